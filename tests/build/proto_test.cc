@@ -1,0 +1,60 @@
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "atoll_test/note.pb.h"
+#include "atoll_test/note_service.grpc.pb.h"
+#include "atoll_test/note_service.pb.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+
+namespace atoll_test {
+namespace {
+
+class EchoService final : public NoteService::CallbackService {
+  grpc::ServerUnaryReactor* Echo(grpc::CallbackServerContext* context,
+                                 const EchoRequest* request,
+                                 EchoResponse* response) override {
+    *response->mutable_note() = request->note();
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+TEST(ProtoTest, ServesAGeneratedServiceInProcess) {
+  EchoService service;
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  auto stub = NoteService::NewStub(server->InProcessChannel({}));
+
+  grpc::ClientContext context;
+  EchoRequest request;
+  request.mutable_note()->set_text("hello");
+  EchoResponse response;
+  grpc::Status status = stub->Echo(&context, request, &response);
+
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.note().text(), "hello");
+  server->Shutdown();
+}
+
+TEST(ProtoTest, WritesADescriptorSetWithImports) {
+  std::ifstream file("tests/build/note_service_proto.descriptor.bin",
+                     std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)),
+                          std::istreambuf_iterator<char>());
+  google::protobuf::FileDescriptorSet set;
+  ASSERT_TRUE(set.ParseFromString(bytes));
+  ASSERT_EQ(set.file_size(), 3);
+  EXPECT_EQ(set.file(2).name(), "atoll_test/note_service.proto");
+}
+
+}  // namespace
+}  // namespace atoll_test
