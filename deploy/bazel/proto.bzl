@@ -47,6 +47,15 @@ def _command(flags, srcs):
         includes.append("$$(test -d proto && echo -Iproto)")
     return " ".join([_PROTOC] + includes + flags + [_path(s) for s in srcs])
 
+# C's <stdlib.h> declares a function atoll, so no C++ namespace can have that
+# name: in generated C++ the package `atoll` becomes the namespace `atl`. Names
+# on the wire, in descriptors and of files stay.
+def _rename_namespace(outs):
+    return " && sed -i " + " ".join([
+        "-e 's/\\bnamespace atoll\\b/namespace atl/'",
+        "-e 's/\\batoll::/atl::/g'",
+    ] + ["$(RULEDIR)/" + out for out in outs])
+
 def atoll_proto_library(name, srcs, deps = [], visibility = None, **kwargs):
     """Messages, enums and descriptors of `srcs` as a cc_library.
 
@@ -74,7 +83,8 @@ def atoll_proto_library(name, srcs, deps = [], visibility = None, **kwargs):
         name = name + "_sources",
         srcs = [":" + name + "_files"],
         outs = sources + headers,
-        cmd = _command(["--cpp_out=$(RULEDIR)"], srcs),
+        cmd = _command(["--cpp_out=$(RULEDIR)"], srcs) +
+              _rename_namespace(sources + headers),
         message = "Generating messages of",
         testonly = testonly,
         visibility = ["//visibility:private"],
@@ -123,7 +133,7 @@ def atoll_grpc_library(name, srcs, deps, visibility = None, **kwargs):
         cmd = _command([
             "--plugin=protoc-gen-grpc=" + _GRPC_PLUGIN,
             "--grpc_out=$(RULEDIR)",
-        ], srcs),
+        ], srcs) + _rename_namespace(sources + headers),
         message = "Generating stubs of",
         testonly = kwargs.get("testonly", False),
         visibility = ["//visibility:private"],

@@ -26,7 +26,7 @@
 #include "rocksdb/db.h"
 #include "toml++/toml.h"
 
-namespace atoll {
+namespace atl {
 namespace {
 
 TEST(LibrariesTest, LinksAbseil) {
@@ -80,4 +80,4 @@ TEST(LibrariesTest, LinksTheSmallOnes) {
 }
 
 }  // namespace
-}  // namespace atoll
+}  // namespace atl
