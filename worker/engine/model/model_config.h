@@ -1,0 +1,49 @@
+// The shape of a Llama decoder, in Hugging Face's terms.
+//
+// Pure. Thread-compatible.
+
+#ifndef WORKER_ENGINE_MODEL_MODEL_CONFIG_H_
+#define WORKER_ENGINE_MODEL_MODEL_CONFIG_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace atoll::engine {
+
+// Shape letters used in worker/engine:
+//
+//   V  vocab_size            C   hidden_size        F  intermediate_size
+//   H  head_count            G   kv_head_count      D  head_dim = C / H
+//   L  layer_count           T   sequence length    B  sequences in a batch
+//   R = B * T                rows: one a token
+struct ModelConfig {
+  int64_t vocab_size = 256;         // Tokens, >= 2.
+  int64_t hidden_size = 128;        // Channels, a multiple of head_count.
+  int64_t intermediate_size = 344;  // Channels of the MLP, >= 1.
+  int64_t layer_count = 4;          // Decoder layers, >= 1.
+  int64_t head_count = 4;           // Query heads.
+  int64_t kv_head_count = 4;        // Key and value heads; divides head_count.
+  int64_t sequence_length_max = 128;  // Tokens a sequence at most, >= 1.
+  double rope_theta = 10000.0;        // Base of the rotary embedding, > 0.
+  double rms_norm_eps = 1e-5;         // Added to the mean square, > 0.
+  bool tie_embeddings = false;        // The output head is the embedding.
+
+  // D. Even, for the rotary embedding turns pairs of channels.
+  int64_t head_dim() const { return hidden_size / head_count; }
+  // Channels of one row of queries, keys and values together: C + 2 G D.
+  int64_t qkv_size() const {
+    return hidden_size + 2 * kv_head_count * head_dim();
+  }
+};
+
+// OK if `config` is a shape that the engine can build.
+//
+// INVALID_ARGUMENT: a size is out of range or does not divide as it must; the
+// message names the field. Sizes are bounded (each dimension by 2^24, layers
+// by 2^16, parameters by 2^40), so that no product of them overflows.
+absl::Status ValidateModelConfig(const ModelConfig& config);
+
+}  // namespace atoll::engine
+
+#endif  // WORKER_ENGINE_MODEL_MODEL_CONFIG_H_

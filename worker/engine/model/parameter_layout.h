@@ -1,0 +1,77 @@
+// The named parameters of a model and where each lies in the flat buffer.
+//
+// Pure: a function of ModelConfig alone, without oneDNN. Thread-compatible.
+//
+// Canonical order, which is the order of a Hugging Face Llama state dict:
+//
+//   model.embed_tokens.weight                        [V, C]
+//   then for each layer N:
+//     model.layers.N.self_attn.q_proj.weight         [C, C]
+//     model.layers.N.self_attn.k_proj.weight         [G D, C]
+//     model.layers.N.self_attn.v_proj.weight         [G D, C]
+//     model.layers.N.self_attn.o_proj.weight         [C, C]
+//     model.layers.N.mlp.gate_proj.weight            [F, C]
+//     model.layers.N.mlp.up_proj.weight              [F, C]
+//     model.layers.N.mlp.down_proj.weight            [C, F]
+//     model.layers.N.input_layernorm.weight          [C]
+//     model.layers.N.post_attention_layernorm.weight [C]
+//   model.norm.weight                                [C]
+//   lm_head.weight (untied only)                     [V, C]
+//
+// Tensor follows tensor without a gap, each row-major. q, k, v and gate, up
+// are neighbours, so that one matrix product serves them together.
+
+#ifndef WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_
+#define WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/engine/model/model_config.h"
+
+namespace atoll::engine {
+
+// What a parameter is for.
+enum class ParameterClass {
+  kMatrix,     // The weight of a linear map.
+  kEmbedding,  // The token embedding, or an untied output head.
+  kVector,     // A gain of a norm.
+};
+
+// Where a parameter's first value comes from.
+enum class ParameterInit {
+  kNormal,   // Normal with mean 0 and standard deviation `init_value`.
+  kConstant  // `init_value`.
+};
+
+// One named parameter.
+struct ParameterSpec {
+  std::string name;            // Hugging Face's.
+  std::vector<int64_t> shape;  // Row-major.
+  int64_t offset = 0;          // Of its first element in the flat buffer.
+  int64_t element_count = 0;   // Product of `shape`.
+  ParameterClass parameter_class = ParameterClass::kMatrix;
+  ParameterInit init = ParameterInit::kNormal;
+  double init_value = 0;  // See ParameterInit.
+};
+
+// All parameters in canonical order.
+struct ParameterLayout {
+  std::vector<ParameterSpec> parameters;
+  int64_t element_count = 0;  // Length of the flat buffer.
+
+  // The parameter of that name, or null.
+  const ParameterSpec* Find(const std::string& name) const;
+};
+
+// Standard deviation of the first weights; those that write into the residual
+// stream (o_proj, down_proj) get it over sqrt(2 L) (GPT-2's scaling).
+inline constexpr double kInitStddev = 0.02;
+
+// The layout of `config`, which must pass ValidateModelConfig.
+ParameterLayout MakeParameterLayout(const ModelConfig& config);
+
+}  // namespace atoll::engine
+
+#endif  // WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_

@@ -1,0 +1,38 @@
+// What the inner optimizer does with a gradient.
+//
+// Pure. Thread-compatible.
+
+#ifndef WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_
+#define WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_
+
+#include "absl/status/status.h"
+
+namespace atoll::engine {
+
+enum class OptimizerKind {
+  // theta = theta - lr * g: one multiplication, then one subtraction, each
+  // rounded; no weight decay, no state.
+  kSgd,
+  // AdamW (arXiv 1711.05101, algorithm 2), as PyTorch computes it.
+  kAdamW,
+};
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double beta1 = 0.9;         // AdamW, in [0, 1).
+  double beta2 = 0.95;        // AdamW, in [0, 1).
+  double epsilon = 1e-8;      // AdamW, > 0.
+  double weight_decay = 0.1;  // AdamW, >= 0.
+  // If false, parameters of class kVector are not decayed.
+  bool decay_vectors = true;
+  // Largest global norm of the gradient, as clip_grad_norm_ applies it: g *
+  // min(1, clip_norm / (norm + 1e-6)). 0 does not clip.
+  double clip_norm = 1.0;
+};
+
+// INVALID_ARGUMENT: a value is out of its range; the message names the field.
+absl::Status ValidateOptimizerOptions(const OptimizerOptions& options);
+
+}  // namespace atoll::engine
+
+#endif  // WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_
