@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 // The lowest index of the largest finite logit, or -1.
@@ -58,4 +58,4 @@ double CounterUniform(uint64_t seed, uint64_t counter) {
   return static_cast<double>(z >> 11) * 0x1.0p-53;
 }
 
-}  // namespace atoll::engine
+}  // namespace atl::engine

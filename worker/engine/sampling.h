@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 
 // A token drawn from softmax(`logits` / `temperature`) by inverting its
 // distribution at `uniform` in [0, 1); sums run in f64 from the lowest index.
@@ -23,6 +23,6 @@ int32_t SampleToken(absl::Span<const float> logits, double temperature,
 // of them): the `counter`-th number of the stream named by `seed`.
 double CounterUniform(uint64_t seed, uint64_t counter);
 
-}  // namespace atoll::engine
+}  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_SAMPLING_H_

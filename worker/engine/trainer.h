@@ -21,7 +21,7 @@
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/optimizer/optimizer_options.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 
 struct TrainerOptions {
   ModelConfig model;
@@ -109,6 +109,6 @@ class Trainer {
       absl::Span<const int32_t> tokens) = 0;
 };
 
-}  // namespace atoll::engine
+}  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_TRAINER_H_

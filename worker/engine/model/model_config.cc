@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 constexpr int64_t kDimensionMax = int64_t{1} << 24;
@@ -86,4 +86,4 @@ absl::Status ValidateModelConfig(const ModelConfig& config) {
   return absl::OkStatus();
 }
 
-}  // namespace atoll::engine
+}  // namespace atl::engine

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 
 // Shape letters used in worker/engine:
 //
@@ -44,6 +44,6 @@ struct ModelConfig {
 // by 2^16, parameters by 2^40), so that no product of them overflows.
 absl::Status ValidateModelConfig(const ModelConfig& config);
 
-}  // namespace atoll::engine
+}  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_MODEL_MODEL_CONFIG_H_

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 TEST(ModelConfigTest, AcceptsTheDefaultAndAGroupedQueryShape) {
@@ -58,4 +58,4 @@ TEST(ModelConfigTest, RefusesEachBadFieldAndNamesIt) {
 }
 
 }  // namespace
-}  // namespace atoll::engine
+}  // namespace atl::engine

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/engine/model/model_config.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 class LayoutBuilder {
@@ -94,4 +94,4 @@ ParameterLayout MakeParameterLayout(const ModelConfig& config) {
   return std::move(builder).Build();
 }
 
-}  // namespace atoll::engine
+}  // namespace atl::engine

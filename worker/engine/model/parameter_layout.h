@@ -30,7 +30,7 @@
 
 #include "worker/engine/model/model_config.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 
 // What a parameter is for.
 enum class ParameterClass {
@@ -72,6 +72,6 @@ inline constexpr double kInitStddev = 0.02;
 // The layout of `config`, which must pass ValidateModelConfig.
 ParameterLayout MakeParameterLayout(const ModelConfig& config);
 
-}  // namespace atoll::engine
+}  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_

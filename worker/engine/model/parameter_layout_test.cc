@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "worker/engine/model/model_config.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 ModelConfig GroupedQueryConfig() {
@@ -99,4 +99,4 @@ TEST(ParameterLayoutTest, EmbeddingAndHeadAreOfTheEmbeddingClass) {
 }
 
 }  // namespace
-}  // namespace atoll::engine
+}  // namespace atl::engine

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -36,4 +36,4 @@ double RestartWarmupFactor(int64_t steps_since_restart,
   return WarmupFactor(steps_since_restart, warmup_step_count);
 }
 
-}  // namespace atoll::engine
+}  // namespace atl::engine

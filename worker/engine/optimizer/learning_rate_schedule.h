@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace atoll::engine {
+namespace atl::engine {
 
 // Linear warm-up, then a cosine down to a share of the peak. With w =
 // warmup_step_count, n = total_step_count, f = final_fraction, at step s:
@@ -30,6 +30,6 @@ double LearningRateAt(const LearningRateSchedule& schedule, int64_t step);
 double RestartWarmupFactor(int64_t steps_since_restart,
                            int64_t warmup_step_count);
 
-}  // namespace atoll::engine
+}  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_OPTIMIZER_LEARNING_RATE_SCHEDULE_H_

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 namespace {
 
 absl::Status Refuse(const char* field, double value, const char* range) {
@@ -35,4 +35,4 @@ absl::Status ValidateOptimizerOptions(const OptimizerOptions& options) {
   return absl::OkStatus();
 }
 
-}  // namespace atoll::engine
+}  // namespace atl::engine

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace atoll::engine {
+namespace atl::engine {
 
 enum class OptimizerKind {
   // theta = theta - lr * g: one multiplication, then one subtraction, each
@@ -33,6 +33,6 @@ struct OptimizerOptions {
 // INVALID_ARGUMENT: a value is out of its range; the message names the field.
 absl::Status ValidateOptimizerOptions(const OptimizerOptions& options);
 
-}  // namespace atoll::engine
+}  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_
