@@ -1,0 +1,57 @@
+// Digests of parameters that do not depend on how they are sharded.
+//
+// Pure. Thread-compatible.
+
+#ifndef BASE_LAYOUT_DIGEST_H_
+#define BASE_LAYOUT_DIGEST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/layout/layout.h"
+
+namespace atl {
+
+// 128 bits, added modulo 2^128.
+struct Digest128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  Digest128& operator+=(const Digest128& other);
+  friend bool operator==(const Digest128& a, const Digest128& b) {
+    return a.high == b.high && a.low == b.low;
+  }
+  friend bool operator!=(const Digest128& a, const Digest128& b) {
+    return !(a == b);
+  }
+
+  v1::Digest ToProto() const;
+  static Digest128 FromProto(const v1::Digest& digest);
+  // 32 hex digits.
+  std::string ToHex() const;
+};
+
+// XXH3-128 of the elements' little-endian bytes, seeded with the block's
+// number in its fragment.
+Digest128 BlockDigest(int64_t block, absl::Span<const float> elements);
+
+// Sum of BlockDigest over `blocks` of `fragment`; `elements` are the elements
+// that these blocks cover, shape [layout.BlockElements(fragment, blocks)].
+Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
+                      IndexRange blocks, absl::Span<const float> elements);
+
+// XXH3-128, seed 0, of an encoded contribution: what ContributionInfo.digest
+// holds.
+Digest128 ContributionDigest(absl::Span<const char> encoded);
+
+// SHA-256 (64 hex digits) over the SHA-256 of each block's little-endian f32
+// bytes in the model order. `elements` has shape [layout.element_count()], in
+// the model order.
+std::string ParametersSha256(const RunLayout& layout,
+                             absl::Span<const float> elements);
+
+}  // namespace atl
+
+#endif  // BASE_LAYOUT_DIGEST_H_
