@@ -1,0 +1,184 @@
+#include "base/rpc/authorization.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/layout/ids.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
+#include "base/status/status_macros.h"
+#include "grpc/grpc_security_constants.h"
+
+namespace atl::rpc {
+namespace {
+
+using RoleSet = uint8_t;
+
+constexpr RoleSet Bit(Role role) {
+  return static_cast<RoleSet>(1u << static_cast<int>(role));
+}
+
+constexpr RoleSet kOperator = Bit(Role::kOperator);
+constexpr RoleSet kIsland = Bit(Role::kIsland);
+constexpr RoleSet kServer = Bit(Role::kServer);
+constexpr RoleSet kReader = Bit(Role::kReader);
+constexpr RoleSet kAll = kOperator | kIsland | kServer | kReader;
+
+// The table. A method that is not here is denied to everyone.
+const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
+  static const auto* const table =
+      new absl::flat_hash_map<absl::string_view, RoleSet>({
+          {"/atoll.v1.RunService/CreateRun", kOperator},
+          {"/atoll.v1.RunService/GetRun", kOperator | kReader},
+          {"/atoll.v1.RunService/ListRuns", kOperator | kReader},
+          {"/atoll.v1.RunService/PauseRun", kOperator},
+          {"/atoll.v1.RunService/ResumeRun", kOperator},
+          {"/atoll.v1.RunService/CancelRun", kOperator},
+          {"/atoll.v1.RunService/ExportCheckpoint", kOperator},
+
+          {"/atoll.v1.TrainingStateService/GetRunState", kOperator | kReader},
+          {"/atoll.v1.TrainingStateService/ListIslands", kOperator | kReader},
+          {"/atoll.v1.TrainingStateService/ListRounds", kOperator | kReader},
+          {"/atoll.v1.TrainingStateService/GetMetrics", kOperator | kReader},
+          {"/atoll.v1.TrainingStateService/WatchRun", kOperator | kReader},
+          {"/atoll.v1.TrainingStateService/ListCheckpoints",
+           kOperator | kReader},
+
+          {"/atoll.v1.IslandService/Join", kOperator | kIsland},
+          {"/atoll.v1.IslandService/ReportReady", kOperator | kIsland},
+          {"/atoll.v1.IslandService/Heartbeat", kOperator | kIsland},
+          {"/atoll.v1.IslandService/WatchPlan", kOperator | kIsland},
+          {"/atoll.v1.IslandService/ReportProgress", kOperator | kIsland},
+          {"/atoll.v1.IslandService/Leave", kOperator | kIsland},
+
+          {"/atoll.v1.ServerService/RegisterServer", kOperator | kServer},
+          {"/atoll.v1.ServerService/WatchServerPlan", kOperator | kServer},
+          {"/atoll.v1.ServerService/ReportShards", kOperator | kServer},
+
+          {"/atoll.v1.ParameterService/PushOuterGradient",
+           kOperator | kIsland},
+          {"/atoll.v1.ParameterService/PullParameters",
+           kOperator | kIsland | kReader},
+          {"/atoll.v1.ParameterService/ImportParameters", kOperator},
+
+          {"/grpc.health.v1.Health/Check", kAll},
+          {"/grpc.health.v1.Health/Watch", kAll},
+          {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+           kAll},
+      });
+  return *table;
+}
+
+absl::StatusOr<Caller> CallerFrom(const grpc::AuthContext& context) {
+  const auto names = context.FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+  if (names.size() != 1) {
+    return absl::UnauthenticatedError(
+        "the certificate has no single common name; it must be "
+        "\"atoll:ROLE:ID\"");
+  }
+  return ParseCommonName(absl::string_view(names[0].data(), names[0].size()));
+}
+
+class RoleChecker : public grpc::AuthMetadataProcessor {
+ public:
+  bool IsBlocking() const override { return false; }
+
+  grpc::Status Process(const InputMetadata& metadata,
+                       grpc::AuthContext* context, OutputMetadata* /*consumed*/,
+                       OutputMetadata* /*response*/) override {
+    return ToGrpc(Check(metadata, *context));
+  }
+
+ private:
+  static absl::Status Check(const InputMetadata& metadata,
+                            const grpc::AuthContext& context) {
+    const auto path = metadata.find(":path");
+    if (path == metadata.end()) {
+      return absl::PermissionDeniedError("a call without a method");
+    }
+    ASSIGN_OR_RETURN(const Caller caller, CallerFrom(context));
+    return CheckRole(
+        absl::string_view(path->second.data(), path->second.size()),
+        caller.role);
+  }
+};
+
+}  // namespace
+
+absl::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kOperator:
+      return "operator";
+    case Role::kIsland:
+      return "island";
+    case Role::kServer:
+      return "server";
+    case Role::kReader:
+      return "reader";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name) {
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(common_name, ':');
+  if (parts.size() == 3 && parts[0] == "atoll" &&
+      ValidateId("id", parts[2]).ok()) {
+    for (int i = 0; i < kRoleCount; ++i) {
+      const Role role = static_cast<Role>(i);
+      if (parts[1] == RoleName(role)) return Caller{role, std::string(parts[2])};
+    }
+  }
+  return absl::UnauthenticatedError(
+      "the certificate's common name must be \"atoll:ROLE:ID\" with ROLE "
+      "operator, island, server or reader and ID of [a-z0-9-]{1,63}");
+}
+
+absl::Status CheckRole(absl::string_view method, Role role) {
+  const auto row = Table().find(method);
+  if (row != Table().end() && (row->second & Bit(role)) != 0) {
+    return absl::OkStatus();
+  }
+  return WithReason(
+      absl::PermissionDeniedError(
+          absl::StrCat("the role ", RoleName(role), " may not call ", method)),
+      {"ROLE_NOT_ALLOWED",
+       {{"method", std::string(method)},
+        {"role", std::string(RoleName(role))}}});
+}
+
+bool IsKnownMethod(absl::string_view method) {
+  return Table().contains(method);
+}
+
+absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  // A TLS listener lets nobody in without a certificate that it verified.
+  if (auth == nullptr || !auth->IsPeerAuthenticated()) return Caller{};
+  return CallerFrom(*auth);
+}
+
+absl::Status CheckActsFor(const Caller& caller, Role role,
+                          absl::string_view id) {
+  if (caller.role == Role::kOperator ||
+      (caller.role == role && caller.id == id)) {
+    return absl::OkStatus();
+  }
+  return WithReason(
+      absl::PermissionDeniedError(
+          absl::StrCat("the ", RoleName(caller.role), " \"", caller.id,
+                       "\" may not act for the ", RoleName(role), " \"", id,
+                       "\"")),
+      {"NOT_YOURS",
+       {{"role", std::string(RoleName(role))}, {"id", std::string(id)}}});
+}
+
+std::shared_ptr<grpc::AuthMetadataProcessor> MakeRoleChecker() {
+  return std::make_shared<RoleChecker>();
+}
+
+}  // namespace atl::rpc

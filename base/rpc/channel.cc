@@ -1,0 +1,86 @@
+#include "base/rpc/channel.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace atl::rpc {
+namespace {
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
+  grpc::ChannelArguments arguments;
+  const int message_bytes_max = options.kind == ChannelKind::kControl
+                                    ? kControlMessageBytesMax
+                                    : kDataMessageBytesMax;
+  arguments.SetMaxReceiveMessageSize(message_bytes_max);
+  arguments.SetMaxSendMessageSize(message_bytes_max);
+  // A connection of its own.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+                   Milliseconds(options.keepalive_time));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   Milliseconds(options.keepalive_timeout));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+                   Milliseconds(options.reconnect_delay_min));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                   Milliseconds(options.reconnect_delay_max));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   Milliseconds(options.connect_timeout));
+  // Retries are ours: gRPC's would buffer what is sent.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // No proxy from the environment: addresses are dialled as they are given.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetServiceConfigJSON("{}");
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  return arguments;
+}
+
+}  // namespace
+
+ChannelOptions MakeChannelOptions(ChannelKind kind,
+                                  const SecurityFlags& flags) {
+  ChannelOptions options;
+  options.kind = kind;
+  options.tls = flags.tls;
+  options.insecure = flags.insecure;
+  return options;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
+    const std::string& address, const ChannelOptions& options) {
+  ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address));
+  if (host_port.port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", address, "\": port 0 cannot be dialled"));
+  }
+  RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  if (!options.tls.empty()) {
+    ASSIGN_OR_RETURN(const TlsMaterial material, ReadTlsFiles(options.tls));
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = material.ca_pem;
+    ssl.pem_private_key = material.key_pem;
+    ssl.pem_cert_chain = material.cert_pem;
+    credentials = grpc::SslCredentials(ssl);
+  } else {
+    if (!IsLoopbackHost(host_port.host) && !options.insecure) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "will not dial ", address,
+          " in plaintext: give --tls_cert, --tls_key and --tls_ca, or "
+          "--insecure if the network is trusted"));
+    }
+    credentials = grpc::InsecureChannelCredentials();
+  }
+  return grpc::CreateCustomChannel(address, credentials,
+                                   MakeArguments(options));
+}
+
+}  // namespace atl::rpc

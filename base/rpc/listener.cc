@@ -1,0 +1,139 @@
+#include "base/rpc/listener.h"
+
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/rpc/authorization.h"
+#include "base/status/status_macros.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+
+namespace atl::rpc {
+namespace {
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+void InitPluginsOnce() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
+    const ListenerOptions& options) {
+  if (options.tls.empty()) return grpc::InsecureServerCredentials();
+  ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(options.tls));
+  grpc::SslServerCredentialsOptions ssl(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  ssl.pem_root_certs = std::move(material.ca_pem);
+  ssl.pem_key_cert_pairs.push_back(
+      {std::move(material.key_pem), std::move(material.cert_pem)});
+  std::shared_ptr<grpc::ServerCredentials> credentials =
+      grpc::SslServerCredentials(ssl);
+  credentials->SetAuthMetadataProcessor(MakeRoleChecker());
+  return credentials;
+}
+
+void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(spec.message_bytes_max);
+  builder.SetMaxSendMessageSize(spec.message_bytes_max);
+  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  grpc::ResourceQuota quota;
+  quota.Resize(static_cast<size_t>(spec.memory_bytes_max));
+  quota.SetMaxThreads(spec.thread_count_max);
+  builder.SetResourceQuota(quota);
+  // A port that another process listens on is an error, not shared with it.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             Milliseconds(spec.keepalive_time));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             Milliseconds(spec.keepalive_timeout));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+}
+
+std::string JoinHostPort(const std::string& host, int port) {
+  return host.find(':') == std::string::npos
+             ? absl::StrCat(host, ":", port)
+             : absl::StrCat("[", host, "]:", port);
+}
+
+}  // namespace
+
+absl::Status CheckListener(const ListenerOptions& options) {
+  ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(options.address));
+  RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  if (!options.tls.empty() && options.insecure) {
+    return absl::InvalidArgumentError(
+        "--insecure contradicts --tls_cert, --tls_key and --tls_ca: give one "
+        "or the other");
+  }
+  if (options.tls.empty() && !options.insecure &&
+      !IsLoopbackHost(host_port.host)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "will not listen on ", options.address,
+        " in plaintext: give --tls_cert, --tls_key and --tls_ca, or "
+        "--insecure to let whoever reaches the port be an operator"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
+  RETURN_IF_ERROR(CheckListener(spec.listener));
+  ASSIGN_OR_RETURN(const HostPort host_port,
+                   ParseHostPort(spec.listener.address));
+  ASSIGN_OR_RETURN(auto credentials, MakeCredentials(spec.listener));
+  InitPluginsOnce();
+  grpc::ServerBuilder builder;
+  SetLimits(spec, builder);
+  int port = 0;
+  builder.AddListeningPort(spec.listener.address, credentials, &port);
+  for (grpc::Service* service : spec.services) {
+    builder.RegisterService(service);
+  }
+  auto server = std::unique_ptr<RpcServer>(new RpcServer);
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr || port == 0) {
+    const absl::string_view hint =
+        spec.listener.tls.empty()
+            ? "is the port taken?"
+            : "is the port taken, or does --tls_key not belong to --tls_cert?";
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", spec.listener.address, ": ", hint));
+  }
+  server->SetServing(false);
+  server->stop_grace_ = spec.stop_grace;
+  server->port_ = port;
+  server->address_ = JoinHostPort(host_port.host, port);
+  return server;
+}
+
+RpcServer::~RpcServer() { Stop(); }
+
+void RpcServer::SetServing(bool serving) {
+  if (server_ == nullptr) return;
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+void RpcServer::Stop() {
+  if (server_ == nullptr) return;
+  SetServing(false);
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + stop_grace_));
+  server_->Wait();
+}
+
+}  // namespace atl::rpc

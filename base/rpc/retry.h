@@ -1,0 +1,66 @@
+// When a call is made again, and after how long.
+//
+// Pure: no clock, no sleep; the jitter comes from a seed. Thread-compatible.
+//
+// The n-th wait (from 0) is drawn evenly from [d/2, d), d = min(initial *
+// multiplier^n, max): exponential backoff with jitter, so that peers that lost
+// the same server do not come back in step.
+
+#ifndef BASE_RPC_RETRY_H_
+#define BASE_RPC_RETRY_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace atl::rpc {
+
+struct RetryPolicy {
+  absl::Duration initial_delay = absl::Milliseconds(100);  // > 0.
+  absl::Duration max_delay = absl::Seconds(5);             // >= initial.
+  double multiplier = 2.0;                                 // >= 1.
+};
+
+// What a code asks of its caller (the error table of proto/DESIGN.md).
+enum class RetryClass {
+  // OK, or an error that the same call meets again.
+  kNever,
+  // UNAVAILABLE; DATA_LOSS on the wire: the same call again, with backoff.
+  kBackoff,
+  // RESOURCE_EXHAUSTED: the same call again, from four times the delay on.
+  kLongBackoff,
+  // FAILED_PRECONDITION: again once the plan has changed.
+  kAfterPlanChange,
+  // ABORTED; NOT_FOUND on a data call: fetch the plan and decide anew.
+  kAfterDecision,
+};
+
+// The class of a unary control call.
+RetryClass ClassifyControl(const absl::Status& status);
+// The class of a push or a pull.
+RetryClass ClassifyData(const absl::Status& status);
+
+// One sequence of attempts.
+class Backoff {
+ public:
+  Backoff(const RetryPolicy& policy, uint64_t seed);
+
+  // The wait before the next attempt after `status`. A RetryInfo in it is a
+  // lower bound (up to a minute).
+  absl::Duration Next(const absl::Status& status);
+
+  // To be called when an attempt made progress: the delays start over.
+  void Reset() { attempt_count_ = 0; }
+
+  int attempt_count() const { return attempt_count_; }
+
+ private:
+  RetryPolicy policy_;
+  uint64_t state_;
+  int attempt_count_ = 0;
+};
+
+}  // namespace atl::rpc
+
+#endif  // BASE_RPC_RETRY_H_

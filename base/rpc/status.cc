@@ -1,0 +1,78 @@
+#include "base/rpc/status.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "google/rpc/status.pb.h"
+
+namespace atl::rpc {
+namespace {
+
+constexpr absl::string_view kTypeUrlPrefix = "type.googleapis.com/";
+
+// `message`, at most kStatusMessageBytesMax, not cut inside a UTF-8 character.
+std::string CutMessage(absl::string_view message) {
+  if (message.size() <= kStatusMessageBytesMax) return std::string(message);
+  size_t end = kStatusMessageBytesMax - 3;
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  return std::string(message.substr(0, end)) + "...";
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const std::string message = CutMessage(status.message());
+  std::vector<std::pair<std::string, std::string>> payloads;
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (absl::StartsWith(url, kTypeUrlPrefix)) {
+      payloads.emplace_back(std::string(url), std::string(payload));
+    }
+  });
+  std::sort(payloads.begin(), payloads.end(),
+            [](const auto& a, const auto& b) {
+              return a.second.size() != b.second.size()
+                         ? a.second.size() < b.second.size()
+                         : a.first < b.first;
+            });
+  google::rpc::Status details;
+  details.set_code(static_cast<int32_t>(status.code()));
+  details.set_message(message);
+  size_t bytes = 0;
+  for (auto& [url, payload] : payloads) {
+    bytes += url.size() + payload.size();
+    if (bytes > kStatusDetailsBytesMax) break;
+    auto* detail = details.add_details();
+    detail->set_type_url(std::move(url));
+    detail->set_value(std::move(payload));
+  }
+  return grpc::Status(
+      static_cast<grpc::StatusCode>(status.code()), message,
+      details.details_size() > 0 ? details.SerializeAsString() : "");
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const int code = static_cast<int>(status.error_code());
+  const bool known = code >= 1 && code <= 16;
+  absl::Status result(known ? static_cast<absl::StatusCode>(code)
+                            : absl::StatusCode::kUnknown,
+                      status.error_message());
+  google::rpc::Status details;
+  if (!status.error_details().empty() &&
+      details.ParseFromString(status.error_details())) {
+    for (const auto& detail : details.details()) {
+      result.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+    }
+  }
+  return result;
+}
+
+}  // namespace atl::rpc

@@ -1,0 +1,59 @@
+// The three files of mutual TLS, and which addresses need them.
+//
+// Mutual TLS everywhere: a listener asks every caller for a certificate that
+// its CA signed, a caller checks the listener's. There is no one-sided TLS.
+
+#ifndef BASE_RPC_TLS_H_
+#define BASE_RPC_TLS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::rpc {
+
+// Paths of PEM files; all set or all empty.
+struct TlsFiles {
+  std::string cert;  // --tls_cert: our certificate, with its chain.
+  std::string key;   // --tls_key: its private key.
+  std::string ca;    // --tls_ca: who signs the other side's certificates.
+
+  bool empty() const { return cert.empty() && key.empty() && ca.empty(); }
+};
+
+// What the files hold.
+struct TlsMaterial {
+  std::string cert_pem;
+  std::string key_pem;
+  std::string ca_pem;
+};
+
+// A host and a port, from "host:port" or "[v6]:port".
+struct HostPort {
+  std::string host;  // Without brackets.
+  int port = 0;      // [0, 65535].
+};
+
+// INVALID_ARGUMENT: not of that form.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
+
+// True for "localhost", 127.0.0.0/8 and ::1: nothing leaves the machine.
+bool IsLoopbackHost(absl::string_view host);
+
+// OK if all three paths are set or none is.
+//
+// INVALID_ARGUMENT: some are; the message names the flags that are missing.
+absl::Status CheckTlsFiles(const TlsFiles& files);
+
+// Reads the files.
+//
+// INVALID_ARGUMENT: a path is missing, or a file is empty, larger than 1 MiB or
+// not PEM.
+// NOT_FOUND: a file cannot be opened. Messages name flag and path.
+absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
+
+}  // namespace atl::rpc
+
+#endif  // BASE_RPC_TLS_H_
