@@ -1,0 +1,70 @@
+// Which windows of a data shard are read, in which order.
+//
+// Pure. Immutable, so thread-safe. worker/DESIGN.md, "Data sets", defines it.
+//
+//   T  tokens a sequence; a window is T + 1 tokens
+//   n  tokens of the data shard, n >= T + 1
+//   P  windows an epoch, max(1, floor((n - 1) / T) - 1)
+
+#ifndef WORKER_DATA_WINDOWS_H_
+#define WORKER_DATA_WINDOWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace atl::worker {
+
+// SplitMix64's finaliser, twice, over seed + (counter + 1) * golden ratio.
+uint64_t CounterHash(uint64_t seed, uint64_t counter);
+
+// A permutation of [0, size) that needs no table: a Feistel network with cycle
+// walking.
+class Permutation {
+ public:
+  // Requires: 1 <= size <= 2^62.
+  Permutation(uint64_t key, uint64_t size);
+  // Where `rank` goes. Requires: rank < size.
+  uint64_t operator()(uint64_t rank) const;
+
+ private:
+  static constexpr int kRounds = 6;
+  uint64_t Once(uint64_t value) const;
+
+  uint64_t size_;
+  int half_bits_;
+  uint64_t round_keys_[kRounds];
+};
+
+class WindowOrder {
+ public:
+  // INVALID_ARGUMENT: the data shard is too short for one window.
+  static absl::StatusOr<WindowOrder> Create(uint64_t seed, int32_t data_shard,
+                                            int64_t shard_token_count,
+                                            int64_t sequence_length);
+
+  // P.
+  int64_t windows_per_epoch() const { return windows_per_epoch_; }
+  // Offset in the data shard of the first token of the window at `position`
+  // (>= 0); the window ends within the shard.
+  int64_t Offset(int64_t position) const;
+
+ private:
+  WindowOrder() = default;
+
+  uint64_t seed_ = 0;
+  int64_t sequence_length_ = 0;
+  int64_t windows_per_epoch_ = 0;
+  int64_t phase_count_ = 0;
+};
+
+// Offsets of the held-out windows that an evaluation reads: `window_count` of
+// them spread evenly, or all if there are fewer. Empty if there is none.
+std::vector<int64_t> EvaluationOffsets(int64_t token_count,
+                                       int64_t sequence_length,
+                                       int64_t window_count);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_DATA_WINDOWS_H_
