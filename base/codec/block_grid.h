@@ -1,0 +1,25 @@
+// The grid that shards, codecs, chunks and digests are cut on.
+//
+// Pure.
+
+#ifndef BASE_CODEC_BLOCK_GRID_H_
+#define BASE_CODEC_BLOCK_GRID_H_
+
+#include <cstdint>
+
+namespace atl::codec {
+
+// Elements of a block; the last block of a tensor may be shorter.
+inline constexpr int64_t kBlockElements = 4096;
+
+// Largest payload of a chunk in bytes: 256 blocks of f32.
+inline constexpr int64_t kChunkPayloadBytesMax = int64_t{1} << 20;
+
+// Blocks of a tensor of `element_count` (>= 0) elements.
+constexpr int64_t BlockCount(int64_t element_count) {
+  return (element_count + kBlockElements - 1) / kBlockElements;
+}
+
+}  // namespace atl::codec
+
+#endif  // BASE_CODEC_BLOCK_GRID_H_

@@ -1,0 +1,46 @@
+// SHA-256 (FIPS 180-4), by OpenSSL.
+//
+// Thread-compatible.
+
+#ifndef BASE_CODEC_SHA256_H_
+#define BASE_CODEC_SHA256_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace atl::codec {
+
+using Sha256Digest = std::array<uint8_t, 32>;
+
+// Hashes bytes that come in pieces.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+
+  // Appends `bytes`.
+  void Update(absl::string_view bytes);
+
+  // The digest of all bytes. Ends this object's use.
+  Sha256Digest Finish();
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
+
+// The digest of `bytes`.
+Sha256Digest Sha256Of(absl::string_view bytes);
+
+// 64 lower-case hex digits.
+std::string ToHex(const Sha256Digest& digest);
+
+}  // namespace atl::codec
+
+#endif  // BASE_CODEC_SHA256_H_

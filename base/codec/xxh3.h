@@ -1,0 +1,45 @@
+// XXH3-128, by libxxhash: fast, and not for adversaries.
+//
+// Thread-compatible.
+
+#ifndef BASE_CODEC_XXH3_H_
+#define BASE_CODEC_XXH3_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/string_view.h"
+
+namespace atl::codec {
+
+// 128 bits of a hash.
+struct Hash128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+};
+
+// XXH3-128 of `bytes` under `seed`.
+Hash128 Xxh3Of(absl::string_view bytes, uint64_t seed = 0);
+
+// XXH3-128, seed 0, of bytes that come in pieces.
+class Xxh3 {
+ public:
+  Xxh3();
+  ~Xxh3();
+  Xxh3(const Xxh3&) = delete;
+  Xxh3& operator=(const Xxh3&) = delete;
+
+  // Appends `bytes`.
+  void Update(absl::string_view bytes);
+
+  // The hash of all bytes so far.
+  Hash128 Current() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atl::codec
+
+#endif  // BASE_CODEC_XXH3_H_

@@ -1,0 +1,70 @@
+#include "base/obs/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace atl {
+namespace {
+
+std::atomic<int> minimum_severity{0};
+
+absl::string_view BaseName(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == absl::string_view::npos ? path : path.substr(slash + 1);
+}
+
+}  // namespace
+
+void SetMinimumLogSeverity(LogSeverity severity) {
+  minimum_severity.store(static_cast<int>(severity),
+                         std::memory_order_relaxed);
+}
+
+absl::Status SetMinimumLogSeverity(absl::string_view name) {
+  if (name == "info") {
+    SetMinimumLogSeverity(LogSeverity::kInfo);
+  } else if (name == "warning") {
+    SetMinimumLogSeverity(LogSeverity::kWarning);
+  } else if (name == "error") {
+    SetMinimumLogSeverity(LogSeverity::kError);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "log level \"", name, "\" is not info, warning or error"));
+  }
+  return absl::OkStatus();
+}
+
+namespace log_internal {
+
+bool IsOn(LogSeverity severity) {
+  return severity == LogSeverity::kFatal ||
+         static_cast<int>(severity) >=
+             minimum_severity.load(std::memory_order_relaxed);
+}
+
+Message::Message(LogSeverity severity, const char* file, int line)
+    : severity_(severity) {
+  stream_ << "IWEF"[static_cast<int>(severity)]
+          << absl::FormatTime("%m%d %H:%M:%E6S ", absl::Now(),
+                              absl::UTCTimeZone())
+          << BaseName(file) << ":" << line << "] ";
+}
+
+Message::~Message() {
+  stream_ << "\n";
+  const std::string text = stream_.str();
+  // A log that cannot be written has nowhere to complain.
+  (void)!write(STDERR_FILENO, text.data(), text.size());
+  if (severity_ == LogSeverity::kFatal) std::abort();
+}
+
+}  // namespace log_internal
+}  // namespace atl

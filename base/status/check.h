@@ -1,0 +1,86 @@
+// CHECK and friends, in Abseil's names and shapes: assertions for our own bugs.
+// They stay on in every build; DCHECKs are off with NDEBUG.
+//
+// A failed check prints the file, the line and the condition to stderr, with
+// whatever was streamed into it, and aborts. Nothing that a peer, a disk or a
+// flag can do may reach one.
+
+#ifndef BASE_STATUS_CHECK_H_
+#define BASE_STATUS_CHECK_H_
+
+#include <sstream>
+
+#include "absl/base/optimization.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace atl::check_internal {
+
+// Collects the message of a failed check; its destructor aborts.
+class Failure {
+ public:
+  Failure(const char* file, int line, const char* condition);
+  [[noreturn]] ~Failure();
+  std::ostream& stream() { return stream_; }
+
+ private:
+  std::ostringstream stream_;
+};
+
+// Gives both arms of CHECK's conditional the type void.
+struct Voidify {
+  void operator&(std::ostream&) const {}
+};
+
+inline const absl::Status& StatusOf(const absl::Status& status) {
+  return status;
+}
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& statusor) {
+  return statusor.status();
+}
+
+}  // namespace atl::check_internal
+
+#define CHECK(condition)                                      \
+  ABSL_PREDICT_TRUE(condition)                                \
+  ? (void)0                                                   \
+  : ::atl::check_internal::Voidify() &                        \
+          ::atl::check_internal::Failure(__FILE__, __LINE__,  \
+                                         #condition)          \
+              .stream()
+
+#define ATL_CHECK_OP_(a, op, b)                                            \
+  CHECK((a)op(b)) << "(" << (a) << " against " << (b) << ") "
+
+#define CHECK_EQ(a, b) ATL_CHECK_OP_(a, ==, b)
+#define CHECK_NE(a, b) ATL_CHECK_OP_(a, !=, b)
+#define CHECK_LT(a, b) ATL_CHECK_OP_(a, <, b)
+#define CHECK_LE(a, b) ATL_CHECK_OP_(a, <=, b)
+#define CHECK_GT(a, b) ATL_CHECK_OP_(a, >, b)
+#define CHECK_GE(a, b) ATL_CHECK_OP_(a, >=, b)
+
+// Requires `expr`, an absl::Status or StatusOr, to be OK.
+#define CHECK_OK(expr)                                                    \
+  for (const ::absl::Status atl_check_status =                            \
+           ::atl::check_internal::StatusOf(expr);                         \
+       !atl_check_status.ok();)                                           \
+  ::atl::check_internal::Failure(__FILE__, __LINE__, #expr " is OK")      \
+          .stream()                                                       \
+      << atl_check_status << " "
+
+#ifdef NDEBUG
+#define ATL_DCHECK_OFF_ false &&
+#else
+#define ATL_DCHECK_OFF_ true &&
+#endif
+
+#define DCHECK(condition) CHECK(!(ATL_DCHECK_OFF_ !(condition)))
+#define DCHECK_EQ(a, b) DCHECK((a) == (b))
+#define DCHECK_NE(a, b) DCHECK((a) != (b))
+#define DCHECK_LT(a, b) DCHECK((a) < (b))
+#define DCHECK_LE(a, b) DCHECK((a) <= (b))
+#define DCHECK_GT(a, b) DCHECK((a) > (b))
+#define DCHECK_GE(a, b) DCHECK((a) >= (b))
+
+#endif  // BASE_STATUS_CHECK_H_
