@@ -1,0 +1,65 @@
+// Batches of a run: which tokens a step trains on, and which are evaluated.
+//
+// Thread-compatible.
+//
+//   B  sequences a batch    T  tokens a sequence
+
+#ifndef WORKER_DATA_BATCH_READER_H_
+#define WORKER_DATA_BATCH_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
+#include "worker/data/data_set.h"
+#include "worker/data/windows.h"
+
+namespace atl::worker {
+
+// Token ids, row-major, shape [n, T]: targets[i] follows inputs[i].
+struct Batch {
+  std::vector<int32_t> inputs;
+  std::vector<int32_t> targets;
+};
+
+class BatchReader {
+ public:
+  // Takes the shape from `spec` (inner.batch_size, inner.seed,
+  // model.sequence_length, model.vocab_size, data).
+  //
+  // INVALID_ARGUMENT: a data shard is too short for one window; the message
+  // says what to do.
+  static absl::StatusOr<BatchReader> Create(std::unique_ptr<DataSet> data_set,
+                                            const v1::RunSpec& spec);
+
+  // Fills `batch` with windows [position, position + B) of `data_shard`.
+  //
+  // INVALID_ARGUMENT: a token is not in the vocabulary, or there is no such
+  // data shard. Others as DataSet::Read.
+  absl::Status Read(int32_t data_shard, int64_t position, Batch& batch) const;
+
+  // The held-out windows of an evaluation: evaluation.batch_count batches.
+  // Empty if nothing, or too little, is held out.
+  absl::StatusOr<Batch> ReadEvaluation() const;
+
+  const DataSet& data_set() const { return *data_set_; }
+
+ private:
+  BatchReader() = default;
+  absl::Status Append(int64_t offset, Batch& batch) const;
+
+  std::unique_ptr<DataSet> data_set_;
+  std::vector<WindowOrder> orders_;  // By data shard.
+  int64_t batch_size_ = 0;
+  int64_t sequence_length_ = 0;
+  int32_t vocab_size_ = 0;
+  int64_t evaluation_window_count_ = 0;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_DATA_BATCH_READER_H_
