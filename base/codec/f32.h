@@ -1,27 +1,40 @@
-// The f32 codec: elements as little-endian binary32, 4 bytes each.
+// The f32 codec: values as IEEE 754 binary32, little-endian, one after another.
 //
-//   x  [n] f32, the elements
-//
-// Encoding and decoding are exact. Pure. Thread-safe.
+// Pure.
 
 #ifndef BASE_CODEC_F32_H_
 #define BASE_CODEC_F32_H_
 
-#include <cstdint>
+#include <cstddef>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace atl::codec {
 
-// True if no element is NaN or infinite.
-bool AllFinite(absl::Span<const float> x);
+// Bytes of `element_count` encoded values.
+constexpr size_t F32EncodedBytes(size_t element_count) {
+  return 4 * element_count;
+}
 
-// The plain definition of AllFinite.
-bool AllFinitePlain(absl::Span<const float> x);
+// Writes `values`, shape [n], to `encoded`, of F32EncodedBytes(n) bytes.
+//
+// Requires: the sizes fit.
+void EncodeF32(absl::Span<const float> values, absl::Span<char> encoded);
 
-// Copies 4n little-endian bytes, aligned or not, to x [n]. False if an element
-// is NaN or infinite; x then holds what was decoded.
-bool DecodeF32(const char* bytes, absl::Span<float> x);
+// Reads `values`, shape [n], from `encoded`, and looks for NaN and infinity in
+// the same pass. Every bit pattern comes back as it was written.
+//
+// Returns false, with `values` unspecified, if `encoded` has not
+// F32EncodedBytes(n) bytes or a value is not finite.
+[[nodiscard]] bool DecodeF32(absl::string_view encoded,
+                             absl::Span<float> values);
+
+// Whether all of `values` are finite.
+[[nodiscard]] bool AllFinite(absl::Span<const float> values);
+
+// AllFinite as its definition says, a value at a time.
+[[nodiscard]] bool AllFinitePlain(absl::Span<const float> values);
 
 }  // namespace atl::codec
 

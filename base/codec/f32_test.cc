@@ -16,8 +16,8 @@ TEST(F32Test, FindsEveryNanAndInfinityWhereverItStands) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   const float bad[] = {std::numeric_limits<float>::infinity(),
-                       -std::numeric_limits<float>::infinity(),
-                       std::nanf(""), -std::nanf("7")};
+                       -std::numeric_limits<float>::infinity(), std::nanf(""),
+                       -std::nanf("7")};
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<float> x(1 + random() % 5000);
     for (float& v : x) v = static_cast<float>(random()) * 1e19f;

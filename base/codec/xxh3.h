@@ -1,4 +1,4 @@
-// XXH3-128, by libxxhash: fast, and not for adversaries.
+// XXH3-128, by xxHash: fast, and not for adversaries.
 //
 // Thread-compatible.
 
@@ -16,6 +16,8 @@ namespace atl::codec {
 struct Hash128 {
   uint64_t high = 0;
   uint64_t low = 0;
+
+  friend bool operator==(const Hash128&, const Hash128&) = default;
 };
 
 // XXH3-128 of `bytes` under `seed`.

@@ -16,6 +16,10 @@ namespace {
 
 std::atomic<int> minimum_severity{0};
 
+// "name " or null; replaced names are never freed, for a line may be reading
+// one.
+std::atomic<const std::string*> program_prefix{nullptr};
+
 absl::string_view BaseName(absl::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == absl::string_view::npos ? path : path.substr(slash + 1);
@@ -24,8 +28,7 @@ absl::string_view BaseName(absl::string_view path) {
 }  // namespace
 
 void SetMinimumLogSeverity(LogSeverity severity) {
-  minimum_severity.store(static_cast<int>(severity),
-                         std::memory_order_relaxed);
+  minimum_severity.store(static_cast<int>(severity), std::memory_order_relaxed);
 }
 
 absl::Status SetMinimumLogSeverity(absl::string_view name) {
@@ -36,10 +39,16 @@ absl::Status SetMinimumLogSeverity(absl::string_view name) {
   } else if (name == "error") {
     SetMinimumLogSeverity(LogSeverity::kError);
   } else {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "log level \"", name, "\" is not info, warning or error"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("log level \"", name, "\" is not info, warning or error"));
   }
   return absl::OkStatus();
+}
+
+void SetLogProgramName(absl::string_view name) {
+  program_prefix.store(
+      name.empty() ? nullptr : new std::string(absl::StrCat(name, " ")),
+      std::memory_order_release);
 }
 
 namespace log_internal {
@@ -54,8 +63,11 @@ Message::Message(LogSeverity severity, const char* file, int line)
     : severity_(severity) {
   stream_ << "IWEF"[static_cast<int>(severity)]
           << absl::FormatTime("%m%d %H:%M:%E6S ", absl::Now(),
-                              absl::UTCTimeZone())
-          << BaseName(file) << ":" << line << "] ";
+                              absl::UTCTimeZone());
+  const std::string* const prefix =
+      program_prefix.load(std::memory_order_acquire);
+  if (prefix != nullptr) stream_ << *prefix;
+  stream_ << BaseName(file) << ":" << line << "] ";
 }
 
 Message::~Message() {

@@ -1,5 +1,6 @@
 // LOG(INFO) << ..., in Abseil's names and shapes: one line a message to stderr,
-// `I1121 04:25:12.123456 file.cc:12] text`.
+// `I1121 04:25:12.123456 file.cc:12] text` in UTC, with the program's name
+// before the file if it was set.
 //
 // Thread-safe: a line is written with one call.
 
@@ -23,6 +24,11 @@ void SetMinimumLogSeverity(LogSeverity severity);
 //
 // INVALID_ARGUMENT: `name` is none of them; nothing is changed.
 absl::Status SetMinimumLogSeverity(absl::string_view name);
+
+// Puts `name` before the file name in every later line, so that lines of
+// several programs on one terminal can be told apart. Empty (the default):
+// nothing.
+void SetLogProgramName(absl::string_view name);
 
 namespace log_internal {
 
@@ -48,12 +54,12 @@ inline constexpr LogSeverity kFATAL = LogSeverity::kFatal;
 }  // namespace log_internal
 }  // namespace atl
 
-#define LOG(severity)                                                  \
-  !::atl::log_internal::IsOn(::atl::log_internal::k##severity)         \
-      ? (void)0                                                        \
-      : ::atl::check_internal::Voidify() &                             \
-            ::atl::log_internal::Message(                              \
-                ::atl::log_internal::k##severity, __FILE__, __LINE__)  \
+#define LOG(severity)                                                      \
+  !::atl::log_internal::IsOn(::atl::log_internal::k##severity)             \
+      ? (void)0                                                            \
+      : ::atl::check_internal::Voidify() &                                 \
+            ::atl::log_internal::Message(::atl::log_internal::k##severity, \
+                                         __FILE__, __LINE__)               \
                 .stream()
 
 #endif  // BASE_OBS_LOG_H_

@@ -1,6 +1,6 @@
-// Adds context to errors, and makes errors of errno.
+// Says more about an error: what was being done, and what errno means.
 //
-// Pure. Thread-safe.
+// Pure.
 
 #ifndef BASE_STATUS_ANNOTATE_H_
 #define BASE_STATUS_ANNOTATE_H_
@@ -10,14 +10,24 @@
 
 namespace atl {
 
-// `status` with "context: " before its message, payloads kept; OK stays OK.
+// `status` with "context: " before its message; its code and payloads stay. OK
+// stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// The status of a failed system call: ENOSPC and EDQUOT are
-// RESOURCE_EXHAUSTED, EIO is DATA_LOSS, ENOENT NOT_FOUND, EEXIST
-// ALREADY_EXISTS, EACCES and EPERM PERMISSION_DENIED, the rest UNKNOWN.
-// `what` says what was tried ("write /a/b").
-absl::Status ErrnoToStatus(int error_number, absl::string_view what);
+// The status that `error_number`, an errno of a file or socket call, means
+// here, with the message "context: " and the error's text:
+//
+//   ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM   RESOURCE_EXHAUSTED
+//   EIO, EUCLEAN                                    DATA_LOSS
+//   ENOENT, ENOTDIR                                 NOT_FOUND
+//   EEXIST                                          ALREADY_EXISTS
+//   EACCES, EPERM, EROFS                            PERMISSION_DENIED
+//   EINVAL, EISDIR, ENAMETOOLONG                    INVALID_ARGUMENT
+//   ENOTEMPTY, EBUSY                                FAILED_PRECONDITION
+//   EAGAIN, EINTR, ECONNREFUSED, ECONNRESET,
+//   EADDRINUSE, ENETUNREACH, EHOSTUNREACH           UNAVAILABLE
+//   any other                                       UNKNOWN
+absl::Status ErrnoToStatus(int error_number, absl::string_view context);
 
 }  // namespace atl
 

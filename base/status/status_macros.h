@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 
 // Evaluates `expr`, an absl::Status, and returns it if it is not OK.
-#define RETURN_IF_ERROR(expr)                     \
-  do {                                            \
-    ::absl::Status atl_status_ = (expr);          \
-    if (!atl_status_.ok()) return atl_status_;    \
+#define RETURN_IF_ERROR(expr)                  \
+  do {                                         \
+    ::absl::Status atl_status_ = (expr);       \
+    if (!atl_status_.ok()) return atl_status_; \
   } while (false)
 
 #define ATL_STATUS_CONCAT_INNER_(a, b) a##b
@@ -22,9 +22,8 @@
 // Evaluates `rexpr`, an absl::StatusOr<T>; returns its status if it is not OK,
 // else moves its value to `lhs`, which may declare a variable. An `lhs` with a
 // comma outside parentheses needs parentheses of its own.
-#define ASSIGN_OR_RETURN(lhs, rexpr)                                      \
-  ATL_ASSIGN_OR_RETURN_(ATL_STATUS_CONCAT_(atl_statusor_, __LINE__), lhs, \
-                        rexpr)
+#define ASSIGN_OR_RETURN(lhs, rexpr) \
+  ATL_ASSIGN_OR_RETURN_(ATL_STATUS_CONCAT_(atl_statusor_, __LINE__), lhs, rexpr)
 
 #define ATL_ASSIGN_OR_RETURN_(statusor, lhs, rexpr) \
   auto statusor = (rexpr);                          \

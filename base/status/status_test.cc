@@ -1,54 +1,83 @@
-#include <cerrno>
+#include "absl/status/status.h"
 
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "base/status/annotate.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace atl {
 namespace {
 
-absl::StatusOr<int> Half(int n) {
-  if (n % 2 != 0) return absl::InvalidArgumentError("odd");
-  return n / 2;
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<int>> Half(int value) {
+  if (value % 2 != 0) return absl::InvalidArgumentError("odd");
+  return std::make_unique<int>(value / 2);
 }
 
-absl::StatusOr<int> Quarter(int n) {
-  ASSIGN_OR_RETURN(const int half, Half(n));
-  ASSIGN_OR_RETURN(const int quarter, Half(half));
-  RETURN_IF_ERROR(absl::OkStatus());
-  return quarter;
+absl::Status HalfInto(int value, int* half) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<int> result, Half(value));
+  *half = *result;
+  return absl::OkStatus();
 }
 
-TEST(StatusMacrosTest, HandOnTheValueOrTheFirstError) {
-  EXPECT_EQ(*Quarter(8), 2);
-  EXPECT_EQ(Quarter(6).status().message(), "odd");
-  EXPECT_EQ(Quarter(7).status().code(), absl::StatusCode::kInvalidArgument);
+absl::Status QuarterInto(int value, int* quarter) {
+  int half = 0;
+  RETURN_IF_ERROR(HalfInto(value, &half));
+  RETURN_IF_ERROR(HalfInto(half, quarter));
+  return absl::OkStatus();
 }
 
-TEST(AnnotateTest, KeepsCodeAndPayloads) {
-  absl::Status status = absl::NotFoundError("x");
-  status.SetPayload("url", absl::Cord("p"));
-  const absl::Status annotated = Annotate(status, "while reading");
+TEST(StatusMacrosTest, HandOnTheFirstErrorAndElseTheValue) {
+  int quarter = 0;
+  EXPECT_TRUE(QuarterInto(12, &quarter).ok());
+  EXPECT_EQ(quarter, 3);
+  EXPECT_EQ(QuarterInto(6, &quarter), absl::InvalidArgumentError("odd"));
+  EXPECT_EQ(quarter, 3);
+}
+
+TEST(AnnotateTest, KeepsCodeAndPayloadsAndPutsTheContextFirst) {
+  absl::Status status = absl::NotFoundError("no such file");
+  status.SetPayload("type", absl::Cord("payload"));
+  const absl::Status annotated = Annotate(status, "reading a");
   EXPECT_EQ(annotated.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(annotated.message(), "while reading: x");
-  EXPECT_EQ(annotated.GetPayload("url"), absl::Cord("p"));
-  EXPECT_TRUE(Annotate(absl::OkStatus(), "c").ok());
+  EXPECT_EQ(annotated.message(), "reading a: no such file");
+  EXPECT_EQ(annotated.GetPayload("type"), absl::Cord("payload"));
+  EXPECT_TRUE(Annotate(absl::OkStatus(), "context").ok());
 }
 
-TEST(ErrnoToStatusTest, MapsAFullAndABrokenDisk) {
-  EXPECT_EQ(ErrnoToStatus(ENOSPC, "write").code(),
+TEST(AnnotateTest, GivesAFullDiskAndABrokenOneTheirCodes) {
+  EXPECT_EQ(ErrnoToStatus(ENOSPC, "a").code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrnoToStatus(EIO, "write").code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ErrnoToStatus(EIO, "a").code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ErrnoToStatus(ENOENT, "open f"),
+            absl::NotFoundError("open f: No such file or directory"));
 }
 
-TEST(CheckDeathTest, NamesTheConditionAndWhatWasStreamed) {
-  EXPECT_DEATH(CHECK(1 == 2) << "sums", "1 == 2 sums");
-  EXPECT_DEATH(CHECK_EQ(1, 2), "1 against 2");
-  EXPECT_DEATH(CHECK_OK(absl::NotFoundError("gone")), "gone");
+TEST(CheckTest, PassesWithoutATraceAndEvaluatesOnce) {
+  int calls = 0;
+  const auto next = [&calls] { return ++calls; };
+  CHECK(next() == 1) << "never evaluated";
+  CHECK_EQ(next(), 2);
+  CHECK_LT(2, next()) << "never evaluated";
   CHECK_OK(absl::OkStatus());
-  if (true) CHECK_EQ(1, 1);
+  CHECK_OK(Half(2));
+  DCHECK_EQ(1, 1);
+  if (calls == 3) CHECK_NE(calls, 4);
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(CheckDeathTest, SaysWhatFailedAndStops) {
+  EXPECT_DEATH(CHECK(1 > 2) << "because", "status_test.*1 > 2.*because");
+  EXPECT_DEATH(CHECK_EQ(1 + 1, 3), "1 \\+ 1 == 3 \\(2 against 3\\)");
+  EXPECT_DEATH(CHECK_OK(Half(1)), "Half\\(1\\) is OK.*odd");
 }
 
 }  // namespace

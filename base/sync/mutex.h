@@ -21,6 +21,8 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+  // Tells the analysis, without proof, that the caller holds it.
+  void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   friend class CondVar;
@@ -46,14 +48,15 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 // spurious: wait in a loop.
 class CondVar {
  public:
-  void Wait(Mutex* mutex) {
+  void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
 
-  // Waits at most `timeout`. True if it timed out.
-  bool WaitWithTimeout(Mutex* mutex, absl::Duration timeout) {
+  // Waits at most `timeout`, by a clock that never jumps. True if it timed out.
+  bool WaitWithTimeout(Mutex* mutex, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     // Bounded, so that no duration overflows the clock.
     timeout = std::min(timeout, absl::Hours(24));
@@ -68,6 +71,22 @@ class CondVar {
   // Waits until `deadline` of the system's clock at most. True if it passed.
   bool WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
     return WaitWithTimeout(mutex, deadline - absl::Now());
+  }
+
+  // Waits until `condition()` holds, which is called under the mutex, but at
+  // most `timeout`. Returns whether it holds.
+  template <typename Condition>
+  bool AwaitWithTimeout(Mutex* mutex, absl::Duration timeout,
+                        Condition&& condition)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    timeout = std::min(timeout, absl::Hours(24));
+    const bool holds = condition_.wait_until(
+        lock,
+        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout),
+        [&condition] { return condition(); });
+    lock.release();
+    return holds;
   }
 
   void Signal() { condition_.notify_one(); }

@@ -1,30 +1,41 @@
-// A clock that a test moves. Thread-safe.
+// A clock that stands still until a test moves it.
+//
+// Thread-safe.
 
 #ifndef BASE_TIME_FAKE_CLOCK_H_
 #define BASE_TIME_FAKE_CLOCK_H_
 
-#include <atomic>
-#include <cstdint>
-
 #include "absl/time/time.h"
+#include "base/sync/mutex.h"
 #include "base/time/clock.h"
 
 namespace atl {
 
 class FakeClock : public Clock {
  public:
-  explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1000000000))
-      : nanos_(absl::ToUnixNanos(start)) {}
+  // Starts at `start`; the default is an arbitrary whole second.
+  explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'700'000'000))
+      : now_(start) {}
 
   absl::Time Now() const override {
-    return absl::FromUnixNanos(nanos_.load());
+    MutexLock lock(&mutex_);
+    return now_;
   }
+
   void Advance(absl::Duration duration) {
-    nanos_.fetch_add(absl::ToInt64Nanoseconds(duration));
+    MutexLock lock(&mutex_);
+    now_ += duration;
+  }
+
+  // Also backwards, as a machine's clock may be set.
+  void Set(absl::Time now) {
+    MutexLock lock(&mutex_);
+    now_ = now;
   }
 
  private:
-  std::atomic<int64_t> nanos_;
+  mutable Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl

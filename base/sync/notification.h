@@ -1,0 +1,47 @@
+// An event that happens once: one thread notifies, any number wait.
+//
+// Thread-safe. As absl::Notification, over a Mutex that ThreadSanitizer
+// understands.
+
+#ifndef BASE_SYNC_NOTIFICATION_H_
+#define BASE_SYNC_NOTIFICATION_H_
+
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+
+namespace atl {
+
+class Notification {
+ public:
+  Notification() = default;
+  Notification(const Notification&) = delete;
+  Notification& operator=(const Notification&) = delete;
+
+  // Wakes all that wait, now and later. A second call changes nothing.
+  void Notify() {
+    MutexLock lock(&mutex_);
+    notified_ = true;
+    condition_.SignalAll();
+  }
+
+  bool HasBeenNotified() const {
+    MutexLock lock(&mutex_);
+    return notified_;
+  }
+
+  // Waits at most `timeout`. Returns whether it has been notified.
+  bool WaitWithTimeout(absl::Duration timeout) const {
+    MutexLock lock(&mutex_);
+    return condition_.AwaitWithTimeout(&mutex_, timeout,
+                                       [this] { return notified_; });
+  }
+
+ private:
+  mutable Mutex mutex_;
+  mutable CondVar condition_;
+  bool notified_ = false;  // Guarded by mutex_; read in a predicate under it.
+};
+
+}  // namespace atl
+
+#endif  // BASE_SYNC_NOTIFICATION_H_
