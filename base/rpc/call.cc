@@ -1,0 +1,31 @@
+#include "base/rpc/call.h"
+
+#include "absl/strings/escaping.h"
+
+namespace atl::rpc {
+
+std::string HexOf(absl::string_view bytes) {
+  return absl::BytesToHexString(bytes);
+}
+
+void Prepare(const CallOptions& options, grpc::ClientContext& context) {
+  context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
+  if (!options.session.empty()) {
+    context.AddMetadata(kSessionMetadata, options.session);
+  }
+}
+
+absl::Status NamePeer(const absl::Status& status, absl::string_view peer) {
+  if (peer.empty() || (status.code() != absl::StatusCode::kUnavailable &&
+                       status.code() != absl::StatusCode::kDeadlineExceeded)) {
+    return status;
+  }
+  absl::Status named(status.code(),
+                     absl::StrCat(peer, ": ", status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    named.SetPayload(url, payload);
+  });
+  return named;
+}
+
+}  // namespace atl::rpc

@@ -1,0 +1,60 @@
+// One unary call with a deadline, errors as absl::Status.
+
+#ifndef BASE_RPC_CALL_H_
+#define BASE_RPC_CALL_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/rpc/status.h"
+#include "grpcpp/client_context.h"
+
+namespace atl::rpc {
+
+// Metadata of every call after Join.
+inline constexpr char kSessionMetadata[] = "atoll-session";
+
+// `bytes` in lower-case hex, as kSessionMetadata carries a session secret.
+std::string HexOf(absl::string_view bytes);
+
+struct CallOptions {
+  absl::Duration timeout = absl::Seconds(10);  // > 0.
+  std::string session;  // Value of kSessionMetadata; empty for none.
+  // Who is called, for messages: "coordinator 127.0.0.1:7070".
+  std::string peer;
+};
+
+// Puts deadline and session on `context`.
+void Prepare(const CallOptions& options, grpc::ClientContext& context);
+
+// `status` with the peer's name in front if it says that the peer cannot be
+// reached or did not answer in time.
+absl::Status NamePeer(const absl::Status& status, absl::string_view peer);
+
+// Calls `method` (&v1::RunService::Stub::GetRun) on `stub`.
+//
+// The service's own errors; DEADLINE_EXCEEDED after `timeout`; UNAVAILABLE if
+// it cannot be reached.
+template <typename Stub, typename Request, typename Response>
+absl::StatusOr<Response> Call(Stub& stub,
+                              grpc::Status (Stub::*method)(
+                                  grpc::ClientContext*, const Request&,
+                                  Response*),
+                              const Request& request,
+                              const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(options, context);
+  Response response;
+  const absl::Status status =
+      FromGrpc((stub.*method)(&context, request, &response));
+  if (!status.ok()) return NamePeer(status, options.peer);
+  return response;
+}
+
+}  // namespace atl::rpc
+
+#endif  // BASE_RPC_CALL_H_

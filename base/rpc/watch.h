@@ -1,0 +1,148 @@
+// Keeps a server's stream of whole states alive and hands over the newest.
+//
+// A plan is level, not edge: a receiver that missed any number needs only the
+// last one. So a Watch reads as fast as messages come, keeps one, and opens the
+// stream again, with backoff, whenever it breaks.
+//
+//   Watch<v1::WatchPlanResponse> watch(options, [&](grpc::ClientContext* c) {
+//     return stub->WatchPlan(c, request);
+//   });
+//   ASSIGN_OR_RETURN(auto newest, watch.Next(deadline, stop));
+
+#ifndef BASE_RPC_WATCH_H_
+#define BASE_RPC_WATCH_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/rpc/retry.h"
+#include "base/rpc/status.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/sync_stream.h"
+
+namespace atl::rpc {
+
+struct WatchOptions {
+  RetryPolicy retry;
+  uint64_t seed = 0;  // Of the backoff's jitter.
+};
+
+// True if a stream that ended so will not be had again by asking again: it
+// ended with OK, or the caller is refused. False for a peer that is away.
+bool IsFinal(const absl::Status& status);
+
+// Thread-safe. Messages are handed to whoever calls Next first.
+template <typename Message>
+class Watch {
+ public:
+  // Opens the stream on a context that the Watch has made.
+  using Open = std::function<std::unique_ptr<
+      grpc::ClientReaderInterface<Message>>(grpc::ClientContext*)>;
+
+  Watch(const WatchOptions& options, Open open)
+      : options_(options),
+        open_(std::move(open)),
+        thread_([this](std::stop_token stop) { Run(stop); }) {}
+
+  // Ends the stream and waits for the thread.
+  ~Watch() {
+    thread_.request_stop();
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (context_ != nullptr) context_->TryCancel();
+  }
+
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Waits for a message that no call of Next has returned, and returns the
+  // newest.
+  //
+  // DEADLINE_EXCEEDED: none came.
+  // CANCELLED: `stop` was requested.
+  // OUT_OF_RANGE: the peer has ended the stream: no more come.
+  // The peer's error if asking again is of no use.
+  absl::StatusOr<Message> Next(absl::Time deadline, std::stop_token stop = {}) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_until(lock, stop, absl::ToChronoTime(deadline), [this] {
+      return newest_.has_value() || end_.has_value();
+    });
+    if (newest_.has_value()) {
+      Message message = *std::move(newest_);
+      newest_.reset();
+      return message;
+    }
+    if (end_.has_value()) {
+      if (end_->ok()) return absl::OutOfRangeError("the stream has ended");
+      return *end_;
+    }
+    if (stop.stop_requested()) return absl::CancelledError("stopped");
+    return absl::DeadlineExceededError("nothing new");
+  }
+
+ private:
+  void Run(std::stop_token stop) {
+    Backoff backoff(options_.retry, options_.seed);
+    while (!stop.stop_requested()) {
+      const absl::Status status = ReadStream(stop, backoff);
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (stop.stop_requested()) return;
+      if (IsFinal(status)) {
+        end_ = status;
+        changed_.notify_all();
+        return;
+      }
+      changed_.wait_for(lock, stop,
+                        absl::ToChronoMilliseconds(backoff.Next(status)),
+                        [] { return false; });
+    }
+  }
+
+  // Reads one stream to its end.
+  absl::Status ReadStream(const std::stop_token& stop, Backoff& backoff) {
+    grpc::ClientContext context;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (stop.stop_requested()) return absl::CancelledError("stopped");
+      context_ = &context;
+    }
+    const auto reader = open_(&context);
+    Message message;
+    while (reader->Read(&message)) {
+      backoff.Reset();
+      std::unique_lock<std::mutex> lock(mutex_);
+      newest_ = std::move(message);
+      message = Message();
+      changed_.notify_all();
+    }
+    const grpc::Status status = reader->Finish();
+    std::unique_lock<std::mutex> lock(mutex_);
+    context_ = nullptr;
+    return FromGrpc(status);
+  }
+
+  const WatchOptions options_;
+  const Open open_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Guarded by mutex_.
+  grpc::ClientContext* context_ = nullptr;  // Of the open stream.
+  std::optional<Message> newest_;           // Not handed over yet.
+  std::optional<absl::Status> end_;         // Why no more come.
+  // Last: it uses all of the above.
+  std::jthread thread_;
+};
+
+}  // namespace atl::rpc
+
+#endif  // BASE_RPC_WATCH_H_

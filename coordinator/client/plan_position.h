@@ -1,0 +1,30 @@
+// Which of two plans is newer.
+//
+// Pure.
+
+#ifndef COORDINATOR_CLIENT_PLAN_POSITION_H_
+#define COORDINATOR_CLIENT_PLAN_POSITION_H_
+
+#include <compare>
+#include <cstdint>
+
+namespace atl::coordinator {
+
+// Revisions grow within one life of the coordinator, epochs from life to life.
+// The default lies before every plan.
+struct PlanPosition {
+  int64_t coordinator_epoch = -1;
+  int64_t revision = -1;
+
+  friend auto operator<=>(const PlanPosition&, const PlanPosition&) = default;
+};
+
+// Of a v1::IslandPlan or a v1::ServerPlan.
+template <typename Plan>
+PlanPosition PositionOf(const Plan& plan) {
+  return {plan.coordinator_epoch(), plan.revision()};
+}
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_PLAN_POSITION_H_

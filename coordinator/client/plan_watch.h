@@ -1,0 +1,68 @@
+// The newest plan of a stream of plans, by position.
+//
+// What CoordinatorClient and ServerControlClient have in common: a Watch, the
+// last plan that it gave, and the rule that a plan of an older life of the
+// coordinator never follows a newer one.
+
+#ifndef COORDINATOR_CLIENT_PLAN_WATCH_H_
+#define COORDINATOR_CLIENT_PLAN_WATCH_H_
+
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/rpc/watch.h"
+#include "coordinator/client/plan_position.h"
+
+namespace atl::coordinator {
+
+// `Response` is a message with one field `plan`. Thread-safe, for one waiter at
+// a time.
+template <typename Response, typename Plan>
+class PlanWatch {
+ public:
+  PlanWatch(const rpc::WatchOptions& options,
+            typename rpc::Watch<Response>::Open open)
+      : watch_(options, std::move(open)) {}
+
+  // As CoordinatorClient::WaitForPlan.
+  absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,
+                                   absl::Time deadline, std::stop_token stop) {
+    while (true) {
+      if (auto plan = NewestAfter(after); plan.has_value()) {
+        return *std::move(plan);
+      }
+      absl::StatusOr<Response> response = watch_.Next(deadline, stop);
+      if (!response.ok()) return response.status();
+      Offer(std::move(*response->mutable_plan()));
+    }
+  }
+
+ private:
+  std::optional<Plan> NewestAfter(const PlanPosition& after) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!newest_.has_value() || PositionOf(*newest_) <= after) {
+      return std::nullopt;
+    }
+    return newest_;
+  }
+
+  void Offer(Plan plan) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!newest_.has_value() || PositionOf(*newest_) < PositionOf(plan)) {
+      newest_ = std::move(plan);
+    }
+  }
+
+  std::mutex mutex_;
+  std::optional<Plan> newest_;  // Guarded by mutex_.
+  rpc::Watch<Response> watch_;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_PLAN_WATCH_H_

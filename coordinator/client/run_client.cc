@@ -1,0 +1,157 @@
+#include "coordinator/client/run_client.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/rpc/call.h"
+#include "base/rpc/watch.h"
+#include "base/status/status_macros.h"
+
+namespace atl::coordinator {
+namespace {
+
+using Runs = v1::RunService;
+using States = v1::TrainingStateService;
+
+// Waits for `duration`, or until `stop` is requested.
+void WaitFor(absl::Duration duration, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock<std::mutex> lock(mutex);
+  never.wait_for(lock, stop, absl::ToChronoMilliseconds(duration),
+                 [] { return false; });
+}
+
+class GrpcRunClient : public RunClient {
+ public:
+  GrpcRunClient(const RunClientOptions& options,
+                const std::shared_ptr<grpc::Channel>& channel)
+      : options_(options),
+        runs_(Runs::NewStub(channel)),
+        states_(States::NewStub(channel)) {}
+
+  absl::StatusOr<v1::CreateRunResponse> CreateRun(
+      const v1::CreateRunRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::CreateRun, request, Options());
+  }
+  absl::StatusOr<v1::GetRunResponse> GetRun(
+      const v1::GetRunRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::GetRun, request, Options());
+  }
+  absl::StatusOr<v1::ListRunsResponse> ListRuns(
+      const v1::ListRunsRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::ListRuns, request, Options());
+  }
+  absl::StatusOr<v1::PauseRunResponse> PauseRun(
+      const v1::PauseRunRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::PauseRun, request, Options());
+  }
+  absl::StatusOr<v1::ResumeRunResponse> ResumeRun(
+      const v1::ResumeRunRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::ResumeRun, request, Options());
+  }
+  absl::StatusOr<v1::CancelRunResponse> CancelRun(
+      const v1::CancelRunRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::CancelRun, request, Options());
+  }
+  absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
+      const v1::ExportCheckpointRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::ExportCheckpoint, request,
+                     Options());
+  }
+
+  absl::StatusOr<v1::GetRunStateResponse> GetRunState(
+      const v1::GetRunStateRequest& request) override {
+    return rpc::Call(*states_, &States::Stub::GetRunState, request, Options());
+  }
+  absl::StatusOr<v1::ListIslandsResponse> ListIslands(
+      const v1::ListIslandsRequest& request) override {
+    return rpc::Call(*states_, &States::Stub::ListIslands, request, Options());
+  }
+  absl::StatusOr<v1::ListRoundsResponse> ListRounds(
+      const v1::ListRoundsRequest& request) override {
+    return rpc::Call(*states_, &States::Stub::ListRounds, request, Options());
+  }
+  absl::StatusOr<v1::GetMetricsResponse> GetMetrics(
+      const v1::GetMetricsRequest& request) override {
+    return rpc::Call(*states_, &States::Stub::GetMetrics, request, Options());
+  }
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
+      const v1::ListCheckpointsRequest& request) override {
+    return rpc::Call(*states_, &States::Stub::ListCheckpoints, request,
+                     Options());
+  }
+
+  absl::Status WatchRun(
+      v1::WatchRunRequest request, absl::Duration patience,
+      const std::function<bool(const v1::RunEvent&)>& on_event,
+      std::stop_token stop) override {
+    rpc::Backoff backoff(options_.watch_retry, options_.seed);
+    absl::Time last_heard = absl::Now();
+    while (!stop.stop_requested()) {
+      bool wanted = true;
+      const absl::Status status =
+          ReadEvents(request, last_heard, on_event, stop, wanted);
+      if (!wanted) return absl::OkStatus();
+      if (stop.stop_requested()) break;
+      const absl::Duration silence = absl::Now() - last_heard;
+      if (rpc::IsFinal(status) || silence > patience) {
+        return rpc::NamePeer(status, Options().peer);
+      }
+      WaitFor(backoff.Next(status), stop);
+    }
+    return absl::CancelledError("stopped");
+  }
+
+ private:
+  rpc::CallOptions Options() const {
+    return {options_.timeout, "",
+            absl::StrCat("coordinator ", options_.address)};
+  }
+
+  // Reads one stream to its end and moves `request` behind its events.
+  absl::Status ReadEvents(
+      v1::WatchRunRequest& request, absl::Time& last_heard,
+      const std::function<bool(const v1::RunEvent&)>& on_event,
+      const std::stop_token& stop, bool& wanted) {
+    grpc::ClientContext context;
+    const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+    const auto reader = states_->WatchRun(&context, request);
+    // Several events may come of one record, and share its revision.
+    const int64_t after_revision = request.after_revision();
+    v1::WatchRunResponse response;
+    while (wanted && reader->Read(&response)) {
+      last_heard = absl::Now();
+      for (const v1::RunEvent& event : response.events()) {
+        if (event.revision() <= after_revision) continue;
+        request.set_after_revision(event.revision());
+        wanted = on_event(event);
+        if (!wanted) break;
+      }
+    }
+    if (!wanted) context.TryCancel();
+    return rpc::FromGrpc(reader->Finish());
+  }
+
+  const RunClientOptions options_;
+  const std::unique_ptr<Runs::Stub> runs_;
+  const std::unique_ptr<States::Stub> states_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunClient>> MakeRunClient(
+    const RunClientOptions& options) {
+  rpc::ChannelOptions channel_options = options.channel;
+  channel_options.kind = rpc::ChannelKind::kControl;
+  ASSIGN_OR_RETURN(const auto channel,
+                   rpc::MakeChannel(options.address, channel_options));
+  return std::make_unique<GrpcRunClient>(options, channel);
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,85 @@
+// What operators and readers ask of the coordinator: RunService and
+// TrainingStateService, a call a method.
+//
+// Every call has a deadline and is made once. Errors are the service's own, and
+// UNAVAILABLE or DEADLINE_EXCEEDED, naming the address, if it is away.
+//
+// Thread-safe.
+
+#ifndef COORDINATOR_CLIENT_RUN_CLIENT_H_
+#define COORDINATOR_CLIENT_RUN_CLIENT_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/run_service.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/retry.h"
+
+namespace atl::coordinator {
+
+class RunClient {
+ public:
+  virtual ~RunClient() = default;
+
+  // RunService.
+  virtual absl::StatusOr<v1::CreateRunResponse> CreateRun(
+      const v1::CreateRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetRunResponse> GetRun(
+      const v1::GetRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListRunsResponse> ListRuns(
+      const v1::ListRunsRequest& request) = 0;
+  virtual absl::StatusOr<v1::PauseRunResponse> PauseRun(
+      const v1::PauseRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::ResumeRunResponse> ResumeRun(
+      const v1::ResumeRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::CancelRunResponse> CancelRun(
+      const v1::CancelRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
+      const v1::ExportCheckpointRequest& request) = 0;
+
+  // TrainingStateService.
+  virtual absl::StatusOr<v1::GetRunStateResponse> GetRunState(
+      const v1::GetRunStateRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListIslandsResponse> ListIslands(
+      const v1::ListIslandsRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListRoundsResponse> ListRounds(
+      const v1::ListRoundsRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetMetricsResponse> GetMetrics(
+      const v1::GetMetricsRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
+      const v1::ListCheckpointsRequest& request) = 0;
+
+  // Hands every event after request.after_revision to `on_event`, in order and
+  // once, until the run ends (OK), `on_event` returns false (OK), or `stop` is
+  // requested (CANCELLED). A stream that breaks is opened again behind the last
+  // event; one that cannot be had for `patience` ends with its error.
+  virtual absl::Status WatchRun(
+      v1::WatchRunRequest request, absl::Duration patience,
+      const std::function<bool(const v1::RunEvent&)>& on_event,
+      std::stop_token stop) = 0;
+};
+
+struct RunClientOptions {
+  std::string address;                         // host:port
+  rpc::ChannelOptions channel;                 // kControl.
+  absl::Duration timeout = absl::Seconds(10);  // Of every unary call.
+  rpc::RetryPolicy watch_retry;                // Of WatchRun.
+  uint64_t seed = 0;                           // Of its jitter.
+};
+
+// A client on a connection of its own.
+//
+// Errors as rpc::MakeChannel.
+absl::StatusOr<std::unique_ptr<RunClient>> MakeRunClient(
+    const RunClientOptions& options);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_RUN_CLIENT_H_

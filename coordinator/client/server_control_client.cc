@@ -1,0 +1,111 @@
+#include "coordinator/client/server_control_client.h"
+
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/server_service.grpc.pb.h"
+#include "base/rpc/call.h"
+#include "base/status/status_macros.h"
+#include "coordinator/client/plan_watch.h"
+
+namespace atl::coordinator {
+namespace {
+
+using Service = v1::ServerService;
+using ServerPlanWatch = PlanWatch<v1::WatchServerPlanResponse, v1::ServerPlan>;
+
+// Who we are since the last RegisterServer.
+struct Registration {
+  std::string server_id;
+  int64_t incarnation = 0;
+  std::shared_ptr<ServerPlanWatch> watch;
+};
+
+class GrpcServerControlClient : public ServerControlClient {
+ public:
+  GrpcServerControlClient(const ServerControlClientOptions& options,
+                          const std::shared_ptr<grpc::Channel>& channel)
+      : options_(options), stub_(Service::NewStub(channel)) {}
+
+  absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
+      const v1::RegisterServerRequest& request) override {
+    ASSIGN_OR_RETURN(
+        v1::RegisterServerResponse response,
+        rpc::Call(*stub_, &Service::Stub::RegisterServer, request, Options()));
+    auto registration = std::make_shared<Registration>();
+    registration->server_id = request.server_id();
+    registration->incarnation = request.incarnation();
+    registration->watch = MakeWatch(*registration);
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(registration_, registration);
+    return response;
+  }
+
+  absl::StatusOr<v1::ServerPlan> WaitForPlan(const PlanPosition& after,
+                                             absl::Duration timeout,
+                                             std::stop_token stop) override {
+    const absl::Time deadline = absl::Now() + timeout;
+    ASSIGN_OR_RETURN(const auto registration, Registered());
+    return registration->watch->WaitForPlan(after, deadline, stop);
+  }
+
+  absl::StatusOr<absl::Duration> ReportShards(
+      v1::ReportShardsRequest report) override {
+    ASSIGN_OR_RETURN(const auto registration, Registered());
+    report.set_server_id(registration->server_id);
+    report.set_incarnation(registration->incarnation);
+    ASSIGN_OR_RETURN(
+        const v1::ReportShardsResponse response,
+        rpc::Call(*stub_, &Service::Stub::ReportShards, report, Options()));
+    return absl::Seconds(response.lease_duration().seconds()) +
+           absl::Nanoseconds(response.lease_duration().nanos());
+  }
+
+ private:
+  rpc::CallOptions Options() const {
+    return {options_.timeout, "",
+            absl::StrCat("coordinator ", options_.address)};
+  }
+
+  // The stub outlives every watch: both belong to this object.
+  std::shared_ptr<ServerPlanWatch> MakeWatch(const Registration& registration) {
+    v1::WatchServerPlanRequest request;
+    request.set_server_id(registration.server_id);
+    request.set_incarnation(registration.incarnation);
+    return std::make_shared<ServerPlanWatch>(
+        rpc::WatchOptions{options_.watch_retry, options_.seed},
+        [this, request](grpc::ClientContext* context)
+            -> std::unique_ptr<
+                grpc::ClientReaderInterface<v1::WatchServerPlanResponse>> {
+          return stub_->WatchServerPlan(context, request);
+        });
+  }
+
+  absl::StatusOr<std::shared_ptr<Registration>> Registered() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (registration_ == nullptr) {
+      return absl::FailedPreconditionError(
+          "not registered: RegisterServer first");
+    }
+    return registration_;
+  }
+
+  const ServerControlClientOptions options_;
+  const std::unique_ptr<Service::Stub> stub_;
+  std::mutex mutex_;
+  std::shared_ptr<Registration> registration_;  // Guarded by mutex_.
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerControlClient>> MakeServerControlClient(
+    const ServerControlClientOptions& options) {
+  rpc::ChannelOptions channel_options = options.channel;
+  channel_options.kind = rpc::ChannelKind::kControl;
+  ASSIGN_OR_RETURN(const auto channel,
+                   rpc::MakeChannel(options.address, channel_options));
+  return std::make_unique<GrpcServerControlClient>(options, channel);
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,153 @@
+// Moves tensors between one process and all shards of one run.
+//
+// Push cuts a fragment by the layout, streams each shard its blocks, in
+// parallel, from the caller's memory without a copy, and comes back when every
+// shard has said `stored`. Pull is the other way round, and checks every
+// checksum and digest. Both go on where they stopped when a stream breaks, for
+// as long as the caller lets them.
+//
+// Shapes: a fragment's elements are f32, [layout.fragment_element_count(f)], in
+// the fragment's flat order (base/layout/layout.h).
+//
+// Thread-safe: several fragments may move at once, each call from a thread of
+// its own. Calls block.
+
+#ifndef SERVER_CLIENT_PARAMETER_CLIENT_H_
+#define SERVER_CLIENT_PARAMETER_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/retry.h"
+
+namespace atl::server {
+
+// Where the shards are, as a plan says.
+struct ShardRoutes {
+  int64_t placement_epoch = 0;
+  // All shards of the run, in order; one that is away has no address.
+  std::vector<v1::ShardPlacement> shards;
+};
+
+// Of a v1::IslandPlan or a v1::ExportCheckpointResponse.
+template <typename Plan>
+ShardRoutes RoutesOf(const Plan& plan) {
+  return {plan.placement_epoch(), {plan.shards().begin(), plan.shards().end()}};
+}
+
+// Who pushes: what Join gave.
+struct PushIdentity {
+  std::string island_id;
+  int64_t island_epoch = 0;
+  std::string session_secret;  // As it came, not in hex.
+};
+
+// How long a call goes on trying.
+struct CallBounds {
+  absl::Time deadline = absl::InfiniteFuture();
+  std::stop_token stop;
+};
+
+// What became of one shard's part.
+struct ShardOutcome {
+  int32_t shard = 0;
+  absl::Status status;         // OK: stored, or whole and checked.
+  int attempt_count = 0;       // Streams that were opened.
+  int64_t payload_bytes = 0;   // Moved, repeats included.
+};
+
+struct TransferOutcome {
+  // OK if every shard's is. Else the first that is not: the one that ended the
+  // call, not those that were CANCELLED because of it.
+  absl::Status status;
+  // Shards with a part of the fragment, in order.
+  std::vector<ShardOutcome> shards;
+};
+
+// Since the client was made.
+struct TransferCounters {
+  int64_t sent_payload_bytes = 0;
+  int64_t received_payload_bytes = 0;
+};
+
+class ParameterClient {
+ public:
+  virtual ~ParameterClient() = default;
+
+  // Gives new routes. Calls that are under way use them from their next attempt
+  // on.
+  virtual void SetRoutes(ShardRoutes routes) = 0;
+
+  // Gives the identity of the pushes that start from now on.
+  virtual void SetIdentity(PushIdentity identity) = 0;
+
+  // Pushes the contribution `info` (codec f32; its digest is the caller's:
+  // ContributionDigest of the same bytes) to every shard that holds a part of
+  // its fragment. `elements` is read until the call returns, never after.
+  //
+  // Tries again: UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
+  // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind), until
+  // the deadline (DEADLINE_EXCEEDED, with the last error in the message) or the
+  // stop (CANCELLED). Returns at once, and cancels the other shards:
+  //   INVALID_ARGUMENT: the contribution is refused, here or by a shard.
+  //   ABORTED: an epoch or the placement is not the newest; look at the plan.
+  //   UNAUTHENTICATED, PERMISSION_DENIED, ...: as the shard says.
+  // Whatever the outcome, shards keep what they have stored.
+  virtual TransferOutcome Push(const v1::ContributionInfo& info,
+                               absl::Span<const float> elements,
+                               const CallBounds& bounds) = 0;
+
+  // Pulls `fragment` at exactly `version` into `out`. If `expected` is given
+  // the fragment's digest must be that (FragmentVersion.digest).
+  //
+  // Tries again as Push does. Returns at once:
+  //   OUT_OF_RANGE: the version is no longer held; look at the plan.
+  //   ABORTED, INVALID_ARGUMENT, ...: as the shard says.
+  //   DATA_LOSS: the parts are right by themselves, but not the whole.
+  // After an error `out` holds no defined values.
+  virtual TransferOutcome Pull(int32_t fragment, int64_t version,
+                               const std::optional<Digest128>& expected,
+                               absl::Span<float> out,
+                               const CallBounds& bounds) = 0;
+
+  // Pushes version 0 of `fragment`, for a run whose spec says `import`. Errors
+  // and retries as Push.
+  virtual TransferOutcome Import(int32_t fragment,
+                                 absl::Span<const float> elements,
+                                 const CallBounds& bounds) = 0;
+
+  virtual TransferCounters counters() const = 0;
+};
+
+struct ParameterClientOptions {
+  std::string run_id;
+  int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
+  rpc::ChannelOptions channel;
+  rpc::RetryPolicy retry;
+  uint64_t seed = 0;  // Of the jitter of retries.
+  // A stream on which nothing moves for this long is given up and tried again.
+  absl::Duration stall_timeout = absl::Seconds(60);
+};
+
+// A client on connections of its own, one a server. Nothing is dialled before
+// the first call; `layout` must outlive it.
+//
+// INVALID_ARGUMENT: an option is wrong.
+absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
+    const ParameterClientOptions& options, const RunLayout& layout);
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_PARAMETER_CLIENT_H_
