@@ -1,0 +1,171 @@
+// The questions of ShardMachine: who may push what, and where.
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "server/core/shard_machine.h"
+
+namespace atl::server {
+namespace {
+
+// Compares without telling, by its time, where the first difference is.
+bool SecretsEqual(absl::string_view a, absl::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  }
+  return difference == 0;
+}
+
+// An epoch that is older than ours lost; one that is newer is not known yet.
+absl::Status CheckEpoch(absl::string_view what, int64_t theirs, int64_t ours) {
+  if (theirs == ours) return absl::OkStatus();
+  if (theirs < ours) {
+    return absl::AbortedError(absl::StrCat(what, " ", theirs,
+                                           " is not the newest, which is ",
+                                           ours, "; fetch the plan"));
+  }
+  return absl::UnavailableError(absl::StrCat(
+      what, " ", theirs, " has not reached this server yet; call again"));
+}
+
+}  // namespace
+
+absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
+                                      int64_t placement_epoch,
+                                      uint64_t layout_fingerprint,
+                                      int32_t shard) const {
+  if (layout_fingerprint != shape_.layout_fingerprint) {
+    return absl::AbortedError(
+        "layout_fingerprint is not that of this run; fetch the plan");
+  }
+  if (shard != shape_.shard) {
+    return absl::AbortedError(
+        absl::StrCat("this server holds shard ", shape_.shard, ", not ", shard,
+                     "; fetch the plan"));
+  }
+  if (run_epoch != 0 && run_epoch_ != 0) {
+    RETURN_IF_ERROR(CheckEpoch("run_epoch", run_epoch, run_epoch_));
+  }
+  if (placement_epoch != 0 && has_plan_) {
+    RETURN_IF_ERROR(CheckEpoch("placement_epoch", placement_epoch,
+                               plan_.placement_epoch()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardMachine::AdmitMember(
+    int32_t slot, int64_t island_epoch,
+    absl::string_view session_sha256) const {
+  for (const v1::PlanMember& member : plan_.members()) {
+    if (member.slot() != slot) continue;
+    RETURN_IF_ERROR(
+        CheckEpoch("island_epoch", island_epoch, member.island_epoch()));
+    if (!SecretsEqual(session_sha256, member.session_sha256())) {
+      return absl::UnauthenticatedError(
+          "the metadata \"atoll-session\" is not the secret that Join gave to "
+          "this slot");
+    }
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "slot ", slot, " is not a member of the run; wait for the plan, or Join "
+      "again"));
+}
+
+absl::Status ShardMachine::AdmitContribution(
+    const v1::ContributionInfo& info) const {
+  const auto key = ContributionKey::FromProto(info.key());
+  if (key.fragment < 0 ||
+      key.fragment >= static_cast<int32_t>(fragments_.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("info.key.fragment ", key.fragment, " is not in [0, ",
+                     fragments_.size(), ")"));
+  }
+  if (!shape_.fragments[key.fragment].holds) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shard ", shape_.shard, " holds no block of fragment ", key.fragment));
+  }
+  if (key.slot < 0 || key.seq < 1) {
+    return absl::InvalidArgumentError(
+        "info.key.slot must be >= 0 and info.key.seq >= 1");
+  }
+  if (info.codec() != v1::CODEC_F32) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "info.codec ", static_cast<int>(info.codec()),
+        " is not one that this run takes (CODEC_F32)"));
+  }
+  if (info.anchor_version() < 0 || info.step_count() < 1 ||
+      info.token_count() < 0 || info.data_shard() < 0 ||
+      info.data_begin() < 0 || info.data_end() < info.data_begin()) {
+    return absl::InvalidArgumentError(
+        "info has a negative number, no step, or data_end < data_begin");
+  }
+  const auto refused = refused_.find(key);
+  if (refused != refused_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key.ToString(), " was refused: ", refused->second));
+  }
+  // Bound here already: the header is checked against what it is bound to.
+  if (!decided_.count(key) && (stored_.count(key) || partial_.count(key))) {
+    const v1::ContributionInfo& bound =
+        stored_.count(key) ? stored_.at(key).info : partial_.at(key);
+    if (bound.SerializeAsString() != info.SerializeAsString()) {
+      return absl::AbortedError(absl::StrCat(
+          key.ToString(), " is bound to another header (digest ",
+          Digest128::FromProto(bound.digest()).ToHex(), ")"));
+    }
+    return absl::OkStatus();
+  }
+  const int64_t version = fragments_[key.fragment].version;
+  if (info.anchor_version() > version) {
+    return absl::UnavailableError(
+        absl::StrCat("version ", info.anchor_version(), " of fragment ",
+                     key.fragment, " is not here yet; call again"));
+  }
+  bool decided = decided_.count(key) != 0;
+  for (const v1::ContributionOutcome& outcome : plan_.dropped()) {
+    decided |= ContributionKey::FromProto(outcome.key()) == key;
+  }
+  for (const v1::Commit& commit : plan_.commits()) {
+    for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+      decided |= ContributionKey::FromProto(outcome.key()) == key;
+    }
+  }
+  // The round just before may still be pushed to, to be recorded as LATE.
+  if (decided || info.anchor_version() < version - 1) {
+    return absl::AbortedError(absl::StrCat(
+        key.ToString(), " is decided, or its anchor is older than version ",
+        version - 1, "; fetch the plan"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardMachine::AdmitPush(const v1::PushHeader& header,
+                                     absl::string_view session_sha256) const {
+  if (!fault_.empty()) {
+    return absl::UnavailableError(absl::StrCat("the shard stopped: ", fault_));
+  }
+  if (!has_plan_) {
+    return absl::UnavailableError(
+        "this server has no plan yet: it is starting");
+  }
+  const v1::ContributionKey& key = header.info().key();
+  RETURN_IF_ERROR(CheckPlace(std::max<int64_t>(key.run_epoch(), 1),
+                             std::max<int64_t>(header.placement_epoch(), 1),
+                             header.layout_fingerprint(), header.shard()));
+  if (plan_.run_state() != v1::RUN_STATE_ACTIVE &&
+      plan_.run_state() != v1::RUN_STATE_PAUSED) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run is ", v1::RunState_Name(plan_.run_state()),
+                     " and takes no contributions"));
+  }
+  RETURN_IF_ERROR(
+      AdmitMember(key.slot(), header.island_epoch(), session_sha256));
+  return AdmitContribution(header.info());
+}
+
+}  // namespace atl::server

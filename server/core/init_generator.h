@@ -1,0 +1,42 @@
+// Version 0 of the parameters: the first value of any element, by its place.
+//
+// Pure. Immutable after it is made, so thread-safe.
+//
+// Counter-based: an element's value depends on (seed, tensor, element) and on
+// nothing else, so that any sharding and any thread count give the same
+// parameters. The same bits on every CPU: only IEEE 754 additions,
+// multiplications, divisions and square roots in f64, never contracted, and
+// no function of libm.
+//
+//   bits  Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter =
+//         (element low, element high, tensor, 0); its first two words
+//   u     (k + 1/2) / 2^52 with k the upper 52 of these 64 bits: in (0, 1)
+//   z     the normal quantile of u by Wichura's AS 241 (PPND16), relative error
+//         about 1e-15
+//   x     f32(standard deviation * z)
+
+#ifndef SERVER_CORE_INIT_GENERATOR_H_
+#define SERVER_CORE_INIT_GENERATOR_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "atoll/v1/run.pb.h"
+
+namespace atl::server {
+
+// Writes elements [first_element, first_element + out.size()) of tensor number
+// `tensor` (its index in the layout) to `out`.
+// Requires: `init` is one that RunLayout accepts.
+void GenerateInit(const v1::TensorInit& init, uint64_t seed, int32_t tensor,
+                  int64_t first_element, absl::Span<float> out);
+
+// The quantile of the standard normal distribution at 0 < u < 1.
+double NormalQuantile(double u);
+
+// The natural logarithm of x > 0, normal; absolute error below 1e-15.
+double DeterministicLog(double x);
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_INIT_GENERATOR_H_

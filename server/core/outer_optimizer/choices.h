@@ -1,0 +1,43 @@
+// One maker a choice; each is defined in the file of its name. For
+// MakeOuterOptimizer alone.
+//
+// INVALID_ARGUMENT: a constant is out of range; the message names the field.
+
+#ifndef SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_
+#define SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "atoll/v1/run.pb.h"
+#include "server/core/outer_optimizer/outer_optimizer.h"
+
+namespace atl::server {
+
+using MadeOptimizer = absl::StatusOr<std::unique_ptr<OuterOptimizer>>;
+
+MadeOptimizer MakeSgd(const v1::OuterSpec& spec);
+MadeOptimizer MakeMomentum(const v1::OuterSpec& spec);
+MadeOptimizer MakeNesterov(const v1::OuterSpec& spec);
+MadeOptimizer MakeFedAvg(const v1::OuterSpec& spec);
+MadeOptimizer MakeFedAvgM(const v1::OuterSpec& spec);
+MadeOptimizer MakeFedAdam(const v1::OuterSpec& spec);
+MadeOptimizer MakeFedYogi(const v1::OuterSpec& spec);
+MadeOptimizer MakeFedAdagrad(const v1::OuterSpec& spec);
+
+// Checks of the constants.
+absl::Status CheckPositive(absl::string_view field, double value);
+absl::Status CheckFraction(absl::string_view field, double value);  // [0, 1).
+// Those of the adaptive rules; `with_beta2` if the rule reads beta2.
+absl::Status CheckAdaptive(const v1::OuterSpec& spec, bool with_beta2);
+
+// Their constants in f32. 1 - beta is taken in f64 and rounded once.
+OuterKernels::Adaptive AdaptiveOf(const v1::OuterSpec& spec);
+// v at version 0: tau^2, in f64, rounded once.
+float InitialSecondMoment(const v1::OuterSpec& spec);
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_

@@ -1,0 +1,195 @@
+#include "server/core/outer_optimizer/outer_optimizer.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace atl::server {
+namespace {
+
+// Does the arithmetic in the plainest way, one element at a time, and says
+// which rule was asked for.
+class PlainKernels : public OuterKernels {
+ public:
+  void Sgd(float lr, const OuterTile& t) const override {
+    called = "sgd";
+    for (int64_t i = 0; i < t.count; ++i) t.theta[i] -= lr * t.gradient[i];
+  }
+  void Momentum(float lr, float momentum, const OuterTile& t) const override {
+    called = "momentum";
+    for (int64_t i = 0; i < t.count; ++i) {
+      t.state[0][i] = momentum * t.state[0][i] + t.gradient[i];
+      t.theta[i] -= lr * t.state[0][i];
+    }
+  }
+  void Nesterov(float lr, float momentum, const OuterTile& t) const override {
+    called = "nesterov";
+    for (int64_t i = 0; i < t.count; ++i) {
+      t.state[0][i] = momentum * t.state[0][i] + t.gradient[i];
+      t.theta[i] -= lr * (t.gradient[i] + momentum * t.state[0][i]);
+    }
+  }
+  void FedAdam(const Adaptive& c, const OuterTile& t) const override {
+    called = "fedadam";
+    Adapt(c, t, [&c](float v, float square) {
+      return c.beta2 * v + c.one_minus_beta2 * square;
+    });
+  }
+  void FedYogi(const Adaptive& c, const OuterTile& t) const override {
+    called = "fedyogi";
+    Adapt(c, t, [&c](float v, float square) {
+      const float sign = v > square ? 1.0f : v < square ? -1.0f : 0.0f;
+      return v - c.one_minus_beta2 * square * sign;
+    });
+  }
+  void FedAdagrad(const Adaptive& c, const OuterTile& t) const override {
+    called = "fedadagrad";
+    Adapt(c, t, [](float v, float square) { return v + square; });
+  }
+
+  mutable std::string called;
+
+ private:
+  template <typename NextV>
+  static void Adapt(const Adaptive& c, const OuterTile& t, NextV next_v) {
+    for (int64_t i = 0; i < t.count; ++i) {
+      const float delta = -t.gradient[i];
+      float& m = t.state[0][i];
+      float& v = t.state[1][i];
+      m = c.beta1 * m + c.one_minus_beta1 * delta;
+      v = next_v(v, delta * delta);
+      t.theta[i] += c.lr * m / (std::sqrt(v) + c.tau);
+    }
+  }
+};
+
+v1::OuterSpec SpecOf(v1::OuterOptimizerKind kind) {
+  v1::OuterSpec spec;
+  spec.set_optimizer(kind);
+  spec.set_learning_rate(0.5);
+  spec.set_momentum(0.9);
+  spec.set_beta1(0.9);
+  spec.set_beta2(0.99);
+  spec.set_tau(1e-3);
+  return spec;
+}
+
+// Parameters and state of one element.
+struct Element {
+  float theta = 1.0f;
+  float state[2] = {};
+  std::string called;
+};
+
+Element StepOnce(const v1::OuterSpec& spec, float gradient) {
+  auto optimizer = MakeOuterOptimizer(spec);
+  EXPECT_TRUE(optimizer.ok()) << optimizer.status();
+  Element element;
+  for (int i = 0; i < (*optimizer)->state_count(); ++i) {
+    element.state[i] = (*optimizer)->initial_state(i);
+  }
+  PlainKernels kernels;
+  OuterTile tile;
+  tile.count = 1;
+  tile.gradient = &gradient;
+  tile.theta = &element.theta;
+  tile.state[0] = &element.state[0];
+  tile.state[1] = &element.state[1];
+  (*optimizer)->Step(kernels, tile);
+  element.called = kernels.called;
+  return element;
+}
+
+constexpr v1::OuterOptimizerKind kAll[] = {
+    v1::OUTER_OPTIMIZER_KIND_SGD,     v1::OUTER_OPTIMIZER_KIND_MOMENTUM,
+    v1::OUTER_OPTIMIZER_KIND_NESTEROV, v1::OUTER_OPTIMIZER_KIND_FEDAVG,
+    v1::OUTER_OPTIMIZER_KIND_FEDAVGM, v1::OUTER_OPTIMIZER_KIND_FEDADAM,
+    v1::OUTER_OPTIMIZER_KIND_FEDYOGI, v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD};
+
+TEST(OuterOptimizerTest, APositiveOuterGradientLowersTheParameter) {
+  for (const auto kind : kAll) {
+    EXPECT_LT(StepOnce(SpecOf(kind), 0.25f).theta, 1.0f) << kind;
+    EXPECT_GT(StepOnce(SpecOf(kind), -0.25f).theta, 1.0f) << kind;
+  }
+}
+
+TEST(OuterOptimizerTest, FedAvgTakesTheMeanItselfWhateverTheLearningRate) {
+  const Element element =
+      StepOnce(SpecOf(v1::OUTER_OPTIMIZER_KIND_FEDAVG), 0.25f);
+  EXPECT_EQ(element.theta, 0.75f);
+}
+
+TEST(OuterOptimizerTest, TheFirstMomentumIsTheGradientItselfEvenIfMinusZero) {
+  for (const auto kind :
+       {v1::OUTER_OPTIMIZER_KIND_MOMENTUM, v1::OUTER_OPTIMIZER_KIND_NESTEROV,
+        v1::OUTER_OPTIMIZER_KIND_FEDAVGM}) {
+    EXPECT_TRUE(std::signbit(StepOnce(SpecOf(kind), -0.0f).state[0])) << kind;
+    EXPECT_FALSE(std::signbit(StepOnce(SpecOf(kind), 0.0f).state[0])) << kind;
+    EXPECT_EQ(StepOnce(SpecOf(kind), 3.0f).state[0], 3.0f) << kind;
+  }
+}
+
+// Algorithm 2 of arXiv 2003.00295 by hand, in f64, at its first step.
+TEST(OuterOptimizerTest, AdaptiveRulesStartFromTauSquaredWithoutBiasCorrection) {
+  const double g = 0.25, delta = -g, tau = 1e-3, lr = 0.5;
+  const double m = 0.1 * delta;
+  const double v0 = tau * tau;
+  const struct {
+    v1::OuterOptimizerKind kind;
+    double v;
+  } cases[] = {
+      {v1::OUTER_OPTIMIZER_KIND_FEDADAM, 0.99 * v0 + 0.01 * delta * delta},
+      {v1::OUTER_OPTIMIZER_KIND_FEDYOGI, v0 + 0.01 * delta * delta},
+      {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD, v0 + delta * delta},
+  };
+  for (const auto& c : cases) {
+    const Element element = StepOnce(SpecOf(c.kind), static_cast<float>(g));
+    EXPECT_NEAR(element.state[0], m, 1e-7) << c.kind;
+    EXPECT_NEAR(element.state[1], c.v, 1e-7 * c.v + 1e-9) << c.kind;
+    EXPECT_NEAR(element.theta, 1.0 + lr * m / (std::sqrt(c.v) + tau), 1e-6)
+        << c.kind;
+  }
+}
+
+TEST(OuterOptimizerTest, EachKindAsksForItsOwnKernel) {
+  const struct {
+    v1::OuterOptimizerKind kind;
+    const char* kernel;
+  } cases[] = {
+      {v1::OUTER_OPTIMIZER_KIND_SGD, "sgd"},
+      {v1::OUTER_OPTIMIZER_KIND_MOMENTUM, "momentum"},
+      {v1::OUTER_OPTIMIZER_KIND_NESTEROV, "nesterov"},
+      {v1::OUTER_OPTIMIZER_KIND_FEDAVG, "sgd"},
+      {v1::OUTER_OPTIMIZER_KIND_FEDAVGM, "momentum"},
+      {v1::OUTER_OPTIMIZER_KIND_FEDADAM, "fedadam"},
+      {v1::OUTER_OPTIMIZER_KIND_FEDYOGI, "fedyogi"},
+      {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD, "fedadagrad"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(StepOnce(SpecOf(c.kind), 1.0f).called, c.kernel);
+  }
+}
+
+TEST(OuterOptimizerTest, AConstantOutOfRangeIsNamed) {
+  v1::OuterSpec spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  spec.set_momentum(1.0);
+  auto made = MakeOuterOptimizer(spec);
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(made.status().message().find("outer.momentum"), std::string::npos);
+
+  spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_FEDADAM);
+  spec.set_tau(std::numeric_limits<double>::quiet_NaN());
+  made = MakeOuterOptimizer(spec);
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(made.status().message().find("outer.tau"), std::string::npos);
+
+  spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED);
+  EXPECT_EQ(MakeOuterOptimizer(spec).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::server

@@ -1,0 +1,494 @@
+#include "server/core/shard_machine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace atl::server {
+namespace {
+
+absl::string_view KindName(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kMakeVersion0:
+      return "make-version-0";
+    case ActionKind::kReserve:
+      return "reserve";
+    case ActionKind::kPrepare:
+      return "prepare";
+    case ActionKind::kDiscard:
+      return "discard";
+    case ActionKind::kApply:
+      return "apply";
+    case ActionKind::kPersist:
+      return "persist";
+    case ActionKind::kDrop:
+      return "drop";
+    case ActionKind::kRelease:
+      return "release";
+  }
+  return "?";
+}
+
+// Contributions that a round keeps space for, at most.
+constexpr int kReservedContributionsMax = 64;
+
+}  // namespace
+
+std::string Action::ToString() const {
+  std::string text(KindName(kind));
+  if (kind == ActionKind::kDrop) {
+    return absl::StrCat(
+        text, " ",
+        absl::StrJoin(keys, ", ", [](std::string* out, const auto& key) {
+          absl::StrAppend(out, key.ToString());
+        }));
+  }
+  absl::StrAppend(&text, " fragment ", fragment, " version ", version);
+  if (kind == ActionKind::kPrepare) {
+    absl::StrAppend(&text, " attempt ", attempt, " of ",
+                    seal.contributions_size());
+  }
+  if (kind == ActionKind::kApply || kind == ActionKind::kPersist) {
+    absl::StrAppend(&text, " commit ", commit.commit_seq());
+  }
+  if (kind == ActionKind::kReserve) absl::StrAppend(&text, " for ", count);
+  return text;
+}
+
+ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
+    : shape_(std::move(shape)),
+      run_epoch_(recovered.run_epoch),
+      applied_commit_seq_(recovered.persisted_commit_seq),
+      persisted_commit_seq_(recovered.persisted_commit_seq),
+      fragments_(shape_.fragments.size()),
+      held_(std::move(recovered.held)),
+      refused_(std::move(recovered.refused)) {
+  for (size_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    if (f < recovered.versions.size()) {
+      fragment.version = recovered.versions[f];
+      fragment.version0_digest = recovered.version0_digests[f];
+    }
+    // Of what it has no block, it has version 0.
+    if (!shape_.fragments[f].holds && fragment.version < 0) {
+      fragment.version = 0;
+    }
+    fragment.persisted_version = fragment.version;
+  }
+  for (StoredFact& fact : recovered.stored) {
+    const auto key = ContributionKey::FromProto(fact.info.key());
+    stored_[key] = std::move(fact);
+  }
+  for (const v1::ContributionInfo& info : recovered.partial) {
+    partial_[ContributionKey::FromProto(info.key())] = info;
+  }
+  for (const PreparedFact& prepared : recovered.prepared) {
+    fragments_[prepared.fragment].recorded = prepared;
+  }
+}
+
+// --- Events -----------------------------------------------------------------
+
+void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
+  if (plan.run_epoch() < run_epoch_) return;
+  if (plan.layout_fingerprint() != shape_.layout_fingerprint) {
+    OnFault("the plan's layout is not the one that this shard was made with");
+    return;
+  }
+  has_plan_ = true;
+  run_epoch_ = plan.run_epoch();
+  plan_ = plan;
+}
+
+void ShardMachine::OnVersion0(int32_t fragment, const Digest128& digest) {
+  Fragment& state = fragments_[fragment];
+  state.version0_named = false;
+  if (state.version >= 0) return;
+  state.version = 0;
+  state.persisted_version = 0;
+  state.version0_digest = digest;
+  held_.insert({fragment, 0});
+}
+
+void ShardMachine::OnBound(const v1::ContributionInfo& info) {
+  partial_[ContributionKey::FromProto(info.key())] = info;
+}
+
+void ShardMachine::OnStored(const v1::ContributionInfo& info,
+                            double norm_squared) {
+  const auto key = ContributionKey::FromProto(info.key());
+  partial_.erase(key);
+  stored_[key] = {info, norm_squared};
+}
+
+void ShardMachine::OnRefused(const ContributionKey& key,
+                             absl::string_view reason) {
+  partial_.erase(key);
+  stored_.erase(key);
+  refused_[key] = std::string(reason);
+}
+
+void ShardMachine::OnPrepared(const PreparedFact& prepared) {
+  Fragment& fragment = fragments_[prepared.fragment];
+  fragment.preparing.reset();
+  held_.insert({prepared.fragment, prepared.version + 1});
+  if (fragment.version != prepared.version) return;
+  const std::optional<PreparedFact>& record = fragment.recorded;
+  if (record && record->version == prepared.version &&
+      record->attempt == prepared.attempt &&
+      record->digest != prepared.digest) {
+    OnFault(absl::StrCat(
+        "DATA_LOSS: fragment ", prepared.fragment, " version ",
+        prepared.version + 1, " attempt ", prepared.attempt,
+        " was prepared before with digest ", record->digest.ToHex(),
+        ", and now with ", prepared.digest.ToHex()));
+    return;
+  }
+  fragment.recorded = prepared;
+  fragment.prepared = prepared;
+}
+
+void ShardMachine::OnPersisted(int64_t commit_seq) {
+  persisting_ = false;
+  while (!to_persist_.empty() &&
+         to_persist_.front().commit_seq() <= commit_seq) {
+    const v1::Commit& commit = to_persist_.front();
+    fragments_[commit.fragment()].persisted_version = commit.version();
+    for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+      Forget(ContributionKey::FromProto(outcome.key()));
+    }
+    persisted_commit_seq_ = commit.commit_seq();
+    to_persist_.pop_front();
+  }
+}
+
+void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
+  if (absl::IsDataLoss(status) || absl::IsInternal(status) ||
+      absl::IsInvalidArgument(status)) {
+    OnFault(status.ToString());
+    return;
+  }
+  Fragment& fragment = fragments_[action.fragment];
+  switch (action.kind) {
+    case ActionKind::kMakeVersion0:
+      fragment.version0_named = false;
+      break;
+    case ActionKind::kPrepare:
+      fragment.preparing.reset();
+      break;
+    case ActionKind::kPersist:
+      persisting_ = false;
+      break;
+    case ActionKind::kReserve:
+      fragment.reserved_version = -1;
+      break;
+    default:
+      break;
+  }
+}
+
+void ShardMachine::OnFault(absl::string_view reason) {
+  if (fault_.empty()) fault_ = std::string(reason);
+}
+
+void ShardMachine::Forget(const ContributionKey& key) {
+  stored_.erase(key);
+  partial_.erase(key);
+  refused_.erase(key);
+  decided_.erase(key);
+}
+
+// --- Effects ----------------------------------------------------------------
+
+std::vector<Action> ShardMachine::NextActions() {
+  std::vector<Action> actions;
+  waiting_reason_.clear();
+  if (!has_plan_ || !fault_.empty()) return actions;
+  NameVersion0(&actions);
+  if (AllInitialized()) {
+    NameApplies(&actions);
+    for (size_t f = 0; f < fragments_.size() && fault_.empty(); ++f) {
+      NamePrepare(static_cast<int32_t>(f), &actions);
+    }
+    NamePersist(&actions);
+    NameReserves(&actions);
+    NameDrops(&actions);
+    NameReleases(&actions);
+  }
+  if (!fault_.empty()) actions.clear();
+  return actions;
+}
+
+void ShardMachine::NameVersion0(std::vector<Action>* actions) {
+  if (shape_.import || plan_.run_state() == v1::RUN_STATE_CANCELLED) return;
+  for (size_t f = 0; f < fragments_.size(); ++f) {
+    Fragment& fragment = fragments_[f];
+    if (fragment.version >= 0 || fragment.version0_named) continue;
+    fragment.version0_named = true;
+    Action action{ActionKind::kMakeVersion0};
+    action.fragment = static_cast<int32_t>(f);
+    actions->push_back(std::move(action));
+  }
+}
+
+void ShardMachine::NameReserves(std::vector<Action>* actions) {
+  for (const v1::OpenRound& round : plan_.open_rounds()) {
+    const int32_t f = round.fragment();
+    if (f < 0 || f >= static_cast<int32_t>(fragments_.size())) continue;
+    Fragment& fragment = fragments_[f];
+    if (!shape_.fragments[f].holds || fragment.version != round.version() ||
+        fragment.reserved_version == round.version()) {
+      continue;
+    }
+    fragment.reserved_version = round.version();
+    Action action{ActionKind::kReserve};
+    action.fragment = f;
+    action.version = round.version();
+    action.count = std::min(plan_.members_size(), kReservedContributionsMax);
+    actions->push_back(std::move(action));
+  }
+}
+
+const v1::Commit* ShardMachine::NextCommit() const {
+  for (const v1::Commit& commit : plan_.commits()) {
+    if (commit.commit_seq() > applied_commit_seq_) return &commit;
+  }
+  return nullptr;
+}
+
+void ShardMachine::NameApplies(std::vector<Action>* actions) {
+  while (const v1::Commit* commit = NextCommit()) {
+    const int32_t f = commit->fragment();
+    if (f < 0 || f >= static_cast<int32_t>(fragments_.size())) {
+      return OnFault(absl::StrCat("the plan commits fragment ", f));
+    }
+    Fragment& fragment = fragments_[f];
+    if (commit->version() != fragment.version + 1) {
+      return OnFault(absl::StrCat(
+          "the plan commits version ", commit->version(), " of fragment ", f,
+          " at ", commit->commit_seq(), ", but this shard is at version ",
+          fragment.version, " of commit ", applied_commit_seq_));
+    }
+    if (shape_.fragments[f].holds) {
+      if (!fragment.prepared ||
+          fragment.prepared->attempt != commit->attempt()) {
+        return;  // NamePrepare asks for it.
+      }
+      if (shape_.fragments[f].holds_all &&
+          fragment.prepared->digest !=
+              Digest128::FromProto(commit->digest())) {
+        return OnFault(absl::StrCat(
+            "DATA_LOSS: fragment ", f, " version ", commit->version(),
+            " was committed with digest ",
+            Digest128::FromProto(commit->digest()).ToHex(),
+            ", but is here ", fragment.prepared->digest.ToHex()));
+      }
+    }
+    fragment.prepared.reset();
+    fragment.version = commit->version();
+    applied_commit_seq_ = commit->commit_seq();
+    for (const v1::ContributionOutcome& outcome : commit->outcomes()) {
+      decided_.insert(ContributionKey::FromProto(outcome.key()));
+    }
+    to_persist_.push_back(*commit);
+    Action action{ActionKind::kApply};
+    action.fragment = f;
+    action.version = commit->version();
+    action.commit = *commit;
+    actions->push_back(std::move(action));
+  }
+}
+
+const v1::Seal* ShardMachine::FindSeal(int32_t f, int64_t version,
+                                       int64_t attempt) const {
+  for (const v1::Seal& seal : plan_.seals()) {
+    if (seal.fragment() == f && seal.version() == version &&
+        seal.attempt() == attempt) {
+      return &seal;
+    }
+  }
+  return nullptr;
+}
+
+const v1::Seal* ShardMachine::WantedSeal(int32_t f) const {
+  const int64_t version = fragments_[f].version;
+  for (const v1::Commit& commit : plan_.commits()) {
+    if (commit.fragment() == f && commit.version() == version + 1) {
+      return FindSeal(f, version, commit.attempt());
+    }
+  }
+  const v1::Seal* newest = nullptr;
+  for (const v1::Seal& seal : plan_.seals()) {
+    if (seal.fragment() == f && seal.version() == version &&
+        (newest == nullptr || seal.attempt() > newest->attempt())) {
+      newest = &seal;
+    }
+  }
+  return newest;
+}
+
+bool ShardMachine::SealIsStored(const v1::Seal& seal) {
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const auto key = ContributionKey::FromProto(sealed.key());
+    const auto it = stored_.find(key);
+    if (it == stored_.end()) {
+      waiting_reason_ = absl::StrCat("fragment ", seal.fragment(), " version ",
+                                     seal.version(),
+                                     " waits to be pushed again: ",
+                                     key.ToString());
+      return false;
+    }
+    if (Digest128::FromProto(it->second.info.digest()) !=
+        Digest128::FromProto(sealed.digest())) {
+      OnFault(absl::StrCat("DATA_LOSS: ", key.ToString(),
+                           " was sealed with another digest than it is stored "
+                           "with here"));
+      return false;
+    }
+  }
+  return true;
+}
+
+void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
+  Fragment& fragment = fragments_[f];
+  if (!shape_.fragments[f].holds) return;
+  const v1::Seal* seal = WantedSeal(f);
+  if (fragment.prepared &&
+      (seal == nullptr || seal->attempt() != fragment.prepared->attempt)) {
+    fragment.prepared.reset();
+    held_.erase({f, fragment.version + 1});
+    Action action{ActionKind::kDiscard};
+    action.fragment = f;
+    action.version = fragment.version + 1;
+    actions->push_back(std::move(action));
+  }
+  if (seal == nullptr || fragment.prepared || fragment.preparing) return;
+  if (!SealIsStored(*seal)) return;
+  fragment.preparing = {fragment.version, seal->attempt()};
+  Action action{ActionKind::kPrepare};
+  action.fragment = f;
+  action.version = fragment.version;
+  action.attempt = seal->attempt();
+  action.seal = *seal;
+  actions->push_back(std::move(action));
+}
+
+void ShardMachine::NamePersist(std::vector<Action>* actions) {
+  if (persisting_ || to_persist_.empty()) return;
+  persisting_ = true;
+  Action action{ActionKind::kPersist};
+  action.commit = to_persist_.front();
+  action.fragment = action.commit.fragment();
+  action.version = action.commit.version();
+  for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
+    const auto key = ContributionKey::FromProto(outcome.key());
+    if (stored_.count(key) || partial_.count(key) || refused_.count(key)) {
+      action.keys.push_back(key);
+    }
+  }
+  actions->push_back(std::move(action));
+}
+
+void ShardMachine::NameDrops(std::vector<Action>* actions) {
+  Action action{ActionKind::kDrop};
+  for (const v1::ContributionOutcome& outcome : plan_.dropped()) {
+    const auto key = ContributionKey::FromProto(outcome.key());
+    if (decided_.count(key)) continue;  // kPersist frees it.
+    if (stored_.count(key) || partial_.count(key) || refused_.count(key)) {
+      action.keys.push_back(key);
+    }
+  }
+  // What never came whole and never can count any more.
+  for (const auto& [key, info] : partial_) {
+    const bool old_epoch = key.run_epoch < run_epoch_;
+    if (old_epoch ||
+        info.anchor_version() < fragments_[key.fragment].persisted_version - 1) {
+      if (!decided_.count(key)) action.keys.push_back(key);
+    }
+  }
+  if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+    for (const auto& [key, fact] : stored_) {
+      if (!decided_.count(key)) action.keys.push_back(key);
+    }
+  }
+  std::sort(action.keys.begin(), action.keys.end());
+  action.keys.erase(std::unique(action.keys.begin(), action.keys.end()),
+                    action.keys.end());
+  if (action.keys.empty()) return;
+  for (const ContributionKey& key : action.keys) Forget(key);
+  actions->push_back(std::move(action));
+}
+
+void ShardMachine::NameReleases(std::vector<Action>* actions) {
+  std::set<std::pair<int32_t, int64_t>> pinned;
+  for (const v1::Pin& pin : plan_.pins()) {
+    for (const v1::FragmentVersion& version : pin.cut()) {
+      pinned.insert({version.fragment(), version.version()});
+    }
+  }
+  for (auto it = held_.begin(); it != held_.end();) {
+    const Fragment& fragment = fragments_[it->first];
+    const int64_t kept_from = fragment.persisted_version - 1;
+    if (it->second >= kept_from || pinned.count(*it)) {
+      ++it;
+      continue;
+    }
+    Action action{ActionKind::kRelease};
+    action.fragment = it->first;
+    action.version = it->second;
+    actions->push_back(std::move(action));
+    it = held_.erase(it);
+  }
+}
+
+v1::ShardReport ShardMachine::Report() const {
+  v1::ShardReport report;
+  report.set_run_id(shape_.run_id);
+  report.set_run_epoch(run_epoch_);
+  report.set_shard(shape_.shard);
+  report.set_initialized(AllInitialized());
+  if (AllInitialized()) {
+    for (const Fragment& fragment : fragments_) {
+      *report.add_version0_digests() = fragment.version0_digest.ToProto();
+    }
+  }
+  // A PIN takes a number too, and there is nothing to persist for it.
+  const bool all_persisted =
+      has_plan_ && AllInitialized() && to_persist_.empty() &&
+      NextCommit() == nullptr;
+  report.set_persisted_commit_seq(
+      all_persisted ? std::max(persisted_commit_seq_, plan_.commit_seq())
+                    : persisted_commit_seq_);
+  for (const auto& [key, fact] : stored_) {
+    if (decided_.count(key)) continue;
+    v1::StoredContribution* stored = report.add_stored();
+    *stored->mutable_info() = fact.info;
+    stored->set_norm_squared(fact.norm_squared);
+  }
+  for (const auto& [key, reason] : refused_) {
+    if (decided_.count(key)) continue;
+    v1::RefusedContribution* refused = report.add_refused();
+    *refused->mutable_key() = key.ToProto();
+    refused->set_reason(reason);
+  }
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.prepared) continue;
+    v1::PreparedRound* prepared = report.add_prepared();
+    prepared->set_fragment(fragment.prepared->fragment);
+    prepared->set_version(fragment.prepared->version);
+    prepared->set_attempt(fragment.prepared->attempt);
+    *prepared->mutable_digest() = fragment.prepared->digest.ToProto();
+    prepared->set_finite(fragment.prepared->finite);
+    prepared->set_norm_squared(fragment.prepared->norm_squared);
+  }
+  report.set_fault(fault_);
+  return report;
+}
+
+bool ShardMachine::AllInitialized() const {
+  return std::all_of(fragments_.begin(), fragments_.end(),
+                     [](const Fragment& f) { return f.version >= 0; });
+}
+
+}  // namespace atl::server

@@ -1,0 +1,234 @@
+// What one shard of one run has to do next: the plan and what is known of the
+// disk go in, actions come out.
+//
+// Pure: no thread, no clock, no I/O. Thread-compatible.
+//
+// A shard holds, of every fragment, versions (parameters and optimizer state,
+// immutable once made) and contributions. The caller carries out the actions
+// and says how each ended; it may take any time and any order. Every action is
+// idempotent for the caller, because after a crash it is asked for again.
+//
+// One fragment's round, as this shard sees it:
+//
+//   waiting --seal, all its contributions stored--> preparing --OnPrepared-->
+//   prepared --COMMIT, in commit_seq order--> applied --OnPersisted--> persisted
+//
+// A restart is the same path: the machine starts from what was persisted and
+// redoes the plan's commits from its stored contributions.
+
+#ifndef SERVER_CORE_SHARD_MACHINE_H_
+#define SERVER_CORE_SHARD_MACHINE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/server_service.pb.h"
+#include "base/layout/digest.h"
+#include "server/core/contribution_key.h"
+
+namespace atl::server {
+
+// What a shard is of; does not change.
+struct ShardShape {
+  std::string run_id;
+  int32_t shard = 0;
+  uint64_t layout_fingerprint = 0;
+  bool import = false;  // Version 0 comes from a client.
+  // One entry a fragment.
+  struct Fragment {
+    bool holds = false;      // False: this shard has no block of it.
+    bool holds_all = false;  // True: no other shard has a block of it.
+  };
+  std::vector<Fragment> fragments;
+};
+
+// A contribution that is whole and durable here.
+struct StoredFact {
+  v1::ContributionInfo info;
+  double norm_squared = 0;
+};
+
+// A merge that is ready, or was when a process before this one recorded it.
+struct PreparedFact {
+  int32_t fragment = 0;
+  int64_t version = 0;  // v; the merge makes v + 1.
+  int64_t attempt = 0;
+  Digest128 digest;
+  bool finite = true;
+  double norm_squared = 0;
+};
+
+// What a start finds on the disk.
+struct RecoveredShard {
+  int64_t run_epoch = 0;
+  int64_t persisted_commit_seq = 0;
+  // One entry a fragment: its newest persisted version, -1 for none, and the
+  // digest part of version 0 if it has one.
+  std::vector<int64_t> versions;
+  std::vector<Digest128> version0_digests;
+  // Every (fragment, version) that has a file.
+  std::set<std::pair<int32_t, int64_t>> held;
+  std::vector<StoredFact> stored;
+  std::vector<v1::ContributionInfo> partial;
+  std::map<ContributionKey, std::string> refused;
+  // Newest PREPARED record of each fragment that has one.
+  std::vector<PreparedFact> prepared;
+};
+
+enum class ActionKind {
+  kMakeVersion0,    // fragment: generate, persist, OnVersion0.
+  kReserve,         // fragment, version, count: space for a round. No answer.
+  kPrepare,         // seal: merge into v + 1, record it, OnPrepared.
+  kDiscard,         // fragment, version: forget what kPrepare made. No answer.
+  kApply,           // commit: v + 1 is now the newest. No answer.
+  kPersist,         // commit, keys: make it durable and free `keys`, OnPersisted.
+  kDrop,            // keys: free these contributions. No answer.
+  kRelease,         // fragment, version: delete its file. No answer.
+};
+
+struct Action {
+  ActionKind kind;
+  int32_t fragment = 0;
+  int64_t version = 0;
+  int64_t attempt = 0;
+  int64_t count = 0;
+  v1::Seal seal;
+  v1::Commit commit;
+  std::vector<ContributionKey> keys;
+
+  // One line: "prepare fragment 0 version 3 attempt 0".
+  std::string ToString() const;
+};
+
+class ShardMachine {
+ public:
+  ShardMachine(ShardShape shape, RecoveredShard recovered);
+
+  // --- Events ---------------------------------------------------------------
+
+  // Takes in a plan. One of a lower run_epoch than an earlier is ignored.
+  void OnPlan(const v1::ServerRunPlan& plan);
+  // kMakeVersion0 is done, or an import is whole: version 0 is durable.
+  void OnVersion0(int32_t fragment, const Digest128& digest);
+  // A contribution's first header was bound to its key.
+  void OnBound(const v1::ContributionInfo& info);
+  // It is whole and durable.
+  void OnStored(const v1::ContributionInfo& info, double norm_squared);
+  // It is refused, durably.
+  void OnRefused(const ContributionKey& key, absl::string_view reason);
+  // kPrepare is done.
+  void OnPrepared(const PreparedFact& prepared);
+  // kPersist is done.
+  void OnPersisted(int64_t commit_seq);
+  // An action that has an answer failed. DATA_LOSS, INTERNAL and
+  // INVALID_ARGUMENT stop the shard; anything else lets NextActions name the
+  // action again.
+  void OnFailed(const Action& action, const absl::Status& status);
+  // Stops the shard.
+  void OnFault(absl::string_view reason);
+
+  // --- Effects --------------------------------------------------------------
+
+  // What may be done now and was not named before. Empty once the shard has
+  // stopped.
+  std::vector<Action> NextActions();
+
+  // The shard's state for the coordinator, without the counters of bytes.
+  v1::ShardReport Report() const;
+
+  // What the coordinator waits for on this shard, in a sentence; empty if it
+  // waits for nothing.
+  const std::string& waiting_reason() const { return waiting_reason_; }
+
+  // --- Questions ------------------------------------------------------------
+
+  // Whether a push may begin. `session_sha256` is the SHA-256 of the secret
+  // that the caller sent.
+  //
+  // The codes are those of ParameterService.PushOuterGradient; UNAVAILABLE if
+  // the header speaks of what no plan has said yet.
+  absl::Status AdmitPush(const v1::PushHeader& header,
+                         absl::string_view session_sha256) const;
+  // Whether these epochs fit, for pulls and imports. A run_epoch or
+  // placement_epoch of 0 is not checked.
+  absl::Status CheckPlace(int64_t run_epoch, int64_t placement_epoch,
+                          uint64_t layout_fingerprint, int32_t shard) const;
+
+  bool has_plan() const { return has_plan_; }
+  int64_t run_epoch() const { return run_epoch_; }
+  // Newest applied version; -1 if there is no version 0.
+  int64_t version(int32_t fragment) const {
+    return fragments_[fragment].version;
+  }
+  int64_t applied_commit_seq() const { return applied_commit_seq_; }
+  // Why the shard has stopped; empty if it has not.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  struct Fragment {
+    int64_t version = -1;            // Newest applied.
+    int64_t persisted_version = -1;  // Newest persisted.
+    Digest128 version0_digest;
+    bool version0_named = false;     // kMakeVersion0 is under way.
+    int64_t reserved_version = -1;   // kReserve was named for it.
+    std::optional<PreparedFact> prepared;   // Ready now.
+    std::optional<PreparedFact> recorded;   // What a record says of a round.
+    // kPrepare that is under way.
+    std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
+  };
+
+  void NameVersion0(std::vector<Action>* actions);
+  void NameReserves(std::vector<Action>* actions);
+  void NameApplies(std::vector<Action>* actions);
+  void NamePrepare(int32_t f, std::vector<Action>* actions);
+  void NamePersist(std::vector<Action>* actions);
+  void NameDrops(std::vector<Action>* actions);
+  void NameReleases(std::vector<Action>* actions);
+
+  const v1::Seal* FindSeal(int32_t f, int64_t version, int64_t attempt) const;
+  // The seal that fragment f has to merge now; null for none.
+  const v1::Seal* WantedSeal(int32_t f) const;
+  // The next commit to apply; null for none.
+  const v1::Commit* NextCommit() const;
+  // True if all contributions of `seal` are stored; stops the shard if one has
+  // another digest.
+  bool SealIsStored(const v1::Seal& seal);
+  absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
+  absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
+                           absl::string_view session_sha256) const;
+  void Forget(const ContributionKey& key);
+  bool AllInitialized() const;
+
+  const ShardShape shape_;
+  std::string fault_;
+  std::string waiting_reason_;
+  bool has_plan_ = false;
+  v1::ServerRunPlan plan_;
+  int64_t run_epoch_ = 0;
+  int64_t applied_commit_seq_ = 0;
+  int64_t persisted_commit_seq_ = 0;
+  std::vector<Fragment> fragments_;
+  std::deque<v1::Commit> to_persist_;  // Applied, in order.
+  bool persisting_ = false;            // kPersist of the first is under way.
+  std::set<std::pair<int32_t, int64_t>> held_;
+  std::map<ContributionKey, StoredFact> stored_;
+  std::map<ContributionKey, v1::ContributionInfo> partial_;
+  std::map<ContributionKey, std::string> refused_;
+  // Decided by an applied COMMIT that is not persisted, or dropped: never
+  // reported, never admitted again while they are here.
+  std::set<ContributionKey> decided_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_SHARD_MACHINE_H_

@@ -1,0 +1,39 @@
+// The vectorised loops of one instruction set. Internal to kernels/.
+
+#ifndef SERVER_KERNELS_LOOP_TABLE_H_
+#define SERVER_KERNELS_LOOP_TABLE_H_
+
+#include <cstdint>
+
+#include "server/kernels/merge_kernels.h"
+#include "server/kernels/outer_steps.h"
+
+namespace atl::kernels {
+
+struct LoopTable {
+  void (*sgd)(int64_t, float, const float*, float*);
+  void (*momentum)(int64_t, float, float, const float*, float*, float*);
+  void (*nesterov)(int64_t, float, float, const float*, float*, float*);
+  void (*fed_adam)(int64_t, const AdaptiveConstants<float>&, const float*,
+                   float*, float*, float*);
+  void (*fed_yogi)(int64_t, const AdaptiveConstants<float>&, const float*,
+                   float*, float*, float*);
+  void (*fed_adagrad)(int64_t, const AdaptiveConstants<float>&, const float*,
+                      float*, float*, float*);
+  void (*scale)(int64_t, float, const float*, float*);
+  void (*accumulate)(int64_t, float, const float*, float*);
+  NormResult (*check_and_norm)(int64_t, const float*);
+};
+
+// For the least machine that we run on.
+const LoopTable& Avx2Loops();
+// Requires: the CPU has AVX-512 F, BW, DQ and VL.
+const LoopTable& Avx512Loops();
+// True if it has.
+bool HasAvx512();
+// The better of the two here.
+const LoopTable& BestLoops();
+
+}  // namespace atl::kernels
+
+#endif  // SERVER_KERNELS_LOOP_TABLE_H_

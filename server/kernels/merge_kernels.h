@@ -1,0 +1,61 @@
+// What a contribution goes through element by element: the check as it comes
+// in, and the weighted sum.
+//
+// Pure. Thread-safe. No allocation.
+
+#ifndef SERVER_KERNELS_MERGE_KERNELS_H_
+#define SERVER_KERNELS_MERGE_KERNELS_H_
+
+#include <cmath>
+#include <cstdint>
+
+namespace atl::kernels {
+
+// Lanes of the sum in CheckAndNorm: element i goes to lane i % kNormLanes, and
+// the lanes are added in order. Fixed, so that the sum has the same bits on
+// every CPU.
+constexpr int kNormLanes = 16;
+
+// What CheckAndNorm finds.
+struct NormResult {
+  double sum_of_squares = 0;  // Meaningless if not finite.
+  bool finite = true;         // False if an element is NaN or infinite.
+};
+
+// --- Plain definitions ------------------------------------------------------
+
+// sum = weight * x, shape [n].
+template <typename T>
+void ScalePlain(int64_t n, T weight, const T* x, T* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] = weight * x[i];
+}
+
+// sum = sum + weight * x, shape [n]: multiply, round, add, round.
+template <typename T>
+void AccumulatePlain(int64_t n, T weight, const T* x, T* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] = sum[i] + weight * x[i];
+}
+
+// Whether all elements are finite, and the sum of their squares in f64.
+template <typename T>
+NormResult CheckAndNormPlain(int64_t n, const T* x) {
+  double lanes[kNormLanes] = {};
+  NormResult result;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!std::isfinite(x[i])) result.finite = false;
+    const double value = static_cast<double>(x[i]);
+    lanes[i % kNormLanes] += value * value;
+  }
+  for (const double lane : lanes) result.sum_of_squares += lane;
+  return result;
+}
+
+// --- Vectorised, AVX-512 or AVX2 as the CPU has it; the same bits -----------
+
+void Scale(int64_t n, float weight, const float* x, float* sum);
+void Accumulate(int64_t n, float weight, const float* x, float* sum);
+NormResult CheckAndNorm(int64_t n, const float* x);
+
+}  // namespace atl::kernels
+
+#endif  // SERVER_KERNELS_MERGE_KERNELS_H_

@@ -1,0 +1,221 @@
+#include "server/store/contribution.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/codec/crc32c.h"
+#include "base/status/status_macros.h"
+#include "server/store/header_page.h"
+
+namespace atl::server {
+
+Contribution::Contribution(const v1::ContributionInfo& info,
+                           const ShardRange& range,
+                           std::unique_ptr<Segment> segment)
+    : info_(info),
+      key_(ContributionKey::FromProto(info.key())),
+      range_(range),
+      segment_number_(segment->number),
+      absent_count_(range.block_count()),
+      blocks_(range.block_count(), BlockState::kMissing),
+      facts_(range.block_count()),
+      segment_(std::move(segment)) {}
+
+Contribution::State Contribution::state() const {
+  MutexLock lock(&mutex_);
+  return state_;
+}
+
+std::vector<IndexRange> Contribution::Missing() const {
+  MutexLock lock(&mutex_);
+  std::vector<IndexRange> missing;
+  if (state_ != State::kPartial) return missing;
+  const int64_t base = range_.blocks().begin;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i] != BlockState::kMissing) continue;
+    const int64_t block = base + static_cast<int64_t>(i);
+    if (!missing.empty() && missing.back().end == block) {
+      ++missing.back().end;
+    } else {
+      missing.push_back({block, block + 1});
+    }
+  }
+  return missing;
+}
+
+std::vector<IndexRange> Contribution::Claim(IndexRange blocks) {
+  MutexLock lock(&mutex_);
+  std::vector<IndexRange> claimed;
+  if (state_ != State::kPartial || released_) return claimed;
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    BlockState& block = blocks_[b - range_.blocks().begin];
+    if (block != BlockState::kMissing) continue;
+    block = BlockState::kClaimed;
+    if (!claimed.empty() && claimed.back().end == b) {
+      ++claimed.back().end;
+    } else {
+      claimed.push_back({b, b + 1});
+    }
+  }
+  return claimed;
+}
+
+bool Contribution::Enter() const {
+  MutexLock lock(&mutex_);
+  if (released_) return false;
+  ++user_count_;
+  return true;
+}
+
+void Contribution::Leave() const {
+  MutexLock lock(&mutex_);
+  if (--user_count_ == 0) idle_.SignalAll();
+}
+
+absl::Status Contribution::Write(IndexRange blocks, const float* elements) {
+  if (!Enter()) return absl::AbortedError("the contribution was dropped");
+  const int64_t offset =
+      kHeaderPageBytes + range_.ElementOffset(blocks.begin) *
+                             static_cast<int64_t>(sizeof(float));
+  const absl::string_view bytes(
+      reinterpret_cast<const char*>(elements),
+      static_cast<size_t>(range_.ElementCount(blocks)) * sizeof(float));
+  const absl::Status written = segment_->file->WriteAt(offset, bytes);
+  Leave();
+  return written;
+}
+
+bool Contribution::Settle(IndexRange blocks,
+                          absl::Span<const BlockFact> facts) {
+  MutexLock lock(&mutex_);
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t i = b - range_.blocks().begin;
+    if (facts.empty()) {
+      blocks_[i] = BlockState::kMissing;
+    } else {
+      blocks_[i] = BlockState::kPresent;
+      facts_[i] = facts[b - blocks.begin];
+      --absent_count_;
+    }
+  }
+  if (absent_count_ != 0 || finishing_ || state_ != State::kPartial) {
+    return false;
+  }
+  finishing_ = true;
+  return true;
+}
+
+void Contribution::Unsettle(IndexRange blocks) {
+  MutexLock lock(&mutex_);
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    blocks_[b - range_.blocks().begin] = BlockState::kMissing;
+    ++absent_count_;
+  }
+}
+
+void Contribution::Reopen() {
+  MutexLock lock(&mutex_);
+  finishing_ = false;
+}
+
+bool Contribution::TakeFinish() {
+  MutexLock lock(&mutex_);
+  if (absent_count_ != 0 || finishing_ || released_ ||
+      state_ != State::kPartial) {
+    return false;
+  }
+  finishing_ = true;
+  return true;
+}
+
+uint32_t Contribution::CrcOf(int64_t block) const {
+  MutexLock lock(&mutex_);
+  const int64_t i = block - range_.blocks().begin;
+  return stored_crcs_.empty() ? facts_[i].crc32c : stored_crcs_[i];
+}
+
+absl::Status Contribution::Read(IndexRange blocks, float* elements) const {
+  if (!Enter()) {
+    return absl::AbortedError(
+        absl::StrCat(key_.ToString(), " was dropped from the log"));
+  }
+  const int64_t first = range_.ElementOffset(blocks.begin);
+  const int64_t count = range_.ElementCount(blocks);
+  absl::Status status = segment_->file->ReadAt(
+      kHeaderPageBytes + first * static_cast<int64_t>(sizeof(float)),
+      absl::MakeSpan(reinterpret_cast<char*>(elements),
+                     static_cast<size_t>(count) * sizeof(float)));
+  for (int64_t b = blocks.begin; status.ok() && b < blocks.end; ++b) {
+    const int64_t begin = range_.ElementOffset(b) - first;
+    const int64_t end = range_.ElementOffset(b + 1) - first;
+    const absl::string_view bytes(
+        reinterpret_cast<const char*>(elements + begin),
+        static_cast<size_t>(end - begin) * sizeof(float));
+    if (codec::Crc32c(bytes) != CrcOf(b)) {
+      status = absl::DataLossError(
+          absl::StrCat(segment_->path, ": the checksum of block ", b, " of ",
+                       key_.ToString(), " does not match"));
+    }
+  }
+  Leave();
+  return status;
+}
+
+absl::Status Contribution::Sync() {
+  if (!Enter()) return absl::AbortedError("the contribution was dropped");
+  const absl::Status synced = segment_->file->Sync();
+  Leave();
+  return synced;
+}
+
+double Contribution::NormSquared() const {
+  MutexLock lock(&mutex_);
+  if (state_ == State::kStored) return norm_squared_;
+  double sum = 0;
+  for (const BlockFact& fact : facts_) sum += fact.norm_squared;
+  return sum;
+}
+
+std::vector<uint32_t> Contribution::BlockCrcs() const {
+  MutexLock lock(&mutex_);
+  if (!stored_crcs_.empty()) return stored_crcs_;
+  std::vector<uint32_t> crcs;
+  crcs.reserve(facts_.size());
+  for (const BlockFact& fact : facts_) crcs.push_back(fact.crc32c);
+  return crcs;
+}
+
+void Contribution::MarkStored(double norm_squared,
+                              std::vector<uint32_t> block_crcs) {
+  MutexLock lock(&mutex_);
+  state_ = State::kStored;
+  norm_squared_ = norm_squared;
+  stored_crcs_ = std::move(block_crcs);
+  absent_count_ = 0;
+  blocks_ = {};
+  facts_ = {};
+}
+
+std::unique_ptr<Segment> Contribution::MarkRefused(std::string reason) {
+  {
+    MutexLock lock(&mutex_);
+    state_ = State::kRefused;
+    refused_reason_ = std::move(reason);
+  }
+  return ReleaseSegment();
+}
+
+std::string Contribution::refused_reason() const {
+  MutexLock lock(&mutex_);
+  return refused_reason_;
+}
+
+std::unique_ptr<Segment> Contribution::ReleaseSegment() {
+  MutexLock lock(&mutex_);
+  released_ = true;
+  while (user_count_ > 0) idle_.Wait(&mutex_);
+  return std::move(segment_);
+}
+
+}  // namespace atl::server

@@ -1,0 +1,75 @@
+#include "server/store/header_page.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/crc32c.h"
+#include "google/protobuf/message_lite.h"
+
+namespace atl::server {
+namespace {
+
+// magic[8], format u32, length u32, crc u32 (of format, length and message).
+constexpr size_t kPrefixBytes = 20;
+
+void PutU32(uint32_t value, char* out) {
+  std::memcpy(out, &value, sizeof(value));  // Little-endian machines only.
+}
+
+uint32_t GetU32(const char* in) {
+  uint32_t value;
+  std::memcpy(&value, in, sizeof(value));
+  return value;
+}
+
+uint32_t PageCrc(absl::string_view page, uint32_t length) {
+  std::string covered(page.substr(8, 8));
+  covered.append(page.substr(kPrefixBytes, length));
+  return codec::Crc32c(covered);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeHeaderPage(
+    absl::string_view magic, const google::protobuf::MessageLite& message) {
+  const std::string body = message.SerializeAsString();
+  if (body.size() + kPrefixBytes > kHeaderPageBytes || magic.size() != 8) {
+    return absl::InvalidArgumentError("header does not fit its page");
+  }
+  std::string page(kHeaderPageBytes, '\0');
+  const uint32_t length = static_cast<uint32_t>(body.size());
+  std::memcpy(page.data(), magic.data(), 8);
+  PutU32(kFormatNumber, page.data() + 8);
+  PutU32(length, page.data() + 12);
+  std::memcpy(page.data() + kPrefixBytes, body.data(), body.size());
+  PutU32(PageCrc(page, length), page.data() + 16);
+  return page;
+}
+
+absl::Status DecodeHeaderPage(absl::string_view page, absl::string_view magic,
+                              const std::string& path,
+                              google::protobuf::MessageLite* message) {
+  if (page.size() != kHeaderPageBytes || page.substr(0, 8) != magic) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is not a file of kind ", magic));
+  }
+  const uint32_t format = GetU32(page.data() + 8);
+  const uint32_t length = GetU32(page.data() + 12);
+  if (length > kHeaderPageBytes - kPrefixBytes ||
+      GetU32(page.data() + 16) != PageCrc(page, length)) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the header's checksum does not match"));
+  }
+  if (format != kFormatNumber) {
+    return absl::DataLossError(absl::StrCat(path, " has format ", format,
+                                            "; this program reads format ",
+                                            kFormatNumber));
+  }
+  if (!message->ParseFromArray(page.data() + kPrefixBytes,
+                               static_cast<int>(length))) {
+    return absl::DataLossError(absl::StrCat(path, ": the header is damaged"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

@@ -1,0 +1,37 @@
+// The first 4096 bytes of every file of ours: a magic number, a format number
+// and a message, checked by a CRC. DESIGN.md, "Header page".
+
+#ifndef SERVER_STORE_HEADER_PAGE_H_
+#define SERVER_STORE_HEADER_PAGE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/message_lite.h"
+
+namespace atl::server {
+
+inline constexpr int64_t kHeaderPageBytes = 4096;
+// Of all files and records of a server.
+inline constexpr uint32_t kFormatNumber = 1;
+
+// The page, kHeaderPageBytes long. `magic` has 8 characters.
+//
+// INVALID_ARGUMENT: the message is too long.
+absl::StatusOr<std::string> EncodeHeaderPage(
+    absl::string_view magic, const google::protobuf::MessageLite& message);
+
+// Reads a page into `message`.
+//
+// DATA_LOSS: it is damaged or of another kind or format; the message names
+// `path`.
+absl::Status DecodeHeaderPage(absl::string_view page, absl::string_view magic,
+                              const std::string& path,
+                              google::protobuf::MessageLite* message);
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_HEADER_PAGE_H_

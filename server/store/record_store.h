@@ -1,0 +1,68 @@
+// Small durable records: a map from names to bytes.
+//
+// An implementation is thread-safe. Two exist: RocksDB, and one in memory that
+// tests use and that can forget what was not synced.
+
+#ifndef SERVER_STORE_RECORD_STORE_H_
+#define SERVER_STORE_RECORD_STORE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::server {
+
+// Changes that are made together or not at all, in the order they were added.
+class RecordBatch {
+ public:
+  struct Change {
+    enum class Kind { kPut, kDelete, kDeletePrefix };
+    Kind kind;
+    std::string name;
+    std::string value;  // Of a put.
+  };
+
+  void Put(absl::string_view name, absl::string_view value);
+  void Delete(absl::string_view name);
+  // Deletes every record whose name begins with `prefix` (not empty).
+  void DeletePrefix(absl::string_view prefix);
+
+  const std::vector<Change>& changes() const { return changes_; }
+
+ private:
+  std::vector<Change> changes_;
+};
+
+// How far a write must have got before Write returns.
+enum class Sync {
+  kProcess,  // Survives the end of this process.
+  kMachine,  // Survives power loss.
+};
+
+class RecordStore {
+ public:
+  using Record = std::pair<std::string, std::string>;  // Name, value.
+
+  virtual ~RecordStore() = default;
+
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS or UNKNOWN: the database
+  // cannot be written. Nothing is changed then.
+  virtual absl::Status Write(const RecordBatch& batch, Sync sync) = 0;
+  // NOT_FOUND: no record has this name. DATA_LOSS: it is damaged.
+  virtual absl::StatusOr<std::string> Get(absl::string_view name) const = 0;
+  // Every record whose name begins with `prefix`, in the order of names.
+  virtual absl::StatusOr<std::vector<Record>> Scan(
+      absl::string_view prefix) const = 0;
+};
+
+// The least name that is greater than every name with this prefix; empty if
+// there is none (the prefix is all 0xff).
+std::string PrefixEnd(absl::string_view prefix);
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_RECORD_STORE_H_

@@ -1,0 +1,508 @@
+#include "server/store/run_store.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/failpoint/failpoint.h"
+#include "base/status/status_macros.h"
+#include "server/store/header_page.h"
+
+namespace atl::server {
+namespace {
+
+constexpr absl::string_view kRunPrefix = "runs/";
+
+std::string KeyText(const ContributionKey& key) {
+  return absl::StrFormat("%020d-%010d-%010d-%020d", key.run_epoch,
+                         key.fragment, key.slot, key.seq);
+}
+
+Sync SyncOf(v1::Durability durability) {
+  return durability == v1::DURABILITY_PROCESS ? Sync::kProcess
+                                              : Sync::kMachine;
+}
+
+std::vector<ShardRange> RangesOf(const RunLayout& layout, int32_t shard,
+                                 int32_t shard_count) {
+  std::vector<ShardRange> ranges;
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    ranges.emplace_back(layout, f, shard, shard_count);
+  }
+  return ranges;
+}
+
+}  // namespace
+
+std::string RunStore::Directory(const std::string& data_dir,
+                                const std::string& run_id) {
+  return absl::StrCat(data_dir, "/runs/", run_id);
+}
+
+absl::StatusOr<std::vector<records::RunRecord>> RunStore::ListRuns(
+    const RecordStore& records) {
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> found,
+                   records.Scan(kRunPrefix));
+  std::vector<records::RunRecord> runs;
+  for (const RecordStore::Record& record : found) {
+    records::RunRecord run;
+    if (!run.ParseFromString(record.second) ||
+        run.format_number() != static_cast<int32_t>(kFormatNumber)) {
+      return absl::DataLossError(absl::StrCat(
+          "record ", record.first, " is damaged or of another format"));
+    }
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+absl::Status RunStore::CreateRun(RecordStore& records, const v1::Run& run,
+                                 int32_t shard, int32_t shard_count) {
+  const std::string name = absl::StrCat(kRunPrefix, run.run_id());
+  const absl::StatusOr<std::string> existing = records.Get(name);
+  if (existing.ok()) return absl::OkStatus();
+  if (!absl::IsNotFound(existing.status())) return existing.status();
+  records::RunRecord record;
+  record.set_format_number(kFormatNumber);
+  *record.mutable_run() = run;
+  record.set_shard(shard);
+  record.set_shard_count(shard_count);
+  RecordBatch batch;
+  batch.Put(name, record.SerializeAsString());
+  failpoint::Hit("server.run.before");
+  RETURN_IF_ERROR(records.Write(batch, Sync::kMachine));
+  failpoint::Hit("server.run.after");
+  return absl::OkStatus();
+}
+
+RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
+                   const records::RunRecord& record, RunLayout layout,
+                   int state_count)
+    : fs_(fs),
+      records_(records),
+      directory_(std::move(directory)),
+      run_(record.run()),
+      layout_(std::move(layout)),
+      shard_(record.shard()),
+      shard_count_(record.shard_count()),
+      state_count_(state_count),
+      durability_(SyncOf(record.run().spec().durability())),
+      ranges_(RangesOf(layout_, shard_, shard_count_)) {}
+
+std::string RunStore::RecordName(const std::string& kind) const {
+  return absl::StrCat("data/", run_.run_id(), "/", kind);
+}
+
+std::string RunStore::KeyedName(const std::string& kind,
+                                const ContributionKey& key) const {
+  return absl::StrCat(RecordName(kind), "/", KeyText(key));
+}
+
+std::string RunStore::VersionPath(int32_t fragment, int64_t version) const {
+  return absl::StrCat(directory_, "/versions/f", fragment, "-v", version,
+                      ".ver");
+}
+
+std::string RunStore::SegmentPath(int64_t number) const {
+  return absl::StrFormat("%s/log/%010d.seg", directory_, number);
+}
+
+RecoveredShard RunStore::Recovered() const {
+  MutexLock lock(&mutex_);
+  RecoveredShard recovered;
+  recovered.run_epoch = state_.run_epoch();
+  recovered.persisted_commit_seq = state_.persisted_commit_seq();
+  for (const records::FragmentState& fragment : state_.fragments()) {
+    recovered.versions.push_back(fragment.version());
+    recovered.version0_digests.push_back(
+        Digest128::FromProto(fragment.version0_digest()));
+  }
+  for (const auto& [place, held] : versions_) recovered.held.insert(place);
+  for (const auto& [key, contribution] : contributions_) {
+    if (contribution->state() == Contribution::State::kStored) {
+      recovered.stored.push_back(
+          {contribution->info(), contribution->NormSquared()});
+    } else {
+      recovered.partial.push_back(contribution->info());
+    }
+  }
+  recovered.refused = refused_;
+  recovered.prepared = prepared_;
+  return recovered;
+}
+
+// --- Versions ---------------------------------------------------------------
+
+absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
+    int32_t fragment, int64_t version) {
+  {
+    MutexLock lock(&mutex_);
+    const auto it = reserved_versions_.find({fragment, version});
+    if (it != reserved_versions_.end()) {
+      std::shared_ptr<VersionFile> file = std::move(it->second);
+      reserved_versions_.erase(it);
+      return file;
+    }
+  }
+  return VersionFile::Create(
+      fs_, absl::StrCat(VersionPath(fragment, version), ".tmp"),
+      ranges_[fragment], state_count_);
+}
+
+void RunStore::PublishVersion(int32_t fragment, int64_t version,
+                              HeldVersion held) {
+  MutexLock lock(&mutex_);
+  versions_[{fragment, version}] = std::move(held);
+}
+
+std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
+                                                 int64_t version) const {
+  MutexLock lock(&mutex_);
+  const auto it = versions_.find({fragment, version});
+  if (it == versions_.end()) return std::nullopt;
+  return it->second;
+}
+
+void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
+  std::string path;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = versions_.find({fragment, version});
+    if (it == versions_.end()) return;
+    path = it->second.file->path();
+    versions_.erase(it);
+  }
+  // A file that stays is removed at the next start.
+  fs_.Remove(path).IgnoreError();
+}
+
+absl::Status RunStore::WriteState(RecordBatch* batch) {
+  std::string state;
+  {
+    MutexLock lock(&mutex_);
+    state = state_.SerializeAsString();
+  }
+  batch->Put(RecordName("state"), state);
+  return records_.Write(*batch, Sync::kMachine);
+}
+
+absl::Status RunStore::PersistVersion0(int32_t fragment) {
+  const std::optional<HeldVersion> held = FindVersion(fragment, 0);
+  if (!held) return absl::InternalError("version 0 was not published");
+  RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, 0, 0,
+                                    held->digest}));
+  RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
+  held->file->set_path(VersionPath(fragment, 0));
+  RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
+  {
+    MutexLock lock(&mutex_);
+    records::FragmentState* state = state_.mutable_fragments(fragment);
+    state->set_version(0);
+    state->set_commit_seq(0);
+    *state->mutable_digest() = held->digest.ToProto();
+    *state->mutable_version0_digest() = held->digest.ToProto();
+  }
+  RecordBatch batch;
+  failpoint::Hit("server.version0.before");
+  RETURN_IF_ERROR(WriteState(&batch));
+  failpoint::Hit("server.version0.after");
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
+  records::PreparedRecord record;
+  record.set_fragment(prepared.fragment);
+  record.set_version(prepared.version);
+  record.set_attempt(prepared.attempt);
+  *record.mutable_digest() = prepared.digest.ToProto();
+  record.set_finite(prepared.finite);
+  record.set_norm_squared(prepared.norm_squared);
+  RecordBatch batch;
+  batch.Put(RecordName(absl::StrCat("prepared/", prepared.fragment)),
+            record.SerializeAsString());
+  failpoint::Hit("server.prepared.before");
+  RETURN_IF_ERROR(records_.Write(batch, durability_));
+  failpoint::Hit("server.prepared.after");
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
+                               absl::Span<const ContributionKey> keys) {
+  const int32_t f = commit.fragment();
+  Digest128 digest;
+  failpoint::Hit("server.state.before");
+  if (!ranges_[f].empty()) {
+    const std::optional<HeldVersion> held = FindVersion(f, commit.version());
+    if (!held) return absl::InternalError("the version was not published");
+    digest = held->digest;
+    const std::string path = VersionPath(f, commit.version());
+    RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
+                                      commit.commit_seq(), digest}));
+    failpoint::Hit("server.state.sealed");
+    if (held->file->path() != path) {
+      RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));
+      held->file->set_path(path);
+    }
+    RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
+    failpoint::Hit("server.state.renamed");
+  }
+  {
+    MutexLock lock(&mutex_);
+    state_.set_run_epoch(std::max(state_.run_epoch(), run_epoch));
+    state_.set_persisted_commit_seq(commit.commit_seq());
+    records::FragmentState* state = state_.mutable_fragments(f);
+    state->set_version(commit.version());
+    state->set_commit_seq(commit.commit_seq());
+    *state->mutable_digest() = digest.ToProto();
+  }
+  RecordBatch batch;
+  std::vector<std::shared_ptr<Contribution>> freed = TakeOut(keys, &batch);
+  RETURN_IF_ERROR(WriteState(&batch));
+  failpoint::Hit("server.state.after");
+  RecycleAll(std::move(freed));
+  return absl::OkStatus();
+}
+
+// --- Contributions ----------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
+    int32_t fragment) {
+  auto segment = std::make_unique<Segment>();
+  {
+    MutexLock lock(&mutex_);
+    segment->number = next_segment_++;
+  }
+  segment->path = SegmentPath(segment->number);
+  records::SegmentHeader header;
+  header.set_segment(segment->number);
+  header.set_fragment(fragment);
+  header.set_payload_bytes(ranges_[fragment].element_count() *
+                           static_cast<int64_t>(sizeof(float)));
+  ASSIGN_OR_RETURN(const std::string page,
+                   EncodeHeaderPage("ATOLLSEG", header));
+  ASSIGN_OR_RETURN(segment->file,
+                   fs_.Open(segment->path, OpenMode::kCreateOrTruncate));
+  absl::Status made = segment->file->Reserve(kHeaderPageBytes +
+                                             header.payload_bytes());
+  if (made.ok()) made = segment->file->WriteAt(0, page);
+  if (made.ok() && durability_ == Sync::kMachine) {
+    made = segment->file->Sync();
+    if (made.ok()) {
+      made = fs_.SyncDirectory(absl::StrCat(directory_, "/log"));
+    }
+  }
+  if (!made.ok()) {
+    segment->file.reset();
+    fs_.Remove(segment->path).IgnoreError();
+    return made;
+  }
+  return segment;
+}
+
+absl::StatusOr<std::unique_ptr<Segment>> RunStore::TakeSegment(
+    int32_t fragment) {
+  {
+    MutexLock lock(&mutex_);
+    auto& free = free_segments_[fragment];
+    if (!free.empty()) {
+      std::unique_ptr<Segment> segment = std::move(free.back());
+      free.pop_back();
+      return segment;
+    }
+  }
+  return NewSegment(fragment);
+}
+
+void RunStore::Recycle(int32_t fragment, std::unique_ptr<Segment> segment) {
+  if (segment == nullptr) return;
+  MutexLock lock(&mutex_);
+  free_segments_[fragment].push_back(std::move(segment));
+}
+
+absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,
+                                    int64_t count) {
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      int64_t have = static_cast<int64_t>(free_segments_[fragment].size());
+      for (const auto& [key, contribution] : contributions_) {
+        have += key.fragment == fragment &&
+                contribution->info().anchor_version() == version;
+      }
+      if (have >= count) break;
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, NewSegment(fragment));
+    Recycle(fragment, std::move(segment));
+  }
+  const std::pair<int32_t, int64_t> place = {fragment, version + 1};
+  {
+    MutexLock lock(&mutex_);
+    if (reserved_versions_.count(place) || versions_.count(place)) {
+      return absl::OkStatus();
+    }
+  }
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<VersionFile> file,
+      VersionFile::Create(
+          fs_, absl::StrCat(VersionPath(fragment, version + 1), ".tmp"),
+          ranges_[fragment], state_count_));
+  MutexLock lock(&mutex_);
+  reserved_versions_[place] = std::move(file);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
+    const v1::ContributionInfo& info) {
+  const auto key = ContributionKey::FromProto(info.key());
+  if (auto found = Find(key)) return found;
+  ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment,
+                   TakeSegment(key.fragment));
+  records::BoundRecord bound;
+  *bound.mutable_info() = info;
+  bound.set_segment(segment->number);
+  RecordBatch batch;
+  batch.Put(KeyedName("bound", key), bound.SerializeAsString());
+  std::shared_ptr<Contribution> contribution;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = contributions_.find(key);
+    if (it != contributions_.end()) {  // Another stream was faster.
+      free_segments_[key.fragment].push_back(std::move(segment));
+      return it->second;
+    }
+    contribution = std::make_shared<Contribution>(
+        info, ranges_[key.fragment], std::move(segment));
+    contributions_[key] = contribution;
+  }
+  failpoint::Hit("server.bound.before");
+  const absl::Status written = records_.Write(batch, Sync::kProcess);
+  if (!written.ok()) {
+    {
+      MutexLock lock(&mutex_);
+      contributions_.erase(key);
+    }
+    Recycle(key.fragment, contribution->ReleaseSegment());
+    return written;
+  }
+  failpoint::Hit("server.bound.after");
+  return contribution;
+}
+
+std::shared_ptr<Contribution> RunStore::Find(
+    const ContributionKey& key) const {
+  MutexLock lock(&mutex_);
+  const auto it = contributions_.find(key);
+  return it == contributions_.end() ? nullptr : it->second;
+}
+
+absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
+                                           IndexRange blocks,
+                                           const float* elements,
+                                           absl::Span<const BlockFact> facts) {
+  absl::Status status = contribution.Write(blocks, elements);
+  if (status.ok()) {
+    records::ChunkRecord record;
+    for (const BlockFact& fact : facts) {
+      record.add_block_crc32c(fact.crc32c);
+      record.add_block_norm_squared(fact.norm_squared);
+    }
+    RecordBatch batch;
+    batch.Put(absl::StrCat(KeyedName("chunk", contribution.key()), "/",
+                           absl::StrFormat("%020d", blocks.begin)),
+              record.SerializeAsString());
+    status = records_.Write(batch, Sync::kProcess);
+  }
+  if (!status.ok()) {
+    contribution.Settle(blocks, {});
+    return status;
+  }
+  return contribution.Settle(blocks, facts);
+}
+
+absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
+  const ContributionKey& key = contribution.key();
+  const double norm_squared = contribution.NormSquared();
+  std::vector<uint32_t> crcs = contribution.BlockCrcs();
+  records::StoredRecord record;
+  *record.mutable_info() = contribution.info();
+  record.set_segment(contribution.segment_number());
+  record.set_norm_squared(norm_squared);
+  record.mutable_block_crc32c()->Add(crcs.begin(), crcs.end());
+  RecordBatch batch;
+  batch.Put(KeyedName("stored", key), record.SerializeAsString());
+  batch.Delete(KeyedName("bound", key));
+  batch.DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
+  absl::Status status;
+  if (durability_ == Sync::kMachine) status = contribution.Sync();
+  if (status.ok()) {
+    failpoint::Hit("server.stored.before");
+    status = records_.Write(batch, durability_);
+  }
+  if (!status.ok()) {
+    contribution.Reopen();
+    return status;
+  }
+  failpoint::Hit("server.stored.after");
+  contribution.MarkStored(norm_squared, std::move(crcs));
+  return norm_squared;
+}
+
+absl::Status RunStore::Refuse(const ContributionKey& key,
+                              const std::string& reason) {
+  records::RefusedRecord record;
+  *record.mutable_key() = key.ToProto();
+  record.set_reason(reason);
+  RecordBatch batch;
+  const std::vector<ContributionKey> keys = {key};
+  std::vector<std::shared_ptr<Contribution>> freed = TakeOut(keys, &batch);
+  batch.Put(KeyedName("refused", key), record.SerializeAsString());
+  {
+    MutexLock lock(&mutex_);
+    refused_[key] = reason;
+  }
+  failpoint::Hit("server.refused.before");
+  RETURN_IF_ERROR(records_.Write(batch, durability_));
+  failpoint::Hit("server.refused.after");
+  for (const auto& contribution : freed) {
+    Recycle(key.fragment, contribution->MarkRefused(reason));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<Contribution>> RunStore::TakeOut(
+    absl::Span<const ContributionKey> keys, RecordBatch* batch) {
+  std::vector<std::shared_ptr<Contribution>> taken;
+  MutexLock lock(&mutex_);
+  for (const ContributionKey& key : keys) {
+    batch->Delete(KeyedName("stored", key));
+    batch->Delete(KeyedName("bound", key));
+    batch->Delete(KeyedName("refused", key));
+    batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
+    refused_.erase(key);
+    const auto it = contributions_.find(key);
+    if (it == contributions_.end()) continue;
+    taken.push_back(std::move(it->second));
+    contributions_.erase(it);
+  }
+  return taken;
+}
+
+void RunStore::RecycleAll(
+    std::vector<std::shared_ptr<Contribution>> contributions) {
+  for (const auto& contribution : contributions) {
+    Recycle(contribution->key().fragment, contribution->ReleaseSegment());
+  }
+}
+
+absl::Status RunStore::Drop(absl::Span<const ContributionKey> keys) {
+  RecordBatch batch;
+  std::vector<std::shared_ptr<Contribution>> freed = TakeOut(keys, &batch);
+  failpoint::Hit("server.drop.before");
+  RETURN_IF_ERROR(records_.Write(batch, Sync::kProcess));
+  failpoint::Hit("server.drop.after");
+  RecycleAll(std::move(freed));
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

@@ -1,0 +1,191 @@
+// Everything that a server keeps of one run's shard: records, version files and
+// the contribution log, over a FileSystem and a RecordStore. DESIGN.md has the
+// formats and what a crash at each step leaves.
+//
+// Thread-safe. Bytes are read and written outside the lock.
+
+#ifndef SERVER_STORE_RUN_STORE_H_
+#define SERVER_STORE_RUN_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "base/io/file_system.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "base/sync/mutex.h"
+#include "server/core/contribution_key.h"
+#include "server/core/shard_machine.h"
+#include "server/store/contribution.h"
+#include "server/store/record_store.h"
+#include "server/store/shard_range.h"
+#include "server/store/version_file.h"
+#include "server_records.pb.h"
+
+namespace atl::server {
+
+// A version that can be read. The file outlives its name: a reader may hold it
+// while it is released.
+struct HeldVersion {
+  std::shared_ptr<VersionFile> file;
+  int64_t commit_seq = 0;
+  Digest128 digest;  // This shard's part.
+};
+
+class RunStore {
+ public:
+  // Where a run's files are, below a server's directory.
+  static std::string Directory(const std::string& data_dir,
+                               const std::string& run_id);
+  // The runs that `records` knows, each with its shard.
+  static absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
+      const RecordStore& records);
+
+  // Writes the record of a new run. Does nothing if there is one.
+  static absl::Status CreateRun(RecordStore& records, const v1::Run& run,
+                                int32_t shard, int32_t shard_count);
+
+  // Opens a run that has a record: checks its files, verifies what PARTIAL
+  // contributions have, removes what nothing names.
+  //
+  // DATA_LOSS: a file that a record names is missing or damaged; the message
+  // names it.
+  static absl::StatusOr<std::unique_ptr<RunStore>> Open(
+      FileSystem& fs, RecordStore& records, const std::string& data_dir,
+      const records::RunRecord& record, int state_count);
+
+  // What the machine starts from.
+  RecoveredShard Recovered() const;
+
+  const v1::Run& run() const { return run_; }
+  const RunLayout& layout() const { return layout_; }
+  int32_t shard() const { return shard_; }
+  int32_t shard_count() const { return shard_count_; }
+  const ShardRange& range(int32_t fragment) const { return ranges_[fragment]; }
+  int state_count() const { return state_count_; }
+  // How far OK'd contributions must have got.
+  Sync durability() const { return durability_; }
+
+  // --- Versions -------------------------------------------------------------
+
+  // A file for a version that is being made, with its space. What an earlier
+  // attempt left is removed; a file that Reserve made is taken.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::StatusOr<std::shared_ptr<VersionFile>> NewVersion(int32_t fragment,
+                                                          int64_t version);
+  // Makes a version readable that was made by NewVersion.
+  void PublishVersion(int32_t fragment, int64_t version, HeldVersion held);
+  // The version, if it is held.
+  std::optional<HeldVersion> FindVersion(int32_t fragment,
+                                         int64_t version) const;
+  // Forgets a version: its file is deleted. Readers that hold it go on.
+  void RemoveVersion(int32_t fragment, int64_t version);
+
+  // Version 0 is published: makes it durable.
+  absl::Status PersistVersion0(int32_t fragment);
+  // PREPARED, before anyone hears of it.
+  absl::Status RecordPrepared(const PreparedFact& prepared);
+  // STATE: makes a published version durable as the newest, and frees `keys`.
+  // Of a fragment without a file here only the number is kept.
+  absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
+                       absl::Span<const ContributionKey> keys);
+
+  // --- Contributions --------------------------------------------------------
+
+  // Segments that wait for contributions of `fragment`: makes them up to
+  // `count`, and reserves the next version's file.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::Status ReserveRound(int32_t fragment, int64_t version, int64_t count);
+
+  // Binds a key to its first header and gives it a segment, or finds what it
+  // is bound to.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::StatusOr<std::shared_ptr<Contribution>> Bind(
+      const v1::ContributionInfo& info);
+  // Null if the key is not bound.
+  std::shared_ptr<Contribution> Find(const ContributionKey& key) const;
+  // Writes claimed blocks and their record. Returns true if the contribution
+  // is complete and the caller has to Finish it. The claim is settled either
+  // way.
+  absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
+                                   IndexRange blocks, const float* elements,
+                                   absl::Span<const BlockFact> facts);
+  // PARTIAL -> STORED at the run's durability. Returns the norm squared.
+  absl::StatusOr<double> Finish(Contribution& contribution);
+  // Refuses the key for good.
+  absl::Status Refuse(const ContributionKey& key, const std::string& reason);
+  // Frees contributions, whatever their state.
+  absl::Status Drop(absl::Span<const ContributionKey> keys);
+
+ private:
+  RunStore(FileSystem& fs, RecordStore& records, std::string directory,
+           const records::RunRecord& record, RunLayout layout,
+           int state_count);
+
+  std::string RecordName(const std::string& kind) const;
+  std::string KeyedName(const std::string& kind,
+                        const ContributionKey& key) const;
+  std::string VersionPath(int32_t fragment, int64_t version) const;
+  std::string SegmentPath(int64_t number) const;
+
+  absl::Status RecoverState();
+  absl::Status RecoverVersions();
+  absl::Status RecoverSegments();
+  absl::Status RecoverContributions();
+  absl::Status RecoverPartial(const records::BoundRecord& bound,
+                              std::unique_ptr<Segment> segment);
+  absl::Status WriteState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment);
+  absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(int32_t fragment);
+  void Recycle(int32_t fragment, std::unique_ptr<Segment> segment);
+  // Takes the keys' contributions out of the map and adds their records'
+  // deletion to `batch`.
+  std::vector<std::shared_ptr<Contribution>> TakeOut(
+      absl::Span<const ContributionKey> keys, RecordBatch* batch);
+  void RecycleAll(std::vector<std::shared_ptr<Contribution>> contributions);
+
+  FileSystem& fs_;
+  RecordStore& records_;
+  const std::string directory_;
+  const v1::Run run_;
+  const RunLayout layout_;
+  const int32_t shard_;
+  const int32_t shard_count_;
+  const int state_count_;
+  const Sync durability_;
+  std::vector<ShardRange> ranges_;
+
+  mutable Mutex mutex_;
+  records::StateRecord state_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int32_t, int64_t>, HeldVersion> versions_
+      ABSL_GUARDED_BY(mutex_);
+  // The next version's file of a fragment, made ahead.
+  std::map<std::pair<int32_t, int64_t>, std::unique_ptr<VersionFile>>
+      reserved_versions_ ABSL_GUARDED_BY(mutex_);
+  std::map<ContributionKey, std::shared_ptr<Contribution>> contributions_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<ContributionKey, std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  std::map<int32_t, std::vector<std::unique_ptr<Segment>>> free_segments_
+      ABSL_GUARDED_BY(mutex_);
+  int64_t next_segment_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::vector<PreparedFact> prepared_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_RUN_STORE_H_

@@ -1,0 +1,284 @@
+// How a run is opened: records first, then the files that they name, then what
+// nothing names is removed.
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/status/status_macros.h"
+#include "server/store/header_page.h"
+#include "server/store/run_store.h"
+
+namespace atl::server {
+namespace {
+
+template <typename Message>
+absl::StatusOr<Message> Parse(const RecordStore::Record& record) {
+  Message message;
+  if (!message.ParseFromString(record.second)) {
+    return absl::DataLossError(
+        absl::StrCat("record ", record.first, " is damaged"));
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
+    FileSystem& fs, RecordStore& records, const std::string& data_dir,
+    const records::RunRecord& record, int state_count) {
+  ASSIGN_OR_RETURN(RunLayout layout,
+                   RunLayout::Create(record.run().spec().layout()));
+  const std::string directory = Directory(data_dir, record.run().run_id());
+  RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/versions")));
+  RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/log")));
+  std::unique_ptr<RunStore> store(new RunStore(
+      fs, records, directory, record, std::move(layout), state_count));
+  RETURN_IF_ERROR(store->RecoverState());
+  RETURN_IF_ERROR(store->RecoverVersions());
+  RETURN_IF_ERROR(store->RecoverSegments());
+  RETURN_IF_ERROR(store->RecoverContributions());
+  return store;
+}
+
+absl::Status RunStore::RecoverState() {
+  const std::string name = RecordName("state");
+  const absl::StatusOr<std::string> value = records_.Get(name);
+  if (value.ok()) {
+    ASSIGN_OR_RETURN(records::StateRecord state,
+                     Parse<records::StateRecord>({name, *value}));
+    if (state.fragments_size() != layout_.fragment_count()) {
+      return absl::DataLossError(absl::StrCat("record ", name,
+                                              " does not fit the layout"));
+    }
+    MutexLock lock(&mutex_);
+    state_ = std::move(state);
+  } else if (absl::IsNotFound(value.status())) {
+    MutexLock lock(&mutex_);
+    state_.set_run_epoch(run_.run_epoch());
+    for (const ShardRange& range : ranges_) {
+      // Of what it has no block, it has version 0.
+      state_.add_fragments()->set_version(range.empty() ? 0 : -1);
+    }
+  } else {
+    return value.status();
+  }
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> prepared,
+                   records_.Scan(RecordName("prepared/")));
+  for (const RecordStore::Record& record : prepared) {
+    ASSIGN_OR_RETURN(const records::PreparedRecord fact,
+                     Parse<records::PreparedRecord>(record));
+    if (fact.fragment() < 0 || fact.fragment() >= layout_.fragment_count()) {
+      return absl::DataLossError(
+          absl::StrCat("record ", record.first, " does not fit the layout"));
+    }
+    MutexLock lock(&mutex_);
+    prepared_.push_back({fact.fragment(), fact.version(), fact.attempt(),
+                         Digest128::FromProto(fact.digest()), fact.finite(),
+                         fact.norm_squared()});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::RecoverVersions() {
+  const std::string directory = absl::StrCat(directory_, "/versions");
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   fs_.ListDirectory(directory));
+  records::StateRecord state;
+  {
+    MutexLock lock(&mutex_);
+    state = state_;
+  }
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    long long fragment = -1, version = -1;
+    char end = 0;
+    const bool parsed =
+        std::sscanf(name.c_str(), "f%lld-v%lld.ve%c", &fragment, &version,
+                    &end) == 3 &&
+        end == 'r' && absl::EndsWith(name, ".ver") && fragment >= 0 &&
+        fragment < layout_.fragment_count();
+    // What a crash left half made, and what was renamed but is not in STATE.
+    if (!parsed || version > state.fragments(fragment).version()) {
+      RETURN_IF_ERROR(fs_.Remove(path));
+      continue;
+    }
+    ASSIGN_OR_RETURN(
+        std::shared_ptr<VersionFile> file,
+        VersionFile::Open(fs_, path, ranges_[fragment], state_count_));
+    const VersionIdentity& identity = file->identity();
+    if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
+        identity.version != version) {
+      return absl::DataLossError(
+          absl::StrCat(path, " is another version than its name says"));
+    }
+    HeldVersion held = {file, identity.commit_seq, identity.digest};
+    PublishVersion(static_cast<int32_t>(fragment), version, std::move(held));
+  }
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    const records::FragmentState& fragment = state.fragments(f);
+    if (ranges_[f].empty() || fragment.version() < 0) continue;
+    const std::optional<HeldVersion> held = FindVersion(f, fragment.version());
+    if (!held) {
+      return absl::DataLossError(absl::StrCat(
+          VersionPath(f, fragment.version()), " is missing"));
+    }
+    if (held->digest != Digest128::FromProto(fragment.digest())) {
+      return absl::DataLossError(
+          absl::StrCat(VersionPath(f, fragment.version()),
+                       " has another digest than its record"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::RecoverSegments() {
+  const std::string directory = absl::StrCat(directory_, "/log");
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   fs_.ListDirectory(directory));
+  for (const std::string& name : names) {
+    auto segment = std::make_unique<Segment>();
+    segment->path = absl::StrCat(directory, "/", name);
+    ASSIGN_OR_RETURN(segment->file,
+                     fs_.Open(segment->path, OpenMode::kReadWrite));
+    std::string page(kHeaderPageBytes, '\0');
+    records::SegmentHeader header;
+    absl::Status read = segment->file->ReadAt(0, absl::MakeSpan(page));
+    if (read.ok()) {
+      read = DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
+    }
+    if (read.ok() &&
+        (header.fragment() < 0 ||
+         header.fragment() >= layout_.fragment_count() ||
+         SegmentPath(header.segment()) != segment->path)) {
+      read = absl::DataLossError("misplaced segment");
+    }
+    if (!read.ok()) {
+      // Made by a process that died: no record can name it. If one does, the
+      // contribution is lost, and RecoverContributions says so.
+      segment->file.reset();
+      RETURN_IF_ERROR(fs_.Remove(segment->path));
+      continue;
+    }
+    segment->number = header.segment();
+    MutexLock lock(&mutex_);
+    next_segment_ = std::max(next_segment_, segment->number + 1);
+    free_segments_[header.fragment()].push_back(std::move(segment));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
+                                      std::unique_ptr<Segment> segment) {
+  const auto key = ContributionKey::FromProto(bound.info().key());
+  const ShardRange& range = ranges_[key.fragment];
+  auto contribution = std::make_shared<Contribution>(bound.info(), range,
+                                                     std::move(segment));
+  const std::string prefix = absl::StrCat(KeyedName("chunk", key), "/");
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
+                   records_.Scan(prefix));
+  std::vector<float> elements;
+  for (const RecordStore::Record& record : chunks) {
+    ASSIGN_OR_RETURN(const records::ChunkRecord chunk,
+                     Parse<records::ChunkRecord>(record));
+    const int64_t first = std::strtoll(
+        record.first.c_str() + prefix.size(), nullptr, 10);
+    for (int i = 0; i < chunk.block_crc32c_size(); ++i) {
+      const IndexRange block = {first + i, first + i + 1};
+      if (block.begin < range.blocks().begin ||
+          block.end > range.blocks().end ||
+          i >= chunk.block_norm_squared_size()) {
+        break;
+      }
+      if (contribution->Claim(block).empty()) continue;
+      const BlockFact fact = {chunk.block_crc32c(i),
+                              chunk.block_norm_squared(i)};
+      contribution->Settle(block, absl::MakeConstSpan(&fact, 1));
+      // Power may have been cut before the bytes reached the disk.
+      elements.resize(range.ElementCount(block));
+      if (!contribution->Read(block, elements.data()).ok()) {
+        contribution->Unsettle(block);
+      }
+    }
+  }
+  contribution->Reopen();
+  MutexLock lock(&mutex_);
+  contributions_[key] = std::move(contribution);
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::RecoverContributions() {
+  // Takes segment `number` from the free ones; null if there is none.
+  const auto take = [this](int32_t fragment, int64_t number) {
+    MutexLock lock(&mutex_);
+    auto& free = free_segments_[fragment];
+    for (auto it = free.begin(); it != free.end(); ++it) {
+      if ((*it)->number != number) continue;
+      std::unique_ptr<Segment> segment = std::move(*it);
+      free.erase(it);
+      return segment;
+    }
+    return std::unique_ptr<Segment>();
+  };
+  const auto fits = [this](const v1::ContributionKey& key) {
+    return key.fragment() >= 0 && key.fragment() < layout_.fragment_count() &&
+           !ranges_[key.fragment()].empty();
+  };
+
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> stored,
+                   records_.Scan(RecordName("stored/")));
+  for (const RecordStore::Record& value : stored) {
+    ASSIGN_OR_RETURN(const records::StoredRecord record,
+                     Parse<records::StoredRecord>(value));
+    if (!fits(record.info().key())) {
+      return absl::DataLossError(
+          absl::StrCat("record ", value.first, " does not fit the layout"));
+    }
+    const auto key = ContributionKey::FromProto(record.info().key());
+    std::unique_ptr<Segment> segment = take(key.fragment, record.segment());
+    if (segment == nullptr ||
+        record.block_crc32c_size() != ranges_[key.fragment].block_count()) {
+      return absl::DataLossError(absl::StrCat(
+          SegmentPath(record.segment()), ", which holds ", key.ToString(),
+          ", is missing or damaged"));
+    }
+    auto contribution = std::make_shared<Contribution>(
+        record.info(), ranges_[key.fragment], std::move(segment));
+    contribution->MarkStored(record.norm_squared(),
+                             std::vector<uint32_t>(
+                                 record.block_crc32c().begin(),
+                                 record.block_crc32c().end()));
+    MutexLock lock(&mutex_);
+    contributions_[key] = std::move(contribution);
+  }
+
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> bound,
+                   records_.Scan(RecordName("bound/")));
+  for (const RecordStore::Record& value : bound) {
+    ASSIGN_OR_RETURN(const records::BoundRecord record,
+                     Parse<records::BoundRecord>(value));
+    if (!fits(record.info().key())) continue;
+    const auto key = ContributionKey::FromProto(record.info().key());
+    std::unique_ptr<Segment> segment = take(key.fragment, record.segment());
+    // Never acknowledged: without its segment it starts over.
+    if (segment == nullptr) continue;
+    RETURN_IF_ERROR(RecoverPartial(record, std::move(segment)));
+  }
+
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> refused,
+                   records_.Scan(RecordName("refused/")));
+  for (const RecordStore::Record& value : refused) {
+    ASSIGN_OR_RETURN(const records::RefusedRecord record,
+                     Parse<records::RefusedRecord>(value));
+    MutexLock lock(&mutex_);
+    refused_[ContributionKey::FromProto(record.key())] = record.reason();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

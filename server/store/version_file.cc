@@ -1,0 +1,165 @@
+#include "server/store/version_file.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/codec/crc32c.h"
+#include "base/status/status_macros.h"
+#include "server/store/header_page.h"
+#include "server_records.pb.h"
+
+namespace atl::server {
+namespace {
+
+constexpr absl::string_view kMagic = "ATOLLVER";
+
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
+}
+
+absl::string_view BytesOf(const float* elements, int64_t count) {
+  return absl::string_view(reinterpret_cast<const char*>(elements),
+                           static_cast<size_t>(count) * sizeof(float));
+}
+
+absl::string_view BytesOf(const std::vector<uint32_t>& table) {
+  return absl::string_view(reinterpret_cast<const char*>(table.data()),
+                           table.size() * sizeof(uint32_t));
+}
+
+}  // namespace
+
+VersionFile::VersionFile(std::unique_ptr<RandomAccessFile> file,
+                         std::string path, const ShardRange& range,
+                         int state_count)
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      range_(range),
+      state_count_(state_count),
+      table_((1 + state_count) * range.block_count()) {}
+
+int64_t VersionFile::ArrayOffset(int array) const {
+  return kHeaderPageBytes +
+         array * RoundUp(range_.element_count() * sizeof(float));
+}
+
+int64_t VersionFile::TableOffset() const {
+  return ArrayOffset(1 + state_count_);
+}
+
+int64_t VersionFile::size_bytes() const {
+  return TableOffset() +
+         static_cast<int64_t>(table_.size() * sizeof(uint32_t));
+}
+
+absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
+    FileSystem& fs, const std::string& path, const ShardRange& range,
+    int state_count) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
+                   fs.Open(path, OpenMode::kCreateOrTruncate));
+  std::unique_ptr<VersionFile> version(
+      new VersionFile(std::move(file), path, range, state_count));
+  const absl::Status reserved =
+      version->file_->Reserve(version->size_bytes());
+  if (!reserved.ok()) {
+    version.reset();
+    fs.Remove(path).IgnoreError();
+    return reserved;
+  }
+  return version;
+}
+
+absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
+    FileSystem& fs, const std::string& path, const ShardRange& range,
+    int state_count) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
+                   fs.Open(path, OpenMode::kReadOnly));
+  std::unique_ptr<VersionFile> version(
+      new VersionFile(std::move(file), path, range, state_count));
+  std::string page(kHeaderPageBytes, '\0');
+  RETURN_IF_ERROR(version->file_->ReadAt(0, absl::MakeSpan(page)));
+  records::VersionHeader header;
+  RETURN_IF_ERROR(DecodeHeaderPage(page, kMagic, path, &header));
+  if (header.fragment() != range.fragment() ||
+      header.block_begin() != range.blocks().begin ||
+      header.block_end() != range.blocks().end ||
+      header.element_count() != range.element_count() ||
+      header.state_count() != state_count) {
+    return absl::DataLossError(
+        absl::StrCat(path, " does not fit the run's layout or optimizer"));
+  }
+  RETURN_IF_ERROR(version->file_->ReadAt(
+      version->TableOffset(),
+      absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
+                     version->table_.size() * sizeof(uint32_t))));
+  if (codec::Crc32c(BytesOf(version->table_)) != header.table_crc32c()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the table's checksum does not match"));
+  }
+  version->identity_ = {header.run_id(), header.shard(), header.version(),
+                        header.commit_seq(),
+                        Digest128::FromProto(header.digest())};
+  return version;
+}
+
+absl::Status VersionFile::Write(int array, IndexRange blocks,
+                                const float* elements) {
+  const int64_t first = range_.ElementOffset(blocks.begin);
+  uint32_t* table = table_.data() + array * range_.block_count() -
+                    range_.blocks().begin;
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t begin = range_.ElementOffset(b) - first;
+    const int64_t end = range_.ElementOffset(b + 1) - first;
+    table[b] = codec::Crc32c(BytesOf(elements + begin, end - begin));
+  }
+  return file_->WriteAt(
+      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
+      BytesOf(elements, range_.ElementCount(blocks)));
+}
+
+absl::Status VersionFile::Read(int array, IndexRange blocks,
+                               float* elements) const {
+  const int64_t first = range_.ElementOffset(blocks.begin);
+  const int64_t count = range_.ElementCount(blocks);
+  RETURN_IF_ERROR(file_->ReadAt(
+      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
+      absl::MakeSpan(reinterpret_cast<char*>(elements),
+                     static_cast<size_t>(count) * sizeof(float))));
+  const uint32_t* table = table_.data() + array * range_.block_count() -
+                          range_.blocks().begin;
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t begin = range_.ElementOffset(b) - first;
+    const int64_t end = range_.ElementOffset(b + 1) - first;
+    if (codec::Crc32c(BytesOf(elements + begin, end - begin)) != table[b]) {
+      return absl::DataLossError(absl::StrCat(
+          path_, ": the checksum of block ", b, " of array ", array,
+          " does not match"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VersionFile::Seal(const VersionIdentity& identity) {
+  records::VersionHeader header;
+  header.set_run_id(identity.run_id);
+  header.set_shard(identity.shard);
+  header.set_fragment(range_.fragment());
+  header.set_version(identity.version);
+  header.set_commit_seq(identity.commit_seq);
+  *header.mutable_digest() = identity.digest.ToProto();
+  header.set_block_begin(range_.blocks().begin);
+  header.set_block_end(range_.blocks().end);
+  header.set_element_count(range_.element_count());
+  header.set_state_count(state_count_);
+  header.set_table_crc32c(codec::Crc32c(BytesOf(table_)));
+  ASSIGN_OR_RETURN(const std::string page, EncodeHeaderPage(kMagic, header));
+  RETURN_IF_ERROR(file_->WriteAt(TableOffset(), BytesOf(table_)));
+  RETURN_IF_ERROR(file_->WriteAt(0, page));
+  RETURN_IF_ERROR(file_->Sync());
+  identity_ = identity;
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

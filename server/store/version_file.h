@@ -1,0 +1,92 @@
+// A version of a shard's part of one fragment, as a file: the parameters and
+// the optimizer's state. Immutable once it is sealed. DESIGN.md, "Version
+// file", has the format.
+//
+// Array 0 is theta, arrays 1.. are the state; each has the range's elements.
+//
+// Thread-safe: Write and Read of different blocks may run at the same time.
+// Blocks are named by their number in the fragment.
+
+#ifndef SERVER_STORE_VERSION_FILE_H_
+#define SERVER_STORE_VERSION_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/io/file_system.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "server/store/shard_range.h"
+
+namespace atl::server {
+
+// What a version file says that it is.
+struct VersionIdentity {
+  std::string run_id;
+  int32_t shard = 0;
+  int64_t version = 0;
+  int64_t commit_seq = 0;
+  Digest128 digest;  // This shard's part.
+};
+
+class VersionFile {
+ public:
+  // Makes an empty file at `path`, with all its space reserved.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full; no file is left.
+  static absl::StatusOr<std::unique_ptr<VersionFile>> Create(
+      FileSystem& fs, const std::string& path, const ShardRange& range,
+      int state_count);
+
+  // Opens a sealed file.
+  //
+  // NOT_FOUND: there is none. DATA_LOSS: it is damaged, of another format, or
+  // not of this range; the message names the file.
+  static absl::StatusOr<std::unique_ptr<VersionFile>> Open(
+      FileSystem& fs, const std::string& path, const ShardRange& range,
+      int state_count);
+
+  // Writes the elements of `blocks` of one array.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: it cannot be written.
+  absl::Status Write(int array, IndexRange blocks, const float* elements);
+
+  // Reads the elements of `blocks` of one array.
+  //
+  // DATA_LOSS: a checksum does not match; the message names the file.
+  absl::Status Read(int array, IndexRange blocks, float* elements) const;
+
+  // Writes header and table and syncs everything. Requires: every block of
+  // every array was written.
+  absl::Status Seal(const VersionIdentity& identity);
+
+  // What Seal wrote, or Open found.
+  const VersionIdentity& identity() const { return identity_; }
+  const std::string& path() const { return path_; }
+  // After the file was renamed.
+  void set_path(std::string path) { path_ = std::move(path); }
+  int64_t size_bytes() const;
+
+ private:
+  VersionFile(std::unique_ptr<RandomAccessFile> file, std::string path,
+              const ShardRange& range, int state_count);
+
+  int64_t ArrayOffset(int array) const;
+  int64_t TableOffset() const;
+
+  const std::unique_ptr<RandomAccessFile> file_;
+  std::string path_;
+  const ShardRange range_;
+  const int state_count_;
+  VersionIdentity identity_;
+  // CRC-32C of each block: array-major, [(1 + state_count) * block_count].
+  std::vector<uint32_t> table_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_VERSION_FILE_H_
