@@ -1,0 +1,177 @@
+#!/usr/bin/python3
+"""The `atoll` command as scripts use it: envelopes and exit codes."""
+
+import json
+import os
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import processes
+
+OK, FAILED, USAGE, TIMEOUT, INVALID_CONFIG, UNHEALTHY, CONNECTION = range(7)
+NOT_FOUND, CONFLICT = 8, 9
+
+
+class CliTest(cluster_module.IntegrationTest):
+
+    def atoll(self, *arguments, check=OK):
+        """Runs a command against the cluster's coordinator."""
+        return processes.run_cli(*arguments, "--coordinator",
+                                 self.cluster.coordinator_address, check=check)
+
+    def data(self, *arguments):
+        """`data` of the envelope that a command prints with -o json."""
+        envelope = json.loads(self.atoll(*arguments, "-o", "json").stdout)
+        self.assertEqual(envelope["schema_version"], 1)
+        self.assertEqual(envelope["status"], "ok")
+        self.assertEqual(envelope["exit_code"], 0)
+        return envelope["data"]
+
+    def error(self, code, *arguments):
+        """`error` of the envelope, after checking the exit code."""
+        done = self.atoll(*arguments, "-o", "json", check=code)
+        envelope = json.loads(done.stdout)
+        self.assertEqual(envelope["status"], "error")
+        self.assertEqual(envelope["exit_code"], code)
+        for key in ("code", "message"):
+            self.assertTrue(envelope["error"][key], envelope)
+        return envelope["error"]
+
+    def test_every_read_command_prints_an_envelope(self):
+        cluster = self.cluster
+        sha = self.run_strict(cluster, self.run_values())
+        runs = self.data("run", "list")["runs"]
+        self.assertEqual([r["run_id"] for r in runs], ["run"])
+        shown = json.dumps(self.data("run", "show", "run"))
+        self.assertIn("COMPLETED", shown)
+        islands = self.data("island", "list", "run")["islands"]
+        self.assertEqual(len(islands), 3)
+        rounds = self.data("round", "list", "run")["rounds"]
+        self.assertEqual([r["commit_seq"] for r in rounds],
+                         ["1", "2", "3", "4"])
+        self.data("run", "watch", "run")
+        lines = self.atoll("run", "watch", "run", "-o", "jsonl").stdout
+        for line in lines.splitlines():
+            self.assertEqual(json.loads(line)["status"], "ok")
+        # Tables are for people, and data alone is on stdout.
+        table = self.atoll("run", "list").stdout
+        self.assertIn("run", table)
+        self.assertNotIn("\x1b", table)
+        self.export_and_eval(sha)
+
+    def export_and_eval(self, sha):
+        model = os.path.join(self.cluster.directory, "model")
+        self.data("run", "export", "run", model)
+        with open(os.path.join(model, "manifest.json"),
+                  encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["parameters_sha256"], sha)
+        for name in ("config.json", "generation_config.json"):
+            with open(os.path.join(model, name), encoding="utf-8") as file:
+                json.load(file)
+        text = os.path.join(self.text, "part0.txt")
+        done = processes.run_cli("eval", "--model", model, "--data", text,
+                                 "-o", "json", check=OK)
+        data = json.loads(done.stdout)["data"]
+        self.assertGreater(float(data["loss"]), 0.5)
+        self.assertLess(float(data["loss"]), 5.6)
+        self.assertEqual(int(data["tokens"]) % 32, 0)
+        generate = processes.run_cli("generate", "--model", model, "--prompt",
+                                     "the ", "--seed", "3", check=OK)
+        again = processes.run_cli("generate", "--model", model, "--prompt",
+                                  "the ", "--seed", "3", check=OK)
+        self.assertEqual(generate.stdout, again.stdout)
+        self.corrupt_checkpoint(model, text)
+
+    def corrupt_checkpoint(self, model, text):
+        weights = [n for n in os.listdir(model) if n.endswith(".safetensors")]
+        path = os.path.join(model, weights[0])
+        with open(path, "rb") as file:
+            good = file.read()
+        for name, bad in (("a flipped bit", _flip(good, len(good) // 2)),
+                          ("a short file", good[:-9]),
+                          ("a huge header", b"\xff" * 8 + good[8:]),
+                          ("an empty file", b"")):
+            with self.subTest(name):
+                with open(path, "wb") as file:
+                    file.write(bad)
+                done = processes.run_cli("eval", "--model", model, "--data",
+                                         text, "-o", "json")
+                self.assertIn(done.returncode, (INVALID_CONFIG, UNHEALTHY),
+                              done.stdout + done.stderr)
+                error = json.loads(done.stdout)["error"]
+                self.assertTrue(error["message"])
+        os.unlink(path)
+        done = processes.run_cli("eval", "--model", model, "--data", text)
+        self.assertIn(done.returncode, (INVALID_CONFIG, UNHEALTHY, NOT_FOUND),
+                      done.stderr)
+
+    def test_an_unknown_key_in_a_run_file_is_named_with_its_line(self):
+        self.cluster.start_coordinator()
+        path = self.cluster.write_run_file(self.run_values())
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+        at = lines.index("[outer]") + 1
+        lines.insert(at, "learning_rat = 0.7")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines))
+        error = self.error(INVALID_CONFIG, "run", "create", path)
+        self.assertIn(":%d:" % (at + 1), error["message"])
+        self.assertIn("learning_rat", error["message"])
+        self.assertEqual(self.data("run", "list")["runs"], [])
+
+    def test_a_run_file_that_makes_no_sense_is_refused(self):
+        self.cluster.start_coordinator()
+        for change in ({"schedule": {"grace_window": "1s"}},
+                       {"schedule": {"inner_step_count": 0}},
+                       {"outer": {"optimizer": "adamw"}},
+                       {"inner": {"batch_size": "two"}},
+                       {"model": {"head_count": 3}},
+                       {"data": {"path": "/no/such/place"}}):
+            with self.subTest(change=change):
+                path = self.cluster.write_run_file(self.run_values(change))
+                done = self.atoll("run", "create", path, check=None)
+                self.assertIn(done.returncode, (INVALID_CONFIG, NOT_FOUND),
+                              done.stderr)
+
+    def test_exit_codes_tell_errors_apart(self):
+        self.cluster.start_coordinator()
+        self.assertEqual(self.error(NOT_FOUND, "run", "show", "nobody")["code"],
+                         "NOT_FOUND")
+        self.atoll("run", "show", check=USAGE)
+        self.atoll("run", "frobnicate", check=USAGE)
+        self.atoll("run", "list", "--no_such_flag", check=USAGE)
+        values = self.run_values()
+        path = self.cluster.write_run_file(values)
+        self.data("run", "create", path, "--run_id", "a")
+        # The same again is the same run; other content is a conflict.
+        self.data("run", "create", path, "--run_id", "a")
+        other = self.cluster.write_run_file(
+            self.run_values({"init": {"seed": 1234}}), "other")
+        self.error(CONFLICT, "run", "create", other, "--run_id", "a")
+        self.data("run", "pause", "a")
+        self.data("run", "resume", "a")
+        self.data("run", "cancel", "a")
+        self.error(CONFLICT, "run", "resume", "a")
+        self.cluster.kill("coordinator")
+        self.atoll("run", "list", "--timeout", "2s", check=CONNECTION)
+
+    def test_a_data_set_that_differs_is_refused_at_join(self):
+        self.cluster.start_coordinator()
+        self.cluster.start_servers(2)
+        self.cluster.create_run(self.run_values())
+        other = os.path.join(self.cluster.directory, "other")
+        os.makedirs(other, exist_ok=True)
+        with open(os.path.join(other, "a.txt"), "w", encoding="ascii") as file:
+            file.write("not that text\n" * 4000)
+        island = self.cluster.start_island("run", "island-0", data=other)
+        self.cluster.may_end("island-0")
+        self.assertNotEqual(island.wait(), 0)
+        self.assertIn("fingerprint", island.tail())
+
+
+def _flip(data, offset):
+    return data[:offset] + bytes([data[offset] ^ 0x10]) + data[offset + 1:]
+
+
+if __name__ == "__main__":
+    cases.main()

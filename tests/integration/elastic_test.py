@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+"""Elastic runs: an island dies and does not come back; the rest goes on."""
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import processes
+from harness import run_file
+from harness import wait
+
+
+class ElasticTest(cluster_module.IntegrationTest):
+
+    def start(self, failpoint=None):
+        """Three islands on three data shards; island-1 may die."""
+        cluster = self.cluster
+        self.values = self.run_values(run_file.ELASTIC)
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        cluster.create_run(self.values)
+        for index in range(3):
+            cluster.start_island("run", "island-%d" % index,
+                                 failpoint=failpoint if index == 1 else None)
+        return cluster
+
+    def island(self, name):
+        for island in self.cluster.islands():
+            if island.island_id == name:
+                return island
+        return None
+
+    def assert_rest_goes_on(self, after_commit):
+        """The others commit, and one of them reads the lost data shard."""
+        cluster = self.cluster
+
+        def lost():
+            cluster.check_alive()
+            island = self.island("island-1")
+            return island is None or island.state == cluster_module.LOST
+
+        wait.until("island-1 is lost", lost)
+        cluster.wait_commits(after_commit + 3)
+
+        def read_again():
+            cluster.check_alive()
+            held = {}
+            for island in cluster.islands():
+                if island.state == cluster_module.READY:
+                    held[island.island_id] = set(island.data_shards)
+            everything = set().union(*held.values()) if held else set()
+            if everything != {0, 1, 2}:
+                return None
+            for r in cluster.rounds()[-20:]:
+                for c in r.contributions:
+                    if (c.outcome == cluster_module.MERGED and
+                            c.island_id != "island-1" and
+                            c.info.data_shard in self.lost_shards):
+                        return True
+            return None
+
+        wait.until("the lost data shard is read by another", read_again)
+        rounds = self.assert_rounds_whole(cluster, self.values)
+        cluster.runs.CancelRun(run_id="run")
+        return rounds
+
+    def die_at(self, name):
+        cluster = self.start(failpoint=name + "@2")
+        joined = []
+
+        def remember():
+            island = self.island("island-1")
+            if island is not None and island.data_shards:
+                joined[:] = list(island.data_shards)
+            cluster.check_alive()
+            return cluster.processes["island-1"].poll() is not None
+
+        wait.until("island-1 reaches " + name, remember)
+        cluster.await_failpoint("island-1")
+        self.lost_shards = set(joined) or {0, 1, 2}
+        self.assert_rest_goes_on(cluster.run_state().commit_seq)
+
+    def test_kill_from_outside(self):
+        cluster = self.start()
+        cluster.wait_commits(3)
+        self.lost_shards = set(self.island("island-1").data_shards)
+        self.assertTrue(self.lost_shards)
+        cluster.kill("island-1")
+        self.assert_rest_goes_on(cluster.run_state().commit_seq)
+
+    def test_a_lost_island_comes_back_and_contributes(self):
+        cluster = self.start()
+        cluster.wait_commits(3)
+        cluster.kill("island-1")
+        before = cluster.run_state().commit_seq
+        wait.until("island-1 is lost", lambda: self.island(
+            "island-1").state == cluster_module.LOST)
+        cluster.restart("island-1")
+
+        def back():
+            cluster.check_alive()
+            return [c for r in cluster.rounds() if r.commit_seq > before + 1
+                    for c in r.contributions if c.island_id == "island-1" and
+                    c.outcome == cluster_module.MERGED]
+
+        wait.until("island-1 is merged again", back)
+        self.assert_rounds_whole(cluster, self.values)
+        cluster.runs.CancelRun(run_id="run")
+
+    def test_a_server_and_the_coordinator_come_back_to_waiting_islands(self):
+        cluster = self.start()
+        cluster.wait_commits(3)
+        for name in ("server-1", "coordinator", "server-0"):
+            before = cluster.run_state().commit_seq
+            cluster.kill(name)
+            cluster.restart(name)
+            cluster.wait_commits(before + 3)
+        self.assert_rounds_whole(cluster, self.values)
+        cluster.runs.CancelRun(run_id="run")
+
+    def test_a_slow_island_gets_fewer_steps_and_less_weight(self):
+        # Sequences as long as 3 to 1 take as long: threads and batches are the
+        # same, so speed is told by a stand-in: the coordinator's plan must
+        # follow what islands report of themselves.
+        from harness import toy
+        cluster = self.cluster
+        members = toy.start(cluster, {"schedule": dict(
+            toy.ELASTIC_SCHEDULE, inner_step_count=8, min_quorum=2)})
+        for member, speed in zip(members, (1000.0, 260.0)):
+            member.service.ReportProgress(
+                tokens_per_second=speed, step=1, metadata=member.metadata,
+                **member.who)
+        toy.play_round(members, 0, cases.seed())
+        toy.play_round(members, 1, cases.seed())
+        fast, slow = members
+        opened = fast.wait_open(2)
+        steps = {s.slot: s.step_count for s in opened.slots}
+        self.assertEqual(steps, {fast.slot: 8, slow.slot: 2})
+        slow.wait_open(2)
+        for contribution in toy.gradients(members, 2, cases.seed()):
+            contribution.push()
+        fast.wait_version(3)
+        weights = [c.weight for c in cluster.rounds()[2].contributions]
+        self.assertAlmostEqual(weights[0], 0.8, places=5)
+        self.assertAlmostEqual(weights[1], 0.2, places=5)
+
+
+def _add_cases():
+    names = processes.failpoints(processes.CLI, "island")
+    assert names, "no failpoint in the island"
+    for name in names:
+        # Places that only an island that ends by itself comes to.
+        if name.startswith(("island.leave.", "island.evaluated.")):
+            continue
+        if name.startswith("island.joined."):
+            continue
+        setattr(ElasticTest, "test_killed_at_" + name.replace(".", "_"),
+                lambda self, name=name: self.die_at(name))
+
+
+_add_cases()
+
+if __name__ == "__main__":
+    cases.main()

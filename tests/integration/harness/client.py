@@ -1,0 +1,196 @@
+"""A gRPC client that learns services through server reflection.
+
+No generated code: descriptors come from the server that is called, as they
+would for someone who has only its address.
+"""
+
+import threading
+
+import grpc
+from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pool
+from google.protobuf import message_factory
+
+from harness import protocols
+
+# Bound of every unary call that does not say otherwise.
+CALL_TIMEOUT_S = 20.0
+
+_REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/"
+               "ServerReflectionInfo")
+
+
+class Schema:
+    """Descriptors that one server tells of itself."""
+
+    def __init__(self, channel):
+        self._ask = channel.stream_stream(
+            _REFLECTION,
+            request_serializer=protocols.ReflectionRequest.SerializeToString,
+            response_deserializer=protocols.ReflectionResponse.FromString,
+        )
+        self._pool = descriptor_pool.DescriptorPool()
+        self._factory = message_factory.MessageFactory(self._pool)
+        self._added = set()
+
+    def _answer(self, **question):
+        request = protocols.ReflectionRequest(**question)
+        responses = self._ask(iter([request]), timeout=CALL_TIMEOUT_S,
+                              wait_for_ready=True)
+        response = next(iter(responses))
+        if response.HasField("error_response"):
+            raise KeyError("reflection of %s: %s" % (
+                question, response.error_response.error_message))
+        return response
+
+    def service_names(self):
+        answer = self._answer(list_services="")
+        return sorted(s.name for s in answer.list_services_response.service)
+
+    def _add(self, answer):
+        files = {}
+        for data in answer.file_descriptor_response.file_descriptor_proto:
+            file = descriptor_pb2.FileDescriptorProto.FromString(data)
+            files[file.name] = file
+        for name in list(files):
+            self._add_file(name, files)
+
+    def _add_file(self, name, files):
+        if name in self._added:
+            return
+        if name not in files:
+            self._add(self._answer(file_by_filename=name))
+            return
+        file = files[name]
+        for dependency in file.dependency:
+            self._add_file(dependency, files)
+        if name not in self._added:
+            self._added.add(name)
+            self._pool.AddSerializedFile(file.SerializeToString())
+
+    def service(self, full_name):
+        """The descriptor of a service."""
+        self._add(self._answer(file_containing_symbol=full_name))
+        return self._pool.FindServiceByName(full_name)
+
+    def message_class(self, descriptor):
+        return self._factory.GetPrototype(descriptor)
+
+    def message_named(self, full_name):
+        """A class by full name; its file must be known already."""
+        return self.message_class(self._pool.FindMessageTypeByName(full_name))
+
+    def enum(self, full_name):
+        """{name: number} of an enum whose file is known already."""
+        found = self._pool.FindEnumTypeByName(full_name)
+        return {value.name: value.number for value in found.values}
+
+
+class Method:
+    """One RPC. Call it with a message, or with the fields of one."""
+
+    def __init__(self, channel, schema, descriptor):
+        self.request_class = schema.message_class(descriptor.input_type)
+        response_class = schema.message_class(descriptor.output_type)
+        service = descriptor.containing_service.full_name
+        proto = descriptor_pb2.MethodDescriptorProto()
+        descriptor.CopyToProto(proto)
+        kind = "%s_%s" % (
+            "stream" if proto.client_streaming else "unary",
+            "stream" if proto.server_streaming else "unary",
+        )
+        self.kind = kind
+        self._call = getattr(channel, kind)(
+            "/%s/%s" % (service, descriptor.name),
+            # bytes pass as they are: a test may send what is no message.
+            request_serializer=lambda m: m if isinstance(
+                m, bytes) else m.SerializeToString(),
+            response_deserializer=response_class.FromString,
+        )
+
+    def __call__(self, request=None, *, timeout=CALL_TIMEOUT_S, metadata=None,
+                 **fields):
+        if request is None:
+            request = self.request_class(**fields)
+        if self.kind.startswith("stream"):
+            request = iter(request) if isinstance(request,
+                                                  (list, tuple)) else request
+        return self._call(request, timeout=timeout, metadata=metadata,
+                          wait_for_ready=False)
+
+
+class Service:
+    """Methods of one service as attributes: `service.GetRun(run_id="a")`."""
+
+    def __init__(self, channel, schema, full_name):
+        descriptor = schema.service(full_name)
+        self.method_names = [m.name for m in descriptor.methods]
+        for method in descriptor.methods:
+            setattr(self, method.name, Method(channel, schema, method))
+
+
+class Client:
+    """Everything that one address serves."""
+
+    # Every test process talks to few addresses; more than these are errors.
+    def __init__(self, address):
+        self.address = address
+        self._channel = grpc.insecure_channel(address, options=[
+            ("grpc.max_receive_message_length", 16 << 20),
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 200),
+            ("grpc.enable_http_proxy", 0),
+            # Each client has its own connection, whoever else is there.
+            ("grpc.use_local_subchannel_pool", 1),
+        ])
+        self.schema = Schema(self._channel)
+        self._services = {}
+        self._lock = threading.Lock()
+
+    def service(self, name):
+        """A service of package atoll.v1, by its short name."""
+        with self._lock:
+            if name not in self._services:
+                self._services[name] = Service(self._channel, self.schema,
+                                               "atoll.v1." + name)
+            return self._services[name]
+
+    def message(self, name):
+        """A message class of atoll.v1, by its short name."""
+        return self.schema.message_named("atoll.v1." + name)
+
+    def enum(self, name):
+        return self.schema.enum("atoll.v1." + name)
+
+    def health(self, service="", timeout=CALL_TIMEOUT_S):
+        """HealthCheckResponse.status."""
+        check = self._channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=protocols.HealthCheckRequest.SerializeToString,
+            response_deserializer=protocols.HealthCheckResponse.FromString,
+        )
+        return check(protocols.HealthCheckRequest(service=service),
+                     timeout=timeout).status
+
+    def wait_ready(self, timeout):
+        """Waits until the address can be called."""
+        grpc.channel_ready_future(self._channel).result(timeout=timeout)
+
+    def close(self):
+        self._channel.close()
+
+
+def error_of(call, *args, **kwargs):
+    """Calls, reads all responses, and returns the ErrorDetails of the failure.
+
+    Fails if the call succeeds.
+    """
+    try:
+        result = call(*args, **kwargs)
+        if hasattr(result, "__iter__"):
+            for _ in result:
+                pass
+    except grpc.RpcError as error:
+        return protocols.ErrorDetails(error)
+    raise AssertionError("the call succeeded: %s" % (result,))

@@ -1,0 +1,463 @@
+"""A cluster of real processes, and the verbs that tests are written in."""
+
+import collections
+import json
+import os
+import signal
+import shutil
+import tempfile
+import unittest
+
+import grpc
+
+from harness import arithmetic
+from harness import cases
+from harness import client as client_module
+from harness import processes
+from harness import python_island
+from harness import run_file
+from harness import text
+from harness import wait
+
+# RunState, by the names of run.proto.
+STARTING, ACTIVE, PAUSED, COMPLETED, CANCELLED = 1, 2, 3, 4, 5
+# Outcome.
+MERGED, LATE, STALE, REJECTED, DROPPED, OUTCOME_CANCELLED = 1, 2, 3, 4, 5, 6
+# IslandState.
+JOINING, READY, LOST, LEFT = 1, 2, 3, 4
+
+
+class Died(AssertionError):
+    """A process ended that should have gone on."""
+
+
+class Cluster:
+    """Processes of one test, all below one directory."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        os.makedirs(directory, exist_ok=True)
+        self._ports = {}       # Name of a service: the port it keeps.
+        self._clients = {}     # Address: Client.
+        self.processes = {}    # Name: the newest Process.
+        self._servers = []     # Ids, in the order of their first start.
+        self._doomed = set()   # Names of processes that may end.
+        self._islands = {}     # Name: arguments of start_island.
+
+    # --- Processes --------------------------------------------------------------
+
+    def _start(self, name, command, port_file=None, failpoint=None,
+               prefix=()):
+        if failpoint:
+            command = command + ["--failpoint=" + failpoint]
+            self._doomed.add(name)
+        else:
+            self._doomed.discard(name)
+        log = os.path.join(self.directory, name + ".log")
+        if port_file and os.path.exists(port_file):
+            os.unlink(port_file)
+        process = processes.Process(name, list(prefix) + command, log)
+        self.processes[name] = process
+        return process
+
+    def _serve(self, name, relative, arguments, failpoint, data_dir, prefix):
+        if failpoint and name not in self._ports:
+            # It may die before it tells its port, and comes back at it.
+            self._ports[name] = processes.free_port()
+        port_file = os.path.join(self.directory, name + ".port")
+        command = [
+            processes.binary(relative),
+            "--listen=127.0.0.1:%d" % self._ports.get(name, 0),
+            "--data_dir=" + (data_dir or os.path.join(self.directory, name)),
+            "--port_file=" + port_file,
+        ] + arguments
+        process = self._start(name, command, port_file, failpoint, prefix)
+        try:
+            self._ports[name] = processes.read_port(process, port_file)
+        except AssertionError:
+            # A failpoint on the way up: the test waits for the death.
+            if not failpoint or process.poll() != -signal.SIGKILL:
+                raise
+        return process
+
+    def start_coordinator(self, failpoint=None, data_dir=None, prefix=(),
+                          arguments=()):
+        """Starts it, or starts it again at the same address."""
+        return self._serve("coordinator", processes.COORDINATOR,
+                           list(arguments), failpoint, data_dir, prefix)
+
+    def start_server(self, server_id, failpoint=None, data_dir=None,
+                     prefix=(), arguments=()):
+        if server_id not in self._servers:
+            self._servers.append(server_id)
+        return self._serve(server_id, processes.SERVER, [
+            "--coordinator=" + self.coordinator_address,
+            "--server_id=" + server_id,
+        ] + list(arguments), failpoint, data_dir, prefix)
+
+    def start_servers(self, count):
+        for index in range(count):
+            self.start_server("server-%d" % index)
+
+    def start_island(self, run_id, island_id, failpoint=None, threads=1,
+                     data=None, arguments=()):
+        name = island_id if run_id == "run" else "%s-%s" % (run_id, island_id)
+        self._islands[name] = dict(run_id=run_id, island_id=island_id,
+                                   threads=threads, data=data,
+                                   arguments=arguments)
+        command = [
+            processes.binary(processes.CLI), "join", self.coordinator_address,
+            "--run", run_id, "--island_id", island_id,
+            "--dir", os.path.join(self.directory, name),
+            "--threads", str(threads),
+        ] + list(arguments)
+        if data:
+            command += ["--data", data]
+        return self._start(name, command, failpoint=failpoint)
+
+    def start_islands(self, run_id="run", count=3, **kwargs):
+        for index in range(count):
+            self.start_island(run_id, "island-%d" % index, **kwargs)
+
+    def restart(self, name):
+        """Starts a killed process again, as it was, without a failpoint."""
+        assert self.processes[name].poll() is not None, name + " still runs"
+        if name == "coordinator":
+            return self.start_coordinator()
+        if name in self._servers:
+            return self.start_server(name)
+        return self.start_island(**self._islands[name])
+
+    def kill(self, name):
+        """kill -9."""
+        self._doomed.add(name)
+        return self.processes[name].kill()
+
+    def await_failpoint(self, name, timeout=wait.PATIENCE_S):
+        """Waits until `name` has killed itself where its failpoint is."""
+        process = self.processes[name]
+
+        def gone():
+            self.check_alive()
+            return process.poll() is not None
+
+        wait.until("%s reaches %s" % (name, process.command[-1]), gone,
+                   timeout)
+        assert process.poll() == -signal.SIGKILL, (
+            "%s ended with %d and not by its failpoint; its log ends:\n%s" %
+            (name, process.poll(), process.tail()))
+
+    def may_end(self, name):
+        """Says that this process may end by itself."""
+        self._doomed.add(name)
+
+    def check_alive(self):
+        """Raises Died if a process ended with an error that no one asked."""
+        for name, process in self.processes.items():
+            status = process.poll()
+            if status in (None, 0) or name in self._doomed:
+                continue
+            raise Died("%s ended with %d; its log ends:\n%s" %
+                       (name, status, process.tail()))
+
+    def close(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.signal(signal.SIGKILL)
+        for process in self.processes.values():
+            process.stop()
+        for known in self._clients.values():
+            known.close()
+
+    def describe(self):
+        """The ends of all logs, for a test that has failed."""
+        return "\n".join("--- %s (status %s)\n%s" % (n, p.poll(), p.tail(15))
+                         for n, p in self.processes.items())
+
+    # --- Clients ----------------------------------------------------------------
+
+    @property
+    def coordinator_address(self):
+        return "127.0.0.1:%d" % self._ports["coordinator"]
+
+    def server_address(self, server_id):
+        return "127.0.0.1:%d" % self._ports[server_id]
+
+    def client(self, address):
+        if address not in self._clients:
+            self._clients[address] = client_module.Client(address)
+        return self._clients[address]
+
+    @property
+    def coordinator(self):
+        return self.client(self.coordinator_address)
+
+    @property
+    def runs(self):
+        return self.coordinator.service("RunService")
+
+    @property
+    def state(self):
+        return self.coordinator.service("TrainingStateService")
+
+    def retry(self, call, timeout=wait.PATIENCE_S, **fields):
+        """Calls until it is not UNAVAILABLE: what a client should do."""
+        last = []
+
+        def attempt():
+            self.check_alive()
+            try:
+                return (call(**fields),)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                last[:] = [error.details()]
+                return None
+
+        return wait.until("the call is answered", attempt, timeout)[0]
+
+    # --- Runs -------------------------------------------------------------------
+
+    def write_run_file(self, values, name="run"):
+        path = os.path.join(self.directory, name + ".toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(run_file.to_toml(values))
+        return path
+
+    def create_run(self, values, run_id="run"):
+        """Creates a run from a run file, as an operator does."""
+        path = self.write_run_file(values, run_id)
+        processes.run_cli("run", "create", path, "--run_id", run_id,
+                          "--coordinator", self.coordinator_address,
+                          "-o", "json", check=0)
+        return run_id
+
+    def create_run_of(self, spec, run_id="run"):
+        """Creates a run of a RunSpec message, or its bytes."""
+        method = self.runs.CreateRun
+        request = method.request_class(run_id=run_id)
+        request.spec.ParseFromString(
+            spec if isinstance(spec, bytes) else spec.SerializeToString())
+        return self.retry(lambda: method(request)).run
+
+    def run_state(self, run_id="run"):
+        return self.retry(self.state.GetRunState, run_id=run_id)
+
+    def events(self, run_id="run", after_revision=0,
+               timeout=wait.PATIENCE_S):
+        """Watches a run, over restarts of the coordinator, by revision."""
+        revision = after_revision
+
+        def watch():
+            return self.state.WatchRun(run_id=run_id, after_revision=revision,
+                                       timeout=timeout)
+
+        failures = 0
+        while True:
+            try:
+                for response in watch():
+                    failures = 0
+                    for event in response.events:
+                        if event.revision < revision:
+                            raise AssertionError(
+                                "revision %d after %d" %
+                                (event.revision, revision))
+                        revision = event.revision
+                        yield event
+                return
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise wait.TimedOut("run %s: no news for long; state:\n%s"
+                                        % (run_id, self.run_state(run_id)))
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                failures += 1
+                self.check_alive()
+                # Waits, bounded, until someone answers again.
+                self.retry(self.runs.GetRun, run_id=run_id)
+
+    def wait_state(self, state, run_id="run", timeout=wait.PATIENCE_S):
+        """Waits until the run is in `state`; fails when a process dies."""
+
+        def reached():
+            self.check_alive()
+            now = self.run_state(run_id)
+            return now if now.run.state == state else None
+
+        try:
+            return wait.until("run %s is in state %d" % (run_id, state),
+                              reached, timeout)
+        except wait.TimedOut:
+            raise wait.TimedOut("run %s is not in state %d:\n%s" % (
+                run_id, state, self.run_state(run_id)))
+
+    def wait_commits(self, count, run_id="run", timeout=wait.PATIENCE_S):
+        """Waits until commit_seq is at least `count`; returns the state."""
+
+        def reached():
+            self.check_alive()
+            now = self.run_state(run_id)
+            return now if now.commit_seq >= count else None
+
+        return wait.until("run %s commits %d rounds" % (run_id, count),
+                          reached, timeout)
+
+    def rounds(self, run_id="run", page_size=0):
+        """All committed rounds, read in pages."""
+        result, token = [], ""
+        while True:
+            page = self.state.ListRounds(run_id=run_id, page_size=page_size,
+                                         page_token=token)
+            result += page.rounds
+            token = page.next_page_token
+            if not token:
+                return result
+
+    def islands(self, run_id="run"):
+        return list(self.retry(self.state.ListIslands, run_id=run_id).islands)
+
+    def join(self, run_id="run", island_id="python-0", **capabilities):
+        """A Python island, joined."""
+        return python_island.Member(self, run_id, island_id, **capabilities)
+
+    # --- Parameters -------------------------------------------------------------
+
+    def pin(self, run_id="run", pin_id="test", **fields):
+        return self.runs.ExportCheckpoint(run_id=run_id, pin_id=pin_id,
+                                          **fields)
+
+    def parameters(self, run_id="run", pinned=None):
+        """{fragment: f32 bytes} of a pinned cut, checked against its digests.
+        """
+        pinned = pinned or self.pin(run_id)
+        layout = arithmetic.LayoutView(pinned.run.spec.layout)
+        result = {}
+        for entry in pinned.pin.cut:
+            data = python_island.pull(self, pinned.run, pinned.shards,
+                                      entry.version, entry.fragment)
+            digest = (entry.digest.high, entry.digest.low)
+            assert digest == layout.fragment_digest(entry.fragment, data), (
+                "fragment %d differs from its digest" % entry.fragment)
+            result[entry.fragment] = data
+        return result
+
+    def parameters_sha256(self, run_id="run"):
+        """Of the newest cut, as the servers hold it."""
+        pinned = self.pin(run_id)
+        layout = arithmetic.LayoutView(pinned.run.spec.layout)
+        return layout.parameters_sha256(self.parameters(run_id, pinned))
+
+    def export_sha256(self, run_id="run"):
+        """parameters_sha256 as the manifest of `atoll run export` says it."""
+        directory = os.path.join(self.directory, "export-" + run_id)
+        processes.run_cli("run", "export", run_id, directory,
+                          "--coordinator", self.coordinator_address,
+                          "-o", "json", check=0)
+        with open(os.path.join(directory, "manifest.json"),
+                  encoding="utf-8") as file:
+            return json.load(file)["parameters_sha256"]
+
+
+class IntegrationTest(unittest.TestCase):
+    """A test with a cluster of its own and a text of the class's own."""
+
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(
+            prefix="atoll-", dir=os.environ.get("TEST_TMPDIR"))
+        cls.text = text.write_text(os.path.join(cls.root, "text"),
+                                   cases.seed())
+
+    @classmethod
+    def tearDownClass(cls):
+        if "ATOLL_TEST_KEEP" not in os.environ:
+            shutil.rmtree(cls.root, ignore_errors=True)
+
+    def setUp(self):
+        self._clusters = []
+        self.cluster = self.new_cluster("cluster")
+
+    def new_cluster(self, name):
+        """A further cluster; it ends with the test."""
+        made = Cluster(os.path.join(self.root, self._testMethodName, name))
+        self._clusters.append(made)
+        self.addCleanup(made.close)
+        return made
+
+    def describe_failure(self):
+        return "\n".join(c.describe() for c in self._clusters)
+
+    @classmethod
+    def run_values(cls, *changes):
+        """A run file's values for this class's text."""
+        return run_file.merged(run_file.BASE, {"data": {"path": cls.text}},
+                               *changes)
+
+    # --- What must hold of every run --------------------------------------------
+
+    def assert_rounds_whole(self, cluster, values, run_id="run"):
+        """One commit a round; every contribution has one outcome and counts
+        once; weights sum to 1."""
+        rounds = cluster.rounds(run_id)
+        seqs = [r.commit_seq for r in rounds]
+        self.assertEqual(seqs, sorted(set(seqs)), "commit_seq repeats")
+        versions = collections.defaultdict(list)
+        keys = collections.Counter()
+        for r in rounds:
+            versions[r.fragment].append(r.version)
+            merged = [c for c in r.contributions if c.outcome == MERGED]
+            self.assertTrue(merged, "a round without contributions")
+            self.assertAlmostEqual(sum(c.weight for c in merged), 1.0,
+                                   places=6)
+            for c in r.contributions:
+                self.assertNotEqual(c.outcome, 0, "no outcome: %s" % c)
+                if c.outcome != MERGED:
+                    self.assertEqual(c.weight, 0)
+                key = c.info.key
+                keys[key.run_epoch, key.fragment, key.slot, key.seq] += 1
+        self.assertEqual([k for k, n in keys.items() if n > 1], [],
+                         "contributions that were decided twice")
+        for fragment, seen in versions.items():
+            self.assertEqual(seen, list(range(1, len(seen) + 1)),
+                             "versions of fragment %d" % fragment)
+        return rounds
+
+    def assert_strict_run_whole(self, cluster, values, run_id="run"):
+        """The above, and that each island is in each round, with its tokens."""
+        rounds = self.assert_rounds_whole(cluster, values, run_id)
+        schedule = values["schedule"]
+        count = schedule["island_count_min"]
+        self.assertEqual(len(rounds), schedule["round_count"] *
+                         values.get("layout", {}).get("fragment_count", 1))
+        tokens = (schedule["inner_step_count"] * values["inner"]["batch_size"]
+                  * values["model"]["sequence_length"])
+        ranges = collections.defaultdict(list)
+        for r in rounds:
+            self.assertEqual([c.info.key.slot for c in r.contributions],
+                             list(range(count)))
+            for c in r.contributions:
+                self.assertEqual(c.outcome, MERGED, c)
+                self.assertEqual(c.token_count, tokens)
+                self.assertEqual(c.info.anchor_version, r.version - 1)
+                if r.fragment == 0:
+                    ranges[c.info.data_shard].append(
+                        (c.info.data_begin, c.info.data_end))
+        for shard, seen in ranges.items():
+            for before, after in zip(seen, seen[1:]):
+                self.assertEqual(before[1], after[0],
+                                 "windows of data shard %d" % shard)
+        return rounds
+
+    def run_strict(self, cluster, values, run_id="run", islands=None,
+                   threads=1, servers=None):
+        """An undisturbed run from create to the end; returns its SHA-256."""
+        cluster.start_coordinator()
+        cluster.start_servers(servers or values["server_count"])
+        cluster.create_run(values, run_id)
+        for island in islands or ["island-0", "island-1", "island-2"]:
+            cluster.start_island(run_id, island, threads=threads)
+        cluster.wait_state(COMPLETED, run_id)
+        self.assert_strict_run_whole(cluster, values, run_id)
+        return cluster.parameters_sha256(run_id)

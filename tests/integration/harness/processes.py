@@ -1,0 +1,153 @@
+"""Real processes of the programs under test, on free ports of loopback."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+
+from harness import wait
+
+# Where the binaries lie: in a Bazel test the runfiles, by hand bazel-bin.
+_ROOTS = [
+    os.environ.get("ATOLL_BIN", ""),
+    os.path.join(os.environ.get("TEST_SRCDIR", ""),
+                 os.environ.get("TEST_WORKSPACE", "atoll")),
+    "bazel-bin",
+]
+
+COORDINATOR = "coordinator/atoll-coordinator"
+SERVER = "server/atoll-server"
+CLI = "cli/atoll"
+
+
+def binary(relative):
+    """Absolute path of a program, e.g. binary(CLI)."""
+    for root in _ROOTS:
+        path = os.path.join(root, relative)
+        if root and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    raise FileNotFoundError("%s in none of %s; build it, or set ATOLL_BIN" %
+                            (relative, _ROOTS))
+
+
+_FAILPOINT = re.compile(
+    rb"\x00((?:coordinator|server|island)(?:\.[a-z0-9_]+)+)(?=\x00)")
+
+
+def failpoints(relative, program):
+    """Names of the failpoints that are compiled into a program, sorted.
+
+    Read from the binary's string constants, so that no list can be forgotten:
+    a place that someone adds tomorrow is tested tomorrow.
+    """
+    with open(binary(relative), "rb") as file:
+        data = file.read()
+    names = {m.group(1).decode() for m in _FAILPOINT.finditer(data)}
+    return sorted(n for n in names if n.startswith(program + ".") and
+                  n.rsplit(".", 1)[-1] in ("before", "after"))
+
+
+class Process:
+    """One child process with its log. Always reaped by `stop`."""
+
+    def __init__(self, name, command, log_path, env=None):
+        self.name = name
+        self.command = command
+        self.log_path = log_path
+        self._log = open(log_path, "ab")
+        self._log.write(("\n--- %s\n" % " ".join(command)).encode())
+        self._log.flush()
+        environment = {k: v for k, v in os.environ.items()
+                       if not k.startswith("ATOLL_")}
+        environment.update(env or {})
+        self._popen = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=subprocess.STDOUT, env=environment)
+
+    @property
+    def pid(self):
+        return self._popen.pid
+
+    def poll(self):
+        """Exit status (negative: the signal), or None while it runs."""
+        return self._popen.poll()
+
+    def wait(self, timeout=wait.PATIENCE_S):
+        """Waits for the end; returns the exit status."""
+        try:
+            return self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise wait.TimedOut("%s did not end within %.0f s; its log ends:"
+                                "\n%s" % (self.name, timeout, self.tail()))
+
+    def kill(self):
+        """kill -9, and waits until it is gone."""
+        if self.poll() is None:
+            self._popen.send_signal(signal.SIGKILL)
+        return self._popen.wait()
+
+    def signal(self, number):
+        self._popen.send_signal(number)
+
+    def stop(self, timeout=10):
+        """Ends it politely, then not."""
+        if self.poll() is None:
+            self._popen.send_signal(signal.SIGTERM)
+            try:
+                self._popen.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._log.close()
+        return self._popen.returncode
+
+    def tail(self, line_count=25):
+        with open(self.log_path, "r", errors="replace") as file:
+            return "".join(file.readlines()[-line_count:])
+
+
+def free_port():
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def read_port(process, port_file, timeout=wait.PATIENCE_S):
+    """The port in `port_file`, once `process` has written it."""
+
+    def look():
+        if process.poll() is not None:
+            raise AssertionError(
+                "%s ended with %d before it served; its log ends:\n%s" %
+                (process.name, process.poll(), process.tail()))
+        try:
+            with open(port_file, "r", encoding="ascii") as file:
+                text = file.read().strip()
+        except FileNotFoundError:
+            return None
+        return int(text) if text.isdigit() else None
+
+    return wait.until("%s serves" % process.name, look, timeout)
+
+
+def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None):
+    """Runs the `atoll` command to its end; returns CompletedProcess (text).
+
+    `check`: the exit status that is asked for; None takes any.
+    """
+    environment = {k: v for k, v in os.environ.items()
+                   if not k.startswith("ATOLL_")}
+    environment["NO_COLOR"] = "1"
+    environment.update(env or {})
+    done = subprocess.run(
+        [binary(CLI)] + [str(a) for a in arguments], stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        timeout=timeout, env=environment, cwd=cwd)
+    if check is not None and done.returncode != check:
+        raise AssertionError("atoll %s: exit %d, not %d\nstdout: %s\nstderr: %s"
+                             % (" ".join(map(str, arguments)), done.returncode,
+                                check, done.stdout[-2000:], done.stderr[-2000:]))
+    return done
+
+

@@ -1,0 +1,102 @@
+"""A run of a few tensors that islands in Python can take part in.
+
+The coordinator and the servers know nothing of models, so that any layout will
+do; a round takes milliseconds, and the test decides every push.
+"""
+
+from harness import run_file
+
+TENSORS = [
+    # Four blocks, the last short; a tensor shorter than a block; one element.
+    # Two shards hold two and four of these six blocks.
+    {"name": "embedding", "shape": [150, 100], "dtype": 1, "tensor_class": 2,
+     "fragment": 0, "init": {"kind": 2, "value": 0.02}},
+    {"name": "layer.weight", "shape": [30, 31], "dtype": 1, "tensor_class": 1,
+     "fragment": 0, "init": {"kind": 2, "value": 0.1}},
+    {"name": "norm.gain", "shape": [1], "dtype": 1, "tensor_class": 3,
+     "fragment": 0, "init": {"kind": 1, "value": 1.0}},
+]
+
+SPEC = {
+    "layout": {"tensors": TENSORS, "fragment_count": 1},
+    "init": {"seed": 7},
+    "model": {
+        "architecture": "llama", "vocab_size": 150, "hidden_size": 100,
+        "intermediate_size": 100, "layer_count": 1, "head_count": 1,
+        "kv_head_count": 1, "sequence_length": 16, "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-5,
+    },
+    "inner": {
+        "optimizer": 1, "learning_rate": 0.1, "batch_size": 2,
+        "final_learning_rate_fraction": 1.0, "beta1": 0.9, "beta2": 0.95,
+        "epsilon": 1e-8, "seed": 1,
+    },
+    # theta = theta - mean(g): what a merge gives is easily computed here.
+    "outer": {"optimizer": 1, "learning_rate": 1.0, "weighting": 1},
+    "schedule": {
+        "timing": 1, "inner_step_count": 4, "round_count": 3,
+        "island_count_min": 2, "min_quorum": 2,
+        "lease_duration": {"seconds": 30},
+    },
+    "data": {"format": 1, "path": "/nowhere", "data_shard_count": 4,
+             "seed": 1},
+    "evaluation": {"every_round_count": 0, "batch_count": 1},
+    "durability": 2,
+    "server_count": 2,
+}
+
+ELASTIC_SCHEDULE = {
+    "timing": 2, "min_quorum": 1, "grace_window": {"nanos": 100_000_000},
+    "lease_duration": {"seconds": 2}, "round_count": 1000,
+}
+
+
+def create(cluster, *changes, run_id="run", **call):
+    """Creates a toy run with nested changes to SPEC; returns the Run."""
+    spec = run_file.merged(SPEC, *changes)
+    return cluster.retry(cluster.runs.CreateRun, run_id=run_id, spec=spec,
+                         **call).run
+
+
+def start(cluster, *changes, run_id="run", island_count=2, server_count=2):
+    """Coordinator, servers, a run that is active, and its ready islands."""
+    if "coordinator" not in cluster.processes:
+        cluster.start_coordinator()
+        cluster.start_servers(server_count)
+    create(cluster, *changes, {"server_count": server_count}, run_id=run_id)
+    cluster.wait_state(2, run_id)
+    members = [cluster.join(run_id, "python-%d" % i)
+               for i in range(island_count)]
+    for member in members:
+        member.ready()
+    return members
+
+
+def gradients(members, version, seed):
+    """One random contribution of each member, the same for the same seed."""
+    made = []
+    for member in members:
+        values = member.random_values("%s %d %d" % (seed, version,
+                                                    member.slot))
+        made.append(member.contribution(values, version))
+    return made
+
+
+def play_round(members, version, seed, ready=True):
+    """Every member pushes a random contribution; waits for the commit."""
+    for member in members:
+        member.wait_open(version)
+    for contribution in gradients(members, version, seed):
+        contribution.push()
+    for member in members:
+        member.wait_version(version + 1)
+        if ready:
+            member.ready()
+
+
+def play(cluster, members, seed, round_count=3, run_id="run"):
+    """A whole undisturbed run; returns its SHA-256."""
+    for version in range(round_count):
+        play_round(members, version, seed)
+    cluster.wait_state(4, run_id)
+    return cluster.parameters_sha256(run_id)

@@ -1,0 +1,93 @@
+#!/usr/bin/python3
+"""What the other tests stand on, held to published values."""
+
+import types
+import unittest
+
+from harness import arithmetic
+from harness import cases
+from harness import protocols
+from harness import run_file
+from harness import wait
+
+
+def layout(*tensors, fragment_count=1):
+    return arithmetic.LayoutView(types.SimpleNamespace(
+        fragment_count=fragment_count,
+        tensors=[types.SimpleNamespace(
+            name=n, shape=s, dtype=1, tensor_class=1, fragment=f)
+            for n, s, f in tensors]))
+
+
+class ArithmeticTest(unittest.TestCase):
+
+    def test_crc32c_equals_rfc_3720(self):
+        self.assertEqual(arithmetic.crc32c(b"\0" * 32), 0x8A9136AA)
+        self.assertEqual(arithmetic.crc32c(b"\xff" * 32), 0x62A8AB43)
+        self.assertEqual(arithmetic.crc32c(b"123456789"), 0xE3069283)
+
+    def test_crc32c_goes_on_where_it_stopped(self):
+        self.assertEqual(
+            arithmetic.crc32c(b"6789", arithmetic.crc32c(b"12345")),
+            0xE3069283)
+
+    def test_xxh3_of_nothing_is_the_published_value(self):
+        self.assertEqual(arithmetic.xxh3_128(b""),
+                         (0x99AA06D3014798D8, 0x6001C324468D497F))
+
+    def test_digests_add_modulo_two_to_the_128(self):
+        ones = (1 << 64) - 1
+        self.assertEqual(arithmetic.sum_digests([(ones, ones), (0, 2)]),
+                         (0, 1))
+
+    def test_blocks_never_cross_tensors(self):
+        view = layout(("a", [5000], 0), ("b", [3], 0), ("c", [4096], 0))
+        self.assertEqual(view.fragments[0].block_offsets,
+                         [0, 4096, 5000, 5003, 9099])
+
+    def test_shards_cover_every_block_once(self):
+        view = layout(("a", [100, 100], 0), ("b", [7], 1), ("c", [9000], 1),
+                      fragment_count=2)
+        for fragment in range(2):
+            for shard_count in range(1, 9):
+                end = 0
+                for shard in range(shard_count):
+                    begin, stop = view.shard_blocks(fragment, shard,
+                                                    shard_count)
+                    self.assertEqual(begin, end)
+                    end = stop
+                self.assertEqual(end, view.fragments[fragment].block_count)
+
+
+class HarnessTest(unittest.TestCase):
+
+    def test_details_of_an_error_are_read(self):
+        status = protocols.RpcStatus(code=3, message="m")
+        for detail in (protocols.ErrorInfo(reason="R", domain="d"),
+                       protocols.BadRequest(
+                           field_violations=[{"field": "a.b"}])):
+            status.details.add(
+                type_url="type.googleapis.com/" + detail.DESCRIPTOR.full_name,
+                value=detail.SerializeToString())
+        error = types.SimpleNamespace(
+            code=lambda: 3, details=lambda: "m",
+            trailing_metadata=lambda: [("grpc-status-details-bin",
+                                        status.SerializeToString())])
+        details = protocols.ErrorDetails(error)
+        self.assertEqual((details.reason, details.domain, details.fields),
+                         ("R", "d", ["a.b"]))
+
+    def test_a_wait_is_bounded_and_says_what_for(self):
+        with self.assertRaisesRegex(wait.TimedOut, "the moon"):
+            wait.until("the moon rises", lambda: None, timeout=0.05)
+
+    def test_run_files_merge_without_touching_the_base(self):
+        changed = run_file.merged(run_file.BASE, {"outer": {"momentum": 0.1}})
+        self.assertEqual(changed["outer"]["momentum"], 0.1)
+        self.assertEqual(run_file.BASE["outer"]["momentum"], 0.9)
+        self.assertIn('\n[outer]\noptimizer = "nesterov"\n',
+                      run_file.to_toml(changed))
+
+
+if __name__ == "__main__":
+    cases.main()
