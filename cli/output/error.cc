@@ -1,0 +1,94 @@
+#include "cli/output/error.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::string_view kReasonUrl = "atoll.cli/reason";
+constexpr absl::string_view kHintUrl = "atoll.cli/hint";
+constexpr absl::string_view kExitCodeUrl = "atoll.cli/exit_code";
+
+absl::Status WithPayload(absl::Status status, absl::string_view url,
+                         absl::string_view value) {
+  if (!status.ok()) status.SetPayload(url, absl::Cord(value));
+  return status;
+}
+
+std::optional<std::string> Payload(const absl::Status& status,
+                                   absl::string_view url) {
+  absl::optional<absl::Cord> cord = status.GetPayload(url);
+  if (!cord.has_value()) return std::nullopt;
+  return std::string(*cord);
+}
+
+}  // namespace
+
+absl::Status WithReason(absl::Status status, absl::string_view reason) {
+  return WithPayload(std::move(status), kReasonUrl, reason);
+}
+
+absl::Status WithHint(absl::Status status, absl::string_view hint) {
+  return WithPayload(std::move(status), kHintUrl, hint);
+}
+
+absl::Status WithExitCode(absl::Status status, ExitCode code) {
+  return WithPayload(std::move(status), kExitCodeUrl,
+                     absl::StrCat(static_cast<int>(code)));
+}
+
+absl::Status WithContext(const absl::Status& status,
+                         absl::string_view context) {
+  if (status.ok()) return status;
+  absl::Status result(status.code(),
+                      absl::StrCat(context, ": ", status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    result.SetPayload(url, payload);
+  });
+  return result;
+}
+
+absl::Status UsageError(absl::string_view message, absl::string_view hint) {
+  absl::Status status = WithExitCode(
+      WithReason(absl::InvalidArgumentError(message), "USAGE"),
+      ExitCode::kUsage);
+  return hint.empty() ? status : WithHint(status, hint);
+}
+
+std::string GetReason(const absl::Status& status) {
+  if (std::optional<std::string> reason = Payload(status, kReasonUrl)) {
+    return *reason;
+  }
+  return absl::StatusCodeToString(status.code());
+}
+
+std::string GetHint(const absl::Status& status) {
+  if (std::optional<std::string> hint = Payload(status, kHintUrl)) return *hint;
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return "Is the coordinator running, and is --coordinator (or "
+             "ATOLL_COORDINATOR) its address? `atoll settings` shows what is "
+             "used.";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "Try again, or give more time with --timeout.";
+    case absl::StatusCode::kUnauthenticated:
+      return "Give --tls_cert, --tls_key and --tls_ca.";
+    case absl::StatusCode::kPermissionDenied:
+      return "This certificate's role may not do that; use an operator's.";
+    case absl::StatusCode::kUnimplemented:
+      return "The coordinator is older than this command; upgrade it.";
+    default:
+      return "";
+  }
+}
+
+std::optional<ExitCode> GetExitCode(const absl::Status& status) {
+  std::optional<std::string> text = Payload(status, kExitCodeUrl);
+  int code = 0;
+  if (!text.has_value() || !absl::SimpleAtoi(*text, &code)) return std::nullopt;
+  return static_cast<ExitCode>(code);
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,54 @@
+#include "cli/output/exit_code.h"
+
+#include "cli/output/error.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+TEST(ExitCodeTest, EveryStatusCodeHasTheDocumentedOne) {
+  const std::pair<absl::StatusCode, int> kTable[] = {
+      {absl::StatusCode::kOk, 0},
+      {absl::StatusCode::kCancelled, 1},
+      {absl::StatusCode::kUnknown, 1},
+      {absl::StatusCode::kInvalidArgument, 4},
+      {absl::StatusCode::kDeadlineExceeded, 3},
+      {absl::StatusCode::kNotFound, 8},
+      {absl::StatusCode::kAlreadyExists, 9},
+      {absl::StatusCode::kPermissionDenied, 7},
+      {absl::StatusCode::kResourceExhausted, 1},
+      {absl::StatusCode::kFailedPrecondition, 9},
+      {absl::StatusCode::kAborted, 9},
+      {absl::StatusCode::kOutOfRange, 4},
+      {absl::StatusCode::kUnimplemented, 1},
+      {absl::StatusCode::kInternal, 1},
+      {absl::StatusCode::kUnavailable, 6},
+      {absl::StatusCode::kDataLoss, 5},
+      {absl::StatusCode::kUnauthenticated, 7},
+  };
+  for (const auto& [code, expected] : kTable) {
+    EXPECT_EQ(static_cast<int>(ExitCodeOf(absl::Status(code, "m"))), expected)
+        << absl::StatusCodeToString(code);
+  }
+}
+
+TEST(ExitCodeTest, AUsageErrorIsTwo) {
+  EXPECT_EQ(ExitCodeOf(UsageError("no")), ExitCode::kUsage);
+}
+
+TEST(ErrorTest, ContextKeepsCodeReasonAndHint) {
+  const absl::Status status = WithContext(
+      WithHint(WithReason(absl::NotFoundError("gone"), "GONE"), "look"),
+      "run 'a'");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "run 'a': gone");
+  EXPECT_EQ(GetReason(status), "GONE");
+  EXPECT_EQ(GetHint(status), "look");
+}
+
+TEST(ErrorTest, TheCodeIsTheReasonOfLastResort) {
+  EXPECT_EQ(GetReason(absl::NotFoundError("gone")), "NOT_FOUND");
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,117 @@
+#include "cli/output/output.h"
+
+#include "absl/strings/str_cat.h"
+#include "cli/output/error.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace atl::cli {
+namespace {
+
+// Bytes that are not UTF-8 come out as U+FFFD: dump must not throw.
+std::string Dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json OkEnvelope(const Json& data) {
+  Json envelope;
+  envelope["schema_version"] = kSchemaVersion;
+  envelope["status"] = "ok";
+  envelope["exit_code"] = 0;
+  envelope["data"] = data;
+  return envelope;
+}
+
+}  // namespace
+
+absl::StatusOr<OutputFormat> ParseOutputFormat(absl::string_view text) {
+  if (text == "table") return OutputFormat::kTable;
+  if (text == "json") return OutputFormat::kJson;
+  if (text == "jsonl") return OutputFormat::kJsonl;
+  return UsageError(absl::StrCat("unknown output format '", text, "'"),
+                    "Formats are table, json and jsonl.");
+}
+
+Json ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(message, &text, options)
+           .ok()) {
+    return Json::object();
+  }
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? Json::object() : json;
+}
+
+void Output::PrintEnvelope(const Json& envelope) {
+  data_ << Dump(envelope, format_ == OutputFormat::kJson ? 2 : -1) << "\n"
+        << std::flush;
+}
+
+void Output::Print(const Json& data, absl::string_view text) {
+  if (format_ == OutputFormat::kTable) {
+    data_ << text << std::flush;
+  } else {
+    PrintEnvelope(OkEnvelope(data));
+  }
+}
+
+void Output::PrintList(absl::string_view name, const Json& items,
+                       absl::string_view text) {
+  if (format_ == OutputFormat::kJsonl) {
+    for (const Json& item : items) PrintEnvelope(OkEnvelope(item));
+    return;
+  }
+  Json data;
+  data[std::string(name)] = items;
+  Print(data, text);
+}
+
+void Output::PrintEvent(const Json& event, absl::string_view line) {
+  switch (format_) {
+    case OutputFormat::kTable:
+      data_ << line << "\n" << std::flush;
+      break;
+    case OutputFormat::kJsonl:
+      PrintEnvelope(OkEnvelope(event));
+      break;
+    case OutputFormat::kJson:
+      events_.push_back(event);
+      break;
+  }
+}
+
+void Output::FinishStream(absl::string_view name) {
+  if (format_ != OutputFormat::kJson) return;
+  Json data;
+  data[std::string(name)] = std::move(events_);
+  events_ = Json::array();
+  PrintEnvelope(OkEnvelope(data));
+}
+
+void Output::Message(absl::string_view line) {
+  messages_ << line << "\n" << std::flush;
+}
+
+ExitCode Output::Finish(const absl::Status& status) {
+  const ExitCode code = ExitCodeOf(status);
+  if (status.ok()) return code;
+  const std::string hint = GetHint(status);
+  Message(absl::StrCat("atoll: ", status.message()));
+  if (!hint.empty()) Message(absl::StrCat("  hint: ", hint));
+  if (format_ != OutputFormat::kTable) {
+    Json envelope;
+    envelope["schema_version"] = kSchemaVersion;
+    envelope["status"] = "error";
+    envelope["exit_code"] = static_cast<int>(code);
+    envelope["error"]["code"] = absl::StatusCodeToString(status.code());
+    envelope["error"]["reason"] = GetReason(status);
+    envelope["error"]["message"] = std::string(status.message());
+    envelope["error"]["hint"] = hint;
+    PrintEnvelope(envelope);
+  }
+  return code;
+}
+
+}  // namespace atl::cli

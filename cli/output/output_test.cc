@@ -1,0 +1,105 @@
+#include "cli/output/output.h"
+
+#include <sstream>
+
+#include "atoll/v1/run.pb.h"
+#include "cli/output/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OutputTest : public ::testing::Test {
+ protected:
+  Output Make(OutputFormat format) { return Output(format, data_, messages_); }
+
+  std::ostringstream data_;
+  std::ostringstream messages_;
+};
+
+TEST_F(OutputTest, ATableIsTextAlone) {
+  Make(OutputFormat::kTable).Print({{"a", 1}}, "A\n1\n");
+  EXPECT_EQ(data_.str(), "A\n1\n");
+  EXPECT_EQ(messages_.str(), "");
+}
+
+TEST_F(OutputTest, JsonIsOneEnvelope) {
+  Make(OutputFormat::kJson).Print({{"a", 1}}, "A\n1\n");
+  EXPECT_EQ(Json::parse(data_.str()),
+            Json::parse(R"({"schema_version": 1, "status": "ok",
+                            "exit_code": 0, "data": {"a": 1}})"));
+}
+
+TEST_F(OutputTest, JsonlIsALineAnItem) {
+  Make(OutputFormat::kJsonl)
+      .PrintList("things", Json::parse(R"([{"a": 1}, {"a": 2}])"), "");
+  EXPECT_EQ(data_.str(),
+            R"({"schema_version":1,"status":"ok","exit_code":0,"data":{"a":1}})"
+            "\n"
+            R"({"schema_version":1,"status":"ok","exit_code":0,"data":{"a":2}})"
+            "\n");
+}
+
+TEST_F(OutputTest, EventsAreLinesOrOneListAtTheEnd) {
+  Output lines = Make(OutputFormat::kTable);
+  lines.PrintEvent({{"a", 1}}, "one");
+  lines.FinishStream("events");
+  EXPECT_EQ(data_.str(), "one\n");
+
+  data_.str("");
+  Output json = Make(OutputFormat::kJson);
+  json.PrintEvent({{"a", 1}}, "one");
+  json.PrintEvent({{"a", 2}}, "two");
+  EXPECT_EQ(data_.str(), "");
+  json.FinishStream("events");
+  EXPECT_EQ(Json::parse(data_.str())["data"]["events"].size(), 2);
+}
+
+TEST_F(OutputTest, AnErrorHasCodeReasonMessageAndHint) {
+  const ExitCode code = Make(OutputFormat::kJson)
+                            .Finish(WithHint(WithReason(
+                                absl::NotFoundError("no run 'x'"),
+                                "RUN_NOT_FOUND"), "atoll run list"));
+  EXPECT_EQ(code, ExitCode::kNotFound);
+  const Json envelope = Json::parse(data_.str());
+  EXPECT_EQ(envelope["status"], "error");
+  EXPECT_EQ(envelope["exit_code"], 8);
+  EXPECT_EQ(envelope["error"]["code"], "NOT_FOUND");
+  EXPECT_EQ(envelope["error"]["reason"], "RUN_NOT_FOUND");
+  EXPECT_EQ(envelope["error"]["message"], "no run 'x'");
+  EXPECT_EQ(envelope["error"]["hint"], "atoll run list");
+  EXPECT_THAT(messages_.str(), HasSubstr("no run 'x'"));
+}
+
+TEST_F(OutputTest, AnErrorOfATableIsNoData) {
+  Make(OutputFormat::kTable).Finish(absl::InternalError("bug"));
+  EXPECT_EQ(data_.str(), "");
+  EXPECT_THAT(messages_.str(), HasSubstr("bug"));
+}
+
+TEST_F(OutputTest, NoByteBreaksIt) {
+  Make(OutputFormat::kJson).Print({{"text", "\xff\xfe ok"}}, "");
+  EXPECT_FALSE(Json::parse(data_.str(), nullptr, false).is_discarded());
+}
+
+TEST(ToJsonTest, LongNumbersAreTextAndTimesRfc3339) {
+  v1::Run run;
+  run.set_run_id("a");
+  run.set_run_epoch(int64_t{1} << 60);
+  run.mutable_create_time()->set_seconds(1700000000);
+  const Json json = ToJson(run);
+  EXPECT_EQ(json["run_epoch"], "1152921504606846976");
+  EXPECT_EQ(json["create_time"], "2023-11-14T22:13:20Z");
+  EXPECT_EQ(json["state_reason"], "");
+}
+
+TEST(OutputFormatTest, KnowsThree) {
+  EXPECT_EQ(*ParseOutputFormat("jsonl"), OutputFormat::kJsonl);
+  EXPECT_EQ(ExitCodeOf(ParseOutputFormat("yaml").status()), ExitCode::kUsage);
+}
+
+}  // namespace
+}  // namespace atl::cli

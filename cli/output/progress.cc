@@ -1,0 +1,49 @@
+#include "cli/output/progress.h"
+
+#include <algorithm>
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::string_view kEraseLine = "\r\x1b[2K";
+
+}  // namespace
+
+void Progress::Update(absl::string_view line, absl::Time now) {
+  line_ = std::string(line);
+  if (options_.live) {
+    Draw();
+    return;
+  }
+  if (line_ == printed_ || now - printed_time_ < options_.interval) return;
+  stream_ << line_ << "\n" << std::flush;
+  printed_ = line_;
+  printed_time_ = now;
+}
+
+void Progress::Note(absl::string_view line) {
+  if (drawn_) stream_ << kEraseLine;
+  drawn_ = false;
+  stream_ << line << "\n" << std::flush;
+  if (options_.live && !line_.empty()) Draw();
+}
+
+void Progress::Clear() {
+  if (drawn_) {
+    stream_ << kEraseLine << std::flush;
+    drawn_ = false;
+  }
+  if (!options_.live && !line_.empty() && line_ != printed_) {
+    stream_ << line_ << "\n" << std::flush;
+    printed_ = line_;
+  }
+  line_.clear();
+}
+
+void Progress::Draw() {
+  const size_t columns = std::max(options_.columns - 1, 10);
+  stream_ << kEraseLine << line_.substr(0, columns) << std::flush;
+  drawn_ = true;
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,37 @@
+#include "cli/output/progress.h"
+
+#include <sstream>
+
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+TEST(ProgressTest, OffATerminalPrintsPlainLinesAtABoundedRate) {
+  std::ostringstream stream;
+  absl::Time now = absl::UnixEpoch();
+  {
+    Progress progress({.interval = absl::Seconds(2)}, stream);
+    progress.Update("one", now);
+    progress.Update("two", now + absl::Seconds(1));
+    progress.Update("three", now + absl::Seconds(2));
+    progress.Update("last", now + absl::Seconds(3));
+  }
+  EXPECT_EQ(stream.str(), "one\nthree\nlast\n");
+}
+
+TEST(ProgressTest, OnATerminalOverwritesOneLineAndTakesItAway) {
+  std::ostringstream stream;
+  {
+    Progress progress({.live = true, .columns = 20}, stream);
+    progress.Update("one", absl::UnixEpoch());
+    progress.Note("note");
+    progress.Update(std::string(50, 'x'), absl::UnixEpoch());
+  }
+  EXPECT_EQ(stream.str(),
+            "\r\x1b[2Kone\r\x1b[2Knote\n\r\x1b[2Kone\r\x1b[2K" +
+                std::string(19, 'x') + "\r\x1b[2K");
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,133 @@
+#include "cli/output/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace atl::cli {
+namespace {
+
+// Columns that `text` takes on a terminal, counting each code point as one.
+size_t Width(absl::string_view text) {
+  size_t width = 0;
+  for (char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return width;
+}
+
+void AppendLine(const std::vector<std::string>& cells,
+                const std::vector<size_t>& widths,
+                const std::vector<bool>& right, std::string* out) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) line += "  ";
+    const std::string pad(widths[i] - Width(cells[i]), ' ');
+    absl::StrAppend(&line, right[i] ? pad : "", cells[i], right[i] ? "" : pad);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  absl::StrAppend(out, line, "\n");
+}
+
+}  // namespace
+
+Table::Table(std::vector<std::string> titles) : titles_(std::move(titles)) {
+  for (std::string& title : titles_) {
+    right_.push_back(!title.empty() && title[0] == '>');
+    if (right_.back()) title.erase(0, 1);
+  }
+}
+
+void Table::AddRow(std::vector<std::string> cells) {
+  cells.resize(titles_.size());
+  for (std::string& cell : cells) cell = Printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::ToString() const {
+  std::vector<size_t> widths;
+  for (size_t i = 0; i < titles_.size(); ++i) {
+    widths.push_back(Width(titles_[i]));
+    for (const auto& row : rows_) {
+      widths[i] = std::max(widths[i], Width(row[i]));
+    }
+  }
+  std::string out;
+  AppendLine(titles_, widths, right_, &out);
+  for (const auto& row : rows_) AppendLine(row, widths, right_, &out);
+  return out;
+}
+
+void Fields::Add(absl::string_view name, absl::string_view value) {
+  fields_.emplace_back(std::string(name), Printable(value));
+}
+
+std::string Fields::ToString() const {
+  size_t width = 0;
+  for (const auto& [name, value] : fields_) {
+    width = std::max(width, Width(name));
+  }
+  std::string out;
+  for (const auto& [name, value] : fields_) {
+    absl::StrAppend(&out, name, std::string(width - Width(name) + 2, ' '),
+                    value, "\n");
+  }
+  return out;
+}
+
+std::string FormatBytes(int64_t byte_count) {
+  static constexpr const char* kUnits[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  if (byte_count > -1000 && byte_count < 1000) {
+    return absl::StrCat(byte_count, " B");
+  }
+  double value = static_cast<double>(byte_count) / 1000;
+  int unit = 0;
+  while (std::fabs(value) >= 999.95 && unit < 5) {
+    value /= 1000;
+    ++unit;
+  }
+  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+std::string FormatCount(int64_t count) {
+  std::string digits = absl::StrCat(count);
+  const size_t first = count < 0 ? 1 : 0;
+  for (size_t i = digits.size(); i > first + 3;) {
+    i -= 3;
+    digits.insert(i, ",");
+  }
+  return digits;
+}
+
+std::string FormatLoss(double loss) {
+  return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "-";
+}
+
+std::string FormatTimestamp(absl::Time time) {
+  if (time == absl::UnixEpoch()) return "";
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", time, absl::UTCTimeZone());
+}
+
+std::string FormatSpan(absl::Duration duration) {
+  if (duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
+    return "-";
+  }
+  const int64_t seconds = absl::ToInt64Seconds(duration);
+  if (seconds < 60) return absl::StrCat(seconds, "s");
+  if (seconds < 3600) {
+    return absl::StrFormat("%dm%02ds", seconds / 60, seconds % 60);
+  }
+  return absl::StrFormat("%dh%02dm", seconds / 3600, seconds / 60 % 60);
+}
+
+std::string Printable(absl::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    const unsigned char byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) c = '?';
+  }
+  return result;
+}
+
+}  // namespace atl::cli

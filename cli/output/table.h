@@ -1,0 +1,71 @@
+// Text tables and numbers for people.
+//
+// Pure. Thread-compatible.
+
+#ifndef CLI_OUTPUT_TABLE_H_
+#define CLI_OUTPUT_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace atl::cli {
+
+// Rows under a line of titles, columns two spaces apart:
+//
+//   RUN     STATE   ROUND
+//   laptop  ACTIVE  12/30
+class Table {
+ public:
+  // A title that begins with '>' makes its column right-aligned.
+  explicit Table(std::vector<std::string> titles);
+
+  // Adds a row; missing cells are empty, surplus ones are dropped.
+  void AddRow(std::vector<std::string> cells);
+
+  bool empty() const { return rows_.empty(); }
+
+  // The lines, each ended by a newline; no trailing spaces. Control characters
+  // in cells come out as '?'.
+  std::string ToString() const;
+
+ private:
+  std::vector<std::string> titles_;
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// A list of "name  value" lines, the values in one column.
+class Fields {
+ public:
+  void Add(absl::string_view name, absl::string_view value);
+  std::string ToString() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> fields_;
+};
+
+// "512 B", "3.4 MB": powers of 1000.
+std::string FormatBytes(int64_t byte_count);
+
+// "8,431": groups of three.
+std::string FormatCount(int64_t count);
+
+// "1.3683", or "-" for a value that is not finite.
+std::string FormatLoss(double loss);
+
+// "2026-11-21T04:05:06Z"; empty for a time that is not set (the epoch).
+std::string FormatTimestamp(absl::Time time);
+
+// "42s", "3m05s", "2h07m"; "-" for a negative or infinite one.
+std::string FormatSpan(absl::Duration duration);
+
+// `text` with control characters replaced by '?'.
+std::string Printable(absl::string_view text);
+
+}  // namespace atl::cli
+
+#endif  // CLI_OUTPUT_TABLE_H_

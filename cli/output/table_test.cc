@@ -1,0 +1,50 @@
+#include "cli/output/table.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+TEST(TableTest, AlignsColumns) {
+  Table table({"RUN", ">LOSS"});
+  table.AddRow({"a", "1.5"});
+  table.AddRow({"longer", "12.25"});
+  EXPECT_EQ(table.ToString(),
+            "RUN      LOSS\n"
+            "a         1.5\n"
+            "longer  12.25\n");
+}
+
+TEST(TableTest, NoCellBreaksALine) {
+  Table table({"A"});
+  table.AddRow({"x\n\x1b[31m"});
+  EXPECT_EQ(table.ToString(), "A\nx??[31m\n");
+}
+
+TEST(FieldsTest, PutsValuesInOneColumn) {
+  Fields fields;
+  fields.Add("run", "a");
+  fields.Add("state", "ACTIVE");
+  EXPECT_EQ(fields.ToString(), "run    a\nstate  ACTIVE\n");
+}
+
+TEST(FormatTest, NumbersForPeople) {
+  EXPECT_EQ(FormatBytes(999), "999 B");
+  EXPECT_EQ(FormatBytes(3430000), "3.4 MB");
+  EXPECT_EQ(FormatBytes(999999), "1.0 MB");
+  EXPECT_EQ(FormatCount(1234567), "1,234,567");
+  EXPECT_EQ(FormatCount(-123456), "-123,456");
+  EXPECT_EQ(FormatCount(12), "12");
+  EXPECT_EQ(FormatLoss(1.36789), "1.3679");
+  EXPECT_EQ(FormatLoss(NAN), "-");
+  EXPECT_EQ(FormatSpan(absl::Seconds(185)), "3m05s");
+  EXPECT_EQ(FormatSpan(absl::InfiniteDuration()), "-");
+  EXPECT_EQ(FormatTimestamp(absl::FromUnixSeconds(1700000000)),
+            "2023-11-14T22:13:20Z");
+  EXPECT_EQ(FormatTimestamp(absl::UnixEpoch()), "");
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,24 @@
+// The run files of deploy/config, built into the binary: it needs no file
+// beside it.
+//
+// Pure. Thread-safe.
+
+#ifndef CLI_PRESETS_PRESETS_H_
+#define CLI_PRESETS_PRESETS_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace atl::cli {
+
+// The text of the preset `name` ("laptop"), or nothing.
+std::optional<std::string> FindPreset(absl::string_view name);
+
+// Their names in order: "diloco, fedavg, laptop".
+std::string PresetNames();
+
+}  // namespace atl::cli
+
+#endif  // CLI_PRESETS_PRESETS_H_

@@ -1,0 +1,66 @@
+#include "cli/presets/presets.h"
+
+#include <cmath>
+
+#include "cli/run_file/run_file.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+RunFile ReadPreset(const std::string& name, const std::string& more = "") {
+  RunFileOptions options;
+  options.find_preset = FindPreset;
+  options.preset_names = PresetNames();
+  options.default_run_id = name;
+  absl::StatusOr<RunFile> run =
+      ParseRunFile("preset = \"" + name + "\"\n" + more, options);
+  EXPECT_TRUE(run.ok()) << run.status();
+  return run.ok() ? *std::move(run) : RunFile();
+}
+
+TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
+  EXPECT_EQ(PresetNames(), "diloco, fedavg, laptop");
+  EXPECT_FALSE(FindPreset("desktop").has_value());
+}
+
+TEST(PresetsTest, LaptopIsTheReferenceExperiment) {
+  const v1::RunSpec spec = ReadPreset("laptop").spec;
+  EXPECT_EQ(spec.schedule().timing(), v1::TIMING_STRICT);
+  EXPECT_EQ(spec.schedule().round_count(), 30);
+  EXPECT_EQ(spec.schedule().inner_step_count(), 20);
+  EXPECT_EQ(spec.schedule().island_count_min(), 3);
+  EXPECT_EQ(spec.server_count(), 2);
+  EXPECT_EQ(spec.outer().optimizer(), v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  EXPECT_EQ(spec.outer().learning_rate(), 0.9);
+  EXPECT_EQ(spec.outer().momentum(), 0.5);
+  EXPECT_EQ(spec.inner().learning_rate(), 2e-3);
+  EXPECT_EQ(spec.inner().warmup_step_count(),
+            spec.schedule().round_count() * spec.schedule().inner_step_count() /
+                10);
+}
+
+TEST(PresetsTest, DilocoHasThePapersOuterOptimizer) {
+  const v1::RunSpec spec =
+      ReadPreset("diloco", "[data]\npath = \"/tokens\"\n").spec;
+  EXPECT_EQ(spec.outer().learning_rate(), 0.7);
+  EXPECT_EQ(spec.outer().momentum(), 0.9);
+  EXPECT_EQ(spec.schedule().inner_step_count(), 500);
+  EXPECT_EQ(spec.data().path(), "/tokens");
+}
+
+TEST(PresetsTest, FedavgSamplesClientsWhoseDataIsLocal) {
+  const RunFile run = ReadPreset("fedavg");
+  EXPECT_EQ(run.spec.outer().optimizer(), v1::OUTER_OPTIMIZER_KIND_FEDAVG);
+  EXPECT_LT(run.spec.schedule().sample_fraction(), 1);
+  EXPECT_TRUE(run.spec.inner().reset_each_round());
+  EXPECT_TRUE(run.has_fingerprint);
+  EXPECT_EQ(run.spec.data().fingerprint(), "");
+  // A quorum is reached by the sampled half.
+  EXPECT_LE(run.spec.schedule().min_quorum(),
+            std::floor(run.spec.schedule().sample_fraction() *
+                       run.spec.schedule().island_count_min()));
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,26 @@
+// Finds what a person may have meant by a word that is not known.
+//
+// Pure. Thread-safe.
+
+#ifndef CLI_RUN_FILE_NEAREST_H_
+#define CLI_RUN_FILE_NEAREST_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace atl::cli {
+
+// Fewest insertions, deletions, replacements and swaps of neighbours that turn
+// `a` into `b` (restricted Damerau-Levenshtein).
+int EditDistance(absl::string_view a, absl::string_view b);
+
+// The name nearest to `word`, the first of equals; empty if all are further
+// than a third of the longer word, rounded up.
+std::string NearestName(absl::string_view word,
+                        const std::vector<std::string>& names);
+
+}  // namespace atl::cli
+
+#endif  // CLI_RUN_FILE_NEAREST_H_

@@ -1,0 +1,436 @@
+#include "cli/run_file/run_file.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "base/layout/ids.h"
+#include "cli/output/error.h"
+#include "cli/run_file/nearest.h"
+#include "cli/run_file/range.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/message.h"
+#include "toml++/toml.h"
+
+namespace atl::cli {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr int kMaxFaults = 20;
+
+// Lines of an error message, in the order in which they were found.
+class Faults {
+ public:
+  void Add(const std::string& file, int line, absl::string_view text) {
+    lines_.push_back(absl::StrCat(file, ":", line, ": ", text));
+  }
+  void Add(const std::string& file, absl::string_view text) {
+    lines_.push_back(absl::StrCat(file, ": ", text));
+  }
+  bool empty() const { return lines_.empty(); }
+  absl::Status ToStatus() const {
+    if (lines_.empty()) return absl::OkStatus();
+    std::vector<std::string> told = lines_;
+    if (told.size() > kMaxFaults) {
+      told.resize(kMaxFaults);
+      told.push_back(
+          absl::StrCat("... and ", lines_.size() - kMaxFaults, " more"));
+    }
+    return WithHint(
+        WithReason(absl::InvalidArgumentError(absl::StrJoin(told, "\n")),
+                   "RUN_FILE_INVALID"),
+        "Keys and their meanings are those of RunSpec in "
+        "proto/atoll/v1/run.proto; deploy/config has examples.");
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+// Keys of a message that a file may not give.
+bool IsDerived(const FieldDescriptor& field) {
+  return field.containing_type() == v1::Layout::descriptor() &&
+         field.name() == "tensors";
+}
+
+bool IsDuration(const FieldDescriptor& field) {
+  return field.type() == FieldDescriptor::TYPE_MESSAGE &&
+         field.message_type() == google::protobuf::Duration::descriptor();
+}
+
+// "INNER_OPTIMIZER_KIND_ADAMW" -> "adamw": the prefix is that of value 0.
+std::string EnumValueName(const EnumValueDescriptor& value) {
+  absl::string_view prefix = value.type()->value(0)->name();
+  prefix = absl::StripSuffix(prefix, "UNSPECIFIED");
+  return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
+}
+
+// Puts the values of one file into a message by reflection.
+class Reader {
+ public:
+  Reader(std::string file, Faults* faults)
+      : file_(std::move(file)), faults_(*faults) {}
+
+  // `path` is "" at the top, "inner." inside of [inner].
+  void ReadTable(const toml::table& table, const std::string& path,
+                 const std::vector<std::string>& other_keys,
+                 Message* message) {
+    const Descriptor& type = *message->GetDescriptor();
+    for (auto&& [key, node] : table) {
+      const std::string name(key.str());
+      const int line = static_cast<int>(key.source().begin.line);
+      if (path.empty() && Contains(other_keys, name)) continue;
+      const FieldDescriptor* field = type.FindFieldByName(name);
+      if (field == nullptr) {
+        UnknownKey(type, other_keys, path, name, line);
+      } else if (IsDerived(*field)) {
+        Fault(line, absl::StrCat("'", path, name,
+                                 "' follows from [model]; leave it out"));
+      } else {
+        ReadValue(node, *field, path + name, line, message);
+      }
+    }
+  }
+
+ private:
+  static bool Contains(const std::vector<std::string>& names,
+                       const std::string& name) {
+    for (const std::string& known : names) {
+      if (known == name) return true;
+    }
+    return false;
+  }
+
+  void Fault(int line, absl::string_view text) {
+    faults_.Add(file_, line, text);
+  }
+
+  void UnknownKey(const Descriptor& type,
+                  const std::vector<std::string>& other_keys,
+                  const std::string& path, const std::string& name, int line) {
+    std::vector<std::string> names;
+    for (int i = 0; i < type.field_count(); ++i) {
+      if (!IsDerived(*type.field(i))) names.push_back(type.field(i)->name());
+    }
+    if (path.empty()) {
+      names.insert(names.end(), other_keys.begin(), other_keys.end());
+    }
+    std::string text = absl::StrCat("unknown key '", path, name, "'");
+    std::string nearest = NearestName(name, names);
+    if (!nearest.empty()) {
+      absl::StrAppend(&text, "; did you mean '", path, nearest, "'?");
+    } else {
+      absl::StrAppend(&text, "; known are ", absl::StrJoin(names, ", "));
+    }
+    Fault(line, text);
+  }
+
+  void ReadValue(const toml::node& node, const FieldDescriptor& field,
+                 const std::string& path, int line, Message* message) {
+    if (IsDuration(field)) {
+      ReadDuration(node, field, path, line, message);
+      return;
+    }
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        if (const toml::table* table = node.as_table()) {
+          ReadTable(*table, path + ".", {},
+                    message->GetReflection()->MutableMessage(message, &field));
+        } else {
+          Fault(line, absl::StrCat("'", path, "' is a table: write [", path,
+                                   "] and its keys below"));
+        }
+        return;
+      case FieldDescriptor::CPPTYPE_ENUM:
+        ReadEnum(node, field, path, line, message);
+        return;
+      case FieldDescriptor::CPPTYPE_STRING:
+        if (const auto* text = node.as_string()) {
+          message->GetReflection()->SetString(message, &field, text->get());
+        } else {
+          Fault(line, absl::StrCat("'", path, "' must be a string"));
+        }
+        return;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        if (const auto* value = node.as_boolean()) {
+          message->GetReflection()->SetBool(message, &field, value->get());
+        } else {
+          Fault(line, absl::StrCat("'", path, "' must be true or false"));
+        }
+        return;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        ReadDouble(node, field, path, line, message);
+        return;
+      default:
+        ReadInteger(node, field, path, line, message);
+    }
+  }
+
+  void ReadDuration(const toml::node& node, const FieldDescriptor& field,
+                    const std::string& path, int line, Message* message) {
+    const auto* text = node.as_string();
+    absl::Duration value;
+    if (text == nullptr || !absl::ParseDuration(text->get(), &value) ||
+        value == absl::InfiniteDuration() || value < absl::ZeroDuration()) {
+      Fault(line, absl::StrCat("'", path,
+                               "' must be a duration as \"30s\", \"500ms\" or "
+                               "\"1m30s\", not negative"));
+      return;
+    }
+    google::protobuf::Duration duration;
+    duration.set_seconds(absl::IDivDuration(value, absl::Seconds(1), &value));
+    duration.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(value)));
+    message->GetReflection()
+        ->MutableMessage(message, &field)
+        ->CopyFrom(duration);
+  }
+
+  void ReadEnum(const toml::node& node, const FieldDescriptor& field,
+                const std::string& path, int line, Message* message) {
+    const EnumDescriptor& type = *field.enum_type();
+    std::vector<std::string> names;
+    const auto* text = node.as_string();
+    for (int i = 1; i < type.value_count(); ++i) {
+      names.push_back(EnumValueName(*type.value(i)));
+      if (text != nullptr && text->get() == names.back()) {
+        message->GetReflection()->SetEnum(message, &field, type.value(i));
+        return;
+      }
+    }
+    std::string fault = absl::StrCat("'", path, "' must be one of \"",
+                                     absl::StrJoin(names, "\", \""), "\"");
+    if (text != nullptr) {
+      const std::string nearest = NearestName(text->get(), names);
+      if (!nearest.empty()) {
+        absl::StrAppend(&fault, "; did you mean \"", nearest, "\"?");
+      }
+    }
+    Fault(line, fault);
+  }
+
+  void ReadDouble(const toml::node& node, const FieldDescriptor& field,
+                  const std::string& path, int line, Message* message) {
+    double value = 0;
+    if (const auto* real = node.as_floating_point()) {
+      value = real->get();
+    } else if (const auto* integer = node.as_integer()) {
+      value = static_cast<double>(integer->get());
+    } else {
+      Fault(line, absl::StrCat("'", path, "' must be a number"));
+      return;
+    }
+    if (CheckRange(path, value, line)) {
+      message->GetReflection()->SetDouble(message, &field, value);
+    }
+  }
+
+  void ReadInteger(const toml::node& node, const FieldDescriptor& field,
+                   const std::string& path, int line, Message* message) {
+    const auto* integer = node.as_integer();
+    if (integer == nullptr) {
+      Fault(line, absl::StrCat("'", path, "' must be a whole number"));
+      return;
+    }
+    const int64_t value = integer->get();
+    if (!CheckRange(path, static_cast<double>(value), line)) return;
+    const google::protobuf::Reflection& reflection = *message->GetReflection();
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        if (value < std::numeric_limits<int32_t>::min() ||
+            value > std::numeric_limits<int32_t>::max()) {
+          Fault(line, absl::StrCat("'", path, "' does not fit 32 bits"));
+        } else {
+          reflection.SetInt32(message, &field, static_cast<int32_t>(value));
+        }
+        return;
+      case FieldDescriptor::CPPTYPE_INT64:
+        reflection.SetInt64(message, &field, value);
+        return;
+      case FieldDescriptor::CPPTYPE_UINT64:
+        if (value < 0) {
+          Fault(line, absl::StrCat("'", path, "' must not be negative"));
+        } else {
+          reflection.SetUInt64(message, &field, static_cast<uint64_t>(value));
+        }
+        return;
+      default:
+        Fault(line, absl::StrCat("'", path, "' cannot be given in a file"));
+    }
+  }
+
+  bool CheckRange(const std::string& path, double value, int line) {
+    const std::string fault = RangeFault(path, value);
+    if (fault.empty()) return true;
+    Fault(line, absl::StrCat("'", path, "' ", fault));
+    return false;
+  }
+
+  std::string file_;
+  Faults& faults_;
+};
+
+std::optional<std::string> TopString(const toml::table& table,
+                                     const char* name, const std::string& file,
+                                     Faults* faults) {
+  const toml::node* node = table.get(name);
+  if (node == nullptr) return std::nullopt;
+  if (const auto* text = node->as_string()) return text->get();
+  faults->Add(file, static_cast<int>(node->source().begin.line),
+              absl::StrCat("'", name, "' must be a string"));
+  return std::nullopt;
+}
+
+// Reads one file into `run`; with `allow_preset` its preset goes before it.
+void ReadFile(absl::string_view text, const std::string& name,
+              const RunFileOptions& options, bool allow_preset, RunFile* run,
+              Faults* faults) {
+  toml::parse_result parsed = toml::parse(std::string(text), name);
+  if (!parsed) {
+    faults->Add(name, static_cast<int>(parsed.error().source().begin.line),
+                std::string(parsed.error().description()));
+    return;
+  }
+  const toml::table& table = parsed.table();
+  std::vector<std::string> other_keys;
+  if (allow_preset) {
+    other_keys = {"run_id", "preset"};
+    if (auto run_id = TopString(table, "run_id", name, faults)) {
+      run->run_id = *run_id;
+    }
+    if (auto preset = TopString(table, "preset", name, faults)) {
+      std::optional<std::string> preset_text =
+          options.find_preset ? options.find_preset(*preset) : std::nullopt;
+      if (preset_text.has_value()) {
+        ReadFile(*preset_text, *preset + ".toml", options,
+                 /*allow_preset=*/false, run, faults);
+      } else {
+        faults->Add(name,
+                    static_cast<int>(table.get("preset")->source().begin.line),
+                    absl::StrCat("there is no preset '", *preset,
+                                 "'; presets are ", options.preset_names));
+      }
+    }
+  }
+  Reader(name, faults).ReadTable(table, "", other_keys, &run->spec);
+  if (const toml::table* data = table["data"].as_table()) {
+    if (data->contains("fingerprint")) run->has_fingerprint = true;
+    if (data->contains("path") && !options.directory.empty() && allow_preset &&
+        !run->spec.data().path().empty() &&
+        !absl::StartsWith(run->spec.data().path(), "/")) {
+      run->spec.mutable_data()->set_path(
+          absl::StrCat(options.directory, "/", run->spec.data().path()));
+    }
+  }
+}
+
+// What follows from other values.
+void FillIn(v1::RunSpec* spec) {
+  v1::ModelSpec& model = *spec->mutable_model();
+  if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
+  v1::ScheduleSpec& schedule = *spec->mutable_schedule();
+  if (schedule.min_quorum() == 0) {
+    schedule.set_min_quorum(schedule.island_count_min());
+  }
+  if (spec->data().data_shard_count() == 0) {
+    spec->mutable_data()->set_data_shard_count(schedule.island_count_min());
+  }
+}
+
+void CheckComplete(const std::string& name, const RunFile& run,
+                   Faults* faults) {
+  const auto required = [&](const char* key, int64_t value) {
+    if (value == 0) faults->Add(name, absl::StrCat("'", key, "' is missing"));
+  };
+  const v1::ModelSpec& model = run.spec.model();
+  required("model.vocab_size", model.vocab_size());
+  required("model.hidden_size", model.hidden_size());
+  required("model.intermediate_size", model.intermediate_size());
+  required("model.layer_count", model.layer_count());
+  required("model.head_count", model.head_count());
+  required("model.sequence_length", model.sequence_length());
+  required("schedule.inner_step_count", run.spec.schedule().inner_step_count());
+  required("schedule.round_count", run.spec.schedule().round_count());
+  if (run.spec.data().path().empty() && !run.has_fingerprint) {
+    faults->Add(name,
+                "'data.path' is missing (or say data.fingerprint = \"\" if "
+                "every island has data of its own)");
+  }
+  absl::Status id = ValidateId("run_id", run.run_id);
+  if (!id.ok()) faults->Add(name, id.message());
+}
+
+}  // namespace
+
+v1::RunSpec DefaultRunSpec() {
+  v1::RunSpec spec;
+  spec.mutable_layout()->set_fragment_count(1);
+  spec.mutable_init()->set_seed(1);
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_architecture("llama");
+  model.set_rope_theta(10000);
+  model.set_rms_norm_eps(1e-5);
+  v1::InnerSpec& inner = *spec.mutable_inner();
+  inner.set_optimizer(v1::INNER_OPTIMIZER_KIND_ADAMW);
+  inner.set_learning_rate(1e-3);
+  inner.set_beta1(0.9);
+  inner.set_beta2(0.95);
+  inner.set_epsilon(1e-8);
+  inner.set_weight_decay(0.1);
+  inner.set_clip_norm(1);
+  inner.set_final_learning_rate_fraction(0.1);
+  inner.set_batch_size(8);
+  inner.set_seed(1);
+  v1::OuterSpec& outer = *spec.mutable_outer();
+  outer.set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  outer.set_learning_rate(0.7);
+  outer.set_momentum(0.9);
+  outer.set_beta1(0.9);
+  outer.set_beta2(0.99);
+  outer.set_tau(1e-3);
+  outer.set_weighting(v1::WEIGHTING_TOKENS);
+  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  schedule.set_timing(v1::TIMING_STRICT);
+  schedule.set_island_count_min(1);
+  schedule.set_sample_fraction(1);
+  schedule.mutable_lease_duration()->set_seconds(30);
+  v1::DataSpec& data = *spec.mutable_data();
+  data.set_format(v1::DATA_FORMAT_BYTES);
+  data.set_seed(1);
+  data.set_validation_fraction(0.05);
+  spec.mutable_evaluation()->set_every_round_count(1);
+  spec.mutable_evaluation()->set_batch_count(20);
+  spec.set_durability(v1::DURABILITY_MACHINE);
+  spec.set_server_count(1);
+  return spec;
+}
+
+absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
+                                     const RunFileOptions& options) {
+  Faults faults;
+  RunFile run;
+  run.run_id = options.default_run_id;
+  run.spec = DefaultRunSpec();
+  ReadFile(text, options.name, options, /*allow_preset=*/true, &run, &faults);
+  if (faults.empty()) {
+    FillIn(&run.spec);
+    CheckComplete(options.name, run, &faults);
+  }
+  if (!faults.empty()) return faults.ToStatus();
+  return run;
+}
+
+}  // namespace atl::cli

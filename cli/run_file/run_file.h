@@ -1,0 +1,71 @@
+// Run files: a RunSpec as TOML.
+//
+// Pure. Thread-safe.
+//
+// The keys are the names of the fields of atoll.v1.RunSpec: a message is a
+// table ([schedule]), a field is a key, an enum is its value's name without the
+// prefix, in lower case ("adamw"), a duration is a string ("30s", "1m30s").
+// Two keys more stand at the top:
+//
+//   run_id = "..."   the run's id; the file's name without it
+//   preset = "..."   a file of deploy/config that this one changes
+//
+// Values come from the file, then from its preset, then from the defaults of
+// DefaultRunSpec. Of `layout` only fragment_count may be given: its tensors
+// follow from the model. A data path is relative to the file's directory.
+//
+// Left at 0 or out: model.kv_head_count is head_count, schedule.min_quorum and
+// data.data_shard_count are schedule.island_count_min.
+
+#ifndef CLI_RUN_FILE_RUN_FILE_H_
+#define CLI_RUN_FILE_RUN_FILE_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "atoll/v1/run.pb.h"
+
+namespace atl::cli {
+
+// A run file, read.
+struct RunFile {
+  std::string run_id;
+  // Complete but for layout.tensors and, unless `has_fingerprint`,
+  // data.fingerprint.
+  v1::RunSpec spec;
+  // The file or its preset says data.fingerprint, be it empty: data that is
+  // local to each island.
+  bool has_fingerprint = false;
+};
+
+struct RunFileOptions {
+  // How messages call the file.
+  std::string name = "run.toml";
+  // What relative data paths are relative to; empty leaves them alone.
+  std::string directory;
+  // Used when the file has no run_id.
+  std::string default_run_id;
+  // Returns the text of a preset, or nothing.
+  std::function<std::optional<std::string>(absl::string_view)> find_preset;
+  // What the preset names, for messages: "diloco, fedavg, laptop".
+  std::string preset_names;
+};
+
+// What a run file that says nothing means.
+v1::RunSpec DefaultRunSpec();
+
+// Reads `text`.
+//
+// INVALID_ARGUMENT: not TOML; an unknown key (with the nearest known one); a
+// value of the wrong type or out of its range; an unknown enum value or preset;
+// something that has no default is missing. One line a fault, each beginning
+// with "NAME:LINE: " where it has a line; the first 20 are told.
+absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
+                                     const RunFileOptions& options);
+
+}  // namespace atl::cli
+
+#endif  // CLI_RUN_FILE_RUN_FILE_H_

@@ -1,0 +1,210 @@
+#include "cli/run_file/run_file.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/output/error.h"
+#include "cli/output/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kSmall[] = R"(
+[model]
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 64
+layer_count = 1
+head_count = 2
+sequence_length = 16
+[schedule]
+inner_step_count = 2
+round_count = 3
+island_count_min = 4
+[data]
+path = "text"
+)";
+
+RunFileOptions Options() {
+  RunFileOptions options;
+  options.name = "a.toml";
+  options.directory = "/home/me";
+  options.default_run_id = "a";
+  options.preset_names = "tiny";
+  options.find_preset =
+      [](absl::string_view name) -> std::optional<std::string> {
+    if (name != "tiny") return std::nullopt;
+    return std::string(kSmall);
+  };
+  return options;
+}
+
+RunFile Read(const std::string& text) {
+  absl::StatusOr<RunFile> run = ParseRunFile(text, Options());
+  EXPECT_TRUE(run.ok()) << run.status();
+  return run.ok() ? *std::move(run) : RunFile();
+}
+
+std::string Fault(const std::string& text) {
+  absl::StatusOr<RunFile> run = ParseRunFile(text, Options());
+  EXPECT_FALSE(run.ok());
+  if (run.ok()) return "";
+  EXPECT_EQ(ExitCodeOf(run.status()), ExitCode::kInvalidConfig);
+  EXPECT_EQ(GetReason(run.status()), "RUN_FILE_INVALID");
+  return std::string(run.status().message());
+}
+
+TEST(RunFileTest, ReadsEveryKindOfValue) {
+  const RunFile run = Read(absl::StrCat(R"(
+run_id = "mine"
+durability = "process"
+server_count = 3
+[init]
+seed = 7
+[inner]
+optimizer = "sgd"
+learning_rate = 1
+reset_each_round = true
+)", kSmall, R"(
+[layout]
+fragment_count = 2
+)"));
+  EXPECT_EQ(run.run_id, "mine");
+  EXPECT_EQ(run.spec.durability(), v1::DURABILITY_PROCESS);
+  EXPECT_EQ(run.spec.server_count(), 3);
+  EXPECT_EQ(run.spec.init().seed(), 7);
+  EXPECT_EQ(run.spec.inner().optimizer(), v1::INNER_OPTIMIZER_KIND_SGD);
+  EXPECT_EQ(run.spec.inner().learning_rate(), 1.0);
+  EXPECT_TRUE(run.spec.inner().reset_each_round());
+  EXPECT_EQ(run.spec.layout().fragment_count(), 2);
+}
+
+TEST(RunFileTest, DurationsAreText) {
+  const std::string text = std::string(kSmall);
+  const RunFile run = Read(absl::StrCat(
+      "preset = \"tiny\"\n[schedule]\ngrace_window = \"1m30s\"\n",
+      "round_deadline = \"250ms\"\n"));
+  EXPECT_EQ(run.spec.schedule().grace_window().seconds(), 90);
+  EXPECT_EQ(run.spec.schedule().round_deadline().nanos(), 250000000);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[schedule]\ngrace_window = 30\n"),
+              HasSubstr("a.toml:3: 'schedule.grace_window' must be a duration"));
+}
+
+TEST(RunFileTest, AFilesValuesBeatItsPresetsAndThoseTheDefaults) {
+  const RunFile run =
+      Read("preset = \"tiny\"\n[schedule]\nround_count = 9\n");
+  EXPECT_EQ(run.spec.schedule().round_count(), 9);
+  EXPECT_EQ(run.spec.schedule().inner_step_count(), 2);
+  EXPECT_EQ(run.spec.inner().optimizer(), v1::INNER_OPTIMIZER_KIND_ADAMW);
+}
+
+TEST(RunFileTest, FillsInWhatFollowsFromOtherValues) {
+  const RunFile run = Read(kSmall);
+  EXPECT_EQ(run.run_id, "a");
+  EXPECT_EQ(run.spec.model().kv_head_count(), 2);
+  EXPECT_EQ(run.spec.schedule().min_quorum(), 4);
+  EXPECT_EQ(run.spec.data().data_shard_count(), 4);
+  EXPECT_FALSE(run.has_fingerprint);
+}
+
+TEST(RunFileTest, DataPathsAreRelativeToTheFile) {
+  EXPECT_EQ(Read(kSmall).spec.data().path(), "/home/me/text");
+  EXPECT_EQ(
+      Read("preset = \"tiny\"\n[data]\npath = \"/abs\"\n").spec.data().path(),
+      "/abs");
+}
+
+TEST(RunFileTest, AnEmptyFingerprintSaysThatDataIsLocal) {
+  const RunFile run =
+      Read("preset = \"tiny\"\n[data]\nfingerprint = \"\"\n");
+  EXPECT_TRUE(run.has_fingerprint);
+  EXPECT_EQ(run.spec.data().fingerprint(), "");
+}
+
+TEST(RunFileTest, AnUnknownKeyIsToldWithItsLineAndTheNearestName) {
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[inner]\nlearning_rte = 1\n"),
+              HasSubstr("a.toml:3: unknown key 'inner.learning_rte'; did you "
+                        "mean 'inner.learning_rate'?"));
+  EXPECT_THAT(Fault("presett = \"tiny\"\n"),
+              HasSubstr("a.toml:1: unknown key 'presett'; did you mean "
+                        "'preset'?"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n\n[shedule]\nround_count = 1\n"),
+              HasSubstr("a.toml:3: unknown key 'shedule'; did you mean "
+                        "'schedule'?"));
+}
+
+TEST(RunFileTest, TellsEveryFaultAtOnce) {
+  const std::string fault = Fault(
+      "preset = \"tiny\"\n[inner]\nfoo = 1\nbeta1 = 2\noptimizer = \"adam\"\n");
+  EXPECT_THAT(fault, HasSubstr("a.toml:3: unknown key 'inner.foo'"));
+  EXPECT_THAT(fault, HasSubstr("a.toml:4: 'inner.beta1' must be less than 1"));
+  EXPECT_THAT(fault, HasSubstr("a.toml:5: 'inner.optimizer' must be one of"));
+  EXPECT_THAT(fault, HasSubstr("did you mean \"adamw\"?"));
+}
+
+TEST(RunFileTest, RefusesWrongTypes) {
+  const std::string fault = Fault(
+      "preset = \"tiny\"\nserver_count = \"two\"\ninner = 3\n[data]\n"
+      "path = 1\n[init]\nimport = 1\nseed = -1\n[schedule]\n"
+      "round_count = 2.5\n[outer]\nlearning_rate = \"big\"\n");
+  EXPECT_THAT(fault, HasSubstr(":2: 'server_count' must be a whole number"));
+  EXPECT_THAT(fault, HasSubstr(":3: 'inner' is a table"));
+  EXPECT_THAT(fault, HasSubstr(":5: 'data.path' must be a string"));
+  EXPECT_THAT(fault, HasSubstr(":7: 'init.import' must be true or false"));
+  EXPECT_THAT(fault, HasSubstr(":8: 'init.seed' must not be negative"));
+  EXPECT_THAT(fault, HasSubstr(":10: 'schedule.round_count' must be a whole"));
+  EXPECT_THAT(fault, HasSubstr(":12: 'outer.learning_rate' must be a number"));
+}
+
+TEST(RunFileTest, RefusesNumbersOutOfRange) {
+  EXPECT_THAT(Fault("preset = \"tiny\"\nserver_count = 0\n"),
+              HasSubstr(":2: 'server_count' must be at least 1, is 0"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[inner]\nlearning_rate = inf\n"),
+              HasSubstr(":3: 'inner.learning_rate' must be finite"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[model]\nvocab_size = 99999999999\n"),
+              HasSubstr(":3: 'model.vocab_size' must be at most"));
+}
+
+TEST(RunFileTest, RefusesWhatIsNotToml) {
+  EXPECT_THAT(Fault("[model\n"), HasSubstr("a.toml:1: "));
+}
+
+TEST(RunFileTest, NamesThePresetsThatThereAre) {
+  EXPECT_THAT(Fault("\npreset = \"huge\"\n"),
+              HasSubstr("a.toml:2: there is no preset 'huge'; presets are "
+                        "tiny"));
+}
+
+TEST(RunFileTest, TensorsFollowFromTheModel) {
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[[layout.tensors]]\nname = \"x\"\n"),
+              HasSubstr("'layout.tensors' follows from [model]"));
+}
+
+TEST(RunFileTest, SaysWhatIsMissing) {
+  const std::string fault = Fault("server_count = 1\n");
+  EXPECT_THAT(fault, HasSubstr("'model.vocab_size' is missing"));
+  EXPECT_THAT(fault, HasSubstr("'schedule.round_count' is missing"));
+  EXPECT_THAT(fault, HasSubstr("'data.path' is missing"));
+}
+
+TEST(RunFileTest, RefusesAnIdThatIsNoId) {
+  EXPECT_THAT(Fault("preset = \"tiny\"\nrun_id = \"../x\"\n"),
+              HasSubstr("run_id"));
+}
+
+TEST(RunFileTest, BoundsItsMessage) {
+  std::string text = "preset = \"tiny\"\n";
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&text, "k", i, " = 1\n");
+  const std::string fault = Fault(text);
+  EXPECT_THAT(fault, HasSubstr("... and 80 more"));
+  EXPECT_THAT(fault, Not(HasSubstr("k50")));
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,187 @@
+#include "cli/settings/settings.h"
+
+#include <cstdlib>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/output/error.h"
+#include "cli/run_file/nearest.h"
+#include "toml++/toml.h"
+
+namespace atl::cli {
+namespace {
+
+// A profile's values by name, with the lines they stand on.
+struct ProfileValue {
+  std::string value;
+  int line = 0;
+};
+
+absl::Status ProfileError(const std::string& path, int line,
+                          absl::string_view message) {
+  return WithReason(absl::InvalidArgumentError(
+                        absl::StrCat(path, ":", line, ": ", message)),
+                    "PROFILE_INVALID");
+}
+
+std::string Directory(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+const SettingDefinition* FindDefinition(absl::string_view name) {
+  for (const SettingDefinition& definition : SettingDefinitions()) {
+    if (definition.name == name) return &definition;
+  }
+  return nullptr;
+}
+
+absl::Status UnknownKey(const std::string& path, int line,
+                        absl::string_view key) {
+  std::vector<std::string> names;
+  for (const SettingDefinition& definition : SettingDefinitions()) {
+    names.push_back(definition.name);
+  }
+  std::string message = absl::StrCat("unknown setting '", key, "'");
+  const std::string nearest = NearestName(key, names);
+  if (!nearest.empty()) {
+    absl::StrAppend(&message, "; did you mean '", nearest, "'?");
+  }
+  return ProfileError(path, line, message);
+}
+
+absl::StatusOr<std::map<std::string, ProfileValue>> ParseProfile(
+    const std::string& path, const std::string& text) {
+  std::map<std::string, ProfileValue> values;
+  toml::parse_result parsed = toml::parse(text, path);
+  if (!parsed) {
+    return ProfileError(path, parsed.error().source().begin.line,
+                        std::string(parsed.error().description()));
+  }
+  for (auto&& [key, node] : parsed.table()) {
+    const int line = key.source().begin.line;
+    const std::string name(key.str());
+    const SettingDefinition* definition = FindDefinition(name);
+    if (definition == nullptr) return UnknownKey(path, line, name);
+    std::string value;
+    if (const auto* text_value = node.as_string()) {
+      value = text_value->get();
+    } else if (node.is_integer() || node.is_floating_point() ||
+               node.is_boolean()) {
+      std::ostringstream stream;
+      node.visit([&](auto&& n) { stream << n; });
+      value = stream.str();
+    } else {
+      return ProfileError(path, line, absl::StrCat("'", name,
+                                                   "' is not a string"));
+    }
+    if (definition->is_path && !value.empty() && value[0] != '/') {
+      value = absl::StrCat(Directory(path), "/", value);
+    }
+    values[name] = {value, line};
+  }
+  return values;
+}
+
+std::string VariableName(absl::string_view name) {
+  return absl::StrCat("ATOLL_", absl::AsciiStrToUpper(name));
+}
+
+}  // namespace
+
+absl::string_view SettingSourceName(SettingSource source) {
+  switch (source) {
+    case SettingSource::kDefault:
+      return "default";
+    case SettingSource::kProfile:
+      return "profile";
+    case SettingSource::kEnvironment:
+      return "environment";
+    case SettingSource::kFlag:
+      return "flag";
+  }
+  return "";
+}
+
+const std::vector<SettingDefinition>& SettingDefinitions() {
+  static const auto& definitions = *new std::vector<SettingDefinition>{
+      {"coordinator", "127.0.0.1:7400", "HOST:PORT of the coordinator"},
+      {"output", "table", "Format of results: table, json or jsonl"},
+      {"timeout", "30s", "Longest time for one answer, as 30s or 2m"},
+      {"tls_ca", "", "PEM file: who signed the other side's certificate", true},
+      {"tls_cert", "", "PEM file: this side's certificate", true},
+      {"tls_key", "", "PEM file: this side's private key", true},
+  };
+  return definitions;
+}
+
+absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
+  std::map<std::string, ProfileValue> profile;
+  if (!sources.profile_text.empty()) {
+    auto parsed = ParseProfile(sources.profile_path, sources.profile_text);
+    if (!parsed.ok()) return parsed.status();
+    profile = *std::move(parsed);
+  }
+  Settings settings;
+  for (const SettingDefinition& definition : SettingDefinitions()) {
+    Setting setting;
+    setting.name = definition.name;
+    setting.value = definition.default_value;
+    const std::string variable = VariableName(definition.name);
+    const auto flag = sources.flags.find(definition.name);
+    const auto in_environment = sources.environment.find(variable);
+    const auto in_profile = profile.find(definition.name);
+    if (flag != sources.flags.end()) {
+      setting.value = flag->second;
+      setting.source = SettingSource::kFlag;
+      setting.origin = absl::StrCat("--", definition.name);
+    } else if (in_environment != sources.environment.end()) {
+      setting.value = in_environment->second;
+      setting.source = SettingSource::kEnvironment;
+      setting.origin = variable;
+    } else if (in_profile != profile.end()) {
+      setting.value = in_profile->second.value;
+      setting.source = SettingSource::kProfile;
+      setting.origin =
+          absl::StrCat(sources.profile_path, ":", in_profile->second.line);
+    }
+    settings.settings_.push_back(std::move(setting));
+  }
+  const std::string& timeout = settings.Get("timeout");
+  if (!absl::ParseDuration(timeout, &settings.timeout_) ||
+      settings.timeout_ <= absl::ZeroDuration()) {
+    return UsageError(absl::StrCat("timeout '", timeout,
+                                   "' is not a positive duration"),
+                      "Write it as 30s, 500ms or 2m.");
+  }
+  return settings;
+}
+
+const std::string& Settings::Get(absl::string_view name) const {
+  for (const Setting& setting : settings_) {
+    if (setting.name == name) return setting.value;
+  }
+  // Not one of ours: a bug in the caller.
+  std::abort();
+}
+
+std::string DefaultProfilePath(const Environment& environment) {
+  const auto get = [&](const char* name) {
+    const auto it = environment.find(name);
+    return it == environment.end() ? std::string() : it->second;
+  };
+  if (const std::string path = get("ATOLL_PROFILE"); !path.empty()) {
+    return path;
+  }
+  if (const std::string base = get("XDG_CONFIG_HOME"); !base.empty()) {
+    return absl::StrCat(base, "/atoll/profile.toml");
+  }
+  if (const std::string home = get("HOME"); !home.empty()) {
+    return absl::StrCat(home, "/.config/atoll/profile.toml");
+  }
+  return "";
+}
+
+}  // namespace atl::cli

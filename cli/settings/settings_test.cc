@@ -1,0 +1,90 @@
+#include "cli/settings/settings.h"
+
+#include "cli/output/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Setting& Find(const Settings& settings, absl::string_view name) {
+  for (const Setting& setting : settings.all()) {
+    if (setting.name == name) return setting;
+  }
+  ADD_FAILURE() << name;
+  return settings.all()[0];
+}
+
+TEST(SettingsTest, AFlagBeatsTheEnvironmentThatBeatsTheProfile) {
+  Settings::Sources sources;
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("coordinator"), "127.0.0.1:7400");
+  EXPECT_EQ(Find(*resolved, "coordinator").source, SettingSource::kDefault);
+
+  sources.profile_path = "/p/profile.toml";
+  sources.profile_text = "\ncoordinator = \"profile:1\"\n";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("coordinator"), "profile:1");
+  EXPECT_EQ(Find(*resolved, "coordinator").origin, "/p/profile.toml:2");
+
+  sources.environment["ATOLL_COORDINATOR"] = "environment:1";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("coordinator"), "environment:1");
+  EXPECT_EQ(Find(*resolved, "coordinator").origin, "ATOLL_COORDINATOR");
+
+  sources.flags["coordinator"] = "flag:1";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("coordinator"), "flag:1");
+  EXPECT_EQ(Find(*resolved, "coordinator").source, SettingSource::kFlag);
+}
+
+TEST(SettingsTest, PathsOfAProfileAreRelativeToIt) {
+  Settings::Sources sources;
+  sources.profile_path = "/p/profile.toml";
+  sources.profile_text = "tls_ca = \"ca.pem\"\ntls_key = \"/k.pem\"\n";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->Get("tls_ca"), "/p/ca.pem");
+  EXPECT_EQ(resolved->Get("tls_key"), "/k.pem");
+}
+
+TEST(SettingsTest, AnUnknownProfileKeyIsToldWithItsLine) {
+  Settings::Sources sources;
+  sources.profile_path = "/p";
+  sources.profile_text = "output = \"json\"\ncordinator = \"x\"\n";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_FALSE(resolved.ok());
+  EXPECT_EQ(ExitCodeOf(resolved.status()), ExitCode::kInvalidConfig);
+  EXPECT_THAT(std::string(resolved.status().message()),
+              HasSubstr("/p:2: unknown setting 'cordinator'; did you mean "
+                        "'coordinator'?"));
+}
+
+TEST(SettingsTest, TheTimeoutIsADuration) {
+  Settings::Sources sources;
+  sources.flags["timeout"] = "2m";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->timeout(), absl::Minutes(2));
+  sources.flags["timeout"] = "soon";
+  EXPECT_EQ(ExitCodeOf(Settings::Resolve(sources).status()), ExitCode::kUsage);
+}
+
+TEST(SettingsTest, TheProfileIsFoundByTheEnvironment) {
+  EXPECT_EQ(DefaultProfilePath({}), "");
+  EXPECT_EQ(DefaultProfilePath({{"HOME", "/h"}}),
+            "/h/.config/atoll/profile.toml");
+  EXPECT_EQ(DefaultProfilePath({{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/x"}}),
+            "/x/atoll/profile.toml");
+  EXPECT_EQ(DefaultProfilePath({{"HOME", "/h"}, {"ATOLL_PROFILE", "/a.toml"}}),
+            "/a.toml");
+}
+
+}  // namespace
+}  // namespace atl::cli
