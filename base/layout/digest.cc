@@ -52,10 +52,9 @@ Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
   Digest128 sum;
   const int64_t first = layout.BlockOffset(fragment, blocks.begin);
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-    const IndexRange range =
-        layout.BlockElements(fragment, {block, block + 1});
-    sum += BlockDigest(block,
-                       elements.subspan(range.begin - first, range.size()));
+    const IndexRange range = layout.BlockElements(fragment, {block, block + 1});
+    sum +=
+        BlockDigest(block, elements.subspan(range.begin - first, range.size()));
   }
   return sum;
 }
@@ -74,8 +73,8 @@ std::string ParametersSha256(const RunLayout& layout,
           std::min(codec::kBlockElements, tensor.element_count - begin);
       const auto digest = codec::Sha256Of(
           Bytes(elements.subspan(tensor.model_offset + begin, count)));
-      all.Update(absl::string_view(
-          reinterpret_cast<const char*>(digest.data()), digest.size()));
+      all.Update(absl::string_view(reinterpret_cast<const char*>(digest.data()),
+                                   digest.size()));
     }
   }
   return codec::ToHex(all.Finish());

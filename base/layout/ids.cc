@@ -8,8 +8,8 @@ namespace atl {
 absl::Status ValidateId(absl::string_view what, absl::string_view id) {
   bool valid = !id.empty() && id.size() <= 63;
   for (char c : id) {
-    valid = valid && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                      c == '-');
+    valid =
+        valid && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
   }
   if (valid) return absl::OkStatus();
   return absl::InvalidArgumentError(

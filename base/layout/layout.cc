@@ -14,8 +14,7 @@
 namespace atl {
 namespace {
 
-absl::Status TensorError(const v1::TensorSpec& tensor,
-                         absl::string_view what) {
+absl::Status TensorError(const v1::TensorSpec& tensor, absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("layout tensor \"", tensor.name(), "\": ", what));
 }
@@ -42,9 +41,9 @@ absl::Status ValidateTensor(const v1::TensorSpec& tensor,
     return TensorError(tensor, "tensor_class is not set");
   }
   if (tensor.fragment() < 0 || tensor.fragment() >= fragment_count) {
-    return TensorError(tensor, absl::StrCat("fragment ", tensor.fragment(),
-                                            " is not in [0, ", fragment_count,
-                                            ")"));
+    return TensorError(
+        tensor, absl::StrCat("fragment ", tensor.fragment(), " is not in [0, ",
+                             fragment_count, ")"));
   }
   if (tensor.init().kind() != v1::INIT_KIND_CONSTANT &&
       tensor.init().kind() != v1::INIT_KIND_NORMAL) {
@@ -53,7 +52,8 @@ absl::Status ValidateTensor(const v1::TensorSpec& tensor,
   if (!std::isfinite(tensor.init().value()) ||
       (tensor.init().kind() == v1::INIT_KIND_NORMAL &&
        tensor.init().value() < 0)) {
-    return TensorError(tensor, "init.value must be finite, and >= 0 for NORMAL");
+    return TensorError(tensor,
+                       "init.value must be finite, and >= 0 for NORMAL");
   }
   return absl::OkStatus();
 }
@@ -80,11 +80,10 @@ uint64_t Fingerprint(const v1::Layout& layout) {
   std::string text =
       absl::StrCat("atoll layout 1 ", layout.fragment_count(), "\n");
   for (const v1::TensorSpec& tensor : layout.tensors()) {
-    absl::StrAppend(&text, tensor.name(), " ",
-                    static_cast<int>(tensor.dtype()), " ",
-                    static_cast<int>(tensor.tensor_class()), " ",
-                    tensor.fragment(), " ",
-                    absl::StrJoin(tensor.shape(), "x"), "\n");
+    absl::StrAppend(&text, tensor.name(), " ", static_cast<int>(tensor.dtype()),
+                    " ", static_cast<int>(tensor.tensor_class()), " ",
+                    tensor.fragment(), " ", absl::StrJoin(tensor.shape(), "x"),
+                    "\n");
   }
   const auto digest = codec::Sha256Of(text);
   uint64_t fingerprint = 0;
@@ -101,16 +100,16 @@ absl::StatusOr<RunLayout> RunLayout::Create(const v1::Layout& layout) {
     return absl::InvalidArgumentError("layout has no tensors");
   }
   if (layout.tensors_size() > kMaxTensors) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layout has ", layout.tensors_size(), " tensors; at most ",
-        kMaxTensors, " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout has ", layout.tensors_size(), " tensors; at most ",
+                     kMaxTensors, " are allowed"));
   }
   if (layout.fragment_count() < 1 ||
       layout.fragment_count() > layout.tensors_size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layout fragment_count ", layout.fragment_count(),
-        " must be at least 1 and at most the number of tensors (",
-        layout.tensors_size(), ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout fragment_count ", layout.fragment_count(),
+                     " must be at least 1 and at most the number of tensors (",
+                     layout.tensors_size(), ")"));
   }
   RunLayout result;
   result.fragments_.resize(layout.fragment_count());
@@ -155,9 +154,8 @@ const TensorPlace& RunLayout::BlockTensor(int32_t fragment,
                                           int64_t block) const {
   const std::vector<int32_t>& tensors = fragments_[fragment].tensors;
   const auto after = std::upper_bound(
-      tensors.begin(), tensors.end(), block, [this](int64_t b, int32_t t) {
-        return b < tensors_[t].first_block;
-      });
+      tensors.begin(), tensors.end(), block,
+      [this](int64_t b, int32_t t) { return b < tensors_[t].first_block; });
   return tensors_[*(after - 1)];
 }
 
@@ -170,8 +168,7 @@ int64_t RunLayout::BlockOffset(int32_t fragment, int64_t block) const {
          (block - tensor.first_block) * codec::kBlockElements;
 }
 
-IndexRange RunLayout::BlockElements(int32_t fragment,
-                                    IndexRange blocks) const {
+IndexRange RunLayout::BlockElements(int32_t fragment, IndexRange blocks) const {
   return {BlockOffset(fragment, blocks.begin),
           BlockOffset(fragment, blocks.end)};
 }

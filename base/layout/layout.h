@@ -37,12 +37,12 @@ struct IndexRange {
 // One tensor's place in the flat orders. All counts are elements.
 struct TensorPlace {
   std::string name;
-  int32_t tensor = 0;            // Index in the layout.
-  int32_t fragment = 0;          // Its fragment.
-  int64_t element_count = 0;     // Product of its shape.
-  int64_t model_offset = 0;      // Of its first element in the model order.
-  int64_t fragment_offset = 0;   // The same in the fragment's flat order.
-  int64_t first_block = 0;       // Number of its first block in the fragment.
+  int32_t tensor = 0;           // Index in the layout.
+  int32_t fragment = 0;         // Its fragment.
+  int64_t element_count = 0;    // Product of its shape.
+  int64_t model_offset = 0;     // Of its first element in the model order.
+  int64_t fragment_offset = 0;  // The same in the fragment's flat order.
+  int64_t first_block = 0;      // Number of its first block in the fragment.
   int64_t block_count = 0;
 };
 

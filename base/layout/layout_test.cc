@@ -97,9 +97,9 @@ TEST(RunLayoutTest, DigestsDoNotDependOnSharding) {
     for (int s = 0; s < shards; ++s) {
       const IndexRange blocks = run->ShardBlocks(0, s, shards);
       const IndexRange elements = run->BlockElements(0, blocks);
-      sum += RangeDigest(*run, 0, blocks,
-                         absl::MakeConstSpan(values).subspan(
-                             elements.begin, elements.size()));
+      sum += RangeDigest(
+          *run, 0, blocks,
+          absl::MakeConstSpan(values).subspan(elements.begin, elements.size()));
     }
     return sum;
   };

@@ -1,0 +1,65 @@
+// A FileSystem in memory for tests: it can be full, broken, and it can crash,
+// which forgets whatever was not synced.
+//
+// A file's bytes survive Crash() as of its last Sync(); a name survives if its
+// directory was synced after the name was made. Directories always survive.
+// Thread-safe.
+
+#ifndef BASE_IO_FAKE_FILE_SYSTEM_H_
+#define BASE_IO_FAKE_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/io/file_system.h"
+#include "base/sync/mutex.h"
+
+namespace atl {
+
+class FakeFileSystem : public FileSystem {
+ public:
+  FakeFileSystem();
+  ~FakeFileSystem() override;
+
+  // Loses power: what was not synced is gone. Open files must not be used
+  // after it.
+  void Crash();
+  // Bytes that all files together may have; writes beyond fail with
+  // RESOURCE_EXHAUSTED.
+  void SetCapacity(int64_t bytes);
+  // The next `count` writes or syncs fail with DATA_LOSS.
+  void FailNextWrites(int count);
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      const std::string& path) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Link(const std::string& from, const std::string& to) override;
+  absl::Status Remove(const std::string& path) override;
+  absl::Status CreateDirectories(const std::string& path) override;
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override;
+  bool Exists(const std::string& path) override;
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override;
+
+ private:
+  struct Node;
+  struct State;
+  class File;
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(
+      const std::string& path, bool create);
+
+  std::shared_ptr<State> state_;  // Shared with the open files.
+};
+
+}  // namespace atl
+
+#endif  // BASE_IO_FAKE_FILE_SYSTEM_H_

@@ -1,0 +1,135 @@
+// One contract, held by the machine's file system and by the fake; then what
+// only the fake can do.
+
+#include "base/io/file_system.h"
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/io/fake_file_system.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "gtest/gtest.h"
+
+namespace atl {
+namespace {
+
+class FileSystemTest : public testing::TestWithParam<bool> {
+ protected:
+  FileSystemTest() {
+    if (GetParam()) {
+      root_ = "/root";
+      file_system_ = &fake_;
+      EXPECT_TRUE(fake_.CreateDirectories(root_).ok());
+    } else {
+      std::string pattern = testing::TempDir() + "/file_system_XXXXXX";
+      root_ = mkdtemp(pattern.data());
+      file_system_ = &PosixFileSystem();
+    }
+  }
+
+  FileSystem& fs() { return *file_system_; }
+  std::string Path(const std::string& name) { return root_ + "/" + name; }
+  std::string Read(const std::string& name) {
+    return ReadFile(fs(), Path(name)).value_or("(none)");
+  }
+
+  FakeFileSystem fake_;
+  FileSystem* file_system_;
+  std::string root_;
+};
+
+TEST_P(FileSystemTest, WritesPiecesAtOffsetsAndReadsThemBack) {
+  auto file = fs().OpenForWrite(Path("a"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const absl::string_view pieces[] = {"cd", "", "ef"};
+  ASSERT_TRUE((*file)->WriteAt(2, pieces).ok());
+  ASSERT_TRUE((*file)->WriteAt(0, "ab").ok());
+  EXPECT_EQ(Read("a"), "abcdef");
+  EXPECT_EQ(*(*file)->Size(), 6);
+  char byte[4];
+  EXPECT_EQ(*(*file)->ReadAt(4, absl::MakeSpan(byte)), 2);
+  EXPECT_EQ(*(*file)->ReadAt(9, absl::MakeSpan(byte)), 0);
+}
+
+TEST_P(FileSystemTest, ReplacesAFileWhole) {
+  ASSERT_TRUE(WriteFileAtomically(fs(), Path("a"), "long content").ok());
+  ASSERT_TRUE(WriteFileAtomically(fs(), Path("a"), "short").ok());
+  EXPECT_EQ(Read("a"), "short");
+  EXPECT_FALSE(fs().Exists(Path("a.tmp")));
+}
+
+TEST_P(FileSystemTest, AnOpenFileOutlivesItsName) {
+  ASSERT_TRUE(WriteFileAtomically(fs(), Path("a"), "x").ok());
+  auto file = fs().OpenForRead(Path("a"));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(fs().Remove(Path("a")).ok());
+  EXPECT_FALSE(fs().Exists(Path("a")));
+  char byte[1];
+  EXPECT_EQ(*(*file)->ReadAt(0, absl::MakeSpan(byte)), 1);
+  EXPECT_FALSE((*file)->WriteAt(0, "y").ok());
+}
+
+TEST_P(FileSystemTest, ListsLinksAndRenames) {
+  ASSERT_TRUE(fs().CreateDirectories(Path("d/e")).ok());
+  ASSERT_TRUE(WriteFileAtomically(fs(), Path("d/b"), "x").ok());
+  ASSERT_TRUE(fs().Link(Path("d/b"), Path("d/a")).ok());
+  EXPECT_EQ(*fs().List(Path("d")), (std::vector<std::string>{"a", "b", "e"}));
+  ASSERT_TRUE(fs().Rename(Path("d/b"), Path("d/c")).ok());
+  EXPECT_EQ(Read("d/c"), "x");
+  EXPECT_EQ(Read("d/a"), "x");
+  EXPECT_EQ(fs().OpenForRead(Path("d/b")).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(fs().List(Path("none")).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(fs().Link(Path("d/a"), Path("d/c")).code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST_P(FileSystemTest, RefusesToReadMoreThanItMay) {
+  ASSERT_TRUE(WriteFileAtomically(fs(), Path("a"), "12345").ok());
+  EXPECT_EQ(ReadFile(fs(), Path("a"), 4).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+INSTANTIATE_TEST_SUITE_P(PosixAndFake, FileSystemTest, testing::Bool());
+
+TEST(FakeFileSystemTest, ACrashForgetsWhatWasNotSynced) {
+  FakeFileSystem fs;
+  ASSERT_TRUE(fs.CreateDirectories("/d").ok());
+  ASSERT_TRUE(WriteFileAtomically(fs, "/d/kept", "old").ok());
+  {
+    auto file = fs.OpenForWrite("/d/kept");
+    ASSERT_TRUE((*file)->WriteAt(0, "new").ok());
+    auto unnamed = fs.OpenForWrite("/d/unnamed");
+    ASSERT_TRUE((*unnamed)->WriteAt(0, "x").ok());
+    ASSERT_TRUE((*unnamed)->Sync().ok());
+  }
+  fs.Crash();
+  EXPECT_EQ(*ReadFile(fs, "/d/kept"), "old");
+  EXPECT_FALSE(fs.Exists("/d/unnamed"));
+}
+
+TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
+  FakeFileSystem fs;
+  ASSERT_TRUE(WriteFileAtomically(fs, "/a", "old").ok());
+  fs.SetCapacity(8);
+  const absl::Status status = WriteFileAtomically(fs, "/a", "longer than 8");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(*ReadFile(fs, "/a"), "old");
+  EXPECT_FALSE(fs.Exists("/a.tmp"));
+  fs.SetCapacity(100);
+  EXPECT_TRUE(WriteFileAtomically(fs, "/a", "longer than 8").ok());
+}
+
+TEST(FakeFileSystemTest, ABrokenDiskIsDataLoss) {
+  FakeFileSystem fs;
+  fs.FailNextWrites(1);
+  EXPECT_EQ(WriteFileAtomically(fs, "/a", "x").code(),
+            absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace atl

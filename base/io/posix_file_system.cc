@@ -1,0 +1,193 @@
+#include "base/io/posix_file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/annotate.h"
+
+namespace atl {
+namespace {
+
+absl::Status LastError(absl::string_view verb, const std::string& path) {
+  return ErrnoToStatus(errno, absl::StrCat(verb, " ", path));
+}
+
+class PosixFile : public RandomAccessFile {
+ public:
+  PosixFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixFile() override { close(fd_); }
+
+  absl::StatusOr<int64_t> ReadAt(int64_t offset,
+                                 absl::Span<char> out) const override {
+    size_t done = 0;
+    while (done < out.size()) {
+      const ssize_t n =
+          pread(fd_, out.data() + done, out.size() - done, offset + done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return LastError("read", path_);
+      if (n == 0) break;
+      done += n;
+    }
+    return done;
+  }
+
+  absl::Status WriteAt(int64_t offset,
+                       absl::Span<const absl::string_view> pieces) override {
+    constexpr size_t kPiecesMax = 64;
+    iovec vectors[kPiecesMax];
+    while (!pieces.empty()) {
+      const size_t count = std::min(pieces.size(), kPiecesMax);
+      for (size_t i = 0; i < count; ++i) {
+        vectors[i] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
+      }
+      absl::Status status = WriteVectors(&offset, vectors, count);
+      if (!status.ok()) return status;
+      pieces.remove_prefix(count);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    if (fdatasync(fd_) != 0) return LastError("sync", path_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Preallocate(int64_t size) override {
+    const int error = size > 0 ? posix_fallocate(fd_, 0, size) : 0;
+    if (error != 0) {
+      return ErrnoToStatus(error,
+                           absl::StrCat("reserve ", size, " bytes of ", path_));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int64_t> Size() const override {
+    struct stat status;
+    if (fstat(fd_, &status) != 0) return LastError("stat", path_);
+    return status.st_size;
+  }
+
+ private:
+  // Writes all of `vectors` at `*offset` and moves it behind them.
+  absl::Status WriteVectors(int64_t* offset, iovec* vectors, size_t count) {
+    while (count > 0) {
+      ssize_t n = pwritev(fd_, vectors, static_cast<int>(count), *offset);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return LastError("write", path_);
+      *offset += n;
+      while (count > 0 && static_cast<size_t>(n) >= vectors->iov_len) {
+        n -= vectors->iov_len;
+        ++vectors;
+        --count;
+      }
+      if (count > 0) {
+        vectors->iov_base = static_cast<char*>(vectors->iov_base) + n;
+        vectors->iov_len -= n;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const int fd_;
+  const std::string path_;
+};
+
+class Posix : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string& path) override {
+    return Open(path, O_RDONLY);
+  }
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      const std::string& path) override {
+    return Open(path, O_RDWR | O_CREAT);
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (rename(from.c_str(), to.c_str()) != 0) return LastError("rename", from);
+    return absl::OkStatus();
+  }
+
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    if (link(from.c_str(), to.c_str()) != 0) return LastError("link", to);
+    return absl::OkStatus();
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    if (remove(path.c_str()) != 0) return LastError("remove", path);
+    return absl::OkStatus();
+  }
+
+  absl::Status CreateDirectories(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) {
+      return ErrnoToStatus(error.value(),
+                           absl::StrCat("make directory ", path));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SyncDirectory(const std::string& path) override {
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return LastError("open directory", path);
+    const absl::Status status =
+        fsync(fd) == 0 ? absl::OkStatus() : LastError("sync directory", path);
+    close(fd);
+    return status;
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override {
+    DIR* const directory = opendir(path.c_str());
+    if (directory == nullptr) return LastError("list", path);
+    std::vector<std::string> names;
+    while (const dirent* entry = readdir(directory)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+    }
+    closedir(directory);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  bool Exists(const std::string& path) override {
+    return access(path.c_str(), F_OK) == 0;
+  }
+
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
+    struct statvfs status;
+    if (statvfs(path.c_str(), &status) != 0) return LastError("stat", path);
+    return static_cast<int64_t>(status.f_bavail) *
+           static_cast<int64_t>(status.f_frsize);
+  }
+
+ private:
+  static absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(
+      const std::string& path, int flags) {
+    const int fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+    if (fd < 0) return LastError("open", path);
+    return std::make_unique<PosixFile>(fd, path);
+  }
+};
+
+}  // namespace
+
+FileSystem& PosixFileSystem() {
+  static Posix* const file_system = new Posix;
+  return *file_system;
+}
+
+}  // namespace atl
