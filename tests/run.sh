@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything and runs all tests. The last line
+# is `N passed, N failed`: test cases, those of cached results included.
+# Arguments are handed to `bazel test`, e.g. --config=asan //base/...
+set -uo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if ! ./deploy/install_packages.sh; then
+  echo "0 passed, 1 failed"
+  exit 1
+fi
+
+targets=()
+for argument in "$@"; do
+  [[ "$argument" == -* ]] || targets+=("$argument")
+done
+[[ ${#targets[@]} -gt 0 ]] || set -- "$@" //...
+
+# Written anew by the build, so that the cases counted are of this run.
+events=$(mktemp)
+trap 'rm -f "$events"' EXIT
+bazel test --keep_going --color=no --curses=no --noshow_progress \
+  --build_event_json_file="$events" "$@" </dev/null
+status=$?
+
+/usr/bin/python3 tests/count_cases.py "$events" "$status"
