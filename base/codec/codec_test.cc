@@ -121,9 +121,11 @@ TEST_F(F32Test, FindsASingleBadValueWhereverItIs) {
 
 TEST_F(F32Test, RefusesAWrongLength) {
   std::vector<float> decoded(2);
-  EXPECT_FALSE(DecodeF32("1234567", absl::MakeSpan(decoded)));
-  EXPECT_FALSE(DecodeF32("123456789abc", absl::MakeSpan(decoded)));
-  EXPECT_TRUE(DecodeF32("", absl::Span<float>()));
+  EXPECT_FALSE(
+      DecodeF32(absl::string_view("1234567"), absl::MakeSpan(decoded)));
+  EXPECT_FALSE(
+      DecodeF32(absl::string_view("123456789abc"), absl::MakeSpan(decoded)));
+  EXPECT_TRUE(DecodeF32(absl::string_view(), absl::Span<float>()));
 }
 
 TEST_F(HashTest, Sha256GivesTheValuesOfFips180) {

@@ -30,6 +30,9 @@ void EncodeF32(absl::Span<const float> values, absl::Span<char> encoded);
 [[nodiscard]] bool DecodeF32(absl::string_view encoded,
                              absl::Span<float> values);
 
+// A pointer would be read as a C string.
+bool DecodeF32(const char* encoded, absl::Span<float> values) = delete;
+
 // Whether all of `values` are finite.
 [[nodiscard]] bool AllFinite(absl::Span<const float> values);
 
