@@ -1,0 +1,343 @@
+#include "worker/engine/ops/cpu/cpu_ops.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "base/status/check.h"
+#include "oneapi/dnnl/dnnl.h"
+#include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/thread_pool.h"
+#include "worker/engine/ops/cpu/tiling.h"
+#include "worker/engine/ops/ops.h"
+
+namespace atl::engine {
+namespace {
+
+// Rows of a task of an operation that works on rows, and elements of one that
+// works on a flat vector. Part of what a result is: sums follow these tiles.
+constexpr int64_t kRowsATask = 64;
+constexpr int64_t kElementsATask = 16384;
+// Tiles of matrix products, see CutOutput.
+constexpr int64_t kLinearRowsMax = 256;
+constexpr int64_t kLinearColumnsMin = 128;
+constexpr int64_t kWeightRowsMax = 352;
+constexpr int64_t kWeightRowsMin = 32;
+// Tasks of the embedding's gradient: task i has the tokens with id mod 16 == i.
+constexpr int64_t kEmbeddingTasks = 16;
+
+int64_t TaskCount(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// Memory that only grows.
+template <typename T>
+class Scratch {
+ public:
+  T* Get(int64_t count) {
+    if (count > capacity_) {
+      constexpr size_t kAlignment = 64;
+      const size_t bytes =
+          (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) /
+          kAlignment * kAlignment;
+      data_.reset(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
+      CHECK(data_ != nullptr) << "out of memory for scratch";
+      capacity_ = count;
+    }
+    return data_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::unique_ptr<T, Free> data_;
+  int64_t capacity_ = 0;
+};
+
+// c [m, n] = a b (+ c), row-major, 'T' for an operand that is stored
+// transposed.
+void Gemm(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k,
+          const float* a, int64_t lda, const float* b, int64_t ldb,
+          bool accumulate, float* c, int64_t ldc) {
+  omp_set_num_threads(1);  // Of this thread; its own threads change the bits.
+  const dnnl_status_t status =
+      dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
+                 accumulate ? 1.0f : 0.0f, c, ldc);
+  CHECK_EQ(status, dnnl_success);
+}
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(int thread_count, const Kernels& kernels)
+      : kernels_(kernels), pool_(thread_count), thread_scratch_(thread_count) {}
+
+  void Linear(int64_t m, int64_t n, int64_t k, const float* x, const float* w,
+              float* y) override {
+    const OutputTiles tiles =
+        CutOutput(m, n, kLinearRowsMax, kLinearColumnsMin);
+    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
+      Gemm('N', 'T', rows, columns, k, x + i * k, k, w + j * k, k, false,
+           y + i * n + j, n);
+    });
+  }
+
+  void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const float* dy,
+                           const float* w, float* dx) override {
+    const OutputTiles tiles =
+        CutOutput(m, k, kLinearRowsMax, kLinearColumnsMin);
+    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
+      Gemm('N', 'N', rows, columns, n, dy + i * n, n, w + j, k, false,
+           dx + i * k + j, k);
+    });
+  }
+
+  void LinearBackwardWeight(int64_t m, int64_t n, int64_t k, const float* dy,
+                            const float* x, float* dw,
+                            bool accumulate) override {
+    const int64_t rows_max =
+        std::clamp<int64_t>((n + 3) / 4, kWeightRowsMin, kWeightRowsMax);
+    const OutputTiles tiles = CutOutput(n, k, rows_max, kLinearColumnsMin);
+    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
+      Gemm('T', 'N', rows, columns, m, dy + i, n, x + j, k, accumulate,
+           dw + i * k + j, k);
+    });
+  }
+
+  void AddRmsNorm(int64_t rows, int64_t channels, float eps, const float* x,
+                  const float* delta, const float* gain, float* sum, float* y,
+                  float* rstd) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      const int64_t at = begin * channels;
+      kernels_.add_rms_norm(
+          count, channels, eps, x + at, delta != nullptr ? delta + at : nullptr,
+          gain, sum != nullptr ? sum + at : nullptr, y + at, rstd + begin);
+    });
+  }
+
+  void RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
+                       const float* s, const float* rstd, const float* gain,
+                       float* ds, float* dgain, bool accumulate) override {
+    const int64_t tasks = TaskCount(rows, kRowsATask);
+    float* partial = float_scratch_.Get(tasks * channels);
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      float* mine = partial + begin / kRowsATask * channels;
+      std::fill(mine, mine + channels, 0.0f);
+      const int64_t at = begin * channels;
+      kernels_.rms_norm_backward(count, channels, dy + at, s + at, rstd + begin,
+                                 gain, ds + at, mine, accumulate);
+    });
+    std::copy(partial, partial + channels, dgain);
+    for (int64_t task = 1; task < tasks; ++task) {
+      kernels_.add(channels, partial + task * channels, dgain);
+    }
+  }
+
+  void Rope(const AttentionShape& shape, const float* table, bool inverse,
+            float* qkv) override {
+    ForRows(shape.rows(), [&](int64_t begin, int64_t count) {
+      kernels_.rope(shape, table, inverse, begin, begin + count, qkv);
+    });
+  }
+
+  void Attention(const AttentionShape& shape, const float* qkv, float* out,
+                 float* log_sum) override {
+    const int64_t scratch =
+        AttentionScratchElements(shape.sequence_length, shape.head_dim);
+    pool_.ParallelFor(
+        shape.batch * shape.kv_head_count, [&](int64_t index, int thread) {
+          AttentionTask task = MakeTask(shape, index, qkv, out, log_sum);
+          task.scratch = thread_scratch_[thread].Get(scratch);
+          kernels_.attention(task);
+        });
+  }
+
+  void AttentionBackward(const AttentionShape& shape, const float* qkv,
+                         const float* out, const float* log_sum,
+                         const float* dout, float* dqkv) override {
+    const int64_t scratch =
+        AttentionScratchElements(shape.sequence_length, shape.head_dim);
+    pool_.ParallelFor(shape.batch * shape.kv_head_count, [&](int64_t index,
+                                                             int thread) {
+      // The backward kernel only reads out and log_sum.
+      AttentionTask task = MakeTask(shape, index, qkv, const_cast<float*>(out),
+                                    const_cast<float*>(log_sum));
+      task.dout = dout + (task.out - out);
+      task.dq = dqkv + (task.q - qkv);
+      task.dk = dqkv + (task.k - qkv);
+      task.dv = dqkv + (task.v - qkv);
+      task.scratch = thread_scratch_[thread].Get(scratch);
+      kernels_.attention_backward(task);
+    });
+  }
+
+  void SwiGlu(int64_t rows, int64_t inner, const float* gate_up,
+              float* y) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      kernels_.swiglu(count, inner, gate_up + begin * 2 * inner,
+                      y + begin * inner);
+    });
+  }
+
+  void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
+                      const float* dy, float* dgate_up) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      kernels_.swiglu_backward(count, inner, gate_up + begin * 2 * inner,
+                               dy + begin * inner,
+                               dgate_up + begin * 2 * inner);
+    });
+  }
+
+  void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
+                 const float* table, float* out) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        const float* source = table + int64_t{tokens[r]} * channels;
+        std::copy(source, source + channels, out + r * channels);
+      }
+    });
+  }
+
+  void EmbeddingBackward(int64_t rows, int64_t /*vocab*/, int64_t channels,
+                         const int32_t* tokens, const float* dout,
+                         float* dtable) override {
+    pool_.ParallelFor(kEmbeddingTasks, [&](int64_t task, int) {
+      for (int64_t r = 0; r < rows; ++r) {
+        if (tokens[r] % kEmbeddingTasks != task) continue;
+        kernels_.add(channels, dout + r * channels,
+                     dtable + int64_t{tokens[r]} * channels);
+      }
+    });
+  }
+
+  void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
+                    const int32_t* targets, float* losses) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      kernels_.cross_entropy(count, vocab, logits + begin * vocab,
+                             targets + begin, losses + begin);
+    });
+  }
+
+  void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
+                            float* logits, const int32_t* targets,
+                            float* losses) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      kernels_.cross_entropy_backward(count, vocab, scale,
+                                      logits + begin * vocab, targets + begin,
+                                      losses + begin);
+    });
+  }
+
+  void SetZero(int64_t n, float* x) override {
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      std::fill(x + begin, x + begin + count, 0.0f);
+    });
+  }
+
+  void Axpy(int64_t n, float alpha, const float* x, float* y) override {
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      kernels_.axpy(count, alpha, x + begin, y + begin);
+    });
+  }
+
+  double Sum(int64_t n, const float* x) override {
+    return Reduce(n, x, kernels_.sum);
+  }
+
+  double SumOfSquares(int64_t n, const float* x) override {
+    return Reduce(n, x, kernels_.sum_of_squares);
+  }
+
+  void Sgd(int64_t n, float learning_rate, float gradient_scale, const float* g,
+           float* p) override {
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      kernels_.sgd(count, learning_rate, gradient_scale, g + begin, p + begin);
+    });
+  }
+
+  void AdamW(int64_t n, const AdamWStep<float>& step, const float* g, float* p,
+             float* m, float* v) override {
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      kernels_.adamw(count, step, g + begin, p + begin, m + begin, v + begin);
+    });
+  }
+
+ private:
+  // f(row, rows, column, columns) for each tile.
+  template <typename F>
+  void ForTiles(const OutputTiles& tiles, const F& f) {
+    pool_.ParallelFor(tiles.count(), [&](int64_t index, int) {
+      const int64_t i = index / tiles.columns.count;
+      const int64_t j = index % tiles.columns.count;
+      f(tiles.rows.begin(i), tiles.rows.length(i), tiles.columns.begin(j),
+        tiles.columns.length(j));
+    });
+  }
+
+  // f(begin, count) for runs of [0, n).
+  template <typename F>
+  void ForRuns(int64_t n, int64_t size, const F& f) {
+    pool_.ParallelFor(TaskCount(n, size), [&](int64_t task, int) {
+      f(task * size, std::min(size, n - task * size));
+    });
+  }
+  template <typename F>
+  void ForRows(int64_t rows, const F& f) {
+    ForRuns(rows, kRowsATask, f);
+  }
+  template <typename F>
+  void ForElements(int64_t n, const F& f) {
+    ForRuns(n, kElementsATask, f);
+  }
+
+  double Reduce(int64_t n, const float* x,
+                double (*kernel)(int64_t n, const float* x)) {
+    const int64_t tasks = TaskCount(n, kElementsATask);
+    double* partial = double_scratch_.Get(tasks);
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      partial[begin / kElementsATask] = kernel(count, x + begin);
+    });
+    double sum = 0;
+    for (int64_t task = 0; task < tasks; ++task) sum += partial[task];
+    return sum;
+  }
+
+  // The task of sequence index / G and key/value head index mod G.
+  static AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
+                                const float* qkv, float* out, float* log_sum) {
+    const int64_t b = index / shape.kv_head_count;
+    const int64_t kv_head = index % shape.kv_head_count;
+    AttentionTask task;
+    task.sequence_length = shape.sequence_length;
+    task.head_dim = shape.head_dim;
+    task.group = shape.head_count / shape.kv_head_count;
+    task.qkv_stride = shape.qkv_size();
+    task.out_stride = shape.out_size();
+    const int64_t head = kv_head * task.group;
+    const float* row = qkv + b * shape.sequence_length * task.qkv_stride;
+    task.q = row + head * shape.head_dim;
+    task.k = row + (shape.head_count + kv_head) * shape.head_dim;
+    task.v = task.k + shape.kv_head_count * shape.head_dim;
+    task.out = out + b * shape.sequence_length * task.out_stride +
+               head * shape.head_dim;
+    task.log_sum =
+        log_sum + (b * shape.head_count + head) * shape.sequence_length;
+    return task;
+  }
+
+  const Kernels& kernels_;
+  ThreadPool pool_;
+  Scratch<float> float_scratch_;
+  Scratch<double> double_scratch_;
+  std::vector<Scratch<float>> thread_scratch_;  // One a thread.
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels) {
+  return std::make_unique<CpuOps>(thread_count, kernels);
+}
+
+}  // namespace atl::engine

@@ -1,0 +1,350 @@
+// Holds CpuOps, with each set of kernels, to PlainOps<double> on fresh random
+// inputs, and its bits to those of one thread.
+
+#include "worker/engine/ops/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/ops.h"
+#include "worker/engine/ops/plain_ops.h"
+
+namespace atl::engine {
+namespace {
+
+uint64_t Seed() {
+  static const uint64_t seed = [] {
+    const uint64_t fresh = std::random_device()();
+    std::cout << "seed " << fresh << std::endl;
+    return fresh;
+  }();
+  return seed;
+}
+
+class CpuOpsTest : public testing::TestWithParam<const Kernels*> {
+ protected:
+  CpuOpsTest() : random_(Seed()) {}
+
+  void SetUp() override {
+    if (std::string(GetParam()->name) == "avx512" && !HasAvx512()) {
+      GTEST_SKIP() << "this CPU has no AVX-512";
+    }
+  }
+
+  std::vector<float> Random(int64_t count, float scale = 1.0f) {
+    std::normal_distribution<float> normal(0.0f, scale);
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random_);
+    return values;
+  }
+  std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab) {
+    std::uniform_int_distribution<int32_t> token(0, vocab - 1);
+    std::vector<int32_t> tokens(count);
+    for (int32_t& t : tokens) t = token(random_);
+    return tokens;
+  }
+  int64_t Between(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+
+  // An operation: reads and writes `buffers`, for any element type.
+  template <typename T>
+  using Call = std::function<void(BasicOps<T>&, std::vector<std::vector<T>>&)>;
+
+  // Runs `call` in f64 by definition and in f32 on 1, 2 and 3 threads. All
+  // buffers must agree within `tolerance` of their largest value, and the bits
+  // must not depend on the thread count.
+  template <typename F>
+  void Hold(const std::vector<std::vector<float>>& buffers, const F& call,
+            double tolerance = 1e-5) {
+    std::vector<std::vector<double>> expected;
+    for (const auto& b : buffers) expected.emplace_back(b.begin(), b.end());
+    PlainOps<double> plain;
+    call(plain, expected);
+    std::vector<std::vector<float>> first;
+    for (int threads : {1, 2, 3}) {
+      std::vector<std::vector<float>> actual = buffers;
+      const std::unique_ptr<Ops> ops = MakeCpuOps(threads, *GetParam());
+      call(*ops, actual);
+      if (threads == 1) {
+        first = actual;
+        for (size_t b = 0; b < actual.size(); ++b) {
+          Compare(b, actual[b], expected[b], tolerance);
+        }
+      }
+      for (size_t b = 0; b < actual.size(); ++b) {
+        ASSERT_EQ(std::memcmp(actual[b].data(), first[b].data(),
+                              actual[b].size() * sizeof(float)),
+                  0)
+            << "buffer " << b << " with " << threads << " threads";
+      }
+    }
+  }
+
+  static void Compare(size_t buffer, const std::vector<float>& actual,
+                      const std::vector<double>& expected, double tolerance) {
+    double largest = 0;
+    for (double e : expected) largest = std::max(largest, std::abs(e));
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_LE(std::abs(actual[i] - expected[i]),
+                tolerance * (std::abs(expected[i]) + 0.1 * largest + 1e-30))
+          << "buffer " << buffer << " element " << i << ": " << actual[i]
+          << ", by definition " << expected[i];
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Isa, CpuOpsTest,
+                         testing::Values(&Avx2Kernels(), &Avx512Kernels()),
+                         [](const auto& info) { return info.param->name; });
+
+struct LinearShape {
+  int64_t m, n, k;
+};
+
+std::vector<LinearShape> LinearShapes(int64_t fresh) {
+  return {{1, 1, 1},     {1, 40, 24},    {7, 5, 3},        {33, 17, 65},
+          {300, 96, 32}, {512, 384, 48}, {520, 700, fresh}};
+}
+
+TEST_P(CpuOpsTest, LinearMapsAndTheirGradientsFollowTheDefinition) {
+  for (const auto& [m, n, k] : LinearShapes(Between(1, 80))) {
+    SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+    const auto run = [m = m, n = n, k = k](auto& ops, auto& b) {
+      ops.Linear(m, n, k, b[0].data(), b[1].data(), b[2].data());
+      ops.LinearBackwardInput(m, n, k, b[3].data(), b[1].data(), b[4].data());
+      ops.LinearBackwardWeight(m, n, k, b[3].data(), b[0].data(), b[5].data(),
+                               false);
+      ops.LinearBackwardWeight(m, n, k, b[3].data(), b[0].data(), b[6].data(),
+                               true);
+    };
+    Hold({Random(m * k), Random(n * k), Random(m * n), Random(m * n),
+          Random(m * k), Random(n * k), Random(n * k)},
+         run);
+  }
+}
+
+TEST_P(CpuOpsTest, RmsNormAndItsGradientFollowTheDefinition) {
+  const LinearShape shapes[] = {{1, 2, 0},
+                                {3, 19, 0},
+                                {70, 128, 0},
+                                {Between(60, 300), Between(1, 100), 0}};
+  for (const auto& [rows, c, unused] : shapes) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << c);
+    for (bool with_delta : {true, false}) {
+      for (bool accumulate : {true, false}) {
+        const auto run = [=, rows = rows, c = c](auto& ops, auto& b) {
+          ops.AddRmsNorm(rows, c, 1e-5, b[0].data(),
+                         with_delta ? b[1].data() : nullptr, b[2].data(),
+                         with_delta ? b[3].data() : nullptr, b[4].data(),
+                         b[5].data());
+          ops.RmsNormBackward(
+              rows, c, b[6].data(), with_delta ? b[3].data() : b[0].data(),
+              b[5].data(), b[2].data(), b[7].data(), b[8].data(), accumulate);
+        };
+        Hold({Random(rows * c), Random(rows * c), Random(c), Random(rows * c),
+              Random(rows * c), Random(rows), Random(rows * c),
+              Random(rows * c), Random(c)},
+             run);
+      }
+    }
+  }
+}
+
+std::vector<AttentionShape> AttentionShapes(int64_t fresh) {
+  return {
+      {1, 1, 1, 1, 2},      {2, 5, 2, 1, 6},    {1, 48, 4, 2, 8},
+      {2, 49, 4, 4, 16},    {1, 128, 2, 1, 32}, {2, 131, 6, 2, 20},
+      {1, fresh, 3, 1, 48},
+  };
+}
+
+TEST_P(CpuOpsTest, RopeFollowsTheDefinitionAndTurnsBack) {
+  for (const AttentionShape& s : AttentionShapes(Between(1, 100))) {
+    SCOPED_TRACE(testing::Message() << s.sequence_length << ", " << s.head_dim);
+    std::vector<float> table(s.sequence_length * s.head_dim);
+    for (int64_t t = 0; t < s.sequence_length; ++t) {
+      for (int64_t i = 0; i < s.head_dim / 2; ++i) {
+        table[t * s.head_dim + i] = std::cos(t * 0.1f + i);
+        table[t * s.head_dim + s.head_dim / 2 + i] = std::sin(t * 0.1f + i);
+      }
+    }
+    const std::vector<float> qkv = Random(s.rows() * s.qkv_size());
+    Hold({table, qkv, qkv}, [&](auto& ops, auto& b) {
+      ops.Rope(s, b[0].data(), false, b[1].data());
+      ops.Rope(s, b[0].data(), true, b[2].data());
+    });
+    const std::unique_ptr<Ops> ops = MakeCpuOps(1, *GetParam());
+    std::vector<float> turned = qkv;
+    ops->Rope(s, table.data(), false, turned.data());
+    ops->Rope(s, table.data(), true, turned.data());
+    for (size_t i = 0; i < qkv.size(); ++i) {
+      ASSERT_NEAR(turned[i], qkv[i], 1e-5 * (1 + std::abs(qkv[i])));
+    }
+  }
+}
+
+TEST_P(CpuOpsTest, AttentionAndItsGradientFollowTheDefinition) {
+  for (const AttentionShape& s : AttentionShapes(Between(1, 200))) {
+    SCOPED_TRACE(testing::Message()
+                 << "B " << s.batch << " T " << s.sequence_length << " H "
+                 << s.head_count << " G " << s.kv_head_count << " D "
+                 << s.head_dim);
+    const auto run = [&s](auto& ops, auto& b) {
+      ops.Attention(s, b[0].data(), b[1].data(), b[2].data());
+      ops.AttentionBackward(s, b[0].data(), b[1].data(), b[2].data(),
+                            b[3].data(), b[4].data());
+    };
+    Hold({Random(s.rows() * s.qkv_size(), 2.0f),
+          Random(s.rows() * s.out_size()), Random(s.rows() * s.head_count),
+          Random(s.rows() * s.out_size()), Random(s.rows() * s.qkv_size())},
+         run, 3e-5);
+  }
+}
+
+TEST_P(CpuOpsTest, SwiGluAndItsGradientFollowTheDefinition) {
+  const int64_t fresh = Between(1, 150);
+  for (int64_t inner : {int64_t{1}, int64_t{40}, fresh}) {
+    const int64_t rows = 70;
+    SCOPED_TRACE(inner);
+    const auto run = [=](auto& ops, auto& b) {
+      ops.SwiGlu(rows, inner, b[0].data(), b[1].data());
+      ops.SwiGluBackward(rows, inner, b[0].data(), b[2].data(), b[3].data());
+      // In place, as the model calls it.
+      ops.SwiGluBackward(rows, inner, b[0].data(), b[2].data(), b[0].data());
+    };
+    Hold({Random(rows * 2 * inner, 4.0f), Random(rows * inner),
+          Random(rows * inner), Random(rows * 2 * inner)},
+         run);
+  }
+}
+
+TEST_P(CpuOpsTest, EmbeddingAndItsGradientFollowTheDefinition) {
+  const int64_t rows = 150, vocab = 37, channels = Between(1, 70);
+  const std::vector<int32_t> tokens = RandomTokens(rows, vocab);
+  const auto run = [&](auto& ops, auto& b) {
+    ops.Embedding(rows, channels, tokens.data(), b[0].data(), b[1].data());
+    ops.EmbeddingBackward(rows, vocab, channels, tokens.data(), b[2].data(),
+                          b[3].data());
+  };
+  Hold({Random(vocab * channels), Random(rows * channels),
+        Random(rows * channels), Random(vocab * channels)},
+       run);
+}
+
+TEST_P(CpuOpsTest, CrossEntropyAndItsGradientFollowTheDefinition) {
+  for (int64_t vocab : {int64_t{2}, int64_t{256}, Between(3, 500)}) {
+    SCOPED_TRACE(vocab);
+    const int64_t rows = 130;
+    const std::vector<int32_t> targets = RandomTokens(rows, vocab);
+    const auto run = [&](auto& ops, auto& b) {
+      ops.CrossEntropy(rows, vocab, b[0].data(), targets.data(), b[1].data());
+      ops.CrossEntropyBackward(rows, vocab, 0.25, b[0].data(), targets.data(),
+                               b[2].data());
+    };
+    Hold({Random(rows * vocab, 5.0f), Random(rows), Random(rows)}, run);
+  }
+}
+
+TEST_P(CpuOpsTest, CrossEntropyLetsNoNanOrInfinityHide) {
+  const int64_t vocab = 40;
+  const std::unique_ptr<Ops> ops = MakeCpuOps(1, *GetParam());
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(),
+                    std::numeric_limits<float>::infinity()}) {
+    for (int64_t place : {int64_t{0}, int64_t{21}, vocab - 1}) {
+      std::vector<float> logits = Random(vocab);
+      logits[place] = bad;
+      const int32_t target = 3;
+      float loss = 0;
+      ops->CrossEntropy(1, vocab, logits.data(), &target, &loss);
+      EXPECT_FALSE(std::isfinite(loss)) << place;
+      loss = 0;
+      ops->CrossEntropyBackward(1, vocab, 1.0f, logits.data(), &target, &loss);
+      EXPECT_FALSE(std::isfinite(loss)) << place;
+    }
+  }
+}
+
+TEST_P(CpuOpsTest, FlatOperationsFollowTheDefinition) {
+  for (int64_t n : {int64_t{1}, int64_t{50000}, Between(2, 40000)}) {
+    SCOPED_TRACE(n);
+    AdamWStep<double> step{.learning_rate = 1e-2,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .epsilon = 1e-8,
+                           .weight_decay = 0.1,
+                           .bias_correction1 = 0.271,
+                           .bias_correction2_sqrt = 0.377,
+                           .gradient_scale = 0.5};
+    std::vector<float> v = Random(n);
+    for (float& x : v) x *= x;
+    const auto run = [&](auto& ops, auto& b) {
+      using T = std::decay_t<decltype(b[0][0])>;
+      const AdamWStep<T> mine{T(step.learning_rate),
+                              T(step.beta1),
+                              T(step.beta2),
+                              T(step.epsilon),
+                              T(step.weight_decay),
+                              T(step.bias_correction1),
+                              T(step.bias_correction2_sqrt),
+                              T(step.gradient_scale)};
+      ops.Axpy(n, T(0.3), b[0].data(), b[1].data());
+      ops.Sgd(n, T(0.1), T(0.5), b[0].data(), b[2].data());
+      ops.AdamW(n, mine, b[0].data(), b[3].data(), b[4].data(), b[5].data());
+      ops.SetZero(n, b[6].data());
+      b[7][0] = static_cast<T>(ops.Sum(n, b[0].data()));
+      b[7][1] = static_cast<T>(ops.SumOfSquares(n, b[0].data()));
+    };
+    Hold({Random(n), Random(n), Random(n), Random(n), Random(n), v, Random(n),
+          Random(2)},
+         run);
+  }
+}
+
+TEST_P(CpuOpsTest, SgdMultipliesThenSubtractsWithoutAnFma) {
+  const int64_t n = 1000;
+  const std::vector<float> g = Random(n), p = Random(n);
+  std::vector<float> stepped = p;
+  MakeCpuOps(2, *GetParam())->Sgd(n, 0.37f, 1.0f, g.data(), stepped.data());
+  for (int64_t i = 0; i < n; ++i) {
+    const volatile float product = 0.37f * g[i];
+    ASSERT_EQ(stepped[i], p[i] - product) << i;
+  }
+}
+
+TEST_P(CpuOpsTest, ExponentialKeepsItsStatedError) {
+  std::uniform_real_distribution<float> range(-87.3f, 88.3f);
+  std::vector<float> x(100003), y(x.size());
+  for (float& value : x) value = range(random_);
+  GetParam()->exponential(x.size(), x.data(), y.data());
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(static_cast<double>(x[i]));
+    worst = std::max(worst, std::abs(y[i] - exact) / exact);
+  }
+  EXPECT_LT(worst, std::ldexp(1.0, -22));
+  const float edges[] = {0.0f, -200.0f, -std::numeric_limits<float>::infinity(),
+                         std::numeric_limits<float>::quiet_NaN()};
+  float out[4];
+  GetParam()->exponential(4, edges, out);
+  EXPECT_EQ(out[0], 1.0f);
+  EXPECT_EQ(out[1], 0.0f);
+  EXPECT_EQ(out[2], 0.0f);
+  EXPECT_TRUE(std::isnan(out[3]));
+}
+
+}  // namespace
+}  // namespace atl::engine

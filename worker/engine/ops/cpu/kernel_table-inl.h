@@ -1,0 +1,36 @@
+// The table of this compilation's kernels. Included only by kernels_*.cc.
+
+#ifndef WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_
+#define WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_
+
+#include "worker/engine/ops/cpu/attention-inl.h"
+#include "worker/engine/ops/cpu/kernels-inl.h"
+#include "worker/engine/ops/cpu/kernels.h"
+
+namespace atl::engine::ATL_ENGINE_ISA {
+
+inline constexpr Kernels MakeKernels(const char* name) {
+  return Kernels{
+      .name = name,
+      .add_rms_norm = AddRmsNorm,
+      .rms_norm_backward = RmsNormBackward,
+      .rope = Rope,
+      .attention = Attention,
+      .attention_backward = AttentionBackward,
+      .swiglu = SwiGlu,
+      .swiglu_backward = SwiGluBackward,
+      .cross_entropy = CrossEntropy,
+      .cross_entropy_backward = CrossEntropyBackward,
+      .add = AddTo,
+      .axpy = Axpy,
+      .sum = Sum,
+      .sum_of_squares = SumOfSquares,
+      .sgd = Sgd,
+      .adamw = AdamW,
+      .exponential = Exponential,
+  };
+}
+
+}  // namespace atl::engine::ATL_ENGINE_ISA
+
+#endif  // WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_

@@ -1,0 +1,293 @@
+// The kernels over rows and flat vectors. Included only by kernels_*.cc; see
+// vector-inl.h for the rule on what it may include.
+
+#ifndef WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
+#define WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
+
+#include <cstdint>
+
+#include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/vector-inl.h"
+#include "worker/engine/ops/ops.h"
+
+namespace atl::engine::ATL_ENGINE_ISA {
+
+// --- RMSNorm -----------------------------------------------------------------
+
+// Writes x + delta to `sum` if there is a delta, or a sum wanted; returns the
+// sum of squares.
+template <bool kHasDelta>
+ATL_ENGINE_INLINE float SumAndSquare(int64_t channels, const float* x,
+                                     const float* delta, float* sum) {
+  Vec squares = Set(0.0f);
+  ForVectors(channels, [&](int64_t i, auto part) {
+    Vec s = Load(x + i, part);
+    if constexpr (kHasDelta) s = Add(s, Load(delta + i, part));
+    if (kHasDelta || sum != nullptr) Store(sum + i, s, part);
+    squares = Fma(s, s, squares);
+  });
+  return ReduceAdd(squares);
+}
+
+void AddRmsNorm(int64_t rows, int64_t channels, float eps, const float* x,
+                const float* delta, const float* gain, float* sum, float* y,
+                float* rstd) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * channels;
+    float* total = sum != nullptr ? sum + r * channels : nullptr;
+    const float squares =
+        delta != nullptr
+            ? SumAndSquare<true>(channels, in, delta + r * channels, total)
+            : SumAndSquare<false>(channels, in, nullptr, total);
+    const float scale =
+        1.0f / __builtin_sqrtf(squares / static_cast<float>(channels) + eps);
+    rstd[r] = scale;
+    const float* s = total != nullptr ? total : in;
+    float* out = y + r * channels;
+    ForVectors(channels, [&](int64_t i, auto part) {
+      const Vec normed = Mul(Load(s + i, part), Set(scale));
+      Store(out + i, Mul(normed, Load(gain + i, part)), part);
+    });
+  }
+}
+
+template <bool kAccumulate>
+ATL_ENGINE_INLINE void RmsNormBackwardRow(int64_t channels, const float* dy,
+                                          const float* s, float rstd,
+                                          const float* gain, float* ds,
+                                          float* dgain) {
+  Vec dot = Set(0.0f);
+  ForVectors(channels, [&](int64_t i, auto part) {
+    const Vec normed = Mul(Load(s + i, part), Set(rstd));
+    const Vec d = Mul(Load(dy + i, part), normed);
+    Store(dgain + i, Add(Load(dgain + i, part), d), part);
+    dot = Fma(d, Load(gain + i, part), dot);
+  });
+  const Vec mean = Set(ReduceAdd(dot) / static_cast<float>(channels));
+  ForVectors(channels, [&](int64_t i, auto part) {
+    const Vec normed = Mul(Load(s + i, part), Set(rstd));
+    const Vec h = Mul(Load(dy + i, part), Load(gain + i, part));
+    const Vec inner = Fnma(normed, mean, h);
+    const Vec value = kAccumulate ? Fma(inner, Set(rstd), Load(ds + i, part))
+                                  : Mul(inner, Set(rstd));
+    Store(ds + i, value, part);
+  });
+}
+
+void RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
+                     const float* s, const float* rstd, const float* gain,
+                     float* ds, float* dgain, bool accumulate) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t at = r * channels;
+    if (accumulate) {
+      RmsNormBackwardRow<true>(channels, dy + at, s + at, rstd[r], gain,
+                               ds + at, dgain);
+    } else {
+      RmsNormBackwardRow<false>(channels, dy + at, s + at, rstd[r], gain,
+                                ds + at, dgain);
+    }
+  }
+}
+
+// --- Rotary embedding --------------------------------------------------------
+
+template <bool kInverse>
+ATL_ENGINE_INLINE void RopeHead(int64_t half, const float* cosines,
+                                const float* sines, float* z) {
+  ForVectors(half, [&](int64_t i, auto part) {
+    const Vec a = Load(z + i, part), b = Load(z + half + i, part);
+    const Vec c = Load(cosines + i, part), s = Load(sines + i, part);
+    if constexpr (kInverse) {
+      Store(z + i, Fma(b, s, Mul(a, c)), part);
+      Store(z + half + i, Fms(b, c, Mul(a, s)), part);
+    } else {
+      Store(z + i, Fms(a, c, Mul(b, s)), part);
+      Store(z + half + i, Fma(a, s, Mul(b, c)), part);
+    }
+  });
+}
+
+void Rope(const AttentionShape& shape, const float* table, bool inverse,
+          int64_t begin, int64_t end, float* qkv) {
+  const int64_t half = shape.head_dim / 2;
+  const int64_t heads = shape.head_count + shape.kv_head_count;
+  for (int64_t r = begin; r < end; ++r) {
+    const float* cosines = table + (r % shape.sequence_length) * shape.head_dim;
+    float* z = qkv + r * shape.qkv_size();
+    for (int64_t h = 0; h < heads; ++h, z += shape.head_dim) {
+      if (inverse) {
+        RopeHead<true>(half, cosines, cosines + half, z);
+      } else {
+        RopeHead<false>(half, cosines, cosines + half, z);
+      }
+    }
+  }
+}
+
+// --- SwiGLU ------------------------------------------------------------------
+
+void SwiGlu(int64_t rows, int64_t inner, const float* gate_up, float* y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* gate = gate_up + r * 2 * inner;
+    const float* up = gate + inner;
+    float* out = y + r * inner;
+    ForVectors(inner, [&](int64_t i, auto part) {
+      const Vec g = Load(gate + i, part);
+      const Vec silu = Mul(g, Sigmoid(g));
+      Store(out + i, Mul(silu, Load(up + i, part)), part);
+    });
+  }
+}
+
+void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
+                    const float* dy, float* dgate_up) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* gate = gate_up + r * 2 * inner;
+    const float* up = gate + inner;
+    float* dgate = dgate_up + r * 2 * inner;
+    float* dup = dgate + inner;
+    const float* d_out = dy + r * inner;
+    ForVectors(inner, [&](int64_t i, auto part) {
+      const Vec g = Load(gate + i, part), u = Load(up + i, part);
+      const Vec d = Load(d_out + i, part);
+      const Vec sigmoid = Sigmoid(g);
+      const Vec silu = Mul(g, sigmoid);
+      // d silu / d g = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu - silu
+      // sigmoid.
+      const Vec slope = Fnma(silu, sigmoid, Add(sigmoid, silu));
+      Store(dgate + i, Mul(Mul(d, u), slope), part);
+      Store(dup + i, Mul(d, silu), part);
+    });
+  }
+}
+
+// --- Cross-entropy -----------------------------------------------------------
+
+ATL_ENGINE_INLINE float MaxOf(int64_t n, const float* x) {
+  const Vec lowest = Set(-__builtin_inff());
+  Vec top = lowest;
+  ForVectors(n, [&](int64_t i, auto part) {
+    top = Max(top, Keep(Load(x + i, part), lowest, part));
+  });
+  return ReduceMax(top);
+}
+
+// sum of e^(x - shift); writes the terms to `terms` if kStore.
+template <bool kStore>
+ATL_ENGINE_INLINE float SumExp(int64_t n, const float* x, float shift,
+                               float* terms) {
+  Vec total = Set(0.0f);
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec e =
+        Keep(Exp(Sub(Load(x + i, part), Set(shift))), Set(0.0f), part);
+    if constexpr (kStore) Store(terms + i, e, part);
+    total = Add(total, e);
+  });
+  return ReduceAdd(total);
+}
+
+void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
+                  const int32_t* targets, float* losses) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = logits + r * vocab;
+    const float top = MaxOf(vocab, row);
+    const float total = SumExp<false>(vocab, row, top, nullptr);
+    losses[r] = __builtin_logf(total) + (top - row[targets[r]]);
+  }
+}
+
+void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
+                          float* logits, const int32_t* targets,
+                          float* losses) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = logits + r * vocab;
+    const float top = MaxOf(vocab, row);
+    const float target = row[targets[r]];
+    const float total = SumExp<true>(vocab, row, top, row);
+    // A NaN or an infinite logit must reach the loss, whatever Exp made of it.
+    losses[r] = __builtin_logf(total) + (top - target);
+    const Vec factor = Set(scale / total);
+    ForVectors(vocab, [&](int64_t i, auto part) {
+      Store(row + i, Mul(Load(row + i, part), factor), part);
+    });
+    row[targets[r]] -= scale;
+  }
+}
+
+// --- Flat vectors ------------------------------------------------------------
+
+void AddTo(int64_t n, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    Store(y + i, Add(Load(y + i, part), Load(x + i, part)), part);
+  });
+}
+
+void Axpy(int64_t n, float alpha, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec product = Mul(Set(alpha), Load(x + i, part));
+    Store(y + i, Add(Load(y + i, part), product), part);
+  });
+}
+
+double Sum(int64_t n, const float* x) {
+  Wide low = WideZero(), high = WideZero();
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec v = Load(x + i, part);
+    low = WideAdd(low, LowHalf(v));
+    high = WideAdd(high, HighHalf(v));
+  });
+  return WideReduceAdd(WideAdd(low, high));
+}
+
+double SumOfSquares(int64_t n, const float* x) {
+  Wide low = WideZero(), high = WideZero();
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec v = Load(x + i, part);
+    low = WideFma(LowHalf(v), LowHalf(v), low);
+    high = WideFma(HighHalf(v), HighHalf(v), high);
+  });
+  return WideReduceAdd(WideAdd(low, high));
+}
+
+void Sgd(int64_t n, float learning_rate, float gradient_scale, const float* g,
+         float* p) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec scaled = Mul(Load(g + i, part), Set(gradient_scale));
+    const Vec step = Mul(Set(learning_rate), scaled);
+    Store(p + i, Sub(Load(p + i, part), step), part);
+  });
+}
+
+void AdamW(int64_t n, const AdamWStep<float>& a, const float* g, float* p,
+           float* m, float* v) {
+  const Vec scale = Set(a.gradient_scale);
+  const Vec decay = Set(1.0f - a.learning_rate * a.weight_decay);
+  const Vec step_size = Set(a.learning_rate / a.bias_correction1);
+  const Vec root_scale = Set(1.0f / a.bias_correction2_sqrt);
+  const Vec one_minus_beta1 = Set(1.0f - a.beta1);
+  const Vec one_minus_beta2 = Set(1.0f - a.beta2);
+  const Vec beta2 = Set(a.beta2), epsilon = Set(a.epsilon);
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec gradient = Mul(Load(g + i, part), scale);
+    const Vec m0 = Load(m + i, part), v0 = Load(v + i, part);
+    const Vec m1 = Fma(Sub(gradient, m0), one_minus_beta1, m0);
+    const Vec squared = Mul(Mul(one_minus_beta2, gradient), gradient);
+    const Vec v1 = Fma(beta2, v0, squared);
+    // Lanes past the end divide 0 by epsilon: no spurious NaN.
+    const Vec root = Fma(Sqrt(v1), root_scale, epsilon);
+    const Vec decayed = Mul(Load(p + i, part), decay);
+    Store(p + i, Fnma(step_size, Div(m1, root), decayed), part);
+    Store(m + i, m1, part);
+    Store(v + i, v1, part);
+  });
+}
+
+void Exponential(int64_t n, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    Store(y + i, Exp(Load(x + i, part)), part);
+  });
+}
+
+}  // namespace atl::engine::ATL_ENGINE_ISA
+
+#endif  // WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_

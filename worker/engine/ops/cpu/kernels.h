@@ -1,0 +1,91 @@
+// The single-threaded vector kernels of CpuOps, compiled once for AVX2 and once
+// for AVX-512 and chosen at run time.
+//
+// Pure: no allocation, no thread. Each has its definition in PlainOps, whose
+// names and shapes it keeps; here it works on a run of rows or on one
+// (sequence, key/value head) of an attention. Every FMA is written out, sums
+// run in an order that depends on the shapes alone.
+
+#ifndef WORKER_ENGINE_OPS_CPU_KERNELS_H_
+#define WORKER_ENGINE_OPS_CPU_KERNELS_H_
+
+#include <cstdint>
+
+#include "worker/engine/ops/ops.h"
+
+namespace atl::engine {
+
+// Query rows that an attention kernel takes at a time.
+inline constexpr int64_t kAttentionBlockRows = 48;
+
+// Pointers of one attention task. Rows of one sequence, heads of one group.
+struct AttentionTask {
+  int64_t sequence_length = 0;  // T
+  int64_t head_dim = 0;         // D
+  int64_t group = 0;            // Query heads, H / G.
+  int64_t qkv_stride = 0;       // Elements from row to row of qkv and dqkv.
+  int64_t out_stride = 0;       // The same of out and dout.
+  const float* q = nullptr;     // First query head of the group, row 0.
+  const float* k = nullptr;
+  const float* v = nullptr;
+  float* out = nullptr;      // Forward writes, backward reads.
+  float* log_sum = nullptr;  // [group, T]; forward writes, backward reads.
+  // Backward only.
+  const float* dout = nullptr;
+  float* dq = nullptr;
+  float* dk = nullptr;
+  float* dv = nullptr;
+  float* scratch = nullptr;  // AttentionScratchElements, 64-byte aligned.
+};
+
+// Elements of scratch that one task needs, forward or backward: O(T).
+int64_t AttentionScratchElements(int64_t sequence_length, int64_t head_dim);
+
+struct Kernels {
+  const char* name;  // "avx2", "avx512".
+
+  void (*add_rms_norm)(int64_t rows, int64_t channels, float eps,
+                       const float* x, const float* delta, const float* gain,
+                       float* sum, float* y, float* rstd);
+  // Adds to `dgain`.
+  void (*rms_norm_backward)(int64_t rows, int64_t channels, const float* dy,
+                            const float* s, const float* rstd,
+                            const float* gain, float* ds, float* dgain,
+                            bool accumulate);
+  // Rows [begin, end).
+  void (*rope)(const AttentionShape& shape, const float* table, bool inverse,
+               int64_t begin, int64_t end, float* qkv);
+  void (*attention)(const AttentionTask& task);
+  void (*attention_backward)(const AttentionTask& task);
+  void (*swiglu)(int64_t rows, int64_t inner, const float* gate_up, float* y);
+  void (*swiglu_backward)(int64_t rows, int64_t inner, const float* gate_up,
+                          const float* dy, float* dgate_up);
+  void (*cross_entropy)(int64_t rows, int64_t vocab, const float* logits,
+                        const int32_t* targets, float* losses);
+  void (*cross_entropy_backward)(int64_t rows, int64_t vocab, float scale,
+                                 float* logits, const int32_t* targets,
+                                 float* losses);
+  // y = y + x.
+  void (*add)(int64_t n, const float* x, float* y);
+  void (*axpy)(int64_t n, float alpha, const float* x, float* y);
+  double (*sum)(int64_t n, const float* x);
+  double (*sum_of_squares)(int64_t n, const float* x);
+  void (*sgd)(int64_t n, float learning_rate, float gradient_scale,
+              const float* g, float* p);
+  void (*adamw)(int64_t n, const AdamWStep<float>& step, const float* g,
+                float* p, float* m, float* v);
+  // y = exp(x), for tests of the polynomial.
+  void (*exponential)(int64_t n, const float* x, float* y);
+};
+
+// What this machine runs best: AVX-512 (F, BW, DQ, VL) if it has it, else AVX2.
+const Kernels& BestKernels();
+
+// Each compiled set; the AVX-512 one must run only where HasAvx512().
+const Kernels& Avx2Kernels();
+const Kernels& Avx512Kernels();
+bool HasAvx512();
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_CPU_KERNELS_H_

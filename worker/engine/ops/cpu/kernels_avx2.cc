@@ -1,0 +1,13 @@
+// The kernels for the least machine that Atoll runs on (AVX2 and FMA).
+
+#include "worker/engine/ops/cpu/kernel_table-inl.h"
+#include "worker/engine/ops/cpu/kernels.h"
+
+namespace atl::engine {
+
+const Kernels& Avx2Kernels() {
+  static constexpr Kernels kKernels = avx2::MakeKernels("avx2");
+  return kKernels;
+}
+
+}  // namespace atl::engine

@@ -1,0 +1,14 @@
+// The same kernels with 16 lanes: compiled with AVX-512 F, BW, DQ and VL, and
+// called only where the CPU has them.
+
+#include "worker/engine/ops/cpu/kernel_table-inl.h"
+#include "worker/engine/ops/cpu/kernels.h"
+
+namespace atl::engine {
+
+const Kernels& Avx512Kernels() {
+  static constexpr Kernels kKernels = avx512::MakeKernels("avx512");
+  return kKernels;
+}
+
+}  // namespace atl::engine

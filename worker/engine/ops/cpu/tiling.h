@@ -1,0 +1,57 @@
+// How a matrix product is cut into tasks: by its shape alone, never by the
+// thread count, so that any number of threads gives the same bits.
+//
+// Pure.
+
+#ifndef WORKER_ENGINE_OPS_CPU_TILING_H_
+#define WORKER_ENGINE_OPS_CPU_TILING_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace atl::engine {
+
+// [0, n) in `count` runs of `size`; the last one may be shorter, none is empty.
+struct Tiles {
+  int64_t n = 0;
+  int64_t size = 1;
+  int64_t count = 0;
+
+  int64_t begin(int64_t tile) const { return tile * size; }
+  int64_t length(int64_t tile) const { return std::min(size, n - begin(tile)); }
+};
+
+// Cuts [0, n) into nearly equal tiles of at most about `size_max`, a multiple
+// of 16 each; from three tiles on their number is a multiple of four if that is
+// possible, so that 2 and 4 threads have equal shares.
+inline Tiles CutEvenly(int64_t n, int64_t size_max) {
+  constexpr int64_t kMultiple = 16;
+  int64_t count = std::max<int64_t>(1, (n + size_max - 1) / size_max);
+  if (count > 2) count = (count + 3) / 4 * 4;
+  const int64_t even = (n + count - 1) / count;
+  const int64_t size = (even + kMultiple - 1) / kMultiple * kMultiple;
+  return {n, size, (n + size - 1) / size};
+}
+
+// Tiles of an output of `rows` x `columns`.
+struct OutputTiles {
+  Tiles rows;
+  Tiles columns;
+  int64_t count() const { return rows.count * columns.count; }
+};
+
+// Rows in tiles of up to `rows_max`; where this gives fewer than four, columns
+// are cut too.
+inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
+                             int64_t columns_min) {
+  OutputTiles tiles{CutEvenly(rows, rows_max), {columns, columns, 1}};
+  if (tiles.rows.count < 4) {
+    tiles.columns =
+        CutEvenly(columns, std::max<int64_t>(columns_min, (columns + 3) / 4));
+  }
+  return tiles;
+}
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_CPU_TILING_H_

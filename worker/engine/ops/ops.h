@@ -1,0 +1,151 @@
+// The operations that a model is made of: the seam between the model, which is
+// written once, and the devices that compute it.
+//
+// One implementation a device: PlainOps (the definition, in f32 and f64) and
+// CpuOps (the fast one). Pointers are to memory of that device. A call may
+// return before its result is there; calls on one object run in order, and the
+// calls that return a value wait for it. Thread-compatible.
+//
+// Letters as in model_config.h; R rows, one a token. Matrices are row-major and
+// dense. Outputs never overlap inputs unless said. Token ids are valid.
+
+#ifndef WORKER_ENGINE_OPS_OPS_H_
+#define WORKER_ENGINE_OPS_OPS_H_
+
+#include <cstdint>
+
+namespace atl::engine {
+
+// Shape of a causal attention with grouped queries. A row of `qkv` holds H
+// query heads, then G key heads, then G value heads, each of D channels: [R,
+// (H + 2 G) D], R = B T. Query head h reads key/value head h / (H / G).
+struct AttentionShape {
+  int64_t batch = 1;            // B
+  int64_t sequence_length = 1;  // T
+  int64_t head_count = 1;       // H
+  int64_t kv_head_count = 1;    // G, divides H
+  int64_t head_dim = 2;         // D
+
+  int64_t rows() const { return batch * sequence_length; }
+  int64_t qkv_size() const {
+    return (head_count + 2 * kv_head_count) * head_dim;
+  }
+  int64_t out_size() const { return head_count * head_dim; }
+};
+
+// One AdamW step's numbers, see Ops::AdamW.
+template <typename T>
+struct AdamWStep {
+  T learning_rate = 0;
+  T beta1 = 0;
+  T beta2 = 0;
+  T epsilon = 0;
+  T weight_decay = 0;
+  T bias_correction1 = 1;       // 1 - beta1^t
+  T bias_correction2_sqrt = 1;  // sqrt(1 - beta2^t)
+  T gradient_scale = 1;         // What clipping multiplies g by.
+};
+
+template <typename T>
+class BasicOps {
+ public:
+  virtual ~BasicOps() = default;
+
+  // --- Linear maps: x [M, K], w [N, K], y [M, N] ---------------------------
+
+  // y = x w^T.
+  virtual void Linear(int64_t m, int64_t n, int64_t k, const T* x, const T* w,
+                      T* y) = 0;
+  // dx = dy w.
+  virtual void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const T* dy,
+                                   const T* w, T* dx) = 0;
+  // dw = dy^T x, added to what dw holds if `accumulate`.
+  virtual void LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
+                                    const T* dy, const T* x, T* dw,
+                                    bool accumulate) = 0;
+
+  // --- RMSNorm over rows of C channels -------------------------------------
+
+  // s = x + delta (delta may be null: s = x); rstd = 1 / sqrt(mean(s^2) + eps)
+  // [R]; y = s rstd gain. `sum` receives s; it may be x itself, and it may be
+  // null if delta is.
+  virtual void AddRmsNorm(int64_t rows, int64_t channels, T eps, const T* x,
+                          const T* delta, const T* gain, T* sum, T* y,
+                          T* rstd) = 0;
+  // With n = s rstd and h = dy gain: ds = rstd (h - n mean(h n)), added to what
+  // ds holds if `accumulate`; dgain = sum over rows of dy n.
+  virtual void RmsNormBackward(int64_t rows, int64_t channels, const T* dy,
+                               const T* s, const T* rstd, const T* gain, T* ds,
+                               T* dgain, bool accumulate) = 0;
+
+  // --- Rotary embedding, in place on the queries and keys of qkv -----------
+
+  // Row r has position r mod T. For a head's channels a = z[i], b = z[i + D/2]
+  // (Hugging Face's half rotation): a' = a cos - b sin, b' = b cos + a sin.
+  // `table` is [T, D]: per position D/2 cosines, then D/2 sines. `inverse`
+  // turns back, which is also the gradient.
+  virtual void Rope(const AttentionShape& shape, const T* table, bool inverse,
+                    T* qkv) = 0;
+
+  // --- Causal attention, scale 1 / sqrt(D) ---------------------------------
+
+  // out [R, H D] = softmax(q k^T / sqrt(D)) v; log_sum [B, H, T] keeps the
+  // logarithm of each softmax's denominator for the backward pass. Scratch is
+  // O(T) a thread, never T x T.
+  virtual void Attention(const AttentionShape& shape, const T* qkv, T* out,
+                         T* log_sum) = 0;
+  // Writes all of dqkv.
+  virtual void AttentionBackward(const AttentionShape& shape, const T* qkv,
+                                 const T* out, const T* log_sum, const T* dout,
+                                 T* dqkv) = 0;
+
+  // --- SwiGLU: gate_up [R, 2 F] holds gate, then up ------------------------
+
+  // y [R, F] = silu(gate) up.
+  virtual void SwiGlu(int64_t rows, int64_t inner, const T* gate_up, T* y) = 0;
+  // dgate_up may be gate_up itself.
+  virtual void SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
+                              const T* dy, T* dgate_up) = 0;
+
+  // --- Embedding: table [V, C] ---------------------------------------------
+
+  virtual void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
+                         const T* table, T* out) = 0;
+  // Adds dout's rows to dtable, lower rows first.
+  virtual void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
+                                 const int32_t* tokens, const T* dout,
+                                 T* dtable) = 0;
+
+  // --- Cross-entropy of logits [R, V] --------------------------------------
+
+  // losses [R] = -log softmax(logits)[target].
+  virtual void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
+                            const int32_t* targets, T* losses) = 0;
+  // The same, and overwrites logits with `scale` (softmax - onehot(target)).
+  virtual void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
+                                    T* logits, const int32_t* targets,
+                                    T* losses) = 0;
+
+  // --- Flat vectors of n elements ------------------------------------------
+
+  virtual void SetZero(int64_t n, T* x) = 0;
+  // y = y + alpha x, product and sum rounded apart.
+  virtual void Axpy(int64_t n, T alpha, const T* x, T* y) = 0;
+  // Sums in f64, in an order that does not depend on the thread count.
+  virtual double Sum(int64_t n, const T* x) = 0;
+  virtual double SumOfSquares(int64_t n, const T* x) = 0;
+  // p = p - lr (g scale): each product rounded, then subtracted.
+  virtual void Sgd(int64_t n, T learning_rate, T gradient_scale, const T* g,
+                   T* p) = 0;
+  // With g = g gradient_scale: p = p (1 - lr wd); m = m + (1 - b1) (g - m);
+  // v = b2 v + (1 - b2) g g;
+  // p = p - (lr / bc1) m / (sqrt(v) / bc2_sqrt + eps).
+  virtual void AdamW(int64_t n, const AdamWStep<T>& step, const T* g, T* p,
+                     T* m, T* v) = 0;
+};
+
+using Ops = BasicOps<float>;
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_OPS_H_

@@ -1,0 +1,349 @@
+#include "worker/engine/ops/plain_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "worker/engine/ops/ops.h"
+
+namespace atl::engine {
+namespace {
+
+// One head of one sequence inside qkv, out or their gradients.
+template <typename T>
+struct HeadView {
+  T* data;
+  int64_t row_stride;
+  T* row(int64_t t) const { return data + t * row_stride; }
+};
+
+// Index of a head among the H + 2 G heads of a qkv row.
+template <typename T>
+HeadView<T> QkvHead(const AttentionShape& s, T* qkv, int64_t batch,
+                    int64_t head) {
+  return {qkv + batch * s.sequence_length * s.qkv_size() + head * s.head_dim,
+          s.qkv_size()};
+}
+
+template <typename T>
+HeadView<T> OutHead(const AttentionShape& s, T* out, int64_t batch,
+                    int64_t head) {
+  return {out + batch * s.sequence_length * s.out_size() + head * s.head_dim,
+          s.out_size()};
+}
+
+template <typename T>
+T Dot(int64_t n, const T* a, const T* b) {
+  T sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <typename T>
+T AttentionScale(const AttentionShape& s) {
+  return T(1) / std::sqrt(static_cast<T>(s.head_dim));
+}
+
+template <typename T>
+T Sigmoid(T x) {
+  return T(1) / (T(1) + std::exp(-x));
+}
+
+template <typename T>
+T LogSumExp(int64_t n, const T* x) {
+  const T top = *std::max_element(x, x + n);
+  T sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - top);
+  return top + std::log(sum);
+}
+
+}  // namespace
+
+template <typename T>
+void PlainOps<T>::Linear(int64_t m, int64_t n, int64_t k, const T* x,
+                         const T* w, T* y) {
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) y[i * n + j] = Dot(k, x + i * k, w + j * k);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LinearBackwardInput(int64_t m, int64_t n, int64_t k,
+                                      const T* dy, const T* w, T* dx) {
+  std::fill(dx, dx + m * k, T(0));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t c = 0; c < k; ++c) {
+        dx[i * k + c] += dy[i * n + j] * w[j * k + c];
+      }
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
+                                       const T* dy, const T* x, T* dw,
+                                       bool accumulate) {
+  if (!accumulate) std::fill(dw, dw + n * k, T(0));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t c = 0; c < k; ++c) {
+        dw[j * k + c] += dy[i * n + j] * x[i * k + c];
+      }
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AddRmsNorm(int64_t rows, int64_t channels, T eps, const T* x,
+                             const T* delta, const T* gain, T* sum, T* y,
+                             T* rstd) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = r * channels;
+    auto value = [&](int64_t c) {
+      return delta != nullptr ? x[row + c] + delta[row + c] : x[row + c];
+    };
+    T squares = 0;
+    for (int64_t c = 0; c < channels; ++c) squares += value(c) * value(c);
+    rstd[r] = T(1) / std::sqrt(squares / static_cast<T>(channels) + eps);
+    for (int64_t c = 0; c < channels; ++c) {
+      const T s = value(c);
+      y[row + c] = s * rstd[r] * gain[c];
+      if (sum != nullptr) sum[row + c] = s;
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::RmsNormBackward(int64_t rows, int64_t channels, const T* dy,
+                                  const T* s, const T* rstd, const T* gain,
+                                  T* ds, T* dgain, bool accumulate) {
+  std::fill(dgain, dgain + channels, T(0));
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = r * channels;
+    T mean = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      const T n = s[row + c] * rstd[r];
+      mean += dy[row + c] * gain[c] * n;
+      dgain[c] += dy[row + c] * n;
+    }
+    mean /= static_cast<T>(channels);
+    for (int64_t c = 0; c < channels; ++c) {
+      const T n = s[row + c] * rstd[r];
+      const T value = rstd[r] * (dy[row + c] * gain[c] - n * mean);
+      ds[row + c] = accumulate ? ds[row + c] + value : value;
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::Rope(const AttentionShape& s, const T* table, bool inverse,
+                       T* qkv) {
+  const int64_t half = s.head_dim / 2;
+  for (int64_t r = 0; r < s.rows(); ++r) {
+    const T* cosines = table + (r % s.sequence_length) * s.head_dim;
+    const T* sines = cosines + half;
+    for (int64_t h = 0; h < s.head_count + s.kv_head_count; ++h) {
+      T* z = qkv + r * s.qkv_size() + h * s.head_dim;
+      for (int64_t i = 0; i < half; ++i) {
+        const T a = z[i], b = z[i + half];
+        const T sine = inverse ? -sines[i] : sines[i];
+        z[i] = a * cosines[i] - b * sine;
+        z[i + half] = b * cosines[i] + a * sine;
+      }
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::Attention(const AttentionShape& s, const T* qkv, T* out,
+                            T* log_sum) {
+  const T scale = AttentionScale<T>(s);
+  const int64_t group = s.head_count / s.kv_head_count;
+  std::vector<T> scores(s.sequence_length);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.head_count; ++h) {
+      const auto q = QkvHead(s, qkv, b, h);
+      const auto k = QkvHead(s, qkv, b, s.head_count + h / group);
+      const auto v =
+          QkvHead(s, qkv, b, s.head_count + s.kv_head_count + h / group);
+      const auto o = OutHead(s, out, b, h);
+      for (int64_t t = 0; t < s.sequence_length; ++t) {
+        for (int64_t u = 0; u <= t; ++u) {
+          scores[u] = scale * Dot(s.head_dim, q.row(t), k.row(u));
+        }
+        const T log_total = LogSumExp(t + 1, scores.data());
+        log_sum[(b * s.head_count + h) * s.sequence_length + t] = log_total;
+        std::fill(o.row(t), o.row(t) + s.head_dim, T(0));
+        for (int64_t u = 0; u <= t; ++u) {
+          const T p = std::exp(scores[u] - log_total);
+          for (int64_t d = 0; d < s.head_dim; ++d) {
+            o.row(t)[d] += p * v.row(u)[d];
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AttentionBackward(const AttentionShape& s, const T* qkv,
+                                    const T* out, const T* log_sum,
+                                    const T* dout, T* dqkv) {
+  const T scale = AttentionScale<T>(s);
+  const int64_t group = s.head_count / s.kv_head_count;
+  std::fill(dqkv, dqkv + s.rows() * s.qkv_size(), T(0));
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.head_count; ++h) {
+      const int64_t key_head = s.head_count + h / group;
+      const int64_t value_head = key_head + s.kv_head_count;
+      const auto q = QkvHead(s, qkv, b, h), k = QkvHead(s, qkv, b, key_head);
+      const auto v = QkvHead(s, qkv, b, value_head);
+      const auto dq = QkvHead(s, dqkv, b, h);
+      const auto dk = QkvHead(s, dqkv, b, key_head);
+      const auto dv = QkvHead(s, dqkv, b, value_head);
+      const auto o = OutHead(s, out, b, h), d_o = OutHead(s, dout, b, h);
+      const T* sums = log_sum + (b * s.head_count + h) * s.sequence_length;
+      for (int64_t t = 0; t < s.sequence_length; ++t) {
+        const T mean = Dot(s.head_dim, d_o.row(t), o.row(t));
+        for (int64_t u = 0; u <= t; ++u) {
+          const T score = scale * Dot(s.head_dim, q.row(t), k.row(u));
+          const T p = std::exp(score - sums[t]);
+          const T dp = Dot(s.head_dim, d_o.row(t), v.row(u));
+          const T dscore = p * (dp - mean) * scale;
+          for (int64_t d = 0; d < s.head_dim; ++d) {
+            dv.row(u)[d] += p * d_o.row(t)[d];
+            dq.row(t)[d] += dscore * k.row(u)[d];
+            dk.row(u)[d] += dscore * q.row(t)[d];
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::SwiGlu(int64_t rows, int64_t inner, const T* gate_up, T* y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* gate = gate_up + r * 2 * inner;
+    const T* up = gate + inner;
+    for (int64_t i = 0; i < inner; ++i) {
+      y[r * inner + i] = gate[i] * Sigmoid(gate[i]) * up[i];
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
+                                 const T* dy, T* dgate_up) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* gate = gate_up + r * 2 * inner;
+    const T* up = gate + inner;
+    T* dgate = dgate_up + r * 2 * inner;
+    T* dup = dgate + inner;
+    for (int64_t i = 0; i < inner; ++i) {
+      const T g = gate[i], u = up[i], d = dy[r * inner + i];
+      const T sigmoid = Sigmoid(g);
+      dgate[i] = d * u * sigmoid * (T(1) + g * (T(1) - sigmoid));
+      dup[i] = d * g * sigmoid;
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::Embedding(int64_t rows, int64_t channels,
+                            const int32_t* tokens, const T* table, T* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* source = table + int64_t{tokens[r]} * channels;
+    std::copy(source, source + channels, out + r * channels);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::EmbeddingBackward(int64_t rows, int64_t vocab,
+                                    int64_t channels, const int32_t* tokens,
+                                    const T* dout, T* dtable) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* target = dtable + int64_t{tokens[r]} * channels;
+    for (int64_t c = 0; c < channels; ++c) target[c] += dout[r * channels + c];
+  }
+}
+
+template <typename T>
+void PlainOps<T>::CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
+                               const int32_t* targets, T* losses) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * vocab;
+    losses[r] = LogSumExp(vocab, row) - row[targets[r]];
+  }
+}
+
+template <typename T>
+void PlainOps<T>::CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
+                                       T* logits, const int32_t* targets,
+                                       T* losses) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* row = logits + r * vocab;
+    const T log_total = LogSumExp(vocab, row);
+    losses[r] = log_total - row[targets[r]];
+    for (int64_t i = 0; i < vocab; ++i) {
+      row[i] = scale * std::exp(row[i] - log_total);
+    }
+    row[targets[r]] -= scale;
+  }
+}
+
+template <typename T>
+void PlainOps<T>::SetZero(int64_t n, T* x) {
+  std::fill(x, x + n, T(0));
+}
+
+template <typename T>
+void PlainOps<T>::Axpy(int64_t n, T alpha, const T* x, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
+}
+
+template <typename T>
+double PlainOps<T>::Sum(int64_t n, const T* x) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
+  return sum;
+}
+
+template <typename T>
+double PlainOps<T>::SumOfSquares(int64_t n, const T* x) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  return sum;
+}
+
+template <typename T>
+void PlainOps<T>::Sgd(int64_t n, T learning_rate, T gradient_scale, const T* g,
+                      T* p) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T scaled = g[i] * gradient_scale;
+    p[i] -= learning_rate * scaled;
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AdamW(int64_t n, const AdamWStep<T>& a, const T* g, T* p,
+                        T* m, T* v) {
+  const T decay = T(1) - a.learning_rate * a.weight_decay;
+  const T step_size = a.learning_rate / a.bias_correction1;
+  for (int64_t i = 0; i < n; ++i) {
+    const T gradient = g[i] * a.gradient_scale;
+    m[i] += (T(1) - a.beta1) * (gradient - m[i]);
+    v[i] = a.beta2 * v[i] + (T(1) - a.beta2) * gradient * gradient;
+    const T root = std::sqrt(v[i]) / a.bias_correction2_sqrt + a.epsilon;
+    p[i] = p[i] * decay - step_size * (m[i] / root);
+  }
+}
+
+template class PlainOps<float>;
+template class PlainOps<double>;
+
+}  // namespace atl::engine

@@ -1,0 +1,102 @@
+#include "worker/engine/optimizer/inner_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/ops/ops.h"
+#include "worker/engine/optimizer/optimizer_options.h"
+
+namespace atl::engine {
+namespace {
+
+// clip_grad_norm_ adds this to the norm that it divides by.
+constexpr double kClipEpsilon = 1e-6;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
+    const OptimizerOptions& options, const ParameterLayout& layout, Ops& ops) {
+  std::unique_ptr<InnerOptimizer> optimizer(
+      new InnerOptimizer(options, layout, ops));
+  if (options.kind == OptimizerKind::kAdamW) {
+    const int64_t count = layout.element_count;
+    Arena measure;
+    measure.Take<float>(count);
+    measure.Take<float>(count);
+    ASSIGN_OR_RETURN(optimizer->arena_, Arena::Create(measure.used_bytes()));
+    Arena& arena = optimizer->arena_;
+    optimizer->first_moment_ = {arena.Take<float>(count),
+                                static_cast<size_t>(count)};
+    optimizer->second_moment_ = {arena.Take<float>(count),
+                                 static_cast<size_t>(count)};
+  }
+  return optimizer;
+}
+
+InnerOptimizer::InnerOptimizer(const OptimizerOptions& options,
+                               const ParameterLayout& layout, Ops& ops)
+    : options_(options), element_count_(layout.element_count), ops_(ops) {
+  for (const ParameterSpec& spec : layout.parameters) {
+    const bool decayed = options.decay_vectors ||
+                         spec.parameter_class != ParameterClass::kVector;
+    if (!segments_.empty() && segments_.back().decayed == decayed) {
+      segments_.back().element_count += spec.element_count;
+    } else {
+      segments_.push_back({spec.offset, spec.element_count, decayed});
+    }
+  }
+}
+
+double InnerOptimizer::Step(double learning_rate, const float* gradients,
+                            float* parameters) {
+  const double norm = std::sqrt(ops_.SumOfSquares(element_count_, gradients));
+  if (!std::isfinite(norm)) return norm;
+  double scale = 1.0;
+  if (options_.clip_norm > 0) {
+    scale = std::min(1.0, options_.clip_norm / (norm + kClipEpsilon));
+  }
+  ++step_count_;
+  if (options_.kind == OptimizerKind::kSgd) {
+    ops_.Sgd(element_count_, static_cast<float>(learning_rate),
+             static_cast<float>(scale), gradients, parameters);
+  } else {
+    StepAdamW(static_cast<float>(learning_rate), static_cast<float>(scale),
+              gradients, parameters);
+  }
+  return norm;
+}
+
+void InnerOptimizer::StepAdamW(float learning_rate, float gradient_scale,
+                               const float* gradients, float* parameters) {
+  const double t = static_cast<double>(step_count_);
+  AdamWStep<float> step;
+  step.learning_rate = learning_rate;
+  step.beta1 = static_cast<float>(options_.beta1);
+  step.beta2 = static_cast<float>(options_.beta2);
+  step.epsilon = static_cast<float>(options_.epsilon);
+  step.bias_correction1 = static_cast<float>(1.0 - std::pow(options_.beta1, t));
+  step.bias_correction2_sqrt =
+      static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, t)));
+  step.gradient_scale = gradient_scale;
+  for (const Segment& segment : segments_) {
+    step.weight_decay =
+        segment.decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
+    ops_.AdamW(segment.element_count, step, gradients + segment.offset,
+               parameters + segment.offset,
+               first_moment_.data() + segment.offset,
+               second_moment_.data() + segment.offset);
+  }
+}
+
+void InnerOptimizer::Reset() {
+  std::fill(first_moment_.begin(), first_moment_.end(), 0.0f);
+  std::fill(second_moment_.begin(), second_moment_.end(), 0.0f);
+  step_count_ = 0;
+}
+
+}  // namespace atl::engine

@@ -1,0 +1,69 @@
+// One block of memory from which buffers are cut, made once.
+//
+// Thread-compatible. An arena that was not created measures: it hands out null
+// and counts, so that one function says what buffers there are and is run
+// twice, first to learn the size, then to get them.
+
+#ifndef WORKER_ENGINE_TENSOR_ARENA_H_
+#define WORKER_ENGINE_TENSOR_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "worker/engine/tensor/tensor_view.h"
+
+namespace atl::engine {
+
+class Arena {
+ public:
+  static constexpr size_t kAlignmentBytes = 64;
+
+  // One that measures.
+  Arena() = default;
+
+  // Maps `capacity_bytes` of zeroed memory, advised for huge pages, which no
+  // other buffer shares.
+  //
+  // RESOURCE_EXHAUSTED: the system has not got it.
+  static absl::StatusOr<Arena> Create(size_t capacity_bytes);
+
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  // Unmaps it; every pointer that it gave ends.
+  ~Arena();
+
+  // The next `count` elements, at a multiple of kAlignmentBytes. Null if the
+  // arena measures. Taking more than the capacity is a bug and ends the
+  // process.
+  template <typename T>
+  T* Take(int64_t count) {
+    return reinterpret_cast<T*>(
+        TakeBytes(static_cast<size_t>(count) * sizeof(T)));
+  }
+
+  // The same as a matrix.
+  template <typename T>
+  TensorView<T> TakeTensor(int64_t rows, int64_t columns) {
+    return {Take<T>(rows * columns), rows, columns};
+  }
+
+  // What was taken so far, with padding.
+  size_t used_bytes() const { return used_bytes_; }
+
+ private:
+  char* TakeBytes(size_t bytes);
+  void Unmap();
+
+  char* mapping_ = nullptr;  // What mmap gave.
+  size_t mapping_bytes_ = 0;
+  char* base_ = nullptr;  // Aligned start; null while measuring.
+  size_t capacity_bytes_ = 0;
+  size_t used_bytes_ = 0;
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_TENSOR_ARENA_H_

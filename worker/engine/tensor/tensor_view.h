@@ -1,0 +1,24 @@
+// A dense row-major matrix that someone else owns: a pointer and its shape.
+//
+// Pure. A vector is a matrix of one row.
+
+#ifndef WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_
+#define WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_
+
+#include <cstdint>
+
+namespace atl::engine {
+
+template <typename T>
+struct TensorView {
+  T* data = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  int64_t size() const { return rows * columns; }
+  T* row(int64_t r) const { return data + r * columns; }
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_

@@ -1,0 +1,228 @@
+#include "worker/engine/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/model/decoder.h"
+#include "worker/engine/ops/cpu/cpu_ops.h"
+#include "worker/engine/ops/ops.h"
+#include "worker/engine/optimizer/inner_optimizer.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine {
+namespace {
+
+constexpr int64_t kBatchSizeMax = int64_t{1} << 20;
+constexpr int kThreadCountMax = 256;
+// Prefixes of NextTokenLogits are padded up to a multiple of this many tokens,
+// which causal attention does not let earlier ones see.
+constexpr int64_t kPrefixMultiple = 32;
+
+absl::Status ValidateSchedule(const LearningRateSchedule& schedule) {
+  if (!(schedule.peak > 0 && std::isfinite(schedule.peak))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule: peak is ", schedule.peak, ", not > 0"));
+  }
+  if (schedule.warmup_step_count < 0 || schedule.total_step_count < 0) {
+    return absl::InvalidArgumentError("schedule: a step count is negative");
+  }
+  if (!(schedule.final_fraction >= 0 && schedule.final_fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule: final_fraction is ", schedule.final_fraction,
+                     ", not in [0, 1]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const TrainerOptions& options) {
+  RETURN_IF_ERROR(ValidateModelConfig(options.model));
+  RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
+  RETURN_IF_ERROR(ValidateSchedule(options.schedule));
+  if (options.batch_size < 1 || options.batch_size > kBatchSizeMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: batch_size is ", options.batch_size,
+                     ", not in [1, ", kBatchSizeMax, "]"));
+  }
+  if (options.sequence_length < 1 ||
+      options.sequence_length > options.model.sequence_length_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: sequence_length is ", options.sequence_length,
+                     ", not in [1, ", options.model.sequence_length_max, "]"));
+  }
+  if (options.thread_count < 1 || options.thread_count > kThreadCountMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: thread_count is ", options.thread_count,
+                     ", not in [1, ", kThreadCountMax, "]"));
+  }
+  return absl::OkStatus();
+}
+
+class SingleRankTrainer final : public Trainer {
+ public:
+  SingleRankTrainer(const TrainerOptions& options)
+      : options_(options), ops_(MakeCpuOps(options.thread_count)) {}
+
+  // Makes all buffers.
+  absl::Status Init() {
+    ASSIGN_OR_RETURN(
+        decoder_, Decoder<float>::Create(
+                      options_.model,
+                      options_.batch_size * options_.sequence_length, *ops_));
+    ASSIGN_OR_RETURN(
+        optimizer_,
+        InnerOptimizer::Create(options_.optimizer, decoder_->layout(), *ops_));
+    const int64_t count = layout().element_count;
+    Arena measure;
+    measure.Take<float>(count);
+    measure.Take<float>(count);
+    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
+    parameters_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
+    gradients_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
+    prefix_.resize(options_.sequence_length);
+    return absl::OkStatus();
+  }
+
+  const ParameterLayout& layout() const override { return decoder_->layout(); }
+  absl::Span<float> parameters() override { return parameters_; }
+  absl::Span<const float> parameters() const override { return parameters_; }
+  absl::Span<const float> gradients() const override { return gradients_; }
+  double gradient_norm() const override { return gradient_norm_; }
+
+  OptimizerState optimizer_state() override {
+    return {.first_moment = optimizer_->first_moment(),
+            .second_moment = optimizer_->second_moment(),
+            .step_count = optimizer_->step_count()};
+  }
+  void set_optimizer_step_count(int64_t step_count) override {
+    optimizer_->set_step_count(step_count);
+  }
+  void ResetOptimizer() override { optimizer_->Reset(); }
+
+  absl::StatusOr<float> Step(absl::Span<const int32_t> inputs,
+                             absl::Span<const int32_t> targets, int64_t step,
+                             double learning_rate_factor) override {
+    RETURN_IF_ERROR(ValidateWindows(inputs, targets));
+    const TokenBatch batch = BatchOf(inputs, targets);
+    if (batch.batch > options_.batch_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(batch.batch, " sequences in a step, more than ",
+                       options_.batch_size));
+    }
+    const float loss =
+        decoder_->ForwardBackward(parameters_.data(), batch, gradients_.data());
+    if (!std::isfinite(loss)) {
+      return absl::InternalError(absl::StrCat("loss is ", loss));
+    }
+    const double rate =
+        LearningRateAt(options_.schedule, step) * learning_rate_factor;
+    gradient_norm_ =
+        optimizer_->Step(rate, gradients_.data(), parameters_.data());
+    if (!std::isfinite(gradient_norm_)) {
+      return absl::InternalError(
+          absl::StrCat("gradient norm is ", gradient_norm_));
+    }
+    return loss;
+  }
+
+  absl::StatusOr<double> EvaluateLoss(
+      absl::Span<const int32_t> inputs,
+      absl::Span<const int32_t> targets) override {
+    RETURN_IF_ERROR(ValidateWindows(inputs, targets));
+    const size_t batch_tokens =
+        static_cast<size_t>(options_.batch_size * options_.sequence_length);
+    double total = 0;
+    for (size_t begin = 0; begin < inputs.size(); begin += batch_tokens) {
+      const TokenBatch batch = BatchOf(inputs.subspan(begin, batch_tokens),
+                                       targets.subspan(begin, batch_tokens));
+      total += static_cast<double>(decoder_->Loss(parameters_.data(), batch)) *
+               static_cast<double>(batch.rows());
+    }
+    return total / static_cast<double>(inputs.size());
+  }
+
+  absl::StatusOr<absl::Span<const float>> NextTokenLogits(
+      absl::Span<const int32_t> tokens) override {
+    const int64_t length = static_cast<int64_t>(tokens.size());
+    if (length < 1 || length > options_.sequence_length) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          length, " tokens, not in [1, ", options_.sequence_length, "]"));
+    }
+    RETURN_IF_ERROR(ValidateTokens(tokens));
+    const int64_t padded = std::min(
+        options_.sequence_length,
+        (length + kPrefixMultiple - 1) / kPrefixMultiple * kPrefixMultiple);
+    std::fill(std::copy(tokens.begin(), tokens.end(), prefix_.begin()),
+              prefix_.begin() + padded, 0);
+    const float* logits = decoder_->Logits(parameters_.data(), prefix_.data(),
+                                           padded, length - 1);
+    return absl::Span<const float>(
+        logits, static_cast<size_t>(options_.model.vocab_size));
+  }
+
+ private:
+  absl::Status ValidateTokens(absl::Span<const int32_t> tokens) const {
+    for (int32_t token : tokens) {
+      if (token < 0 || token >= options_.model.vocab_size) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("token ", token, " is not in [0, ",
+                         options_.model.vocab_size, ")"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ValidateWindows(absl::Span<const int32_t> inputs,
+                               absl::Span<const int32_t> targets) const {
+    if (inputs.size() != targets.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          inputs.size(), " inputs but ", targets.size(), " targets"));
+    }
+    const size_t window = static_cast<size_t>(options_.sequence_length);
+    if (inputs.empty() || inputs.size() % window != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          inputs.size(), " tokens are not whole sequences of ", window));
+    }
+    RETURN_IF_ERROR(ValidateTokens(inputs));
+    return ValidateTokens(targets);
+  }
+
+  TokenBatch BatchOf(absl::Span<const int32_t> inputs,
+                     absl::Span<const int32_t> targets) const {
+    return {
+        .batch = static_cast<int64_t>(inputs.size()) / options_.sequence_length,
+        .sequence_length = options_.sequence_length,
+        .inputs = inputs.data(),
+        .targets = targets.data()};
+  }
+
+  const TrainerOptions options_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Decoder<float>> decoder_;
+  std::unique_ptr<InnerOptimizer> optimizer_;
+  Arena arena_;
+  absl::Span<float> parameters_;
+  absl::Span<float> gradients_;
+  std::vector<int32_t> prefix_;  // [T], for NextTokenLogits
+  double gradient_norm_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
+    const TrainerOptions& options) {
+  RETURN_IF_ERROR(Validate(options));
+  auto trainer = std::make_unique<SingleRankTrainer>(options);
+  RETURN_IF_ERROR(trainer->Init());
+  return trainer;
+}
+
+}  // namespace atl::engine
