@@ -1,0 +1,209 @@
+#include "tests/benchmarks/round_island.h"
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "base/status/status_macros.h"
+#include "coordinator/client/coordinator_client.h"
+#include "server/client/parameter_client.h"
+#include "tests/benchmarks/vectors.h"
+
+namespace atl::benchmarks {
+namespace {
+
+// Longest wait for anything; a round takes seconds at most.
+constexpr absl::Duration kPatience = absl::Minutes(2);
+
+class RoundIsland {
+ public:
+  RoundIsland(int index, int island_count)
+      : index_(index), island_count_(island_count) {}
+
+  absl::Status Start(const std::string& coordinator, const std::string& run_id,
+                     const std::string& island_id);
+  // Does one order; returns the answer.
+  absl::StatusOr<std::string> Follow(const std::string& order);
+
+ private:
+  absl::Status NextPlan();
+  const v1::OpenRound* FindOpen(int64_t version) const;
+  absl::Status WaitForOpen(int64_t version);
+  absl::Status WaitForVersion(int64_t version);
+  absl::StatusOr<v1::ContributionInfo> Describe(int64_t version);
+  absl::Status Pull();
+  absl::Status PlayRound(int64_t version);
+
+  server::CallBounds Bounds() const {
+    return {.deadline = absl::Now() + kPatience, .stop = {}};
+  }
+
+  const int index_;
+  const int island_count_;
+  std::unique_ptr<coordinator::CoordinatorClient> coordinator_;
+  std::unique_ptr<RunLayout> layout_;
+  std::unique_ptr<server::ParameterClient> servers_;
+  v1::IslandPlan plan_;
+  int64_t next_seq_ = 1;
+  absl::Span<float> gradient_;
+  absl::Span<float> parameters_;
+};
+
+absl::Status RoundIsland::Start(const std::string& coordinator,
+                                const std::string& run_id,
+                                const std::string& island_id) {
+  coordinator::CoordinatorClientOptions options;
+  options.address = coordinator;
+  ASSIGN_OR_RETURN(coordinator_, coordinator::MakeCoordinatorClient(options));
+  v1::JoinRequest request;
+  request.set_run_id(run_id);
+  request.set_island_id(island_id);
+  v1::IslandCapabilities& capabilities = *request.mutable_capabilities();
+  capabilities.add_devices()->set_kind("cpu");
+  capabilities.set_thread_count(1);
+  ASSIGN_OR_RETURN(v1::JoinResponse joined, coordinator_->Join(request));
+  plan_ = joined.plan();
+  next_seq_ = joined.next_seq();
+
+  ASSIGN_OR_RETURN(RunLayout layout,
+                   RunLayout::Create(joined.run().spec().layout()));
+  layout_ = std::make_unique<RunLayout>(std::move(layout));
+  server::ParameterClientOptions data;
+  data.run_id = run_id;
+  data.shard_count = joined.run().spec().server_count();
+  data.channel.kind = rpc::ChannelKind::kData;
+  ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
+  servers_->SetIdentity({.island_id = island_id,
+                         .island_epoch = joined.island_epoch(),
+                         .session_secret = joined.session_secret()});
+  gradient_ = MakeVector(layout_->element_count());
+  parameters_ = MakeVector(layout_->element_count());
+  FillGradient(index_, gradient_);
+  RETURN_IF_ERROR(WaitForVersion(0));
+  RETURN_IF_ERROR(Pull());
+  return coordinator_->ReportReady(plan_.commit_seq());
+}
+
+absl::Status RoundIsland::NextPlan() {
+  ASSIGN_OR_RETURN(plan_,
+                   coordinator_->WaitForPlan(coordinator::PositionOf(plan_),
+                                             kPatience, std::stop_token()));
+  return absl::OkStatus();
+}
+
+const v1::OpenRound* RoundIsland::FindOpen(int64_t version) const {
+  for (const v1::OpenRound& open : plan_.open_rounds()) {
+    if (open.version() == version) return &open;
+  }
+  return nullptr;
+}
+
+absl::Status RoundIsland::WaitForOpen(int64_t version) {
+  while (FindOpen(version) == nullptr) RETURN_IF_ERROR(NextPlan());
+  return absl::OkStatus();
+}
+
+absl::Status RoundIsland::WaitForVersion(int64_t version) {
+  while (plan_.cut().empty() || plan_.cut(0).version() < version) {
+    RETURN_IF_ERROR(NextPlan());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ContributionInfo> RoundIsland::Describe(int64_t version) {
+  const v1::OpenRound* open = FindOpen(version);
+  if (open == nullptr) return absl::InternalError("the round is not open");
+  v1::ContributionInfo info;
+  for (const v1::SlotPlan& slot : open->slots()) {
+    if (slot.slot() != plan_.slot()) continue;
+    info.set_step_count(slot.step_count());
+    info.set_token_count(slot.step_count());
+    info.set_data_shard(slot.data_shard());
+    info.set_data_begin(slot.data_position());
+    info.set_data_end(slot.data_position() + slot.step_count());
+  }
+  if (info.step_count() == 0) {
+    return absl::InternalError("this island is not expected");
+  }
+  v1::ContributionKey& key = *info.mutable_key();
+  key.set_run_epoch(plan_.run_epoch());
+  key.set_slot(plan_.slot());
+  key.set_seq(next_seq_++);
+  info.set_anchor_version(version);
+  info.set_codec(v1::CODEC_F32);
+  *info.mutable_digest() =
+      ContributionDigest(
+          absl::MakeConstSpan(reinterpret_cast<const char*>(gradient_.data()),
+                              gradient_.size() * sizeof(float)))
+          .ToProto();
+  return info;
+}
+
+absl::Status RoundIsland::Pull() {
+  servers_->SetRoutes(server::RoutesOf(plan_));
+  return servers_
+      ->Pull(0, plan_.cut(0).version(),
+             Digest128::FromProto(plan_.cut(0).digest()), parameters_, Bounds())
+      .status;
+}
+
+absl::Status RoundIsland::PlayRound(int64_t version) {
+  ASSIGN_OR_RETURN(const v1::ContributionInfo info, Describe(version));
+  servers_->SetRoutes(server::RoutesOf(plan_));
+  RETURN_IF_ERROR(servers_->Push(info, gradient_, Bounds()).status);
+  RETURN_IF_ERROR(WaitForVersion(version + 1));
+  return Pull();
+}
+
+absl::StatusOr<std::string> RoundIsland::Follow(const std::string& order) {
+  const std::vector<std::string> words = absl::StrSplit(order, ' ');
+  int64_t version = 0;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[1], &version)) {
+    return absl::InvalidArgumentError(absl::StrCat("no order: ", order));
+  }
+  if (words[0] == "open") {
+    RETURN_IF_ERROR(WaitForOpen(version));
+    return std::string("open");
+  }
+  if (words[0] == "go") {
+    RETURN_IF_ERROR(PlayRound(version));
+    return std::string("done");
+  }
+  const std::string wrong =
+      CheckParameters(parameters_, island_count_, version);
+  return wrong.empty() ? std::string("ok") : wrong;
+}
+
+}  // namespace
+
+int RunIsland(const std::string& coordinator, const std::string& run_id,
+              const std::string& island_id, int index, int island_count) {
+  RoundIsland island(index, island_count);
+  if (absl::Status status = island.Start(coordinator, run_id, island_id);
+      !status.ok()) {
+    std::cerr << island_id << ": " << status << "\n";
+    return 1;
+  }
+  std::cout << "ready" << std::endl;
+  std::string order;
+  while (std::getline(std::cin, order)) {
+    absl::StatusOr<std::string> answer = island.Follow(order);
+    if (!answer.ok()) {
+      std::cerr << island_id << ": " << answer.status() << "\n";
+      return 1;
+    }
+    std::cout << *answer << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace atl::benchmarks

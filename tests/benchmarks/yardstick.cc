@@ -1,0 +1,177 @@
+#include "tests/benchmarks/yardstick.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "tests/benchmarks/vectors.h"
+
+namespace atl::benchmarks {
+namespace {
+
+// 256 KiB: several of them fit in a core's second-level cache.
+constexpr size_t kChunkElements = 64 * 1024;
+
+// Moves all of `bytes`; false once the other end is gone.
+bool ReceiveAll(int socket, void* data, size_t bytes) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = recv(socket, at, bytes, 0);
+    if (n <= 0) return false;
+    at += n;
+    bytes -= n;
+  }
+  return true;
+}
+
+bool SendAll(int socket, const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = send(socket, at, bytes, MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    at += n;
+    bytes -= n;
+  }
+  return true;
+}
+
+bool SendFloats(int socket, absl::Span<const float> values) {
+  return SendAll(socket, values.data(), values.size() * sizeof(float));
+}
+
+bool ReceiveFloats(int socket, absl::Span<float> values) {
+  return ReceiveAll(socket, values.data(), values.size() * sizeof(float));
+}
+
+void NoDelay(int socket) {
+  const int one = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// One chunk of every island into the sum, then the mean and the outer step.
+bool MergeChunk(const std::vector<int>& islands, absl::Span<float> sum,
+                absl::Span<float> received, absl::Span<float> theta,
+                absl::Span<float> momentum) {
+  const size_t n = theta.size();
+  if (!ReceiveFloats(islands[0], sum)) return false;
+  for (size_t i = 1; i < islands.size(); ++i) {
+    if (!ReceiveFloats(islands[i], received)) return false;
+    for (size_t e = 0; e < n; ++e) sum[e] += received[e];
+  }
+  const float share = 1.0f / static_cast<float>(islands.size());
+  for (size_t e = 0; e < n; ++e) {
+    const float g = sum[e] * share;
+    const float m = kMomentum * momentum[e] + g;
+    momentum[e] = m;
+    theta[e] -= kLearningRate * (g + kMomentum * m);
+  }
+  return true;
+}
+
+// False once an island is gone.
+bool ServeRound(const std::vector<int>& islands, absl::Span<float> theta,
+                absl::Span<float> momentum, absl::Span<float> scratch) {
+  for (int island : islands) {
+    char start;
+    if (!ReceiveAll(island, &start, 1)) return false;
+  }
+  for (size_t at = 0; at < theta.size(); at += kChunkElements) {
+    const size_t n = std::min(kChunkElements, theta.size() - at);
+    if (!MergeChunk(islands, scratch.subspan(0, n),
+                    scratch.subspan(kChunkElements, n), theta.subspan(at, n),
+                    momentum.subspan(at, n))) {
+      return false;
+    }
+  }
+  for (size_t at = 0; at < theta.size(); at += kChunkElements) {
+    for (int island : islands) {
+      if (!SendFloats(island, theta.subspan(at, kChunkElements))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+int RunYardstickServer(int island_count, size_t element_count) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = Loopback(0);
+  socklen_t length = sizeof(address);
+  if (listener < 0 ||
+      bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(listener, island_count) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) !=
+          0) {
+    std::cerr << "yardstick: cannot listen on loopback\n";
+    return 1;
+  }
+  std::cout << ntohs(address.sin_port) << std::endl;
+  const absl::Span<float> theta = MakeVector(element_count);
+  const absl::Span<float> momentum = MakeVector(element_count);
+  const absl::Span<float> scratch = MakeVector(2 * kChunkElements);
+  std::vector<int> islands;
+  for (int i = 0; i < island_count; ++i) {
+    const int island = accept(listener, nullptr, nullptr);
+    if (island < 0) return 1;
+    NoDelay(island);
+    islands.push_back(island);
+  }
+  while (ServeRound(islands, theta, momentum, scratch)) {
+  }
+  return 0;
+}
+
+int RunYardstickIsland(int index, int island_count, size_t element_count,
+                       int port) {
+  const absl::Span<float> gradient = MakeVector(element_count);
+  const absl::Span<float> parameters = MakeVector(element_count);
+  FillGradient(index, gradient);
+  const int server = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = Loopback(port);
+  if (server < 0 || connect(server, reinterpret_cast<const sockaddr*>(&address),
+                            sizeof(address)) != 0) {
+    std::cerr << "yardstick: cannot connect to port " << port << "\n";
+    return 1;
+  }
+  NoDelay(server);
+  std::cout << "ready" << std::endl;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    int64_t version = 0;
+    if (words.size() != 2 || !absl::SimpleAtoi(words[1], &version)) return 2;
+    if (words[0] == "check") {
+      const std::string wrong =
+          CheckParameters(parameters, island_count, version);
+      std::cout << (wrong.empty() ? "ok" : wrong) << std::endl;
+      continue;
+    }
+    const char start = 1;
+    if (!SendAll(server, &start, 1)) return 1;
+    std::thread sender([&] { SendFloats(server, gradient); });
+    const bool received = ReceiveFloats(server, parameters);
+    sender.join();
+    if (!received) return 1;
+    std::cout << "done" << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace atl::benchmarks

@@ -1,0 +1,27 @@
+// The yardstick: the least that a parameter server can be.
+//
+// Raw TCP sockets on loopback, one server with one thread, f32 on the wire, no
+// checksum, nothing durable, no failure survived. A round: all islands start;
+// chunk by chunk the server receives from each, takes the mean and the Nesterov
+// step while the chunk is in cache; then it broadcasts the parameters. Islands
+// send and receive at once.
+
+#ifndef TESTS_BENCHMARKS_YARDSTICK_H_
+#define TESTS_BENCHMARKS_YARDSTICK_H_
+
+#include <cstddef>
+
+namespace atl::benchmarks {
+
+// Serves until it is killed: prints its port as a line, then accepts
+// `island_count` islands. Returns the process's exit status.
+int RunYardstickServer(int island_count, size_t element_count);
+
+// Follows orders on standard input: "go V" plays round V and answers "done";
+// "check V" answers "ok", or what is wrong after V rounds.
+int RunYardstickIsland(int index, int island_count, size_t element_count,
+                       int port);
+
+}  // namespace atl::benchmarks
+
+#endif  // TESTS_BENCHMARKS_YARDSTICK_H_
