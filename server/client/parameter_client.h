@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,6 +30,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
+#include "server/client/transfer.h"
 
 namespace atl::server {
 
@@ -52,28 +52,6 @@ struct PushIdentity {
   std::string island_id;
   int64_t island_epoch = 0;
   std::string session_secret;  // As it came, not in hex.
-};
-
-// How long a call goes on trying.
-struct CallBounds {
-  absl::Time deadline = absl::InfiniteFuture();
-  std::stop_token stop;
-};
-
-// What became of one shard's part.
-struct ShardOutcome {
-  int32_t shard = 0;
-  absl::Status status;         // OK: stored, or whole and checked.
-  int attempt_count = 0;       // Streams that were opened.
-  int64_t payload_bytes = 0;   // Moved, repeats included.
-};
-
-struct TransferOutcome {
-  // OK if every shard's is. Else the first that is not: the one that ended the
-  // call, not those that were CANCELLED because of it.
-  absl::Status status;
-  // Shards with a part of the fragment, in order.
-  std::vector<ShardOutcome> shards;
 };
 
 // Since the client was made.

@@ -1,0 +1,42 @@
+#include "server/client/channel_pool.h"
+
+#include <utility>
+
+#include "base/status/status_macros.h"
+
+namespace atl::server {
+
+ChannelPool::ChannelPool(rpc::ChannelOptions options)
+    : options_(std::move(options)) {
+  options_.kind = rpc::ChannelKind::kData;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Get(
+    const std::string& address) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<grpc::Channel>& channel = channels_[address];
+  if (channel == nullptr) {
+    auto made = rpc::MakeChannel(address, options_);
+    if (!made.ok()) {
+      channels_.erase(address);
+      return made.status();
+    }
+    channel = *std::move(made);
+  }
+  return channel;
+}
+
+void ChannelPool::Drop(const std::string& address) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  channels_.erase(address);
+}
+
+void ChannelPool::KeepOnly(const std::set<std::string>& addresses) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto entry = channels_.begin(); entry != channels_.end();) {
+    entry = addresses.contains(entry->first) ? std::next(entry)
+                                             : channels_.erase(entry);
+  }
+}
+
+}  // namespace atl::server

@@ -1,0 +1,42 @@
+// One data channel an address, made when first asked for. Thread-safe.
+
+#ifndef SERVER_CLIENT_CHANNEL_POOL_H_
+#define SERVER_CLIENT_CHANNEL_POOL_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/rpc/channel.h"
+#include "grpcpp/channel.h"
+
+namespace atl::server {
+
+class ChannelPool {
+ public:
+  // `options.kind` is taken to be kData.
+  explicit ChannelPool(rpc::ChannelOptions options);
+
+  // Errors as rpc::MakeChannel.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(
+      const std::string& address);
+
+  // Forgets the channel to `address`: its connection closes with its last call.
+  void Drop(const std::string& address);
+
+  // Forgets the channels to all other addresses.
+  void KeepOnly(const std::set<std::string>& addresses);
+
+ private:
+  rpc::ChannelOptions options_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_CHANNEL_POOL_H_

@@ -1,0 +1,166 @@
+#include "server/client/download_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/block_grid.h"
+#include "base/rpc/call.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/status.h"
+#include "base/status/status_macros.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace atl::server {
+namespace {
+
+using Message = v1::PullParametersResponse;
+
+class DownloadStream
+    : public BulkStream,
+      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  DownloadStream(const std::shared_ptr<grpc::Channel>& channel,
+                 const std::string& session, v1::PullParametersRequest request,
+                 Download& download, StreamEvents& events)
+      : stub_(channel), download_(download), events_(events) {
+    request.mutable_range()->set_begin(download.next_block);
+    request.mutable_range()->set_end(download.blocks.end);
+    request_ = rpc::EncodeMessage(request);
+    if (!session.empty()) context_.AddMetadata(rpc::kSessionMetadata, session);
+    stub_.PrepareBidiStreamingCall(
+        &context_, "/atoll.v1.ParameterService/PullParameters", {}, this);
+  }
+
+  void Start() override {
+    StartRead(&message_);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    failure_ = Take();
+    if (!failure_.ok()) {
+      context_.TryCancel();
+      return;
+    }
+    StartRead(&message_);
+  }
+
+  void OnDone(const grpc::Status& grpc_status) override {
+    events_.Done(
+        Finish(rpc::NamePeer(rpc::FromGrpc(grpc_status), download_.peer)));
+  }
+
+ private:
+  // Takes in the message that was read.
+  absl::Status Take() {
+    ASSIGN_OR_RETURN(auto message, rpc::DecodeBulk<Message>(message_));
+    message_.Clear();
+    if (message.is_chunk) return TakeChunk(message.chunk);
+    if (message.message.has_header()) {
+      return TakeHeader(message.message.header());
+    }
+    return absl::OkStatus();  // From a newer server: not for us.
+  }
+
+  absl::Status TakeHeader(const v1::PullHeader& header) {
+    if (has_header_) return absl::InternalError("a second header in a pull");
+    if (header.version() != download_.version) {
+      return absl::InternalError(
+          absl::StrCat("asked for version ", download_.version, ", got ",
+                       header.version()));
+    }
+    if (header.codec() != v1::CODEC_F32) {
+      return absl::InternalError(
+          absl::StrCat("a pull in codec ", static_cast<int>(header.codec()),
+                       ", which this program does not know"));
+    }
+    if (header.range().begin() != download_.next_block ||
+        header.range().end() != download_.blocks.end) {
+      return absl::InternalError(absl::StrCat(
+          "asked for blocks [", download_.next_block, ", ",
+          download_.blocks.end, "), got [", header.range().begin(), ", ",
+          header.range().end(), ")"));
+    }
+    has_header_ = true;
+    part_digest_ = Digest128::FromProto(header.digest());
+    events_.Progress(0);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
+    const rpc::ChunkHeader& header = chunk.header;
+    if (!has_header_) return absl::InternalError("a chunk before the header");
+    if (header.first_block != download_.next_block || header.block_count < 1 ||
+        header.block_count > download_.blocks.end - download_.next_block ||
+        header.codec != v1::CODEC_F32) {
+      return absl::InternalError(absl::StrCat(
+          "a chunk of ", header.block_count, " blocks from ",
+          header.first_block, " where block ", download_.next_block,
+          " was due"));
+    }
+    const RunLayout& layout = *download_.layout;
+    const IndexRange blocks = {header.first_block,
+                               header.first_block + header.block_count};
+    const IndexRange span = layout.BlockElements(download_.fragment, blocks);
+    if (chunk.payload_bytes != static_cast<size_t>(span.size()) * sizeof(float)) {
+      return absl::InternalError(absl::StrCat(
+          "a chunk of ", chunk.payload_bytes, " bytes for ", span.size(),
+          " elements"));
+    }
+    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
+    const absl::Span<float> out =
+        download_.out.subspan(static_cast<size_t>(span.begin),
+                              static_cast<size_t>(span.size()));
+    chunk.CopyPayload(reinterpret_cast<char*>(out.data()));
+    // While the elements are still in the cache.
+    download_.digest += RangeDigest(layout, download_.fragment, blocks, out);
+    download_.next_block = blocks.end;
+    events_.Progress(static_cast<int64_t>(chunk.payload_bytes));
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(const absl::Status& status) {
+    if (!failure_.ok()) return failure_;
+    RETURN_IF_ERROR(status);
+    if (!has_header_ || download_.next_block != download_.blocks.end) {
+      return absl::UnavailableError(
+          "the server ended the stream before all blocks had come");
+    }
+    if (download_.digest != part_digest_) {
+      download_.StartOver();
+      return absl::DataLossError(
+          "the blocks are not those of the server's digest");
+    }
+    return absl::OkStatus();
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer request_;
+  Download& download_;
+  StreamEvents& events_;
+  // Of the one reaction that runs at a time: reads follow each other, and
+  // OnDone comes last.
+  grpc::ByteBuffer message_;
+  bool has_header_ = false;
+  Digest128 part_digest_;
+  absl::Status failure_;  // Found here; wins over the call's status.
+};
+
+}  // namespace
+
+std::unique_ptr<BulkStream> MakeDownloadStream(
+    const std::shared_ptr<grpc::Channel>& channel, const std::string& session,
+    v1::PullParametersRequest request, Download& download,
+    StreamEvents& events) {
+  return std::make_unique<DownloadStream>(channel, session, std::move(request),
+                                          download, events);
+}
+
+}  // namespace atl::server

@@ -1,0 +1,362 @@
+#include "server/client/parameter_client.h"
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/rpc/call.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/status/status_macros.h"
+#include "server/client/borrow_tracker.h"
+#include "server/client/channel_pool.h"
+#include "server/client/download_stream.h"
+#include "server/client/shard_driver.h"
+#include "server/client/upload_stream.h"
+
+namespace atl::server {
+namespace {
+
+constexpr char kPushMethod[] = "/atoll.v1.ParameterService/PushOuterGradient";
+constexpr char kImportMethod[] = "/atoll.v1.ParameterService/ImportParameters";
+
+// How long a connection may hold borrowed memory after the calls have ended
+// before it is closed to get the memory back.
+constexpr absl::Duration kReturnGrace = absl::Seconds(1);
+
+TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
+
+// Where one shard is served.
+struct Route {
+  std::string address;
+  int64_t placement_epoch = 0;
+  std::shared_ptr<grpc::Channel> channel;
+};
+
+// Routes that change while calls are under way. Thread-safe.
+class RouteTable {
+ public:
+  explicit RouteTable(const rpc::ChannelOptions& options) : pool_(options) {}
+
+  void Set(ShardRoutes routes) {
+    std::set<std::string> addresses;
+    for (const auto& shard : routes.shards) addresses.insert(shard.address());
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      routes_ = std::move(routes);
+    }
+    pool_.KeepOnly(addresses);
+  }
+
+  // UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
+  absl::StatusOr<Route> Find(int32_t shard) {
+    Route route;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (const auto& placement : routes_.shards) {
+        if (placement.shard() == shard) route.address = placement.address();
+      }
+      route.placement_epoch = routes_.placement_epoch;
+    }
+    if (route.address.empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("the server of shard ", shard, " is away"));
+    }
+    ASSIGN_OR_RETURN(route.channel, pool_.Get(route.address));
+    return route;
+  }
+
+  // Closes the connections to all shards once their calls have ended.
+  void DropAll() { pool_.KeepOnly({}); }
+
+ private:
+  ChannelPool pool_;
+  std::mutex mutex_;
+  ShardRoutes routes_;  // Guarded by mutex_.
+};
+
+// For messages: "shard 1 at 127.0.0.1:7071".
+std::string PeerName(int32_t shard, const Route& route) {
+  return absl::StrCat("shard ", shard, " at ", route.address);
+}
+
+// A part that is uploaded.
+class UploadPart : public ShardPart {
+ public:
+  // The first message for a placement epoch.
+  using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
+
+  UploadPart(int32_t shard, RouteTable& routes, Upload upload,
+             MakeHeader make_header)
+      : shard_(shard),
+        routes_(routes),
+        upload_(std::move(upload)),
+        make_header_(std::move(make_header)) {}
+
+  int32_t shard() const override { return shard_; }
+
+  absl::StatusOr<std::unique_ptr<BulkStream>> Open(
+      StreamEvents& events) override {
+    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard_));
+    Upload upload = upload_;
+    upload.header = make_header_(route.placement_epoch);
+    upload.peer = PeerName(shard_, route);
+    return MakeUploadStream(route.channel, std::move(upload), events);
+  }
+
+ private:
+  const int32_t shard_;
+  RouteTable& routes_;
+  const Upload upload_;
+  const MakeHeader make_header_;
+};
+
+class DownloadPart : public ShardPart {
+ public:
+  DownloadPart(v1::PullParametersRequest request, RouteTable& routes,
+               std::string session, Download download)
+      : request_(std::move(request)),
+        routes_(routes),
+        session_(std::move(session)),
+        download_(std::move(download)) {
+    download_.StartOver();
+  }
+
+  int32_t shard() const override { return request_.shard(); }
+
+  absl::StatusOr<std::unique_ptr<BulkStream>> Open(
+      StreamEvents& events) override {
+    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard()));
+    v1::PullParametersRequest request = request_;
+    request.set_placement_epoch(route.placement_epoch);
+    download_.peer = PeerName(shard(), route);
+    return MakeDownloadStream(route.channel, session_, std::move(request),
+                              download_, events);
+  }
+
+  const Digest128& digest() const { return download_.digest; }
+
+ private:
+  const v1::PullParametersRequest request_;
+  RouteTable& routes_;
+  const std::string session_;
+  Download download_;
+};
+
+class GrpcParameterClient : public ParameterClient {
+ public:
+  GrpcParameterClient(const ParameterClientOptions& options,
+                      const RunLayout& layout)
+      : options_(options), layout_(layout), routes_(options.channel) {}
+
+  void SetRoutes(ShardRoutes routes) override {
+    routes_.Set(std::move(routes));
+  }
+
+  void SetIdentity(PushIdentity identity) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    identity_ = std::move(identity);
+  }
+
+  TransferOutcome Push(const v1::ContributionInfo& info,
+                       absl::Span<const float> elements,
+                       const CallBounds& bounds) override {
+    const int32_t fragment = info.key().fragment();
+    const absl::Status fits = CheckFragment(fragment, elements.size());
+    if (!fits.ok()) return Refused(fits);
+    if (info.codec() != v1::CODEC_F32) {
+      return Refused(absl::InvalidArgumentError("codec must be CODEC_F32"));
+    }
+    const PushIdentity identity = Identity();
+    Upload upload;
+    upload.method = kPushMethod;
+    upload.session = rpc::HexOf(identity.session_secret);
+    upload.chunk.has_key = true;
+    upload.chunk.run_epoch = info.key().run_epoch();
+    upload.chunk.fragment = fragment;
+    upload.chunk.slot = info.key().slot();
+    upload.chunk.seq = info.key().seq();
+    upload.chunk.codec = info.codec();
+    v1::PushHeader header;
+    header.set_run_id(options_.run_id);
+    header.set_island_id(identity.island_id);
+    header.set_island_epoch(identity.island_epoch);
+    *header.mutable_info() = info;
+    header.set_layout_fingerprint(layout_.fingerprint());
+    return SendAll(std::move(upload), elements, bounds,
+                   [&header](int32_t shard, IndexRange /*blocks*/) {
+                     return [header, shard](int64_t placement_epoch) {
+                       v1::PushOuterGradientRequest request;
+                       *request.mutable_header() = header;
+                       request.mutable_header()->set_shard(shard);
+                       request.mutable_header()->set_placement_epoch(
+                           placement_epoch);
+                       return rpc::EncodeMessage(request);
+                     };
+                   });
+  }
+
+  TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,
+                         const CallBounds& bounds) override {
+    const absl::Status fits = CheckFragment(fragment, elements.size());
+    if (!fits.ok()) return Refused(fits);
+    Upload upload;
+    upload.method = kImportMethod;
+    upload.session = rpc::HexOf(Identity().session_secret);
+    upload.chunk.has_key = true;
+    upload.chunk.fragment = fragment;
+    upload.chunk.codec = v1::CODEC_F32;
+    return SendAll(
+        std::move(upload), elements, bounds,
+        [&](int32_t shard, IndexRange blocks) {
+          v1::ImportParametersRequest request;
+          v1::ImportHeader* header = request.mutable_header();
+          header->set_run_id(options_.run_id);
+          header->set_fragment(fragment);
+          header->set_layout_fingerprint(layout_.fingerprint());
+          header->set_shard(shard);
+          const IndexRange span = layout_.BlockElements(fragment, blocks);
+          *header->mutable_digest() =
+              ContributionDigest(
+                  {reinterpret_cast<const char*>(elements.data() + span.begin),
+                   static_cast<size_t>(span.size()) * sizeof(float)})
+                  .ToProto();
+          return [request](int64_t /*placement_epoch*/) {
+            return rpc::EncodeMessage(request);
+          };
+        });
+  }
+
+  TransferOutcome Pull(int32_t fragment, int64_t version,
+                       const std::optional<Digest128>& expected,
+                       absl::Span<float> out,
+                       const CallBounds& bounds) override {
+    const absl::Status fits = CheckFragment(fragment, out.size());
+    if (!fits.ok()) return Refused(fits);
+    if (version < 0) {
+      return Refused(absl::InvalidArgumentError("version is negative"));
+    }
+    std::vector<std::unique_ptr<ShardPart>> parts;
+    const std::string session = rpc::HexOf(Identity().session_secret);
+    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
+      const IndexRange blocks =
+          layout_.ShardBlocks(fragment, shard, options_.shard_count);
+      if (blocks.empty()) continue;
+      v1::PullParametersRequest request;
+      request.set_run_id(options_.run_id);
+      request.set_fragment(fragment);
+      request.set_version(version);
+      request.set_layout_fingerprint(layout_.fingerprint());
+      request.set_shard(shard);
+      Download download;
+      download.fragment = fragment;
+      download.version = version;
+      download.blocks = blocks;
+      download.layout = &layout_;
+      download.out = out;
+      parts.push_back(std::make_unique<DownloadPart>(
+          std::move(request), routes_, session, download));
+    }
+    TransferOutcome outcome = DriveShards(parts, Options(), bounds);
+    for (const ShardOutcome& shard : outcome.shards) {
+      received_bytes_ += shard.payload_bytes;
+    }
+    if (outcome.status.ok() && expected.has_value()) {
+      Digest128 digest;
+      for (const auto& part : parts) {
+        digest += static_cast<const DownloadPart&>(*part).digest();
+      }
+      if (digest != *expected) {
+        outcome.status = absl::DataLossError(absl::StrCat(
+            "fragment ", fragment, " at version ", version, " has digest ",
+            digest.ToHex(), ", but ", expected->ToHex(), " was committed"));
+      }
+    }
+    return outcome;
+  }
+
+  TransferCounters counters() const override {
+    return {sent_bytes_, received_bytes_};
+  }
+
+ private:
+  DriverOptions Options() const {
+    return {options_.retry, options_.seed, options_.stall_timeout};
+  }
+
+  PushIdentity Identity() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return identity_;
+  }
+
+  absl::Status CheckFragment(int32_t fragment, size_t element_count) const {
+    if (fragment < 0 || fragment >= layout_.fragment_count()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no fragment ", fragment, " in the layout"));
+    }
+    const int64_t expected = layout_.fragment_element_count(fragment);
+    if (static_cast<int64_t>(element_count) != expected) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fragment ", fragment, " has ", expected,
+                       " elements, not ", element_count));
+    }
+    return absl::OkStatus();
+  }
+
+  // Uploads every shard's part. `make_header(shard, blocks)` gives the
+  // UploadPart::MakeHeader of one.
+  template <typename MakeHeader>
+  TransferOutcome SendAll(Upload upload, absl::Span<const float> elements,
+                          const CallBounds& bounds, MakeHeader make_header) {
+    BorrowTracker tracker;
+    upload.layout = &layout_;
+    upload.elements = elements;
+    upload.tracker = &tracker;
+    std::vector<std::unique_ptr<ShardPart>> parts;
+    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
+      upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
+                                          options_.shard_count);
+      if (upload.blocks.empty()) continue;
+      parts.push_back(std::make_unique<UploadPart>(
+          shard, routes_, upload, make_header(shard, upload.blocks)));
+    }
+    TransferOutcome outcome = DriveShards(parts, Options(), bounds);
+    for (const ShardOutcome& shard : outcome.shards) {
+      sent_bytes_ += shard.payload_bytes;
+    }
+    // A connection that does not move keeps what it was to send: closing it
+    // gives that back (at the latest when TCP gives up, which keepalive bounds).
+    if (!tracker.WaitUntilReturned(kReturnGrace)) {
+      routes_.DropAll();
+      while (!tracker.WaitUntilReturned(absl::Seconds(10))) {
+      }
+    }
+    return outcome;
+  }
+
+  const ParameterClientOptions options_;
+  const RunLayout& layout_;
+  RouteTable routes_;
+  std::atomic<int64_t> sent_bytes_{0};
+  std::atomic<int64_t> received_bytes_{0};
+  mutable std::mutex mutex_;
+  PushIdentity identity_;  // Guarded by mutex_.
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
+    const ParameterClientOptions& options, const RunLayout& layout) {
+  if (options.shard_count < 1) {
+    return absl::InvalidArgumentError("shard_count must be at least 1");
+  }
+  if (options.stall_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("stall_timeout must be positive");
+  }
+  RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
+  return std::make_unique<GrpcParameterClient>(options, layout);
+}
+
+}  // namespace atl::server

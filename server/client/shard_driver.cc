@@ -1,0 +1,251 @@
+#include "server/client/shard_driver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace atl::server {
+namespace {
+
+// How often in a row, without progress, an error is tried again that should
+// pass at once or never: a bad checksum, a stream that the peer reset.
+constexpr int kDoubtfulErrorCountMax = 5;
+
+// The caller's bounds are looked at this often at least.
+constexpr absl::Duration kTick = absl::Seconds(1);
+
+enum class Verdict { kRetry, kRetryDoubtful, kEnd };
+
+Verdict Judge(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+    // The server's plan is behind ours, or ours behind its.
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+    // We set no deadline and cancel nothing that is judged: the server did.
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+      return Verdict::kRetry;
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return Verdict::kRetryDoubtful;
+    default:
+      return Verdict::kEnd;
+  }
+}
+
+absl::Status Prefixed(absl::StatusCode code, absl::string_view what,
+                      const absl::Status& last) {
+  if (last.ok()) return absl::Status(code, what);
+  return absl::Status(code, absl::StrCat(what, "; last: ", last.ToString()));
+}
+
+// One part on its way.
+struct Lane {
+  Lane(ShardPart& part, DriverSignal& signal, const DriverOptions& options)
+      : part(part),
+        events(signal),
+        backoff(options.retry, options.seed + 0x9E3779B97F4A7C15u *
+                                                  (part.shard() + 1)) {}
+
+  ShardPart& part;
+  StreamEvents events;
+  rpc::Backoff backoff;
+  std::unique_ptr<BulkStream> stream;  // Set while one is open.
+  bool stalled = false;                // The open one was cancelled for it.
+  bool ended = false;                  // `status` is final.
+  absl::Status status;                 // Of the last stream.
+  absl::Time retry_time = absl::InfinitePast();
+  int attempt_count = 0;
+  int doubtful_count = 0;
+};
+
+class Driver {
+ public:
+  Driver(const std::vector<std::unique_ptr<ShardPart>>& parts,
+         const DriverOptions& options, const CallBounds& bounds)
+      : options_(options), bounds_(bounds) {
+    for (const auto& part : parts) {
+      lanes_.push_back(std::make_unique<Lane>(*part, signal_, options));
+    }
+  }
+
+  TransferOutcome Run() {
+    while (true) {
+      CollectEnded();
+      CheckBounds();
+      const absl::Time now = absl::Now();
+      for (auto& lane : lanes_) StartIfDue(*lane, now);
+      if (AllEnded()) break;
+      CancelStalled(now);
+      Wait(now);
+    }
+    return Outcome();
+  }
+
+ private:
+  // Takes in the streams that have ended.
+  void CollectEnded() {
+    for (auto& lane : lanes_) {
+      if (lane->stream == nullptr) continue;
+      std::optional<absl::Status> done;
+      {
+        std::lock_guard<std::mutex> lock(signal_.mutex);
+        done = lane->events.TakeDone();
+      }
+      if (!done.has_value()) continue;
+      lane->stream.reset();
+      if (lane->stalled) {
+        done = absl::UnavailableError("nothing moved: the stream is given up");
+        lane->stalled = false;
+      }
+      Settle(*lane, *std::move(done));
+    }
+    if (!ending_.has_value()) return;
+    for (auto& lane : lanes_) {
+      if (lane->stream == nullptr && !lane->ended) {
+        lane->ended = true;
+        lane->status = Prefixed(absl::StatusCode::kCancelled,
+                                "given up with the rest", lane->status);
+      }
+    }
+  }
+
+  // Decides what follows a stream of `lane` that has ended with `status`.
+  void Settle(Lane& lane, absl::Status status) {
+    lane.status = std::move(status);
+    if (ending_.has_value() && !lane.status.ok()) return;
+    if (lane.events.moved()) {
+      lane.backoff.Reset();
+      lane.doubtful_count = 0;
+    }
+    const Verdict verdict =
+        lane.status.ok() ? Verdict::kEnd : Judge(lane.status);
+    if (verdict == Verdict::kRetry ||
+        (verdict == Verdict::kRetryDoubtful &&
+         ++lane.doubtful_count < kDoubtfulErrorCountMax)) {
+      lane.retry_time = absl::Now() + lane.backoff.Next(lane.status);
+      return;
+    }
+    lane.ended = true;
+    if (!lane.status.ok()) End(lane.status);
+  }
+
+  void StartIfDue(Lane& lane, absl::Time now) {
+    if (ending_.has_value() || lane.ended || lane.stream != nullptr ||
+        lane.retry_time > now) {
+      return;
+    }
+    ++lane.attempt_count;
+    lane.events.Begin();
+    auto stream = lane.part.Open(lane.events);
+    if (!stream.ok()) {
+      Settle(lane, stream.status());
+      return;
+    }
+    lane.stream = *std::move(stream);
+    lane.stream->Start();
+  }
+
+  void CheckBounds() {
+    if (ending_.has_value()) return;
+    if (bounds_.stop.stop_requested()) {
+      End(Prefixed(absl::StatusCode::kCancelled, "stopped", LastError()));
+    } else if (absl::Now() >= bounds_.deadline) {
+      End(Prefixed(absl::StatusCode::kDeadlineExceeded,
+                   "not done by the deadline", LastError()));
+    }
+  }
+
+  // An error of a part that is not done, or OK.
+  absl::Status LastError() const {
+    for (const auto& lane : lanes_) {
+      if (!lane->ended && !lane->status.ok()) return lane->status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Ends the call with `status`.
+  void End(absl::Status status) {
+    if (ending_.has_value()) return;
+    ending_ = std::move(status);
+    for (auto& lane : lanes_) {
+      if (lane->stream != nullptr) lane->stream->Cancel();
+    }
+  }
+
+  bool AllEnded() {
+    if (ending_.has_value()) CollectEnded();
+    return std::all_of(lanes_.begin(), lanes_.end(),
+                       [](const auto& lane) { return lane->ended; });
+  }
+
+  void CancelStalled(absl::Time now) {
+    for (auto& lane : lanes_) {
+      if (lane->stream == nullptr || lane->stalled) continue;
+      if (now - lane->events.last_progress() > options_.stall_timeout) {
+        lane->stalled = true;
+        lane->stream->Cancel();
+      }
+    }
+  }
+
+  // Until a stream ends, a retry is due or a bound is near.
+  void Wait(absl::Time now) {
+    absl::Time until = now + kTick;
+    if (!ending_.has_value()) {
+      until = std::min(until, bounds_.deadline);
+      for (const auto& lane : lanes_) {
+        if (!lane->ended && lane->stream == nullptr) {
+          until = std::min(until, lane->retry_time);
+        }
+      }
+    }
+    std::unique_lock<std::mutex> lock(signal_.mutex);
+    const auto any_done = [this] {
+      return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+        return lane->stream != nullptr && lane->events.HasDone();
+      });
+    };
+    if (ending_.has_value()) {
+      signal_.changed.wait_until(lock, absl::ToChronoTime(until), any_done);
+    } else {
+      signal_.changed.wait_until(lock, bounds_.stop, absl::ToChronoTime(until),
+                                 any_done);
+    }
+  }
+
+  TransferOutcome Outcome() const {
+    TransferOutcome outcome;
+    if (ending_.has_value()) outcome.status = *ending_;
+    bool all_ok = true;
+    for (const auto& lane : lanes_) {
+      all_ok = all_ok && lane->status.ok();
+      outcome.shards.push_back({lane->part.shard(), lane->status,
+                                lane->attempt_count,
+                                lane->events.payload_bytes()});
+    }
+    // The bound was met at the very end: everything is done all the same.
+    if (all_ok) outcome.status = absl::OkStatus();
+    return outcome;
+  }
+
+  const DriverOptions options_;
+  const CallBounds bounds_;
+  DriverSignal signal_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::optional<absl::Status> ending_;  // Set when no stream is opened any more.
+};
+
+}  // namespace
+
+TransferOutcome DriveShards(
+    const std::vector<std::unique_ptr<ShardPart>>& parts,
+    const DriverOptions& options, const CallBounds& bounds) {
+  return Driver(parts, options, bounds).Run();
+}
+
+}  // namespace atl::server

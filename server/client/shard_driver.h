@@ -1,0 +1,116 @@
+// Moves every shard's part of one fragment at once, a stream a shard, and opens
+// a stream again when it breaks.
+//
+// What a stream carries is not known here: a ShardPart opens it.
+
+#ifndef SERVER_CLIENT_SHARD_DRIVER_H_
+#define SERVER_CLIENT_SHARD_DRIVER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/rpc/retry.h"
+#include "server/client/transfer.h"
+
+namespace atl::server {
+
+// Wakes the driver when a stream has ended.
+struct DriverSignal {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+};
+
+// What a stream tells its driver, from any thread.
+class StreamEvents {
+ public:
+  explicit StreamEvents(DriverSignal& signal) : signal_(signal) {}
+
+  // Something moved: `payload_bytes` of payload, or 0.
+  void Progress(int64_t payload_bytes) {
+    payload_bytes_ += payload_bytes;
+    last_progress_nanos_ = absl::GetCurrentTimeNanos();
+  }
+
+  // The stream has ended and touches nothing of the driver any more, itself
+  // included, after this returns. Once a stream.
+  void Done(const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(signal_.mutex);
+    done_ = status;
+    signal_.changed.notify_all();
+  }
+
+  // Before a stream starts.
+  void Begin() {
+    begin_payload_bytes_ = payload_bytes_;
+    last_progress_nanos_ = absl::GetCurrentTimeNanos();
+  }
+
+  // Requires: signal.mutex is held.
+  bool HasDone() const { return done_.has_value(); }
+
+  // How the stream ended, once. Requires: signal.mutex is held.
+  std::optional<absl::Status> TakeDone() {
+    std::optional<absl::Status> done;
+    done.swap(done_);
+    return done;
+  }
+
+  // Payload bytes of all streams so far.
+  int64_t payload_bytes() const { return payload_bytes_; }
+  // True if payload moved since Begin.
+  bool moved() const { return payload_bytes_ > begin_payload_bytes_; }
+  absl::Time last_progress() const {
+    return absl::FromUnixNanos(last_progress_nanos_);
+  }
+
+ private:
+  DriverSignal& signal_;
+  std::atomic<int64_t> payload_bytes_{0};
+  std::atomic<int64_t> last_progress_nanos_{0};
+  int64_t begin_payload_bytes_ = 0;
+  std::optional<absl::Status> done_;  // Guarded by signal_.mutex.
+};
+
+// One stream. Deleted only after it has said Done.
+class BulkStream {
+ public:
+  virtual ~BulkStream() = default;
+  virtual void Start() = 0;
+  // Makes it end soon. Thread-safe.
+  virtual void Cancel() = 0;
+};
+
+// One shard's part of a fragment.
+class ShardPart {
+ public:
+  virtual ~ShardPart() = default;
+  virtual int32_t shard() const = 0;
+  // A stream for what is still missing, to be started. `events` outlives it.
+  virtual absl::StatusOr<std::unique_ptr<BulkStream>> Open(
+      StreamEvents& events) = 0;
+};
+
+struct DriverOptions {
+  rpc::RetryPolicy retry;
+  uint64_t seed = 0;
+  absl::Duration stall_timeout;
+};
+
+// Moves all parts; blocks until each has ended. No stream is left when it
+// returns. What is tried again and what ends everything: ParameterClient::Push.
+TransferOutcome DriveShards(
+    const std::vector<std::unique_ptr<ShardPart>>& parts,
+    const DriverOptions& options, const CallBounds& bounds);
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_SHARD_DRIVER_H_

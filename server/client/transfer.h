@@ -1,0 +1,39 @@
+// What a push or a pull is bounded by, and what became of it.
+
+#ifndef SERVER_CLIENT_TRANSFER_H_
+#define SERVER_CLIENT_TRANSFER_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace atl::server {
+
+// How long a call goes on trying.
+struct CallBounds {
+  absl::Time deadline = absl::InfiniteFuture();
+  std::stop_token stop;
+};
+
+// What became of one shard's part.
+struct ShardOutcome {
+  int32_t shard = 0;
+  absl::Status status;         // OK: stored, or whole and checked.
+  int attempt_count = 0;       // Streams that were opened.
+  int64_t payload_bytes = 0;   // Moved, repeats included.
+};
+
+struct TransferOutcome {
+  // OK if every shard's is. Else the first that is not: the one that ended the
+  // call, not those that were CANCELLED because of it.
+  absl::Status status;
+  // Shards with a part of the fragment, in order.
+  std::vector<ShardOutcome> shards;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_TRANSFER_H_

@@ -1,0 +1,232 @@
+#include "server/client/upload_stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "base/codec/block_grid.h"
+#include "base/rpc/call.h"
+#include "base/rpc/status.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kChunkBlocksMax =
+    codec::kChunkPayloadBytesMax /
+    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
+
+// ImportParametersResponse has the same fields with the same numbers.
+using Answer = v1::PushOuterGradientResponse;
+
+// The ranges of `answer`, checked against what the shard holds.
+absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
+                                                      IndexRange blocks) {
+  std::vector<IndexRange> ranges;
+  int64_t after = blocks.begin;
+  for (const v1::BlockRange& range : answer.missing()) {
+    if (range.begin() < after || range.begin() >= range.end() ||
+        range.end() > blocks.end) {
+      return absl::InternalError(absl::StrCat(
+          "the server misses blocks [", range.begin(), ", ", range.end(),
+          "), which do not fit its range [", blocks.begin, ", ", blocks.end,
+          ")"));
+    }
+    ranges.push_back({range.begin(), range.end()});
+    after = range.end();
+  }
+  if (ranges.empty()) {
+    return absl::InternalError(
+        "the server has not stored the contribution, but misses nothing");
+  }
+  return ranges;
+}
+
+class UploadStream
+    : public BulkStream,
+      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  UploadStream(const std::shared_ptr<grpc::Channel>& channel, Upload upload,
+               StreamEvents& events)
+      : stub_(channel), upload_(std::move(upload)), events_(events) {
+    if (!upload_.session.empty()) {
+      context_.AddMetadata(rpc::kSessionMetadata, upload_.session);
+    }
+    stub_.PrepareBidiStreamingCall(&context_, upload_.method, {}, this);
+  }
+
+  void Start() override {
+    StartRead(&answer_);
+    StartWrite(&upload_.header);
+    StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    events_.Progress(0);
+    Answer answer;
+    if (!rpc::DecodeMessage(answer_, &answer)) {
+      Fail(absl::InternalError("the server's answer cannot be parsed"));
+      return;
+    }
+    bool start = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (answer.stored()) stored_ = true;
+      if (!answered_ && !stored_) {
+        auto ranges = MissingRanges(answer, upload_.blocks);
+        if (!ranges.ok()) {
+          FailLocked(ranges.status());
+          return;
+        }
+        ranges_ = *std::move(ranges);
+      }
+      start = !answered_ && header_written_;
+      answered_ = true;
+    }
+    StartRead(&answer_);
+    if (start) WriteNext();
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return;  // The stream ends; OnDone says why.
+    events_.Progress(writing_bytes_);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!header_written_) {
+        header_written_ = true;
+        if (!answered_) return;
+      }
+    }
+    WriteNext();
+  }
+
+  void OnDone(const grpc::Status& grpc_status) override {
+    absl::Status status =
+        rpc::NamePeer(rpc::FromGrpc(grpc_status), upload_.peer);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!failure_.ok()) {
+        status = failure_;
+      } else if (status.ok() && !stored_) {
+        status = absl::UnavailableError(
+            "the server ended the stream before everything was stored");
+      }
+    }
+    // What is prepared and was never written goes back before the tracker's
+    // owner may.
+    prepared_.reset();
+    writing_.Clear();
+    events_.Done(status);
+  }
+
+ private:
+  struct Prepared {
+    grpc::ByteBuffer message;
+    int64_t payload_bytes = 0;
+  };
+
+  void Fail(const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FailLocked(status);
+  }
+
+  // Requires: mutex_ is held.
+  void FailLocked(const absl::Status& status) {
+    if (failure_.ok()) failure_ = status;
+    context_.TryCancel();
+  }
+
+  bool Stored() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return stored_;
+  }
+
+  // Writes the next chunk, or closes our side after the last; then prepares the
+  // one after it (its checksum is most of the work) while that one is sent. The
+  // lock is for the reaction to the write, which may come before that is done.
+  void WriteNext() {
+    const bool stored = Stored();
+    std::lock_guard<std::mutex> lock(write_mutex_);
+    if (stored) {
+      prepared_.reset();
+    } else if (!prepared_.has_value()) {
+      prepared_ = PrepareNext();
+    }
+    if (!prepared_.has_value()) {
+      writing_bytes_ = 0;
+      if (!closed_) StartWritesDone();
+      closed_ = true;
+      return;
+    }
+    writing_ = std::move(prepared_->message);
+    writing_bytes_ = prepared_->payload_bytes;
+    StartWrite(&writing_);
+    prepared_ = PrepareNext();
+  }
+
+  // The chunk after the last one that was prepared, if any.
+  // Requires: write_mutex_ is held.
+  std::optional<Prepared> PrepareNext() {
+    if (range_index_ >= ranges_.size()) return std::nullopt;
+    IndexRange& range = ranges_[range_index_];
+    const IndexRange blocks = {
+        range.begin, std::min(range.end, range.begin + kChunkBlocksMax)};
+    range.begin = blocks.end;
+    if (range.empty()) ++range_index_;
+    const IndexRange span =
+        upload_.layout->BlockElements(upload_.chunk.fragment, blocks);
+    const absl::string_view payload(
+        reinterpret_cast<const char*>(upload_.elements.data() + span.begin),
+        static_cast<size_t>(span.size()) * sizeof(float));
+    rpc::ChunkHeader header = upload_.chunk;
+    header.first_block = blocks.begin;
+    header.block_count = static_cast<int32_t>(blocks.size());
+    header.crc32c = rpc::ChunkCrc32c(header, {payload});
+    return Prepared{rpc::EncodeChunk(header, upload_.tracker->Lend(payload)),
+                    static_cast<int64_t>(payload.size())};
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  Upload upload_;
+  StreamEvents& events_;
+
+  // Of the reader.
+  grpc::ByteBuffer answer_;
+
+  std::mutex write_mutex_;
+  // Guarded by write_mutex_, but for `ranges_`, which is set before the first
+  // chunk.
+  std::vector<IndexRange> ranges_;
+  size_t range_index_ = 0;
+  std::optional<Prepared> prepared_;
+  grpc::ByteBuffer writing_;
+  std::atomic<int64_t> writing_bytes_{0};
+  bool closed_ = false;
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  bool header_written_ = false;
+  bool answered_ = false;
+  bool stored_ = false;
+  absl::Status failure_;  // Found here; wins over the call's status.
+};
+
+}  // namespace
+
+std::unique_ptr<BulkStream> MakeUploadStream(
+    const std::shared_ptr<grpc::Channel>& channel, Upload upload,
+    StreamEvents& events) {
+  return std::make_unique<UploadStream>(channel, std::move(upload), events);
+}
+
+}  // namespace atl::server

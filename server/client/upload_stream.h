@@ -1,0 +1,43 @@
+// One stream that pushes a shard's blocks: PushOuterGradient, ImportParameters.
+//
+//   client: header            server: missing ranges, or stored
+//   client: chunks, close     server: stored, OK
+
+#ifndef SERVER_CLIENT_UPLOAD_STREAM_H_
+#define SERVER_CLIENT_UPLOAD_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/types/span.h"
+#include "base/layout/layout.h"
+#include "base/rpc/chunk_codec.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/client/borrow_tracker.h"
+#include "server/client/shard_driver.h"
+
+namespace atl::server {
+
+struct Upload {
+  std::string method;       // "/atoll.v1.ParameterService/..."
+  std::string session;      // Hex; empty for none.
+  std::string peer;         // For messages.
+  grpc::ByteBuffer header;  // The first message.
+  // What every chunk has: key and codec. Its fragment says which.
+  rpc::ChunkHeader chunk;
+  IndexRange blocks;  // The shard's; not empty.
+  const RunLayout* layout = nullptr;
+  absl::Span<const float> elements;  // Of the whole fragment.
+  BorrowTracker* tracker = nullptr;
+};
+
+// `upload`'s pointers and `events` must outlive the stream.
+std::unique_ptr<BulkStream> MakeUploadStream(
+    const std::shared_ptr<grpc::Channel>& channel, Upload upload,
+    StreamEvents& events);
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_UPLOAD_STREAM_H_
