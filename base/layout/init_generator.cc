@@ -1,9 +1,9 @@
-#include "server/core/init_generator.h"
+#include "base/layout/init_generator.h"
 
 #include <cmath>
 #include <cstring>
 
-namespace atl::server {
+namespace atl {
 namespace {
 
 // The first two words of Philox4x32-10.
@@ -134,4 +134,4 @@ void GenerateInit(const v1::TensorInit& init, uint64_t seed, int32_t tensor,
   }
 }
 
-}  // namespace atl::server
+}  // namespace atl

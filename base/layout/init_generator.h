@@ -15,15 +15,15 @@
 //         about 1e-15
 //   x     f32(standard deviation * z)
 
-#ifndef SERVER_CORE_INIT_GENERATOR_H_
-#define SERVER_CORE_INIT_GENERATOR_H_
+#ifndef BASE_LAYOUT_INIT_GENERATOR_H_
+#define BASE_LAYOUT_INIT_GENERATOR_H_
 
 #include <cstdint>
 
 #include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
 
-namespace atl::server {
+namespace atl {
 
 // Writes elements [first_element, first_element + out.size()) of tensor number
 // `tensor` (its index in the layout) to `out`.
@@ -37,6 +37,6 @@ double NormalQuantile(double u);
 // The natural logarithm of x > 0, normal; absolute error below 1e-15.
 double DeterministicLog(double x);
 
-}  // namespace atl::server
+}  // namespace atl
 
-#endif  // SERVER_CORE_INIT_GENERATOR_H_
+#endif  // BASE_LAYOUT_INIT_GENERATOR_H_
