@@ -217,6 +217,8 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kTrain:
       if (!status.ok()) {
+        // The others need not wait for this island's lease.
+        leave_due_ = !refused_.has_value();
         OnRefused(status);
         break;
       }
@@ -471,6 +473,9 @@ std::optional<Action> IslandLoop::NextEnd() const {
   if (left_) {
     if (refused_.has_value()) return Finish(*refused_, "refused");
     return Finish(absl::OkStatus(), "left the run");
+  }
+  if (refused_.has_value() && leave_due_) {
+    return Make(ActionKind::kLeave, std::string(refused_->message()));
   }
   if (refused_.has_value()) return Finish(*refused_, "refused");
   if (stop_count_ > 0 && !joined_) {

@@ -197,6 +197,7 @@ class IslandLoop {
   bool connected_ = false;
   int stop_count_ = 0;
   bool left_ = false;
+  bool leave_due_ = false;  // Before a finish with `refused_`.
   std::optional<absl::Status> refused_;
 
   v1::RunSpec spec_;

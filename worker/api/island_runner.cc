@@ -1,0 +1,469 @@
+#include "worker/api/island_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
+#include "base/layout/digest.h"
+#include "base/layout/ids.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::worker {
+namespace {
+
+// Longest wait without news.
+constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// Longest push or pull before the loop looks around.
+constexpr absl::Duration kTransferMax = absl::Seconds(30);
+constexpr absl::Duration kFlushMax = absl::Seconds(5);
+constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
+constexpr absl::Duration kBackoffMax = absl::Seconds(5);
+// Weight of the newest step in the running speed.
+constexpr double kSpeedWeight = 0.1;
+
+absl::Duration BackoffOf(int failure_count) {
+  absl::Duration delay = kBackoffMin;
+  for (int i = 1; i < failure_count && delay < kBackoffMax; ++i) delay *= 2;
+  return std::min(delay, kBackoffMax);
+}
+
+absl::Span<const char> BytesOf(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          values.size() * sizeof(float)};
+}
+
+int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
+  return fragment < plan.cut_size() ? plan.cut(fragment).version() : -1;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
+    const RunIslandOptions& options, const IslandLinks& links) {
+  RETURN_IF_ERROR(ValidateId("run_id", options.run_id));
+  RETURN_IF_ERROR(ValidateId("island_id", options.island_id));
+  if (options.thread_count < 1) {
+    return absl::InvalidArgumentError("thread_count must be at least 1");
+  }
+  auto runner =
+      std::unique_ptr<IslandRunner>(new IslandRunner(options, links));
+  const absl::Time give_up = absl::Now() + options.join_patience;
+  for (int attempt = 1;; ++attempt) {
+    const absl::StatusOr<v1::Run> run = links.get_run();
+    if (run.ok()) {
+      RETURN_IF_ERROR(runner->Setup(*run));
+      return runner;
+    }
+    const bool away = absl::IsUnavailable(run.status()) ||
+                      absl::IsDeadlineExceeded(run.status());
+    if (!away || absl::Now() > give_up) {
+      return Annotate(run.status(), "cannot read the run");
+    }
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError("stopped before the run could be read");
+    }
+    if (attempt == 1) LOG(WARNING) << "cannot read the run yet: "
+                                   << run.status();
+    runner->mailbox_.Wait(BackoffOf(attempt));
+  }
+}
+
+absl::Status IslandRunner::Setup(const v1::Run& run) {
+  spec_ = run.spec();
+  if (run.state() == v1::RUN_STATE_COMPLETED ||
+      run.state() == v1::RUN_STATE_CANCELLED) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", options_.run_id, " has ended: there is nothing "
+                     "left to train"));
+  }
+  ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count));
+  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
+                   DataSet::Open(spec_.data(), options_.data_path));
+  if (!spec_.data().fingerprint().empty()) {
+    ASSIGN_OR_RETURN(data_fingerprint_, data->Fingerprint());
+    if (data_fingerprint_ != spec_.data().fingerprint()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the data at \"",
+          options_.data_path.empty() ? spec_.data().path()
+                                     : options_.data_path,
+          "\" is not the run's: its fingerprint is ", data_fingerprint_,
+          ", the run's is ", spec_.data().fingerprint(),
+          "; copy the run's data here and give its path"));
+    }
+  }
+  ASSIGN_OR_RETURN(BatchReader reader,
+                   BatchReader::Create(std::move(data), spec_));
+  reader_.emplace(std::move(reader));
+  if (!options_.work_directory.empty()) {
+    RETURN_IF_ERROR(
+        links_.file_system->CreateDirectories(options_.work_directory));
+  }
+  ASSIGN_OR_RETURN(parameters_,
+                   links_.make_parameter_client(spec_, state_->layout()));
+  progress_.round_count = spec_.schedule().round_count();
+  progress_.step_count = spec_.schedule().round_count() *
+                         spec_.schedule().inner_step_count();
+  return absl::OkStatus();
+}
+
+v1::JoinRequest IslandRunner::MakeJoinRequest() const {
+  v1::JoinRequest request;
+  request.set_run_id(options_.run_id);
+  request.set_island_id(options_.island_id);
+  v1::IslandCapabilities* capabilities = request.mutable_capabilities();
+  v1::Device* device = capabilities->add_devices();
+  device->set_kind("cpu");
+  device->set_name("cpu");
+  capabilities->set_thread_count(options_.thread_count);
+  capabilities->set_program_version(options_.program_version);
+  capabilities->set_data_fingerprint(data_fingerprint_);
+  return request;
+}
+
+void IslandRunner::OnJoined(const v1::JoinResponse& response) {
+  parameters_->SetIdentity({options_.island_id, response.island_epoch(),
+                            response.session_secret()});
+  parameters_->SetRoutes(server::RoutesOf(response.plan()));
+}
+
+void IslandRunner::OnPlan(const v1::IslandPlan& plan) {
+  parameters_->SetRoutes(server::RoutesOf(plan));
+}
+
+std::string IslandRunner::SavePath() const {
+  return absl::StrCat(
+      options_.work_directory.empty() ? "." : options_.work_directory, "/",
+      options_.run_id, ".", options_.island_id, ".save");
+}
+
+absl::StatusOr<IslandProgress> IslandRunner::Run() {
+  ControlLinkOptions link_options;
+  link_options.join = MakeJoinRequest();
+  link_options.join_patience = options_.join_patience;
+  link_options.patience = options_.patience;
+  ControlLink::Listener listener;
+  listener.on_joined = [this](const v1::JoinResponse& r) { OnJoined(r); };
+  listener.on_plan = [this](const v1::IslandPlan& p) { OnPlan(p); };
+  link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
+                                        mailbox_, std::move(listener));
+  // Who asks to stop need not wait for the next step's news.
+  const std::stop_callback wake(options_.stop, [this] { mailbox_.Wake(); });
+  const std::stop_callback stop_transfer(options_.stop_at_once, [this] {
+    mailbox_.Wake();
+    mailbox_.StopTransfer();
+  });
+  while (true) {
+    mailbox_.DrainInto(loop_);
+    ForwardStops();
+    const Action action = loop_.Next();
+    Report(action);
+    if (action.kind == ActionKind::kFinish) return Finish(action);
+    Do(action);
+  }
+}
+
+void IslandRunner::ForwardStops() {
+  const int requested = options_.stop_at_once.stop_requested() ? 2
+                        : options_.stop.stop_requested()       ? 1
+                                                               : 0;
+  for (; stops_forwarded_ < requested; ++stops_forwarded_) {
+    loop_.OnStopRequested();
+  }
+}
+
+void IslandRunner::Do(const Action& action) {
+  if (action.kind != ActionKind::kWait) wait_until_.reset();
+  absl::Status status;
+  switch (action.kind) {
+    case ActionKind::kWait:
+      return Wait(action);
+    case ActionKind::kLoadSave:
+      return loop_.OnSaveLoaded(LoadSave());
+    case ActionKind::kRestoreSave:
+      status = RestoreSave();
+      break;
+    case ActionKind::kResetOptimizer:
+      state_->ResetOptimizer(action.warm_up);
+      break;
+    case ActionKind::kPull:
+      status = Pull(action);
+      break;
+    case ActionKind::kReportReady:
+      status = link_->ReportReady(action.commit_seq);
+      break;
+    case ActionKind::kBeginRound:
+      state_->BeginRound();
+      break;
+    case ActionKind::kTrain:
+      status = Train(action);
+      break;
+    case ActionKind::kContribute:
+      status = Contribute(action);
+      break;
+    case ActionKind::kPush:
+      status = Push(action);
+      break;
+    case ActionKind::kEvaluate:
+      status = Evaluate(action);
+      break;
+    case ActionKind::kLeave:
+      link_->Flush(kFlushMax);
+      status = link_->Leave(action.reason);
+      break;
+    case ActionKind::kFinish:
+      return;
+  }
+  if (!status.ok()) {
+    LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
+  }
+  loop_.OnDone(action, status);
+}
+
+void IslandRunner::Wait(const Action& action) {
+  const absl::Time now = absl::Now();
+  if (action.failure_count == 0) {
+    wait_until_.reset();
+    mailbox_.Wait(kIdleWait);
+    return;
+  }
+  if (!wait_until_.has_value()) {
+    wait_until_ = now + BackoffOf(action.failure_count);
+  }
+  if (now >= *wait_until_) {
+    wait_until_.reset();
+    loop_.OnWaited();
+    return;
+  }
+  mailbox_.Wait(*wait_until_ - now);
+}
+
+std::optional<SaveSummary> IslandRunner::LoadSave() {
+  absl::StatusOr<Save> save = ReadSave(*links_.file_system, SavePath());
+  if (absl::IsNotFound(save.status())) return std::nullopt;
+  if (!save.ok()) {
+    LOG(WARNING) << SavePath() << " is not used, training goes on from the "
+                 << "servers' parameters: " << save.status();
+    return std::nullopt;
+  }
+  const SaveHeader& header = save->header;
+  SaveSummary summary;
+  summary.run_id = header.run_id;
+  summary.run_epoch = header.run_epoch;
+  summary.slot = header.slot;
+  summary.seq = header.seq;
+  summary.data_shard = header.data_shard;
+  summary.data_position = header.data_position;
+  summary.evaluator_version = header.evaluator_version;
+  summary.evaluator_index = header.evaluator_index;
+  summary.evaluator_count = header.evaluator_count;
+  for (size_t i = 0; i < header.contributions.size(); ++i) {
+    const v1::ContributionInfo& info = header.contributions[i];
+    const int32_t f = info.key().fragment();
+    if (f < 0 || f >= state_->layout().fragment_count() ||
+        static_cast<int64_t>(save->contributions[i].size()) !=
+            state_->layout().fragment_element_count(f)) {
+      LOG(WARNING) << SavePath() << " is of another layout and not used";
+      return std::nullopt;
+    }
+    summary.contributions.push_back({f, info.anchor_version()});
+  }
+  save_ = *std::move(save);
+  return summary;
+}
+
+absl::Status IslandRunner::RestoreSave() {
+  if (!save_.has_value()) return absl::InternalError("there is no save");
+  const engine::OptimizerState state =
+      state_->trainer().optimizer_state();
+  if (state.first_moment.size() != save_->first_moment.size() ||
+      state.second_moment.size() != save_->second_moment.size()) {
+    return absl::DataLossError("the save is of another optimizer");
+  }
+  std::copy(save_->first_moment.begin(), save_->first_moment.end(),
+            state.first_moment.begin());
+  std::copy(save_->second_moment.begin(), save_->second_moment.end(),
+            state.second_moment.begin());
+  state_->trainer().set_optimizer_step_count(
+      save_->header.optimizer_step_count);
+  state_->set_restart_step_count(save_->header.restart_step_count);
+  return absl::OkStatus();
+}
+
+absl::Status IslandRunner::Pull(const Action& action) {
+  server::CallBounds bounds;
+  bounds.deadline = absl::Now() + kTransferMax;
+  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
+    return CutVersion(plan, action.fragment) != action.version;
+  });
+  const server::TransferOutcome outcome = parameters_->Pull(
+      action.fragment, action.version, Digest128::FromProto(action.digest),
+      state_->FragmentBuffer(action.fragment), bounds);
+  mailbox_.EndTransfer();
+  RETURN_IF_ERROR(outcome.status);
+  state_->SetAnchor(action.fragment);
+  failpoint::Hit("island.pulled.after");
+  return absl::OkStatus();
+}
+
+absl::Status IslandRunner::Train(const Action& action) {
+  RETURN_IF_ERROR(
+      reader_->Read(action.data_shard, action.data_position, batch_));
+  const absl::Time begin = absl::Now();
+  ASSIGN_OR_RETURN(const StepResult result,
+                   state_->Train(batch_, action.step));
+  const double seconds =
+      std::max(1e-9, absl::ToDoubleSeconds(absl::Now() - begin));
+  failpoint::Hit("island.trained.after");
+  const double speed = static_cast<double>(result.token_count) / seconds;
+  progress_.tokens_per_second =
+      progress_.token_count == 0
+          ? speed
+          : (1 - kSpeedWeight) * progress_.tokens_per_second +
+                kSpeedWeight * speed;
+  progress_.step = action.step + 1;
+  progress_.token_count += result.token_count;
+  progress_.loss = result.loss;
+  progress_.gradient_norm = result.gradient_norm;
+  link_->AddLoss(result.loss);
+  return absl::OkStatus();
+}
+
+absl::Status IslandRunner::Contribute(const Action& action) {
+  Save save;
+  SaveHeader& header = save.header;
+  header.run_id = options_.run_id;
+  header.run_epoch = action.run_epoch;
+  header.slot = action.slot;
+  header.seq = action.seq;
+  header.step = progress_.step;
+  header.data_shard = action.data_shard;
+  header.data_position = action.data_position;
+  header.restart_step_count = state_->restart_step_count();
+  const engine::OptimizerState optimizer =
+      state_->trainer().optimizer_state();
+  header.optimizer_step_count = optimizer.step_count;
+  for (const AnchoredFragment& at : action.contributions) {
+    save.contributions.push_back(state_->OuterGradient(at.fragment));
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(action.run_epoch);
+    info.mutable_key()->set_fragment(at.fragment);
+    info.mutable_key()->set_slot(action.slot);
+    info.mutable_key()->set_seq(action.seq);
+    info.set_anchor_version(at.anchor_version);
+    *info.mutable_digest() =
+        ContributionDigest(BytesOf(save.contributions.back())).ToProto();
+    info.set_codec(v1::CODEC_F32);
+    info.set_step_count(action.step_count);
+    info.set_token_count(action.step_count * spec_.inner().batch_size() *
+                         spec_.model().sequence_length());
+    info.set_data_shard(action.data_shard);
+    info.set_data_begin(action.data_begin);
+    info.set_data_end(action.data_position);
+    header.contributions.push_back(std::move(info));
+    if (at.fragment == 0) {
+      const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
+      header.evaluator_version = evaluator.evaluator_version;
+      header.evaluator_index = evaluator.evaluator_index;
+      header.evaluator_count = evaluator.evaluator_count;
+    }
+  }
+  failpoint::Hit("island.save.before");
+  RETURN_IF_ERROR(Annotate(
+      WriteSave(*links_.file_system, SavePath(), header,
+                optimizer.first_moment, optimizer.second_moment,
+                save.contributions),
+      "cannot write the save; free some space in the work directory"));
+  failpoint::Hit("island.save.after");
+  save_ = std::move(save);
+  return absl::OkStatus();
+}
+
+absl::Status IslandRunner::Push(const Action& action) {
+  if (!save_.has_value()) return absl::InternalError("there is no save");
+  for (size_t i = 0; i < save_->header.contributions.size(); ++i) {
+    const v1::ContributionInfo& info = save_->header.contributions[i];
+    if (info.key().fragment() != action.fragment ||
+        info.key().seq() != action.seq) {
+      continue;
+    }
+    failpoint::Hit("island.push.before");
+    server::CallBounds bounds;
+    bounds.deadline = absl::Now() + kTransferMax;
+    bounds.stop = mailbox_.BeginTransfer([&info](const v1::IslandPlan& plan) {
+      return CutVersion(plan, info.key().fragment()) > info.anchor_version() ||
+             plan.run_state() == v1::RUN_STATE_CANCELLED ||
+             plan.run_state() == v1::RUN_STATE_PAUSED;
+    });
+    const server::TransferOutcome outcome =
+        parameters_->Push(info, save_->contributions[i], bounds);
+    mailbox_.EndTransfer();
+    RETURN_IF_ERROR(outcome.status);
+    failpoint::Hit("island.pushed.after");
+    return absl::OkStatus();
+  }
+  return absl::InternalError("the save has no such contribution");
+}
+
+absl::Status IslandRunner::Evaluate(const Action& action) {
+  if (!evaluation_batch_.has_value()) {
+    ASSIGN_OR_RETURN(evaluation_batch_, reader_->ReadEvaluation());
+  }
+  if (evaluation_batch_->inputs.empty()) {
+    LOG(WARNING) << "nothing is evaluated: fewer tokens are held out than one "
+                 << "window takes";
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const double loss,
+                   state_->EvaluateAnchors(*evaluation_batch_));
+  v1::Evaluation evaluation;
+  evaluation.set_commit_seq(action.commit_seq);
+  evaluation.set_version(action.version);
+  evaluation.set_loss(loss);
+  evaluation.set_token_count(
+      static_cast<int64_t>(evaluation_batch_->inputs.size()));
+  LOG(INFO) << "version " << action.version << ": held-out loss " << loss
+            << " nats a token";
+  link_->AddEvaluation(evaluation);
+  progress_.evaluation = evaluation;
+  failpoint::Hit("island.evaluated.after");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
+  if (action.status.ok()) link_->Flush(kFlushMax);
+  link_.reset();
+  LOG(INFO) << "finished: " << action.reason;
+  RETURN_IF_ERROR(action.status);
+  return progress_;
+}
+
+void IslandRunner::Report(const Action& action) {
+  progress_.activity = ActionName(action.kind);
+  progress_.reason = action.reason;
+  progress_.slot = loop_.plan().slot();
+  progress_.version = std::max<int64_t>(0, CutVersion(loop_.plan(), 0));
+  const server::TransferCounters counters = parameters_->counters();
+  progress_.sent_bytes = counters.sent_payload_bytes;
+  progress_.received_bytes = counters.received_payload_bytes;
+  std::string line = absl::StrCat(progress_.activity, ": ", action.reason);
+  if (line != logged_) {
+    if (action.kind != ActionKind::kTrain) LOG(INFO) << line;
+    logged_ = std::move(line);
+  }
+  v1::ReportProgressRequest report;
+  report.set_step(progress_.step);
+  report.set_token_count(progress_.token_count);
+  report.set_tokens_per_second(progress_.tokens_per_second);
+  report.set_gradient_norm(progress_.gradient_norm);
+  report.set_sent_bytes(progress_.sent_bytes);
+  report.set_received_bytes(progress_.received_bytes);
+  link_->SetProgress(report);
+  if (options_.on_progress) options_.on_progress(progress_);
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,98 @@
+// What an island computes with: anchors, the trainer, contributions.
+//
+// It is the seam between the loop and a trainer. Thread-compatible; no I/O.
+//
+//   E    elements of the model     F_f  elements of fragment f
+//
+// Anchors and local parameters are flat, in the model order, shape [E], f32;
+// what travels is in a fragment's flat order, shape [F_f].
+
+#ifndef WORKER_API_ISLAND_STATE_H_
+#define WORKER_API_ISLAND_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/v1/run.pb.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "worker/data/batch_reader.h"
+#include "worker/engine/trainer.h"
+
+namespace atl::worker {
+
+// One inner step, for reports.
+struct StepResult {
+  float loss = 0;            // Nats a token, before the update.
+  double gradient_norm = 0;  // Before clipping.
+  int64_t token_count = 0;
+};
+
+class IslandState {
+ public:
+  // INVALID_ARGUMENT: the spec cannot be trained here; the message says why.
+  // RESOURCE_EXHAUSTED: not enough memory.
+  static absl::StatusOr<std::unique_ptr<IslandState>> Create(
+      const v1::RunSpec& spec, int thread_count);
+
+  const RunLayout& layout() const { return layout_; }
+  engine::Trainer& trainer() { return *trainer_; }
+  absl::Span<const float> anchors() const { return anchors_; }
+
+  // Room for the elements of `fragment`, shape [F_f], to be filled before
+  // SetAnchor(). Valid until the next call.
+  absl::Span<float> FragmentBuffer(int32_t fragment);
+  // The anchor of `fragment` becomes what FragmentBuffer() was filled with.
+  void SetAnchor(int32_t fragment);
+  // Digest of what FragmentBuffer() holds (FragmentVersion.digest).
+  Digest128 BufferDigest(int32_t fragment) const;
+
+  // Every anchor becomes version 0 as servers make it without an import.
+  void InitAnchors(const v1::RunSpec& spec);
+
+  // Local parameters = anchors; a fresh optimizer if the run wants one a round.
+  void BeginRound();
+
+  // One inner step on `batch`, at `step` of the run's clock.
+  //
+  // As Trainer::Step.
+  absl::StatusOr<StepResult> Train(const Batch& batch, int64_t step);
+
+  // The outer gradient of `fragment`, anchor - local, in the fragment's flat
+  // order, shape [F_f]: in memory that is CODEC_F32.
+  std::vector<float> OuterGradient(int32_t fragment) const;
+
+  // Mean loss of the anchors on `batch`, nats a token. Local parameters are
+  // overwritten: only between rounds.
+  absl::StatusOr<double> EvaluateAnchors(const Batch& batch);
+
+  // Anchors = anchors - (anchors - local): the outer step of one island with
+  // SGD and lr 1, in f32.
+  void StepAnchorsToLocal();
+
+  // A fresh optimizer; with a warm-up of the next steps if `warm_up`.
+  void ResetOptimizer(bool warm_up);
+
+  // Steps taken since a reset with a warm-up; -1 if there was none. Part of the
+  // SAVE.
+  int64_t restart_step_count() const { return restart_step_count_; }
+  void set_restart_step_count(int64_t count) { restart_step_count_ = count; }
+
+ private:
+  IslandState(RunLayout layout, const v1::RunSpec& spec);
+
+  const RunLayout layout_;
+  const v1::RunSpec spec_;
+  std::unique_ptr<engine::Trainer> trainer_;
+  std::vector<float> anchors_;
+  std::vector<float> buffer_;
+  int64_t restart_step_count_ = -1;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_ISLAND_STATE_H_

@@ -1,0 +1,160 @@
+#include "worker/api/model_spec.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/optimizer/optimizer_options.h"
+
+namespace atl::worker {
+namespace {
+
+v1::TensorClass ClassOf(engine::ParameterClass parameter_class) {
+  switch (parameter_class) {
+    case engine::ParameterClass::kEmbedding:
+      return v1::TENSOR_CLASS_EMBEDDING;
+    case engine::ParameterClass::kVector:
+      return v1::TENSOR_CLASS_VECTOR;
+    case engine::ParameterClass::kMatrix:
+      break;
+  }
+  return v1::TENSOR_CLASS_MATRIX;
+}
+
+// The fragment of the parameter named `name`.
+int32_t FragmentOf(const std::string& name, int32_t layer_count,
+                   int32_t fragment_count, FragmentAssignment assignment) {
+  constexpr char kLayers[] = "model.layers.";
+  int32_t layer = 0;
+  if (absl::StartsWith(name, kLayers)) {
+    const std::string rest = name.substr(sizeof(kLayers) - 1);
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(rest, absl::MaxSplits('.', 1));
+    if (absl::SimpleAtoi(parts.first, &layer)) {
+      if (assignment == FragmentAssignment::kStrided) {
+        return layer % fragment_count;
+      }
+      return static_cast<int32_t>(int64_t{layer} * fragment_count /
+                                  layer_count);
+    }
+  }
+  return absl::StartsWith(name, "model.embed_tokens.") ? 0
+                                                       : fragment_count - 1;
+}
+
+absl::Status CheckLayout(const v1::Layout& layout,
+                         const engine::ParameterLayout& parameters) {
+  const auto differs = [](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the run's layout is not that of its model (", what,
+        "): this island's program cannot train it; create the run with a "
+        "layout made from its model, or upgrade"));
+  };
+  if (layout.tensors_size() !=
+      static_cast<int>(parameters.parameters.size())) {
+    return differs(absl::StrCat(layout.tensors_size(), " tensors, not ",
+                                parameters.parameters.size()));
+  }
+  for (int i = 0; i < layout.tensors_size(); ++i) {
+    const v1::TensorSpec& tensor = layout.tensors(i);
+    const engine::ParameterSpec& parameter = parameters.parameters[i];
+    if (tensor.name() != parameter.name ||
+        !std::equal(tensor.shape().begin(), tensor.shape().end(),
+                    parameter.shape.begin(), parameter.shape.end())) {
+      return differs(absl::StrCat("tensor ", i, " is ", tensor.name(),
+                                  ", the model's is ", parameter.name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<engine::ModelConfig> MakeModelConfig(
+    const v1::ModelSpec& model) {
+  if (model.architecture() != "llama") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model architecture \"", model.architecture(),
+                     "\" is not known here; \"llama\" is"));
+  }
+  engine::ModelConfig config;
+  config.vocab_size = model.vocab_size();
+  config.hidden_size = model.hidden_size();
+  config.intermediate_size = model.intermediate_size();
+  config.layer_count = model.layer_count();
+  config.head_count = model.head_count();
+  config.kv_head_count = model.kv_head_count();
+  config.sequence_length_max = model.sequence_length();
+  config.rope_theta = model.rope_theta();
+  config.rms_norm_eps = model.rms_norm_eps();
+  config.tie_embeddings = model.tie_embeddings();
+  RETURN_IF_ERROR(engine::ValidateModelConfig(config));
+  return config;
+}
+
+absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
+                                       int32_t fragment_count,
+                                       FragmentAssignment assignment) {
+  ASSIGN_OR_RETURN(const engine::ModelConfig config, MakeModelConfig(model));
+  if (fragment_count < 1 || fragment_count > model.layer_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "fragment_count ", fragment_count,
+        " must be at least 1 and at most the number of layers (",
+        model.layer_count(), ")"));
+  }
+  v1::Layout layout;
+  layout.set_fragment_count(fragment_count);
+  for (const engine::ParameterSpec& parameter :
+       engine::MakeParameterLayout(config).parameters) {
+    v1::TensorSpec* tensor = layout.add_tensors();
+    tensor->set_name(parameter.name);
+    for (const int64_t dimension : parameter.shape) {
+      tensor->add_shape(dimension);
+    }
+    tensor->set_dtype(v1::DATA_TYPE_F32);
+    tensor->set_tensor_class(ClassOf(parameter.parameter_class));
+    tensor->set_fragment(FragmentOf(parameter.name, model.layer_count(),
+                                    fragment_count, assignment));
+    tensor->mutable_init()->set_kind(parameter.init ==
+                                             engine::ParameterInit::kNormal
+                                         ? v1::INIT_KIND_NORMAL
+                                         : v1::INIT_KIND_CONSTANT);
+    tensor->mutable_init()->set_value(parameter.init_value);
+  }
+  return layout;
+}
+
+absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
+    const v1::RunSpec& spec, int thread_count) {
+  engine::TrainerOptions options;
+  ASSIGN_OR_RETURN(options.model, MakeModelConfig(spec.model()));
+  RETURN_IF_ERROR(CheckLayout(spec.layout(),
+                              engine::MakeParameterLayout(options.model)));
+  const v1::InnerSpec& inner = spec.inner();
+  options.optimizer.kind = inner.optimizer() == v1::INNER_OPTIMIZER_KIND_SGD
+                               ? engine::OptimizerKind::kSgd
+                               : engine::OptimizerKind::kAdamW;
+  if (inner.optimizer() == v1::INNER_OPTIMIZER_KIND_ADAMW) {
+    options.optimizer.beta1 = inner.beta1();
+    options.optimizer.beta2 = inner.beta2();
+    options.optimizer.epsilon = inner.epsilon();
+    options.optimizer.weight_decay = inner.weight_decay();
+  }
+  options.optimizer.clip_norm = inner.clip_norm();
+  RETURN_IF_ERROR(engine::ValidateOptimizerOptions(options.optimizer));
+  options.schedule.peak = inner.learning_rate();
+  options.schedule.warmup_step_count = inner.warmup_step_count();
+  options.schedule.total_step_count =
+      spec.schedule().round_count() * spec.schedule().inner_step_count();
+  options.schedule.final_fraction = inner.final_learning_rate_fraction();
+  options.batch_size = inner.batch_size();
+  options.sequence_length = spec.model().sequence_length();
+  options.thread_count = thread_count;
+  return options;
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,49 @@
+// From a run's messages to the engine's options, and back.
+//
+// Pure. Thread-safe.
+
+#ifndef WORKER_API_MODEL_SPEC_H_
+#define WORKER_API_MODEL_SPEC_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
+#include "worker/engine/model/model_config.h"
+#include "worker/engine/trainer.h"
+
+namespace atl::worker {
+
+// How layers are dealt to fragments.
+enum class FragmentAssignment {
+  kStrided,     // Layer l belongs to fragment l mod F.
+  kContiguous,  // Layer l of L belongs to fragment floor(l F / L).
+};
+
+// The engine's shape of `model`.
+//
+// INVALID_ARGUMENT: the architecture is not "llama", or a size is out of range.
+absl::StatusOr<engine::ModelConfig> MakeModelConfig(
+    const v1::ModelSpec& model);
+
+// The layout of `model`: its parameters in canonical order with their classes
+// and first values. The token embedding belongs to fragment 0; the last norm and
+// the head to the last fragment.
+//
+// INVALID_ARGUMENT: as MakeModelConfig; or fragment_count is not in
+// [1, layers].
+absl::StatusOr<v1::Layout> BuildLayout(
+    const v1::ModelSpec& model, int32_t fragment_count = 1,
+    FragmentAssignment assignment = FragmentAssignment::kStrided);
+
+// What trains a run of `spec` on this machine.
+//
+// INVALID_ARGUMENT: as MakeModelConfig; the layout's tensors are not the
+// model's; an optimizer's option is out of range.
+absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
+    const v1::RunSpec& spec, int thread_count);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_MODEL_SPEC_H_

@@ -1,0 +1,91 @@
+// Takes part in a run: an island, from its join to the end of the run.
+//
+// RunIsland blocks on the caller's thread, which computes; two more threads
+// speak to the coordinator. Nothing is printed: progress goes to a callback,
+// what an operator may want to know to the log.
+
+#ifndef WORKER_API_RUN_ISLAND_H_
+#define WORKER_API_RUN_ISLAND_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/island_service.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "base/io/file_system.h"
+#include "base/layout/layout.h"
+#include "base/rpc/flags.h"
+#include "coordinator/client/coordinator_client.h"
+#include "server/client/parameter_client.h"
+
+namespace atl::worker {
+
+// Where an island is.
+struct IslandProgress {
+  std::string activity;  // "train", "push", "wait", ... (ActionName).
+  std::string reason;    // Why, in a few words.
+  int32_t slot = -1;
+  int64_t version = 0;        // Of fragment 0, newest committed.
+  int64_t round_count = 0;    // Versions of the whole run.
+  int64_t step = 0;           // Inner steps taken, by the run's clock.
+  int64_t step_count = 0;     // Of the whole run.
+  int64_t token_count = 0;    // Read in this life.
+  double tokens_per_second = 0;  // While training.
+  double loss = 0;               // Of the last step, nats a token.
+  double gradient_norm = 0;      // Of the last step, before clipping.
+  int64_t sent_bytes = 0;        // Payload pushed in this life.
+  int64_t received_bytes = 0;    // Payload pulled in this life.
+  std::optional<v1::Evaluation> evaluation;  // The last one made here.
+};
+
+struct RunIslandOptions {
+  std::string coordinator_address;  // host:port
+  std::string run_id;
+  std::string island_id;        // Kept over restarts.
+  std::string data_path;        // Empty: the run's.
+  std::string work_directory;   // For the SAVE; made if it is not there.
+  int thread_count = 1;         // That compute, >= 1.
+  rpc::SecurityFlags security;
+  std::string program_version;
+  std::stop_token stop;         // Once: leave cleanly.
+  std::stop_token stop_at_once;
+  // Called on the computing thread, after each step and at each change of
+  // activity. May be empty. Must not block.
+  std::function<void(const IslandProgress&)> on_progress;
+  absl::Duration join_patience = absl::Minutes(5);
+  absl::Duration patience = absl::Hours(1);  // With a coordinator that is away.
+};
+
+// Runs an island until its run ends or it is stopped; returns its last state.
+//
+// INVALID_ARGUMENT, NOT_FOUND: an id, the data or the run is wrong; the message
+// says what to do. FAILED_PRECONDITION: the run has ended, or the data is not
+// the run's. ABORTED: another process joined as this island. CANCELLED: the run
+// was cancelled, or the island stopped at once. UNAVAILABLE: the coordinator
+// was away for too long. INTERNAL: training failed.
+absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
+
+// What RunIsland is made of, for tests.
+struct IslandLinks {
+  std::function<absl::StatusOr<v1::Run>()> get_run;
+  coordinator::CoordinatorClient* coordinator = nullptr;
+  std::function<absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
+      const v1::RunSpec& spec, const RunLayout& layout)>
+      make_parameter_client;
+  FileSystem* file_system = nullptr;
+};
+
+// RunIsland over `links`.
+absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
+                                             const IslandLinks& links);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_RUN_ISLAND_H_

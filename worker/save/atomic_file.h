@@ -1,0 +1,50 @@
+// A file that appears whole or not at all, written piece by piece.
+//
+// The bytes go to PATH.tmp; Commit syncs it, renames it to PATH and syncs the
+// directory. Without a Commit the old file stands and PATH.tmp is removed.
+// Thread-compatible.
+
+#ifndef WORKER_SAVE_ATOMIC_FILE_H_
+#define WORKER_SAVE_ATOMIC_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/io/file_system.h"
+
+namespace atl::worker {
+
+class AtomicFile {
+ public:
+  // Errors as the file system's. `file_system` must outlive the file.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(
+      FileSystem& file_system, const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Appends `bytes`.
+  absl::Status Append(absl::string_view bytes);
+  // Puts the file in place, durable on return.
+  absl::Status Commit();
+
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  AtomicFile(FileSystem& file_system, std::string path)
+      : file_system_(file_system), path_(std::move(path)) {}
+
+  FileSystem& file_system_;
+  const std::string path_;
+  std::unique_ptr<RandomAccessFile> file_;
+  int64_t size_bytes_ = 0;
+  bool committed_ = false;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_SAVE_ATOMIC_FILE_H_

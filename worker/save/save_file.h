@@ -1,0 +1,74 @@
+// The SAVE of an island: what it needs to go on after a crash without a change
+// of bits (worker/DESIGN.md, "SAVE").
+//
+// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (1), the
+// header's length and its CRC-32C; the header, JSON; then the sections, one
+// after the other. The header lists the sections with name, length and CRC-32C,
+// and holds 64-bit numbers as JSON integers, digests and messages as hex.
+//
+// Functions are thread-safe for different paths.
+
+#ifndef WORKER_SAVE_SAVE_FILE_H_
+#define WORKER_SAVE_SAVE_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/io/file_system.h"
+
+namespace atl::worker {
+
+inline constexpr uint32_t kSaveFormat = 1;
+
+// All but the numbers in bulk.
+struct SaveHeader {
+  std::string run_id;
+  int64_t run_epoch = 0;
+  int32_t slot = 0;
+  int64_t seq = 0;
+  int64_t step = 0;  // Next, by the run's clock.
+  int32_t data_shard = 0;
+  int64_t data_position = 0;  // Next window.
+  int64_t optimizer_step_count = 0;
+  int64_t restart_step_count = -1;  // IslandState::restart_step_count.
+  int64_t evaluator_version = 0;
+  int32_t evaluator_index = 0;
+  int32_t evaluator_count = 0;
+  // Of every fragment of the synchronisation, in the order of the sections.
+  std::vector<v1::ContributionInfo> contributions;
+};
+
+// A SAVE that was read. Moments may be empty.
+struct Save {
+  SaveHeader header;
+  std::vector<float> first_moment;
+  std::vector<float> second_moment;
+  // Encoded as CODEC_F32, beside header.contributions.
+  std::vector<std::vector<float>> contributions;
+};
+
+// Replaces the SAVE at `path`: durable and whole on return, the old one after
+// an error.
+//
+// Errors as the file system's; RESOURCE_EXHAUSTED: the disk is full.
+absl::Status WriteSave(FileSystem& file_system, const std::string& path,
+                       const SaveHeader& header,
+                       absl::Span<const float> first_moment,
+                       absl::Span<const float> second_moment,
+                       absl::Span<const std::vector<float>> contributions);
+
+// Reads the SAVE at `path`.
+//
+// NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format; the
+// message says how. Else as the file system's.
+absl::StatusOr<Save> ReadSave(FileSystem& file_system,
+                              const std::string& path);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_SAVE_SAVE_FILE_H_
