@@ -1,0 +1,197 @@
+// Gradients of the decoder: in f64 against central finite differences, and in
+// f32 on the CPU against f64 by definition.
+
+#include "worker/engine/model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/engine/model/model_config.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/ops/cpu/cpu_ops.h"
+#include "worker/engine/ops/plain_ops.h"
+
+namespace atl::engine {
+namespace {
+
+// A model, a batch, and parameters drawn for them.
+struct Problem {
+  ModelConfig config;
+  TokenBatch batch;
+  std::vector<int32_t> inputs, targets;
+  std::vector<float> parameters;
+};
+
+class DecoderTest : public testing::Test {
+ protected:
+  DecoderTest() : seed_(std::random_device()()), random_(seed_) {
+    std::cout << "seed " << seed_ << std::endl;
+  }
+
+  // Weights normal with deviation 0.3, gains near 1.
+  Problem Draw(const ModelConfig& config, int64_t batch, int64_t length) {
+    Problem problem;
+    problem.config = config;
+    std::uniform_int_distribution<int32_t> token(
+        0, static_cast<int32_t>(config.vocab_size) - 1);
+    for (int64_t i = 0; i < batch * length; ++i) {
+      problem.inputs.push_back(token(random_));
+      problem.targets.push_back(token(random_));
+    }
+    std::normal_distribution<float> normal(0.0f, 0.3f);
+    for (const ParameterSpec& spec : MakeParameterLayout(config).parameters) {
+      const float mean =
+          spec.parameter_class == ParameterClass::kVector ? 1.0f : 0.0f;
+      for (int64_t i = 0; i < spec.element_count; ++i) {
+        problem.parameters.push_back(mean + normal(random_));
+      }
+    }
+    problem.batch = {.batch = batch, .sequence_length = length};
+    return problem;
+  }
+
+  // The loss, and the gradient unless `gradient` is null.
+  template <typename T>
+  static T Run(const Problem& problem, BasicOps<T>& ops,
+               const std::vector<T>& parameters, std::vector<T>* gradient) {
+    auto decoder =
+        Decoder<T>::Create(problem.config, problem.batch.rows(), ops);
+    EXPECT_TRUE(decoder.ok()) << decoder.status();
+    TokenBatch batch = problem.batch;
+    batch.inputs = problem.inputs.data();
+    batch.targets = problem.targets.data();
+    if (gradient == nullptr) return (*decoder)->Loss(parameters.data(), batch);
+    // Whatever was there must not matter.
+    gradient->assign(parameters.size(), T(7));
+    return (*decoder)->ForwardBackward(parameters.data(), batch,
+                                       gradient->data());
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+};
+
+ModelConfig Tiny(bool tied) {
+  return {.vocab_size = 11,
+          .hidden_size = 16,
+          .intermediate_size = 10,
+          .layer_count = 2,
+          .head_count = 4,
+          .kv_head_count = tied ? 4 : 2,
+          .sequence_length_max = 8,
+          .tie_embeddings = tied};
+}
+
+TEST_F(DecoderTest, EveryGradientIsTheFiniteDifferenceOfTheLoss) {
+  for (bool tied : {true, false}) {
+    SCOPED_TRACE(tied ? "tied" : "untied, grouped");
+    const Problem problem = Draw(Tiny(tied), 2, tied ? 8 : 5);
+    std::vector<double> parameters(problem.parameters.begin(),
+                                   problem.parameters.end());
+    PlainOps<double> ops;
+    std::vector<double> gradient;
+    Run<double>(problem, ops, parameters, &gradient);
+    const double h = 1e-5;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const double at = parameters[i];
+      parameters[i] = at + h;
+      const double above = Run<double>(problem, ops, parameters, nullptr);
+      parameters[i] = at - h;
+      const double below = Run<double>(problem, ops, parameters, nullptr);
+      parameters[i] = at;
+      ASSERT_NEAR(gradient[i], (above - below) / (2 * h),
+                  1e-7 * (1 + std::abs(gradient[i])))
+          << "parameter " << i;
+    }
+  }
+}
+
+// Larger shapes: tiles, chunks of logits, heads that are no whole vectors.
+std::vector<std::pair<ModelConfig, std::pair<int64_t, int64_t>>> Shapes() {
+  ModelConfig odd{.vocab_size = 53,
+                  .hidden_size = 36,
+                  .intermediate_size = 50,
+                  .layer_count = 3,
+                  .head_count = 6,
+                  .kv_head_count = 3,
+                  .sequence_length_max = 64,
+                  .tie_embeddings = false};
+  ModelConfig wide{.vocab_size = 9000,
+                   .hidden_size = 32,
+                   .intermediate_size = 64,
+                   .layer_count = 1,
+                   .head_count = 2,
+                   .kv_head_count = 1,
+                   .sequence_length_max = 130,
+                   .tie_embeddings = true};
+  return {{odd, {3, 49}}, {wide, {3, 130}}};
+}
+
+TEST_F(DecoderTest, OnTheCpuItComputesWhatTheDefinitionDoes) {
+  for (const auto& [config, shape] : Shapes()) {
+    SCOPED_TRACE(config.vocab_size);
+    const Problem problem = Draw(config, shape.first, shape.second);
+    PlainOps<double> plain;
+    std::vector<double> expected;
+    const double loss =
+        Run<double>(problem, plain,
+                    std::vector<double>(problem.parameters.begin(),
+                                        problem.parameters.end()),
+                    &expected);
+    std::vector<float> first;
+    for (int threads : {1, 2, 3}) {
+      const auto ops = MakeCpuOps(threads);
+      std::vector<float> actual;
+      EXPECT_NEAR(Run<float>(problem, *ops, problem.parameters, &actual), loss,
+                  1e-5 * loss);
+      if (threads == 1) first = actual;
+      ASSERT_EQ(std::memcmp(actual.data(), first.data(),
+                            actual.size() * sizeof(float)),
+                0)
+          << threads << " threads give other bits";
+    }
+    for (const ParameterSpec& spec : MakeParameterLayout(config).parameters) {
+      double largest = 0;
+      for (int64_t i = 0; i < spec.element_count; ++i) {
+        largest = std::max(largest, std::abs(expected[spec.offset + i]));
+      }
+      for (int64_t i = 0; i < spec.element_count; ++i) {
+        ASSERT_NEAR(first[spec.offset + i], expected[spec.offset + i],
+                    5e-5 * largest)
+            << spec.name << " " << i;
+      }
+    }
+  }
+}
+
+TEST_F(DecoderTest, LossDoesNotNeedTheGradientAndLogitsDoNotSeeLaterTokens) {
+  Problem problem = Draw(Tiny(false), 1, 6);
+  const auto ops = MakeCpuOps(2);
+  std::vector<float> gradient;
+  EXPECT_EQ(Run<float>(problem, *ops, problem.parameters, &gradient),
+            Run<float>(problem, *ops, problem.parameters, nullptr));
+
+  auto decoder = Decoder<float>::Create(problem.config, 6, *ops);
+  ASSERT_TRUE(decoder.ok());
+  auto logits = [&](int64_t length) {
+    const float* at = (*decoder)->Logits(problem.parameters.data(),
+                                         problem.inputs.data(), length, 3);
+    return std::vector<float>(at, at + problem.config.vocab_size);
+  };
+  const std::vector<float> alone = logits(4), before_others = logits(6);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_NEAR(alone[i], before_others[i], 1e-5 * (1 + std::abs(alone[i])));
+  }
+}
+
+}  // namespace
+}  // namespace atl::engine
