@@ -108,8 +108,9 @@ absl::string_view SettingSourceName(SettingSource source) {
 const std::vector<SettingDefinition>& SettingDefinitions() {
   static const auto& definitions = *new std::vector<SettingDefinition>{
       {"coordinator", "127.0.0.1:7400", "HOST:PORT of the coordinator"},
-      {"output", "table", "Format of results: table, json or jsonl"},
+      {"format", "table", "Format of results: table, json or jsonl"},
       {"timeout", "30s", "Longest time for one answer, as 30s or 2m"},
+      {"insecure", "false", "true: plaintext to another machine, unprotected"},
       {"tls_ca", "", "PEM file: who signed the other side's certificate", true},
       {"tls_cert", "", "PEM file: this side's certificate", true},
       {"tls_key", "", "PEM file: this side's private key", true},
@@ -156,6 +157,12 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
                                    "' is not a positive duration"),
                       "Write it as 30s, 500ms or 2m.");
   }
+  const std::string& insecure = settings.Get("insecure");
+  if (insecure != "true" && insecure != "false") {
+    return UsageError(
+        absl::StrCat("insecure is true or false, not '", insecure, "'"));
+  }
+  settings.insecure_ = insecure == "true";
   return settings;
 }
 

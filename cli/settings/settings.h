@@ -63,7 +63,7 @@ class Settings {
   //
   // INVALID_ARGUMENT: the profile is no TOML, has an unknown key (the message
   // has its line and the nearest name) or a value that is not a string, number
-  // or boolean; or a value does not parse (timeout, output).
+  // or boolean; or a value does not parse (timeout, insecure).
   static absl::StatusOr<Settings> Resolve(const Sources& sources);
 
   // The value of `name`, which is one of SettingDefinitions().
@@ -72,12 +72,14 @@ class Settings {
   // All, in the order of SettingDefinitions().
   const std::vector<Setting>& all() const { return settings_; }
 
-  // The setting "timeout".
+  // The settings "timeout" and "insecure".
   absl::Duration timeout() const { return timeout_; }
+  bool insecure() const { return insecure_; }
 
  private:
   std::vector<Setting> settings_;
   absl::Duration timeout_;
+  bool insecure_ = false;
 };
 
 // Where the profile is: ATOLL_PROFILE, else $XDG_CONFIG_HOME/atoll/profile.toml,

@@ -57,7 +57,7 @@ TEST(SettingsTest, PathsOfAProfileAreRelativeToIt) {
 TEST(SettingsTest, AnUnknownProfileKeyIsToldWithItsLine) {
   Settings::Sources sources;
   sources.profile_path = "/p";
-  sources.profile_text = "output = \"json\"\ncordinator = \"x\"\n";
+  sources.profile_text = "format = \"json\"\ncordinator = \"x\"\n";
   auto resolved = Settings::Resolve(sources);
   ASSERT_FALSE(resolved.ok());
   EXPECT_EQ(ExitCodeOf(resolved.status()), ExitCode::kInvalidConfig);

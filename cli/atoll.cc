@@ -1,0 +1,179 @@
+// The `atoll` command. Reads the command line and the environment, which
+// nothing else does, and runs one subcommand.
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/commands/commands.h"
+#include "cli/context.h"
+#include "cli/output/error.h"
+#include "cli/output/output.h"
+#include "cli/settings/settings.h"
+
+extern char** environ;
+
+namespace atl::cli {
+namespace {
+
+Environment ReadEnvironment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) continue;
+    environment[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return environment;
+}
+
+// Values of the flags that settings have, as given.
+struct SettingFlags {
+  std::map<std::string, std::string> values;
+  std::string profile;
+  bool insecure = false;
+};
+
+void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
+  for (const SettingDefinition& definition : SettingDefinitions()) {
+    if (definition.name == "insecure") {
+      app.add_flag("--insecure", flags.insecure,
+                   "Plaintext to another machine, unprotected");
+      continue;
+    }
+    const std::string name = definition.name == "format"
+                                 ? "-o,--format"
+                                 : absl::StrCat("--", definition.name);
+    app.add_option(name, flags.values[definition.name], definition.help);
+  }
+  app.add_option("--profile", flags.profile,
+                 "Profile file with settings (TOML)");
+}
+
+// The values that are on the command line.
+std::map<std::string, std::string> GivenFlags(const CLI::App& app,
+                                              const SettingFlags& flags) {
+  std::map<std::string, std::string> given;
+  for (const auto& [name, value] : flags.values) {
+    if (app.count(absl::StrCat("--", name)) > 0) given[name] = value;
+  }
+  if (flags.insecure) given["insecure"] = "true";
+  return given;
+}
+
+absl::StatusOr<Settings> ResolveSettings(const CLI::App& app,
+                                         const SettingFlags& flags,
+                                         const Environment& environment) {
+  Settings::Sources sources;
+  sources.flags = GivenFlags(app, flags);
+  sources.environment = environment;
+  const bool asked = !flags.profile.empty() ||
+                     environment.find("ATOLL_PROFILE") != environment.end();
+  sources.profile_path =
+      flags.profile.empty() ? DefaultProfilePath(environment) : flags.profile;
+  std::ifstream file(sources.profile_path, std::ios::binary);
+  if (file) {
+    sources.profile_text.assign(std::istreambuf_iterator<char>(file), {});
+  } else if (asked && !sources.profile_path.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot read the profile ", sources.profile_path));
+  }
+  return Settings::Resolve(sources);
+}
+
+Progress::Options ProgressOptions(const Environment& environment) {
+  Progress::Options options;
+  const auto term = environment.find("TERM");
+  options.live = ::isatty(2) == 1 &&
+                 environment.find("NO_COLOR") == environment.end() &&
+                 (term == environment.end() || term->second != "dumb");
+  winsize size{};
+  if (::ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    options.columns = size.ws_col;
+  }
+  return options;
+}
+
+std::string Executable(const char* argv0) {
+  char path[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path));
+  return length > 0 ? std::string(path, length) : std::string(argv0);
+}
+
+// The format that the command line asks for, for errors that come before the
+// settings are known.
+OutputFormat EarlyFormat(const SettingFlags& flags,
+                         const Environment& environment) {
+  std::string text = flags.values.at("format");
+  const auto variable = environment.find("ATOLL_FORMAT");
+  if (text.empty() && variable != environment.end()) text = variable->second;
+  return ParseOutputFormat(text).value_or(OutputFormat::kTable);
+}
+
+absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
+                       const Environment& environment, Context& context) {
+  absl::StatusOr<Settings> settings = ResolveSettings(app, flags, environment);
+  if (!settings.ok()) return settings.status();
+  context.settings = *std::move(settings);
+  absl::StatusOr<OutputFormat> format =
+      ParseOutputFormat(context.settings.Get("format"));
+  if (!format.ok()) return format.status();
+  context.output().set_format(*format);
+  return context.action(context);
+}
+
+int Main(int argc, char** argv) {
+  const Environment environment = ReadEnvironment();
+  Output output(OutputFormat::kTable, std::cout, std::cerr);
+  Context context(output);
+  context.executable = Executable(argv[0]);
+  context.progress_options = ProgressOptions(environment);
+
+  CLI::App app(
+      "Atoll trains one model on islands of hardware that are poorly "
+      "connected.");
+  app.name("atoll");
+  app.footer(
+      "Start with:\n"
+      "  atoll dev up laptop --dir /tmp/laptop    everything on this machine\n"
+      "  atoll join HOST:PORT --run RUN           bring an island\n"
+      "  atoll run list --coordinator HOST:PORT   ask what runs");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", absl::StrCat("atoll ", kProgramVersion));
+  SettingFlags flags;
+  AddSettingFlags(app, flags);
+  AddCommands(app, context);
+
+  // CLI11 reports by exceptions; they end here.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success, std::cout, std::cerr);
+  } catch (const CLI::ParseError& error) {
+    output.set_format(EarlyFormat(flags, environment));
+    return static_cast<int>(output.Finish(
+        UsageError(error.what(), "`atoll --help`, or --help after a "
+                                 "subcommand, shows what there is.")));
+  }
+  if (!context.action) {
+    return static_cast<int>(
+        output.Finish(absl::InternalError("no action for this subcommand")));
+  }
+  return static_cast<int>(
+      output.Finish(RunAction(app, flags, environment, context)));
+}
+
+}  // namespace
+}  // namespace atl::cli
+
+int main(int argc, char** argv) { return atl::cli::Main(argc, argv); }

@@ -1,0 +1,34 @@
+#include "cli/commands/commands.h"
+
+namespace atl::cli {
+
+void AddCommands(CLI::App& app, Context& context) {
+  const auto group = [&](const char* name, const char* help) -> CLI::App& {
+    CLI::App* result = app.add_subcommand(name, help);
+    result->require_subcommand(1);
+    result->fallthrough();
+    return *result;
+  };
+  CLI::App& run = group("run", "Create runs, watch and steer them");
+  AddRunCreate(run, context);
+  AddRunList(run, context);
+  AddRunShow(run, context);
+  AddRunWatch(run, context);
+  AddRunPause(run, context);
+  AddRunResume(run, context);
+  AddRunCancel(run, context);
+  AddRunExport(run, context);
+  AddIslandList(group("island", "The islands of a run"), context);
+  AddRoundList(group("round", "The committed rounds of a run"), context);
+  AddJoin(app, context);
+  CLI::App& dev = group("dev", "Everything on one machine");
+  AddDevUp(dev, context);
+  AddDevBaseline(dev, context);
+  AddDevReport(dev, context);
+  AddEval(app, context);
+  AddGenerate(app, context);
+  AddSettings(app, context);
+  AddVersion(app, context);
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,47 @@
+// The subcommands, one source file each.
+//
+// Each function adds a subcommand to `app`; parsing it sets context.action.
+// Both outlive the parse and the action.
+
+#ifndef CLI_COMMANDS_COMMANDS_H_
+#define CLI_COMMANDS_COMMANDS_H_
+
+#include "CLI/App.hpp"
+#include "cli/context.h"
+
+namespace atl::cli {
+
+// atoll run ...
+void AddRunCreate(CLI::App& app, Context& context);
+void AddRunList(CLI::App& app, Context& context);
+void AddRunShow(CLI::App& app, Context& context);
+void AddRunWatch(CLI::App& app, Context& context);
+void AddRunPause(CLI::App& app, Context& context);
+void AddRunResume(CLI::App& app, Context& context);
+void AddRunCancel(CLI::App& app, Context& context);
+void AddRunExport(CLI::App& app, Context& context);
+
+// atoll island list, atoll round list
+void AddIslandList(CLI::App& app, Context& context);
+void AddRoundList(CLI::App& app, Context& context);
+
+// atoll join
+void AddJoin(CLI::App& app, Context& context);
+
+// atoll dev ...
+void AddDevUp(CLI::App& app, Context& context);
+void AddDevBaseline(CLI::App& app, Context& context);
+void AddDevReport(CLI::App& app, Context& context);
+
+// atoll eval, generate, settings, version
+void AddEval(CLI::App& app, Context& context);
+void AddGenerate(CLI::App& app, Context& context);
+void AddSettings(CLI::App& app, Context& context);
+void AddVersion(CLI::App& app, Context& context);
+
+// All of them, in their groups, with the options that settings have.
+void AddCommands(CLI::App& app, Context& context);
+
+}  // namespace atl::cli
+
+#endif  // CLI_COMMANDS_COMMANDS_H_

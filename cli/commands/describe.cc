@@ -1,0 +1,139 @@
+#include "cli/commands/describe.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+// ": why" or nothing.
+std::string Because(const std::string& reason) {
+  return reason.empty() ? "" : absl::StrCat(": ", reason);
+}
+
+// " of fragment 2" unless it is the only likely one.
+std::string OfFragment(int32_t fragment) {
+  return fragment == 0 ? "" : absl::StrCat(" of fragment ", fragment);
+}
+
+std::string DescribeCommit(const v1::Round& round) {
+  std::map<std::string, int> outcomes;
+  for (const v1::RoundContribution& contribution : round.contributions()) {
+    ++outcomes[EnumName(contribution.outcome())];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : outcomes) {
+    parts.push_back(absl::StrCat(count, " ", name));
+  }
+  std::string text = absl::StrCat("round ", round.version(),
+                                  OfFragment(round.fragment()), " committed");
+  if (!parts.empty()) absl::StrAppend(&text, ": ", absl::StrJoin(parts, ", "));
+  if (round.has_training_loss()) {
+    absl::StrAppend(&text, ", training loss ",
+                    FormatLoss(round.training_loss()));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string EnumName(v1::RunState state) {
+  return std::string(
+      absl::StripPrefix(v1::RunState_Name(state), "RUN_STATE_"));
+}
+
+std::string EnumName(v1::Outcome outcome) {
+  if (outcome == v1::OUTCOME_UNSPECIFIED) return "UNDECIDED";
+  return std::string(absl::StripPrefix(v1::Outcome_Name(outcome), "OUTCOME_"));
+}
+
+std::string EnumName(v1::IslandState state) {
+  return std::string(
+      absl::StripPrefix(v1::IslandState_Name(state), "ISLAND_STATE_"));
+}
+
+absl::Time ToTime(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) +
+         absl::Nanoseconds(time.nanos());
+}
+
+bool HasEnded(v1::RunState state) {
+  return state == v1::RUN_STATE_COMPLETED || state == v1::RUN_STATE_CANCELLED;
+}
+
+int64_t CompleteRounds(const v1::GetRunStateResponse& state) {
+  if (state.cut().empty()) return 0;
+  int64_t rounds = std::numeric_limits<int64_t>::max();
+  for (const v1::FragmentVersion& fragment : state.cut()) {
+    rounds = std::min(rounds, fragment.version());
+  }
+  return rounds;
+}
+
+std::string DescribeEvent(const v1::RunEvent& event) {
+  std::string text;
+  switch (event.event_case()) {
+    case v1::RunEvent::kRunStateChanged: {
+      const v1::RunStateChanged& change = event.run_state_changed();
+      text = absl::StrCat("run ", EnumName(change.state()),
+                          Because(change.reason()));
+      break;
+    }
+    case v1::RunEvent::kIslandChanged: {
+      const v1::IslandChanged& change = event.island_changed();
+      text = absl::StrCat("island ", change.island_id(), " (slot ",
+                          change.slot(), ") ", EnumName(change.state()));
+      break;
+    }
+    case v1::RunEvent::kRoundOpened: {
+      const v1::OpenRound& round = event.round_opened().round();
+      text = absl::StrCat("round ", round.version() + 1,
+                          OfFragment(round.fragment()), " opened for ",
+                          round.slots_size(), " islands");
+      break;
+    }
+    case v1::RunEvent::kRoundSealed: {
+      const v1::Seal& seal = event.round_sealed();
+      text = absl::StrCat("round ", seal.version() + 1,
+                          OfFragment(seal.fragment()), " sealed with ",
+                          seal.contributions_size(), " contributions");
+      break;
+    }
+    case v1::RunEvent::kRoundCommitted:
+      text = DescribeCommit(event.round_committed());
+      break;
+    case v1::RunEvent::kRoundAborted: {
+      const v1::RoundAborted& abort = event.round_aborted();
+      text = absl::StrCat("round ", abort.version() + 1,
+                          OfFragment(abort.fragment()), " aborted",
+                          Because(abort.reason()));
+      break;
+    }
+    case v1::RunEvent::kPinChanged: {
+      const v1::PinChanged& change = event.pin_changed();
+      text = absl::StrCat("pin ", change.pin().pin_id(), " at commit ",
+                          change.pin().commit_seq(),
+                          change.released() ? " released" : " made");
+      break;
+    }
+    case v1::RunEvent::kEvaluated:
+      text = absl::StrCat("version ", event.evaluated().version(),
+                          " evaluated: validation loss ",
+                          FormatLoss(event.evaluated().loss()));
+      break;
+    case v1::RunEvent::EVENT_NOT_SET:
+      text = "an event that this program does not know";
+      break;
+  }
+  return absl::StrCat(FormatTimestamp(ToTime(event.time())), "  ",
+                      Printable(text));
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,37 @@
+// The protocol's values as people read them.
+//
+// Pure. Thread-safe.
+
+#ifndef CLI_COMMANDS_DESCRIBE_H_
+#define CLI_COMMANDS_DESCRIBE_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "google/protobuf/timestamp.pb.h"
+
+namespace atl::cli {
+
+// "ACTIVE", "MERGED", "READY": the value's name without the enum's prefix.
+std::string EnumName(v1::RunState state);
+std::string EnumName(v1::Outcome outcome);
+std::string EnumName(v1::IslandState state);
+
+// The epoch for a time that is not set.
+absl::Time ToTime(const google::protobuf::Timestamp& time);
+
+// True once the run computes nothing more.
+bool HasEnded(v1::RunState state);
+
+// Smallest version of all fragments: complete rounds.
+int64_t CompleteRounds(const v1::GetRunStateResponse& state);
+
+// One line for an event: "2026-11-21T04:05:06Z  round 12 committed: 3 merged".
+std::string DescribeEvent(const v1::RunEvent& event);
+
+}  // namespace atl::cli
+
+#endif  // CLI_COMMANDS_DESCRIBE_H_

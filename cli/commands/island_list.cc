@@ -1,0 +1,60 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+absl::Status ListIslands(Context& context, const std::string& run_id) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">TOKENS/S", ">LOSS",
+               ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD"});
+  Json islands = Json::array();
+  v1::ListIslandsRequest request;
+  request.set_run_id(run_id);
+  do {
+    ASSIGN_OR_RETURN(v1::ListIslandsResponse response,
+                     client->ListIslands(request));
+    for (const v1::Island& island : response.islands()) {
+      islands.push_back(ToJson(island));
+      const v1::ReportProgressRequest& progress = island.progress();
+      table.AddRow(
+          {absl::StrCat(island.slot()), island.island_id(),
+           EnumName(island.state()), absl::StrCat(progress.step()),
+           FormatCount(static_cast<int64_t>(progress.tokens_per_second())),
+           progress.loss_step_count() > 0 ? FormatLoss(progress.loss()) : "-",
+           absl::StrCat(island.merged_count()),
+           absl::StrCat(island.unmerged_count()),
+           FormatBytes(progress.sent_bytes()),
+           FormatBytes(progress.received_bytes()),
+           FormatTimestamp(ToTime(island.last_heard_time()))});
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  if (table.empty()) context.output().Message("no islands");
+  context.output().PrintList("islands", islands,
+                             table.empty() ? "" : table.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddIslandList(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("list", "List the islands of a run, lost ones too");
+  command->footer("Example:\n  atoll island list laptop");
+  auto run_id = std::make_shared<std::string>();
+  command->add_option("run", *run_id, "Id of the run")->required();
+  command->callback([&context, run_id] {
+    context.action = [run_id](Context& context) {
+      return ListIslands(context, *run_id);
+    };
+  });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,105 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+struct RoundListOptions {
+  std::string run_id;
+  int64_t after = 0;
+  int64_t limit = 0;
+};
+
+// "0.3333 island-0, 0.6667 island-1, LATE island-2".
+std::string DescribeContributions(const v1::Round& round) {
+  std::vector<std::string> parts;
+  for (const v1::RoundContribution& contribution : round.contributions()) {
+    const std::string who =
+        contribution.island_id().empty()
+            ? absl::StrCat("slot ", contribution.info().key().slot())
+            : contribution.island_id();
+    parts.push_back(contribution.outcome() == v1::OUTCOME_MERGED
+                        ? absl::StrCat(who, " ",
+                                       FormatLoss(contribution.weight()))
+                        : absl::StrCat(who, " ",
+                                       EnumName(contribution.outcome())));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+void AddRoundRow(const v1::Round& round, Table* table) {
+  int64_t payload_bytes = 0;
+  for (const v1::RoundContribution& contribution : round.contributions()) {
+    payload_bytes += contribution.payload_bytes();
+  }
+  const absl::Duration took =
+      ToTime(round.commit_time()) - ToTime(round.open_time());
+  table->AddRow(
+      {absl::StrCat(round.commit_seq()), absl::StrCat(round.version()),
+       absl::StrCat(round.fragment()),
+       round.has_training_loss() ? FormatLoss(round.training_loss()) : "-",
+       round.has_evaluation() ? FormatLoss(round.evaluation().loss()) : "-",
+       FormatBytes(payload_bytes), absl::StrCat(absl::ToInt64Milliseconds(took)),
+       FormatTimestamp(ToTime(round.commit_time())),
+       DescribeContributions(round)});
+}
+
+absl::Status ListRounds(Context& context, const RoundListOptions& options) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  Table table({">COMMIT", ">ROUND", ">FRAGMENT", ">TRAINING", ">VALIDATION",
+               ">BYTES", ">MS", "COMMITTED", "CONTRIBUTIONS"});
+  Json rounds = Json::array();
+  v1::ListRoundsRequest request;
+  request.set_run_id(options.run_id);
+  request.set_after_commit_seq(options.after);
+  const auto wants_more = [&] {
+    return options.limit == 0 ||
+           static_cast<int64_t>(rounds.size()) < options.limit;
+  };
+  do {
+    ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
+                     client->ListRounds(request));
+    for (const v1::Round& round : response.rounds()) {
+      if (!wants_more()) break;
+      rounds.push_back(ToJson(round));
+      AddRoundRow(round, &table);
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty() && wants_more());
+  if (table.empty()) context.output().Message("no committed rounds");
+  context.output().PrintList("rounds", rounds,
+                             table.empty() ? "" : table.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRoundList(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "list", "List committed rounds and what became of each contribution");
+  command->footer("Example:\n  atoll round list laptop --after 20 -o jsonl");
+  auto options = std::make_shared<RoundListOptions>();
+  command->add_option("run", options->run_id, "Id of the run")->required();
+  command
+      ->add_option("--after", options->after,
+                   "Only rounds with a greater commit number")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--limit", options->limit, "At most so many; 0 for all")
+      ->check(CLI::NonNegativeNumber);
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return ListRounds(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,61 @@
+// The directory of one `atoll dev up`: where everything of it lies.
+//
+//   DIR/lock               held while it runs
+//   DIR/endpoints.json     written once everything serves
+//   DIR/result.json        written at the end of the run
+//   DIR/coordinator/       data/, port, pid, log
+//   DIR/server-0/ ...      the same
+//   DIR/island-0/ ...      work/, pid, log
+//   DIR/export/            the model at the end
+//   DIR/validation.bin     the held-out tokens
+//
+// Thread-compatible.
+
+#ifndef CLI_DEV_DEV_DIRECTORY_H_
+#define CLI_DEV_DEV_DIRECTORY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::cli {
+
+class DevDirectory {
+ public:
+  // Makes `path` if it is not there and takes its lock.
+  //
+  // ALREADY_EXISTS: another process holds it; the message has its pid. Others:
+  // the directory cannot be made or written.
+  static absl::StatusOr<std::unique_ptr<DevDirectory>> Open(
+      const std::string& path);
+  // Lets the lock go.
+  ~DevDirectory();
+  DevDirectory(const DevDirectory&) = delete;
+  DevDirectory& operator=(const DevDirectory&) = delete;
+
+  // Absolute.
+  const std::string& path() const { return path_; }
+
+  // "PATH/name".
+  std::string File(absl::string_view name) const;
+
+  // Makes the directory of one child and returns its path.
+  absl::StatusOr<std::string> MakeChildDirectory(absl::string_view name) const;
+
+ private:
+  DevDirectory(std::string path, int lock_fd)
+      : path_(std::move(path)), lock_fd_(lock_fd) {}
+
+  std::string path_;
+  int lock_fd_;
+};
+
+// The port in a port file ("4711" or "host:4711"); 0 if there is none yet.
+int ReadPortFile(const std::string& path);
+
+}  // namespace atl::cli
+
+#endif  // CLI_DEV_DEV_DIRECTORY_H_

@@ -1,0 +1,47 @@
+#include "cli/interrupt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <utility>
+
+namespace atl::cli {
+namespace {
+
+sigset_t StopSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+Interrupt::Interrupt(std::function<void()> on_first)
+    : on_first_(std::move(on_first)) {
+  const sigset_t set = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+}
+
+Interrupt::~Interrupt() {
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Interrupt::Run(std::stop_token stop) {
+  const sigset_t set = StopSignals();
+  const timespec tick = {.tv_sec = 0, .tv_nsec = 50'000'000};
+  while (!stop.stop_requested()) {
+    if (sigtimedwait(&set, nullptr, &tick) < 0) continue;
+    if (first_.request_stop()) {
+      if (on_first_) on_first_();
+    } else {
+      second_.request_stop();
+    }
+  }
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,39 @@
+// Ctrl-C as a request: the first one asks to end cleanly, the second to end
+// now. SIGTERM counts as SIGINT does.
+//
+// To be made before the process has other threads: it blocks the signals for
+// the caller, and threads that are made later inherit that.
+
+#ifndef CLI_INTERRUPT_H_
+#define CLI_INTERRUPT_H_
+
+#include <functional>
+#include <stop_token>
+#include <thread>
+
+namespace atl::cli {
+
+class Interrupt {
+ public:
+  // `on_first` is called in a thread of its own at the first signal.
+  explicit Interrupt(std::function<void()> on_first = nullptr);
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  // Requested at the first and at the second signal.
+  std::stop_token first() const { return first_.get_token(); }
+  std::stop_token second() const { return second_.get_token(); }
+
+ private:
+  void Run(std::stop_token stop);
+
+  std::function<void()> on_first_;
+  std::stop_source first_;
+  std::stop_source second_;
+  std::jthread thread_;
+};
+
+}  // namespace atl::cli
+
+#endif  // CLI_INTERRUPT_H_

@@ -1,0 +1,90 @@
+#include "cli/run_file/load.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "cli/output/error.h"
+#include "cli/presets/presets.h"
+
+namespace atl::cli {
+namespace {
+
+std::string IdFromName(const std::string& name) {
+  std::string id;
+  for (char c : name) {
+    const unsigned char byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte)) {
+      id += static_cast<char>(std::tolower(byte));
+    } else {
+      id += '-';
+    }
+  }
+  return id.substr(0, 63);
+}
+
+std::optional<std::string> ReadText(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+}  // namespace
+
+void ApplyChanges(const RunFileChanges& changes, RunFile* run) {
+  if (!changes.run_id.empty()) run->run_id = changes.run_id;
+  v1::RunSpec& spec = run->spec;
+  if (changes.server_count > 0) spec.set_server_count(changes.server_count);
+  if (changes.island_count > 0) {
+    v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+    v1::DataSpec& data = *spec.mutable_data();
+    if (data.data_shard_count() == schedule.island_count_min()) {
+      data.set_data_shard_count(changes.island_count);
+    }
+    schedule.set_island_count_min(changes.island_count);
+    schedule.set_min_quorum(
+        std::min(schedule.min_quorum(), changes.island_count));
+  }
+  if (!changes.data_path.empty()) {
+    std::error_code error;
+    spec.mutable_data()->set_path(
+        std::filesystem::absolute(changes.data_path, error).string());
+  }
+}
+
+absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
+                                    const RunFileChanges& changes) {
+  RunFileOptions options;
+  options.name = path;
+  options.find_preset = FindPreset;
+  options.preset_names = PresetNames();
+  const std::filesystem::path file(path);
+  options.default_run_id = IdFromName(file.stem().string());
+  std::optional<std::string> text = ReadText(path);
+  if (text.has_value()) {
+    std::error_code error;
+    options.directory =
+        std::filesystem::absolute(file, error).parent_path().string();
+  } else {
+    text = FindPreset(path);
+  }
+  if (!text.has_value()) {
+    return WithHint(
+        WithReason(absl::NotFoundError(absl::StrCat(
+                       "there is no run file ", path, " that can be read")),
+                   "RUN_FILE_NOT_FOUND"),
+        absl::StrCat("Give a TOML file, or a preset: ", PresetNames(), "."));
+  }
+  absl::StatusOr<RunFile> run = ParseRunFile(*text, options);
+  if (run.ok()) ApplyChanges(changes, &*run);
+  return run;
+}
+
+}  // namespace atl::cli

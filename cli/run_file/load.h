@@ -1,0 +1,38 @@
+// Reads a run file, or a preset by its name, from the disk.
+
+#ifndef CLI_RUN_FILE_LOAD_H_
+#define CLI_RUN_FILE_LOAD_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/run_file/run_file.h"
+
+namespace atl::cli {
+
+// What the command line changes of a run file.
+struct RunFileChanges {
+  std::string run_id;        // Empty: as the file says.
+  int32_t server_count = 0;  // 0: as the file says.
+  // 0: as the file says. Else island_count_min; min_quorum is at most it, and
+  // data_shard_count follows where it was island_count_min.
+  int32_t island_count = 0;
+  std::string data_path;     // Empty: as the file says.
+};
+
+// Applies `changes` to `run`. Pure.
+void ApplyChanges(const RunFileChanges& changes, RunFile* run);
+
+// Reads the run file `path`; a name without a slash or a dot that is no file
+// is a preset's ("laptop"). The run's id is by default the file's name without
+// its ending, what an id may not hold replaced by '-'.
+//
+// NOT_FOUND: there is neither such a file nor such a preset. INVALID_ARGUMENT:
+// as ParseRunFile.
+absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
+                                    const RunFileChanges& changes);
+
+}  // namespace atl::cli
+
+#endif  // CLI_RUN_FILE_LOAD_H_
