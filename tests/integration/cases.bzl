@@ -18,8 +18,8 @@ def cases_test(name, size = "large", programs = PROGRAMS, **kwargs):
     native.sh_test(
         name = name,
         size = size,
-        srcs = ["run_cases.sh"],
+        srcs = ["//tests/integration:run_cases.sh"],
         args = ["$(location %s.py)" % name],
-        data = [name + ".py", ":harness"] + programs,
+        data = [name + ".py", "//tests/integration:harness"] + programs,
         **kwargs
     )
