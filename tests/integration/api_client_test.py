@@ -8,6 +8,7 @@ import grpc
 from harness import cases
 from harness import client
 from harness import cluster as cluster_module
+from harness import processes
 from harness import protocols
 from harness import toy
 
@@ -179,6 +180,27 @@ class ApiClientTest(cluster_module.IntegrationTest):
         self.assertEqual(error.code, grpc.StatusCode.NOT_FOUND)
         self.assertNotEqual(error.reason, "")
         self.assertIn("nobody", error.message)
+
+
+class ListenerTest(cluster_module.IntegrationTest):
+
+    def assert_refuses(self, relative, *arguments):
+        process = processes.Process(
+            "refuses", [processes.binary(relative), "--listen=0.0.0.0:0",
+                        "--data_dir=" + self.root + "/refuses",
+                        "--port_file=" + self.root + "/refuses.port"] +
+            list(arguments), self.root + "/refuses.log")
+        self.addCleanup(process.stop)
+        self.assertNotEqual(process.wait(), 0)
+        for word in ("--tls_cert", "--insecure"):
+            self.assertIn(word, process.tail())
+
+    def test_a_coordinator_off_loopback_asks_for_tls(self):
+        self.assert_refuses(processes.COORDINATOR)
+
+    def test_a_server_off_loopback_asks_for_tls(self):
+        self.assert_refuses(processes.SERVER, "--server_id=a",
+                            "--coordinator=127.0.0.1:1")
 
 
 if __name__ == "__main__":
