@@ -8,10 +8,16 @@ of the undisturbed run. A point that is never reached fails its case.
 """
 
 import random
+import signal
+
+import grpc
 
 from harness import cases
+from harness import client
 from harness import cluster as cluster_module
 from harness import processes
+from harness import run_file
+from harness import toy
 from harness import wait
 
 # Points that are passed once in a strict run; all others are armed for their
@@ -20,11 +26,35 @@ ONCE = (
     "coordinator.run.",
     "coordinator.start.",
     "coordinator.placement.",
+    "server.run.",
+    "server.version0.",
+    "island.joined.",
+    # Each evaluation is another island's turn.
+    "island.evaluated.",
 )
 
-# Points that an undisturbed strict run does not pass: SPECIAL says what makes
-# them happen. A new point that is in neither fails, which is the reminder.
-SPECIAL = {}
+# Points that an undisturbed strict run does not pass, and the scenario that
+# makes them happen (a method of SpecialKillTest). A new point that has none and
+# is not passed fails its case, which is the reminder.
+SPECIAL = {
+    "server.refused.": "refuse",
+    "server.drop.": "drop",
+    "coordinator.outcome.": "late",
+    "coordinator.abort.": "abort",
+    "coordinator.pin.": "pin",
+    "coordinator.unpin.": "pin",
+    "coordinator.pause.": "steer",
+    "coordinator.resume.": "steer",
+    "coordinator.cancel.": "cancel",
+    "island.leave.": "leave",
+}
+
+
+def scenario_of(name):
+    for prefix, scenario in SPECIAL.items():
+        if name.startswith(prefix):
+            return scenario
+    return None
 
 
 class KillTest(cluster_module.IntegrationTest):
@@ -33,7 +63,7 @@ class KillTest(cluster_module.IntegrationTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.values = cls.run_values()
+        cls.values = cls.run_values({"evaluation": {"every_round_count": 1}})
         cls.reference = None
 
     def setUp(self):
@@ -88,6 +118,216 @@ class KillTest(cluster_module.IntegrationTest):
         self.cluster.await_failpoint("coordinator")
         self.cluster.restart("coordinator")
         self.cluster.create_run_of(self.spec)
+
+
+class SpecialKillTest(cluster_module.IntegrationTest):
+    """Points that only trouble passes; islands in Python make the trouble."""
+
+    def kill_at(self, victim, name):
+        self.victim, self.name = victim, name
+        getattr(self, scenario_of(name))()
+
+    def start(self, *changes, island_count=3):
+        """A toy run whose first round is open; the victim is armed."""
+        cluster = self.cluster
+        armed = {self.victim: self.name}
+        cluster.start_coordinator(failpoint=armed.get("coordinator"))
+        for index in range(2):
+            server = "server-%d" % index
+            cluster.start_server(server, failpoint=armed.get(server))
+        members = toy.start(cluster, *changes, island_count=island_count)
+        for member in members:
+            member.wait_open(0)
+        return members
+
+    def revive(self):
+        self.cluster.await_failpoint(self.victim)
+        self.cluster.restart(self.victim)
+        self.cluster.coordinator.wait_ready(wait.PATIENCE_S)
+
+    def dying(self, call, *args, **kwargs):
+        """Makes a call that may lose its server on the way."""
+        try:
+            return call(*args, **kwargs)
+        except grpc.RpcError as error:
+            self.assertIn(error.code(), (
+                grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
+                grpc.StatusCode.UNKNOWN, grpc.StatusCode.INVALID_ARGUMENT))
+            return None
+
+    def expected(self, *changes, members=slice(None), island_count=3):
+        """SHA-256 of the same run without the trouble."""
+        cluster = self.new_cluster("undisturbed")
+        everyone = toy.start(cluster, *changes, island_count=island_count)
+        for member in everyone:
+            member.wait_open(0)
+        taking_part = everyone[members]
+        for member in everyone:
+            if member not in taking_part:
+                member.leave()
+        return toy.play(cluster, taking_part, cases.seed(), 2)
+
+    def refuse(self):
+        expected = self.expected(toy.TRIO, members=slice(1, None))
+        liar, *honest = self.start(toy.TRIO)
+        bad = toy.poison(liar, 0)
+        shard = [p.server_id for p in liar.plan.shards].index(self.victim)
+        self.dying(bad.push_to, shard)
+        self.revive()
+
+        def refused():
+            try:
+                bad.push_to(shard)
+            except grpc.RpcError as error:
+                return error.code() == grpc.StatusCode.INVALID_ARGUMENT
+            raise AssertionError("NaN was stored")
+
+        wait.until("the poison is refused", refused)
+        toy.play_round(honest, 0, cases.seed())
+        self.assertEqual(liar.wait_outcome(bad.seq).outcome,
+                         cluster_module.REJECTED)
+        liar.leave()
+        toy.play_round(honest, 1, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(), expected)
+
+    def drop(self):
+        expected = self.expected(toy.TRIO, members=slice(1, None))
+        liar, *honest = self.start(toy.TRIO)
+        # Whole on the victim, refused by the other: so there is something to
+        # drop where the victim is.
+        mine = [p.server_id for p in liar.plan.shards].index(self.victim)
+        values = liar.random_values("poison")
+        values[-1 if mine == 0 else 0] = float("nan")
+        bad = liar.contribution(values, 0)
+        self.assertTrue(bad.push_to(mine)[-1].stored)
+        error = client.error_of(bad.push_to, 1 - mine)
+        self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT)
+        for contribution in toy.gradients(honest, 0, cases.seed()):
+            self.dying(contribution.push)
+        self.revive()
+        for member in honest:
+            member.next_seq = 1
+        for contribution in toy.gradients(honest, 0, cases.seed()):
+            self.push_until_stored(contribution)
+        for member in honest:
+            member.wait_version(1)
+        self.assertEqual(liar.wait_outcome(bad.seq).outcome,
+                         cluster_module.REJECTED)
+        liar.leave()
+        toy.play_round(honest, 1, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(), expected)
+
+    def push_until_stored(self, contribution):
+        """Pushes again and again, as islands do while a server comes back. A
+        round that is over without or with it ends that too."""
+
+        def stored():
+            try:
+                contribution.push()
+                return True
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.ABORTED:
+                    return True
+                return None
+
+        wait.until("the contribution is stored", stored)
+
+    def late(self):
+        slow, *fast = self.start({"schedule": dict(
+            toy.ELASTIC_SCHEDULE, min_quorum=2, island_count_min=3)})
+        for contribution in toy.gradients(fast, 0, cases.seed()):
+            contribution.push()
+        for member in fast:
+            member.wait_version(1)
+        late = slow.contribution(slow.random_values("late"), 0, step_count=4)
+        self.dying(late.push)
+        self.revive()
+        self.push_until_stored(late)
+        outcome = slow.wait_outcome(late.seq).outcome
+        self.assertIn(outcome, (cluster_module.LATE, cluster_module.STALE))
+        for r in self.cluster.rounds():
+            for c in r.contributions:
+                if c.info.key.slot == slow.slot:
+                    self.assertNotEqual(c.outcome, cluster_module.MERGED)
+
+    def abort(self):
+        members = self.start(toy.STEEP, {"schedule": {"round_count": 2}},
+                             island_count=2)
+        bad = [toy.overflow(member, 0) for member in members]
+        for contribution in bad:
+            self.dying(contribution.push)
+        self.revive()
+        state = self.cluster.wait_state(cluster_module.PAUSED)
+        self.assertIn("finite", state.run.state_reason)
+        for member, contribution in zip(members, bad):
+            self.assertEqual(member.wait_outcome(contribution.seq).outcome,
+                             cluster_module.DROPPED)
+        self.cluster.runs.ResumeRun(run_id="run")
+        self.assertEqual(
+            toy.play(self.cluster, members, cases.seed(), 2),
+            self.expected(toy.STEEP, {"schedule": {"round_count": 2}},
+                          island_count=2))
+
+    def pin(self):
+        members = self.start(island_count=2)
+        toy.play_round(members, 0, cases.seed())
+        cluster = self.cluster
+        release = ".unpin." in self.name
+        if release:
+            cluster.pin(pin_id="mine")
+        self.dying(cluster.pin, pin_id="mine", release=release)
+        self.revive()
+        pinned = cluster.pin(pin_id="mine", release=release)
+        toy.play_round(members, 1, cases.seed())
+        toy.play_round(members, 2, cases.seed())
+        names = [c.pin.pin_id for c in cluster.state.ListCheckpoints(
+            run_id="run").checkpoints]
+        self.assertEqual(names.count("mine"), 0 if release else 1)
+        if not release:
+            self.assertEqual(pinned.pin.cut[0].version, 1)
+            cluster.parameters(pinned=pinned)
+
+    def steer(self):
+        members = self.start(island_count=2)
+        toy.play_round(members, 0, cases.seed())
+        runs = self.cluster.runs
+        calls = [runs.PauseRun, runs.ResumeRun]
+        if ".resume." in self.name:
+            runs.PauseRun(run_id="run")
+            calls = [runs.ResumeRun]
+        self.dying(calls[0], run_id="run")
+        self.revive()
+        for call in calls:
+            call(run_id="run")
+        for version in range(1, 3):
+            toy.play_round(members, version, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+
+    def cancel(self):
+        self.start(island_count=2)
+        self.dying(self.cluster.runs.CancelRun, run_id="run")
+        self.revive()
+        self.cluster.runs.CancelRun(run_id="run")
+        self.cluster.wait_state(cluster_module.CANCELLED)
+
+    def leave(self):
+        values = self.run_values(run_file.ELASTIC)
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        cluster.create_run(values)
+        for index in range(3):
+            name = "island-%d" % index
+            cluster.start_island("run", name, failpoint=self.name
+                                 if name == self.victim else None)
+        cluster.wait_commits(2)
+        cluster.processes[self.victim].signal(signal.SIGINT)
+        cluster.await_failpoint(self.victim)
+        cluster.wait_commits(cluster.run_state().commit_seq + 3)
+        self.assert_rounds_whole(cluster, values)
+        cluster.runs.CancelRun(run_id="run")
 
 
 class StormTest(cluster_module.IntegrationTest):
@@ -146,14 +386,13 @@ def _add_cases():
         names = processes.failpoints(relative, program)
         assert names, "no failpoint in %s" % relative
         for name in names:
-            if name in SPECIAL:
-                continue
             for victim in victims:
                 def case(self, victim=victim, name=name):
                     self.kill_at(victim, name)
+                test = SpecialKillTest if scenario_of(name) else KillTest
                 title = "test_%s_%s" % (victim.replace("-", "_"),
                                         name.replace(".", "_"))
-                setattr(KillTest, title, case)
+                setattr(test, title, case)
 
 
 _add_cases()

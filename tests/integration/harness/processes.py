@@ -32,7 +32,7 @@ def binary(relative):
 
 
 _FAILPOINT = re.compile(
-    rb"\x00((?:coordinator|server|island)(?:\.[a-z0-9_]+)+)(?=\x00)")
+    rb"\x00((?:coordinator|server|island)\.[a-z0-9_]+\.[a-z0-9_]+)(?=\x00)")
 
 
 def failpoints(relative, program):
@@ -44,8 +44,7 @@ def failpoints(relative, program):
     with open(binary(relative), "rb") as file:
         data = file.read()
     names = {m.group(1).decode() for m in _FAILPOINT.finditer(data)}
-    return sorted(n for n in names if n.startswith(program + ".") and
-                  n.rsplit(".", 1)[-1] in ("before", "after"))
+    return sorted(n for n in names if n.startswith(program + "."))
 
 
 class Process:

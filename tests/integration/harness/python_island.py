@@ -30,6 +30,9 @@ class Member:
         }])
         capabilities.setdefault("thread_count", 1)
         capabilities.setdefault("program_version", "test")
+        if "data_fingerprint" not in capabilities:
+            capabilities["data_fingerprint"] = cluster.runs.GetRun(
+                run_id=run_id).run.spec.data.fingerprint
         self.capabilities = capabilities
         self.join()
 

@@ -38,8 +38,9 @@ SPEC = {
         "island_count_min": 2, "min_quorum": 2,
         "lease_duration": {"seconds": 30},
     },
+    # Shared data: islands in Python say that they see it.
     "data": {"format": 1, "path": "/nowhere", "data_shard_count": 4,
-             "seed": 1},
+             "fingerprint": "ab" * 32, "seed": 1},
     "evaluation": {"every_round_count": 0, "batch_count": 1},
     "durability": 2,
     "server_count": 2,
@@ -100,3 +101,24 @@ def play(cluster, members, seed, round_count=3, run_id="run"):
         play_round(members, version, seed)
     cluster.wait_state(4, run_id)
     return cluster.parameters_sha256(run_id)
+
+
+# Three islands of which two are enough; SPECIAL scenarios and liars use it.
+TRIO = {"schedule": {"min_quorum": 2, "island_count_min": 3, "round_count": 2},
+        "outer": {"contribution_norm_max": 1e6}}
+
+# A step of this rate takes gradients of 1e38 beyond f32, though each is finite.
+STEEP = {"outer": {"learning_rate": 10.0}}
+
+
+def poison(member, version):
+    """A contribution with a NaN in each shard's range."""
+    values = member.random_values("poison %d" % version)
+    values[7] = values[-1] = float("nan")
+    return member.contribution(values, version)
+
+
+def overflow(member, version):
+    """A finite contribution whose outer step is not finite under STEEP."""
+    count = member.layout.fragments[0].element_count
+    return member.contribution([1e38] * count, version)
