@@ -1,0 +1,97 @@
+#include "worker/api/train_alone.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "base/layout/digest.h"
+#include "base/status/status_macros.h"
+#include "worker/api/island_state.h"
+#include "worker/data/batch_reader.h"
+#include "worker/data/data_set.h"
+
+namespace atl::worker {
+namespace {
+
+// The held-out loss of the local parameters, or of the anchors after a sync.
+absl::StatusOr<double> Validate(IslandState& state, const Batch& batch) {
+  if (batch.inputs.empty()) return 0.0;
+  return state.trainer().EvaluateLoss(batch.inputs, batch.targets);
+}
+
+// Whether the run would evaluate after `step` steps.
+bool EvaluationDue(const v1::RunSpec& spec, int64_t step, int64_t step_count) {
+  const int64_t every = spec.evaluation().every_round_count();
+  if (every <= 0) return false;
+  return step == step_count ||
+         step % (every * spec.schedule().inner_step_count()) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
+  v1::RunSpec spec = options.spec;
+  if (spec.init().import()) {
+    return absl::InvalidArgumentError(
+        "training alone starts from a generated version 0: the spec says that "
+        "it is imported");
+  }
+  if (options.one_data_shard) spec.mutable_data()->set_data_shard_count(1);
+  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
+                   DataSet::Open(spec.data(), options.data_path));
+  ASSIGN_OR_RETURN(const BatchReader reader,
+                   BatchReader::Create(std::move(data), spec));
+  ASSIGN_OR_RETURN(const std::unique_ptr<IslandState> state,
+                   IslandState::Create(spec, options.thread_count));
+  ASSIGN_OR_RETURN(const Batch held_out, reader.ReadEvaluation());
+  state->InitAnchors(spec);
+  state->BeginRound();
+
+  TrainAloneProgress progress;
+  progress.step_count = options.step_count;
+  if (progress.step_count == 0) {
+    progress.step_count = spec.schedule().round_count() *
+                          spec.schedule().inner_step_count();
+  }
+  Batch batch;
+  double seconds = 0;
+  int64_t token_count = 0;
+  TrainAloneResult result;
+  while (progress.step < progress.step_count) {
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError("training was stopped");
+    }
+    RETURN_IF_ERROR(
+        reader.Read(0, progress.step * spec.inner().batch_size(), batch));
+    const absl::Time begin = absl::Now();
+    ASSIGN_OR_RETURN(const StepResult step,
+                     state->Train(batch, progress.step));
+    seconds += absl::ToDoubleSeconds(absl::Now() - begin);
+    token_count += step.token_count;
+    ++progress.step;
+    if (options.outer_round_trip &&
+        progress.step % spec.schedule().inner_step_count() == 0) {
+      state->StepAnchorsToLocal();
+      state->BeginRound();
+    }
+    progress.loss = step.loss;
+    progress.tokens_per_second = static_cast<double>(token_count) / seconds;
+    progress.validation_loss.reset();
+    if (EvaluationDue(spec, progress.step, progress.step_count)) {
+      ASSIGN_OR_RETURN(progress.validation_loss, Validate(*state, held_out));
+      result.validation_loss = *progress.validation_loss;
+    }
+    if (options.on_progress) options.on_progress(progress);
+  }
+  ASSIGN_OR_RETURN(result.validation_loss, Validate(*state, held_out));
+  const absl::Span<const float> parameters = state->trainer().parameters();
+  result.parameters.assign(parameters.begin(), parameters.end());
+  result.parameters_sha256 =
+      ParametersSha256(state->layout(), result.parameters);
+  result.step_count = progress.step;
+  result.tokens_per_second = progress.tokens_per_second;
+  return result;
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,60 @@
+// One island alone, without a service: the same inner steps as a run's island
+// takes, on data shard 0. The baseline that a run is compared with, and the
+// definition that its bits are compared with.
+
+#ifndef WORKER_API_TRAIN_ALONE_H_
+#define WORKER_API_TRAIN_ALONE_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
+
+namespace atl::worker {
+
+struct TrainAloneProgress {
+  int64_t step = 0;        // Inner steps taken.
+  int64_t step_count = 0;  // To take.
+  double loss = 0;         // Of the last one, nats a token.
+  double tokens_per_second = 0;
+  // Held-out loss, where the run's evaluation asks for it.
+  std::optional<double> validation_loss;
+};
+
+struct TrainAloneOptions {
+  v1::RunSpec spec;
+  std::string data_path;  // Empty: the spec's.
+  int thread_count = 1;
+  // Steps; 0 takes those of a run's island, round_count * inner_step_count.
+  int64_t step_count = 0;
+  // If true, every inner_step_count steps theta = anchor - (anchor - theta) in
+  // f32, as a run of one island with outer SGD and lr 1 computes it.
+  bool outer_round_trip = false;
+  // If true, all data shards are read as one: an island alone has them all.
+  bool one_data_shard = false;
+  std::stop_token stop;
+  std::function<void(const TrainAloneProgress&)> on_progress;  // Each step.
+};
+
+struct TrainAloneResult {
+  std::vector<float> parameters;  // In the model order.
+  std::string parameters_sha256;
+  int64_t step_count = 0;
+  double validation_loss = 0;  // At the end; 0 if nothing is held out.
+  double tokens_per_second = 0;
+};
+
+// Trains from version 0 of `spec`.
+//
+// INVALID_ARGUMENT: the spec or the data cannot be used; version 0 is an
+// import. CANCELLED: stopped. INTERNAL: training failed.
+absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_TRAIN_ALONE_H_
