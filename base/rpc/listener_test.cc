@@ -1,0 +1,256 @@
+#include "base/rpc/listener.h"
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/call.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/health.h"
+#include "base/rpc/status_details.h"
+#include "base/rpc/test_certificates.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+// Answers GetRun with who called.
+class RunServiceDouble : public v1::RunService::Service {
+ public:
+  grpc::Status GetRun(grpc::ServerContext* context,
+                      const v1::GetRunRequest* request,
+                      v1::GetRunResponse* response) override {
+    ++call_count;
+    if (request->run_id() == "fail") {
+      return ToGrpc(InvalidFields({{"run_id", "is \"fail\""}}));
+    }
+    const auto caller = CallerOf(*context);
+    if (!caller.ok()) return ToGrpc(caller.status());
+    response->mutable_run()->set_run_id(
+        absl::StrCat(RoleName(caller->role), "/", caller->id));
+    return grpc::Status::OK;
+  }
+  grpc::Status CreateRun(grpc::ServerContext*, const v1::CreateRunRequest*,
+                         v1::CreateRunResponse*) override {
+    ++call_count;
+    return grpc::Status::OK;
+  }
+
+  std::atomic<int> call_count{0};
+};
+
+class ListenerTest : public ::testing::Test {
+ protected:
+  ListenerTest() : directory_(MakeDirectory()), authority_(directory_) {}
+
+  static std::string MakeDirectory() {
+    const std::string path =
+        ::testing::TempDir() + "/" +
+        ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(path);
+    return path;
+  }
+
+  std::unique_ptr<RpcServer> Start(const ListenerOptions& listener) {
+    RpcServer::Spec spec;
+    spec.listener = listener;
+    spec.services = {&service_};
+    auto server = RpcServer::Start(spec);
+    EXPECT_TRUE(server.ok()) << server.status();
+    return server.ok() ? *std::move(server) : nullptr;
+  }
+
+  absl::StatusOr<std::string> GetRun(const RpcServer& server,
+                                     const TlsFiles& tls,
+                                     const std::string& run_id = "run") {
+    ChannelOptions options;
+    options.tls = tls;
+    const auto channel = MakeChannel(server.address(), options);
+    if (!channel.ok()) return channel.status();
+    const auto stub = v1::RunService::NewStub(*channel);
+    v1::GetRunRequest request;
+    request.set_run_id(run_id);
+    const auto response =
+        Call(*stub, &v1::RunService::Stub::GetRun, request,
+             CallOptions{absl::Seconds(20), "", "coordinator"});
+    if (!response.ok()) return response.status();
+    return response->run().run_id();
+  }
+
+  const std::string directory_;
+  TestAuthority authority_;
+  RunServiceDouble service_;
+};
+
+// --- Whether it starts -------------------------------------------------------
+
+TEST_F(ListenerTest, RefusesPlaintextOffLoopbackAndNamesTheFlags) {
+  for (const char* address : {"0.0.0.0:0", "10.1.2.3:7070", "[::]:0",
+                              "coordinator.example:7070"}) {
+    ListenerOptions options;
+    options.address = address;
+    const absl::Status status = CheckListener(options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    for (const char* flag :
+         {"--tls_cert", "--tls_key", "--tls_ca", "--insecure"}) {
+      EXPECT_TRUE(absl::StrContains(status.message(), flag)) << status;
+    }
+    RpcServer::Spec spec;
+    spec.listener = options;
+    EXPECT_EQ(RpcServer::Start(spec).status(), status);
+    options.insecure = true;
+    EXPECT_TRUE(CheckListener(options).ok());
+  }
+}
+
+TEST_F(ListenerTest, RefusesHalfOfTlsAndTlsWithInsecure) {
+  ListenerOptions options;
+  options.tls.cert = "cert.pem";
+  EXPECT_EQ(CheckListener(options).code(), absl::StatusCode::kInvalidArgument);
+  options.tls = {"c", "k", "a"};
+  options.insecure = true;
+  EXPECT_EQ(CheckListener(options).code(), absl::StatusCode::kInvalidArgument);
+  options.insecure = false;
+  EXPECT_TRUE(CheckListener(options).ok());
+}
+
+TEST_F(ListenerTest, SaysThatAPortIsTaken) {
+  const auto first = Start({});
+  ASSERT_NE(first, nullptr);
+  RpcServer::Spec spec;
+  spec.listener.address = first->address();
+  spec.services = {&service_};
+  EXPECT_EQ(RpcServer::Start(spec).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ListenerTest, RefusesAKeyOfAnotherCertificate) {
+  const TlsFiles one = authority_.Issue("atoll:server:one");
+  const TlsFiles two = authority_.Issue("atoll:server:two");
+  RpcServer::Spec spec;
+  spec.listener.tls = {one.cert, two.key, one.ca};
+  spec.services = {&service_};
+  EXPECT_FALSE(RpcServer::Start(spec).ok());
+}
+
+// --- Plaintext on loopback ---------------------------------------------------
+
+TEST_F(ListenerTest, TakesEveryoneOnLoopbackForAnOperator) {
+  const auto server = Start({});
+  ASSERT_NE(server, nullptr);
+  EXPECT_GT(server->port(), 0);
+  EXPECT_EQ(server->address(), absl::StrCat("127.0.0.1:", server->port()));
+  const auto who = GetRun(*server, {});
+  ASSERT_TRUE(who.ok()) << who.status();
+  EXPECT_EQ(*who, "operator/");
+}
+
+TEST_F(ListenerTest, CarriesErrorDetailsToTheCaller) {
+  const auto server = Start({});
+  const auto who = GetRun(*server, {}, "fail");
+  EXPECT_EQ(who.status().code(), absl::StatusCode::kInvalidArgument);
+  const auto violations = FieldViolationsOf(who.status());
+  ASSERT_EQ(violations.size(), 1);
+  EXPECT_EQ(violations[0].field, "run_id");
+}
+
+TEST_F(ListenerTest, IsHealthyOnlyWhenTold) {
+  const auto server = Start({});
+  const auto channel = MakeChannel(server->address(), {});
+  ASSERT_TRUE(channel.ok());
+  EXPECT_EQ(CheckServing(*channel, absl::Seconds(20)).code(),
+            absl::StatusCode::kUnavailable);
+  server->SetServing(true);
+  EXPECT_TRUE(CheckServing(*channel, absl::Seconds(20)).ok());
+  server->SetServing(false);
+  EXPECT_FALSE(CheckServing(*channel, absl::Seconds(20)).ok());
+}
+
+TEST_F(ListenerTest, StopsServingWhenStopped) {
+  auto server = Start({});
+  const std::string address = server->address();
+  server->Stop();
+  server->Stop();
+  const auto channel = MakeChannel(address, {});
+  EXPECT_EQ(CheckServing(*channel, absl::Seconds(20)).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ListenerTest, WillNotDialPlaintextOffLoopback) {
+  EXPECT_EQ(MakeChannel("10.1.2.3:7070", {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ChannelOptions options;
+  options.insecure = true;
+  EXPECT_TRUE(MakeChannel("10.1.2.3:7070", options).ok());
+  EXPECT_EQ(MakeChannel("127.0.0.1:0", {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// --- Mutual TLS --------------------------------------------------------------
+
+TEST_F(ListenerTest, KnowsACallerByItsCertificate) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:server:s-1");
+  const auto server = Start(options);
+  ASSERT_NE(server, nullptr);
+  const auto who = GetRun(*server, authority_.Issue("atoll:operator:ada"));
+  ASSERT_TRUE(who.ok()) << who.status();
+  EXPECT_EQ(*who, "operator/ada");
+  const auto reader = GetRun(*server, authority_.Issue("atoll:reader:bob"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(*reader, "reader/bob");
+}
+
+TEST_F(ListenerTest, ChecksTheRoleBeforeAnyHandlerRuns) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:server:s-1");
+  const auto server = Start(options);
+  const auto peer = GetRun(*server, authority_.Issue("atoll:server:s-2"));
+  EXPECT_EQ(peer.status().code(), absl::StatusCode::kPermissionDenied)
+      << peer.status();
+  const auto stranger = GetRun(*server, authority_.Issue("somebody"));
+  EXPECT_EQ(stranger.status().code(), absl::StatusCode::kUnauthenticated)
+      << stranger.status();
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+TEST_F(ListenerTest, LetsNobodyInWithoutACertificateOfItsAuthority) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:server:s-1");
+  const auto server = Start(options);
+  EXPECT_EQ(GetRun(*server, {}).status().code(),
+            absl::StatusCode::kUnavailable);
+  const std::string elsewhere = directory_ + "/elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  TestAuthority other(elsewhere);
+  TlsFiles forged = other.Issue("atoll:operator:eve");
+  forged.ca = options.tls.ca;  // Trusts the server, is not trusted by it.
+  EXPECT_EQ(GetRun(*server, forged).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+TEST_F(ListenerTest, IsNotTrustedUnderAnotherAuthority) {
+  const std::string elsewhere = directory_ + "/elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  TestAuthority other(elsewhere);
+  ListenerOptions options;
+  options.tls = other.Issue("atoll:server:s-1");
+  options.tls.ca = authority_.Issue("atoll:server:unused").ca;
+  const auto server = Start(options);
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(GetRun(*server, authority_.Issue("atoll:operator:ada"))
+                .status()
+                .code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+}  // namespace
+}  // namespace atl::rpc

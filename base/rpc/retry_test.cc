@@ -1,0 +1,100 @@
+#include "base/rpc/retry.h"
+
+#include <vector>
+
+#include "base/rpc/status_details.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+const absl::Status kAway = absl::UnavailableError("away");
+
+TEST(RetryTest, FollowsTheErrorTable) {
+  struct Row {
+    absl::StatusCode code;
+    RetryClass control;
+    RetryClass data;
+  };
+  using C = absl::StatusCode;
+  using R = RetryClass;
+  const std::vector<Row> rows = {
+      {C::kOk, R::kNever, R::kNever},
+      {C::kInvalidArgument, R::kNever, R::kNever},
+      {C::kFailedPrecondition, R::kAfterPlanChange, R::kAfterPlanChange},
+      {C::kAborted, R::kAfterDecision, R::kAfterDecision},
+      {C::kUnavailable, R::kBackoff, R::kBackoff},
+      {C::kResourceExhausted, R::kLongBackoff, R::kLongBackoff},
+      {C::kNotFound, R::kNever, R::kAfterDecision},
+      {C::kAlreadyExists, R::kNever, R::kNever},
+      {C::kOutOfRange, R::kNever, R::kNever},
+      {C::kDeadlineExceeded, R::kNever, R::kNever},
+      {C::kCancelled, R::kNever, R::kNever},
+      {C::kUnimplemented, R::kNever, R::kNever},
+      {C::kDataLoss, R::kNever, R::kBackoff},
+      {C::kUnauthenticated, R::kNever, R::kNever},
+      {C::kPermissionDenied, R::kNever, R::kNever},
+      {C::kInternal, R::kNever, R::kNever},
+      {C::kUnknown, R::kNever, R::kNever},
+  };
+  for (const Row& row : rows) {
+    const absl::Status status(row.code, "why");
+    EXPECT_EQ(ClassifyControl(status), row.control) << status;
+    EXPECT_EQ(ClassifyData(status), row.data) << status;
+  }
+}
+
+TEST(RetryTest, DoublesWithJitterUpToTheBound) {
+  RetryPolicy policy;
+  policy.initial_delay = absl::Milliseconds(100);
+  policy.max_delay = absl::Seconds(1);
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Backoff backoff(policy, seed);
+    absl::Duration full = policy.initial_delay;
+    for (int i = 0; i < 100; ++i) {
+      const absl::Duration delay = backoff.Next(kAway);
+      EXPECT_GE(delay, full / 2);
+      EXPECT_LT(delay, full);
+      full = std::min(full * 2, policy.max_delay);
+    }
+  }
+}
+
+TEST(RetryTest, DrawsTheSameFromTheSameSeed) {
+  Backoff a({}, 7);
+  Backoff b({}, 7);
+  Backoff c({}, 8);
+  bool differs = false;
+  for (int i = 0; i < 10; ++i) {
+    const absl::Duration delay = a.Next(kAway);
+    EXPECT_EQ(delay, b.Next(kAway));
+    differs = differs || delay != c.Next(kAway);
+  }
+  EXPECT_TRUE(differs);
+}
+
+TEST(RetryTest, StartsOverAfterProgress) {
+  Backoff backoff({}, 1);
+  for (int i = 0; i < 5; ++i) backoff.Next(kAway);
+  EXPECT_EQ(backoff.attempt_count(), 5);
+  backoff.Reset();
+  EXPECT_LT(backoff.Next(kAway), RetryPolicy().initial_delay);
+}
+
+TEST(RetryTest, WaitsLongerForAPeerThatIsFull) {
+  RetryPolicy policy;
+  Backoff backoff(policy, 1);
+  EXPECT_GE(backoff.Next(absl::ResourceExhaustedError("full")),
+            policy.initial_delay * 2);
+}
+
+TEST(RetryTest, WaitsAtLeastWhatThePeerAsksForButNotForEver) {
+  Backoff backoff({}, 1);
+  EXPECT_EQ(backoff.Next(WithRetryDelay(kAway, absl::Seconds(20))),
+            absl::Seconds(20));
+  EXPECT_EQ(backoff.Next(WithRetryDelay(kAway, absl::Hours(20))),
+            absl::Minutes(1));
+}
+
+}  // namespace
+}  // namespace atl::rpc

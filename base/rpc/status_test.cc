@@ -1,0 +1,80 @@
+#include "base/rpc/status.h"
+
+#include <string>
+
+#include "base/rpc/status_details.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+TEST(StatusTest, KeepsEveryCodeOnItsWay) {
+  EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
+  EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "why");
+    const grpc::Status wire = ToGrpc(status);
+    EXPECT_EQ(static_cast<int>(wire.error_code()), code);
+    EXPECT_EQ(FromGrpc(wire), status);
+  }
+}
+
+TEST(StatusTest, TakesAnUnheardOfCodeForUnknown) {
+  const grpc::Status wire(static_cast<grpc::StatusCode>(99), "what");
+  EXPECT_EQ(FromGrpc(wire).code(), absl::StatusCode::kUnknown);
+}
+
+TEST(StatusTest, CarriesDetails) {
+  absl::Status status = absl::AbortedError("an older epoch");
+  status = WithReason(status, {"STALE_ISLAND_EPOCH", {{"island_epoch", "3"}}});
+  status = WithRetryDelay(status, absl::Milliseconds(1500));
+  status = WithFieldViolations(status, {{"spec.inner.batch_size", "is 0"}});
+  const absl::Status received = FromGrpc(ToGrpc(status));
+  EXPECT_EQ(received.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(received.message(), "an older epoch");
+  ASSERT_TRUE(ReasonOf(received).has_value());
+  EXPECT_EQ(ReasonOf(received)->reason, "STALE_ISLAND_EPOCH");
+  ASSERT_EQ(ReasonOf(received)->metadata.size(), 1);
+  EXPECT_EQ(ReasonOf(received)->metadata[0].second, "3");
+  EXPECT_EQ(RetryDelayOf(received), absl::Milliseconds(1500));
+  ASSERT_EQ(FieldViolationsOf(received).size(), 1);
+  EXPECT_EQ(FieldViolationsOf(received)[0].field, "spec.inner.batch_size");
+}
+
+TEST(StatusTest, HasNoDetailsWhereThereAreNone) {
+  const absl::Status status = absl::NotFoundError("no run");
+  EXPECT_EQ(ToGrpc(status).error_details(), "");
+  EXPECT_FALSE(ReasonOf(status).has_value());
+  EXPECT_FALSE(RetryDelayOf(status).has_value());
+  EXPECT_TRUE(FieldViolationsOf(status).empty());
+}
+
+TEST(StatusTest, NamesEveryWrongField) {
+  const absl::Status status =
+      InvalidFields({{"spec.a", "must be positive"}, {"spec.b", "is unknown"}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "spec.a: must be positive; spec.b: is unknown");
+  EXPECT_EQ(FieldViolationsOf(status).size(), 2);
+}
+
+TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
+  std::vector<FieldViolation> violations;
+  for (int i = 0; i < 1000; ++i) violations.push_back({"field", "\u00e9\u00e9"});
+  absl::Status status = InvalidFields(violations);
+  status = WithReason(status, {"TOO_MUCH", {}});
+  const grpc::Status wire = ToGrpc(status);
+  EXPECT_LE(wire.error_message().size(), kStatusMessageBytesMax);
+  EXPECT_LE(wire.error_details().size(),
+            kStatusMessageBytesMax + kStatusDetailsBytesMax + 64);
+  // The small detail stays, the large one goes.
+  EXPECT_TRUE(ReasonOf(FromGrpc(wire)).has_value());
+  EXPECT_TRUE(FieldViolationsOf(FromGrpc(wire)).empty());
+}
+
+TEST(StatusTest, DropsDetailsThatCannotBeRead) {
+  const grpc::Status wire(grpc::StatusCode::ABORTED, "why", "\xff\xff\xff");
+  EXPECT_EQ(FromGrpc(wire), absl::AbortedError("why"));
+}
+
+}  // namespace
+}  // namespace atl::rpc
