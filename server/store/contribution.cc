@@ -142,7 +142,8 @@ absl::Status Contribution::Read(IndexRange blocks, float* elements) const {
   }
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
-  absl::Status status = segment_->file->ReadAt(
+  absl::Status status = ReadFully(
+      *segment_->file, segment_->path,
       kHeaderPageBytes + first * static_cast<int64_t>(sizeof(float)),
       absl::MakeSpan(reinterpret_cast<char*>(elements),
                      static_cast<size_t>(count) * sizeof(float)));

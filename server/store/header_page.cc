@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
+#include "base/status/status_macros.h"
 #include "google/protobuf/message_lite.h"
 
 namespace atl::server {
@@ -23,9 +24,8 @@ uint32_t GetU32(const char* in) {
 }
 
 uint32_t PageCrc(absl::string_view page, uint32_t length) {
-  std::string covered(page.substr(8, 8));
-  covered.append(page.substr(kPrefixBytes, length));
-  return codec::Crc32c(covered);
+  return codec::ExtendCrc32c(codec::Crc32c(page.substr(8, 8)),
+                             page.substr(kPrefixBytes, length));
 }
 
 }  // namespace
@@ -68,6 +68,17 @@ absl::Status DecodeHeaderPage(absl::string_view page, absl::string_view magic,
   if (!message->ParseFromArray(page.data() + kPrefixBytes,
                                static_cast<int>(length))) {
     return absl::DataLossError(absl::StrCat(path, ": the header is damaged"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadFully(const RandomAccessFile& file, const std::string& path,
+                       int64_t offset, absl::Span<char> out) {
+  ASSIGN_OR_RETURN(const int64_t count, file.ReadAt(offset, out));
+  if (count != static_cast<int64_t>(out.size())) {
+    return absl::DataLossError(absl::StrCat(path, " ends at byte ",
+                                            offset + count, ", before byte ",
+                                            offset + out.size()));
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/io/file_system.h"
 #include "google/protobuf/message_lite.h"
 
 namespace atl::server {
@@ -31,6 +33,12 @@ absl::StatusOr<std::string> EncodeHeaderPage(
 absl::Status DecodeHeaderPage(absl::string_view page, absl::string_view magic,
                               const std::string& path,
                               google::protobuf::MessageLite* message);
+
+// Reads exactly out.size() bytes of the file at `path`.
+//
+// DATA_LOSS: it is shorter, or cannot be read; the message names `path`.
+absl::Status ReadFully(const RandomAccessFile& file, const std::string& path,
+                       int64_t offset, absl::Span<char> out);
 
 }  // namespace atl::server
 

@@ -156,6 +156,13 @@ void RunStore::PublishVersion(int32_t fragment, int64_t version,
   versions_[{fragment, version}] = std::move(held);
 }
 
+void RunStore::CommitVersion(int32_t fragment, int64_t version,
+                             int64_t commit_seq) {
+  MutexLock lock(&mutex_);
+  const auto it = versions_.find({fragment, version});
+  if (it != versions_.end()) it->second.commit_seq = commit_seq;
+}
+
 std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
                                                  int64_t version) const {
   MutexLock lock(&mutex_);
@@ -281,9 +288,8 @@ absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
                            static_cast<int64_t>(sizeof(float)));
   ASSIGN_OR_RETURN(const std::string page,
                    EncodeHeaderPage("ATOLLSEG", header));
-  ASSIGN_OR_RETURN(segment->file,
-                   fs_.Open(segment->path, OpenMode::kCreateOrTruncate));
-  absl::Status made = segment->file->Reserve(kHeaderPageBytes +
+  ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
+  absl::Status made = segment->file->Preallocate(kHeaderPageBytes +
                                              header.payload_bytes());
   if (made.ok()) made = segment->file->WriteAt(0, page);
   if (made.ok() && durability_ == Sync::kMachine) {

@@ -87,6 +87,8 @@ class RunStore {
                                                           int64_t version);
   // Makes a version readable that was made by NewVersion.
   void PublishVersion(int32_t fragment, int64_t version, HeldVersion held);
+  // Notes at which commit a published version became the newest.
+  void CommitVersion(int32_t fragment, int64_t version, int64_t commit_seq);
   // The version, if it is held.
   std::optional<HeldVersion> FindVersion(int32_t fragment,
                                          int64_t version) const;

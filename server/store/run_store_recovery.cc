@@ -2,6 +2,8 @@
 // nothing names is removed.
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <utility>
@@ -37,6 +39,10 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
   const std::string directory = Directory(data_dir, record.run().run_id());
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/versions")));
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/log")));
+  for (const std::string& parent :
+       {data_dir, absl::StrCat(data_dir, "/runs"), directory}) {
+    RETURN_IF_ERROR(fs.SyncDirectory(parent));
+  }
   std::unique_ptr<RunStore> store(new RunStore(
       fs, records, directory, record, std::move(layout), state_count));
   RETURN_IF_ERROR(store->RecoverState());
@@ -88,7 +94,7 @@ absl::Status RunStore::RecoverState() {
 absl::Status RunStore::RecoverVersions() {
   const std::string directory = absl::StrCat(directory_, "/versions");
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   fs_.ListDirectory(directory));
+                   fs_.List(directory));
   records::StateRecord state;
   {
     MutexLock lock(&mutex_);
@@ -140,15 +146,16 @@ absl::Status RunStore::RecoverVersions() {
 absl::Status RunStore::RecoverSegments() {
   const std::string directory = absl::StrCat(directory_, "/log");
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   fs_.ListDirectory(directory));
+                   fs_.List(directory));
   for (const std::string& name : names) {
     auto segment = std::make_unique<Segment>();
     segment->path = absl::StrCat(directory, "/", name);
     ASSIGN_OR_RETURN(segment->file,
-                     fs_.Open(segment->path, OpenMode::kReadWrite));
+                     fs_.OpenForWrite(segment->path));
     std::string page(kHeaderPageBytes, '\0');
     records::SegmentHeader header;
-    absl::Status read = segment->file->ReadAt(0, absl::MakeSpan(page));
+    absl::Status read = ReadFully(*segment->file, segment->path, 0,
+                                  absl::MakeSpan(page));
     if (read.ok()) {
       read = DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
     }

@@ -57,12 +57,14 @@ int64_t VersionFile::size_bytes() const {
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
     FileSystem& fs, const std::string& path, const ShardRange& range,
     int state_count) {
+  // What an earlier attempt left; a reader that has it open goes on.
+  if (fs.Exists(path)) RETURN_IF_ERROR(fs.Remove(path));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
-                   fs.Open(path, OpenMode::kCreateOrTruncate));
+                   fs.OpenForWrite(path));
   std::unique_ptr<VersionFile> version(
       new VersionFile(std::move(file), path, range, state_count));
   const absl::Status reserved =
-      version->file_->Reserve(version->size_bytes());
+      version->file_->Preallocate(version->size_bytes());
   if (!reserved.ok()) {
     version.reset();
     fs.Remove(path).IgnoreError();
@@ -75,11 +77,11 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     FileSystem& fs, const std::string& path, const ShardRange& range,
     int state_count) {
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
-                   fs.Open(path, OpenMode::kReadOnly));
+                   fs.OpenForRead(path));
   std::unique_ptr<VersionFile> version(
       new VersionFile(std::move(file), path, range, state_count));
   std::string page(kHeaderPageBytes, '\0');
-  RETURN_IF_ERROR(version->file_->ReadAt(0, absl::MakeSpan(page)));
+  RETURN_IF_ERROR(ReadFully(*version->file_, path, 0, absl::MakeSpan(page)));
   records::VersionHeader header;
   RETURN_IF_ERROR(DecodeHeaderPage(page, kMagic, path, &header));
   if (header.fragment() != range.fragment() ||
@@ -90,8 +92,8 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     return absl::DataLossError(
         absl::StrCat(path, " does not fit the run's layout or optimizer"));
   }
-  RETURN_IF_ERROR(version->file_->ReadAt(
-      version->TableOffset(),
+  RETURN_IF_ERROR(ReadFully(
+      *version->file_, path, version->TableOffset(),
       absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
                      version->table_.size() * sizeof(uint32_t))));
   if (codec::Crc32c(BytesOf(version->table_)) != header.table_crc32c()) {
@@ -123,8 +125,8 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
                                float* elements) const {
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
-  RETURN_IF_ERROR(file_->ReadAt(
-      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
+  RETURN_IF_ERROR(ReadFully(
+      *file_, path_, ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
       absl::MakeSpan(reinterpret_cast<char*>(elements),
                      static_cast<size_t>(count) * sizeof(float))));
   const uint32_t* table = table_.data() + array * range_.block_count() -

@@ -1,0 +1,185 @@
+// atoll-server: a parameter server.
+
+#include <malloc.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/obs/log.h"
+#include "base/rpc/flags.h"
+#include "base/status/status_macros.h"
+#include "coordinator/client/run_client.h"
+#include "coordinator/client/server_control_client.h"
+#include "server/service/parameter_server.h"
+#include "server/store/rocksdb_record_store.h"
+
+namespace atl::server {
+namespace {
+
+struct Flags {
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string coordinator;
+  std::string server_id;
+  std::string data_dir;
+  std::string port_file;
+  std::string failpoint;
+  std::string log_level = "info";
+  int threads = 1;
+  rpc::SecurityFlags security;
+};
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--listen", flags.listen,
+                 "host:port to serve on; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--advertise", flags.advertise,
+                 "host:port that islands reach it by; default: --listen");
+  app.add_option("--coordinator", flags.coordinator,
+                 "host:port of the coordinator")
+      ->required();
+  app.add_option("--server_id", flags.server_id,
+                 "name of this server, kept over restarts: [a-z0-9-]{1,63}")
+      ->required();
+  app.add_option("--data_dir", flags.data_dir,
+                 "directory of its state; made if it is not there")
+      ->required();
+  app.add_option("--port_file", flags.port_file,
+                 "file to write the port to, once it serves");
+  app.add_option("--threads", flags.threads, "threads that merge")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  app.add_option("--log_level", flags.log_level, "info, warning or error")
+      ->capture_default_str();
+  app.add_option("--failpoint", flags.failpoint,
+                 "for tests: NAME[@N], where the process kills itself");
+  rpc::AddSecurityFlags(app, flags.security);
+}
+
+// Large blocks stay in the heap: handing them back to the kernel means
+// faulting them in again with the next chunk.
+void TuneAllocator() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
+// Waits for SIGTERM or SIGINT, or until the server has to end by itself.
+absl::Status WaitForSignal(ParameterServer& server, const sigset_t& signals) {
+  while (true) {
+    timespec timeout = {0, 200'000'000};
+    const int signal = sigtimedwait(&signals, nullptr, &timeout);
+    if (signal == SIGTERM || signal == SIGINT) {
+      LOG(INFO) << "signal " << signal << ": stops";
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(server.WaitForEnd(absl::ZeroDuration()));
+  }
+}
+
+absl::Status Run(const Flags& flags, const sigset_t& signals) {
+  RETURN_IF_ERROR(SetMinimumLogSeverity(absl::string_view(flags.log_level)));
+  RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
+  FileSystem& fs = PosixFileSystem();
+  RETURN_IF_ERROR(fs.CreateDirectories(flags.data_dir));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<RocksDbRecordStore> records,
+      RocksDbRecordStore::Open(absl::StrCat(flags.data_dir, "/records")));
+
+  const rpc::ChannelOptions channel =
+      rpc::MakeChannelOptions(rpc::ChannelKind::kControl, flags.security);
+  coordinator::ServerControlClientOptions control_options;
+  control_options.address = flags.coordinator;
+  control_options.channel = channel;
+  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::ServerControlClient> control,
+                   coordinator::MakeServerControlClient(control_options));
+  coordinator::RunClientOptions run_options;
+  run_options.address = flags.coordinator;
+  run_options.channel = channel;
+  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::RunClient> runs,
+                   coordinator::MakeRunClient(run_options));
+
+  ParameterServer::Options options;
+  options.server_id = flags.server_id;
+  options.data_dir = flags.data_dir;
+  options.listener = {flags.listen, flags.security.tls,
+                      flags.security.insecure};
+  options.advertise = flags.advertise;
+  options.merge_thread_count = flags.threads;
+  const auto get_run =
+      [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
+    v1::GetRunRequest request;
+    request.set_run_id(run_id);
+    ASSIGN_OR_RETURN(const v1::GetRunResponse response, runs->GetRun(request));
+    return response.run();
+  };
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ParameterServer> server,
+      ParameterServer::Start(options, {fs, *records, *control, get_run}));
+  LOG(INFO) << "serves at " << server->address() << ", incarnation "
+            << server->incarnation();
+  if (!flags.port_file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(
+        fs, flags.port_file, absl::StrCat(server->port(), "\n")));
+  }
+  const absl::Status ended = WaitForSignal(*server, signals);
+  server->Stop();
+  return ended;
+}
+
+// What a shell sees of `status`.
+int ExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return 0;
+    case absl::StatusCode::kInvalidArgument:
+      return 4;
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kFailedPrecondition:
+      return 9;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return 7;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace
+}  // namespace atl::server
+
+int main(int argc, char** argv) {
+  atl::server::TuneAllocator();
+  // Blocked in every thread; the main one takes them when it waits.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  CLI::App app("Atoll's parameter server: holds a shard of every run.");
+  atl::server::Flags flags;
+  atl::server::AddFlags(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const absl::Status status = atl::server::Run(flags, signals);
+  if (!status.ok()) {
+    std::cerr << "atoll-server: " << status.ToString() << "\n";
+  }
+  return atl::server::ExitCode(status);
+}

@@ -1,0 +1,99 @@
+#include "server/service/bidi_stream.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
+
+namespace atl::server {
+
+BidiStream::BidiStream(StreamWatchdog& watchdog)
+    : watchdog_(watchdog),
+      gate_(std::make_shared<WaiterGate>(this)),
+      progress_(std::make_shared<StreamProgress>()) {}
+
+void BidiStream::Begin() {
+  if (!watchdog_.Add(gate_, progress_)) {
+    FinishWith(rpc::WithRetryDelay(
+        absl::ResourceExhaustedError("too many streams; call again later"),
+        absl::Seconds(1)));
+    return;
+  }
+  StartRead(&in_);
+}
+
+void BidiStream::OnReadDone(bool ok) {
+  if (!ok) {
+    progress_->waits_for_us = true;
+    OnEnd();
+    return;
+  }
+  if (finishing()) return;
+  OnMessage(in_);
+  in_.Clear();
+  if (!finishing()) StartRead(&in_);
+}
+
+void BidiStream::Send(const google::protobuf::MessageLite& answer) {
+  grpc::ByteBuffer bytes = rpc::EncodeMessage(answer);
+  MutexLock lock(&mutex_);
+  if (finished_ || status_.has_value()) return;
+  out_.push_back(std::move(bytes));
+  WriteNext();
+}
+
+void BidiStream::FinishWith(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  if (finished_ || status_.has_value()) return;
+  status_ = status;
+  WriteNext();
+}
+
+bool BidiStream::finishing() const {
+  MutexLock lock(&mutex_);
+  return status_.has_value();
+}
+
+void BidiStream::WriteNext() {
+  if (writing_ || finished_) return;
+  if (!out_.empty()) {
+    writing_ = true;
+    StartWrite(&out_.front());
+    return;
+  }
+  if (status_.has_value()) {
+    finished_ = true;
+    Finish(rpc::ToGrpc(*status_));
+  }
+}
+
+void BidiStream::OnWriteDone(bool ok) {
+  MutexLock lock(&mutex_);
+  writing_ = false;
+  out_.pop_front();
+  if (!ok) {
+    out_.clear();
+    if (!status_.has_value()) status_ = absl::CancelledError("the peer is gone");
+  }
+  WriteNext();
+}
+
+void BidiStream::OnSettled(const absl::Status& status) {
+  if (status.ok()) Send(*StoredAnswer());
+  FinishWith(status);
+}
+
+void BidiStream::OnCancel() {
+  FinishWith(absl::CancelledError("the call was cancelled"));
+}
+
+void BidiStream::OnDone() {
+  gate_->Close();
+  watchdog_.Remove(gate_.get());
+  OnGone();
+  delete this;
+}
+
+}  // namespace atl::server

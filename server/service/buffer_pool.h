@@ -1,0 +1,54 @@
+// Buffers of one chunk's size that are used again, so that a stream in steady
+// state never faults a fresh page in.
+//
+// Thread-safe. Shared: a slice that gRPC still holds keeps the pool alive.
+
+#ifndef SERVER_SERVICE_BUFFER_POOL_H_
+#define SERVER_SERVICE_BUFFER_POOL_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/codec/block_grid.h"
+#include "base/sync/mutex.h"
+
+namespace atl::server {
+
+class BufferPool {
+ public:
+  // Elements of a buffer: the largest chunk.
+  static constexpr int64_t kElements =
+      codec::kChunkPayloadBytesMax / static_cast<int64_t>(sizeof(float));
+  // Free buffers that are kept, at most.
+  static constexpr size_t kFreeMax = 64;
+
+  using Buffer = std::unique_ptr<float[]>;
+
+  Buffer Take() {
+    {
+      MutexLock lock(&mutex_);
+      if (!free_.empty()) {
+        Buffer buffer = std::move(free_.back());
+        free_.pop_back();
+        return buffer;
+      }
+    }
+    return Buffer(new float[kElements]);
+  }
+
+  void Give(Buffer buffer) {
+    MutexLock lock(&mutex_);
+    if (free_.size() < kFreeMax) free_.push_back(std::move(buffer));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<Buffer> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_BUFFER_POOL_H_

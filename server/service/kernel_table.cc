@@ -1,0 +1,64 @@
+#include "server/service/kernel_table.h"
+
+#include "server/kernels/merge_kernels.h"
+#include "server/kernels/outer_steps.h"
+
+namespace atl::server {
+namespace {
+
+kernels::AdaptiveConstants<float> ToKernel(const OuterKernels::Adaptive& c) {
+  return {c.lr, c.beta1, c.one_minus_beta1, c.beta2, c.one_minus_beta2, c.tau};
+}
+
+class OuterTable final : public OuterKernels {
+ public:
+  void Sgd(float lr, const OuterTile& t) const override {
+    kernels::SgdStep(t.count, lr, t.gradient, t.theta);
+  }
+  void Momentum(float lr, float momentum, const OuterTile& t) const override {
+    kernels::MomentumStep(t.count, lr, momentum, t.gradient, t.theta,
+                          t.state[0]);
+  }
+  void Nesterov(float lr, float momentum, const OuterTile& t) const override {
+    kernels::NesterovStep(t.count, lr, momentum, t.gradient, t.theta,
+                          t.state[0]);
+  }
+  void FedAdam(const Adaptive& c, const OuterTile& t) const override {
+    kernels::FedAdamStep(t.count, ToKernel(c), t.gradient, t.theta, t.state[0],
+                         t.state[1]);
+  }
+  void FedYogi(const Adaptive& c, const OuterTile& t) const override {
+    kernels::FedYogiStep(t.count, ToKernel(c), t.gradient, t.theta, t.state[0],
+                         t.state[1]);
+  }
+  void FedAdagrad(const Adaptive& c, const OuterTile& t) const override {
+    kernels::FedAdagradStep(t.count, ToKernel(c), t.gradient, t.theta,
+                            t.state[0], t.state[1]);
+  }
+};
+
+class MergeTable final : public MergeKernels {
+ public:
+  void Scale(int64_t n, float weight, const float* x,
+             float* sum) const override {
+    kernels::Scale(n, weight, x, sum);
+  }
+  void Accumulate(int64_t n, float weight, const float* x,
+                  float* sum) const override {
+    kernels::Accumulate(n, weight, x, sum);
+  }
+};
+
+}  // namespace
+
+const OuterKernels& FastOuterKernels() {
+  static const OuterTable table;
+  return table;
+}
+
+const MergeKernels& FastMergeKernels() {
+  static const MergeTable table;
+  return table;
+}
+
+}  // namespace atl::server

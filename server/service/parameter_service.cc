@@ -1,0 +1,25 @@
+#include "server/service/parameter_service.h"
+
+#include "server/service/import_stream.h"
+#include "server/service/pull_stream.h"
+#include "server/service/push_stream.h"
+
+namespace atl::server {
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+ParameterServiceImpl::PushOuterGradient(grpc::CallbackServerContext* call) {
+  return PushStream::Start(call, context_);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>*
+ParameterServiceImpl::PullParameters(grpc::CallbackServerContext* call,
+                                     const grpc::ByteBuffer* request) {
+  return PullStream::Start(*request, context_);
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* call) {
+  return ImportStream::Start(call, context_);
+}
+
+}  // namespace atl::server

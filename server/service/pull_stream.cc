@@ -1,0 +1,151 @@
+#include "server/service/pull_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/codec/block_grid.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
+#include "base/status/status_macros.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kChunkBlocks =
+    codec::kChunkPayloadBytesMax /
+    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
+
+// A buffer on loan to gRPC, and where it goes back to.
+struct Loan {
+  std::shared_ptr<BufferPool> pool;
+  BufferPool::Buffer buffer;
+};
+
+void EndLoan(void* argument) {
+  std::unique_ptr<Loan> loan(static_cast<Loan*>(argument));
+  loan->pool->Give(std::move(loan->buffer));
+}
+
+}  // namespace
+
+PullStream* PullStream::Start(const grpc::ByteBuffer& request,
+                              const ServiceContext& context) {
+  PullStream* stream = new PullStream(context);
+  const absl::Status opened = stream->Open(request);
+  if (!opened.ok()) stream->FinishWith(opened);
+  return stream;
+}
+
+PullStream::PullStream(const ServiceContext& context)
+    : context_(context),
+      gate_(std::make_shared<WaiterGate>(this)),
+      progress_(std::make_shared<StreamProgress>()) {}
+
+absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
+  v1::PullParametersRequest request;
+  if (!rpc::DecodeMessage(bytes, &request)) {
+    return absl::InvalidArgumentError("a message that cannot be parsed");
+  }
+  shard_ = context_.shards.FindShard(request.run_id());
+  if (shard_ == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "this server holds no shard of run \"", request.run_id(), "\""));
+  }
+  ASSIGN_OR_RETURN(source_, shard_->OpenPull(request));
+  fragment_ = request.fragment();
+  left_ = shard_->store().range(fragment_).blocks();
+  if (request.has_range()) {
+    const IndexRange wanted = {request.range().begin(), request.range().end()};
+    if (wanted.begin < left_.begin || wanted.end > left_.end ||
+        wanted.begin > wanted.end) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "range [", wanted.begin, ", ", wanted.end,
+          ") is not within this shard's [", left_.begin, ", ", left_.end,
+          ")"));
+    }
+    left_ = wanted;
+  }
+  if (!context_.pull_watchdog.Add(gate_, progress_)) {
+    return rpc::WithRetryDelay(
+        absl::ResourceExhaustedError("too many streams; call again later"),
+        absl::Seconds(1));
+  }
+  v1::PullParametersResponse response;
+  v1::PullHeader* header = response.mutable_header();
+  header->set_version(source_.version);
+  header->set_commit_seq(source_.held.commit_seq);
+  header->mutable_range()->set_begin(left_.begin);
+  header->mutable_range()->set_end(left_.end);
+  header->set_codec(v1::CODEC_F32);
+  *header->mutable_digest() = source_.held.digest.ToProto();
+  out_ = rpc::EncodeMessage(response);
+  StartWrite(&out_);
+  return absl::OkStatus();
+}
+
+void PullStream::WriteNext() {
+  if (left_.empty()) {
+    FinishWith(absl::OkStatus());
+    return;
+  }
+  const IndexRange blocks = {left_.begin,
+                             std::min(left_.end, left_.begin + kChunkBlocks)};
+  BufferPool::Buffer buffer = context_.buffers->Take();
+  const absl::Status read =
+      source_.held.file->Read(0, blocks, buffer.get());
+  if (!read.ok()) {
+    context_.buffers->Give(std::move(buffer));
+    FinishWith(read);
+    return;
+  }
+  const absl::string_view payload(
+      reinterpret_cast<const char*>(buffer.get()),
+      static_cast<size_t>(
+          shard_->store().range(fragment_).ElementCount(blocks)) *
+          sizeof(float));
+  rpc::ChunkHeader header;
+  header.codec = v1::CODEC_F32;
+  header.first_block = blocks.begin;
+  header.block_count = static_cast<int32_t>(blocks.size());
+  header.crc32c = rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1));
+  left_.begin = blocks.end;
+  writing_bytes_ = static_cast<int64_t>(payload.size());
+  out_ = rpc::EncodeChunk(
+      header,
+      rpc::BorrowSlice(payload, EndLoan,
+                       new Loan{context_.buffers, std::move(buffer)}));
+  MutexLock lock(&mutex_);
+  if (!finished_) StartWrite(&out_);
+}
+
+void PullStream::FinishWith(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  if (finished_) return;
+  finished_ = true;
+  Finish(rpc::ToGrpc(status));
+}
+
+void PullStream::OnWriteDone(bool ok) {
+  if (!ok) {
+    FinishWith(absl::CancelledError("the peer is gone"));
+    return;
+  }
+  progress_->payload_bytes += writing_bytes_;
+  shard_->AddSentBytes(writing_bytes_);
+  WriteNext();
+}
+
+void PullStream::OnCancel() {
+  FinishWith(absl::CancelledError("the call was cancelled"));
+}
+
+void PullStream::OnDone() {
+  gate_->Close();
+  context_.pull_watchdog.Remove(gate_.get());
+  delete this;
+}
+
+}  // namespace atl::server

@@ -1,0 +1,59 @@
+// One PullParameters stream: a header, then the blocks of a version, read from
+// its file as the peer takes them.
+//
+// Lives until gRPC is done with it, then deletes itself.
+
+#ifndef SERVER_SERVICE_PULL_STREAM_H_
+#define SERVER_SERVICE_PULL_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "base/sync/mutex.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/service/service_context.h"
+
+namespace atl::server {
+
+class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                         public PushWaiter {
+ public:
+  static PullStream* Start(const grpc::ByteBuffer& request,
+                           const ServiceContext& context);
+
+  // The watchdog ends it.
+  void OnSettled(const absl::Status& status) override { FinishWith(status); }
+
+ private:
+  explicit PullStream(const ServiceContext& context);
+
+  absl::Status Open(const grpc::ByteBuffer& request);
+  // Reads the next chunk and writes it, or ends the stream.
+  void WriteNext();
+  void FinishWith(const absl::Status& status);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  const ServiceContext& context_;
+  const std::shared_ptr<WaiterGate> gate_;
+  const std::shared_ptr<StreamProgress> progress_;
+  Shard* shard_ = nullptr;
+  Shard::PullSource source_;
+  int32_t fragment_ = 0;
+  IndexRange left_;  // Blocks that are not written yet.
+  int64_t writing_bytes_ = 0;
+  grpc::ByteBuffer out_;
+
+  Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_PULL_STREAM_H_

@@ -1,0 +1,74 @@
+// The streams that wait for contributions to be whole.
+//
+// Several streams may carry one contribution. Each learns when it is stored or
+// refused, and, once nobody sends any more, that blocks are still missing.
+//
+// Thread-safe. Calls a stream with no lock of its own held but the stream's
+// gate: a stream that has closed its gate is never called again.
+
+#ifndef SERVER_SERVICE_PUSH_WAITERS_H_
+#define SERVER_SERVICE_PUSH_WAITERS_H_
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "base/sync/mutex.h"
+#include "server/core/contribution_key.h"
+
+namespace atl::server {
+
+// Who waits. OnSettled is called at most once a key.
+class PushWaiter {
+ public:
+  virtual ~PushWaiter() = default;
+  // OK: stored. Else how the stream has to end.
+  virtual void OnSettled(const absl::Status& status) = 0;
+};
+
+// Stands between a waiter and those who call it: it may end at any time.
+class WaiterGate {
+ public:
+  explicit WaiterGate(PushWaiter* waiter) : waiter_(waiter) {}
+
+  void Call(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (waiter_ != nullptr) waiter_->OnSettled(status);
+  }
+  // The waiter is never called after it returns.
+  void Close() {
+    MutexLock lock(&mutex_);
+    waiter_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  PushWaiter* waiter_ ABSL_GUARDED_BY(mutex_);
+};
+
+class PushWaiters {
+ public:
+  // A stream that sends blocks of `key`.
+  void Add(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
+  // It sends no more, but waits on. Returns the number that still send.
+  int EndSending(const ContributionKey& key);
+  // It is gone; `sending` if it had not ended sending. Returns as EndSending.
+  int Remove(const ContributionKey& key, const WaiterGate* gate, bool sending);
+  // Calls all that wait for `key`, and forgets them.
+  void Settle(const ContributionKey& key, const absl::Status& status);
+
+ private:
+  struct Entry {
+    int sending_count = 0;
+    std::vector<std::shared_ptr<WaiterGate>> gates;
+  };
+
+  Mutex mutex_;
+  std::map<ContributionKey, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_PUSH_WAITERS_H_

@@ -1,0 +1,196 @@
+#include "server/service/round_merger.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/block_grid.h"
+#include "base/status/status_macros.h"
+#include "base/layout/init_generator.h"
+#include "server/kernels/merge_kernels.h"
+#include "server/service/kernel_table.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
+
+int64_t TileCount(const ShardRange& range) {
+  return (range.block_count() + kTileBlocks - 1) / kTileBlocks;
+}
+
+IndexRange TileBlocks(const ShardRange& range, int64_t tile) {
+  const int64_t begin = range.blocks().begin + tile * kTileBlocks;
+  return {begin, std::min(begin + kTileBlocks, range.blocks().end)};
+}
+
+// Sum of the blocks' digests; `elements` are theirs.
+Digest128 TileDigest(const ShardRange& range, IndexRange blocks,
+                     const float* elements) {
+  return RangeDigest(range.layout(), range.fragment(), blocks,
+                     absl::MakeConstSpan(elements,
+                                         range.ElementCount(blocks)));
+}
+
+}  // namespace
+
+struct RoundMerger::Round {
+  const ShardRange& range;
+  const OuterOptimizer& optimizer;
+  const MergeRule& rule;
+  const v1::Seal& seal;
+  std::vector<std::shared_ptr<Contribution>> contributions;
+  std::shared_ptr<VersionFile> from;
+  std::shared_ptr<VersionFile> to;
+};
+
+RoundMerger::RoundMerger(TilePool& pool)
+    : pool_(pool), buffers_(pool.thread_count()) {
+  for (Buffers& buffers : buffers_) {
+    buffers.theta.resize(kTileElements);
+    for (auto& state : buffers.state) state.resize(kTileElements);
+    buffers.gradient.resize(kTileElements);
+    buffers.contribution.resize(kTileElements);
+  }
+}
+
+absl::Status RoundMerger::WriteInitialState(VersionFile& file,
+                                            const ShardRange& range,
+                                            const OuterOptimizer& optimizer,
+                                            IndexRange blocks,
+                                            std::vector<float>& buffer) {
+  const int64_t count = range.ElementCount(blocks);
+  for (int i = 0; i < optimizer.state_count(); ++i) {
+    buffer.assign(count, optimizer.initial_state(i));
+    RETURN_IF_ERROR(file.Write(1 + i, blocks, buffer.data()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
+    RunStore& store, const OuterOptimizer& optimizer, int32_t fragment) {
+  const ShardRange& range = store.range(fragment);
+  const v1::RunSpec& spec = store.run().spec();
+  ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
+                   store.NewVersion(fragment, 0));
+  std::vector<TileResult> results(TileCount(range));
+  pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
+    Buffers& buffers = buffers_[worker];
+    const IndexRange blocks = TileBlocks(range, tile);
+    const int64_t first = range.ElementOffset(blocks.begin);
+    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+      const TensorPlace& tensor = range.layout().BlockTensor(fragment, b);
+      const int64_t offset = range.ElementOffset(b) - first;
+      GenerateInit(
+          spec.layout().tensors(tensor.tensor).init(), spec.init().seed(),
+          tensor.tensor, (b - tensor.first_block) * codec::kBlockElements,
+          absl::MakeSpan(buffers.theta.data() + offset,
+                         range.ElementCount({b, b + 1})));
+    }
+    TileResult& result = results[tile];
+    result.digest = TileDigest(range, blocks, buffers.theta.data());
+    result.status = file->Write(0, blocks, buffers.theta.data());
+    if (result.status.ok()) {
+      result.status = WriteInitialState(*file, range, optimizer, blocks,
+                                        buffers.gradient);
+    }
+    buffers.gradient.resize(kTileElements);
+  });
+  Digest128 digest;
+  for (const TileResult& result : results) {
+    RETURN_IF_ERROR(result.status);
+    digest += result.digest;
+  }
+  store.PublishVersion(fragment, 0, {std::move(file), 0, digest});
+  return digest;
+}
+
+RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
+                                               IndexRange blocks,
+                                               Buffers& buffers) const {
+  TileResult result;
+  const int64_t count = round.range.ElementCount(blocks);
+  OuterTile tile;
+  tile.count = count;
+  tile.theta = buffers.theta.data();
+  tile.gradient = buffers.gradient.data();
+  const int state_count = round.optimizer.state_count();
+  for (size_t i = 0; i < round.contributions.size(); ++i) {
+    result.status =
+        round.contributions[i]->Read(blocks, buffers.contribution.data());
+    if (!result.status.ok()) return result;
+    round.rule.Add(FastMergeKernels(), static_cast<int>(i),
+                   round.seal.contributions(static_cast<int>(i)).weight(),
+                   count, buffers.contribution.data(),
+                   buffers.gradient.data());
+  }
+  const kernels::NormResult merged =
+      kernels::CheckAndNorm(count, buffers.gradient.data());
+  result.norm_squared = merged.sum_of_squares;
+  result.finite = merged.finite;
+  result.status = round.from->Read(0, blocks, tile.theta);
+  for (int i = 0; i < state_count && result.status.ok(); ++i) {
+    tile.state[i] = buffers.state[i].data();
+    result.status = round.from->Read(1 + i, blocks, tile.state[i]);
+  }
+  if (!result.status.ok()) return result;
+  round.optimizer.Step(FastOuterKernels(), tile);
+  result.finite &= kernels::CheckAndNorm(count, tile.theta).finite;
+  result.digest = TileDigest(round.range, blocks, tile.theta);
+  result.status = round.to->Write(0, blocks, tile.theta);
+  for (int i = 0; i < state_count && result.status.ok(); ++i) {
+    result.finite &= kernels::CheckAndNorm(count, tile.state[i]).finite;
+    result.status = round.to->Write(1 + i, blocks, tile.state[i]);
+  }
+  return result;
+}
+
+absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
+                                                const OuterOptimizer& optimizer,
+                                                const MergeRule& rule,
+                                                const v1::Seal& seal) {
+  const int32_t fragment = seal.fragment();
+  Round round{store.range(fragment), optimizer, rule, seal};
+  const std::optional<HeldVersion> from =
+      store.FindVersion(fragment, seal.version());
+  if (!from) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("fragment ", fragment, " has no version ",
+                     seal.version(), " here"));
+  }
+  round.from = from->file;
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const auto key = ContributionKey::FromProto(sealed.key());
+    std::shared_ptr<Contribution> contribution = store.Find(key);
+    if (contribution == nullptr ||
+        contribution->state() != Contribution::State::kStored) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(key.ToString(), " is not stored here"));
+    }
+    round.contributions.push_back(std::move(contribution));
+  }
+  ASSIGN_OR_RETURN(round.to, store.NewVersion(fragment, seal.version() + 1));
+
+  const int64_t tile_count = TileCount(round.range);
+  std::vector<TileResult> results(tile_count);
+  pool_.Run(tile_count, [&](int worker, int64_t tile) {
+    results[tile] =
+        MergeTile(round, TileBlocks(round.range, tile), buffers_[worker]);
+  });
+  PreparedFact fact;
+  fact.fragment = fragment;
+  fact.version = seal.version();
+  fact.attempt = seal.attempt();
+  for (const TileResult& result : results) {
+    RETURN_IF_ERROR(result.status);
+    fact.digest += result.digest;
+    fact.finite &= result.finite;
+    fact.norm_squared += result.norm_squared;
+  }
+  store.PublishVersion(fragment, seal.version() + 1,
+                       {std::move(round.to), 0, fact.digest});
+  return fact;
+}
+
+}  // namespace atl::server

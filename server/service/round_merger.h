@@ -1,0 +1,92 @@
+// Makes versions: version 0 from the generator, version v + 1 from version v
+// and a sealed round.
+//
+// Works tile by tile from file to file, so that its memory does not depend on
+// the size of the shard, nor on the number of contributions. What a tile
+// becomes does not depend on the threads, nor on the other tiles.
+//
+// Thread-compatible: one call at a time, because the tiles' buffers are its
+// own. Blocks for as long as the disk and the arithmetic take.
+
+#ifndef SERVER_SERVICE_ROUND_MERGER_H_
+#define SERVER_SERVICE_ROUND_MERGER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/layout/digest.h"
+#include "server/core/merge/merge_rule.h"
+#include "server/core/outer_optimizer/outer_optimizer.h"
+#include "server/core/shard_machine.h"
+#include "server/store/run_store.h"
+#include "server/service/work_queue.h"
+
+namespace atl::server {
+
+// Blocks of a tile: 64 KiB an array, so that a tile's arrays stay in cache.
+inline constexpr int64_t kTileBlocks = 4;
+
+class RoundMerger {
+ public:
+  // `pool` must outlive it.
+  explicit RoundMerger(TilePool& pool);
+
+  // Makes version 0 of `fragment` and publishes it in `store`; returns its
+  // digest. Not durable yet.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::StatusOr<Digest128> MakeVersion0(RunStore& store,
+                                         const OuterOptimizer& optimizer,
+                                         int32_t fragment);
+
+  // Merges `seal` into version seal.version + 1 and publishes that in `store`,
+  // not durable and not committed.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: a file is damaged; the
+  // message names it. FAILED_PRECONDITION: version or contributions are not
+  // here.
+  absl::StatusOr<PreparedFact> Merge(RunStore& store,
+                                     const OuterOptimizer& optimizer,
+                                     const MergeRule& rule,
+                                     const v1::Seal& seal);
+
+  // Writes the optimizer's first state for blocks of version 0 whose theta the
+  // caller has written.
+  static absl::Status WriteInitialState(VersionFile& file,
+                                        const ShardRange& range,
+                                        const OuterOptimizer& optimizer,
+                                        IndexRange blocks,
+                                        std::vector<float>& buffer);
+
+ private:
+  // One thread's buffers, each of a tile.
+  struct Buffers {
+    std::vector<float> theta;
+    std::vector<float> state[OuterOptimizer::kMaxStateCount];
+    std::vector<float> gradient;
+    std::vector<float> contribution;
+  };
+  // What the tiles of one merge share.
+  struct Round;
+  // What one tile came to.
+  struct TileResult {
+    absl::Status status;
+    Digest128 digest;
+    bool finite = true;
+    double norm_squared = 0;
+  };
+
+  TileResult MergeTile(const Round& round, IndexRange blocks,
+                       Buffers& buffers) const;
+
+  TilePool& pool_;
+  std::vector<Buffers> buffers_;  // One a thread.
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_ROUND_MERGER_H_

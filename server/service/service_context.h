@@ -1,0 +1,33 @@
+// What the handlers of ParameterService share.
+
+#ifndef SERVER_SERVICE_SERVICE_CONTEXT_H_
+#define SERVER_SERVICE_SERVICE_CONTEXT_H_
+
+#include <memory>
+#include <string>
+
+#include "server/service/buffer_pool.h"
+#include "server/service/shard.h"
+#include "server/service/stream_watchdog.h"
+
+namespace atl::server {
+
+// Finds the shards of this server. Thread-safe.
+class ShardDirectory {
+ public:
+  virtual ~ShardDirectory() = default;
+  // Null if this server holds no shard of the run. The shard lives as long as
+  // the server's streams do.
+  virtual Shard* FindShard(const std::string& run_id) = 0;
+};
+
+struct ServiceContext {
+  ShardDirectory& shards;
+  StreamWatchdog& push_watchdog;
+  StreamWatchdog& pull_watchdog;
+  std::shared_ptr<BufferPool> buffers;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_SERVICE_CONTEXT_H_

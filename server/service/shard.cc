@@ -1,0 +1,376 @@
+#include "server/service/shard.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/failpoint/failpoint.h"
+#include "base/obs/log.h"
+#include "base/rpc/status_details.h"
+#include "base/status/status_macros.h"
+
+namespace atl::server {
+namespace {
+
+ShardShape ShapeOf(const RunStore& store) {
+  ShardShape shape;
+  shape.run_id = store.run().run_id();
+  shape.shard = store.shard();
+  shape.layout_fingerprint = store.layout().fingerprint();
+  shape.import = store.run().spec().init().import();
+  for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
+    const ShardRange& range = store.range(f);
+    shape.fragments.push_back(
+        {!range.empty(),
+         range.block_count() == store.layout().fragment_block_count(f)});
+  }
+  return shape;
+}
+
+absl::Status DroppedStatus(const ContributionKey& key) {
+  return absl::AbortedError(
+      absl::StrCat(key.ToString(), " is decided; fetch the plan"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
+    const ShardResources& resources, FileSystem& fs, RecordStore& records,
+    const std::string& data_dir, const records::RunRecord& record) {
+  ASSIGN_OR_RETURN(std::unique_ptr<OuterOptimizer> optimizer,
+                   MakeOuterOptimizer(record.run().spec().outer()));
+  ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
+                   RunStore::Open(fs, records, data_dir, record,
+                                  optimizer->state_count()));
+  ShardShape shape = ShapeOf(*store);
+  return std::unique_ptr<Shard>(new Shard(
+      resources, std::move(store), std::move(optimizer), std::move(shape)));
+}
+
+Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
+             std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape)
+    : resources_(resources),
+      store_(std::move(store)),
+      optimizer_(std::move(optimizer)),
+      rule_(MakeMergeRule(store_->run().spec().outer())),
+      machine_(std::move(shape), store_->Recovered()) {}
+
+// --- Agent ------------------------------------------------------------------
+
+void Shard::OnPlan(const v1::ServerRunPlan& plan) {
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnPlan(plan);
+  }
+  Advance();
+  Changed();
+}
+
+void Shard::Tick() {
+  {
+    MutexLock lock(&mutex_);
+    if (!retry_) return;
+    retry_ = false;
+  }
+  Advance();
+}
+
+v1::ShardReport Shard::Report() const {
+  v1::ShardReport report;
+  {
+    MutexLock lock(&mutex_);
+    report = machine_.Report();
+  }
+  report.set_received_bytes(received_bytes_);
+  report.set_sent_bytes(sent_bytes_);
+  return report;
+}
+
+void Shard::Changed() { resources_.on_change(); }
+
+// --- Actions ----------------------------------------------------------------
+
+void Shard::Advance() {
+  MutexLock lock(&mutex_);
+  const bool was_stopped = !machine_.fault().empty();
+  for (Action& action : machine_.NextActions()) Post(std::move(action));
+  if (!was_stopped && !machine_.fault().empty()) {
+    LOG(ERROR) << "run " << store_->run().run_id() << " shard "
+               << store_->shard() << " stops: " << machine_.fault();
+  }
+  if (machine_.waiting_reason() != logged_wait_) {
+    logged_wait_ = machine_.waiting_reason();
+    if (!logged_wait_.empty()) {
+      LOG(INFO) << "run " << store_->run().run_id() << ": " << logged_wait_;
+    }
+  }
+}
+
+void Shard::Post(Action action) {
+  switch (action.kind) {
+    case ActionKind::kMakeVersion0:
+      resources_.merge_queue.Post([this, action] { RunMakeVersion0(action); });
+      return;
+    case ActionKind::kPrepare:
+      resources_.merge_queue.Post([this, action] { RunPrepare(action); });
+      return;
+    case ActionKind::kReserve:
+      resources_.disk_queue.Post([this, action] { RunReserve(action); });
+      return;
+    case ActionKind::kDiscard:
+      // At once, so that it cannot meet the next attempt's file.
+      store_->RemoveVersion(action.fragment, action.version);
+      return;
+    case ActionKind::kApply:
+      failpoint::Hit("server.commit.before");
+      store_->CommitVersion(action.fragment, action.version,
+                            action.commit.commit_seq());
+      failpoint::Hit("server.commit.after");
+      return;
+    case ActionKind::kPersist:
+      resources_.disk_queue.Post([this, action] { RunPersist(action); });
+      return;
+    case ActionKind::kDrop:
+      resources_.disk_queue.Post([this, action] { RunDrop(action); });
+      return;
+    case ActionKind::kRelease:
+      resources_.disk_queue.Post([this, action] {
+        store_->RemoveVersion(action.fragment, action.version);
+      });
+      return;
+  }
+}
+
+void Shard::Ended(const Action& action, const absl::Status& status) {
+  if (!status.ok()) {
+    LOG(WARNING) << "run " << store_->run().run_id() << " shard "
+                 << store_->shard() << ": " << action.ToString()
+                 << " failed: " << status.ToString();
+    MutexLock lock(&mutex_);
+    machine_.OnFailed(action, status);
+    // Not at once: what lacked room a moment ago lacks it now.
+    retry_ = true;
+  } else {
+    Advance();
+  }
+  Changed();
+}
+
+void Shard::RunMakeVersion0(const Action& action) {
+  const absl::StatusOr<Digest128> digest =
+      resources_.merger.MakeVersion0(*store_, *optimizer_, action.fragment);
+  absl::Status status = digest.status();
+  if (status.ok()) status = store_->PersistVersion0(action.fragment);
+  if (status.ok()) {
+    MutexLock lock(&mutex_);
+    machine_.OnVersion0(action.fragment, *digest);
+  }
+  Ended(action, status);
+}
+
+void Shard::RunPrepare(const Action& action) {
+  const absl::StatusOr<PreparedFact> prepared =
+      resources_.merger.Merge(*store_, *optimizer_, *rule_, action.seal);
+  absl::Status status = prepared.status();
+  if (status.ok()) status = store_->RecordPrepared(*prepared);
+  if (status.ok()) {
+    MutexLock lock(&mutex_);
+    machine_.OnPrepared(*prepared);
+  }
+  Ended(action, status);
+}
+
+void Shard::RunPersist(const Action& action) {
+  int64_t run_epoch;
+  {
+    MutexLock lock(&mutex_);
+    run_epoch = machine_.run_epoch();
+  }
+  const absl::Status status =
+      store_->Persist(run_epoch, action.commit, action.keys);
+  if (status.ok()) {
+    {
+      MutexLock lock(&mutex_);
+      machine_.OnPersisted(action.commit.commit_seq());
+    }
+    for (const ContributionKey& key : action.keys) {
+      waiters_.Settle(key, DroppedStatus(key));
+    }
+  }
+  Ended(action, status);
+}
+
+void Shard::RunDrop(const Action& action) {
+  const absl::Status status = store_->Drop(action.keys);
+  if (!status.ok()) {
+    LOG(WARNING) << action.ToString() << " failed: " << status.ToString();
+  }
+  for (const ContributionKey& key : action.keys) {
+    waiters_.Settle(key, DroppedStatus(key));
+  }
+  Changed();
+}
+
+void Shard::RunReserve(const Action& action) {
+  const absl::Status status =
+      store_->ReserveRound(action.fragment, action.version, action.count);
+  if (!status.ok()) Ended(action, status);
+}
+
+// --- Handlers ---------------------------------------------------------------
+
+absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
+    const v1::PushHeader& header, absl::string_view session_sha256) {
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
+  }
+  absl::StatusOr<std::shared_ptr<Contribution>> contribution =
+      store_->Bind(header.info());
+  if (!contribution.ok()) {
+    if (absl::IsResourceExhausted(contribution.status())) {
+      return rpc::WithRetryDelay(contribution.status(), absl::Seconds(1));
+    }
+    return contribution.status();
+  }
+  // Another stream may have bound the key meanwhile.
+  if ((*contribution)->info().SerializeAsString() !=
+      header.info().SerializeAsString()) {
+    return absl::AbortedError(
+        absl::StrCat((*contribution)->key().ToString(),
+                     " is bound to another header"));
+  }
+  if ((*contribution)->state() == Contribution::State::kPartial) {
+    MutexLock lock(&mutex_);
+    machine_.OnBound(header.info());
+  }
+  return contribution;
+}
+
+void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
+  resources_.finish_queue.Post(
+      [this, contribution = std::move(contribution)] {
+        RunFinish(contribution);
+      });
+}
+
+void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
+  const ContributionKey& key = contribution->key();
+  const double norm_max = store_->run().spec().outer().contribution_norm_max();
+  const double norm = std::sqrt(contribution->NormSquared());
+  if (norm_max > 0 && !(norm <= norm_max)) {
+    Refuse(key, absl::StrCat("its norm over shard ", store_->shard(), " is ",
+                             norm, ", and outer.contribution_norm_max is ",
+                             norm_max));
+    return;
+  }
+  const absl::StatusOr<double> norm_squared = store_->Finish(*contribution);
+  if (!norm_squared.ok()) {
+    LOG(WARNING) << "run " << store_->run().run_id() << ": cannot store "
+                 << key.ToString() << ": "
+                 << norm_squared.status().ToString();
+    waiters_.Settle(key, norm_squared.status());
+    return;
+  }
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnStored(contribution->info(), *norm_squared);
+  }
+  Advance();
+  Changed();
+  waiters_.Settle(key, absl::OkStatus());
+}
+
+void Shard::Refuse(const ContributionKey& key, const std::string& reason) {
+  const absl::Status refused = store_->Refuse(key, reason);
+  if (!refused.ok()) {
+    LOG(WARNING) << "cannot record that " << key.ToString()
+                 << " is refused: " << refused.ToString();
+  }
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnRefused(key, reason);
+  }
+  Changed();
+  waiters_.Settle(key, absl::InvalidArgumentError(absl::StrCat(
+                           key.ToString(), " is refused: ", reason)));
+}
+
+absl::StatusOr<Shard::PullSource> Shard::OpenPull(
+    const v1::PullParametersRequest& request) {
+  const int32_t fragment = request.fragment();
+  PullSource source;
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(machine_.CheckPlace(
+        request.run_epoch(), request.placement_epoch(),
+        request.layout_fingerprint(), request.shard()));
+    if (fragment < 0 || fragment >= store_->layout().fragment_count() ||
+        store_->range(fragment).empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "fragment ", fragment, " has no block on shard ", store_->shard()));
+    }
+    const int64_t newest = machine_.version(fragment);
+    if (newest < 0) {
+      return absl::UnavailableError("version 0 is not made yet");
+    }
+    source.version = request.version() == -1 ? newest : request.version();
+    if (source.version < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("version ", source.version, " is neither -1 nor >= 0"));
+    }
+    if (source.version > newest) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("version ", source.version, " of fragment ", fragment,
+                       " does not exist here yet; the newest is ", newest));
+    }
+  }
+  std::optional<HeldVersion> held =
+      store_->FindVersion(fragment, source.version);
+  if (!held) {
+    return absl::OutOfRangeError(
+        absl::StrCat("version ", source.version, " of fragment ", fragment,
+                     " is no longer held; ask for the newest"));
+  }
+  source.held = *std::move(held);
+  return source;
+}
+
+absl::Status Shard::CheckPlace(int64_t run_epoch, int64_t placement_epoch,
+                               uint64_t layout_fingerprint,
+                               int32_t shard) const {
+  MutexLock lock(&mutex_);
+  return machine_.CheckPlace(run_epoch, placement_epoch, layout_fingerprint,
+                             shard);
+}
+
+int64_t Shard::version(int32_t fragment) const {
+  MutexLock lock(&mutex_);
+  return machine_.version(fragment);
+}
+
+bool Shard::BeginImport(int32_t fragment) {
+  MutexLock lock(&mutex_);
+  return importing_.insert(fragment).second;
+}
+
+void Shard::EndImport(int32_t fragment) {
+  MutexLock lock(&mutex_);
+  importing_.erase(fragment);
+}
+
+absl::Status Shard::FinishImport(int32_t fragment) {
+  const std::optional<HeldVersion> held = store_->FindVersion(fragment, 0);
+  if (!held) return absl::InternalError("no imported version");
+  RETURN_IF_ERROR(store_->PersistVersion0(fragment));
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnVersion0(fragment, held->digest);
+  }
+  Advance();
+  Changed();
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

@@ -1,0 +1,75 @@
+// Ends bulk streams that are too slow, and bounds how many there are.
+//
+// A stream that holds a place but moves next to nothing is an attack or a dead
+// peer; gRPC itself would keep it for ever.
+//
+// Thread-safe.
+
+#ifndef SERVER_SERVICE_STREAM_WATCHDOG_H_
+#define SERVER_SERVICE_STREAM_WATCHDOG_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+#include "server/service/push_waiters.h"
+
+namespace atl::server {
+
+struct StreamLimits {
+  int stream_count_max = 256;               // At a time, of one kind.
+  absl::Duration window = absl::Seconds(20);  // Looked at as a whole.
+  int64_t window_bytes_min = 16 << 10;      // Less in a window is too slow.
+};
+
+// How far a stream is; written by the stream, read by the watchdog.
+struct StreamProgress {
+  std::atomic<int64_t> payload_bytes{0};
+  // True while the peer is not expected to do anything.
+  std::atomic<bool> waits_for_us{false};
+};
+
+class StreamWatchdog {
+ public:
+  // `clock` must outlive it. With `run_thread` false a test calls Check.
+  StreamWatchdog(const StreamLimits& limits, const Clock& clock,
+                 bool run_thread = true);
+  ~StreamWatchdog();
+
+  // Watches a stream, whose gate is called with DEADLINE_EXCEEDED if it is too
+  // slow. False if there are too many: the stream has to be refused.
+  bool Add(std::shared_ptr<WaiterGate> gate,
+           std::shared_ptr<StreamProgress> progress);
+  void Remove(const WaiterGate* gate);
+
+  // Looks at every stream once.
+  void Check();
+
+ private:
+  struct Entry {
+    std::shared_ptr<WaiterGate> gate;
+    std::shared_ptr<StreamProgress> progress;
+    absl::Time window_start;
+    int64_t bytes_at_start = 0;
+  };
+
+  void Run();
+
+  const StreamLimits limits_;
+  const Clock& clock_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<const WaiterGate*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_STREAM_WATCHDOG_H_
