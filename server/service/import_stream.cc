@@ -6,7 +6,6 @@
 #include "base/codec/block_grid.h"
 #include "base/codec/xxh3.h"
 #include "base/layout/ids.h"
-#include "base/rpc/authorization.h"
 #include "base/status/status_macros.h"
 #include "server/kernels/merge_kernels.h"
 #include "server/service/round_merger.h"
