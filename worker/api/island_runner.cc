@@ -445,7 +445,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
 void IslandRunner::Report(const Action& action) {
   progress_.activity = ActionName(action.kind);
   progress_.reason = action.reason;
-  progress_.slot = loop_.plan().slot();
+  progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
   progress_.version = std::max<int64_t>(0, CutVersion(loop_.plan(), 0));
   const server::TransferCounters counters = parameters_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;

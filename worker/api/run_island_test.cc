@@ -1,0 +1,299 @@
+// Whole islands over a service in memory: the real loop, engine, data and SAVE.
+
+#include "worker/api/run_island.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/io/fake_file_system.h"
+#include "gtest/gtest.h"
+#include "worker/api/testing/memory_service.h"
+#include "worker/api/testing/tiny_run.h"
+#include "worker/api/train_alone.h"
+
+namespace atl::worker {
+namespace {
+
+class RunIslandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = absl::StrCat(testing::TempDir(), "/run_island_", ::getpid());
+    std::filesystem::create_directories(directory_);
+    data_path_ = WriteTinyText(directory_, 7, 20000);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  TinyRunOptions Tiny(int island_count) {
+    TinyRunOptions options;
+    options.island_count = island_count;
+    options.data_path = data_path_;
+    return options;
+  }
+
+  RunIslandOptions Options(const std::string& island_id) {
+    RunIslandOptions options;
+    options.run_id = "test";
+    options.island_id = island_id;
+    options.work_directory = "/work-" + island_id;
+    options.join_patience = absl::Seconds(20);
+    return options;
+  }
+
+  // Runs one island to its end.
+  absl::StatusOr<IslandProgress> RunOne(MemoryService& service,
+                                        const RunIslandOptions& options) {
+    const auto coordinator = service.MakeCoordinator();
+    IslandLinks links;
+    links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
+    links.coordinator = coordinator.get();
+    links.make_parameter_client = [&](const v1::RunSpec&, const RunLayout&) {
+      return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
+          service.MakeParameters());
+    };
+    links.file_system = &files_;
+    return RunIslandOver(options, links);
+  }
+
+  // Runs `count` islands, "a", "b", ..., to the run's end.
+  void RunAll(MemoryService& service, int count, int thread_count = 1) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        RunIslandOptions options =
+            Options(std::string(1, static_cast<char>('a' + i)));
+        options.thread_count = thread_count;
+        // Slots by the order of joins: one after the other.
+        while (joined_ < i) std::this_thread::yield();
+        options.on_progress = [&, i](const IslandProgress& progress) {
+          if (progress.slot == i) {
+            int expected = i;
+            joined_.compare_exchange_strong(expected, i + 1);
+          }
+        };
+        const auto result = RunOne(service, options);
+        EXPECT_TRUE(result.ok()) << result.status();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    joined_ = 0;
+  }
+
+  FakeFileSystem files_;
+  std::string directory_;
+  std::string data_path_;
+  std::atomic<int> joined_ = 0;
+};
+
+TEST_F(RunIslandTest, TrainsARunToItsEnd) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 10;
+  tiny.round_count = 4;
+  MemoryService service(TinyRun(tiny));
+  const auto result = RunOne(service, Options("a"));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(service.version(), 4);
+  EXPECT_EQ(result->step, 40);
+  EXPECT_EQ(result->token_count, 40 * 4 * 16);
+  EXPECT_GT(result->sent_bytes, 0);
+  const auto evaluations = service.evaluations();
+  ASSERT_EQ(evaluations.size(), 4);
+  EXPECT_LT(evaluations.back().loss(), evaluations.front().loss() - 0.1);
+  EXPECT_EQ(service.leave_count(), 0);
+}
+
+TEST_F(RunIslandTest, OneIslandWithSgdEqualsPlainTrainingBitForBit) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.adamw = false;
+  tiny.inner_step_count = 1;
+  tiny.round_count = 12;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService service(spec);
+  ASSERT_TRUE(RunOne(service, Options("a")).ok());
+  TrainAloneOptions alone;
+  alone.spec = spec;
+  const auto plain = TrainAlone(alone);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(service.parameters_sha256(), plain->parameters_sha256);
+  EXPECT_EQ(service.parameters(), plain->parameters);
+}
+
+TEST_F(RunIslandTest, OneIslandWithAdamwEqualsPlainTrainingWithItsRounding) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 1;
+  tiny.round_count = 12;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService service(spec);
+  ASSERT_TRUE(RunOne(service, Options("a")).ok());
+  TrainAloneOptions alone;
+  alone.spec = spec;
+  alone.outer_round_trip = true;
+  const auto plain = TrainAlone(alone);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(service.parameters_sha256(), plain->parameters_sha256);
+}
+
+TEST_F(RunIslandTest, StrictRunsGiveTheSameBitsForAnyTimingAndThreads) {
+  for (int32_t fragment_count : {1, 2}) {
+    TinyRunOptions tiny = Tiny(3);
+    tiny.fragment_count = fragment_count;
+    const v1::RunSpec spec = TinyRun(tiny);
+    MemoryService first(spec), second(spec);
+    RunAll(first, 3, 1);
+    files_.Crash();
+    RunAll(second, 3, 2);
+    EXPECT_EQ(first.version(), 3);
+    EXPECT_EQ(first.parameters_sha256(), second.parameters_sha256());
+  }
+}
+
+TEST_F(RunIslandTest, ARestartAtAnyStepGivesTheSameBits) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.fragment_count = 2;
+  tiny.inner_step_count = 3;
+  tiny.round_count = 4;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService undisturbed(spec);
+  ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
+  // How many actions a life does before it dies; each is tried.
+  for (int life = 3; life < 40; ++life) {
+    MemoryService service(spec);
+    RunIslandOptions options = Options(absl::StrCat("island-", life));
+    bool ended = false;
+    for (int lives = 0; lives < 40 && !ended; ++lives) {
+      std::stop_source kill;
+      int left = lives == 0 ? life : 1000;
+      options.stop_at_once = kill.get_token();
+      options.on_progress = [&](const IslandProgress&) {
+        if (--left == 0) kill.request_stop();
+      };
+      const auto result = RunOne(service, options);
+      ended = result.ok();
+      if (!ended) {
+        ASSERT_TRUE(absl::IsCancelled(result.status())) << result.status();
+        files_.Crash();
+      }
+    }
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256())
+        << "killed after " << life << " actions";
+    EXPECT_EQ(service.merged().size(), 8);
+  }
+}
+
+TEST_F(RunIslandTest, PushesAgainAfterErrors) {
+  const v1::RunSpec spec = TinyRun(Tiny(1));
+  MemoryService undisturbed(spec), service(spec);
+  ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
+  service.FailPushes(3, absl::UnavailableError("away"));
+  ASSERT_TRUE(RunOne(service, Options("b")).ok());
+  EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
+}
+
+TEST_F(RunIslandTest, GoesOnAfterItsLeaseHasEnded) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 20;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService undisturbed(spec), service(spec);
+  ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
+  RunIslandOptions options = Options("b");
+  options.on_progress = [&, done = false](const IslandProgress& p) mutable {
+    if (p.version == 3 && !done) {
+      done = true;
+      service.EndLeases();
+    }
+  };
+  ASSERT_TRUE(RunOne(service, options).ok());
+  EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
+}
+
+TEST_F(RunIslandTest, LeavesOnTheFirstStop) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 1000;
+  MemoryService service(TinyRun(tiny));
+  RunIslandOptions options = Options("a");
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  options.on_progress = [&](const IslandProgress& progress) {
+    if (progress.version == 2) stop.request_stop();
+  };
+  const auto result = RunOne(service, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(service.leave_count(), 1);
+  EXPECT_LT(service.version(), 5);
+}
+
+TEST_F(RunIslandTest, EndsWhenAnotherProcessJoinsAsTheSameIsland) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 100000;
+  MemoryService service(TinyRun(tiny));
+  RunIslandOptions options = Options("a");
+  options.on_progress = [&, done = false](const IslandProgress& p) mutable {
+    if (p.version == 2 && !done) {
+      done = true;
+      service.Fence("a");
+    }
+  };
+  EXPECT_EQ(RunOne(service, options).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST_F(RunIslandTest, WaitsWhileTheRunIsPausedAndEndsWhenItIsCancelled) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 100000;
+  MemoryService service(TinyRun(tiny));
+  RunIslandOptions options = Options("a");
+  options.on_progress = [&, paused = false](const IslandProgress& p) mutable {
+    if (p.version == 2 && !paused) {
+      paused = true;
+      service.SetState(v1::RUN_STATE_PAUSED);
+    }
+    if (paused && p.reason == "the run is paused") {
+      service.SetState(v1::RUN_STATE_CANCELLED);
+    }
+  };
+  EXPECT_EQ(RunOne(service, options).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_LT(service.version(), 5);
+}
+
+TEST_F(RunIslandTest, AFullDiskStopsTheContributionUntilThereIsRoom) {
+  const v1::RunSpec spec = TinyRun(Tiny(1));
+  MemoryService undisturbed(spec), service(spec);
+  ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
+  files_.SetCapacity(1000);
+  RunIslandOptions options = Options("b");
+  options.on_progress = [&](const IslandProgress& progress) {
+    if (progress.reason == "the last attempt failed") {
+      files_.SetCapacity(int64_t{1} << 40);
+    }
+  };
+  ASSERT_TRUE(RunOne(service, options).ok());
+  EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
+}
+
+TEST_F(RunIslandTest, RefusesDataThatIsNotTheRuns) {
+  v1::RunSpec spec = TinyRun(Tiny(1));
+  spec.mutable_data()->set_fingerprint(std::string(64, '0'));
+  MemoryService service(spec);
+  EXPECT_EQ(RunOne(service, Options("a")).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RunIslandTest, RefusesALayoutThatIsNotTheModels) {
+  v1::RunSpec spec = TinyRun(Tiny(1));
+  spec.mutable_layout()->mutable_tensors(0)->set_name("other");
+  MemoryService service(spec);
+  EXPECT_EQ(RunOne(service, Options("a")).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::worker
