@@ -1,0 +1,281 @@
+#include "server/client/loopback_parameter_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/digest.h"
+#include "base/rpc/call.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/status.h"
+#include "base/status/status_macros.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int kNever = -1;
+constexpr int64_t kChunkBlocks = 256;
+
+// The runs of blocks that are still false in `blocks`.
+template <typename Response>
+void AddMissing(const std::vector<bool>& blocks, int64_t first,
+                Response& response) {
+  for (size_t b = 0; b < blocks.size();) {
+    size_t end = b;
+    while (end < blocks.size() && !blocks[end]) ++end;
+    if (end > b) {
+      auto* range = response.add_missing();
+      range->set_begin(first + static_cast<int64_t>(b));
+      range->set_end(first + static_cast<int64_t>(end));
+    }
+    b = std::max(end, b + 1);
+  }
+}
+
+}  // namespace
+
+LoopbackParameterServer::LoopbackParameterServer(const RunLayout& layout,
+                                                 int32_t shard,
+                                                 int32_t shard_count)
+    : layout_(layout), shard_(shard), shard_count_(shard_count) {
+  rpc::RpcServer::Spec spec;
+  spec.services = {this};
+  spec.message_bytes_max = rpc::kDataMessageBytesMax;
+  auto server = rpc::RpcServer::Start(spec);
+  if (!server.ok()) {
+    std::fprintf(stderr, "%s\n", server.status().ToString().c_str());
+    std::abort();
+  }
+  server_ = *std::move(server);
+}
+
+LoopbackParameterServer::~LoopbackParameterServer() { server_.reset(); }
+
+void LoopbackParameterServer::FailNext(Fault fault) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  faults_.push_back(std::move(fault));
+}
+
+void LoopbackParameterServer::SetVersion(int32_t fragment, int64_t version,
+                                         std::vector<float> elements) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  versions_[{fragment, version}] = std::move(elements);
+}
+
+std::map<std::pair<int32_t, int64_t>, LoopbackParameterServer::Received>
+LoopbackParameterServer::received() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return received_;
+}
+
+int LoopbackParameterServer::chunk_count() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return chunk_count_;
+}
+
+int LoopbackParameterServer::stream_count() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return stream_count_;
+}
+
+std::string LoopbackParameterServer::session() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return session_;
+}
+
+bool LoopbackParameterServer::WaitForChunks(int count) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return chunk_count_ >= count; });
+}
+
+LoopbackParameterServer::Fault LoopbackParameterServer::BeginStream(
+    const grpc::ServerContext& context) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++stream_count_;
+  const auto found = context.client_metadata().find(rpc::kSessionMetadata);
+  session_ = found == context.client_metadata().end()
+                 ? ""
+                 : std::string(found->second.data(), found->second.size());
+  Fault fault;
+  fault.after_chunk_count = kNever;
+  if (!faults_.empty()) {
+    fault = faults_.front();
+    faults_.pop_front();
+  }
+  return fault;
+}
+
+void LoopbackParameterServer::Hang(grpc::ServerContext* context) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!context->IsCancelled()) {
+    changed_.wait_for(lock, std::chrono::milliseconds(10));
+  }
+}
+
+absl::Status LoopbackParameterServer::Keep(Received& received,
+                                           int32_t fragment,
+                                           const v1::Chunk& chunk) {
+  const IndexRange blocks =
+      layout_.ShardBlocks(fragment, shard_, shard_count_);
+  const IndexRange range = {chunk.first_block(),
+                            chunk.first_block() + chunk.block_count()};
+  if (range.begin < blocks.begin || range.empty() || range.end > blocks.end) {
+    return absl::InvalidArgumentError("a chunk outside the shard");
+  }
+  const IndexRange span = layout_.BlockElements(fragment, range);
+  const int64_t first = layout_.BlockOffset(fragment, blocks.begin);
+  if (static_cast<int64_t>(chunk.payload().size()) != span.size() * 4 ||
+      chunk.payload().size() > (1 << 20)) {
+    return absl::InvalidArgumentError("a chunk of another size");
+  }
+  RETURN_IF_ERROR(rpc::CheckCrc32c(rpc::FromProto(chunk)));
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::memcpy(received.elements.data() + (span.begin - first),
+              chunk.payload().data(), chunk.payload().size());
+  for (int64_t b = range.begin; b < range.end; ++b) {
+    received.blocks[b - blocks.begin] = true;
+  }
+  ++chunk_count_;
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+template <typename Request, typename Response>
+absl::Status LoopbackParameterServer::Receive(
+    grpc::ServerContext* context, Received& received, int32_t fragment,
+    const Fault& fault, grpc::ServerReaderWriter<Response, Request>* stream) {
+  const IndexRange blocks =
+      layout_.ShardBlocks(fragment, shard_, shard_count_);
+  Response answer;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    received.blocks.resize(blocks.size());
+    received.elements.resize(
+        layout_.BlockElements(fragment, blocks).size());
+    AddMissing(received.blocks, blocks.begin, answer);
+    answer.set_stored(received.stored);
+  }
+  stream->Write(answer);
+  int count = 0;
+  Request request;
+  while (true) {
+    if (count == fault.after_chunk_count) {
+      if (fault.kind == Fault::kEnd) return fault.status;
+      if (fault.kind == Fault::kHang) Hang(context);
+    }
+    if (!stream->Read(&request)) break;
+    RETURN_IF_ERROR(Keep(received, fragment, request.chunk()));
+    ++count;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (std::find(received.blocks.begin(), received.blocks.end(), false) !=
+      received.blocks.end()) {
+    return absl::UnavailableError("not complete");
+  }
+  received.stored = true;
+  answer.Clear();
+  answer.set_stored(true);
+  stream->Write(answer);
+  return absl::OkStatus();
+}
+
+grpc::Status LoopbackParameterServer::PushOuterGradient(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::PushOuterGradientResponse,
+                             v1::PushOuterGradientRequest>* stream) {
+  const Fault fault = BeginStream(*context);
+  v1::PushOuterGradientRequest request;
+  if (!stream->Read(&request) || !request.has_header()) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "no header"};
+  }
+  const v1::ContributionKey key = request.header().info().key();
+  Received* received = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    received = &received_[{key.fragment(), key.seq()}];
+    received->header = request.header();
+  }
+  return rpc::ToGrpc(
+      Receive(context, *received, key.fragment(), fault, stream));
+}
+
+grpc::Status LoopbackParameterServer::ImportParameters(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::ImportParametersResponse,
+                             v1::ImportParametersRequest>* stream) {
+  const Fault fault = BeginStream(*context);
+  v1::ImportParametersRequest request;
+  if (!stream->Read(&request) || !request.has_header()) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "no header"};
+  }
+  const int32_t fragment = request.header().fragment();
+  Received* received = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    received = &received_[{fragment, 0}];
+    received->import_header = request.header();
+  }
+  return rpc::ToGrpc(Receive(context, *received, fragment, fault, stream));
+}
+
+grpc::Status LoopbackParameterServer::PullParameters(
+    grpc::ServerContext* context, const v1::PullParametersRequest* request,
+    grpc::ServerWriter<v1::PullParametersResponse>* writer) {
+  const Fault fault = BeginStream(*context);
+  const int32_t fragment = request->fragment();
+  std::vector<float> elements;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = versions_.find({fragment, request->version()});
+    if (found == versions_.end()) {
+      return {grpc::StatusCode::FAILED_PRECONDITION, "no such version yet"};
+    }
+    elements = found->second;
+  }
+  const IndexRange held = layout_.ShardBlocks(fragment, shard_, shard_count_);
+  const IndexRange span = layout_.BlockElements(fragment, held);
+  v1::PullParametersResponse response;
+  v1::PullHeader* header = response.mutable_header();
+  header->set_version(request->version());
+  *header->mutable_range() = request->range();
+  header->set_codec(v1::CODEC_F32);
+  *header->mutable_digest() =
+      RangeDigest(layout_, fragment, held,
+                  absl::MakeConstSpan(elements).subspan(span.begin,
+                                                        span.size()))
+          .ToProto();
+  if (fault.kind == Fault::kCorruptDigest) header->mutable_digest()->set_low(1);
+  writer->Write(response);
+  int count = 0;
+  for (int64_t b = request->range().begin(); b < request->range().end();) {
+    const int64_t end = std::min(b + kChunkBlocks, request->range().end());
+    const IndexRange part = layout_.BlockElements(fragment, {b, end});
+    v1::Chunk* chunk = response.mutable_chunk();
+    chunk->set_codec(v1::CODEC_F32);
+    chunk->set_first_block(b);
+    chunk->set_block_count(static_cast<int32_t>(end - b));
+    chunk->set_payload(elements.data() + part.begin, part.size() * 4);
+    rpc::ReceivedChunk whole = rpc::FromProto(*chunk);
+    chunk->set_crc32c(rpc::ChunkCrc32c(whole.header, whole.payload));
+    if (count == fault.after_chunk_count) {
+      if (fault.kind == Fault::kEnd) return rpc::ToGrpc(fault.status);
+      if (fault.kind == Fault::kHang) Hang(context);
+      if (fault.kind == Fault::kCorruptChecksum) {
+        chunk->set_crc32c(chunk->crc32c() ^ 1);
+      }
+    }
+    if (!writer->Write(response)) break;
+    ++count;
+    b = end;
+  }
+  if (count == fault.after_chunk_count && fault.kind == Fault::kEnd) {
+    return rpc::ToGrpc(fault.status);
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace atl::server

@@ -1,0 +1,504 @@
+#include "server/client/parameter_client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/rpc/call.h"
+#include "gtest/gtest.h"
+#include "server/client/loopback_parameter_server.h"
+
+namespace atl::server {
+namespace {
+
+using Fault = LoopbackParameterServer::Fault;
+
+constexpr int64_t kBlock = 4096;
+
+class ParameterClientTest : public ::testing::Test {
+ protected:
+  ParameterClientTest() : seed_(std::random_device{}()), random_(seed_) {
+    std::cout << "seed " << seed_ << std::endl;
+  }
+
+  // A layout of one fragment per list of tensor sizes.
+  void UseLayout(const std::vector<std::vector<int64_t>>& fragments) {
+    v1::Layout layout;
+    layout.set_fragment_count(static_cast<int32_t>(fragments.size()));
+    for (size_t f = 0; f < fragments.size(); ++f) {
+      for (const int64_t size : fragments[f]) {
+        v1::TensorSpec* tensor = layout.add_tensors();
+        tensor->set_name(absl::StrCat("t", layout.tensors_size()));
+        tensor->add_shape(size);
+        tensor->set_dtype(v1::DATA_TYPE_F32);
+        tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+        tensor->set_fragment(static_cast<int32_t>(f));
+        tensor->mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+      }
+    }
+    layout_ = std::make_unique<RunLayout>(*RunLayout::Create(layout));
+  }
+
+  void StartServers(int32_t count) {
+    for (int32_t shard = 0; shard < count; ++shard) {
+      servers_.push_back(std::make_unique<LoopbackParameterServer>(
+          *layout_, shard, count));
+    }
+    ParameterClientOptions options;
+    options.run_id = "run-1";
+    options.shard_count = count;
+    options.retry.initial_delay = absl::Milliseconds(1);
+    options.retry.max_delay = absl::Milliseconds(20);
+    options.seed = seed_;
+    options.stall_timeout = stall_timeout_;
+    client_ = *MakeParameterClient(options, *layout_);
+    client_->SetRoutes(Routes());
+    client_->SetIdentity({"island-1", 3, "\x01\xab"});
+  }
+
+  ShardRoutes Routes() const {
+    ShardRoutes routes;
+    routes.placement_epoch = 5;
+    for (size_t shard = 0; shard < servers_.size(); ++shard) {
+      v1::ShardPlacement placement;
+      placement.set_shard(static_cast<int32_t>(shard));
+      placement.set_address(servers_[shard]->address());
+      routes.shards.push_back(placement);
+    }
+    return routes;
+  }
+
+  std::vector<float> Elements(int32_t fragment) {
+    std::vector<float> elements(layout_->fragment_element_count(fragment));
+    std::normal_distribution<float> normal;
+    for (float& element : elements) element = normal(random_);
+    return elements;
+  }
+
+  static v1::ContributionInfo Info(int32_t fragment, int64_t seq) {
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_fragment(fragment);
+    info.mutable_key()->set_slot(2);
+    info.mutable_key()->set_seq(seq);
+    info.set_codec(v1::CODEC_F32);
+    info.set_token_count(17);
+    return info;
+  }
+
+  static CallBounds Soon() {
+    CallBounds bounds;
+    bounds.deadline = absl::Now() + absl::Seconds(60);
+    return bounds;
+  }
+
+  // What the shards hold of a contribution, put together.
+  std::vector<float> Held(int32_t fragment, int64_t seq) const {
+    std::vector<float> elements;
+    for (const auto& server : servers_) {
+      const auto received = server->received();
+      const auto found = received.find({fragment, seq});
+      if (found == received.end()) continue;
+      EXPECT_TRUE(found->second.stored);
+      elements.insert(elements.end(), found->second.elements.begin(),
+                      found->second.elements.end());
+    }
+    return elements;
+  }
+
+  Digest128 DigestOf(int32_t fragment, const std::vector<float>& elements) {
+    return RangeDigest(*layout_, fragment,
+                       {0, layout_->fragment_block_count(fragment)}, elements);
+  }
+
+  void ServeEverywhere(int32_t fragment, int64_t version,
+                       const std::vector<float>& elements) {
+    for (auto& server : servers_) {
+      server->SetVersion(fragment, version, elements);
+    }
+  }
+
+  const uint32_t seed_;
+  std::mt19937 random_;
+  absl::Duration stall_timeout_ = absl::Seconds(60);
+  std::unique_ptr<RunLayout> layout_;
+  std::vector<std::unique_ptr<LoopbackParameterServer>> servers_;
+  std::unique_ptr<ParameterClient> client_;
+};
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// --- Push --------------------------------------------------------------------
+
+TEST_F(ParameterClientTest, PushesEveryBlockToTheShardThatHoldsIt) {
+  UseLayout({{300 * kBlock + 7, 12, 900 * kBlock - 1, 4097}, {5000, 1}});
+  StartServers(3);
+  for (int32_t fragment : {0, 1}) {
+    const std::vector<float> elements = Elements(fragment);
+    const TransferOutcome outcome =
+        client_->Push(Info(fragment, 9), elements, Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(Held(fragment, 9), elements));
+    for (const ShardOutcome& shard : outcome.shards) {
+      EXPECT_EQ(shard.attempt_count, 1);
+    }
+  }
+  EXPECT_EQ(client_->counters().sent_payload_bytes,
+            layout_->element_count() * 4);
+}
+
+TEST_F(ParameterClientTest, SaysWhoPushesWhatAndWhere) {
+  UseLayout({{2 * kBlock}});
+  StartServers(2);
+  ASSERT_TRUE(client_->Push(Info(0, 4), Elements(0), Soon()).status.ok());
+  for (int32_t shard : {0, 1}) {
+    const v1::PushHeader header =
+        servers_[shard]->received().at({0, 4}).header;
+    EXPECT_EQ(header.run_id(), "run-1");
+    EXPECT_EQ(header.island_id(), "island-1");
+    EXPECT_EQ(header.island_epoch(), 3);
+    EXPECT_EQ(header.info().SerializeAsString(),
+              Info(0, 4).SerializeAsString());
+    EXPECT_EQ(header.layout_fingerprint(), layout_->fingerprint());
+    EXPECT_EQ(header.placement_epoch(), 5);
+    EXPECT_EQ(header.shard(), shard);
+    EXPECT_EQ(servers_[shard]->session(), "01ab");
+  }
+}
+
+TEST_F(ParameterClientTest, LeavesOutShardsThatHoldNothingOfTheFragment) {
+  UseLayout({{10}});
+  StartServers(3);
+  const TransferOutcome outcome =
+      client_->Push(Info(0, 1), Elements(0), Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.shards.size(), 1);
+  int stream_count = 0;
+  for (const auto& server : servers_) stream_count += server->stream_count();
+  EXPECT_EQ(stream_count, 1);
+}
+
+TEST_F(ParameterClientTest, PushesOnlyWhatIsMissingAfterAStreamBroke) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  servers_[0]->FailNext({Fault::kEnd, 2, absl::UnavailableError("oops")});
+  servers_[0]->FailNext({Fault::kEnd, 1, absl::ResourceExhaustedError("full")});
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome outcome = client_->Push(Info(0, 1), elements, Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+  EXPECT_EQ(outcome.shards[0].attempt_count, 3);
+  // Each of the four chunks of 256 blocks came once.
+  EXPECT_EQ(servers_[0]->chunk_count(), 4);
+}
+
+TEST_F(ParameterClientTest, SendsNothingAgainThatIsStored) {
+  UseLayout({{600 * kBlock}});
+  StartServers(2);
+  const std::vector<float> elements = Elements(0);
+  ASSERT_TRUE(client_->Push(Info(0, 1), elements, Soon()).status.ok());
+  const int chunk_count =
+      servers_[0]->chunk_count() + servers_[1]->chunk_count();
+  ASSERT_TRUE(client_->Push(Info(0, 1), elements, Soon()).status.ok());
+  EXPECT_EQ(servers_[0]->chunk_count() + servers_[1]->chunk_count(),
+            chunk_count);
+}
+
+TEST_F(ParameterClientTest, TriesAgainWhatMayPass) {
+  UseLayout({{2 * kBlock}});
+  StartServers(2);
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kUnavailable, absl::StatusCode::kResourceExhausted,
+        absl::StatusCode::kDataLoss, absl::StatusCode::kFailedPrecondition,
+        absl::StatusCode::kNotFound, absl::StatusCode::kDeadlineExceeded,
+        absl::StatusCode::kCancelled}) {
+    servers_[1]->FailNext({Fault::kEnd, 0, absl::Status(code, "for now")});
+  }
+  EXPECT_TRUE(client_->Push(Info(0, 1), Elements(0), Soon()).status.ok());
+}
+
+TEST_F(ParameterClientTest, EndsEverythingWhenAShardRefuses) {
+  UseLayout({{2 * kBlock}});
+  StartServers(2);
+  int64_t seq = 0;
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kAborted,
+        absl::StatusCode::kPermissionDenied,
+        absl::StatusCode::kUnauthenticated}) {
+    servers_[0]->FailNext({Fault::kHang, 0, {}});
+    servers_[1]->FailNext({Fault::kEnd, 0, absl::Status(code, "no")});
+    const TransferOutcome outcome =
+        client_->Push(Info(0, ++seq), Elements(0), Soon());
+    EXPECT_EQ(outcome.status.code(), code) << outcome.status;
+    ASSERT_EQ(outcome.shards.size(), 2);
+    EXPECT_EQ(outcome.shards[0].status.code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(outcome.shards[1].status.code(), code);
+    EXPECT_EQ(outcome.shards[1].attempt_count, 1);
+  }
+}
+
+TEST_F(ParameterClientTest, GivesUpOnAChecksumThatNeverMatches) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  for (int i = 0; i < 20; ++i) {
+    servers_[0]->FailNext({Fault::kEnd, 0, absl::DataLossError("bad disk")});
+  }
+  const TransferOutcome outcome =
+      client_->Push(Info(0, 1), Elements(0), Soon());
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_LT(servers_[0]->stream_count(), 20);
+}
+
+TEST_F(ParameterClientTest, RefusesWhatDoesNotFitTheLayout) {
+  UseLayout({{100}});
+  StartServers(1);
+  const std::vector<float> elements(100);
+  const std::vector<float> other(101);
+  v1::ContributionInfo no_codec = Info(0, 1);
+  no_codec.clear_codec();
+  for (const TransferOutcome& outcome :
+       {client_->Push(Info(0, 1), other, Soon()),
+        client_->Push(Info(1, 1), elements, Soon()),
+        client_->Push(Info(-1, 1), elements, Soon()),
+        client_->Push(no_codec, elements, Soon())}) {
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(servers_[0]->stream_count(), 0);
+}
+
+TEST_F(ParameterClientTest, StopsWhenToldToWhileAServerIsAway) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  servers_[0].reset();
+  std::stop_source stop;
+  CallBounds bounds;
+  bounds.stop = stop.get_token();
+  TransferOutcome outcome;
+  const std::vector<float> elements = Elements(0);
+  std::thread thread(
+      [&] { outcome = client_->Push(Info(0, 1), elements, bounds); });
+  stop.request_stop();
+  thread.join();
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
+  servers_.clear();
+}
+
+TEST_F(ParameterClientTest, StopsInTheMiddleOfAStreamThatDoesNotMove) {
+  UseLayout({{64 * 256 * kBlock}});  // Far more than any window.
+  StartServers(1);
+  servers_[0]->FailNext({Fault::kHang, 1, {}});
+  std::stop_source stop;
+  CallBounds bounds;
+  bounds.stop = stop.get_token();
+  TransferOutcome outcome;
+  auto elements = std::make_unique<std::vector<float>>(
+      layout_->fragment_element_count(0));
+  std::thread thread(
+      [&] { outcome = client_->Push(Info(0, 1), *elements, bounds); });
+  EXPECT_TRUE(servers_[0]->WaitForChunks(1));
+  stop.request_stop();
+  thread.join();
+  // Nobody reads the elements any more.
+  elements.reset();
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(ParameterClientTest, StopsAtItsDeadlineAndSaysWhatWasWrong) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  ShardRoutes nowhere = Routes();
+  nowhere.shards[0].clear_address();
+  client_->SetRoutes(nowhere);
+  CallBounds bounds;
+  bounds.deadline = absl::Now() + absl::Milliseconds(30);
+  const TransferOutcome outcome =
+      client_->Push(Info(0, 1), Elements(0), bounds);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(outcome.status.message().find("shard 0 is away"),
+            std::string::npos)
+      << outcome.status;
+}
+
+TEST_F(ParameterClientTest, FollowsAShardToItsNewAddress) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  const ShardRoutes here = Routes();
+  ShardRoutes away = here;
+  away.shards[0].clear_address();
+  client_->SetRoutes(away);
+  const std::vector<float> elements = Elements(0);
+  TransferOutcome outcome;
+  std::thread thread(
+      [&] { outcome = client_->Push(Info(0, 1), elements, Soon()); });
+  client_->SetRoutes(here);
+  thread.join();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+}
+
+TEST_F(ParameterClientTest, GivesUpAStreamThatDoesNotMoveAndOpensAnother) {
+  stall_timeout_ = absl::Milliseconds(50);
+  UseLayout({{3 * 256 * kBlock}});
+  StartServers(1);
+  servers_[0]->FailNext({Fault::kHang, 1, {}});
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome outcome = client_->Push(Info(0, 1), elements, Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+}
+
+// --- Pull --------------------------------------------------------------------
+
+TEST_F(ParameterClientTest, PullsWhatTheShardsServe) {
+  UseLayout({{300 * kBlock + 7, 12, 900 * kBlock - 1, 4097}, {5000, 1}});
+  StartServers(3);
+  for (int32_t fragment : {0, 1}) {
+    const std::vector<float> elements = Elements(fragment);
+    ServeEverywhere(fragment, 6, elements);
+    std::vector<float> out(elements.size());
+    const TransferOutcome outcome =
+        client_->Pull(fragment, 6, DigestOf(fragment, elements),
+                      absl::MakeSpan(out), Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(out, elements));
+  }
+  EXPECT_EQ(client_->counters().received_payload_bytes,
+            layout_->element_count() * 4);
+}
+
+TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  servers_[0]->FailNext({Fault::kEnd, 2, absl::UnavailableError("oops")});
+  servers_[0]->FailNext({Fault::kCorruptChecksum, 1, {}});
+  servers_[0]->FailNext({Fault::kEnd, 1, absl::OkStatus()});
+  std::vector<float> out(elements.size());
+  const TransferOutcome outcome = client_->Pull(
+      0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(out, elements));
+  // 2 chunks, 1, then the last, without OK's meaning being trusted.
+  EXPECT_EQ(outcome.shards[0].payload_bytes, 4 << 20);
+}
+
+TEST_F(ParameterClientTest, StartsOverWhenAPartIsNotThatOfItsDigest) {
+  UseLayout({{2 * kBlock}});
+  StartServers(2);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  servers_[1]->FailNext({Fault::kCorruptDigest, -1, {}});
+  std::vector<float> out(elements.size());
+  const TransferOutcome outcome = client_->Pull(
+      0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(out, elements));
+  EXPECT_EQ(outcome.shards[1].attempt_count, 2);
+}
+
+TEST_F(ParameterClientTest, NoticesParametersThatWereNotCommitted) {
+  UseLayout({{2 * kBlock}});
+  StartServers(2);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  std::vector<float> other = elements;
+  other[random_() % other.size()] += 1;
+  servers_[random_() % 2]->SetVersion(0, 1, other);
+  if (SameBits(other, elements)) return;
+  // The changed element must lie in the range of the shard that serves it.
+  servers_[0]->SetVersion(0, 1, other);
+  servers_[1]->SetVersion(0, 1, other);
+  std::vector<float> out(elements.size());
+  EXPECT_EQ(client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out),
+                          Soon())
+                .status.code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(
+      client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
+          .status.ok());
+}
+
+TEST_F(ParameterClientTest, WaitsForAVersionThatAShardDoesNotHaveYet) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  std::vector<float> out(elements.size());
+  TransferOutcome outcome;
+  std::thread thread([&] {
+    outcome =
+        client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon());
+  });
+  ServeEverywhere(0, 1, elements);
+  thread.join();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(out, elements));
+}
+
+TEST_F(ParameterClientTest, ReturnsAtOnceWhenAVersionIsGone) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  ServeEverywhere(0, 1, Elements(0));
+  servers_[0]->FailNext({Fault::kEnd, 0, absl::OutOfRangeError("released")});
+  std::vector<float> out(kBlock);
+  EXPECT_EQ(client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
+                .status.code(),
+            absl::StatusCode::kOutOfRange);
+}
+
+// --- Import ------------------------------------------------------------------
+
+TEST_F(ParameterClientTest, ImportsVersionZero) {
+  UseLayout({{300 * kBlock + 7}, {5000, 1}});
+  StartServers(2);
+  const std::vector<float> elements = Elements(1);
+  const TransferOutcome outcome = client_->Import(1, elements, Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(Held(1, 0), elements));
+  for (size_t shard = 0; shard < servers_.size(); ++shard) {
+    const auto received = servers_[shard]->received().at({1, 0});
+    EXPECT_EQ(received.import_header.shard(), static_cast<int32_t>(shard));
+    EXPECT_EQ(Digest128::FromProto(received.import_header.digest()),
+              ContributionDigest(
+                  {reinterpret_cast<const char*>(received.elements.data()),
+                   received.elements.size() * sizeof(float)}));
+  }
+}
+
+// --- Many at once ------------------------------------------------------------
+
+TEST_F(ParameterClientTest, MovesSeveralFragmentsAtOnceThroughFailures) {
+  UseLayout({{700 * kBlock}, {300 * kBlock + 1}, {5}, {90 * kBlock, 3}});
+  StartServers(3);
+  for (auto& server : servers_) {
+    for (int i = 0; i < 6; ++i) {
+      server->FailNext({Fault::kEnd, static_cast<int>(random_() % 3),
+                        absl::UnavailableError("now and then")});
+    }
+  }
+  std::vector<std::vector<float>> elements;
+  for (int32_t f = 0; f < 4; ++f) elements.push_back(Elements(f));
+  std::vector<TransferOutcome> outcomes(4);
+  std::vector<std::thread> threads;
+  for (int32_t f = 0; f < 4; ++f) {
+    threads.emplace_back([&, f] {
+      outcomes[f] = client_->Push(Info(f, 1), elements[f], Soon());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int32_t f = 0; f < 4; ++f) {
+    ASSERT_TRUE(outcomes[f].status.ok()) << outcomes[f].status;
+    EXPECT_TRUE(SameBits(Held(f, 1), elements[f])) << f;
+  }
+}
+
+}  // namespace
+}  // namespace atl::server

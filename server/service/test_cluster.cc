@@ -1,0 +1,409 @@
+#include "server/service/test_cluster.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/codec/sha256.h"
+#include "base/status/check.h"
+#include "base/status/status_macros.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int kSlots = 8;
+
+RunLayout LayoutOf(const v1::Run& run) {
+  auto layout = RunLayout::Create(run.spec().layout());
+  CHECK(layout.ok()) << layout.status();
+  return *std::move(layout);
+}
+
+void AddTensor(v1::Layout* layout, const std::string& name, int64_t rows,
+               int64_t columns, int32_t fragment, double stddev) {
+  v1::TensorSpec* tensor = layout->add_tensors();
+  tensor->set_name(name);
+  tensor->add_shape(rows);
+  tensor->add_shape(columns);
+  tensor->set_dtype(v1::DATA_TYPE_F32);
+  tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+  tensor->set_fragment(fragment);
+  tensor->mutable_init()->set_kind(v1::INIT_KIND_NORMAL);
+  tensor->mutable_init()->set_value(stddev);
+}
+
+}  // namespace
+
+v1::Run SmallRun() {
+  v1::Run run;
+  run.set_run_id("small");
+  run.set_run_epoch(1);
+  v1::RunSpec* spec = run.mutable_spec();
+  v1::Layout* layout = spec->mutable_layout();
+  layout->set_fragment_count(2);
+  AddTensor(layout, "first", 100, 123, 0, 0.02);   // 4 blocks, the last short.
+  AddTensor(layout, "second", 7, 11, 1, 0.5);      // One short block.
+  AddTensor(layout, "third", 512, 600, 0, 1.0);    // 75 blocks.
+  spec->mutable_init()->set_seed(42);
+  v1::OuterSpec* outer = spec->mutable_outer();
+  outer->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  outer->set_learning_rate(0.7);
+  outer->set_momentum(0.9);
+  outer->set_weighting(v1::WEIGHTING_UNIFORM);
+  spec->set_durability(v1::DURABILITY_MACHINE);
+  return run;
+}
+
+TestCluster::TestCluster(const v1::Run& run, int server_count,
+                         int merge_threads)
+    : run_(run), layout_(LayoutOf(run)), merge_threads_(merge_threads) {
+  for (int i = 0; i < server_count; ++i) {
+    nodes_.push_back(std::make_unique<Node>());
+  }
+  plan_.set_run_id(run_.run_id());
+  plan_.set_run_epoch(1);
+  plan_.set_run_state(v1::RUN_STATE_STARTING);
+  plan_.set_shard_count(server_count);
+  plan_.set_placement_epoch(1);
+  plan_.set_layout_fingerprint(layout_.fingerprint());
+  for (int slot = 0; slot < kSlots; ++slot) {
+    v1::PlanMember* member = plan_.add_members();
+    member->set_slot(slot);
+    member->set_island_epoch(1);
+    const codec::Sha256Digest hash = codec::Sha256Of(Secret(slot));
+    member->set_session_sha256(std::string(hash.begin(), hash.end()));
+  }
+}
+
+TestCluster::~TestCluster() {
+  for (size_t i = 0; i < nodes_.size(); ++i) Stop(static_cast<int>(i));
+}
+
+std::string TestCluster::Secret(int32_t slot) {
+  return std::string(32, static_cast<char>('a' + slot));
+}
+
+// --- Servers ----------------------------------------------------------------
+
+absl::Status TestCluster::StartAll() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    RETURN_IF_ERROR(Start(static_cast<int>(i)));
+  }
+  Publish();
+  return absl::OkStatus();
+}
+
+absl::Status TestCluster::Start(int shard) {
+  Node& node = *nodes_[shard];
+  node.control = std::make_unique<coordinator::FakeServerControlClient>();
+  ParameterServer::Options options;
+  options.server_id = absl::StrCat("server-", shard);
+  options.data_dir = "data";
+  options.merge_thread_count = merge_threads_;
+  ASSIGN_OR_RETURN(
+      node.server,
+      ParameterServer::Start(
+          options, {node.fs, node.records, *node.control,
+                    [this](const std::string& run_id)
+                        -> absl::StatusOr<v1::Run> {
+                      if (run_id != run_.run_id()) {
+                        return absl::NotFoundError(run_id);
+                      }
+                      return run_;
+                    }}));
+  if (revision_ > 0) Publish();
+  return absl::OkStatus();
+}
+
+void TestCluster::Stop(int shard) { nodes_[shard]->server.reset(); }
+
+void TestCluster::CutPower(int shard) {
+  Stop(shard);
+  nodes_[shard]->fs.Crash();
+  nodes_[shard]->records.CutPower();
+}
+
+// --- Coordinator ------------------------------------------------------------
+
+void TestCluster::Publish() {
+  ++revision_;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i]->control == nullptr) continue;
+    v1::ServerPlan plan;
+    plan.set_revision(revision_);
+    plan.set_coordinator_epoch(1);
+    *plan.add_runs() = plan_;
+    plan.mutable_runs(0)->set_shard(static_cast<int32_t>(i));
+    nodes_[i]->control->SetPlan(std::move(plan));
+  }
+}
+
+absl::StatusOr<v1::ShardReport> TestCluster::WaitForReport(
+    int shard, const std::function<bool(const v1::ShardReport&)>& done) {
+  coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (true) {
+    const std::vector<v1::ReportShardsRequest> reports = control.reports();
+    if (!reports.empty() && reports.back().shards_size() > 0) {
+      const v1::ShardReport& report = reports.back().shards(0);
+      if (done(report)) return report;
+    }
+    if (!control.WaitForReports(reports.size() + 1, deadline - absl::Now())) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "shard ", shard, ", last report: ",
+          reports.empty() ? "none" : reports.back().ShortDebugString()));
+    }
+  }
+}
+
+bool TestCluster::WaitForRegistrations(int shard, size_t count) {
+  coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (control.registrations().size() < count) {
+    // A registration is always followed by a report.
+    const size_t seen = control.reports().size();
+    if (!control.WaitForReports(seen + 1, deadline - absl::Now())) return false;
+  }
+  return true;
+}
+
+absl::Status TestCluster::Begin() {
+  std::vector<Digest128> digests(layout_.fragment_count());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    ASSIGN_OR_RETURN(const v1::ShardReport report,
+                     WaitForReport(static_cast<int>(i),
+                                   [](const v1::ShardReport& r) {
+                                     return r.initialized();
+                                   }));
+    for (int f = 0; f < layout_.fragment_count(); ++f) {
+      digests[f] += Digest128::FromProto(report.version0_digests(f));
+    }
+  }
+  plan_.set_started(true);
+  plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+  for (int f = 0; f < layout_.fragment_count(); ++f) {
+    v1::FragmentVersion* version = plan_.add_version0();
+    version->set_fragment(f);
+    *version->mutable_digest() = digests[f].ToProto();
+    plan_.add_open_rounds()->set_fragment(f);
+  }
+  Publish();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Digest128> TestCluster::Seal(
+    int32_t fragment, int64_t version,
+    std::vector<v1::ContributionInfo> infos, int64_t attempt) {
+  std::sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
+    return a.key().slot() < b.key().slot();
+  });
+  v1::Seal* seal = plan_.add_seals();
+  seal->set_fragment(fragment);
+  seal->set_version(version);
+  seal->set_attempt(attempt);
+  for (const v1::ContributionInfo& info : infos) {
+    v1::SealedContribution* sealed = seal->add_contributions();
+    *sealed->mutable_key() = info.key();
+    *sealed->mutable_digest() = info.digest();
+    sealed->set_weight(1.0f / static_cast<float>(infos.size()));
+  }
+  Publish();
+  Digest128 digest;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (layout_
+            .ShardBlocks(fragment, static_cast<int32_t>(i),
+                         static_cast<int32_t>(nodes_.size()))
+            .empty()) {
+      continue;
+    }
+    const auto prepared = [&](const v1::ShardReport& report) {
+      for (const v1::PreparedRound& round : report.prepared()) {
+        if (round.fragment() == fragment && round.version() == version &&
+            round.attempt() == attempt) {
+          return true;
+        }
+      }
+      return false;
+    };
+    ASSIGN_OR_RETURN(const v1::ShardReport report,
+                     WaitForReport(static_cast<int>(i), prepared));
+    for (const v1::PreparedRound& round : report.prepared()) {
+      if (round.fragment() != fragment) continue;
+      digest += Digest128::FromProto(round.digest());
+    }
+  }
+  return digest;
+}
+
+void TestCluster::AddCommit(int32_t fragment, int64_t version,
+                            const Digest128& digest, int64_t attempt) {
+  v1::Commit* commit = plan_.add_commits();
+  commit->set_commit_seq(plan_.commit_seq() + 1);
+  commit->set_fragment(fragment);
+  commit->set_version(version + 1);
+  commit->set_attempt(attempt);
+  *commit->mutable_digest() = digest.ToProto();
+  for (const v1::Seal& seal : plan_.seals()) {
+    if (seal.fragment() != fragment || seal.version() != version) continue;
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      v1::ContributionOutcome* outcome = commit->add_outcomes();
+      *outcome->mutable_key() = sealed.key();
+      outcome->set_outcome(v1::OUTCOME_MERGED);
+    }
+  }
+  plan_.set_commit_seq(commit->commit_seq());
+  for (v1::OpenRound& round : *plan_.mutable_open_rounds()) {
+    if (round.fragment() == fragment) round.set_version(version + 1);
+  }
+}
+
+absl::Status TestCluster::Commit(int32_t fragment, int64_t version,
+                                 const Digest128& digest, int64_t attempt) {
+  AddCommit(fragment, version, digest, attempt);
+  Publish();
+  const int64_t seq = plan_.commit_seq();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    RETURN_IF_ERROR(WaitForReport(static_cast<int>(i),
+                                  [seq](const v1::ShardReport& report) {
+                                    return report.persisted_commit_seq() >=
+                                           seq;
+                                  })
+                        .status());
+  }
+  // All have persisted it: a plan has only what comes after.
+  plan_.clear_commits();
+  plan_.clear_seals();
+  return absl::OkStatus();
+}
+
+// --- Islands ----------------------------------------------------------------
+
+std::vector<float> TestCluster::Gradient(int32_t fragment, int32_t slot,
+                                         int64_t version) const {
+  std::mt19937 random(
+      static_cast<unsigned>(1000003 * fragment + 1009 * slot + version));
+  std::normal_distribution<float> normal(0.0f, 0.1f);
+  std::vector<float> gradient(layout_.fragment_element_count(fragment));
+  for (float& value : gradient) value = normal(random);
+  return gradient;
+}
+
+v1::ContributionInfo TestCluster::Info(
+    int32_t fragment, int32_t slot, int64_t version,
+    const std::vector<float>& gradient) const {
+  v1::ContributionInfo info;
+  info.mutable_key()->set_run_epoch(1);
+  info.mutable_key()->set_fragment(fragment);
+  info.mutable_key()->set_slot(slot);
+  info.mutable_key()->set_seq(version + 1);
+  info.set_anchor_version(version);
+  *info.mutable_digest() =
+      ContributionDigest(
+          absl::MakeConstSpan(reinterpret_cast<const char*>(gradient.data()),
+                              gradient.size() * sizeof(float)))
+          .ToProto();
+  info.set_codec(v1::CODEC_F32);
+  info.set_step_count(10);
+  info.set_token_count(1000);
+  return info;
+}
+
+absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
+    int32_t slot) {
+  ParameterClientOptions options;
+  options.run_id = run_.run_id();
+  options.shard_count = static_cast<int32_t>(nodes_.size());
+  options.channel.kind = rpc::ChannelKind::kData;
+  options.retry.initial_delay = absl::Milliseconds(5);
+  options.retry.max_delay = absl::Milliseconds(100);
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,
+                   MakeParameterClient(options, layout_));
+  ShardRoutes routes;
+  routes.placement_epoch = 1;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    v1::ShardPlacement placement;
+    placement.set_shard(static_cast<int32_t>(i));
+    if (nodes_[i]->server != nullptr) {
+      placement.set_address(nodes_[i]->server->address());
+    }
+    routes.shards.push_back(placement);
+  }
+  client->SetRoutes(routes);
+  client->SetIdentity({absl::StrCat("island-", slot), 1, Secret(slot)});
+  return client;
+}
+
+absl::Status TestCluster::Push(const v1::ContributionInfo& info,
+                               const std::vector<float>& gradient,
+                               absl::Duration patience) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,
+                   Client(info.key().slot()));
+  return client->Push(info, gradient, {absl::Now() + patience, {}}).status;
+}
+
+absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
+                                                     int64_t version) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
+  std::vector<float> elements(layout_.fragment_element_count(fragment));
+  RETURN_IF_ERROR(client
+                      ->Pull(fragment, version, std::nullopt,
+                             absl::MakeSpan(elements),
+                             {absl::Now() + kPatience, {}})
+                      .status);
+  return elements;
+}
+
+absl::Status TestCluster::Round(int64_t version, int slots) {
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    std::vector<v1::ContributionInfo> infos;
+    // Slots come in an order that changes from round to round.
+    for (int i = 0; i < slots; ++i) {
+      const int32_t slot = static_cast<int32_t>((i + version) % slots);
+      const std::vector<float> gradient = Gradient(f, slot, version);
+      infos.push_back(Info(f, slot, version, gradient));
+      RETURN_IF_ERROR(Push(infos.back(), gradient));
+    }
+    ASSIGN_OR_RETURN(const Digest128 digest, Seal(f, version, infos));
+    RETURN_IF_ERROR(Commit(f, version, digest));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TestCluster::Sha256() {
+  std::vector<float> model(layout_.element_count());
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    ASSIGN_OR_RETURN(const std::vector<float> elements,
+                     Pull(f, plan_.open_rounds(f).version()));
+    for (const int32_t t : layout_.fragment_tensors(f)) {
+      const TensorPlace& tensor = layout_.tensors()[t];
+      std::copy_n(elements.begin() + tensor.fragment_offset,
+                  tensor.element_count, model.begin() + tensor.model_offset);
+    }
+  }
+  return ParametersSha256(layout_, model);
+}
+
+std::unique_ptr<v1::ParameterService::Stub> TestCluster::Stub(int shard) {
+  return v1::ParameterService::NewStub(
+      grpc::CreateChannel(nodes_[shard]->server->address(),
+                          grpc::InsecureChannelCredentials()));
+}
+
+v1::PushHeader TestCluster::Header(const v1::ContributionInfo& info,
+                                   int shard) const {
+  v1::PushHeader header;
+  header.set_run_id(run_.run_id());
+  header.set_island_id(absl::StrCat("island-", info.key().slot()));
+  header.set_island_epoch(1);
+  *header.mutable_info() = info;
+  header.set_layout_fingerprint(layout_.fingerprint());
+  header.set_placement_epoch(1);
+  header.set_shard(shard);
+  return header;
+}
+
+}  // namespace atl::server

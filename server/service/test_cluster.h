@@ -1,0 +1,125 @@
+// Parameter servers in this process, over loopback, with the test as their
+// coordinator. For tests.
+//
+// Verbs: start and stop servers, push and pull through the real client, open,
+// seal and commit rounds. Waits have a bound and end the test's patience with
+// an error, never with a sleep. Not thread-safe, but Push may run in threads.
+
+#ifndef SERVER_SERVICE_TEST_CLUSTER_H_
+#define SERVER_SERVICE_TEST_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/parameter_service.grpc.pb.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/io/fake_file_system.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "coordinator/client/fake_server_control_client.h"
+#include "server/client/parameter_client.h"
+#include "server/service/parameter_server.h"
+#include "server/store/memory_record_store.h"
+
+namespace atl::server {
+
+// A run of two fragments, the second of one short tensor, with Nesterov.
+v1::Run SmallRun();
+
+class TestCluster {
+ public:
+  static constexpr absl::Duration kPatience = absl::Seconds(20);
+
+  TestCluster(const v1::Run& run, int server_count, int merge_threads = 1);
+  ~TestCluster();
+
+  // --- Servers --------------------------------------------------------------
+  absl::Status StartAll();
+  absl::Status Start(int shard);
+  void Stop(int shard);
+  // Stops it and forgets what was not synced.
+  void CutPower(int shard);
+  ParameterServer& server(int shard) { return *nodes_[shard]->server; }
+  FakeFileSystem& fs(int shard) { return nodes_[shard]->fs; }
+  MemoryRecordStore& records(int shard) { return nodes_[shard]->records; }
+
+  // --- The coordinator's part -----------------------------------------------
+  // Every server's plan, but for `shard`; Publish sends it to all.
+  v1::ServerRunPlan& plan() { return plan_; }
+  void Publish();
+  // Newest report of a shard, once `done` says so.
+  //
+  // DEADLINE_EXCEEDED: it never did; the message has the last report.
+  absl::StatusOr<v1::ShardReport> WaitForReport(
+      int shard, const std::function<bool(const v1::ShardReport&)>& done);
+  // The server's next call of `method` fails.
+  void FailNext(int shard, const std::string& method, absl::Status status) {
+    nodes_[shard]->control->FailNext(method, std::move(status));
+  }
+  // False if a server does not register `count` times.
+  bool WaitForRegistrations(int shard, size_t count);
+  // All shards have version 0; the run is ACTIVE, rounds are open.
+  absl::Status Begin();
+  // Seals the keys with equal weights and waits until all shards of the
+  // fragment are prepared; returns the sum of their digests.
+  absl::StatusOr<Digest128> Seal(int32_t fragment, int64_t version,
+                                 std::vector<v1::ContributionInfo> infos,
+                                 int64_t attempt = 0);
+  // Commits what Seal returned; waits until all have persisted it.
+  absl::Status Commit(int32_t fragment, int64_t version,
+                      const Digest128& digest, int64_t attempt = 0);
+  void AddCommit(int32_t fragment, int64_t version, const Digest128& digest,
+                 int64_t attempt = 0);
+  int64_t commit_seq() const { return plan_.commit_seq(); }
+
+  // --- An island's part -----------------------------------------------------
+  const RunLayout& layout() const { return layout_; }
+  // Outer gradient of a slot in a round: the same values for the same numbers.
+  std::vector<float> Gradient(int32_t fragment, int32_t slot,
+                              int64_t version) const;
+  v1::ContributionInfo Info(int32_t fragment, int32_t slot, int64_t version,
+                            const std::vector<float>& gradient) const;
+  absl::Status Push(const v1::ContributionInfo& info,
+                    const std::vector<float>& gradient,
+                    absl::Duration patience = kPatience);
+  absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version);
+  // Pushes, seals and commits a round of all fragments with `slots` islands.
+  absl::Status Round(int64_t version, int slots);
+  // Of the newest version of all fragments, in the model order.
+  absl::StatusOr<std::string> Sha256();
+
+  static std::string Secret(int32_t slot);
+  // A client for hand-made messages.
+  std::unique_ptr<v1::ParameterService::Stub> Stub(int shard);
+  // A header that is right for `info`.
+  v1::PushHeader Header(const v1::ContributionInfo& info, int shard) const;
+
+ private:
+  struct Node {
+    FakeFileSystem fs;
+    MemoryRecordStore records;
+    std::unique_ptr<coordinator::FakeServerControlClient> control;
+    std::unique_ptr<ParameterServer> server;
+  };
+
+  absl::StatusOr<std::unique_ptr<ParameterClient>> Client(int32_t slot);
+
+  const v1::Run run_;
+  const RunLayout layout_;
+  const int merge_threads_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  v1::ServerRunPlan plan_;
+  int64_t revision_ = 0;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_TEST_CLUSTER_H_
