@@ -103,6 +103,17 @@ Progress::Options ProgressOptions(const Environment& environment) {
   return options;
 }
 
+std::string StateDirectory(const Environment& environment) {
+  const auto state = environment.find("XDG_STATE_HOME");
+  if (state != environment.end() && !state->second.empty()) {
+    return absl::StrCat(state->second, "/atoll");
+  }
+  const auto home = environment.find("HOME");
+  return home == environment.end()
+             ? std::string("atoll-state")
+             : absl::StrCat(home->second, "/.local/state/atoll");
+}
+
 std::string Executable(const char* argv0) {
   char path[4096];
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path));
@@ -134,8 +145,9 @@ absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
 int Main(int argc, char** argv) {
   const Environment environment = ReadEnvironment();
   Output output(OutputFormat::kTable, std::cout, std::cerr);
-  Context context(output);
+  Context context(output, std::cerr);
   context.executable = Executable(argv[0]);
+  context.state_directory = StateDirectory(environment);
   context.progress_options = ProgressOptions(environment);
 
   CLI::App app(

@@ -5,13 +5,17 @@
 
 namespace atl::cli {
 
-rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
+rpc::SecurityFlags Context::MakeSecurityFlags() const {
   rpc::SecurityFlags flags;
   flags.tls.ca = settings.Get("tls_ca");
   flags.tls.cert = settings.Get("tls_cert");
   flags.tls.key = settings.Get("tls_key");
   flags.insecure = settings.insecure();
-  return rpc::MakeChannelOptions(kind, flags);
+  return flags;
+}
+
+rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
+  return rpc::MakeChannelOptions(kind, MakeSecurityFlags());
 }
 
 absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient()

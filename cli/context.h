@@ -7,11 +7,13 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/flags.h"
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"
@@ -24,17 +26,21 @@ inline constexpr char kProgramVersion[] = "0.1.0";
 
 class Context {
  public:
-  explicit Context(Output& output) : output_(output) {}
+  // Both outlive this; `messages` is the stream for people.
+  Context(Output& output, std::ostream& messages)
+      : output_(output), messages_(messages) {}
 
   // Filled in by main before the action runs.
   Settings settings;
   std::string executable;              // Path of the running binary.
+  std::string state_directory;         // Where islands may save by default.
   Progress::Options progress_options;  // Of the message stream.
 
   // What the chosen subcommand does; set while the command line is parsed.
   std::function<absl::Status(Context&)> action;
 
   Output& output() { return output_; }
+  std::ostream& messages() { return messages_; }
 
   // A client of the coordinator that the settings name.
   absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient() const;
@@ -44,10 +50,12 @@ class Context {
       const std::string& address) const;
 
   // What the settings say of connections.
+  rpc::SecurityFlags MakeSecurityFlags() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;
 
  private:
   Output& output_;
+  std::ostream& messages_;
 };
 
 }  // namespace atl::cli

@@ -1,0 +1,400 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/complete_spec.h"
+#include "cli/commands/describe.h"
+#include "cli/commands/dev_result.h"
+#include "cli/commands/export_run.h"
+#include "cli/dev/cluster.h"
+#include "cli/dev/dev_directory.h"
+#include "cli/interrupt.h"
+#include "cli/output/error.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/run_file/load.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr absl::Duration kQueryInterval = absl::Milliseconds(500);
+// How long islands have to evaluate the last version and end by themselves.
+constexpr absl::Duration kIslandEndTimeout = absl::Seconds(60);
+// How long the coordinator has to accept a run.
+constexpr absl::Duration kCreateTimeout = absl::Seconds(60);
+
+struct DevUpOptions {
+  std::string file;
+  std::string directory;
+  RunFileChanges changes;
+  int threads = 1;
+  bool keep = false;
+  bool no_restart = false;
+  std::string coordinator_binary;
+  std::string server_binary;
+  std::vector<std::string> child_flags;
+};
+
+// "server-0=--failpoint=x" by child.
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseChildFlags(
+    const std::vector<std::string>& flags) {
+  std::map<std::string, std::vector<std::string>> by_child;
+  for (const std::string& flag : flags) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(flag, absl::MaxSplits('=', 1));
+    if (parts.first.empty() || parts.second.empty()) {
+      return UsageError(absl::StrCat("--child_flag ", flag,
+                                     " is not of the form NAME=FLAG"),
+                        "For example server-0=--failpoint=server.commit.after");
+    }
+    by_child[parts.first].push_back(parts.second);
+  }
+  return by_child;
+}
+
+// One `atoll dev up`.
+class DevUp {
+ public:
+  DevUp(Context& context, const DevUpOptions& options)
+      : context_(context),
+        options_(options),
+        progress_(context.progress_options, context.messages()) {}
+
+  absl::Status Run();
+
+ private:
+  absl::Status Prepare();
+  absl::StatusOr<Cluster::Options> ClusterOptions();
+  absl::Status Serve();
+  absl::Status CreateRun();
+  absl::Status WriteEndpoints();
+  // Until the run ends (or for ever, with `keep`) or Ctrl-C.
+  absl::Status Watch();
+  absl::Status AwaitIslands();
+  absl::Status Finish();
+  absl::Status WaitForInterrupt();
+  absl::Status GetState();
+  absl::StatusOr<std::vector<v1::Round>> ListRounds();
+  void ShowState(absl::Time now);
+  bool stopped() const { return interrupt_->first().stop_requested(); }
+  // Tends the processes for one tick.
+  absl::Status Tick();
+
+  Context& context_;
+  const DevUpOptions& options_;
+  Progress progress_;
+  std::unique_ptr<Interrupt> interrupt_;
+  RunFile run_;
+  std::unique_ptr<DevDirectory> directory_;
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<coordinator::RunClient> client_;
+  v1::GetRunStateResponse state_;
+  // For the time left: where this life of the command began.
+  std::optional<std::pair<int64_t, absl::Time>> first_seen_;
+  int64_t evaluated_version_ = -1;
+  DevResult result_;
+};
+
+absl::Status DevUp::Run() {
+  interrupt_ = std::make_unique<Interrupt>();
+  RETURN_IF_ERROR(Prepare());
+  absl::Status status = Serve();
+  if (status.ok()) status = Watch();
+  if (status.ok() && HasEnded(state_.run().state())) {
+    status = AwaitIslands();
+    if (status.ok()) status = Finish();
+    if (status.ok() && options_.keep) status = WaitForInterrupt();
+  }
+  progress_.Clear();
+  if (cluster_ != nullptr) cluster_->Stop();
+  if (absl::IsCancelled(status) && stopped()) {
+    status = absl::OkStatus();
+  }
+  if (status.ok() && stopped() && !HasEnded(state_.run().state())) {
+    context_.output().Message(
+        absl::StrCat("stopped; the same command goes on where it was: --dir ",
+                     directory_->path()));
+  }
+  if (status.ok()) context_.output().Print(ToData(result_), ToText(result_));
+  return status;
+}
+
+absl::Status DevUp::Prepare() {
+  ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
+  ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
+  RETURN_IF_ERROR(CompleteSpec(&run_));
+  result_.run_id = run_.run_id;
+  ASSIGN_OR_RETURN(Cluster::Options cluster, ClusterOptions());
+  cluster_ = std::make_unique<Cluster>(*directory_, std::move(cluster));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
+  Cluster::Options cluster;
+  if (options_.coordinator_binary.empty() || options_.server_binary.empty()) {
+    ASSIGN_OR_RETURN(cluster.programs, FindPrograms(context_.executable));
+  }
+  cluster.programs.atoll = context_.executable;
+  if (!options_.coordinator_binary.empty()) {
+    cluster.programs.coordinator = options_.coordinator_binary;
+  }
+  if (!options_.server_binary.empty()) {
+    cluster.programs.server = options_.server_binary;
+  }
+  cluster.server_count = run_.spec.server_count();
+  cluster.island_count = run_.spec.schedule().island_count_min();
+  cluster.threads = options_.threads;
+  cluster.restart = !options_.no_restart;
+  ASSIGN_OR_RETURN(cluster.first_flags, ParseChildFlags(options_.child_flags));
+  cluster.stop = interrupt_->first();
+  cluster.on_note = [this](const std::string& text) { progress_.Note(text); };
+  return cluster;
+}
+
+absl::Status DevUp::Serve() {
+  const std::string endpoints = directory_->File("endpoints.json");
+  std::remove(endpoints.c_str());
+  progress_.Note(absl::StrCat("run ", run_.run_id, ": ",
+                              run_.spec.server_count(), " servers, ",
+                              run_.spec.schedule().island_count_min(),
+                              " islands in ", directory_->path()));
+  RETURN_IF_ERROR(cluster_->StartCoordinator());
+  ASSIGN_OR_RETURN(client_,
+                   context_.MakeRunClient(cluster_->coordinator_address()));
+  RETURN_IF_ERROR(CreateRun());
+  RETURN_IF_ERROR(cluster_->StartServers());
+  RETURN_IF_ERROR(WriteEndpoints());
+  RETURN_IF_ERROR(GetState());
+  if (HasEnded(state_.run().state())) return absl::OkStatus();
+  return cluster_->StartIslands(run_.run_id);
+}
+
+absl::Status DevUp::CreateRun() {
+  v1::CreateRunRequest request;
+  request.set_run_id(run_.run_id);
+  *request.mutable_spec() = run_.spec;
+  const absl::Time deadline = absl::Now() + kCreateTimeout;
+  for (;;) {
+    const absl::Status status = client_->CreateRun(request).status();
+    if (status.ok()) return status;
+    if (absl::IsAlreadyExists(status)) {
+      return WithHint(
+          WithReason(status, "RUN_DIFFERS"),
+          absl::StrCat(directory_->path(),
+                       " holds a run with this id and another run file, or "
+                       "its data has changed. Give another --dir, or remove "
+                       "it."));
+    }
+    // It may have been killed just now, and be on its way back.
+    if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
+    RETURN_IF_ERROR(Tick());
+  }
+}
+
+absl::Status DevUp::WriteEndpoints() {
+  Json endpoints;
+  endpoints["coordinator"] = cluster_->coordinator_address();
+  endpoints["servers"] = cluster_->server_addresses();
+  endpoints["run"] = run_.run_id;
+  return WriteJson(directory_->File("endpoints.json"), endpoints);
+}
+
+absl::Status DevUp::GetState() {
+  v1::GetRunStateRequest request;
+  request.set_run_id(run_.run_id);
+  const absl::Time deadline = absl::Now() + kCreateTimeout;
+  for (;;) {
+    absl::StatusOr<v1::GetRunStateResponse> state =
+        client_->GetRunState(request);
+    if (state.ok()) {
+      state_ = *std::move(state);
+      return absl::OkStatus();
+    }
+    const bool away = absl::IsUnavailable(state.status()) ||
+                      absl::IsDeadlineExceeded(state.status());
+    if (!away || absl::Now() > deadline) return state.status();
+    RETURN_IF_ERROR(Tick());
+  }
+}
+
+absl::Status DevUp::Tick() {
+  RETURN_IF_ERROR(cluster_->Tend(absl::Now()));
+  if (stopped()) return absl::CancelledError("stopped");
+  absl::SleepFor(kTick);
+  return absl::OkStatus();
+}
+
+absl::Status DevUp::Watch() {
+  absl::Time next_query = absl::InfinitePast();
+  v1::GetRunStateRequest request;
+  request.set_run_id(run_.run_id);
+  while (!HasEnded(state_.run().state())) {
+    const absl::Time now = absl::Now();
+    if (now >= next_query) {
+      next_query = now + kQueryInterval;
+      absl::StatusOr<v1::GetRunStateResponse> state =
+          client_->GetRunState(request);
+      // A coordinator that is away comes back, or Tend gives up on it.
+      if (state.ok()) state_ = *std::move(state);
+      ShowState(now);
+    }
+    RETURN_IF_ERROR(Tick());
+  }
+  return absl::OkStatus();
+}
+
+void DevUp::ShowState(absl::Time now) {
+  const int64_t rounds = CompleteRounds(state_);
+  const v1::ScheduleSpec& schedule = run_.spec.schedule();
+  if (!first_seen_.has_value() && !state_.open_rounds().empty()) {
+    first_seen_ = {rounds, now};
+  }
+  std::string left = "-";
+  if (first_seen_.has_value() && rounds > first_seen_->first) {
+    left = FormatSpan((now - first_seen_->second) /
+                      (rounds - first_seen_->first) *
+                      (schedule.round_count() - rounds));
+  }
+  std::string validation = "-";
+  if (state_.has_evaluation()) {
+    validation = FormatLoss(state_.evaluation().loss());
+  }
+  std::string line = absl::StrCat(
+      "round ", rounds, "/", schedule.round_count(), "  inner step ",
+      rounds * schedule.inner_step_count(), "/",
+      schedule.round_count() * schedule.inner_step_count(), "  ",
+      FormatCount(static_cast<int64_t>(state_.tokens_per_second())),
+      " tokens/s  loss ",
+      state_.has_training_loss() ? FormatLoss(state_.training_loss()) : "-",
+      "  validation ", validation, "  up ", FormatBytes(state_.sent_bytes()),
+      "  down ", FormatBytes(state_.received_bytes()), "  left ", left);
+  if (state_.run().state() != v1::RUN_STATE_ACTIVE) {
+    absl::StrAppend(&line, "  ", EnumName(state_.run().state()));
+  }
+  if (!state_.run().state_reason().empty()) {
+    absl::StrAppend(&line, ": ", state_.run().state_reason());
+  }
+  progress_.Update(line, now);
+}
+
+absl::Status DevUp::AwaitIslands() {
+  const absl::Time deadline = absl::Now() + kIslandEndTimeout;
+  while (!cluster_->IslandsEnded() && absl::Now() < deadline) {
+    RETURN_IF_ERROR(Tick());
+  }
+  return GetState();
+}
+
+absl::StatusOr<std::vector<v1::Round>> DevUp::ListRounds() {
+  std::vector<v1::Round> rounds;
+  v1::ListRoundsRequest request;
+  request.set_run_id(run_.run_id);
+  request.set_page_size(500);
+  do {
+    ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
+                     client_->ListRounds(request));
+    rounds.insert(rounds.end(), response.rounds().begin(),
+                  response.rounds().end());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return rounds;
+}
+
+absl::Status DevUp::Finish() {
+  ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds, ListRounds());
+  // Bytes that islands pulled are told by those that live; a life of this
+  // command before the present one has told its own.
+  absl::StatusOr<DevResult> before =
+      ReadDevResult(directory_->File("result.json"));
+  result_ = Summarize(state_, rounds);
+  if (before.ok() && before->run_id == result_.run_id) {
+    result_.bytes_down = std::max(result_.bytes_down, before->bytes_down);
+  }
+  if (state_.run().state() == v1::RUN_STATE_COMPLETED) {
+    ExportOptions export_options;
+    export_options.run_id = run_.run_id;
+    export_options.directory = directory_->File("export");
+    ASSIGN_OR_RETURN(const Exported exported,
+                     ExportRun(context_, *client_, export_options));
+    result_.checkpoint = exported.directory;
+    result_.parameters_sha256 = exported.parameters_sha256;
+  }
+  if (run_.spec.data().validation_fraction() > 0) {
+    const std::string path = directory_->File("validation.bin");
+    RETURN_IF_ERROR(WriteHeldOut(run_.spec, path));
+    result_.validation_file = path;
+  }
+  return WriteJson(directory_->File("result.json"), ToData(result_));
+}
+
+absl::Status DevUp::WaitForInterrupt() {
+  progress_.Clear();
+  progress_.Note(absl::StrCat("the run has ended; coordinator ",
+                              cluster_->coordinator_address(),
+                              " serves until Ctrl-C"));
+  for (;;) RETURN_IF_ERROR(Tick());
+}
+
+}  // namespace
+
+void AddDevUp(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "up", "Run coordinator, servers and islands on this machine");
+  command->footer(
+      "Everything lies in DIR: logs, state, endpoints.json once it serves, the\n"
+      "exported model at the end. Processes that die are started again.\n"
+      "Ctrl-C stops; the same command on the same DIR goes on.\n"
+      "Examples:\n"
+      "  atoll dev up laptop --dir /tmp/laptop\n"
+      "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep");
+  auto options = std::make_shared<DevUpOptions>();
+  command->add_option("file", options->file, "Run file, or a preset's name")
+      ->required();
+  command->add_option("--dir", options->directory, "Directory of it all")
+      ->required();
+  command
+      ->add_option("--servers", options->changes.server_count,
+                   "Servers, if not as the file says")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--islands", options->changes.island_count,
+                   "Islands, if not as the file says")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--data", options->changes.data_path,
+                      "Place of the data, if not as the file says");
+  command->add_option("--run_id,--run", options->changes.run_id,
+                      "Id of the run; the file's name without it");
+  command->add_option("--threads", options->threads, "Threads of each island")
+      ->check(CLI::Range(1, 256));
+  command->add_flag("--keep", options->keep,
+                    "Serve on after the run's end, until Ctrl-C");
+  command->add_flag("--no_restart", options->no_restart,
+                    "Leave processes that die dead");
+  command->add_option("--coordinator_binary", options->coordinator_binary,
+                      "Path of atoll-coordinator");
+  command->add_option("--server_binary", options->server_binary,
+                      "Path of atoll-server");
+  command->add_option("--child_flag", options->child_flags,
+                      "NAME=FLAG: a flag for the first start of a process, "
+                      "as server-0=--failpoint=server.commit.after; may "
+                      "come several times")
+      ->take_all();
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return DevUp(context, *options).Run();
+    };
+  });
+}
+
+}  // namespace atl::cli

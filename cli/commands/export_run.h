@@ -1,0 +1,39 @@
+// Reads the parameters of a cut from the servers and writes them as a model
+// directory.
+
+#ifndef CLI_COMMANDS_EXPORT_RUN_H_
+#define CLI_COMMANDS_EXPORT_RUN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/context.h"
+#include "coordinator/client/run_client.h"
+
+namespace atl::cli {
+
+struct ExportOptions {
+  std::string run_id;
+  std::string directory;   // Made; replaced if it is an export already.
+  std::string checkpoint;  // Pin to read; empty pins the newest cut for now.
+};
+
+struct Exported {
+  std::string directory;  // Absolute.
+  std::string parameters_sha256;
+  int64_t commit_seq = 0;
+  int64_t received_bytes = 0;
+};
+
+// Pins, reads, writes and releases the pin.
+//
+// NOT_FOUND, FAILED_PRECONDITION, RESOURCE_EXHAUSTED: as ExportCheckpoint.
+// UNAVAILABLE, DEADLINE_EXCEEDED: a server does not answer for long.
+absl::StatusOr<Exported> ExportRun(const Context& context,
+                                   coordinator::RunClient& client,
+                                   const ExportOptions& options);
+
+}  // namespace atl::cli
+
+#endif  // CLI_COMMANDS_EXPORT_RUN_H_

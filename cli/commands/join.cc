@@ -1,0 +1,238 @@
+#include <unistd.h>
+
+#include <cctype>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/describe.h"
+#include "cli/interrupt.h"
+#include "cli/output/error.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "worker/api/run_island.h"
+
+namespace atl::cli {
+namespace {
+
+struct JoinOptions {
+  std::string address;
+  std::string run_id;
+  std::string island_id;
+  std::string data_path;
+  std::string work_directory;
+  int threads = 0;
+  std::string failpoint;
+};
+
+// This machine's name as an id.
+std::string HostId() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0) return "island";
+  std::string id;
+  for (const char* c = name; *c != 0 && id.size() < 63; ++c) {
+    const unsigned char byte = static_cast<unsigned char>(*c);
+    id += std::isalnum(byte) ? static_cast<char>(std::tolower(byte)) : '-';
+  }
+  return id.empty() ? "island" : id;
+}
+
+// The run to join when none is named: the only one that has not ended.
+absl::StatusOr<std::string> OnlyRun(const Context& context,
+                                    const std::string& address) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient(address));
+  v1::ListRunsRequest request;
+  request.set_page_size(500);
+  ASSIGN_OR_RETURN(const v1::ListRunsResponse response,
+                   client->ListRuns(request));
+  std::string found;
+  for (const v1::Run& run : response.runs()) {
+    if (HasEnded(run.state())) continue;
+    if (!found.empty()) {
+      return UsageError("there are several runs",
+                        absl::StrCat("Say which with --run; `atoll run list "
+                                     "--coordinator ",
+                                     address, "` shows them."));
+    }
+    found = run.run_id();
+  }
+  if (found.empty()) {
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("no run is going on at ", address)),
+        "NO_RUN");
+  }
+  return found;
+}
+
+// Shows an island's progress, as often as makes sense.
+class Reporter {
+ public:
+  Reporter(const Progress::Options& options, std::ostream& stream)
+      : progress_(options, stream),
+        interval_(options.live ? absl::Milliseconds(100) : options.interval) {}
+
+  void Report(const worker::IslandProgress& now_at) {
+    const absl::Time now = absl::Now();
+    if (now_at.evaluation.has_value() &&
+        now_at.evaluation->version() != evaluated_version_) {
+      evaluated_version_ = now_at.evaluation->version();
+      progress_.Note(absl::StrCat(
+          "version ", evaluated_version_, ": validation loss ",
+          FormatLoss(now_at.evaluation->loss()), " nats a token"));
+    }
+    if (now < next_time_) return;
+    next_time_ = now + interval_;
+    if (first_step_ < 0 && now_at.activity == "train") {
+      first_step_ = now_at.step;
+      first_time_ = now;
+    }
+    progress_.Update(Line(now_at, now), now);
+  }
+
+  void Note(const std::string& line) { progress_.Note(line); }
+  void Clear() { progress_.Clear(); }
+
+ private:
+  // "round 12/30  step 245/600  8,431 tokens/s  loss 1.81  ...".
+  std::string Line(const worker::IslandProgress& at, absl::Time now) const {
+    std::string line = absl::StrCat(
+        "round ", at.version, "/", at.round_count, "  step ", at.step, "/",
+        at.step_count, "  ",
+        FormatCount(static_cast<int64_t>(at.tokens_per_second)),
+        " tokens/s  loss ", at.loss > 0 ? FormatLoss(at.loss) : "-", "  up ",
+        FormatBytes(at.sent_bytes), "  down ", FormatBytes(at.received_bytes),
+        "  left ", Left(at, now), "  ", at.activity);
+    if (!at.reason.empty()) absl::StrAppend(&line, ": ", at.reason);
+    return line;
+  }
+
+  std::string Left(const worker::IslandProgress& at, absl::Time now) const {
+    if (first_step_ < 0 || at.step <= first_step_) return "-";
+    return FormatSpan((now - first_time_) / (at.step - first_step_) *
+                      (at.step_count - at.step));
+  }
+
+  Progress progress_;
+  absl::Duration interval_;
+  absl::Time next_time_ = absl::InfinitePast();
+  int64_t evaluated_version_ = -1;
+  int64_t first_step_ = -1;  // Seen in this life, for the time left.
+  absl::Time first_time_;
+};
+
+Json ToData(const worker::IslandProgress& at, const std::string& run_id,
+            const std::string& island_id) {
+  Json data;
+  data["run_id"] = run_id;
+  data["island_id"] = island_id;
+  data["slot"] = at.slot;
+  data["version"] = at.version;
+  data["step"] = at.step;
+  data["token_count"] = at.token_count;
+  data["tokens_per_second"] = at.tokens_per_second;
+  data["loss"] = at.loss;
+  data["sent_bytes"] = at.sent_bytes;
+  data["received_bytes"] = at.received_bytes;
+  return data;
+}
+
+worker::RunIslandOptions IslandOptions(const Context& context,
+                                       const JoinOptions& options) {
+  worker::RunIslandOptions island;
+  island.coordinator_address = options.address;
+  island.run_id = options.run_id;
+  island.island_id = options.island_id;
+  island.data_path = options.data_path;
+  island.work_directory = options.work_directory;
+  island.thread_count =
+      options.threads > 0
+          ? options.threads
+          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  island.security = context.MakeSecurityFlags();
+  island.program_version = kProgramVersion;
+  return island;
+}
+
+absl::Status Join(Context& context, JoinOptions options) {
+  RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
+  Reporter reporter(context.progress_options, context.messages());
+  Interrupt interrupt([&] {
+    context.output().Message(
+        "\nleaving cleanly; press Ctrl-C again to end at once");
+  });
+  if (options.address.empty()) {
+    options.address = context.settings.Get("coordinator");
+  }
+  if (options.run_id.empty()) {
+    ASSIGN_OR_RETURN(options.run_id, OnlyRun(context, options.address));
+  }
+  if (options.island_id.empty()) options.island_id = HostId();
+  if (options.work_directory.empty()) {
+    options.work_directory =
+        absl::StrCat(context.state_directory, "/islands/", options.run_id, "/",
+                     options.island_id);
+  }
+  worker::RunIslandOptions island = IslandOptions(context, options);
+  island.stop = interrupt.first();
+  island.stop_at_once = interrupt.second();
+  island.on_progress = [&](const worker::IslandProgress& at) {
+    reporter.Report(at);
+  };
+  absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
+  reporter.Clear();
+  if (!end.ok()) return end.status();
+  Fields fields;
+  fields.Add("run", options.run_id);
+  fields.Add("island", options.island_id);
+  fields.Add("version", absl::StrCat(end->version, " of ", end->round_count));
+  fields.Add("tokens read", FormatCount(end->token_count));
+  fields.Add("bytes up", FormatBytes(end->sent_bytes));
+  fields.Add("bytes down", FormatBytes(end->received_bytes));
+  context.output().Print(ToData(*end, options.run_id, options.island_id),
+                         fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddJoin(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "join", "Be an island: train here and take part in a run");
+  command->footer(
+      "The first Ctrl-C leaves cleanly, the second ends at once; both lose\n"
+      "nothing that was acknowledged. Started again with the same island id\n"
+      "and directory it goes on where it was.\n"
+      "Example:\n"
+      "  atoll join 10.0.0.7:7400 --run laptop --island_id kitchen "
+      "--threads 4");
+  auto options = std::make_shared<JoinOptions>();
+  command->add_option("address", options->address,
+                      "HOST:PORT of the coordinator; the setting without it");
+  command->add_option("--run", options->run_id,
+                      "Id of the run; the only one that goes on without it");
+  command->add_option("--island_id", options->island_id,
+                      "Name of this island, kept over restarts; the host's");
+  command->add_option("--data", options->data_path,
+                      "Where the data is on this machine, if not where the "
+                      "run says");
+  command->add_option("--dir,--work_dir", options->work_directory,
+                      "Directory for what this island saves");
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads that compute; 0 for all")
+      ->check(CLI::Range(0, 256));
+  command->add_option("--failpoint", options->failpoint,
+                      "For tests: dies at NAME or at its Nth hit, NAME@N");
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Join(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,83 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/complete_spec.h"
+#include "cli/commands/describe.h"
+#include "cli/output/error.h"
+#include "cli/output/table.h"
+#include "cli/presets/presets.h"
+#include "cli/run_file/load.h"
+
+namespace atl::cli {
+namespace {
+
+struct CreateOptions {
+  std::string file;
+  RunFileChanges changes;
+  bool validate_only = false;
+};
+
+absl::Status CreateRun(Context& context, const CreateOptions& options) {
+  ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
+  RETURN_IF_ERROR(CompleteSpec(&run));
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  v1::CreateRunRequest request;
+  request.set_run_id(run.run_id);
+  *request.mutable_spec() = run.spec;
+  request.set_validate_only(options.validate_only);
+  absl::StatusOr<v1::CreateRunResponse> response = client->CreateRun(request);
+  if (absl::IsAlreadyExists(response.status())) {
+    return WithHint(response.status(),
+                    "Give another id with --run_id, or look at the one there "
+                    "is: atoll run show " + run.run_id);
+  }
+  RETURN_IF_ERROR(response.status());
+  Table table({"RUN", "STATE", ">ROUNDS", ">ISLANDS", ">SERVERS"});
+  const v1::Run& created = response->run();
+  table.AddRow({run.run_id,
+                options.validate_only ? "VALID" : EnumName(created.state()),
+                absl::StrCat(run.spec.schedule().round_count()),
+                absl::StrCat(run.spec.schedule().island_count_min()),
+                absl::StrCat(run.spec.server_count())});
+  context.output().Print(ToJson(*response), table.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunCreate(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("create", "Create a run from a run file");
+  command->footer(absl::StrCat(
+      "FILE is TOML with the fields of RunSpec, or a preset: ", PresetNames(),
+      ".\nThe same file and id again give the same run, so that a retry is "
+      "safe.\n"
+      "Example:\n  atoll run create my.toml --run_id spring"));
+  auto options = std::make_shared<CreateOptions>();
+  command->add_option("file", options->file, "Run file, or a preset's name")
+      ->required();
+  command->add_option("--run_id,--run", options->changes.run_id,
+                      "Id of the run; the file's name without it");
+  command
+      ->add_option("--servers", options->changes.server_count,
+                   "Servers, if not as the file says")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--islands", options->changes.island_count,
+                   "Islands, if not as the file says")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--data", options->changes.data_path,
+                      "Place of the data, if not as the file says");
+  command->add_flag("--validate_only", options->validate_only,
+                    "Only check; create nothing");
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return CreateRun(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli
