@@ -1,0 +1,210 @@
+// Each operation's gradient, by definition in f64, against central finite
+// differences of its forward pass on fresh random inputs.
+
+#include "worker/engine/ops/plain_ops.h"
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/engine/ops/ops.h"
+
+namespace atl::engine {
+namespace {
+
+using Values = std::vector<double>;
+
+class PlainOpsTest : public testing::Test {
+ protected:
+  PlainOpsTest() : seed_(std::random_device()()), random_(seed_) {
+    std::cout << "seed " << seed_ << std::endl;
+  }
+
+  Values Random(int64_t count) {
+    std::normal_distribution<double> normal;
+    Values values(count);
+    for (double& value : values) value = normal(random_);
+    return values;
+  }
+
+  // Holds `gradient`, of sum(weights * forward()) in `input`, to differences.
+  // `forward` reads `input`.
+  static void HoldGradient(Values& input, const Values& gradient,
+                           const Values& weights,
+                           const std::function<Values()>& forward) {
+    const auto value = [&] {
+      const Values out = forward();
+      EXPECT_EQ(out.size(), weights.size());
+      double sum = 0;
+      for (size_t i = 0; i < out.size(); ++i) sum += weights[i] * out[i];
+      return sum;
+    };
+    ASSERT_EQ(gradient.size(), input.size());
+    const double h = 1e-5;
+    for (size_t i = 0; i < input.size(); ++i) {
+      const double at = input[i];
+      input[i] = at + h;
+      const double above = value();
+      input[i] = at - h;
+      const double below = value();
+      input[i] = at;
+      ASSERT_NEAR(gradient[i], (above - below) / (2 * h),
+                  1e-7 * (1 + std::abs(gradient[i])))
+          << "element " << i;
+    }
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+  PlainOps<double> ops_;
+};
+
+TEST_F(PlainOpsTest, LinearGradientsAreFiniteDifferences) {
+  const int64_t m = 3, n = 4, k = 5;
+  Values x = Random(m * k), w = Random(n * k);
+  const Values dy = Random(m * n);
+  const auto forward = [&] {
+    Values y(m * n);
+    ops_.Linear(m, n, k, x.data(), w.data(), y.data());
+    return y;
+  };
+  Values dx(m * k), dw(n * k);
+  ops_.LinearBackwardInput(m, n, k, dy.data(), w.data(), dx.data());
+  ops_.LinearBackwardWeight(m, n, k, dy.data(), x.data(), dw.data(), false);
+  HoldGradient(x, dx, dy, forward);
+  HoldGradient(w, dw, dy, forward);
+  Values twice = dw;
+  ops_.LinearBackwardWeight(m, n, k, dy.data(), x.data(), twice.data(), true);
+  for (size_t i = 0; i < dw.size(); ++i) {
+    EXPECT_NEAR(twice[i], 2 * dw[i], 1e-12);
+  }
+}
+
+TEST_F(PlainOpsTest, RmsNormGradientsAreFiniteDifferences) {
+  const int64_t rows = 3, channels = 6;
+  Values x = Random(rows * channels), delta = Random(rows * channels);
+  Values gain = Random(channels);
+  const Values dy = Random(rows * channels);
+  Values sum(rows * channels), rstd(rows);
+  const auto forward = [&] {
+    Values y(rows * channels);
+    ops_.AddRmsNorm(rows, channels, 1e-3, x.data(), delta.data(), gain.data(),
+                    sum.data(), y.data(), rstd.data());
+    return y;
+  };
+  forward();
+  Values ds(rows * channels), dgain(channels);
+  ops_.RmsNormBackward(rows, channels, dy.data(), sum.data(), rstd.data(),
+                       gain.data(), ds.data(), dgain.data(), false);
+  HoldGradient(x, ds, dy, forward);
+  HoldGradient(delta, ds, dy, forward);
+  HoldGradient(gain, dgain, dy, forward);
+}
+
+TEST_F(PlainOpsTest, RopeTurnsHalvesAndItsInverseIsItsGradient) {
+  const AttentionShape shape{.batch = 2,
+                             .sequence_length = 3,
+                             .head_count = 2,
+                             .kv_head_count = 1,
+                             .head_dim = 4};
+  Values table;
+  for (int t = 0; t < 3; ++t) {
+    for (int i = 0; i < 2; ++i) table.push_back(std::cos(t * (i + 0.5)));
+    for (int i = 0; i < 2; ++i) table.push_back(std::sin(t * (i + 0.5)));
+  }
+  Values qkv = Random(shape.rows() * shape.qkv_size());
+  const auto forward = [&] {
+    Values turned = qkv;
+    ops_.Rope(shape, table.data(), false, turned.data());
+    return turned;
+  };
+  const Values dy = Random(qkv.size());
+  Values dqkv = dy;
+  ops_.Rope(shape, table.data(), true, dqkv.data());
+  HoldGradient(qkv, dqkv, dy, forward);
+  // Values, and the first position of each sequence, stay as they are.
+  const Values turned = forward();
+  for (int64_t r = 0; r < shape.rows(); ++r) {
+    for (int64_t i = 0; i < shape.qkv_size(); ++i) {
+      const int64_t at = r * shape.qkv_size() + i;
+      if (i >= 3 * 4 || r % 3 == 0) {
+        EXPECT_EQ(turned[at], qkv[at]);
+      }
+    }
+  }
+}
+
+TEST_F(PlainOpsTest, AttentionGradientIsAFiniteDifference) {
+  const AttentionShape shape{.batch = 2,
+                             .sequence_length = 5,
+                             .head_count = 4,
+                             .kv_head_count = 2,
+                             .head_dim = 4};
+  Values qkv = Random(shape.rows() * shape.qkv_size());
+  const Values dout = Random(shape.rows() * shape.out_size());
+  Values out(dout.size()), log_sum(shape.rows() * shape.head_count);
+  const auto forward = [&] {
+    ops_.Attention(shape, qkv.data(), out.data(), log_sum.data());
+    return out;
+  };
+  forward();
+  Values dqkv(qkv.size());
+  ops_.AttentionBackward(shape, qkv.data(), out.data(), log_sum.data(),
+                         dout.data(), dqkv.data());
+  HoldGradient(qkv, dqkv, dout, forward);
+}
+
+TEST_F(PlainOpsTest, SwiGluGradientIsAFiniteDifference) {
+  const int64_t rows = 3, inner = 5;
+  Values gate_up = Random(rows * 2 * inner);
+  const Values dy = Random(rows * inner);
+  const auto forward = [&] {
+    Values y(rows * inner);
+    ops_.SwiGlu(rows, inner, gate_up.data(), y.data());
+    return y;
+  };
+  Values gradient(gate_up.size());
+  ops_.SwiGluBackward(rows, inner, gate_up.data(), dy.data(), gradient.data());
+  HoldGradient(gate_up, gradient, dy, forward);
+}
+
+TEST_F(PlainOpsTest, EmbeddingGradientIsAFiniteDifference) {
+  const int64_t vocab = 4, channels = 3;
+  const std::vector<int32_t> tokens = {1, 3, 1, 0};
+  Values table = Random(vocab * channels);
+  const Values dy = Random(4 * channels);
+  const auto forward = [&] {
+    Values out(4 * channels);
+    ops_.Embedding(4, channels, tokens.data(), table.data(), out.data());
+    return out;
+  };
+  Values gradient(table.size(), 0.0);
+  ops_.EmbeddingBackward(4, vocab, channels, tokens.data(), dy.data(),
+                         gradient.data());
+  HoldGradient(table, gradient, dy, forward);
+}
+
+TEST_F(PlainOpsTest, CrossEntropyGradientIsAFiniteDifference) {
+  const int64_t rows = 3, vocab = 7;
+  const std::vector<int32_t> targets = {0, 6, 3};
+  Values logits = Random(rows * vocab);
+  const double scale = 0.4;
+  const auto forward = [&] {
+    Values losses(rows);
+    ops_.CrossEntropy(rows, vocab, logits.data(), targets.data(),
+                      losses.data());
+    return losses;
+  };
+  Values gradient = logits, losses(rows);
+  ops_.CrossEntropyBackward(rows, vocab, scale, gradient.data(), targets.data(),
+                            losses.data());
+  EXPECT_EQ(losses, forward());
+  HoldGradient(logits, gradient, Values(rows, scale), forward);
+}
+
+}  // namespace
+}  // namespace atl::engine
