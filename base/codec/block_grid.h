@@ -12,7 +12,7 @@ namespace atl::codec {
 // Elements of a block; the last block of a tensor may be shorter.
 inline constexpr int64_t kBlockElements = 4096;
 
-// Largest payload of a chunk in bytes: 256 blocks of f32.
+// Largest payload of a chunk in bytes: 64 blocks of f32.
 inline constexpr int64_t kChunkPayloadBytesMax = int64_t{1} << 20;
 
 // Blocks of a tensor of `element_count` (>= 0) elements.

@@ -89,7 +89,7 @@ class DownloadStream
     }
     has_header_ = true;
     part_digest_ = Digest128::FromProto(header.digest());
-    events_.Progress(0);
+    events_.Moved(0);
     return absl::OkStatus();
   }
 
@@ -121,7 +121,8 @@ class DownloadStream
     // While the elements are still in the cache.
     download_.digest += RangeDigest(layout, download_.fragment, blocks, out);
     download_.next_block = blocks.end;
-    events_.Progress(static_cast<int64_t>(chunk.payload_bytes));
+    events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
+    events_.Advanced();
     return absl::OkStatus();
   }
 

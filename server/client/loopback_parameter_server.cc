@@ -17,7 +17,7 @@ namespace atl::server {
 namespace {
 
 constexpr int kNever = -1;
-constexpr int64_t kChunkBlocks = 256;
+constexpr int64_t kChunkBlocks = 64;
 
 // The runs of blocks that are still false in `blocks`.
 template <typename Response>

@@ -103,6 +103,7 @@ class UploadPart : public ShardPart {
     Upload upload = upload_;
     upload.header = make_header_(route.placement_epoch);
     upload.peer = PeerName(shard_, route);
+    upload.missing_count = &missing_count_;
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
 
@@ -111,6 +112,7 @@ class UploadPart : public ShardPart {
   RouteTable& routes_;
   const Upload upload_;
   const MakeHeader make_header_;
+  int64_t missing_count_ = -1;
 };
 
 class DownloadPart : public ShardPart {

@@ -197,8 +197,8 @@ TEST_F(ParameterClientTest, PushesOnlyWhatIsMissingAfterAStreamBroke) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 3);
-  // Each of the four chunks of 256 blocks came once.
-  EXPECT_EQ(servers_[0]->chunk_count(), 4);
+  // Each of the sixteen chunks of 64 blocks came once.
+  EXPECT_EQ(servers_[0]->chunk_count(), 16);
 }
 
 TEST_F(ParameterClientTest, SendsNothingAgainThatIsStored) {
@@ -293,7 +293,7 @@ TEST_F(ParameterClientTest, StopsWhenToldToWhileAServerIsAway) {
 }
 
 TEST_F(ParameterClientTest, StopsInTheMiddleOfAStreamThatDoesNotMove) {
-  UseLayout({{64 * 256 * kBlock}});  // Far more than any window.
+  UseLayout({{64 * 64 * kBlock}});  // Far more than any window.
   StartServers(1);
   servers_[0]->FailNext({Fault::kHang, 1, {}});
   std::stop_source stop;
@@ -346,7 +346,7 @@ TEST_F(ParameterClientTest, FollowsAShardToItsNewAddress) {
 
 TEST_F(ParameterClientTest, GivesUpAStreamThatDoesNotMoveAndOpensAnother) {
   stall_timeout_ = absl::Milliseconds(50);
-  UseLayout({{3 * 256 * kBlock}});
+  UseLayout({{3 * 64 * kBlock}});
   StartServers(1);
   servers_[0]->FailNext({Fault::kHang, 1, {}});
   const std::vector<float> elements = Elements(0);
@@ -387,8 +387,8 @@ TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
       0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
-  // 2 chunks, 1, then the last, without OK's meaning being trusted.
-  EXPECT_EQ(outcome.shards[0].payload_bytes, 4 << 20);
+  // Each of the sixteen chunks of 1 MiB was taken in once.
+  EXPECT_EQ(outcome.shards[0].payload_bytes, 16 << 20);
 }
 
 TEST_F(ParameterClientTest, StartsOverWhenAPartIsNotThatOfItsDigest) {

@@ -118,7 +118,7 @@ class Driver {
   void Settle(Lane& lane, absl::Status status) {
     lane.status = std::move(status);
     if (ending_.has_value() && !lane.status.ok()) return;
-    if (lane.events.moved()) {
+    if (lane.events.advanced()) {
       lane.backoff.Reset();
       lane.doubtful_count = 0;
     }

@@ -34,11 +34,14 @@ class StreamEvents {
  public:
   explicit StreamEvents(DriverSignal& signal) : signal_(signal) {}
 
-  // Something moved: `payload_bytes` of payload, or 0.
-  void Progress(int64_t payload_bytes) {
+  // Something moved: `payload_bytes` of payload, or 0. The stream is not stuck.
+  void Moved(int64_t payload_bytes) {
     payload_bytes_ += payload_bytes;
     last_progress_nanos_ = absl::GetCurrentTimeNanos();
   }
+
+  // The shard, or we, have more than ever before: errors start to count anew.
+  void Advanced() { advanced_ = true; }
 
   // The stream has ended and touches nothing of the driver any more, itself
   // included, after this returns. Once a stream.
@@ -50,7 +53,7 @@ class StreamEvents {
 
   // Before a stream starts.
   void Begin() {
-    begin_payload_bytes_ = payload_bytes_;
+    advanced_ = false;
     last_progress_nanos_ = absl::GetCurrentTimeNanos();
   }
 
@@ -66,8 +69,8 @@ class StreamEvents {
 
   // Payload bytes of all streams so far.
   int64_t payload_bytes() const { return payload_bytes_; }
-  // True if payload moved since Begin.
-  bool moved() const { return payload_bytes_ > begin_payload_bytes_; }
+  // Since Begin.
+  bool advanced() const { return advanced_; }
   absl::Time last_progress() const {
     return absl::FromUnixNanos(last_progress_nanos_);
   }
@@ -76,7 +79,7 @@ class StreamEvents {
   DriverSignal& signal_;
   std::atomic<int64_t> payload_bytes_{0};
   std::atomic<int64_t> last_progress_nanos_{0};
-  int64_t begin_payload_bytes_ = 0;
+  std::atomic<bool> advanced_{false};
   std::optional<absl::Status> done_;  // Guarded by signal_.mutex.
 };
 

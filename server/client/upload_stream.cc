@@ -71,7 +71,7 @@ class UploadStream
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    events_.Progress(0);
+    events_.Moved(0);
     Answer answer;
     if (!rpc::DecodeMessage(answer_, &answer)) {
       Fail(absl::InternalError("the server's answer cannot be parsed"));
@@ -88,6 +88,7 @@ class UploadStream
           return;
         }
         ranges_ = *std::move(ranges);
+        NoteMissing();
       }
       start = !answered_ && header_written_;
       answered_ = true;
@@ -98,7 +99,7 @@ class UploadStream
 
   void OnWriteDone(bool ok) override {
     if (!ok) return;  // The stream ends; OnDone says why.
-    events_.Progress(writing_bytes_);
+    events_.Moved(writing_bytes_);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!header_written_) {
@@ -133,6 +134,15 @@ class UploadStream
     grpc::ByteBuffer message;
     int64_t payload_bytes = 0;
   };
+
+  // Sees whether the shard has more than when it was last asked.
+  void NoteMissing() {
+    int64_t count = 0;
+    for (const IndexRange& range : ranges_) count += range.size();
+    int64_t& before = *upload_.missing_count;
+    if (before >= 0 && count < before) events_.Advanced();
+    before = count;
+  }
 
   void Fail(const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -31,6 +31,9 @@ struct Upload {
   const RunLayout* layout = nullptr;
   absl::Span<const float> elements;  // Of the whole fragment.
   BorrowTracker* tracker = nullptr;
+  // Blocks that the shard missed when it was last asked; kept from stream to
+  // stream, -1 before the first.
+  int64_t* missing_count = nullptr;
 };
 
 // `upload`'s pointers and `events` must outlive the stream.
