@@ -10,6 +10,10 @@
 namespace atl::server {
 namespace {
 
+// Contributions of one slot and fragment that are not decided, at most: a
+// member cannot fill the disk with keys that no round waits for.
+constexpr int kUndecidedMax = 4;
+
 // Compares without telling, by its time, where the first difference is.
 bool SecretsEqual(absl::string_view a, absl::string_view b) {
   if (a.size() != b.size()) return false;
@@ -140,6 +144,19 @@ absl::Status ShardMachine::AdmitContribution(
     return absl::AbortedError(absl::StrCat(
         key.ToString(), " is decided, or its anchor is older than version ",
         version - 1, "; fetch the plan"));
+  }
+  int undecided_count = 0;
+  const auto count = [&](const ContributionKey& other) {
+    undecided_count += other.fragment == key.fragment &&
+                       other.slot == key.slot && !decided_.count(other);
+  };
+  for (const auto& [other, fact] : stored_) count(other);
+  for (const auto& [other, bound] : partial_) count(other);
+  if (undecided_count >= kUndecidedMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "slot ", key.slot, " has ", undecided_count,
+        " undecided contributions of fragment ", key.fragment,
+        "; push again when one is decided"));
   }
   return absl::OkStatus();
 }
