@@ -1,0 +1,277 @@
+#include "worker/api/model_files.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/layout/digest.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "worker/api/model_spec.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/data/batch_reader.h"
+#include "worker/data/data_set.h"
+#include "worker/engine/sampling.h"
+#include "worker/engine/trainer.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr int64_t kEvaluationBatch = 8;
+constexpr int32_t kByteVocabulary = 256;
+
+// A fragment's elements and their places in the model order.
+void Scatter(const RunLayout& layout, int32_t fragment,
+             absl::Span<const float> elements, absl::Span<float> model) {
+  for (const int32_t index : layout.fragment_tensors(fragment)) {
+    const TensorPlace& place = layout.tensors()[index];
+    std::copy_n(elements.begin() + place.fragment_offset, place.element_count,
+                model.begin() + place.model_offset);
+  }
+}
+
+void Gather(const RunLayout& layout, int32_t fragment,
+            absl::Span<const float> model, absl::Span<float> elements) {
+  for (const int32_t index : layout.fragment_tensors(fragment)) {
+    const TensorPlace& place = layout.tensors()[index];
+    std::copy_n(model.begin() + place.model_offset, place.element_count,
+                elements.begin() + place.fragment_offset);
+  }
+}
+
+// A trainer that holds the model in `directory`.
+absl::StatusOr<std::unique_ptr<engine::Trainer>> LoadModel(
+    const std::string& directory, int thread_count, v1::ModelSpec& model) {
+  ASSIGN_OR_RETURN(model, ReadCheckpointModel(PosixFileSystem(), directory));
+  ASSIGN_OR_RETURN(const v1::Layout layout, BuildLayout(model));
+  engine::TrainerOptions options;
+  ASSIGN_OR_RETURN(options.model, MakeModelConfig(model));
+  // No optimizer state is needed.
+  options.optimizer.kind = engine::OptimizerKind::kSgd;
+  options.batch_size = kEvaluationBatch;
+  options.sequence_length = model.sequence_length();
+  options.thread_count = thread_count;
+  ASSIGN_OR_RETURN(std::unique_ptr<engine::Trainer> trainer,
+                   engine::Trainer::Create(options));
+  RETURN_IF_ERROR(ReadCheckpoint(PosixFileSystem(), directory, layout,
+                                 trainer->parameters()));
+  return trainer;
+}
+
+absl::Status CheckTokens(absl::Span<const int32_t> tokens,
+                         int32_t vocab_size) {
+  for (const int32_t token : tokens) {
+    if (token >= vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the data has token ", token, ", but the model's vocabulary ends at ",
+          vocab_size - 1, ": give data of the model's tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ExportedModel> ExportModel(
+    const v1::ExportCheckpointResponse& pinned, server::ParameterClient& client,
+    const ExportModelOptions& options) {
+  const v1::RunSpec& spec = pinned.run().spec();
+  ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec.layout()));
+  RETURN_IF_ERROR(MakeTrainerOptions(spec, 1).status());
+  if (pinned.pin().cut_size() != layout.fragment_count()) {
+    return absl::InternalError("the pinned cut has not every fragment");
+  }
+  client.SetRoutes(server::RoutesOf(pinned));
+  std::vector<float> parameters(layout.element_count());
+  std::vector<float> buffer;
+  for (const v1::FragmentVersion& at : pinned.pin().cut()) {
+    if (at.fragment() < 0 || at.fragment() >= layout.fragment_count()) {
+      return absl::InternalError("the pinned cut names an unknown fragment");
+    }
+    // One fragment lies as the model does: no second copy.
+    const bool whole = layout.fragment_count() == 1;
+    if (!whole) buffer.resize(layout.fragment_element_count(at.fragment()));
+    const absl::Span<float> out = absl::MakeSpan(whole ? parameters : buffer);
+    const server::CallBounds bounds = {
+        absl::Now() + options.fragment_timeout, options.stop};
+    const server::TransferOutcome outcome =
+        client.Pull(at.fragment(), at.version(),
+                    Digest128::FromProto(at.digest()), out, bounds);
+    RETURN_IF_ERROR(Annotate(
+        outcome.status, absl::StrCat("reading fragment ", at.fragment(),
+                                     " at version ", at.version())));
+    if (!whole) {
+      Scatter(layout, at.fragment(), buffer, absl::MakeSpan(parameters));
+    }
+  }
+  CheckpointSource source;
+  source.run_id = pinned.run().run_id();
+  source.run_epoch = pinned.run().run_epoch();
+  source.commit_seq = pinned.pin().commit_seq();
+  source.version = pinned.pin().cut(0).version();
+  ASSIGN_OR_RETURN(
+      const CheckpointFiles files,
+      WriteCheckpoint(PosixFileSystem(), options.directory, spec.model(),
+                      spec.layout(), parameters, source));
+  ExportedModel exported;
+  exported.parameters_sha256 = files.parameters_sha256;
+  exported.size_bytes = files.size_bytes;
+  exported.received_bytes = client.counters().received_payload_bytes;
+  return exported;
+}
+
+absl::Status ImportModel(const std::string& directory, const v1::Run& run,
+                         server::ParameterClient& client, std::stop_token stop,
+                         absl::Duration fragment_timeout) {
+  if (!run.spec().init().import()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run.run_id(),
+                     " makes its version 0 itself: create a run that imports"));
+  }
+  ASSIGN_OR_RETURN(const RunLayout layout,
+                   RunLayout::Create(run.spec().layout()));
+  std::vector<float> parameters(layout.element_count());
+  RETURN_IF_ERROR(ReadCheckpoint(PosixFileSystem(), directory,
+                                 run.spec().layout(),
+                                 absl::MakeSpan(parameters)));
+  std::vector<float> buffer;
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    buffer.resize(layout.fragment_element_count(f));
+    Gather(layout, f, parameters, absl::MakeSpan(buffer));
+    const server::CallBounds bounds = {absl::Now() + fragment_timeout, stop};
+    RETURN_IF_ERROR(Annotate(client.Import(f, buffer, bounds).status,
+                             absl::StrCat("pushing fragment ", f)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ModelSpec> ReadModelSpec(const std::string& directory) {
+  return ReadCheckpointModel(PosixFileSystem(), directory);
+}
+
+absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options) {
+  v1::ModelSpec model;
+  ASSIGN_OR_RETURN(const std::unique_ptr<engine::Trainer> trainer,
+                   LoadModel(options.model_directory, options.thread_count,
+                             model));
+  v1::DataSpec spec;
+  spec.set_format(options.format);
+  spec.set_path(options.data_path);
+  spec.set_data_shard_count(1);
+  ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> data,
+                   DataSet::Open(spec, ""));
+  const int64_t length = model.sequence_length();
+  const int64_t window_count = (data->token_count() - 1) / length;
+  if (window_count < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.data_path, " has ", data->token_count(),
+        " tokens, but one window of the model takes ", length + 1,
+        ": give more data"));
+  }
+  EvaluateResult result;
+  double sum = 0;
+  for (int64_t k = 0; k < window_count; k += kEvaluationBatch) {
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError("evaluation was stopped");
+    }
+    const int64_t n = std::min(kEvaluationBatch, window_count - k);
+    std::vector<int32_t> tokens(n * length + 1);
+    RETURN_IF_ERROR(data->Read(k * length, absl::MakeSpan(tokens)));
+    RETURN_IF_ERROR(CheckTokens(tokens, model.vocab_size()));
+    const absl::Span<const int32_t> all = tokens;
+    ASSIGN_OR_RETURN(const double loss,
+                     trainer->EvaluateLoss(all.subspan(0, n * length),
+                                           all.subspan(1, n * length)));
+    sum += loss * static_cast<double>(n * length);
+    result.tokens += n * length;
+    if (options.on_progress) {
+      options.on_progress(result.tokens, window_count * length);
+    }
+  }
+  result.loss = sum / static_cast<double>(result.tokens);
+  return result;
+}
+
+absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
+  if (options.token_count_max < 0) {
+    return absl::InvalidArgumentError("the number of tokens is negative");
+  }
+  v1::ModelSpec model;
+  ASSIGN_OR_RETURN(const std::unique_ptr<engine::Trainer> trainer,
+                   LoadModel(options.model_directory, options.thread_count,
+                             model));
+  if (model.vocab_size() != kByteVocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the model has ", model.vocab_size(),
+        " tokens: only models whose tokens are bytes (256) can be given text"));
+  }
+  std::vector<int32_t> tokens;
+  for (const char c : options.prompt) {
+    tokens.push_back(static_cast<uint8_t>(c));
+  }
+  // A model has to see something.
+  if (tokens.empty()) tokens.push_back('\n');
+  std::string text;
+  for (int64_t i = 0; i < options.token_count_max; ++i) {
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError("generation was stopped");
+    }
+    const int64_t count = std::min<int64_t>(
+        static_cast<int64_t>(tokens.size()), model.sequence_length());
+    ASSIGN_OR_RETURN(
+        const absl::Span<const float> logits,
+        trainer->NextTokenLogits(
+            absl::MakeConstSpan(tokens).subspan(tokens.size() - count)));
+    const int32_t token = engine::SampleToken(
+        logits, options.temperature, engine::CounterUniform(options.seed, i));
+    tokens.push_back(token);
+    text.push_back(static_cast<char>(token));
+    if (options.on_text) {
+      options.on_text(absl::string_view(text).substr(text.size() - 1));
+    }
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> DataFingerprint(const v1::DataSpec& data) {
+  v1::DataSpec spec = data;
+  if (spec.data_shard_count() < 1) spec.set_data_shard_count(1);
+  ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> data_set,
+                   DataSet::Open(spec, ""));
+  return data_set->Fingerprint();
+}
+
+absl::StatusOr<int64_t> CheckData(const v1::RunSpec& spec) {
+  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
+                   DataSet::Open(spec.data(), ""));
+  ASSIGN_OR_RETURN(const BatchReader reader,
+                   BatchReader::Create(std::move(data), spec));
+  return reader.data_set().validation().begin;
+}
+
+absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
+                                            const std::string& path) {
+  if (data.format() != v1::DATA_FORMAT_BYTES) {
+    return absl::InvalidArgumentError(
+        "only held-out bytes can be written to a file");
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> data_set,
+                   DataSet::Open(data, ""));
+  const TokenRange held_out = data_set->validation();
+  if (held_out.size() == 0) {
+    return absl::InvalidArgumentError("the data set holds nothing out");
+  }
+  std::vector<int32_t> tokens(held_out.size());
+  RETURN_IF_ERROR(data_set->Read(held_out.begin, absl::MakeSpan(tokens)));
+  const std::string text(tokens.begin(), tokens.end());
+  RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), path, text));
+  return held_out.size();
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,74 @@
+// A model on disk: a directory that Hugging Face's transformers can load.
+//
+//   model.safetensors       the parameters, f32, in the model order
+//   config.json             the shape
+//   generation_config.json
+//   manifest.json           what it is, and length and SHA-256 of each file
+//
+// The directory appears whole: it is written as DIR.tmp, synced and renamed.
+// Parameters are streamed: neither way needs a second copy of them.
+//
+// Thread-safe for different directories.
+
+#ifndef WORKER_CHECKPOINT_CHECKPOINT_H_
+#define WORKER_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/v1/run.pb.h"
+#include "base/io/file_system.h"
+#include "base/layout/layout.h"
+
+namespace atl::worker {
+
+// Where a checkpoint comes from.
+struct CheckpointSource {
+  std::string run_id;      // Empty: from no run.
+  int64_t run_epoch = 0;
+  int64_t commit_seq = 0;
+  int64_t version = 0;     // Of fragment 0.
+};
+
+// What was written.
+struct CheckpointFiles {
+  std::string parameters_sha256;  // As ParametersSha256.
+  int64_t size_bytes = 0;         // All files together.
+};
+
+// Writes `parameters`, shape [layout.element_count()], in the model order, as a
+// model of shape `model`. A checkpoint that is there is replaced.
+//
+// ALREADY_EXISTS: the directory is there, is not empty and holds no checkpoint.
+// RESOURCE_EXHAUSTED: the disk is full; nothing is left behind. Else as the file
+// system's.
+absl::StatusOr<CheckpointFiles> WriteCheckpoint(
+    FileSystem& file_system, const std::string& directory,
+    const v1::ModelSpec& model, const v1::Layout& layout,
+    absl::Span<const float> parameters, const CheckpointSource& source);
+
+// The shape of the model in `directory`.
+//
+// NOT_FOUND: it has no config.json. INVALID_ARGUMENT: as ParseModelConfig.
+absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(
+    FileSystem& file_system, const std::string& directory);
+
+// Reads the parameters into `parameters`, shape [layout.element_count()], in
+// the model order. Names, shapes and, if there is a manifest, SHA-256 are
+// checked.
+//
+// NOT_FOUND: there is no model.safetensors. INVALID_ARGUMENT: its tensors are
+// not the layout's, or not F32. DATA_LOSS: it is truncated, or damaged. Messages
+// name the file and what to do.
+absl::Status ReadCheckpoint(FileSystem& file_system,
+                            const std::string& directory,
+                            const v1::Layout& layout,
+                            absl::Span<float> parameters);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_CHECKPOINT_CHECKPOINT_H_
