@@ -1,0 +1,196 @@
+#include "worker/checkpoint/checkpoint.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/io/posix_file_system.h"
+#include "base/layout/digest.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = absl::StrCat(
+        testing::TempDir(), "/checkpoint_", ::getpid(), "_",
+        testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(root_);
+    directory_ = root_ + "/model";
+    model_.set_architecture("llama");
+    model_.set_vocab_size(8);
+    model_.set_hidden_size(4);
+    model_.set_intermediate_size(6);
+    model_.set_layer_count(1);
+    model_.set_head_count(2);
+    model_.set_kv_head_count(1);
+    model_.set_sequence_length(16);
+    model_.set_rope_theta(10000);
+    model_.set_rms_norm_eps(1e-5);
+    AddTensor("a.weight", {3, 5});
+    AddTensor("b.weight", {4097});
+    layout_.set_fragment_count(1);
+    for (int i = 0; i < 15 + 4097; ++i) {
+      parameters_.push_back(0.25f * static_cast<float>(i) - 7);
+    }
+    source_.run_id = "run";
+    source_.commit_seq = 12;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void AddTensor(const std::string& name, std::vector<int64_t> shape) {
+    v1::TensorSpec* tensor = layout_.add_tensors();
+    tensor->set_name(name);
+    for (const int64_t dimension : shape) tensor->add_shape(dimension);
+    tensor->set_dtype(v1::DATA_TYPE_F32);
+    tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+    tensor->mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  }
+  absl::StatusOr<CheckpointFiles> Write() {
+    return WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
+                           parameters_, source_);
+  }
+  absl::Status Read(std::vector<float>& parameters) {
+    parameters.assign(parameters_.size(), 0.0f);
+    return ReadCheckpoint(PosixFileSystem(), directory_, layout_,
+                          absl::MakeSpan(parameters));
+  }
+  std::string Text(const std::string& name) {
+    std::ifstream in(directory_ + "/" + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void Put(const std::string& name, const std::string& bytes) {
+    std::ofstream(directory_ + "/" + name, std::ios::binary) << bytes;
+  }
+  // Reads with `bytes` as the weights; the error has to name the file.
+  absl::Status ReadWith(const std::string& bytes) {
+    Put("model.safetensors", bytes);
+    std::vector<float> parameters;
+    const absl::Status status = Read(parameters);
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(absl::StrContains(status.message(), "model.safetensors"))
+        << status;
+    return status;
+  }
+
+  std::string root_, directory_;
+  v1::ModelSpec model_;
+  v1::Layout layout_;
+  std::vector<float> parameters_;
+  CheckpointSource source_;
+};
+
+TEST_F(CheckpointTest, GivesBackWhatWasWritten) {
+  const auto written = Write();
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(written->parameters_sha256,
+            ParametersSha256(*RunLayout::Create(layout_), parameters_));
+  std::vector<float> parameters;
+  ASSERT_TRUE(Read(parameters).ok());
+  EXPECT_EQ(parameters, parameters_);
+  const auto model = ReadCheckpointModel(PosixFileSystem(), directory_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->SerializeAsString(), model_.SerializeAsString());
+  EXPECT_FALSE(fs::exists(directory_ + ".tmp"));
+}
+
+TEST_F(CheckpointTest, WritesTheSameBytesAgain) {
+  ASSERT_TRUE(Write().ok());
+  const std::string weights = Text("model.safetensors");
+  const std::string manifest = Text("manifest.json");
+  ASSERT_TRUE(Write().ok());
+  EXPECT_EQ(Text("model.safetensors"), weights);
+  EXPECT_EQ(Text("manifest.json"), manifest);
+  EXPECT_FALSE(fs::exists(directory_ + ".old"));
+}
+
+TEST_F(CheckpointTest, DataIsAlignedAndCompleteInTheFile) {
+  ASSERT_TRUE(Write().ok());
+  const std::string bytes = Text("model.safetensors");
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  EXPECT_EQ(header % 8, 0);
+  EXPECT_EQ(bytes.size(), 8 + header + 4 * parameters_.size());
+}
+
+TEST_F(CheckpointTest, DoesNotReplaceWhatIsNoCheckpoint) {
+  fs::create_directories(directory_);
+  Put("thesis.txt", "years of work");
+  EXPECT_EQ(Write().status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Text("thesis.txt"), "years of work");
+}
+
+TEST_F(CheckpointTest, DamageIsNoticed) {
+  ASSERT_TRUE(Write().ok());
+  const std::string good = Text("model.safetensors");
+  EXPECT_EQ(ReadWith(good.substr(0, good.size() - 1)).code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadWith(good.substr(0, 5)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadWith("").code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadWith(good + "x").code(), absl::StatusCode::kDataLoss);
+  std::string flipped = good;
+  flipped[good.size() - 3] ^= 1;
+  EXPECT_EQ(ReadWith(flipped).code(), absl::StatusCode::kDataLoss);
+  std::string huge = good;
+  huge[7] = '\x7f';
+  EXPECT_EQ(ReadWith(huge).code(), absl::StatusCode::kDataLoss);
+  huge[7] = '\xff';
+  EXPECT_EQ(ReadWith(huge).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointTest, EveryDamagedHeaderByteIsAnError) {
+  ASSERT_TRUE(Write().ok());
+  const std::string good = Text("model.safetensors");
+  uint64_t header = 0;
+  std::memcpy(&header, good.data(), 8);
+  for (size_t i = 0; i < 8 + header; ++i) {
+    std::string bad = good;
+    bad[i] ^= 0x04;
+    EXPECT_FALSE(ReadWith(bad).ok());
+  }
+}
+
+TEST_F(CheckpointTest, RefusesAnotherModelsTensors) {
+  ASSERT_TRUE(Write().ok());
+  std::vector<float> parameters;
+  layout_.mutable_tensors(0)->set_name("other");
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kInvalidArgument);
+  layout_.mutable_tensors(0)->set_name("a.weight");
+  layout_.mutable_tensors(0)->set_shape(0, 5);
+  layout_.mutable_tensors(0)->set_shape(1, 3);
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CheckpointTest, SaysWhatIsMissing) {
+  EXPECT_EQ(ReadCheckpointModel(PosixFileSystem(), directory_).status().code(),
+            absl::StatusCode::kNotFound);
+  std::vector<float> parameters;
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointTest, RefusesConfigsThatItCannotBuild) {
+  ASSERT_TRUE(Write().ok());
+  for (const std::string& bad :
+       {std::string("{"), std::string("[]"),
+        std::string("{\"model_type\": \"gpt2\"}"),
+        std::string("{\"model_type\": \"llama\"}")}) {
+    Put("config.json", bad);
+    EXPECT_EQ(
+        ReadCheckpointModel(PosixFileSystem(), directory_).status().code(),
+        absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace atl::worker

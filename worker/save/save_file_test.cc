@@ -1,0 +1,152 @@
+#include "worker/save/save_file.h"
+
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/io/fake_file_system.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr char kPath[] = "/work/run.island.save";
+
+class SaveFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(files_.CreateDirectories("/work").ok());
+    header_.run_id = "run";
+    header_.run_epoch = 2;
+    header_.slot = 3;
+    header_.seq = 1'000'000'000'007;
+    header_.step = 40;
+    header_.data_shard = 1;
+    header_.data_position = 320;
+    header_.optimizer_step_count = 40;
+    header_.restart_step_count = 4;
+    header_.evaluator_version = 5;
+    header_.evaluator_index = 1;
+    header_.evaluator_count = 3;
+    for (int f = 0; f < 2; ++f) {
+      v1::ContributionInfo info;
+      info.mutable_key()->set_fragment(f);
+      info.mutable_key()->set_seq(7);
+      info.mutable_digest()->set_high(~uint64_t{0});
+      header_.contributions.push_back(info);
+    }
+    first_ = {1.0f, -2.0f, 3e-42f};
+    second_ = {4.0f, 5.0f, 6.0f};
+    contributions_ = {{1.5f, -0.0f}, {2.5f}};
+  }
+
+  absl::Status Write() {
+    return WriteSave(files_, kPath, header_, first_, second_, contributions_);
+  }
+  std::string Bytes() {
+    const auto file = *files_.OpenForRead(kPath);
+    std::string bytes(*file->Size(), '\0');
+    EXPECT_TRUE(file->ReadAt(0, absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+  void Overwrite(const std::string& bytes) {
+    ASSERT_TRUE(files_.Remove(kPath).ok());
+    const auto file = *files_.OpenForWrite(kPath);
+    ASSERT_TRUE(file->WriteAt(0, bytes).ok());
+  }
+
+  FakeFileSystem files_;
+  SaveHeader header_;
+  std::vector<float> first_, second_;
+  std::vector<std::vector<float>> contributions_;
+};
+
+TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
+  ASSERT_TRUE(Write().ok());
+  const auto save = ReadSave(files_, kPath);
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_EQ(save->header.run_id, "run");
+  EXPECT_EQ(save->header.seq, header_.seq);
+  EXPECT_EQ(save->header.data_position, 320);
+  EXPECT_EQ(save->header.restart_step_count, 4);
+  EXPECT_EQ(save->header.evaluator_count, 3);
+  EXPECT_EQ(save->first_moment, first_);
+  EXPECT_EQ(save->second_moment, second_);
+  EXPECT_EQ(save->contributions, contributions_);
+  ASSERT_EQ(save->header.contributions.size(), 2);
+  EXPECT_EQ(save->header.contributions[1].SerializeAsString(),
+            header_.contributions[1].SerializeAsString());
+}
+
+TEST_F(SaveFileTest, SurvivesACrashOnceWritten) {
+  ASSERT_TRUE(Write().ok());
+  files_.Crash();
+  EXPECT_TRUE(ReadSave(files_, kPath).ok());
+}
+
+TEST_F(SaveFileTest, AFullDiskLeavesTheOldSave) {
+  ASSERT_TRUE(Write().ok());
+  header_.seq = 8;
+  files_.SetCapacity(static_cast<int64_t>(Bytes().size()) + 30);
+  EXPECT_EQ(Write().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReadSave(files_, kPath)->header.seq, 1'000'000'000'007);
+  files_.SetCapacity(int64_t{1} << 30);
+  EXPECT_TRUE(Write().ok());
+  EXPECT_EQ(ReadSave(files_, kPath)->header.seq, 8);
+}
+
+TEST_F(SaveFileTest, ALeftoverOfACrashDoesNotStickOut) {
+  const auto leftover = *files_.OpenForWrite(std::string(kPath) + ".tmp");
+  ASSERT_TRUE(leftover->WriteAt(0, std::string(100000, 'x')).ok());
+  ASSERT_TRUE(Write().ok());
+  EXPECT_TRUE(ReadSave(files_, kPath).ok());
+}
+
+TEST_F(SaveFileTest, SaysThatThereIsNone) {
+  EXPECT_EQ(ReadSave(files_, kPath).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(SaveFileTest, EveryDamagedByteIsNoticed) {
+  ASSERT_TRUE(Write().ok());
+  const std::string good = Bytes();
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] ^= 0x10;
+    Overwrite(bad);
+    EXPECT_EQ(ReadSave(files_, kPath).status().code(),
+              absl::StatusCode::kDataLoss)
+        << "byte " << i;
+  }
+}
+
+TEST_F(SaveFileTest, EveryTruncationIsNoticed) {
+  ASSERT_TRUE(Write().ok());
+  const std::string good = Bytes();
+  for (size_t size = 0; size < good.size(); ++size) {
+    Overwrite(good.substr(0, size));
+    EXPECT_EQ(ReadSave(files_, kPath).status().code(),
+              absl::StatusCode::kDataLoss);
+  }
+  Overwrite(good + "x");
+  EXPECT_FALSE(ReadSave(files_, kPath).ok());
+}
+
+TEST_F(SaveFileTest, SurvivesRandomBytes) {
+  std::random_device device;
+  const uint64_t seed = device();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937_64 random(seed);
+  ASSERT_TRUE(Write().ok());
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes(random() % 200, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    if (i % 2 == 0) bytes.insert(0, "ATOLLSAV");
+    Overwrite(bytes);
+    EXPECT_FALSE(ReadSave(files_, kPath).ok());
+  }
+}
+
+}  // namespace
+}  // namespace atl::worker
