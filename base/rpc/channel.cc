@@ -1,6 +1,7 @@
 #include "base/rpc/channel.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/rpc/grpc_library.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -62,6 +63,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
         absl::StrCat("\"", address, "\": port 0 cannot be dialled"));
   }
   RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  KeepGrpcRunning();
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   if (!options.tls.empty()) {
     ASSIGN_OR_RETURN(const TlsMaterial material, ReadTlsFiles(options.tls));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rpc/authorization.h"
+#include "base/rpc/grpc_library.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -96,6 +97,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   RETURN_IF_ERROR(CheckListener(spec.listener));
   ASSIGN_OR_RETURN(const HostPort host_port,
                    ParseHostPort(spec.listener.address));
+  KeepGrpcRunning();
   ASSIGN_OR_RETURN(auto credentials, MakeCredentials(spec.listener));
   InitPluginsOnce();
   grpc::ServerBuilder builder;

@@ -50,6 +50,15 @@ absl::Status WithReason(absl::Status status, const ErrorReason& reason) {
   return With(std::move(status), info);
 }
 
+absl::Status WithDefaultReason(absl::Status status) {
+  if (status.ok() || status.GetPayload(TypeUrl<google::rpc::ErrorInfo>()) ||
+      status.GetPayload(TypeUrl<google::rpc::BadRequest>())) {
+    return status;
+  }
+  const std::string reason = absl::StatusCodeToString(status.code());
+  return WithReason(std::move(status), {reason, {}});
+}
+
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   delay = std::clamp(delay, absl::ZeroDuration(), kDelayMax);
   google::rpc::RetryInfo info;

@@ -40,6 +40,10 @@ struct FieldViolation {
 // `status` with an ErrorInfo; one that it has is replaced.
 absl::Status WithReason(absl::Status status, const ErrorReason& reason);
 
+// `status` with an ErrorInfo whose reason is its code's name, unless it has a
+// reason or field violations: whoever calls finds a reason in every error.
+absl::Status WithDefaultReason(absl::Status status);
+
 // `status` with a RetryInfo: the caller should wait at least `delay` (>= 0).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 

@@ -49,6 +49,17 @@ TEST(StatusTest, HasNoDetailsWhereThereAreNone) {
   EXPECT_TRUE(FieldViolationsOf(status).empty());
 }
 
+TEST(StatusTest, GivesAReasonToErrorsThatHaveNone) {
+  EXPECT_EQ(ReasonOf(WithDefaultReason(absl::NotFoundError("no run")))->reason,
+            "NOT_FOUND");
+  const absl::Status own =
+      WithReason(absl::NotFoundError("no run"), {"NO_RUN", {}});
+  EXPECT_EQ(WithDefaultReason(own), own);
+  const absl::Status fields = InvalidFields({{"spec.a", "is 0"}});
+  EXPECT_EQ(WithDefaultReason(fields), fields);
+  EXPECT_TRUE(WithDefaultReason(absl::OkStatus()).ok());
+}
+
 TEST(StatusTest, NamesEveryWrongField) {
   const absl::Status status =
       InvalidFields({{"spec.a", "must be positive"}, {"spec.b", "is unknown"}});
