@@ -3,52 +3,60 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status/status_macros.h"
+#include "absl/strings/str_cat.h"
 
 namespace atl::coordinator {
 
-absl::Status MemoryStore::Append(absl::Span<const LogAppend> appends) {
+absl::Status MemoryStore::Append(absl::Span<const LogEntry> entries) {
   MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(std::exchange(next_failure_, absl::OkStatus()));
-  RETURN_IF_ERROR(revisions_.Check(appends));
-  for (const LogAppend& append : appends) {
-    std::vector<storage::v1::Record>& log = logs_[append.run_id];
-    log.insert(log.end(), append.records.begin(), append.records.end());
+  if (!failure_.ok()) return failure_;
+  std::map<std::string, int64_t> newest;
+  for (const LogEntry& entry : entries) {
+    const auto log = logs_.find(entry.run_id);
+    const auto [revision, is_new] = newest.try_emplace(
+        entry.run_id, log == logs_.end() ? 0 : log->second.size());
+    if (entry.record.revision() != ++revision->second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("record ", entry.record.revision(), " of run \"",
+                       entry.run_id, "\" does not follow"));
+    }
   }
-  revisions_.Advance(appends);
+  for (const LogEntry& entry : entries) {
+    logs_[entry.run_id].push_back(entry.record);
+  }
+  ++append_count_;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<storage::v1::Record>> MemoryStore::Scan(
+    const std::string& run_id, int64_t after_revision,
+    int64_t count_max) const {
+  MutexLock lock(&mutex_);
+  std::vector<storage::v1::Record> records;
+  const auto log = logs_.find(run_id);
+  if (log == logs_.end()) return records;
+  const auto size = static_cast<int64_t>(log->second.size());
+  const int64_t begin = std::clamp<int64_t>(after_revision, 0, size);
+  const int64_t end = begin + std::min(size - begin, count_max);
+  records.assign(log->second.begin() + begin, log->second.begin() + end);
+  return records;
 }
 
 absl::StatusOr<std::vector<std::string>> MemoryStore::ListLogs() const {
   MutexLock lock(&mutex_);
-  std::vector<std::string> names;
-  for (const auto& [name, log] : logs_) {
-    if (!log.empty()) names.push_back(name);
-  }
-  return names;
+  std::vector<std::string> ids;
+  for (const auto& [id, log] : logs_) ids.push_back(id);
+  return ids;
 }
 
-absl::StatusOr<std::vector<storage::v1::Record>> MemoryStore::Read(
-    absl::string_view run_id, int64_t after_revision,
-    int64_t record_count_max) const {
+void MemoryStore::FailAppends(absl::Status status) {
   MutexLock lock(&mutex_);
-  const auto log = logs_.find(run_id);
-  if (log == logs_.end()) return std::vector<storage::v1::Record>();
-  const int64_t size = log->second.size();
-  const int64_t begin = std::clamp<int64_t>(after_revision, 0, size);
-  const int64_t count = std::min(record_count_max, size - begin);
-  return std::vector<storage::v1::Record>(log->second.begin() + begin,
-                                          log->second.begin() + begin + count);
+  failure_ = std::move(status);
 }
 
-int64_t MemoryStore::LastRevision(absl::string_view run_id) const {
+int MemoryStore::append_count() const {
   MutexLock lock(&mutex_);
-  return revisions_.Last(run_id);
-}
-
-void MemoryStore::FailNextAppend(absl::Status status) {
-  MutexLock lock(&mutex_);
-  next_failure_ = std::move(status);
+  return append_count_;
 }
 
 }  // namespace atl::coordinator

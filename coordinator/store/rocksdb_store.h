@@ -1,32 +1,62 @@
-// The Store in a RocksDB directory.
+// A Store in a RocksDB of its own.
 //
-// Format 1:
+// Keys and values, format 1:
+//   "format"                                 decimal kStoreFormat
+//   "log/" run_id "/" revision               storage.v1.Record, serialised
+// with the revision as 16 hex digits, so that keys sort by it. Values end with
+// the CRC-32C of what precedes, little-endian.
 //
-//   "format"                          "1"
-//   "log/" RUN_ID "/" REVISION        storage.v1.Record, serialised
-//
-// REVISION is 8 bytes, big-endian, so that the order of keys is the order of
-// records. A run_id has no "/". Every write goes through the write-ahead log
-// and is synced. RocksDB checks a checksum of every block that it reads.
+// Thread-safe.
 
 #ifndef COORDINATOR_STORE_ROCKSDB_STORE_H_
 #define COORDINATOR_STORE_ROCKSDB_STORE_H_
 
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/base/thread_annotations.h"
+#include "base/sync/mutex.h"
 #include "coordinator/store/store.h"
+
+namespace rocksdb {
+class DB;
+}
 
 namespace atl::coordinator {
 
-// Opens the store in `directory`, and makes it if there is none.
-//
-// UNAVAILABLE: another process has it open. FAILED_PRECONDITION: it is of a
-// newer format. DATA_LOSS: it is damaged. Messages name the directory and say
-// what to do.
-absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
-    const std::string& directory);
+class RocksDbStore : public Store {
+ public:
+  // Opens the store in `directory`, which is made if it is not there.
+  //
+  // FAILED_PRECONDITION: another process holds it, or it has a newer format.
+  // DATA_LOSS: it cannot be read.
+  // RESOURCE_EXHAUSTED, UNAVAILABLE: the disk refuses.
+  static absl::StatusOr<std::unique_ptr<RocksDbStore>> Open(
+      const std::string& directory);
+
+  ~RocksDbStore() override;
+
+  absl::Status Append(absl::Span<const LogEntry> entries) override;
+  absl::StatusOr<std::vector<storage::v1::Record>> Scan(
+      const std::string& run_id, int64_t after_revision,
+      int64_t count_max) const override;
+  absl::StatusOr<std::vector<std::string>> ListLogs() const override;
+
+ private:
+  RocksDbStore(std::string directory, std::unique_ptr<rocksdb::DB> db);
+
+  absl::Status CheckFormat();
+  absl::StatusOr<int64_t> NewestRevision(const std::string& run_id) const;
+
+  const std::string directory_;
+  const std::unique_ptr<rocksdb::DB> db_;
+
+  Mutex mutex_;
+  // The newest revision of each log that was asked for.
+  std::map<std::string, int64_t> newest_ ABSL_GUARDED_BY(mutex_);
+};
 
 }  // namespace atl::coordinator
 

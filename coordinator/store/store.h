@@ -1,11 +1,11 @@
-// The coordinator's durable memory: logs of records.
+// Where the coordinator's records are kept.
 //
-// A log is a run's, named by its run_id, or the coordinator's own, with the
-// empty name. The records of a log are numbered from 1 without a gap
-// (Record.revision), and never change.
+// One log a run, and the coordinator's own under the empty run_id; records are
+// numbered from 1 without a gap. An append is one atomic, synced batch over any
+// logs: after OK all of it survives a power cut, after a crash all of it is
+// there or none. Implementations: RocksDbStore, and MemoryStore for tests.
 //
-// Thread-safe. Two implementations: RocksDB, and one in memory that tests use.
-// What is written has a format number; see rocksdb_store.h.
+// Thread-safe; appends come from one thread at a time.
 
 #ifndef COORDINATOR_STORE_STORE_H_
 #define COORDINATOR_STORE_STORE_H_
@@ -16,42 +16,38 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
+#include "coordinator/core/coordinator.h"
 
 namespace atl::coordinator {
 
-// Records to append to one log.
-struct LogAppend {
-  std::string run_id;  // Empty for the coordinator's own log.
-  std::vector<storage::v1::Record> records;
-};
+// Format of what is stored; a store of a greater one is refused.
+inline constexpr int64_t kStoreFormat = 1;
 
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Appends to any number of logs, all of it or nothing; durable (survives
-  // power loss) on return. After an error nothing is appended.
+  // Appends `entries` atomically and syncs them. Each must follow the last
+  // record of its log.
   //
-  // INTERNAL: a record's revision is not the one that follows its log's last.
-  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: it cannot be written.
-  virtual absl::Status Append(absl::Span<const LogAppend> appends) = 0;
+  // INVALID_ARGUMENT: an entry does not follow; nothing was written.
+  // RESOURCE_EXHAUSTED: the disk is full; nothing was written.
+  // UNAVAILABLE: the disk refuses; whether it was written is only known after
+  // the next Scan.
+  virtual absl::Status Append(absl::Span<const LogEntry> entries) = 0;
 
-  // Names of the logs that have records, sorted.
+  // Up to `count_max` records of the log of `run_id` with a greater revision
+  // than `after_revision`, in order.
+  //
+  // DATA_LOSS: a record cannot be read back.
+  virtual absl::StatusOr<std::vector<storage::v1::Record>> Scan(
+      const std::string& run_id, int64_t after_revision,
+      int64_t count_max) const = 0;
+
+  // The ids of all logs, sorted; the coordinator's own is the empty one.
   virtual absl::StatusOr<std::vector<std::string>> ListLogs() const = 0;
-
-  // Records of a log with revision > `after_revision`, in order, at most
-  // `record_count_max` (>= 1); empty if there are none.
-  //
-  // DATA_LOSS: a record is damaged or missing; the message names it.
-  virtual absl::StatusOr<std::vector<storage::v1::Record>> Read(
-      absl::string_view run_id, int64_t after_revision,
-      int64_t record_count_max) const = 0;
-
-  // Revision of a log's last record; 0 if it has none.
-  virtual int64_t LastRevision(absl::string_view run_id) const = 0;
 };
 
 }  // namespace atl::coordinator

@@ -1,0 +1,85 @@
+#include "coordinator/core/contributions.h"
+
+namespace atl::coordinator {
+namespace {
+
+bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+// Why a header makes no sense; empty if it does.
+std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
+  const int64_t version =
+      state.fragments()[info.key().fragment()].newest.version();
+  if (info.anchor_version() < 0 || info.anchor_version() > version) {
+    return "its anchor is a version that does not exist";
+  }
+  if (info.codec() != v1::CODEC_F32) return "its codec is not the run's";
+  if (info.step_count() < 1) return "it claims no steps";
+  if (info.token_count() < 1 &&
+      state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {
+    return "it claims no tokens, so it has no weight";
+  }
+  return "";
+}
+
+bool Belongs(const RunState& state, int32_t fragment,
+             const v1::ContributionKey& key) {
+  return key.fragment() == fragment && key.run_epoch() == state.run_epoch() &&
+         key.slot() >= 0 && key.slot() < state.members().size() &&
+         key.seq() >= 1 && !state.outcomes().Contains(key);
+}
+
+}  // namespace
+
+std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment) {
+  std::vector<int32_t> shards;
+  const auto shard_count = static_cast<int32_t>(state.server_ids().size());
+  for (int32_t shard = 0; shard < shard_count; ++shard) {
+    if (!state.layout().ShardBlocks(fragment, shard, shard_count).empty()) {
+      shards.push_back(shard);
+    }
+  }
+  return shards;
+}
+
+SeenContributions CollectContributions(const RunState& state,
+                                       const std::vector<ShardView>& shards,
+                                       int32_t fragment) {
+  SeenContributions all;
+  const std::vector<int32_t> holders = ShardsOf(state, fragment);
+  for (int32_t shard : holders) {
+    if (shard >= shards.size() || !shards[shard].reported) continue;
+    const v1::ShardReport& report = shards[shard].report;
+    for (const v1::StoredContribution& stored : report.stored()) {
+      const v1::ContributionKey& key = stored.info().key();
+      if (!Belongs(state, fragment, key)) continue;
+      SeenContribution& seen = all[{key.slot(), key.seq()}];
+      if (!seen.info.has_value()) {
+        seen.key = key;
+        seen.info = stored.info();
+        if (seen.refusal.empty()) {
+          seen.refusal = InfoFault(state, stored.info());
+        }
+      } else if (!SameInfo(*seen.info, stored.info())) {
+        seen.refusal = "shards were given different headers under its key";
+      }
+      seen.stored_count += 1;
+      seen.norm_squared += stored.norm_squared();
+    }
+    for (const v1::RefusedContribution& refused : report.refused()) {
+      const v1::ContributionKey& key = refused.key();
+      if (!Belongs(state, fragment, key)) continue;
+      SeenContribution& seen = all[{key.slot(), key.seq()}];
+      seen.key = key;
+      seen.refusal =
+          refused.reason().empty() ? "a shard refused it" : refused.reason();
+    }
+  }
+  for (auto& [place, seen] : all) {
+    seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
+  }
+  return all;
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,50 @@
+// What the shards' reports say of contributions that are not decided.
+//
+// Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_CONTRIBUTIONS_H_
+#define COORDINATOR_CORE_CONTRIBUTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "atoll/v1/plan.pb.h"
+#include "coordinator/core/run_state.h"
+#include "coordinator/core/run_view.h"
+
+namespace atl::coordinator {
+
+// One contribution as far as it is known.
+struct SeenContribution {
+  v1::ContributionKey key;
+  // What was pushed; not set if it is only known to be refused.
+  std::optional<v1::ContributionInfo> info;
+  int stored_count = 0;     // Shards that have it whole.
+  double norm_squared = 0;  // Over those shards.
+  std::string refusal;      // Why it is refused; empty if it is not.
+  bool received = false;    // Stored on all shards, refused by none.
+};
+
+// By (slot, seq): the order in which contributions are merged.
+using SeenContributions =
+    std::map<std::pair<int32_t, int64_t>, SeenContribution>;
+
+// The undecided contributions of `fragment` that the reports name. One is also
+// refused if shards name it with different headers, or if its header makes no
+// sense for the run. Those of another run_epoch or an unknown slot are left
+// out.
+SeenContributions CollectContributions(const RunState& state,
+                                       const std::vector<ShardView>& shards,
+                                       int32_t fragment);
+
+// Shards with a non-empty range of `fragment`, in order: those that take part
+// in its rounds.
+std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_CONTRIBUTIONS_H_

@@ -1,0 +1,358 @@
+#include "coordinator/core/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/ids.h"
+#include "base/status/check.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/plans.h"
+#include "coordinator/core/proto_time.h"
+#include "coordinator/core/validate_spec.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Volatile series are sampled no more often.
+constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
+
+absl::Status CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
+      address.size() > 300 ||
+      address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    return InvalidFields({{"address", "must be host:port"}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// --- Recovery ----------------------------------------------------------------
+
+absl::Status Coordinator::Replay(const LogEntry& entry) {
+  if (entry.run_id.empty()) return ReplayOwn(entry.record);
+  std::unique_ptr<RunMachine>& run = runs_[entry.run_id];
+  if (run == nullptr) run = std::make_unique<RunMachine>(*this);
+  return run->Replay(entry.record);
+}
+
+absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
+  if (record.revision() != own_revision_ + 1) {
+    return absl::DataLossError(
+        absl::StrCat("the coordinator's log does not fit together: record ",
+                     record.revision(), " follows ", own_revision_));
+  }
+  own_revision_ = record.revision();
+  if (record.has_coordinator_started()) {
+    coordinator_epoch_ = record.coordinator_started().coordinator_epoch();
+  } else if (record.has_server_set()) {
+    ServerInfo& info = servers_[record.server_set().server_id()].info;
+    info.server_id = record.server_set().server_id();
+    info.address = record.server_set().address();
+    info.incarnation = record.server_set().incarnation();
+    info.program_version = record.server_set().program_version();
+  } else {
+    return absl::DataLossError(absl::StrCat("the coordinator's record ",
+                                            record.revision(),
+                                            " is of no kind that it has"));
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::Start(absl::Time now) {
+  storage::v1::Record record;
+  record.mutable_coordinator_started()->set_coordinator_epoch(
+      coordinator_epoch_ + 1);
+  EmitOwn(std::move(record), now);
+  for (auto& [id, server] : servers_) {
+    server.info.alive = true;
+    server.lease_end = now + options_.server_lease_duration;
+  }
+  for (auto& [id, run] : runs_) run->Recover(now);
+  servers_changed_ = true;
+}
+
+void Coordinator::EmitOwn(storage::v1::Record record, absl::Time now) {
+  record.set_revision(own_revision_ + 1);
+  *record.mutable_time() = ToProto(now);
+  CHECK_OK(ReplayOwn(record));
+  own_entries_.push_back({"", std::move(record)});
+}
+
+// --- Runs --------------------------------------------------------------------
+
+absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
+    const v1::CreateRunRequest& request, absl::Time now) {
+  std::vector<FieldViolation> violations = ValidateSpec(request.spec());
+  const absl::Status id_status = ValidateId("run_id", request.run_id());
+  if (!id_status.ok()) {
+    violations.insert(violations.begin(),
+                      {"run_id", std::string(id_status.message())});
+  }
+  if (!violations.empty()) return InvalidFields(violations);
+  v1::CreateRunResponse response;
+  const auto old = runs_.find(request.run_id());
+  if (old != runs_.end()) {
+    if (!google::protobuf::util::MessageDifferencer::Equals(
+            old->second->state().spec(), request.spec())) {
+      return Refuse(absl::StatusCode::kAlreadyExists, "OTHER_SPEC",
+                    absl::StrCat("run ", request.run_id(),
+                                 " exists with another spec: choose another "
+                                 "id"));
+    }
+    *response.mutable_run() = BuildRun(*old->second, /*with_tensors=*/true);
+    return response;
+  }
+  if (runs_.size() >= kRunsMax) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_RUNS",
+                  absl::StrCat("the coordinator keeps ", kRunsMax,
+                               " runs, the most it can"));
+  }
+  auto run = std::make_unique<RunMachine>(*this);
+  run->Create(request.run_id(), request.spec(), now);
+  *response.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+  if (!request.validate_only()) {
+    runs_[request.run_id()] = std::move(run);
+  }
+  return response;
+}
+
+absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
+  const auto run = runs_.find(run_id);
+  if (run == runs_.end()) {
+    return Refuse(
+        absl::StatusCode::kNotFound, "NO_SUCH_RUN",
+        absl::StrCat("there is no run \"", run_id.substr(0, 64), "\""));
+  }
+  return run->second.get();
+}
+
+absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
+    const v1::ListRunsRequest& request) const {
+  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  if (!request.page_token().empty() &&
+      !ValidateId("page_token", request.page_token()).ok()) {
+    return InvalidFields(
+        {{"page_token", "is not one that this method returned"}});
+  }
+  v1::ListRunsResponse response;
+  for (auto run = runs_.upper_bound(request.page_token()); run != runs_.end();
+       ++run) {
+    if (response.runs_size() == size) {
+      response.set_next_page_token(response.runs(size - 1).run_id());
+      break;
+    }
+    *response.add_runs() = BuildRun(*run->second, /*with_tensors=*/false);
+  }
+  return response;
+}
+
+// --- Servers -----------------------------------------------------------------
+
+absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
+    const v1::RegisterServerRequest& request, absl::Time now) {
+  RETURN_IF_ERROR(ValidateId("server_id", request.server_id()));
+  RETURN_IF_ERROR(CheckAddress(request.address()));
+  if (request.incarnation() < 1 || request.program_version().size() > 256) {
+    return InvalidFields({{"incarnation",
+                           "must be at least 1, and program_version at most "
+                           "256 bytes"}});
+  }
+  const auto old = servers_.find(request.server_id());
+  if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
+                  absl::StrCat("the coordinator knows ", kRegisteredServersMax,
+                               " servers, the most it can"));
+  }
+  const int64_t newest =
+      old == servers_.end() ? 0 : old->second.info.incarnation;
+  if (request.incarnation() < newest) {
+    return Refuse(
+        absl::StatusCode::kAborted, "STALE_INCARNATION",
+        absl::StrCat("incarnation ", request.incarnation(), " of server ",
+                     request.server_id(), " is not the newest, ", newest));
+  }
+  const bool restarted = request.incarnation() > newest;
+  const bool differs =
+      old == servers_.end() || restarted ||
+      old->second.info.address != request.address() ||
+      old->second.info.program_version != request.program_version();
+  if (differs) {
+    storage::v1::Record record;
+    storage::v1::ServerSet& set = *record.mutable_server_set();
+    set.set_server_id(request.server_id());
+    set.set_address(request.address());
+    set.set_incarnation(request.incarnation());
+    set.set_program_version(request.program_version());
+    EmitOwn(std::move(record), now);
+    reasons_.push_back(absl::StrCat("server ", request.server_id(),
+                                    " registered at ", request.address()));
+  }
+  Server& server = servers_[request.server_id()];
+  server.info.alive = true;
+  server.lease_end = now + options_.server_lease_duration;
+  if (restarted) server.report_seq = 0;
+  servers_changed_ = true;
+  TellRuns(request.server_id(), restarted, now);
+  v1::RegisterServerResponse response;
+  *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
+  response.set_coordinator_epoch(coordinator_epoch_);
+  return response;
+}
+
+absl::Status Coordinator::CheckServer(const std::string& server_id,
+                                      int64_t incarnation) const {
+  const auto server = servers_.find(server_id);
+  if (server == servers_.end() ||
+      incarnation > server->second.info.incarnation) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
+                  absl::StrCat("this life of server ", server_id.substr(0, 64),
+                               " is not registered: RegisterServer first"));
+  }
+  if (incarnation < server->second.info.incarnation) {
+    return Refuse(
+        absl::StatusCode::kAborted, "STALE_INCARNATION",
+        absl::StrCat("incarnation ", incarnation, " of server ", server_id,
+                     " is not the newest, ", server->second.info.incarnation));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
+    const v1::ReportShardsRequest& request, absl::Time now) {
+  RETURN_IF_ERROR(CheckServer(request.server_id(), request.incarnation()));
+  Server& server = servers_[request.server_id()];
+  server.lease_end = now + options_.server_lease_duration;
+  if (!server.info.alive) {
+    server.info.alive = true;
+    TellRuns(request.server_id(), /*restarted=*/false, now);
+  }
+  if (request.report_seq() > server.report_seq) {
+    server.report_seq = request.report_seq();
+    for (const v1::ShardReport& report : request.shards()) {
+      const auto run = runs_.find(report.run_id());
+      if (run == runs_.end()) continue;
+      run->second->OnShardReport(request.server_id(), report, now);
+    }
+  }
+  v1::ReportShardsResponse response;
+  *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
+  return response;
+}
+
+void Coordinator::TellRuns(const std::string& server_id, bool restarted,
+                           absl::Time now) {
+  for (auto& [id, run] : runs_) {
+    run->OnServerChanged(server_id, restarted, now);
+  }
+}
+
+const ServerInfo* Coordinator::FindServer(const std::string& server_id) const {
+  const auto server = servers_.find(server_id);
+  return server == servers_.end() ? nullptr : &server->second.info;
+}
+
+std::vector<std::string> Coordinator::AliveServers() const {
+  std::map<std::string, int> shard_counts;
+  for (const auto& [id, run] : runs_) {
+    if (run->state().ended()) continue;
+    for (const std::string& server_id : run->state().server_ids()) {
+      ++shard_counts[server_id];
+    }
+  }
+  std::vector<std::pair<int, std::string>> alive;
+  for (const auto& [id, server] : servers_) {
+    if (server.info.alive) alive.emplace_back(shard_counts[id], id);
+  }
+  std::sort(alive.begin(), alive.end());
+  std::vector<std::string> ids;
+  for (auto& [count, id] : alive) ids.push_back(std::move(id));
+  return ids;
+}
+
+// --- Time --------------------------------------------------------------------
+
+void Coordinator::Advance(absl::Time now) {
+  for (auto& [id, server] : servers_) {
+    if (!server.info.alive || server.lease_end > now) continue;
+    server.info.alive = false;
+    servers_changed_ = true;
+    reasons_.push_back(absl::StrCat("server ", id, " is away"));
+    TellRuns(id, /*restarted=*/false, now);
+  }
+  for (auto& [id, run] : runs_) run->Advance(now);
+}
+
+absl::Time Coordinator::NextTimer() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [id, server] : servers_) {
+    if (server.info.alive) next = std::min(next, server.lease_end);
+  }
+  for (const auto& [id, run] : runs_) {
+    next = std::min(next, run->NextTimer());
+  }
+  return next;
+}
+
+// --- Results -----------------------------------------------------------------
+
+Effects Coordinator::TakeEffects(absl::Time now) {
+  Effects effects;
+  effects.entries = std::exchange(own_entries_, {});
+  effects.reasons = std::exchange(reasons_, {});
+  effects.servers_changed = std::exchange(servers_changed_, false);
+  for (auto& [id, run] : runs_) {
+    for (storage::v1::Record& record : run->TakeRecords()) {
+      effects.entries.push_back({id, std::move(record)});
+    }
+    for (std::string& reason : run->TakeReasons()) {
+      effects.reasons.push_back(absl::StrCat("run ", id, ": ", reason));
+    }
+    if (run->TakePlanChanged()) effects.changed_runs.insert(id);
+    auto [sampled, is_new] =
+        sample_times_.try_emplace(id, absl::InfinitePast());
+    if (run->state().started() && !run->state().ended() &&
+        now >= sampled->second + kSamplePeriod) {
+      sampled->second = now;
+      SampleSeries(*run, now, series_[id]);
+    }
+  }
+  if (effects.servers_changed || !effects.changed_runs.empty()) ++plan_count_;
+  return effects;
+}
+
+// Grows over restarts too, so that a receiver may compare it alone.
+int64_t Coordinator::PlanRevision() const {
+  return (coordinator_epoch_ << 40) + plan_count_;
+}
+
+v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
+                                       int32_t slot) const {
+  v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.view(), *this);
+  AddIsland(run.state(), slot, plan);
+  plan.set_revision(PlanRevision());
+  plan.set_coordinator_epoch(coordinator_epoch_);
+  return plan;
+}
+
+v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
+  v1::ServerPlan plan;
+  plan.set_revision(PlanRevision());
+  plan.set_coordinator_epoch(coordinator_epoch_);
+  for (const auto& [id, run] : runs_) {
+    const RunState& state = run->state();
+    if (state.ended() && state.pins().empty()) continue;
+    for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
+      if (state.server_ids()[shard] != server_id) continue;
+      *plan.add_runs() =
+          BuildServerRunPlan(state, run->view(), static_cast<int32_t>(shard));
+    }
+  }
+  return plan;
+}
+
+}  // namespace atl::coordinator

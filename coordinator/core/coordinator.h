@@ -1,0 +1,138 @@
+// The coordinator: several runs and the registry of servers.
+//
+// Pure: no thread, no clock, no I/O. Thread-compatible. As with RunMachine,
+// the caller makes the records of an event durable before it lets anything of
+// the new state be seen; TakeEffects gives all that an event has led to.
+
+#ifndef COORDINATOR_CORE_COORDINATOR_H_
+#define COORDINATOR_CORE_COORDINATOR_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/v1/run_service.pb.h"
+#include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/run_machine.h"
+#include "coordinator/core/run_queries.h"
+
+namespace atl::coordinator {
+
+// Bounds of a coordinator.
+inline constexpr int64_t kRunsMax = 1024;
+inline constexpr int64_t kRegisteredServersMax = 1024;
+
+struct CoordinatorOptions {
+  // A server that is silent for this long is away.
+  absl::Duration server_lease_duration = absl::Seconds(10);
+};
+
+// A record of the log of `run_id`; empty for the coordinator's own.
+struct LogEntry {
+  std::string run_id;
+  storage::v1::Record record;
+};
+
+// What events have led to since the last TakeEffects.
+struct Effects {
+  std::vector<LogEntry> entries;       // To be made durable, in one batch.
+  std::vector<std::string> reasons;    // For the log.
+  std::set<std::string> changed_runs;  // Plans of these are to be sent again.
+  bool servers_changed = false;        // Plans of all servers too.
+};
+
+class Coordinator : public ServerDirectory {
+ public:
+  explicit Coordinator(const CoordinatorOptions& options) : options_(options) {}
+
+  // --- Recovery --------------------------------------------------------------
+
+  // Takes an entry of a log in; those of one log in order.
+  //
+  // DATA_LOSS: the entry does not follow.
+  absl::Status Replay(const LogEntry& entry);
+  // Begins this life: coordinator_epoch + 1, all leases whole.
+  void Start(absl::Time now);
+
+  int64_t coordinator_epoch() const { return coordinator_epoch_; }
+
+  // --- Runs ------------------------------------------------------------------
+
+  // Errors as RunService.CreateRun has them.
+  absl::StatusOr<v1::CreateRunResponse> CreateRun(
+      const v1::CreateRunRequest& request, absl::Time now);
+
+  // NOT_FOUND: no run has this id.
+  absl::StatusOr<RunMachine*> FindRun(const std::string& run_id);
+
+  // INVALID_ARGUMENT: page_size or page_token is wrong.
+  absl::StatusOr<v1::ListRunsResponse> ListRuns(
+      const v1::ListRunsRequest& request) const;
+
+  // --- Servers: errors as server_service.proto has them ----------------------
+
+  absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
+      const v1::RegisterServerRequest& request, absl::Time now);
+  // OK if this is the newest life of a server.
+  absl::Status CheckServer(const std::string& server_id,
+                           int64_t incarnation) const;
+  absl::StatusOr<v1::ReportShardsResponse> ReportShards(
+      const v1::ReportShardsRequest& request, absl::Time now);
+
+  // --- Time ------------------------------------------------------------------
+
+  void Advance(absl::Time now);
+  absl::Time NextTimer() const;
+
+  // --- Results ---------------------------------------------------------------
+
+  Effects TakeEffects(absl::Time now);
+
+  // The plans as they stand. Requires for an island's: the run, the slot.
+  v1::IslandPlan IslandPlan(const RunMachine& run, int32_t slot) const;
+  v1::ServerPlan ServerPlan(const std::string& server_id) const;
+
+  // The volatile series of `run_id`.
+  const VolatileSeries& series(const std::string& run_id) {
+    return series_[run_id];
+  }
+
+  // ServerDirectory:
+  const ServerInfo* FindServer(const std::string& server_id) const override;
+  std::vector<std::string> AliveServers() const override;
+
+ private:
+  struct Server {
+    ServerInfo info;
+    absl::Time lease_end = absl::InfinitePast();
+    int64_t report_seq = 0;
+  };
+
+  absl::Status ReplayOwn(const storage::v1::Record& record);
+  void EmitOwn(storage::v1::Record record, absl::Time now);
+  void TellRuns(const std::string& server_id, bool restarted, absl::Time now);
+  int64_t PlanRevision() const;
+
+  const CoordinatorOptions options_;
+  int64_t coordinator_epoch_ = 0;
+  int64_t own_revision_ = 0;
+  int64_t plan_count_ = 0;
+  std::map<std::string, Server> servers_;
+  std::map<std::string, std::unique_ptr<RunMachine>> runs_;
+  std::map<std::string, VolatileSeries> series_;
+  std::map<std::string, absl::Time> sample_times_;
+  std::vector<LogEntry> own_entries_;
+  std::vector<std::string> reasons_;
+  bool servers_changed_ = false;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_COORDINATOR_H_

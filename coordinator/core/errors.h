@@ -1,0 +1,39 @@
+// Errors of the core, with the details that callers read (google.rpc).
+//
+// A detail is a payload of the absl::Status under its type URL; base/rpc puts
+// it on the wire. Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_ERRORS_H_
+#define COORDINATOR_CORE_ERRORS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace atl::coordinator {
+
+// An error with an ErrorInfo: domain "atoll.v1" and `reason` in
+// UPPER_SNAKE_CASE, which programs may switch on.
+absl::Status Refuse(absl::StatusCode code, absl::string_view reason,
+                    absl::string_view message);
+
+// The same with a RetryInfo: ask again after `delay`.
+absl::Status RefuseForNow(absl::StatusCode code, absl::string_view reason,
+                          absl::string_view message, absl::Duration delay);
+
+// One wrong field of a request.
+struct FieldViolation {
+  std::string field;        // Path from the request: "spec.inner.batch_size".
+  std::string description;  // What is wrong and what would be right.
+};
+
+// INVALID_ARGUMENT that names every violation, with a BadRequest.
+// Requires: not empty.
+absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_ERRORS_H_

@@ -1,0 +1,72 @@
+#include "coordinator/core/outcome_table.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+namespace atl::coordinator {
+
+bool OutcomeTable::Contains(const v1::ContributionKey& key) const {
+  const auto row = rows_.find({key.slot(), key.fragment()});
+  if (row == rows_.end()) return false;
+  return key.seq() <= row->second.forgotten ||
+         row->second.kept.contains(key.seq());
+}
+
+bool OutcomeTable::Add(const v1::ContributionOutcome& outcome) {
+  if (Contains(outcome.key())) return false;
+  Row& row = rows_[{outcome.key().slot(), outcome.key().fragment()}];
+  row.kept.emplace(outcome.key().seq(), outcome);
+  if (row.kept.size() > kKeptMax) {
+    row.forgotten = row.kept.begin()->first;
+    row.kept.erase(row.kept.begin());
+  }
+  return true;
+}
+
+std::vector<v1::ContributionOutcome> OutcomeTable::Newest(int32_t slot) const {
+  std::vector<v1::ContributionOutcome> newest;
+  for (auto row = rows_.lower_bound({slot, 0});
+       row != rows_.end() && row->first.first == slot; ++row) {
+    for (const auto& [seq, outcome] : row->second.kept) {
+      newest.push_back(outcome);
+    }
+  }
+  const auto order = [](const v1::ContributionOutcome& outcome) {
+    return std::make_tuple(outcome.key().seq(), outcome.key().fragment());
+  };
+  std::sort(newest.begin(), newest.end(),
+            [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  if (newest.size() > kKeptMax) {
+    newest.erase(newest.begin(), newest.end() - kKeptMax);
+  }
+  return newest;
+}
+
+int64_t OutcomeTable::SeqMax(int32_t slot) const {
+  int64_t seq_max = 0;
+  for (auto row = rows_.lower_bound({slot, 0});
+       row != rows_.end() && row->first.first == slot; ++row) {
+    seq_max = std::max(seq_max, row->second.forgotten);
+    if (!row->second.kept.empty()) {
+      seq_max = std::max(seq_max, row->second.kept.rbegin()->first);
+    }
+  }
+  return seq_max;
+}
+
+std::string OutcomeTable::DebugString() const {
+  std::string text;
+  for (const auto& [place, row] : rows_) {
+    absl::StrAppend(&text, "outcomes ", place.first, "/", place.second,
+                    " forgotten ", row.forgotten, ":");
+    for (const auto& [seq, outcome] : row.kept) {
+      absl::StrAppend(&text, " ", seq, "=", outcome.outcome());
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,53 @@
+// How contributions ended: each key once.
+//
+// Bounded: of every (slot, fragment) the newest outcomes are kept by seq, and
+// everything at or below the largest seq that was forgotten counts as decided,
+// for an island's seq only grows.
+//
+// Pure. Thread-compatible.
+
+#ifndef COORDINATOR_CORE_OUTCOME_TABLE_H_
+#define COORDINATOR_CORE_OUTCOME_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "atoll/v1/plan.pb.h"
+
+namespace atl::coordinator {
+
+class OutcomeTable {
+ public:
+  // Outcomes kept of each (slot, fragment), and given by Newest of each slot.
+  static constexpr size_t kKeptMax = 64;
+
+  // True if `key` has ended.
+  bool Contains(const v1::ContributionKey& key) const;
+
+  // Records how a contribution ended. False, and nothing changes, if it had
+  // ended before.
+  bool Add(const v1::ContributionOutcome& outcome);
+
+  // The newest kKeptMax outcomes of `slot`, by seq, then fragment.
+  std::vector<v1::ContributionOutcome> Newest(int32_t slot) const;
+
+  // Largest seq of `slot` that has ended; 0 if none has.
+  int64_t SeqMax(int32_t slot) const;
+
+  // For comparing two tables in tests.
+  std::string DebugString() const;
+
+ private:
+  struct Row {
+    std::map<int64_t, v1::ContributionOutcome> kept;  // By seq.
+    int64_t forgotten = 0;  // Every seq up to here has ended.
+  };
+  std::map<std::pair<int32_t, int32_t>, Row> rows_;  // By (slot, fragment).
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_OUTCOME_TABLE_H_

@@ -1,0 +1,116 @@
+#include "coordinator/core/plans.h"
+
+#include <algorithm>
+
+namespace atl::coordinator {
+
+google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
+    const RunState& state, const ServerDirectory& servers) {
+  google::protobuf::RepeatedPtrField<v1::ShardPlacement> placements;
+  for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
+    v1::ShardPlacement& placement = *placements.Add();
+    placement.set_shard(static_cast<int32_t>(shard));
+    placement.set_server_id(state.server_ids()[shard]);
+    const ServerInfo* server = servers.FindServer(state.server_ids()[shard]);
+    if (server == nullptr) continue;
+    if (server->alive) placement.set_address(server->address);
+    placement.set_incarnation(server->incarnation);
+  }
+  return placements;
+}
+
+int64_t PersistedCommitSeq(const RunState& state, const RunView& view) {
+  // No commit is ever made further ahead than that.
+  const int64_t least =
+      std::max<int64_t>(0, state.commit_seq() - kCommitsAheadMax);
+  int64_t persisted = state.commit_seq();
+  for (const ShardView& shard : view.shards) {
+    persisted =
+        std::min(persisted,
+                 shard.reported ? shard.report.persisted_commit_seq() : least);
+  }
+  return std::max(persisted, least);
+}
+
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
+                                     const ServerDirectory& servers) {
+  v1::IslandPlan plan;
+  plan.set_run_id(state.run_id());
+  plan.set_run_epoch(state.run_epoch());
+  plan.set_run_state(state.state());
+  plan.set_layout_fingerprint(state.layout().fingerprint());
+  plan.set_placement_epoch(state.placement_epoch());
+  *plan.mutable_shards() = BuildPlacement(state, servers);
+  if (state.started()) {
+    for (const FragmentState& fragment : state.fragments()) {
+      *plan.add_cut() = fragment.newest;
+      if (fragment.phase == RoundPhase::kOpen) {
+        *plan.add_open_rounds() = fragment.open;
+      }
+    }
+  }
+  plan.set_commit_seq(state.commit_seq());
+  plan.set_persisted_commit_seq(PersistedCommitSeq(state, view));
+  return plan;
+}
+
+void AddIsland(const RunState& state, int32_t slot, v1::IslandPlan& plan) {
+  plan.set_slot(slot);
+  plan.set_island_epoch(state.members()[slot].record.island_epoch());
+  plan.clear_outcomes();
+  for (v1::ContributionOutcome& outcome : state.outcomes().Newest(slot)) {
+    *plan.add_outcomes() = std::move(outcome);
+  }
+}
+
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
+                                     int32_t shard) {
+  v1::ServerRunPlan plan;
+  plan.set_run_id(state.run_id());
+  plan.set_run_epoch(state.run_epoch());
+  plan.set_run_state(state.state());
+  plan.set_shard(shard);
+  plan.set_shard_count(static_cast<int32_t>(state.server_ids().size()));
+  plan.set_placement_epoch(state.placement_epoch());
+  plan.set_layout_fingerprint(state.layout().fingerprint());
+  for (const Member& member : state.members()) {
+    if (!member.present()) continue;
+    v1::PlanMember& added = *plan.add_members();
+    added.set_slot(member.record.slot());
+    added.set_island_epoch(member.record.island_epoch());
+    added.set_session_sha256(member.record.session_sha256());
+  }
+  const int64_t persisted = PersistedCommitSeq(state, view);
+  for (const RecentCommit& recent : state.recent_commits()) {
+    if (recent.commit.commit_seq() <= persisted) continue;
+    *plan.add_commits() = recent.commit;
+    *plan.add_seals() = recent.seal;
+  }
+  for (const FragmentState& fragment : state.fragments()) {
+    if (fragment.phase == RoundPhase::kOpen) {
+      v1::OpenRound& open = *plan.add_open_rounds();
+      open = fragment.open;
+      open.clear_slots();
+    } else if (fragment.phase == RoundPhase::kSealed) {
+      *plan.add_seals() = fragment.sealed.seal();
+    }
+  }
+  for (const auto& [pin_id, pin] : state.pins()) *plan.add_pins() = pin.pin;
+  std::sort(plan.mutable_pins()->begin(), plan.mutable_pins()->end(),
+            [](const v1::Pin& a, const v1::Pin& b) {
+              return a.commit_seq() != b.commit_seq()
+                         ? a.commit_seq() < b.commit_seq()
+                         : a.pin_id() < b.pin_id();
+            });
+  for (const v1::ContributionOutcome& outcome : state.dropped()) {
+    *plan.add_dropped() = outcome;
+  }
+  plan.set_commit_seq(state.commit_seq());
+  plan.set_started(state.started());
+  for (const v1::FragmentVersion& version : state.version0()) {
+    *plan.add_version0() = version;
+  }
+  return plan;
+}
+
+}  // namespace atl::coordinator

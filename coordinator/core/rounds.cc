@@ -1,0 +1,632 @@
+#include "coordinator/core/rounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/layout/digest.h"
+#include "coordinator/core/data_leases.h"
+#include "coordinator/core/pacing.h"
+#include "coordinator/core/proto_time.h"
+#include "coordinator/core/sampling.h"
+#include "coordinator/core/weights.h"
+
+namespace atl::coordinator {
+namespace {
+
+std::string RoundName(const RunState& state, int32_t fragment) {
+  return absl::StrCat("fragment ", fragment, ", round ",
+                      state.fragments()[fragment].newest.version());
+}
+
+storage::v1::Record StateRecord(v1::RunState state, const std::string& reason) {
+  storage::v1::Record record;
+  record.mutable_run_state_set()->set_state(state);
+  record.mutable_run_state_set()->set_reason(reason);
+  return record;
+}
+
+// --- OPEN --------------------------------------------------------------------
+
+// Fragments that may open: idle, of the smallest version, not at the end.
+std::vector<int32_t> OpenableFragments(const RunState& state) {
+  int64_t version = INT64_MAX;
+  for (const FragmentState& fragment : state.fragments()) {
+    version = std::min(version, fragment.newest.version());
+  }
+  std::vector<int32_t> openable;
+  if (version >= state.spec().schedule().round_count()) return openable;
+  for (const FragmentState& fragment : state.fragments()) {
+    if (fragment.newest.version() == version &&
+        fragment.phase == RoundPhase::kIdle) {
+      openable.push_back(fragment.newest.fragment());
+    }
+  }
+  return openable;
+}
+
+// Slots whose contribution to the next attempt at `fragment` is there already.
+std::set<int32_t> ReceivedSlots(const RunState& state, const RunView& view,
+                                int32_t fragment) {
+  std::set<int32_t> slots;
+  const int64_t version = state.fragments()[fragment].newest.version();
+  for (const auto& [place, seen] :
+       CollectContributions(state, view.shards, fragment)) {
+    if (seen.received && seen.info->anchor_version() == version) {
+      slots.insert(place.first);
+    }
+  }
+  return slots;
+}
+
+std::vector<double> Speeds(const RunState& state, const RunView& view,
+                           const std::vector<int32_t>& slots) {
+  std::vector<double> speeds;
+  for (int32_t slot : slots) {
+    const MemberView& member = view.members[slot];
+    const double reported =
+        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
+    speeds.push_back(
+        reported > 0
+            ? reported
+            : state.members()[slot].record.capabilities().tokens_per_second());
+  }
+  return speeds;
+}
+
+// What each of `slots` does in round `version`.
+std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
+                                        const RunView& view,
+                                        const std::vector<int32_t>& slots,
+                                        int64_t version) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const bool elastic = schedule.timing() == v1::TIMING_ELASTIC;
+  const bool is_local = state.spec().data().fingerprint().empty();
+  std::vector<int64_t> steps(slots.size(), schedule.inner_step_count());
+  if (elastic) {
+    steps =
+        ElasticSteps(Speeds(state, view, slots), schedule.inner_step_count());
+  }
+  std::set<int32_t> leased;
+  for (const Member& member : state.members()) {
+    if (member.present()) leased.insert(member.record.data_shard());
+  }
+  std::vector<int32_t> primary;
+  for (int32_t slot : slots) {
+    primary.push_back(state.members()[slot].record.data_shard());
+  }
+  const std::vector<std::vector<int32_t>> dealt =
+      DealDataShards(primary, leased, state.spec().data().data_shard_count(),
+                     elastic && !is_local);
+  std::vector<v1::SlotPlan> plans;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    v1::SlotPlan plan;
+    plan.set_slot(slots[i]);
+    plan.set_step_count(steps[i]);
+    plan.set_start_step(version * schedule.inner_step_count());
+    plan.set_data_shard(dealt[i][version % dealt[i].size()]);
+    plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+// --- SEAL --------------------------------------------------------------------
+
+// The expected slots of an open round, by how far they are.
+struct RoundProgress {
+  std::vector<const SeenContribution*> received;  // One a slot, by slot.
+  std::vector<int32_t> awaited;
+  std::vector<const SeenContribution*> refused;  // One a slot.
+  std::vector<int32_t> gone;
+};
+
+RoundProgress ProgressOf(const RunState& state, const v1::OpenRound& open,
+                         const SeenContributions& seen_all) {
+  RoundProgress progress;
+  for (const v1::SlotPlan& plan : open.slots()) {
+    const SeenContribution* received = nullptr;
+    const SeenContribution* refused = nullptr;
+    for (auto seen = seen_all.lower_bound({plan.slot(), 0});
+         seen != seen_all.end() && seen->first.first == plan.slot(); ++seen) {
+      const bool is_of_round =
+          !seen->second.info.has_value() ||
+          seen->second.info->anchor_version() == open.version();
+      if (!is_of_round) continue;
+      if (seen->second.received) received = &seen->second;
+      if (!seen->second.refusal.empty()) refused = &seen->second;
+    }
+    if (received != nullptr) {
+      progress.received.push_back(received);
+    } else if (refused != nullptr) {
+      progress.refused.push_back(refused);
+    } else if (state.members()[plan.slot()].present()) {
+      progress.awaited.push_back(plan.slot());
+    } else {
+      progress.gone.push_back(plan.slot());
+    }
+  }
+  return progress;
+}
+
+storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
+                             const RoundProgress& progress) {
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  storage::v1::Record record;
+  storage::v1::RoundSealed& sealed = *record.mutable_round_sealed();
+  v1::Seal& seal = *sealed.mutable_seal();
+  seal.set_fragment(fragment);
+  seal.set_version(open.version());
+  seal.set_attempt(open.attempt());
+  std::vector<int64_t> token_counts;
+  for (const SeenContribution* seen : progress.received) {
+    int64_t planned = 0;
+    for (const v1::SlotPlan& plan : open.slots()) {
+      if (plan.slot() == seen->key.slot()) planned = plan.step_count();
+    }
+    token_counts.push_back(
+        CountedTokens(state.spec(), planned, seen->info->token_count()));
+  }
+  const std::vector<float> weights =
+      NormalizedWeights(state.spec().outer().weighting(), token_counts);
+  for (size_t i = 0; i < progress.received.size(); ++i) {
+    const SeenContribution& seen = *progress.received[i];
+    v1::SealedContribution& contribution = *seal.add_contributions();
+    *contribution.mutable_key() = seen.key;
+    *contribution.mutable_digest() = seen.info->digest();
+    contribution.set_weight(weights[i]);
+    contribution.set_token_count(token_counts[i]);
+    storage::v1::SealedInfo& info = *sealed.add_infos();
+    *info.mutable_info() = *seen.info;
+    info.set_norm(std::sqrt(seen.norm_squared));
+  }
+  return record;
+}
+
+// True if a ready island is not expected, so that a new attempt could ask it.
+bool HasOtherIslands(const RunState& state, const v1::OpenRound& open) {
+  std::set<int32_t> expected;
+  for (const v1::SlotPlan& plan : open.slots()) expected.insert(plan.slot());
+  for (const Member& member : state.members()) {
+    if (member.ready() && !expected.contains(member.record.slot())) return true;
+  }
+  return false;
+}
+
+std::string IslandNames(const RunState& state,
+                        const std::vector<int32_t>& slots) {
+  constexpr size_t kNamedMax = 5;
+  std::vector<std::string> names;
+  for (int32_t slot : slots) {
+    if (names.size() == kNamedMax) {
+      names.push_back(absl::StrCat(slots.size() - kNamedMax, " more"));
+      break;
+    }
+    names.push_back(state.members()[slot].record.island_id());
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+// --- COMMIT ------------------------------------------------------------------
+
+// How an unsealed contribution ends with the commit of round `version`.
+v1::ContributionOutcome UnsealedOutcome(const RunState& state,
+                                        const FragmentState& fragment,
+                                        const SeenContribution& seen) {
+  const int64_t version = fragment.newest.version();
+  if (!seen.refusal.empty()) {
+    return MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal);
+  }
+  if (seen.info->anchor_version() < version) {
+    return MakeOutcome(seen.key, v1::OUTCOME_STALE);
+  }
+  for (const v1::SealedContribution& sealed :
+       fragment.sealed.seal().contributions()) {
+    if (sealed.key().slot() == seen.key.slot()) {
+      return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
+                         "another contribution of its island was merged");
+    }
+  }
+  bool expected = false;
+  for (const v1::SlotPlan& plan : fragment.open.slots()) {
+    expected = expected || plan.slot() == seen.key.slot();
+  }
+  if (!expected) {
+    return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
+                       "its island was not asked in this round");
+  }
+  if (!seen.received && !state.members()[seen.key.slot()].present()) {
+    return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
+                       "its island was gone before all shards had it");
+  }
+  return MakeOutcome(seen.key, v1::OUTCOME_LATE);
+}
+
+// What the shards have prepared for a sealed round.
+struct Prepared {
+  std::vector<int32_t> missing;
+  bool finite = true;
+  Digest128 digest;
+  double norm_squared = 0;
+};
+
+Prepared CollectPrepared(const RunState& state, const RunView& view,
+                         int32_t fragment) {
+  const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
+  Prepared all;
+  for (int32_t shard : ShardsOf(state, fragment)) {
+    bool found = false;
+    if (view.shards[shard].reported) {
+      for (const v1::PreparedRound& prepared :
+           view.shards[shard].report.prepared()) {
+        if (prepared.fragment() != fragment ||
+            prepared.version() != seal.version() ||
+            prepared.attempt() != seal.attempt()) {
+          continue;
+        }
+        found = true;
+        all.finite = all.finite && prepared.finite();
+        all.digest += Digest128::FromProto(prepared.digest());
+        all.norm_squared += prepared.norm_squared();
+        break;
+      }
+    }
+    if (!found) all.missing.push_back(shard);
+  }
+  return all;
+}
+
+// True if one more commit would be more than W beyond the slowest shard.
+bool IsTooFarAhead(const RunState& state, const RunView& view) {
+  for (const ShardView& shard : view.shards) {
+    const int64_t persisted =
+        shard.reported ? shard.report.persisted_commit_seq() : 0;
+    if (!shard.reported ||
+        state.commit_seq() + 1 - persisted > kCommitsAheadMax) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Mean of the losses that the merged islands report; none if none does.
+void SetTrainingLoss(const RunState& state, const RunView& view,
+                     const v1::Seal& seal, v1::Round& round) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const MemberView& member = view.members[sealed.key().slot()];
+    if (member.loss_step_count > 0) {
+      sum += member.loss_sum / static_cast<double>(member.loss_step_count);
+      ++count;
+    }
+  }
+  if (count > 0) round.set_training_loss(sum / static_cast<double>(count));
+}
+
+v1::RoundContribution& AddContribution(const RunState& state,
+                                       const v1::ContributionOutcome& outcome,
+                                       v1::Round& round) {
+  v1::RoundContribution& added = *round.add_contributions();
+  *added.mutable_info()->mutable_key() = outcome.key();
+  added.set_island_id(state.members()[outcome.key().slot()].record.island_id());
+  added.set_outcome(outcome.outcome());
+  added.set_reason(outcome.reason());
+  return added;
+}
+
+storage::v1::Record MakeCommit(const RunState& state, const RunView& view,
+                               int32_t fragment_index,
+                               const Prepared& prepared) {
+  const FragmentState& fragment = state.fragments()[fragment_index];
+  const v1::Seal& seal = fragment.sealed.seal();
+  const int64_t payload_bytes =
+      state.layout().fragment_element_count(fragment_index) * 4;
+  storage::v1::Record record;
+  v1::Commit& commit = *record.mutable_round_committed()->mutable_commit();
+  v1::Round& round = *record.mutable_round_committed()->mutable_round();
+  commit.set_commit_seq(state.commit_seq() + 1);
+  commit.set_fragment(fragment_index);
+  commit.set_version(seal.version() + 1);
+  commit.set_attempt(seal.attempt());
+  *commit.mutable_digest() = prepared.digest.ToProto();
+  round.set_commit_seq(commit.commit_seq());
+  round.set_fragment(fragment_index);
+  round.set_version(commit.version());
+  round.set_attempt(commit.attempt());
+  *round.mutable_digest() = commit.digest();
+  round.set_outer_gradient_norm(std::sqrt(prepared.norm_squared));
+  *round.mutable_open_time() = ToProto(fragment.open_time);
+  *round.mutable_seal_time() = ToProto(fragment.seal_time);
+  SetTrainingLoss(state, view, seal, round);
+
+  std::map<int32_t, int64_t> positions;
+  std::set<std::pair<int32_t, int64_t>> merged;
+  for (int i = 0; i < seal.contributions_size(); ++i) {
+    const v1::SealedContribution& sealed = seal.contributions(i);
+    const storage::v1::SealedInfo& info = fragment.sealed.infos(i);
+    merged.insert({sealed.key().slot(), sealed.key().seq()});
+    *commit.add_outcomes() = MakeOutcome(sealed.key(), v1::OUTCOME_MERGED);
+    v1::RoundContribution& added = AddContribution(
+        state, commit.outcomes(commit.outcomes_size() - 1), round);
+    *added.mutable_info() = info.info();
+    added.set_weight(sealed.weight());
+    added.set_token_count(sealed.token_count());
+    added.set_norm(info.norm());
+    added.set_payload_bytes(payload_bytes);
+    int64_t& position = positions[info.info().data_shard()];
+    position = std::max(position, info.info().data_end());
+  }
+  for (const auto& [data_shard, position] : positions) {
+    v1::DataPosition& added = *commit.add_data_positions();
+    added.set_data_shard(data_shard);
+    added.set_position(position);
+  }
+  for (const auto& [place, seen] :
+       CollectContributions(state, view.shards, fragment_index)) {
+    if (merged.contains(place)) continue;
+    *commit.add_outcomes() = UnsealedOutcome(state, fragment, seen);
+    v1::RoundContribution& added = AddContribution(
+        state, commit.outcomes(commit.outcomes_size() - 1), round);
+    if (seen.info.has_value()) {
+      *added.mutable_info() = *seen.info;
+      added.set_payload_bytes(payload_bytes);
+    }
+    added.set_norm(std::sqrt(seen.norm_squared));
+  }
+  return record;
+}
+
+}  // namespace
+
+v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
+                                    v1::Outcome outcome,
+                                    const std::string& reason) {
+  v1::ContributionOutcome made;
+  *made.mutable_key() = key;
+  made.set_outcome(outcome);
+  made.set_reason(reason);
+  return made;
+}
+
+storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
+                              const std::string& reason,
+                              std::vector<v1::ContributionOutcome> outcomes) {
+  storage::v1::Record record;
+  storage::v1::RoundAborted& abort = *record.mutable_round_aborted();
+  abort.set_fragment(fragment);
+  abort.set_version(state.fragments()[fragment].newest.version());
+  abort.set_attempt(state.fragments()[fragment].attempt);
+  abort.set_reason(reason);
+  for (v1::ContributionOutcome& outcome : outcomes) {
+    *abort.add_outcomes() = std::move(outcome);
+  }
+  return record;
+}
+
+Decision DecideOpen(const RunState& state, const RunView& view) {
+  const std::vector<int32_t> openable = OpenableFragments(state);
+  if (openable.empty()) return {};
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const int64_t version = state.fragments()[openable[0]].newest.version();
+  int64_t attempt = 0;
+  std::set<int32_t> candidates;
+  std::set<int32_t> received;
+  for (const Member& member : state.members()) {
+    if (member.ready()) candidates.insert(member.record.slot());
+  }
+  for (int32_t fragment : openable) {
+    attempt = std::max(attempt, state.fragments()[fragment].attempt);
+    if (state.fragments()[fragment].attempt == 0) continue;
+    for (int32_t slot : ReceivedSlots(state, view, fragment)) {
+      received.insert(slot);
+    }
+  }
+  candidates.insert(received.begin(), received.end());
+  const bool is_first = version == 0 && attempt == 0;
+  const int64_t needed = std::max<int64_t>(
+      is_first ? schedule.island_count_min() : 1, schedule.min_quorum());
+  if (static_cast<int64_t>(candidates.size()) < needed) {
+    return {{},
+            absl::StrCat("waits for islands: ", candidates.size(), " of ",
+                         needed, " are ready for round ", version)};
+  }
+  std::vector<int32_t> slots =
+      SampleSlots(std::vector<int32_t>(candidates.begin(), candidates.end()),
+                  SampleSize(candidates.size(), schedule.sample_fraction(),
+                             schedule.min_quorum()),
+                  schedule.sample_seed(), version, attempt);
+  std::set<int32_t> expected(slots.begin(), slots.end());
+  expected.insert(received.begin(), received.end());
+  slots.assign(expected.begin(), expected.end());
+  const std::vector<v1::SlotPlan> plans =
+      MakeSlotPlans(state, view, slots, version);
+  Decision decision;
+  decision.reason = absl::StrCat("opens round ", version, " for ", slots.size(),
+                                 " of ", candidates.size(), " islands");
+  for (int32_t fragment : openable) {
+    storage::v1::Record record;
+    v1::OpenRound& open = *record.mutable_round_opened();
+    open.set_fragment(fragment);
+    open.set_version(version);
+    open.set_attempt(state.fragments()[fragment].attempt);
+    for (const v1::SlotPlan& plan : plans) *open.add_slots() = plan;
+    open.set_min_quorum(schedule.min_quorum());
+    *open.mutable_grace_window() = schedule.grace_window();
+    *open.mutable_deadline() = schedule.round_deadline();
+    decision.records.push_back(std::move(record));
+  }
+  return decision;
+}
+
+Decision DecideSeal(const RunState& state, const RunView& view,
+                    int32_t fragment, absl::Time now, RoundTimers& timers) {
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  const std::string name = RoundName(state, fragment);
+  const SeenContributions seen =
+      CollectContributions(state, view.shards, fragment);
+  const RoundProgress progress = ProgressOf(state, open, seen);
+  const auto received_count = static_cast<int>(progress.received.size());
+  const bool has_quorum = received_count >= std::max(open.min_quorum(), 1);
+  const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;
+  if (timers.deadline_start == absl::InfinitePast()) {
+    timers.deadline_start = now;
+  }
+  if (!has_quorum) {
+    timers.quorum_time = absl::InfiniteFuture();
+  } else if (timers.quorum_time == absl::InfiniteFuture()) {
+    timers.quorum_time = now;
+  }
+  const absl::Duration deadline = FromProto(open.deadline());
+  const bool past_deadline = elastic && deadline > absl::ZeroDuration() &&
+                             now >= timers.deadline_start + deadline;
+
+  if (has_quorum) {
+    const auto seal = [&](absl::string_view why) {
+      return Decision{{MakeSeal(state, fragment, progress)},
+                      absl::StrCat("seals ", name, " with ", received_count,
+                                   " contributions: ", why)};
+    };
+    if (progress.awaited.empty()) return seal("nobody else is awaited");
+    if (elastic && now >= timers.quorum_time + FromProto(open.grace_window())) {
+      return seal("the quorum is there and the grace window is over");
+    }
+    if (past_deadline) return seal("the deadline is reached with a quorum");
+  } else if (progress.awaited.empty() && !progress.refused.empty()) {
+    std::vector<v1::ContributionOutcome> outcomes;
+    for (const auto& [place, contribution] : seen) {
+      if (contribution.refusal.empty()) continue;
+      outcomes.push_back(MakeOutcome(contribution.key, v1::OUTCOME_REJECTED,
+                                     contribution.refusal));
+    }
+    const std::string reason = absl::StrCat(
+        name, ": refused contributions leave ", received_count, " of the ",
+        open.min_quorum(), " that it needs; the first was refused because ",
+        progress.refused[0]->refusal);
+    return {{MakeAbort(state, fragment, reason, std::move(outcomes)),
+             StateRecord(v1::RUN_STATE_PAUSED, reason)},
+            reason};
+  } else if ((progress.awaited.empty() || past_deadline) &&
+             HasOtherIslands(state, open)) {
+    const std::string reason =
+        absl::StrCat(name, ": ", received_count, " of ", open.min_quorum(),
+                     " contributions are there; other islands are asked");
+    return {{MakeAbort(state, fragment, reason, {})}, reason};
+  } else if (past_deadline) {
+    timers.deadline_start = now;
+  }
+  if (progress.awaited.empty()) {
+    return {{},
+            absl::StrCat(name, ": ", received_count, " of ", open.min_quorum(),
+                         " contributions are there and no island is left; "
+                         "waits for ",
+                         IslandNames(state, progress.gone))};
+  }
+  return {{},
+          absl::StrCat(name, ": ", received_count, " of ", open.slots_size(),
+                       " contributions; waits for ",
+                       IslandNames(state, progress.awaited))};
+}
+
+absl::Time SealTimer(const RunState& state, int32_t fragment,
+                     const RoundTimers& timers) {
+  if (state.spec().schedule().timing() != v1::TIMING_ELASTIC) {
+    return absl::InfiniteFuture();
+  }
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  absl::Time timer = timers.quorum_time + FromProto(open.grace_window());
+  const absl::Duration deadline = FromProto(open.deadline());
+  if (deadline > absl::ZeroDuration() &&
+      timers.deadline_start != absl::InfinitePast()) {
+    timer = std::min(timer, timers.deadline_start + deadline);
+  }
+  return timer;
+}
+
+Decision DecideCommit(const RunState& state, const RunView& view,
+                      int32_t fragment) {
+  const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
+  const std::string name = RoundName(state, fragment);
+  const Prepared prepared = CollectPrepared(state, view, fragment);
+  if (!prepared.finite) {
+    const std::string reason = absl::StrCat(
+        name,
+        ": the merged outer gradient or the new parameters are not "
+        "finite; the set is dropped");
+    std::vector<v1::ContributionOutcome> outcomes;
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      outcomes.push_back(MakeOutcome(sealed.key(), v1::OUTCOME_DROPPED,
+                                     "its round's merge was not finite"));
+    }
+    return {{MakeAbort(state, fragment, reason, std::move(outcomes)),
+             StateRecord(v1::RUN_STATE_PAUSED, reason)},
+            reason};
+  }
+  if (!prepared.missing.empty()) {
+    return {{},
+            absl::StrCat(name, ": sealed; waits for shards ",
+                         absl::StrJoin(prepared.missing, ", "), " to prepare")};
+  }
+  if (IsTooFarAhead(state, view)) {
+    return {{},
+            absl::StrCat(name,
+                         ": prepared; waits for the slowest shard to "
+                         "persist earlier versions")};
+  }
+  return {
+      {MakeCommit(state, view, fragment, prepared)},
+      absl::StrCat("commits ", name, " as number ", state.commit_seq() + 1)};
+}
+
+std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
+                                               const RunView& view,
+                                               int32_t fragment) {
+  std::vector<v1::ContributionOutcome> outcomes;
+  const int64_t version = state.fragments()[fragment].newest.version();
+  const bool is_over =
+      state.ended() || version >= state.spec().schedule().round_count();
+  for (const auto& [place, seen] :
+       CollectContributions(state, view.shards, fragment)) {
+    if (state.state() == v1::RUN_STATE_CANCELLED) {
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
+    } else if (!seen.refusal.empty()) {
+      if (!is_over &&
+          (!seen.info.has_value() || seen.info->anchor_version() >= version)) {
+        continue;
+      }
+      outcomes.push_back(
+          MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal));
+    } else if (seen.info->anchor_version() < version || is_over) {
+      outcomes.push_back(
+          MakeOutcome(seen.key, seen.info->anchor_version() + 1 >= version
+                                    ? v1::OUTCOME_LATE
+                                    : v1::OUTCOME_STALE));
+    }
+  }
+  return outcomes;
+}
+
+std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
+                                                     const RunView& view,
+                                                     int32_t fragment) {
+  std::vector<v1::ContributionOutcome> outcomes;
+  std::set<std::pair<int32_t, int64_t>> seen_keys;
+  for (const auto& [place, seen] :
+       CollectContributions(state, view.shards, fragment)) {
+    seen_keys.insert(place);
+    outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
+  }
+  // A sealed one that no report names now is known all the same.
+  for (const v1::SealedContribution& sealed :
+       state.fragments()[fragment].sealed.seal().contributions()) {
+    if (!seen_keys.contains({sealed.key().slot(), sealed.key().seq()})) {
+      outcomes.push_back(MakeOutcome(sealed.key(), v1::OUTCOME_CANCELLED));
+    }
+  }
+  return outcomes;
+}
+
+}  // namespace atl::coordinator

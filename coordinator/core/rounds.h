@@ -1,0 +1,68 @@
+// The decisions of a round: OPEN, SEAL, COMMIT, ABORT, and the outcome of every
+// contribution.
+//
+// Pure functions of the durable state, the reports and the time; each returns
+// what to record and why. Thread-safe.
+
+#ifndef COORDINATOR_CORE_ROUNDS_H_
+#define COORDINATOR_CORE_ROUNDS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "coordinator/core/contributions.h"
+#include "coordinator/core/run_state.h"
+#include "coordinator/core/run_view.h"
+
+namespace atl::coordinator {
+
+// Records to write, in order, and why; or none, and what is waited for.
+struct Decision {
+  std::vector<storage::v1::Record> records;
+  std::string reason;
+};
+
+// OPENs of the fragments that may be opened now. Fragments of one version open
+// together, so that an island trains once for all of them. Expected are the
+// ready islands, or the round's sample of them; of a reopened round those too
+// whose contributions are received, for these outlive the attempt.
+Decision DecideOpen(const RunState& state, const RunView& view);
+
+// SEAL of an open round, or an ABORT that lets other islands in, or an ABORT
+// and a pause if refusals leave too few. Sets the timers of the round.
+Decision DecideSeal(const RunState& state, const RunView& view,
+                    int32_t fragment, absl::Time now, RoundTimers& timers);
+
+// When DecideSeal has to be asked again at the latest without news.
+absl::Time SealTimer(const RunState& state, int32_t fragment,
+                     const RoundTimers& timers);
+
+// COMMIT of a sealed round, or an ABORT and a pause if a merge is not finite.
+Decision DecideCommit(const RunState& state, const RunView& view,
+                      int32_t fragment);
+
+// Outcomes of contributions that no round of `fragment` can take any more.
+std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
+                                               const RunView& view,
+                                               int32_t fragment);
+
+// Outcomes of everything undecided when a run is cancelled.
+std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
+                                                     const RunView& view,
+                                                     int32_t fragment);
+
+// The record that ends the round under way with an ABORT.
+storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
+                              const std::string& reason,
+                              std::vector<v1::ContributionOutcome> outcomes);
+
+// An outcome; `reason` only for REJECTED and DROPPED.
+v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
+                                    v1::Outcome outcome,
+                                    const std::string& reason = "");
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_ROUNDS_H_

@@ -1,0 +1,809 @@
+#include "coordinator/core/run_machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/sha256.h"
+#include "base/layout/digest.h"
+#include "base/layout/ids.h"
+#include "base/status/check.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/contributions.h"
+#include "coordinator/core/data_leases.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/proto_time.h"
+#include "coordinator/core/validate_spec.h"
+
+namespace atl::coordinator {
+namespace {
+
+// A restarted island's seq starts so far beyond what was seen of it, so that a
+// contribution of its earlier life that nobody has reported keeps its key.
+constexpr int64_t kSeqGap = 16;
+
+constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
+constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
+
+std::string HashSecret(const std::string& secret) {
+  const codec::Sha256Digest digest = codec::Sha256Of(secret);
+  return std::string(reinterpret_cast<const char*>(digest.data()),
+                     digest.size());
+}
+
+// Compares in a time that does not depend on where the two differ.
+bool SameSecret(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == 0;
+}
+
+absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities) {
+  std::vector<FieldViolation> violations;
+  if (capabilities.devices().empty()) {
+    violations.push_back({"capabilities.devices", "must name at least one"});
+  }
+  if (capabilities.ByteSizeLong() > 4096) {
+    violations.push_back({"capabilities", "is larger than 4 KiB"});
+  }
+  if (capabilities.thread_count() < 0) {
+    violations.push_back({"capabilities.thread_count", "must be at least 0"});
+  }
+  if (!std::isfinite(capabilities.tokens_per_second()) ||
+      capabilities.tokens_per_second() < 0) {
+    violations.push_back(
+        {"capabilities.tokens_per_second", "must be finite and at least 0"});
+  }
+  if (violations.empty()) return absl::OkStatus();
+  return InvalidFields(violations);
+}
+
+absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
+  std::vector<FieldViolation> violations;
+  const auto counts = {
+      std::make_pair("step", request.step()),
+      std::make_pair("token_count", request.token_count()),
+      std::make_pair("loss_step_count", request.loss_step_count()),
+      std::make_pair("sent_bytes", request.sent_bytes()),
+      std::make_pair("received_bytes", request.received_bytes())};
+  for (const auto& [field, value] : counts) {
+    if (value < 0) violations.push_back({field, "must be at least 0"});
+  }
+  const auto measures = {
+      std::make_pair("tokens_per_second", request.tokens_per_second()),
+      std::make_pair("loss", request.loss()),
+      std::make_pair("gradient_norm", request.gradient_norm())};
+  for (const auto& [field, value] : measures) {
+    if (!std::isfinite(value) || value < 0) {
+      violations.push_back({field, "must be finite and at least 0"});
+    }
+  }
+  for (int i = 0; i < request.evaluations_size(); ++i) {
+    const v1::Evaluation& evaluation = request.evaluations(i);
+    if (!std::isfinite(evaluation.loss()) || evaluation.loss() < 0 ||
+        evaluation.token_count() < 0 || evaluation.version() < 0 ||
+        evaluation.commit_seq() < 0) {
+      violations.push_back({absl::StrCat("evaluations[", i, "]"),
+                            "its numbers must be finite and at least 0"});
+    }
+  }
+  if (violations.empty()) return absl::OkStatus();
+  return InvalidFields(violations);
+}
+
+}  // namespace
+
+absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
+  const absl::Duration lease = FromProto(spec.schedule().lease_duration());
+  return lease > absl::ZeroDuration() ? lease : absl::Seconds(30);
+}
+
+absl::Duration RunMachine::LeaseDuration() const {
+  return IslandLeaseDuration(state_.spec());
+}
+
+// --- Beginnings --------------------------------------------------------------
+
+void RunMachine::Create(const std::string& run_id, const v1::RunSpec& spec,
+                        absl::Time now) {
+  SetNow(now);
+  storage::v1::Record record;
+  record.mutable_run_created()->set_run_id(run_id);
+  *record.mutable_run_created()->mutable_spec() = spec;
+  record.mutable_run_created()->set_run_epoch(1);
+  Emit(std::move(record));
+  reasons_.push_back("was created");
+  Advance(now);
+}
+
+absl::Status RunMachine::Replay(const storage::v1::Record& record) {
+  RETURN_IF_ERROR(state_.Apply(record));
+  SetNow(FromProto(record.time()));
+  return absl::OkStatus();
+}
+
+void RunMachine::Recover(absl::Time now) {
+  SetNow(now);
+  ResizeView();
+  for (const Member& member : state_.members()) {
+    if (member.present()) {
+      view_.members[member.record.slot()].lease_end = now_ + LeaseDuration();
+    }
+  }
+  for (const auto& [pin_id, pin] : state_.pins()) {
+    if (!pin.pin.checkpoint()) {
+      view_.pin_ends[pin_id] = now_ + pin.lease_duration;
+    }
+  }
+  Advance(now);
+}
+
+void RunMachine::ResizeView() {
+  view_.shards.resize(state_.server_ids().size());
+  view_.members.resize(state_.members().size());
+  view_.timers.resize(state_.fragments().size());
+}
+
+// --- Islands -----------------------------------------------------------------
+
+absl::Status RunMachine::CheckNotEnded() const {
+  if (!state_.ended()) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "RUN_ENDED",
+                absl::StrCat("run ", state_.run_id(), " has ended: ",
+                             state_.state() == v1::RUN_STATE_COMPLETED
+                                 ? "it is complete"
+                                 : "it was cancelled"));
+}
+
+absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
+  const Member* member = state_.FindMember(island.island_id);
+  if (member == nullptr) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "NOT_A_MEMBER",
+        absl::StrCat("island ", island.island_id, " is not a member of run ",
+                     state_.run_id(), ": Join first"));
+  }
+  const int64_t newest = member->record.island_epoch();
+  if (island.island_epoch < newest) {
+    return Refuse(
+        absl::StatusCode::kAborted, "STALE_ISLAND_EPOCH",
+        absl::StrCat("island ", island.island_id,
+                     " has joined again since: epoch ", island.island_epoch,
+                     " is not the newest, ", newest));
+  }
+  if (island.island_epoch > newest) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "NOT_A_MEMBER",
+        absl::StrCat("island ", island.island_id, " was never given epoch ",
+                     island.island_epoch, ": Join first"));
+  }
+  if (!SameSecret(HashSecret(island.session_secret),
+                  member->record.session_sha256())) {
+    return Refuse(absl::StatusCode::kUnauthenticated, "WRONG_SESSION",
+                  "the metadata atoll-session does not hold the secret that "
+                  "Join gave to this island");
+  }
+  if (!member->present()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "LEASE_ENDED",
+                  absl::StrCat("the membership of island ", island.island_id,
+                               " has ended: Join again"));
+  }
+  return absl::OkStatus();
+}
+
+void RunMachine::Touch(const std::string& island_id) {
+  MemberView& view = view_.members[state_.FindMember(island_id)->record.slot()];
+  view.last_heard = now_;
+  view.lease_end = now_ + LeaseDuration();
+}
+
+int64_t RunMachine::SeqSeen(int32_t slot) const {
+  int64_t seq = state_.outcomes().SeqMax(slot);
+  for (const ShardView& shard : view_.shards) {
+    if (!shard.reported) continue;
+    for (const auto& stored : shard.report.stored()) {
+      if (stored.info().key().slot() != slot) continue;
+      seq = std::max(seq, stored.info().key().seq());
+    }
+    for (const auto& refused : shard.report.refused()) {
+      if (refused.key().slot() == slot)
+        seq = std::max(seq, refused.key().seq());
+    }
+  }
+  for (const FragmentState& fragment : state_.fragments()) {
+    for (const auto& sealed : fragment.sealed.seal().contributions()) {
+      if (sealed.key().slot() == slot) seq = std::max(seq, sealed.key().seq());
+    }
+  }
+  return seq;
+}
+
+absl::StatusOr<v1::JoinResponse> RunMachine::Join(
+    const v1::JoinRequest& request, const std::string& session_secret,
+    absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(ValidateId("island_id", request.island_id()));
+  RETURN_IF_ERROR(CheckCapabilities(request.capabilities()));
+  RETURN_IF_ERROR(CheckNotEnded());
+  const v1::DataSpec& data = state_.spec().data();
+  if (!data.fingerprint().empty() &&
+      request.capabilities().data_fingerprint() != data.fingerprint()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_DATA",
+                  absl::StrCat("the island's data set has fingerprint \"",
+                               request.capabilities().data_fingerprint(),
+                               "\", the run's has \"", data.fingerprint(),
+                               "\": it must be the same files"));
+  }
+  const Member* old = state_.FindMember(request.island_id());
+  if (old == nullptr && state_.members().size() >= kIslandsMax) {
+    return RefuseForNow(absl::StatusCode::kResourceExhausted, "RUN_FULL",
+                        absl::StrCat("the run has had ", kIslandsMax,
+                                     " islands, the most it can have"),
+                        LeaseDuration());
+  }
+  storage::v1::MemberSet member;
+  if (old != nullptr) member = old->record;
+  member.set_slot(old != nullptr
+                      ? old->record.slot()
+                      : static_cast<int32_t>(state_.members().size()));
+  std::set<int32_t> leased;
+  if (!data.fingerprint().empty()) {
+    for (const Member& other : state_.members()) {
+      if (other.present() && other.record.slot() != member.slot()) {
+        leased.insert(other.record.data_shard());
+      }
+    }
+  }
+  const std::optional<int32_t> data_shard =
+      ChooseDataShard(member.slot(), old != nullptr ? member.data_shard() : -1,
+                      leased, data.data_shard_count());
+  if (!data_shard.has_value()) {
+    return RefuseForNow(absl::StatusCode::kResourceExhausted, "NO_DATA_SHARD",
+                        absl::StrCat("all ", data.data_shard_count(),
+                                     " data shards are read by other islands"),
+                        LeaseDuration());
+  }
+  // A strict run goes on with the same members whatever restarts, so a member
+  // that was ready stays expected.
+  const bool stays_ready =
+      old != nullptr && old->ready() &&
+      state_.spec().schedule().timing() == v1::TIMING_STRICT;
+  const int64_t next_seq =
+      old == nullptr
+          ? 1
+          : std::max(SeqSeen(member.slot()), member.next_seq()) + kSeqGap;
+  member.set_island_id(request.island_id());
+  member.set_island_epoch(member.island_epoch() + 1);
+  member.set_session_sha256(HashSecret(session_secret));
+  member.set_state(stays_ready ? v1::ISLAND_STATE_READY
+                               : v1::ISLAND_STATE_JOINING);
+  *member.mutable_capabilities() = request.capabilities();
+  member.set_data_shard(*data_shard);
+  member.set_next_seq(next_seq);
+  EmitMember(member);
+  reasons_.push_back(absl::StrCat("island ", member.island_id(),
+                                  " joined as slot ", member.slot(), ", epoch ",
+                                  member.island_epoch()));
+  Touch(member.island_id());
+  Advance(now);
+
+  v1::JoinResponse response;
+  response.set_island_epoch(member.island_epoch());
+  response.set_slot(member.slot());
+  response.set_session_secret(session_secret);
+  response.set_next_seq(next_seq);
+  for (const FragmentState& fragment : state_.fragments()) {
+    for (const auto& [place, seen] : CollectContributions(
+             state_, view_.shards, fragment.newest.fragment())) {
+      if (place.first == member.slot() && seen.info.has_value()) {
+        *response.add_open_contributions() = *seen.info;
+      }
+    }
+  }
+  for (v1::ContributionOutcome& outcome :
+       state_.outcomes().Newest(member.slot())) {
+    *response.add_outcomes() = std::move(outcome);
+  }
+  response.set_data_shard(*data_shard);
+  response.set_data_position(state_.DataPosition(*data_shard, member.slot()));
+  *response.mutable_lease_duration() = ToProto(LeaseDuration());
+  return response;
+}
+
+absl::Status RunMachine::Heartbeat(const IslandCredentials& island,
+                                   absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckIsland(island));
+  Touch(island.island_id);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::ReportReady(const IslandCredentials& island,
+                                     int64_t commit_seq, absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckIsland(island));
+  Touch(island.island_id);
+  if (commit_seq < 0 || commit_seq > state_.commit_seq()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "NO_SUCH_CUT",
+                  absl::StrCat("there is no cut ", commit_seq,
+                               " yet; the newest is ", state_.commit_seq()));
+  }
+  if (!state_.started()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
+                  "the run has no version 0 that an island could hold");
+  }
+  const Member* member = state_.FindMember(island.island_id);
+  if (!member->ready() && !state_.ended()) {
+    storage::v1::MemberSet ready = member->record;
+    ready.set_state(v1::ISLAND_STATE_READY);
+    EmitMember(std::move(ready));
+    reasons_.push_back(absl::StrCat("island ", island.island_id, " is ready"));
+  }
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::ReportProgress(
+    const IslandCredentials& island, const v1::ReportProgressRequest& request,
+    absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckProgress(request));
+  RETURN_IF_ERROR(CheckIsland(island));
+  Touch(island.island_id);
+  MemberView& view =
+      view_.members[state_.FindMember(island.island_id)->record.slot()];
+  view.loss_sum +=
+      request.loss() * static_cast<double>(request.loss_step_count());
+  view.loss_step_count += request.loss_step_count();
+  if (request.loss_step_count() == 0 && view.progress.has_value()) {
+    const double loss = view.progress->loss();
+    const int64_t count = view.progress->loss_step_count();
+    view.progress = request;
+    view.progress->set_loss(loss);
+    view.progress->set_loss_step_count(count);
+  } else {
+    view.progress = request;
+  }
+  view.progress->clear_evaluations();
+  for (const v1::Evaluation& evaluation : request.evaluations()) {
+    const int64_t newest =
+        state_.fragments().empty() ? 0 : state_.fragments()[0].newest.version();
+    if (evaluation.version() > newest ||
+        evaluation.commit_seq() > state_.commit_seq() ||
+        state_.evaluations().contains(evaluation.version())) {
+      continue;
+    }
+    storage::v1::Record record;
+    *record.mutable_evaluated()->mutable_evaluation() = evaluation;
+    Emit(std::move(record));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Leave(const IslandCredentials& island,
+                               absl::Time now) {
+  SetNow(now);
+  const absl::Status status = CheckIsland(island);
+  if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
+  RETURN_IF_ERROR(status);
+  if (state_.ended()) return absl::OkStatus();
+  storage::v1::MemberSet member = state_.FindMember(island.island_id)->record;
+  member.set_state(v1::ISLAND_STATE_LEFT);
+  EmitMember(std::move(member));
+  reasons_.push_back(absl::StrCat("island ", island.island_id, " left"));
+  Advance(now);
+  return absl::OkStatus();
+}
+
+// --- Operators ---------------------------------------------------------------
+
+absl::Status RunMachine::Pause(absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckNotEnded());
+  if (state_.state() != v1::RUN_STATE_PAUSED) {
+    EmitState(v1::RUN_STATE_PAUSED, "an operator paused it");
+  }
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Resume(absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckNotEnded());
+  if (state_.state() == v1::RUN_STATE_PAUSED) {
+    EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
+              "");
+    for (RoundTimers& timers : view_.timers) timers = RoundTimers();
+  }
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Cancel(absl::Time now) {
+  SetNow(now);
+  if (state_.state() == v1::RUN_STATE_CANCELLED) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckNotEnded());
+  const std::string reason = "the run was cancelled";
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    std::vector<v1::ContributionOutcome> outcomes =
+        SettleCancelled(state_, view_, f);
+    if (state_.fragments()[f].phase != RoundPhase::kIdle) {
+      Emit(MakeAbort(state_, f, reason, std::move(outcomes)));
+    } else {
+      EmitOutcomes(std::move(outcomes));
+    }
+  }
+  EmitState(v1::RUN_STATE_CANCELLED, "an operator cancelled it");
+  Advance(now);
+  return absl::OkStatus();
+}
+
+v1::Pin RunMachine::MakePin(const std::string& pin_id, bool checkpoint) const {
+  v1::Pin pin;
+  pin.set_commit_seq(state_.commit_seq() + 1);
+  pin.set_pin_id(pin_id);
+  for (const FragmentState& fragment : state_.fragments()) {
+    *pin.add_cut() = fragment.newest;
+  }
+  pin.set_checkpoint(checkpoint);
+  return pin;
+}
+
+absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
+    const v1::ExportCheckpointRequest& request, absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(ValidateId("pin_id", request.pin_id()));
+  absl::Duration lease = FromProto(request.lease_duration());
+  if (lease < absl::ZeroDuration() || lease > kPinLeaseMax) {
+    return InvalidFields(
+        {{"lease_duration", "must be at least 0 and at most 24 h"}});
+  }
+  if (lease == absl::ZeroDuration()) lease = kPinLeaseDefault;
+  const auto held = state_.pins().find(request.pin_id());
+  v1::ExportCheckpointResponse response;
+  if (request.release()) {
+    if (held != state_.pins().end()) {
+      if (held->second.pin.checkpoint()) {
+        return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT",
+                      absl::StrCat("pin ", request.pin_id(),
+                                   " is a checkpoint of the run and stays"));
+      }
+      EmitRelease(request.pin_id());
+    }
+    return response;
+  }
+  if (!state_.started()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
+                  "the run has no version 0 yet");
+  }
+  if (held == state_.pins().end()) {
+    if (view_.pin_ends.size() >= kPinLeasesMax) {
+      absl::Time first = absl::InfiniteFuture();
+      for (const auto& [id, end] : view_.pin_ends) first = std::min(first, end);
+      return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_PINS",
+                          absl::StrCat(kPinLeasesMax,
+                                       " cuts are pinned: release one, or wait "
+                                       "for a lease to end"),
+                          first - now_);
+    }
+    EmitPin(MakePin(request.pin_id(), /*checkpoint=*/false), lease);
+  } else if (!held->second.pin.checkpoint()) {
+    if (held->second.lease_duration != lease) {
+      EmitPin(held->second.pin, lease);
+    }
+    view_.pin_ends[request.pin_id()] = now_ + lease;
+  }
+  *response.mutable_pin() = state_.pins().at(request.pin_id()).pin;
+  return response;
+}
+
+// --- Servers -----------------------------------------------------------------
+
+void RunMachine::OnShardReport(const std::string& server_id,
+                               const v1::ShardReport& report, absl::Time now) {
+  SetNow(now);
+  if (report.shard() < 0 || report.shard() >= state_.server_ids().size() ||
+      state_.server_ids()[report.shard()] != server_id ||
+      report.run_epoch() != state_.run_epoch()) {
+    return;
+  }
+  ShardView& shard = view_.shards[report.shard()];
+  if (!shard.reported ||
+      shard.report.persisted_commit_seq() != report.persisted_commit_seq()) {
+    plan_changed_ = true;
+  }
+  shard.reported = true;
+  shard.report = report;
+  Advance(now);
+}
+
+void RunMachine::OnServerChanged(const std::string& server_id, bool restarted,
+                                 absl::Time now) {
+  SetNow(now);
+  for (size_t shard = 0; shard < state_.server_ids().size(); ++shard) {
+    if (state_.server_ids()[shard] != server_id) continue;
+    plan_changed_ = true;
+    if (restarted) view_.shards[shard] = ShardView();
+  }
+  Advance(now);
+}
+
+// --- Advancing ---------------------------------------------------------------
+
+void RunMachine::Advance(absl::Time now) {
+  SetNow(now);
+  ResizeView();
+  // Each pass makes a record or is the last; the bound is for our own bugs.
+  for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
+}
+
+bool RunMachine::AdvanceOnce() {
+  const int64_t revision = state_.revision();
+  waits_for_.clear();
+  ExpirePins();
+  for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
+    EmitOutcomes(SettleOld(state_, view_, f));
+  }
+  if (state_.ended()) return state_.revision() != revision;
+  ExpireLeases();
+  if (!state_.started()) {
+    if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
+    return state_.revision() != revision;
+  }
+  AdvanceSealed();
+  if (state_.ended()) return true;
+  if (state_.state() == v1::RUN_STATE_ACTIVE) AdvanceOpen();
+  return state_.revision() != revision;
+}
+
+void RunMachine::Wait(const std::string& reason) {
+  if (waits_for_.empty()) waits_for_ = reason;
+}
+
+void RunMachine::AdvanceStart() {
+  if (state_.server_ids().empty()) {
+    std::vector<std::string> alive = servers_.AliveServers();
+    const int32_t needed = state_.spec().server_count();
+    if (static_cast<int64_t>(alive.size()) < needed) {
+      return Wait(absl::StrCat("waits for servers: ", alive.size(), " of ",
+                               needed, " are registered"));
+    }
+    alive.resize(needed);
+    std::sort(alive.begin(), alive.end());
+    storage::v1::Record record;
+    record.mutable_run_placed()->set_placement_epoch(1);
+    for (const std::string& id : alive) {
+      record.mutable_run_placed()->add_server_ids(id);
+    }
+    Emit(std::move(record));
+    reasons_.push_back(
+        absl::StrCat("its shards are placed on ", needed, " servers"));
+    return;
+  }
+  const auto fragment_count = static_cast<int32_t>(state_.fragments().size());
+  std::vector<Digest128> digests(fragment_count);
+  for (size_t shard = 0; shard < view_.shards.size(); ++shard) {
+    const v1::ShardReport& report = view_.shards[shard].report;
+    if (!view_.shards[shard].reported || !report.initialized() ||
+        report.version0_digests_size() != fragment_count) {
+      return Wait(absl::StrCat(
+          "waits for shard ", shard, " on ", state_.server_ids()[shard],
+          state_.spec().init().import() ? " to have imported version 0"
+                                        : " to have made version 0"));
+    }
+    for (int32_t f = 0; f < fragment_count; ++f) {
+      digests[f] += Digest128::FromProto(report.version0_digests(f));
+    }
+  }
+  storage::v1::Record record;
+  for (int32_t f = 0; f < fragment_count; ++f) {
+    v1::FragmentVersion& version =
+        *record.mutable_run_started()->add_version0();
+    version.set_fragment(f);
+    *version.mutable_digest() = digests[f].ToProto();
+  }
+  Emit(std::move(record));
+  EmitState(v1::RUN_STATE_ACTIVE, "");
+  reasons_.push_back("every shard has version 0: it is active");
+}
+
+void RunMachine::ExpireLeases() {
+  for (size_t slot = 0; slot < state_.members().size(); ++slot) {
+    const Member& member = state_.members()[slot];
+    if (!member.present() || view_.members[slot].lease_end > now_) continue;
+    storage::v1::MemberSet lost = member.record;
+    lost.set_state(v1::ISLAND_STATE_LOST);
+    reasons_.push_back(absl::StrCat("island ", lost.island_id(),
+                                    " is lost: it was silent for ",
+                                    absl::FormatDuration(LeaseDuration())));
+    EmitMember(std::move(lost));
+  }
+}
+
+void RunMachine::ExpirePins() {
+  std::vector<std::string> expired;
+  for (const auto& [pin_id, end] : view_.pin_ends) {
+    if (end <= now_) expired.push_back(pin_id);
+  }
+  for (const std::string& pin_id : expired) EmitRelease(pin_id);
+}
+
+void RunMachine::AdvanceSealed() {
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
+    Decision decision = DecideCommit(state_, view_, f);
+    if (decision.records.empty()) {
+      Wait(decision.reason);
+      continue;
+    }
+    const v1::Seal seal = state_.fragments()[f].sealed.seal();
+    EmitAll(std::move(decision));
+    if (state_.fragments()[f].newest.version() == seal.version() + 1) {
+      if (f + 1 == state_.fragments().size()) {
+        for (const v1::SealedContribution& merged : seal.contributions()) {
+          view_.members[merged.key().slot()].loss_sum = 0;
+          view_.members[merged.key().slot()].loss_step_count = 0;
+        }
+      }
+      KeepCheckpoint();
+      CompleteIfDone();
+    }
+    if (state_.ended()) return;
+  }
+}
+
+void RunMachine::AdvanceOpen() {
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
+    Decision decision = DecideSeal(state_, view_, f, now_, view_.timers[f]);
+    if (decision.records.empty()) {
+      Wait(decision.reason);
+      continue;
+    }
+    EmitAll(std::move(decision));
+    if (state_.state() != v1::RUN_STATE_ACTIVE) return;
+  }
+  Decision decision = DecideOpen(state_, view_);
+  if (decision.records.empty()) {
+    if (!decision.reason.empty()) Wait(decision.reason);
+    return;
+  }
+  for (const storage::v1::Record& record : decision.records) {
+    view_.timers[record.round_opened().fragment()] = RoundTimers();
+    view_.timers[record.round_opened().fragment()].deadline_start = now_;
+  }
+  EmitAll(std::move(decision));
+}
+
+void RunMachine::KeepCheckpoint() {
+  const int64_t every = state_.spec().checkpoint_every_round_count();
+  const int64_t version = state_.fragments()[0].newest.version();
+  if (every == 0 || version % every != 0 ||
+      version >= state_.spec().schedule().round_count()) {
+    return;
+  }
+  for (const FragmentState& fragment : state_.fragments()) {
+    if (fragment.newest.version() != version) return;
+  }
+  EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
+          absl::ZeroDuration());
+  int count = 0;
+  const PinState* oldest = nullptr;
+  for (const auto& [pin_id, pin] : state_.pins()) {
+    if (!pin.pin.checkpoint()) continue;
+    ++count;
+    if (oldest == nullptr || pin.pin.commit_seq() < oldest->pin.commit_seq()) {
+      oldest = &pin;
+    }
+  }
+  if (count > kCheckpointsMax) EmitRelease(std::string(oldest->pin.pin_id()));
+}
+
+void RunMachine::CompleteIfDone() {
+  for (const FragmentState& fragment : state_.fragments()) {
+    if (fragment.newest.version() < state_.spec().schedule().round_count()) {
+      return;
+    }
+  }
+  EmitPin(MakePin("final", /*checkpoint=*/true), absl::ZeroDuration());
+  EmitState(v1::RUN_STATE_COMPLETED,
+            "every fragment has reached its last "
+            "round");
+  reasons_.push_back("is complete");
+}
+
+absl::Time RunMachine::NextTimer() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [pin_id, end] : view_.pin_ends) next = std::min(next, end);
+  if (state_.ended()) return next;
+  for (size_t slot = 0; slot < view_.members.size(); ++slot) {
+    if (state_.members()[slot].present()) {
+      next = std::min(next, view_.members[slot].lease_end);
+    }
+  }
+  if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (state_.fragments()[f].phase == RoundPhase::kOpen) {
+      next = std::min(next, SealTimer(state_, f, view_.timers[f]));
+    }
+  }
+  return next;
+}
+
+// --- Emission ----------------------------------------------------------------
+
+void RunMachine::Emit(storage::v1::Record record) {
+  record.set_revision(state_.revision() + 1);
+  *record.mutable_time() = ToProto(now_);
+  if (record.has_round_committed()) {
+    *record.mutable_round_committed()->mutable_round()->mutable_commit_time() =
+        record.time();
+  }
+  CHECK_OK(state_.Apply(record));
+  ResizeView();
+  plan_changed_ = true;
+  records_.push_back(std::move(record));
+}
+
+void RunMachine::EmitAll(Decision decision) {
+  for (storage::v1::Record& record : decision.records) Emit(std::move(record));
+  reasons_.push_back(std::move(decision.reason));
+}
+
+void RunMachine::EmitState(v1::RunState state, const std::string& reason) {
+  storage::v1::Record record;
+  record.mutable_run_state_set()->set_state(state);
+  record.mutable_run_state_set()->set_reason(reason);
+  Emit(std::move(record));
+}
+
+void RunMachine::EmitMember(storage::v1::MemberSet member) {
+  storage::v1::Record record;
+  *record.mutable_member_set() = std::move(member);
+  Emit(std::move(record));
+}
+
+void RunMachine::EmitOutcomes(std::vector<v1::ContributionOutcome> outcomes) {
+  if (outcomes.empty()) return;
+  storage::v1::Record record;
+  for (v1::ContributionOutcome& outcome : outcomes) {
+    *record.mutable_outcomes_set()->add_outcomes() = std::move(outcome);
+  }
+  Emit(std::move(record));
+}
+
+void RunMachine::EmitPin(const v1::Pin& pin, absl::Duration lease_duration) {
+  storage::v1::Record record;
+  *record.mutable_pin_set()->mutable_pin() = pin;
+  *record.mutable_pin_set()->mutable_lease_duration() = ToProto(lease_duration);
+  if (pin.checkpoint()) {
+    view_.pin_ends.erase(pin.pin_id());
+  } else {
+    view_.pin_ends[pin.pin_id()] = now_ + lease_duration;
+  }
+  Emit(std::move(record));
+}
+
+void RunMachine::EmitRelease(const std::string& pin_id) {
+  view_.pin_ends.erase(pin_id);
+  storage::v1::Record record;
+  record.mutable_pin_released()->set_pin_id(pin_id);
+  Emit(std::move(record));
+}
+
+std::vector<storage::v1::Record> RunMachine::TakeRecords() {
+  return std::exchange(records_, {});
+}
+
+std::vector<std::string> RunMachine::TakeReasons() {
+  return std::exchange(reasons_, {});
+}
+
+bool RunMachine::TakePlanChanged() {
+  return std::exchange(plan_changed_, false);
+}
+
+}  // namespace atl::coordinator

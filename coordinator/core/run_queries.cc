@@ -1,0 +1,311 @@
+#include "coordinator/core/run_queries.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/plans.h"
+#include "coordinator/core/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr int64_t kPageSizeDefault = 50;
+constexpr int64_t kPageSizeMax = 500;
+
+// The number that a page begins after; 0 for the first.
+absl::StatusOr<int64_t> PageStart(const std::string& token) {
+  if (token.empty()) return 0;
+  int64_t start = 0;
+  if (!absl::SimpleAtoi(token, &start) || start <= 0) {
+    return InvalidFields(
+        {{"page_token", "is not one that this method returned"}});
+  }
+  return start;
+}
+
+struct LiveTotals {
+  int32_t count = 0;
+  double tokens_per_second = 0;
+  double loss_sum = 0;
+  int32_t loss_count = 0;
+  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;
+};
+
+LiveTotals TotalsOf(const RunMachine& machine) {
+  LiveTotals totals;
+  const std::vector<Member>& members = machine.state().members();
+  for (size_t slot = 0; slot < members.size(); ++slot) {
+    const auto& progress = machine.view().members[slot].progress;
+    if (progress.has_value()) {
+      totals.sent_bytes += progress->sent_bytes();
+      totals.received_bytes += progress->received_bytes();
+    }
+    if (!members[slot].present()) continue;
+    ++totals.count;
+    if (!progress.has_value()) continue;
+    totals.tokens_per_second += progress->tokens_per_second();
+    if (progress->loss_step_count() > 0) {
+      totals.loss_sum += progress->loss();
+      ++totals.loss_count;
+    }
+  }
+  return totals;
+}
+
+void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time now,
+               int64_t commit_seq, double value) {
+  v1::MetricPoint point;
+  *point.mutable_time() = ToProto(now);
+  point.set_commit_seq(commit_seq);
+  point.set_value(value);
+  points.push_back(std::move(point));
+  if (points.size() > kMetricPointsMax) points.pop_front();
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> PageSize(int32_t page_size) {
+  if (page_size < 0) {
+    return InvalidFields({{"page_size", "must be at least 0"}});
+  }
+  if (page_size == 0) return kPageSizeDefault;
+  return std::min<int64_t>(page_size, kPageSizeMax);
+}
+
+v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
+  const RunState& state = machine.state();
+  v1::Run run;
+  run.set_run_id(state.run_id());
+  if (with_tensors) {
+    *run.mutable_spec() = state.spec();
+  } else {
+    v1::RunSpec& spec = *run.mutable_spec();
+    spec.mutable_layout()->set_fragment_count(
+        state.spec().layout().fragment_count());
+    *spec.mutable_init() = state.spec().init();
+    *spec.mutable_model() = state.spec().model();
+    *spec.mutable_inner() = state.spec().inner();
+    *spec.mutable_outer() = state.spec().outer();
+    *spec.mutable_schedule() = state.spec().schedule();
+    *spec.mutable_data() = state.spec().data();
+    *spec.mutable_evaluation() = state.spec().evaluation();
+    spec.set_durability(state.spec().durability());
+    spec.set_server_count(state.spec().server_count());
+    spec.set_checkpoint_every_round_count(
+        state.spec().checkpoint_every_round_count());
+  }
+  run.set_state(state.state());
+  run.set_state_reason(state.state_reason().empty() ? machine.waits_for()
+                                                    : state.state_reason());
+  run.set_run_epoch(state.run_epoch());
+  run.set_layout_fingerprint(state.layout().fingerprint());
+  *run.mutable_create_time() = ToProto(state.create_time());
+  if (state.ended()) *run.mutable_end_time() = ToProto(state.end_time());
+  run.set_revision(state.revision());
+  return run;
+}
+
+v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
+                                      const ServerDirectory& servers) {
+  const RunState& state = machine.state();
+  v1::GetRunStateResponse response;
+  *response.mutable_run() = BuildRun(machine, /*with_tensors=*/false);
+  if (state.started()) {
+    for (const FragmentState& fragment : state.fragments()) {
+      *response.add_cut() = fragment.newest;
+      if (fragment.phase == RoundPhase::kOpen) {
+        *response.add_open_rounds() = fragment.open;
+      } else if (fragment.phase == RoundPhase::kSealed) {
+        *response.add_sealed_rounds() = fragment.sealed.seal();
+      }
+    }
+  }
+  response.set_commit_seq(state.commit_seq());
+  const LiveTotals totals = TotalsOf(machine);
+  response.set_live_island_count(totals.count);
+  response.set_tokens_per_second(totals.tokens_per_second);
+  if (totals.loss_count > 0) {
+    response.set_training_loss(totals.loss_sum / totals.loss_count);
+  }
+  response.set_sent_bytes(totals.sent_bytes);
+  response.set_received_bytes(totals.received_bytes);
+  for (const v1::ShardPlacement& placement : BuildPlacement(state, servers)) {
+    v1::ServerState& server = *response.add_servers();
+    *server.mutable_placement() = placement;
+    const ServerInfo* info = servers.FindServer(placement.server_id());
+    server.set_alive(info != nullptr && info->alive);
+    const ShardView& shard = machine.view().shards[placement.shard()];
+    server.set_persisted_commit_seq(shard.report.persisted_commit_seq());
+    server.set_fault(shard.report.fault());
+  }
+  response.set_merged_token_count(state.merged_token_count());
+  if (!state.evaluations().empty()) {
+    *response.mutable_evaluation() = state.evaluations().rbegin()->second;
+  }
+  if (state.commit_seq() > 0) {
+    *response.mutable_last_commit_time() = ToProto(state.last_commit_time());
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
+    const RunMachine& machine, const v1::ListIslandsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  ASSIGN_OR_RETURN(const int64_t start, PageStart(request.page_token()));
+  const RunState& state = machine.state();
+  const auto count = static_cast<int64_t>(state.members().size());
+  v1::ListIslandsResponse response;
+  const int64_t end = std::min(count, start + size);
+  for (int64_t slot = start; slot < end; ++slot) {
+    const Member& member = state.members()[slot];
+    const MemberView& view = machine.view().members[slot];
+    v1::Island& island = *response.add_islands();
+    island.set_island_id(member.record.island_id());
+    island.set_slot(member.record.slot());
+    island.set_island_epoch(member.record.island_epoch());
+    island.set_state(member.record.state());
+    *island.mutable_capabilities() = member.record.capabilities();
+    if (view.progress.has_value()) {
+      *island.mutable_progress() = *view.progress;
+    }
+    if (view.last_heard != absl::InfinitePast()) {
+      *island.mutable_last_heard_time() = ToProto(view.last_heard);
+    }
+    island.set_merged_count(member.merged_count);
+    island.set_unmerged_count(member.unmerged_count);
+    if (!member.present()) continue;
+    std::set<int32_t> shards = {member.record.data_shard()};
+    for (const FragmentState& fragment : state.fragments()) {
+      for (const v1::SlotPlan& plan : fragment.open.slots()) {
+        if (plan.slot() == slot) shards.insert(plan.data_shard());
+      }
+    }
+    for (int32_t shard : shards) island.add_data_shards(shard);
+  }
+  if (end < count) response.set_next_page_token(absl::StrCat(end));
+  return response;
+}
+
+absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
+    const RunMachine& machine, const v1::ListCheckpointsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  // A token is "commit_seq pin_id" of the last pin of the page before.
+  std::pair<int64_t, std::string> after = {-1, ""};
+  if (!request.page_token().empty()) {
+    const std::string& token = request.page_token();
+    const size_t space = token.find(' ');
+    if (space == std::string::npos ||
+        !absl::SimpleAtoi(token.substr(0, space), &after.first)) {
+      return InvalidFields(
+          {{"page_token", "is not one that this method returned"}});
+    }
+    after.second = token.substr(space + 1);
+  }
+  std::map<std::pair<int64_t, std::string>, const PinState*> ordered;
+  for (const auto& [pin_id, pin] : machine.state().pins()) {
+    ordered[{pin.pin.commit_seq(), pin_id}] = &pin;
+  }
+  v1::ListCheckpointsResponse response;
+  for (auto it = ordered.upper_bound(after); it != ordered.end(); ++it) {
+    if (response.checkpoints_size() == size) {
+      const v1::Pin& last = response.checkpoints(size - 1).pin();
+      response.set_next_page_token(
+          absl::StrCat(last.commit_seq(), " ", last.pin_id()));
+      break;
+    }
+    v1::Checkpoint& checkpoint = *response.add_checkpoints();
+    *checkpoint.mutable_pin() = it->second->pin;
+    *checkpoint.mutable_create_time() = ToProto(it->second->create_time);
+    const auto end = machine.view().pin_ends.find(it->first.second);
+    if (end != machine.view().pin_ends.end()) {
+      *checkpoint.mutable_expire_time() = ToProto(end->second);
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
+                                      const v1::ListRoundsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  ASSIGN_OR_RETURN(const int64_t start, PageStart(request.page_token()));
+  if (request.after_commit_seq() < 0) {
+    return InvalidFields({{"after_commit_seq", "must be at least 0"}});
+  }
+  const auto count = static_cast<int64_t>(state.commit_revisions().size());
+  const int64_t begin =
+      std::min(count, std::max(start, request.after_commit_seq()));
+  const int64_t end = std::min(count, begin + size);
+  RoundsPage page;
+  page.revisions.assign(state.commit_revisions().begin() + begin,
+                        state.commit_revisions().begin() + end);
+  if (end < count) page.next_page_token = absl::StrCat(end);
+  return page;
+}
+
+v1::Round FinishRound(const RunState& state, const v1::Round& round) {
+  v1::Round finished = round;
+  const auto evaluation = state.evaluations().find(round.version());
+  if (round.fragment() == 0 && evaluation != state.evaluations().end()) {
+    *finished.mutable_evaluation() = evaluation->second;
+  }
+  return finished;
+}
+
+absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
+    const RunMachine& machine, const VolatileSeries& series,
+    const v1::GetMetricsRequest& request) {
+  const RunState& state = machine.state();
+  // In the order of names.
+  const std::map<std::string,
+                 std::pair<std::string, const std::deque<v1::MetricPoint>*>>
+      all = {
+          {"loss_metrics/global_avg_loss",
+           {"nats_per_token", &state.loss_points()}},
+          {"loss_metrics/outer_validation_loss",
+           {"nats_per_token", &state.evaluation_points()}},
+          {"throughput(tps)", {"tokens_per_second", &series.tokens_per_second}},
+          {"islands/live_count", {"count", &series.live_count}},
+          {"outer/gradient_norm", {"count", &state.norm_points()}},
+          {"wire/sent_bytes", {"bytes", &series.sent_bytes}},
+          {"wire/received_bytes", {"bytes", &series.received_bytes}},
+      };
+  std::set<std::string> wanted(request.names().begin(), request.names().end());
+  for (const std::string& name : wanted) {
+    if (!all.contains(name)) {
+      return InvalidFields(
+          {{"names", absl::StrCat("\"", name, "\" is not a metric of a run")}});
+    }
+  }
+  v1::GetMetricsResponse response;
+  for (const auto& [name, row] : all) {
+    if (!wanted.empty() && !wanted.contains(name)) continue;
+    v1::MetricSeries& added = *response.add_series();
+    added.set_name(name);
+    added.set_unit(row.first);
+    for (const v1::MetricPoint& point : *row.second) {
+      *added.add_points() = point;
+    }
+  }
+  return response;
+}
+
+void SampleSeries(const RunMachine& machine, absl::Time now,
+                  VolatileSeries& series) {
+  const LiveTotals totals = TotalsOf(machine);
+  const int64_t commit_seq = machine.state().commit_seq();
+  PushPoint(series.tokens_per_second, now, commit_seq,
+            totals.tokens_per_second);
+  PushPoint(series.live_count, now, commit_seq, totals.count);
+  PushPoint(series.sent_bytes, now, commit_seq,
+            static_cast<double>(totals.sent_bytes));
+  PushPoint(series.received_bytes, now, commit_seq,
+            static_cast<double>(totals.received_bytes));
+}
+
+}  // namespace atl::coordinator

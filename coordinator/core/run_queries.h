@@ -1,0 +1,66 @@
+// What readers are told of one run.
+//
+// Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_RUN_QUERIES_H_
+#define COORDINATOR_CORE_RUN_QUERIES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "coordinator/core/run_machine.h"
+
+namespace atl::coordinator {
+
+// Points of the series that do not come from records, newest last.
+struct VolatileSeries {
+  std::deque<v1::MetricPoint> tokens_per_second;
+  std::deque<v1::MetricPoint> live_count;
+  std::deque<v1::MetricPoint> sent_bytes;
+  std::deque<v1::MetricPoint> received_bytes;
+};
+
+// The run as others see it, with or without the tensors of its layout.
+v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
+
+v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
+                                      const ServerDirectory& servers);
+
+// INVALID_ARGUMENT: page_size or page_token is wrong.
+absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
+    const RunMachine& machine, const v1::ListIslandsRequest& request);
+absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
+    const RunMachine& machine, const v1::ListCheckpointsRequest& request);
+
+// A page of rounds by the revisions of their COMMITs; the caller reads those
+// records and hands each through FinishRound.
+struct RoundsPage {
+  std::vector<int64_t> revisions;
+  std::string next_page_token;
+};
+// INVALID_ARGUMENT: page_size, page_token or after_commit_seq is wrong.
+absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
+                                      const v1::ListRoundsRequest& request);
+// Adds what came after the commit: the version's evaluation.
+v1::Round FinishRound(const RunState& state, const v1::Round& round);
+
+// INVALID_ARGUMENT: a name is not a metric.
+absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
+    const RunMachine& machine, const VolatileSeries& series,
+    const v1::GetMetricsRequest& request);
+
+// Adds a point of each volatile series, as the run stands at `now`.
+void SampleSeries(const RunMachine& machine, absl::Time now,
+                  VolatileSeries& series);
+
+// The size of a page: 0 means 50, more than 500 means 500.
+//
+// INVALID_ARGUMENT: negative.
+absl::StatusOr<int64_t> PageSize(int32_t page_size);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_RUN_QUERIES_H_

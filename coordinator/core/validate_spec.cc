@@ -1,0 +1,270 @@
+#include "coordinator/core/validate_spec.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/layout/layout.h"
+#include "google/protobuf/duration.pb.h"
+
+namespace atl::coordinator {
+namespace {
+
+// The largest numbers of steps, rounds and seconds: far beyond use, so that no
+// sum or product of two overflows.
+constexpr int64_t kCountMax = int64_t{1} << 31;
+constexpr int64_t kSecondsMax = 30 * 24 * 3600;
+
+class Checker {
+ public:
+  explicit Checker(std::vector<FieldViolation>& violations)
+      : violations_(violations) {}
+
+  void Require(bool holds, absl::string_view field,
+               absl::string_view description) {
+    if (holds) return;
+    violations_.push_back(
+        {absl::StrCat("spec.", field), std::string(description)});
+  }
+
+  void InRange(int64_t value, int64_t least, int64_t most,
+               absl::string_view field) {
+    Require(
+        value >= least && value <= most, field,
+        absl::StrCat("is ", value, "; must be in [", least, ", ", most, "]"));
+  }
+
+  // In [0, 1).
+  void Rate(double value, absl::string_view field) {
+    Require(value >= 0 && value < 1, field,
+            absl::StrCat("is ", value, "; must be in [0, 1)"));
+  }
+
+  void Positive(double value, absl::string_view field) {
+    Require(std::isfinite(value) && value > 0, field,
+            absl::StrCat("is ", value, "; must be finite and greater than 0"));
+  }
+
+  void NotNegative(double value, absl::string_view field) {
+    Require(std::isfinite(value) && value >= 0, field,
+            absl::StrCat("is ", value, "; must be finite and at least 0"));
+  }
+
+  void Duration(const google::protobuf::Duration& value,
+                absl::string_view field) {
+    Require(value.seconds() >= 0 && value.seconds() <= kSecondsMax &&
+                value.nanos() >= 0 && value.nanos() < 1000000000,
+            field, "must be at least 0 and at most 30 days");
+  }
+
+ private:
+  std::vector<FieldViolation>& violations_;
+};
+
+void CheckLayout(const v1::RunSpec& spec, Checker& check) {
+  check.InRange(spec.layout().fragment_count(), 1, kFragmentsMax,
+                "layout.fragment_count");
+  const absl::StatusOr<RunLayout> layout = RunLayout::Create(spec.layout());
+  check.Require(layout.ok(), "layout", layout.status().message());
+  if (spec.init().import()) return;
+  for (int i = 0; i < spec.layout().tensors_size(); ++i) {
+    const v1::TensorInit& init = spec.layout().tensors(i).init();
+    check.Require(init.kind() == v1::INIT_KIND_CONSTANT ||
+                      (init.kind() == v1::INIT_KIND_NORMAL &&
+                       std::isfinite(init.value()) && init.value() >= 0),
+                  absl::StrCat("layout.tensors[", i, "].init"),
+                  "needs a kind, and a standard deviation of at least 0 if "
+                  "normal, unless the run imports version 0");
+  }
+}
+
+void CheckModel(const v1::ModelSpec& model, Checker& check) {
+  check.Require(model.architecture() == "llama", "model.architecture",
+                absl::StrCat("is \"", model.architecture(),
+                             "\"; the only one is \"llama\""));
+  check.InRange(model.vocab_size(), 2, 1 << 24, "model.vocab_size");
+  check.InRange(model.hidden_size(), 1, 1 << 20, "model.hidden_size");
+  check.InRange(model.intermediate_size(), 1, 1 << 22,
+                "model.intermediate_size");
+  check.InRange(model.layer_count(), 1, 4096, "model.layer_count");
+  check.InRange(model.head_count(), 1, 1 << 16, "model.head_count");
+  check.InRange(model.kv_head_count(), 1, 1 << 16, "model.kv_head_count");
+  check.InRange(model.sequence_length(), 1, 1 << 24, "model.sequence_length");
+  if (model.head_count() >= 1) {
+    check.Require(model.hidden_size() % model.head_count() == 0,
+                  "model.head_count", "must divide model.hidden_size");
+  }
+  if (model.kv_head_count() >= 1) {
+    check.Require(model.head_count() % model.kv_head_count() == 0,
+                  "model.kv_head_count", "must divide model.head_count");
+  }
+  check.Positive(model.rope_theta(), "model.rope_theta");
+  check.NotNegative(model.rms_norm_eps(), "model.rms_norm_eps");
+}
+
+void CheckInner(const v1::InnerSpec& inner, Checker& check) {
+  check.Require(inner.optimizer() == v1::INNER_OPTIMIZER_KIND_SGD ||
+                    inner.optimizer() == v1::INNER_OPTIMIZER_KIND_ADAMW,
+                "inner.optimizer", "must be SGD or ADAMW");
+  check.Positive(inner.learning_rate(), "inner.learning_rate");
+  if (inner.optimizer() == v1::INNER_OPTIMIZER_KIND_ADAMW) {
+    check.Rate(inner.beta1(), "inner.beta1");
+    check.Rate(inner.beta2(), "inner.beta2");
+    check.Positive(inner.epsilon(), "inner.epsilon");
+    check.NotNegative(inner.weight_decay(), "inner.weight_decay");
+  } else {
+    check.Require(inner.weight_decay() == 0, "inner.weight_decay",
+                  "SGD has no weight decay: leave it 0");
+  }
+  check.NotNegative(inner.clip_norm(), "inner.clip_norm");
+  check.InRange(inner.warmup_step_count(), 0, kCountMax,
+                "inner.warmup_step_count");
+  check.Require(inner.final_learning_rate_fraction() >= 0 &&
+                    inner.final_learning_rate_fraction() <= 1,
+                "inner.final_learning_rate_fraction", "must be in [0, 1]");
+  check.InRange(inner.batch_size(), 1, 1 << 20, "inner.batch_size");
+}
+
+void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
+  const v1::OuterOptimizerKind kind = outer.optimizer();
+  check.Require(kind != v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED &&
+                    v1::OuterOptimizerKind_IsValid(kind),
+                "outer.optimizer", "must name an outer optimizer");
+  if (kind != v1::OUTER_OPTIMIZER_KIND_FEDAVG) {
+    check.Positive(outer.learning_rate(), "outer.learning_rate");
+  }
+  const bool has_momentum = kind == v1::OUTER_OPTIMIZER_KIND_MOMENTUM ||
+                            kind == v1::OUTER_OPTIMIZER_KIND_NESTEROV ||
+                            kind == v1::OUTER_OPTIMIZER_KIND_FEDAVGM;
+  if (has_momentum) {
+    check.Rate(outer.momentum(), "outer.momentum");
+  } else {
+    check.Require(outer.momentum() == 0, "outer.momentum",
+                  "this outer optimizer has no momentum: leave it 0");
+  }
+  const bool is_adaptive = kind == v1::OUTER_OPTIMIZER_KIND_FEDADAM ||
+                           kind == v1::OUTER_OPTIMIZER_KIND_FEDYOGI ||
+                           kind == v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD;
+  if (is_adaptive) {
+    check.Rate(outer.beta1(), "outer.beta1");
+    check.Positive(outer.tau(), "outer.tau");
+    if (kind != v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD) {
+      check.Rate(outer.beta2(), "outer.beta2");
+    }
+  }
+  check.Require(outer.weighting() != v1::WEIGHTING_UNSPECIFIED &&
+                    v1::Weighting_IsValid(outer.weighting()),
+                "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
+  check.NotNegative(outer.contribution_norm_max(),
+                    "outer.contribution_norm_max");
+}
+
+void CheckStrict(const v1::ScheduleSpec& schedule, Checker& check) {
+  check.Require(schedule.grace_window().seconds() == 0 &&
+                    schedule.grace_window().nanos() == 0,
+                "schedule.grace_window",
+                "a strict run awaits every member, so there is no grace: leave "
+                "it 0, or choose elastic timing");
+  check.Require(schedule.round_deadline().seconds() == 0 &&
+                    schedule.round_deadline().nanos() == 0,
+                "schedule.round_deadline",
+                "a strict run does not depend on time: leave it 0, or choose "
+                "elastic timing");
+  check.Require(schedule.max_ahead_steps() == 0, "schedule.max_ahead_steps",
+                "a strict run takes exactly the planned steps: leave it 0, or "
+                "choose elastic timing");
+}
+
+void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
+  check.Require(schedule.timing() == v1::TIMING_STRICT ||
+                    schedule.timing() == v1::TIMING_ELASTIC,
+                "schedule.timing", "must be STRICT or ELASTIC");
+  check.InRange(schedule.inner_step_count(), 1, kCountMax,
+                "schedule.inner_step_count");
+  check.InRange(schedule.round_count(), 1, kCountMax, "schedule.round_count");
+  int64_t step_count = 0;
+  check.Require(!__builtin_mul_overflow(schedule.inner_step_count(),
+                                        schedule.round_count(), &step_count) &&
+                    step_count <= (int64_t{1} << 53),
+                "schedule.round_count",
+                "times schedule.inner_step_count must be at most 2^53");
+  check.InRange(schedule.island_count_min(), 1, kIslandsMax,
+                "schedule.island_count_min");
+  check.InRange(schedule.min_quorum(), 1, kIslandsMax, "schedule.min_quorum");
+  check.Require(schedule.min_quorum() <= schedule.island_count_min(),
+                "schedule.min_quorum",
+                "must be at most schedule.island_count_min, or the first round "
+                "could not close");
+  check.Duration(schedule.grace_window(), "schedule.grace_window");
+  check.Duration(schedule.round_deadline(), "schedule.round_deadline");
+  check.Duration(schedule.lease_duration(), "schedule.lease_duration");
+  const google::protobuf::Duration& lease = schedule.lease_duration();
+  check.Require((lease.seconds() == 0 && lease.nanos() == 0) ||
+                    lease.seconds() > 0 || lease.nanos() >= 100000000,
+                "schedule.lease_duration",
+                "must be at least 0.1 s: heartbeats take time; 0 means 30 s");
+  check.Require(schedule.max_staleness() == 0, "schedule.max_staleness",
+                "must be 0: rounds are synchronous");
+  check.InRange(schedule.max_ahead_steps(), 0, kCountMax,
+                "schedule.max_ahead_steps");
+  const double fraction = schedule.sample_fraction();
+  check.Require(
+      fraction >= 0 && fraction <= 1, "schedule.sample_fraction",
+      absl::StrCat("is ", fraction, "; must be in (0, 1]; 0 means 1"));
+  if (schedule.timing() == v1::TIMING_STRICT) CheckStrict(schedule, check);
+}
+
+void CheckData(const v1::RunSpec& spec, Checker& check) {
+  const v1::DataSpec& data = spec.data();
+  check.Require(data.format() != v1::DATA_FORMAT_UNSPECIFIED &&
+                    v1::DataFormat_IsValid(data.format()),
+                "data.format", "must be BYTES, LLMC or UINT16");
+  check.Require(data.path().size() <= 4096, "data.path",
+                "is longer than 4096 bytes");
+  bool is_hex = data.fingerprint().size() == 64;
+  for (char c : data.fingerprint()) {
+    is_hex = is_hex && (absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'));
+  }
+  check.Require(data.fingerprint().empty() || is_hex, "data.fingerprint",
+                "must be empty or 64 lower-case hex digits");
+  check.Rate(data.validation_fraction(), "data.validation_fraction");
+  check.InRange(data.data_shard_count(), 1, kDataShardsMax,
+                "data.data_shard_count");
+  check.Require(
+      data.fingerprint().empty() ||
+          data.data_shard_count() >= spec.schedule().island_count_min(),
+      "data.data_shard_count",
+      "must be at least schedule.island_count_min: shared data is read by one "
+      "island a shard, so the first round could not open");
+  check.InRange(spec.evaluation().every_round_count(), 0, kCountMax,
+                "evaluation.every_round_count");
+  if (spec.evaluation().every_round_count() > 0) {
+    check.InRange(spec.evaluation().batch_count(), 1, 1 << 24,
+                  "evaluation.batch_count");
+    check.Require(data.validation_fraction() > 0, "data.validation_fraction",
+                  "must be greater than 0 if evaluation.every_round_count is: "
+                  "there would be nothing to evaluate on");
+  }
+}
+
+}  // namespace
+
+std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
+  std::vector<FieldViolation> violations;
+  Checker check(violations);
+  CheckLayout(spec, check);
+  CheckModel(spec.model(), check);
+  CheckInner(spec.inner(), check);
+  CheckOuter(spec.outer(), check);
+  CheckSchedule(spec.schedule(), check);
+  CheckData(spec, check);
+  check.Require(v1::Durability_IsValid(spec.durability()), "durability",
+                "must be MACHINE or PROCESS");
+  check.InRange(spec.server_count(), 1, kServersMax, "server_count");
+  check.InRange(spec.checkpoint_every_round_count(), 0, kCountMax,
+                "checkpoint_every_round_count");
+  return violations;
+}
+
+}  // namespace atl::coordinator
