@@ -65,7 +65,7 @@ void BidiStream::WriteNext() {
   }
   if (status_.has_value()) {
     finished_ = true;
-    Finish(rpc::ToGrpc(*status_));
+    Finish(rpc::ToGrpc(rpc::WithDefaultReason(*status_)));
   }
 }
 

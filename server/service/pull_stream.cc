@@ -125,7 +125,7 @@ void PullStream::FinishWith(const absl::Status& status) {
   MutexLock lock(&mutex_);
   if (finished_) return;
   finished_ = true;
-  Finish(rpc::ToGrpc(status));
+  Finish(rpc::ToGrpc(rpc::WithDefaultReason(status)));
 }
 
 void PullStream::OnWriteDone(bool ok) {

@@ -26,6 +26,7 @@ ONCE = (
     "coordinator.run.",
     "coordinator.start.",
     "coordinator.placement.",
+    "server.incarnation.",
     "server.run.",
     "server.version0.",
     "island.joined.",
