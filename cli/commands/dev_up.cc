@@ -1,9 +1,9 @@
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +23,7 @@
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
 #include "cli/run_file/load.h"
+#include "worker/api/model_files.h"
 
 namespace atl::cli {
 namespace {
@@ -330,9 +331,13 @@ absl::Status DevUp::Finish() {
     result_.checkpoint = exported.directory;
     result_.parameters_sha256 = exported.parameters_sha256;
   }
-  if (run_.spec.data().validation_fraction() > 0) {
+  const v1::DataSpec& data = run_.spec.data();
+  if (data.validation_fraction() > 0 &&
+      data.format() == v1::DATA_FORMAT_BYTES) {
     const std::string path = directory_->File("validation.bin");
-    RETURN_IF_ERROR(WriteHeldOut(run_.spec, path));
+    std::remove(path.c_str());
+    RETURN_IF_ERROR(
+        worker::WriteValidationFile(data, path).status());
     result_.validation_file = path;
   }
   return WriteJson(directory_->File("result.json"), ToData(result_));

@@ -23,7 +23,8 @@ struct Exported {
   std::string directory;  // Absolute.
   std::string parameters_sha256;
   int64_t commit_seq = 0;
-  int64_t received_bytes = 0;
+  int64_t size_bytes = 0;      // Of all files.
+  int64_t received_bytes = 0;  // Payload pulled.
 };
 
 // Pins, reads, writes and releases the pin.

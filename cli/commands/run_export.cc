@@ -19,12 +19,13 @@ absl::Status Export(Context& context, const ExportOptions& options) {
   data["directory"] = exported.directory;
   data["commit_seq"] = absl::StrCat(exported.commit_seq);
   data["parameters_sha256"] = exported.parameters_sha256;
-  data["received_bytes"] = absl::StrCat(exported.received_bytes);
+  data["size_bytes"] = exported.size_bytes;
+  data["received_bytes"] = exported.received_bytes;
   Fields fields;
   fields.Add("directory", exported.directory);
   fields.Add("commit", absl::StrCat(exported.commit_seq));
   fields.Add("sha256", exported.parameters_sha256);
-  fields.Add("bytes read", FormatBytes(exported.received_bytes));
+  fields.Add("size", FormatBytes(exported.size_bytes));
   context.output().Print(data, fields.ToString());
   return absl::OkStatus();
 }

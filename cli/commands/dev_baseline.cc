@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/complete_spec.h"
+#include "cli/interrupt.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/run_file/load.h"
+#include "worker/api/save_model.h"
+#include "worker/api/train_alone.h"
+
+namespace atl::cli {
+namespace {
+
+struct BaselineOptions {
+  std::string file;
+  RunFileChanges changes;
+  std::string output;
+  int threads = 0;
+};
+
+absl::Status Baseline(Context& context, const BaselineOptions& options) {
+  Progress progress(context.progress_options, context.messages());
+  Interrupt interrupt;
+  ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
+  RETURN_IF_ERROR(CompleteSpec(&run));
+  worker::TrainAloneOptions train;
+  train.spec = run.spec;
+  train.thread_count =
+      options.threads > 0
+          ? options.threads
+          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  train.one_data_shard = true;
+  train.stop = interrupt.first();
+  train.on_progress = [&](const worker::TrainAloneProgress& at) {
+    progress.Update(
+        absl::StrCat("alone: inner step ", at.step, "/", at.step_count, "  ",
+                     FormatCount(static_cast<int64_t>(at.tokens_per_second)),
+                     " tokens/s  loss ", FormatLoss(at.loss)),
+        absl::Now());
+  };
+  ASSIGN_OR_RETURN(const worker::TrainAloneResult result,
+                   worker::TrainAlone(train));
+  progress.Clear();
+  ASSIGN_OR_RETURN(
+      const std::string sha256,
+      worker::SaveModel(run.spec, result.parameters, options.output));
+  Json data;
+  data["checkpoint"] = options.output;
+  data["inner_steps"] = result.step_count;
+  data["tokens_per_second"] = result.tokens_per_second;
+  data["parameters_sha256"] = sha256;
+  Fields fields;
+  fields.Add("inner steps", FormatCount(result.step_count));
+  fields.Add("tokens/s",
+             FormatCount(static_cast<int64_t>(result.tokens_per_second)));
+  fields.Add("model", options.output);
+  context.output().Print(data, fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDevBaseline(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "baseline", "Train what one island alone would, to compare a run with");
+  command->footer(
+      "As many inner steps as each island of the run takes, on all of the\n"
+      "training text, without coordinator and servers.\n"
+      "Example:\n  atoll dev baseline laptop --output alone");
+  auto options = std::make_shared<BaselineOptions>();
+  command->add_option("file", options->file, "Run file, or a preset's name")
+      ->required();
+  command->add_option("--output", options->output, "Directory to write")
+      ->required();
+  command->add_option("--data", options->changes.data_path,
+                      "Place of the data, if not as the file says");
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads that compute; 0 for all")
+      ->check(CLI::Range(0, 256));
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Baseline(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "worker/api/model_files.h"
+
+namespace atl::cli {
+namespace {
+
+struct EvalOptions {
+  std::string model;
+  std::string data;
+  std::string data_format = "bytes";
+  int threads = 0;
+};
+
+v1::DataFormat FormatOf(const std::string& name) {
+  if (name == "llmc") return v1::DATA_FORMAT_LLMC;
+  if (name == "uint16") return v1::DATA_FORMAT_UINT16;
+  return v1::DATA_FORMAT_BYTES;
+}
+
+absl::Status Eval(Context& context, const EvalOptions& options) {
+  Progress progress(context.progress_options, context.messages());
+  Interrupt interrupt;
+  worker::EvaluateOptions evaluate;
+  evaluate.model_directory = options.model;
+  evaluate.data_path = options.data;
+  evaluate.format = FormatOf(options.data_format);
+  evaluate.thread_count =
+      options.threads > 0
+          ? options.threads
+          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  evaluate.stop = interrupt.first();
+  const absl::Time start = absl::Now();
+  evaluate.on_progress = [&](int64_t done, int64_t all) {
+    const absl::Time now = absl::Now();
+    if (now - start < absl::Seconds(1)) return;
+    progress.Update(absl::StrCat("evaluated ", FormatCount(done), " of ",
+                                 FormatCount(all), " tokens"),
+                    now);
+  };
+  ASSIGN_OR_RETURN(const worker::EvaluateResult result,
+                   worker::Evaluate(evaluate));
+  progress.Clear();
+  Json data;
+  data["loss"] = result.loss;
+  data["tokens"] = result.tokens;
+  Fields fields;
+  fields.Add("loss", absl::StrCat(FormatLoss(result.loss), " nats a token"));
+  fields.Add("tokens", FormatCount(result.tokens));
+  context.output().Print(data, fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddEval(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("eval", "Loss of an exported model on a file");
+  command->footer(
+      "Windows [kT, kT + T] of the data, T the model's sequence length: inputs\n"
+      "the first T tokens, targets the last T; the rest is dropped.\n"
+      "Example:\n  atoll eval --model model --data held-out.txt -o json");
+  auto options = std::make_shared<EvalOptions>();
+  command->add_option("--model", options->model, "Exported model's directory")
+      ->required();
+  command->add_option("--data", options->data, "A file, or a directory")
+      ->required();
+  command
+      ->add_option("--data_format", options->data_format,
+                   "bytes (a token each), llmc or uint16")
+      ->check(CLI::IsMember({"bytes", "llmc", "uint16"}));
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads that compute; 0 for all")
+      ->check(CLI::Range(0, 256));
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Eval(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output/output.h"
+#include "worker/api/model_files.h"
+
+namespace atl::cli {
+namespace {
+
+struct GenerateOptions {
+  std::string model;
+  std::string prompt;
+  uint64_t seed = 0;
+  int64_t max_tokens = 200;
+  double temperature = 0.8;
+  int threads = 0;
+};
+
+absl::Status Generate(Context& context, const GenerateOptions& options) {
+  Interrupt interrupt;
+  worker::GenerateOptions generate;
+  generate.model_directory = options.model;
+  generate.prompt = options.prompt;
+  generate.seed = options.seed;
+  generate.temperature = options.temperature;
+  generate.token_count_max = options.max_tokens;
+  generate.thread_count =
+      options.threads > 0
+          ? options.threads
+          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  generate.stop = interrupt.first();
+  ASSIGN_OR_RETURN(const std::string text, worker::Generate(generate));
+  Json data;
+  data["prompt"] = options.prompt;
+  data["text"] = text;
+  data["seed"] = options.seed;
+  context.output().Print(data, absl::StrCat(options.prompt, text, "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("generate", "Let an exported model write");
+  command->footer(
+      "The same model, prompt, seed and temperature give the same text.\n"
+      "Example:\n  atoll generate --model model --prompt '#include <' "
+      "--seed 1");
+  auto options = std::make_shared<GenerateOptions>();
+  command->add_option("--model", options->model, "Exported model's directory")
+      ->required();
+  command->add_option("--prompt", options->prompt, "Text to go on from")
+      ->required();
+  command->add_option("--seed", options->seed, "Of the choice of tokens");
+  command->add_option("--max_tokens", options->max_tokens, "Tokens to write")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--temperature", options->temperature,
+                   "0 takes the likeliest token; 1 the model's distribution")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads that compute; 0 for all")
+      ->check(CLI::Range(0, 256));
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Generate(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

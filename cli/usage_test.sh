@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Runs the binary as a person would: help, wrong calls, exit codes, streams.
+set -uo pipefail
+
+atoll=$1
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/usage.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+# Nothing of the caller's settings.
+export HOME=$work
+unset XDG_CONFIG_HOME ATOLL_PROFILE ATOLL_COORDINATOR ATOLL_FORMAT
+failed=0
+
+# expect CODE ARGUMENT...: runs the command; output is in $work/out and err.
+expect() {
+  local code=$1
+  shift
+  "$atoll" "$@" >"$work/out" 2>"$work/err" </dev/null
+  local got=$?
+  if [[ $got -ne $code ]]; then
+    echo "FAILED: atoll $*: exit $got, not $code"
+    cat "$work/out" "$work/err"
+    failed=1
+  fi
+}
+
+# has FILE TEXT: the last output holds TEXT.
+has() {
+  if ! grep -qF -- "$2" "$work/$1"; then
+    echo "FAILED: no '$2' in $1:"
+    cat "$work/$1"
+    failed=1
+  fi
+}
+
+empty() {
+  if [[ -s $work/$1 ]]; then
+    echo "FAILED: $1 is not empty:"
+    cat "$work/$1"
+    failed=1
+  fi
+}
+
+# Every command has help on stdout, with an example.
+commands=(
+  "run create" "run list" "run show" "run watch" "run pause" "run resume"
+  "run cancel" "run export" "island list" "round list" "join" "dev up"
+  "dev baseline" "dev report" "eval" "generate" "settings" "version"
+)
+for command in "${commands[@]}"; do
+  # shellcheck disable=SC2086
+  expect 0 $command --help
+  has out "Example"
+  empty err
+done
+expect 0 --help
+for command in "${commands[@]}"; do has out "${command%% *}"; done
+expect 0 --version
+has out "atoll "
+
+# Wrong calls: exit 2, the reason on stderr, nothing on stdout.
+expect 2
+empty out
+expect 2 frobnicate
+empty out
+expect 2 run
+expect 2 run show
+has err "run"
+expect 2 run list --no_such_flag
+expect 2 join 127.0.0.1:1 --threads many
+expect 2 run list --timeout soon
+expect 2 version -o yaml
+has err "table, json and jsonl"
+
+# With -o json an error is an envelope on stdout, too.
+expect 2 run show -o json
+has out '"status": "error"'
+has out '"exit_code": 2'
+has out '"reason": "USAGE"'
+has err "run"
+
+# Version and settings need nobody.
+expect 0 version -o json
+has out '"schema_version": 1'
+has out '"status": "ok"'
+ATOLL_COORDINATOR=environment:1 expect 0 settings
+has out "environment:1"
+has out "ATOLL_COORDINATOR"
+ATOLL_COORDINATOR=environment:1 expect 0 settings --coordinator flag:1 -o jsonl
+has out '"value":"flag:1","source":"flag"'
+mkdir -p "$work/.config/atoll"
+echo 'coordinator = "profile:1"' >"$work/.config/atoll/profile.toml"
+expect 0 settings
+has out "profile:1"
+echo 'coordinatr = "profile:1"' >"$work/.config/atoll/profile.toml"
+expect 4 settings
+has err "profile.toml:1: unknown setting 'coordinatr'; did you mean"
+rm "$work/.config/atoll/profile.toml"
+
+# Run files are checked before anyone is dialled.
+printf 'preset = "laptop"\n[inner]\nlearning_rte = 1.0\n' >"$work/bad.toml"
+expect 4 run create "$work/bad.toml"
+has err "bad.toml:3: unknown key 'inner.learning_rte'; did you mean"
+expect 8 run create "$work/none.toml"
+expect 4 dev up "$work/bad.toml" --dir "$work/dev"
+
+# Nobody listens there.
+expect 6 run list --coordinator 127.0.0.1:1 --timeout 5s
+has err "127.0.0.1:1"
+# Off loopback nothing is sent in the clear unasked.
+expect 4 run list --coordinator 192.0.2.1:7400
+has err "insecure"
+
+# No such model.
+expect 8 eval --model "$work/none" --data "$work/bad.toml"
+expect 8 generate --model "$work/none" --prompt x
+
+if grep -q $'\x1b' "$work"/out "$work"/err; then
+  echo "FAILED: escape sequences off a terminal"
+  failed=1
+fi
+[[ $failed -eq 0 ]] && echo "all as it should be"
+exit $failed

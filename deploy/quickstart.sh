@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Builds Atoll and trains a small model on this machine: three islands, two
+# parameter servers, a coordinator; then shows what came of it.
+#
+#   ./deploy/quickstart.sh [--baseline] [--out DIR] [--data DIR]
+#
+#   --baseline   also train one island alone for as many steps, and compare
+#   --out DIR    where everything lands (default: quickstart-out)
+#   --data DIR   text to train on (default: the newest C++ standard library's)
+#
+# Run again it starts anew: DIR is emptied first, if a quickstart made it.
+set -euo pipefail
+
+invoked_from=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+baseline=
+out=quickstart-out
+data=
+usage() { sed -n '5,9s/^# \{0,1\}//p' "deploy/quickstart.sh" >&2; exit 2; }
+# The value of an option: relative paths are the caller's.
+place() {
+  [[ $# -ge 2 && -n $2 ]] || usage
+  if [[ $2 == /* ]]; then echo "$2"; else echo "$invoked_from/$2"; fi
+}
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --baseline) baseline=1; shift ;;
+    --out) out=$(place "$@"); shift 2 ;;
+    --data) data=$(place "$@"); shift 2 ;;
+    *) usage ;;
+  esac
+done
+
+say() { echo "== $*" >&2; }
+
+say "packages"
+./deploy/install_packages.sh >&2
+
+say "build"
+bazel build -c opt //cli:atoll //coordinator:atoll-coordinator \
+  //server:atoll-server >&2
+atoll=$PWD/bazel-bin/cli/atoll
+
+if [[ -z $data ]]; then
+  data=$(find /usr/include/c++ -mindepth 1 -maxdepth 1 -type d |
+    sort -V | tail -n 1)
+fi
+
+# Only what an earlier quickstart made is removed.
+if [[ -e $out ]]; then
+  if [[ ! -e $out/.quickstart && -n $(ls -A "$out") ]]; then
+    echo "$out is there already and is not a quickstart's; give another --out" >&2
+    exit 1
+  fi
+  rm -rf "$out"
+fi
+mkdir -p "$out"
+touch "$out/.quickstart"
+
+started=$SECONDS
+say "3 islands, 2 servers, 30 rounds on $data"
+"$atoll" dev up deploy/config/laptop.toml --dir "$out/run" --data "$data" >&2
+
+report=(--dir "$out/run" --output "$out/summary.json")
+if [[ -n $baseline ]]; then
+  say "one island alone, as many steps"
+  "$atoll" dev baseline deploy/config/laptop.toml --data "$data" \
+    --output "$out/baseline" >&2
+  report+=(--baseline "$out/baseline")
+fi
+
+say "what came of it"
+"$atoll" dev report "${report[@]}"
+say "$((SECONDS - started)) s after the build; summary: $out/summary.json"

@@ -1,0 +1,26 @@
+// Writes parameters that are in memory as a model directory.
+
+#ifndef WORKER_API_SAVE_MODEL_H_
+#define WORKER_API_SAVE_MODEL_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/v1/run.pb.h"
+
+namespace atl::worker {
+
+// Writes `parameters`, in the model order of `spec.layout`, as a model of shape
+// `spec.model` (worker/checkpoint/checkpoint.h). Returns their SHA-256. Blocks
+// and is thread-safe for different directories.
+//
+// As RunLayout::Create and WriteCheckpoint; INVALID_ARGUMENT: there are not as
+// many parameters as the layout has elements.
+absl::StatusOr<std::string> SaveModel(const v1::RunSpec& spec,
+                                      absl::Span<const float> parameters,
+                                      const std::string& directory);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_SAVE_MODEL_H_
