@@ -1,0 +1,468 @@
+// The three clients of the coordinator against scripted services on loopback,
+// and the fakes against the same expectations.
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "atoll/v1/island_service.grpc.pb.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/server_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/rpc/call.h"
+#include "base/rpc/listener.h"
+#include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/fake_coordinator_client.h"
+#include "coordinator/client/fake_server_control_client.h"
+#include "coordinator/client/run_client.h"
+#include "coordinator/client/server_control_client.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+// Plans that a stream sends: the newest to whoever watches, then each new one.
+// A stream ends with `end` once that is set.
+template <typename Plan>
+class PlanBoard {
+ public:
+  void Publish(Plan plan) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    plans_.push_back(std::move(plan));
+    changed_.notify_all();
+  }
+  void End(absl::Status status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_ = std::move(status);
+    changed_.notify_all();
+  }
+
+  template <typename Response>
+  grpc::Status Stream(grpc::ServerContext* context,
+                      grpc::ServerWriter<Response>* writer) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    size_t sent = plans_.empty() ? 0 : plans_.size() - 1;
+    while (!context->IsCancelled()) {
+      for (; sent < plans_.size(); ++sent) {
+        Response response;
+        *response.mutable_plan() = plans_[sent];
+        writer->Write(response);
+      }
+      if (end_.has_value()) return rpc::ToGrpc(*end_);
+      changed_.wait_for(lock, std::chrono::milliseconds(5));
+    }
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Plan> plans_;
+  std::optional<absl::Status> end_;
+};
+
+std::string SessionOf(const grpc::ServerContext& context) {
+  const auto found = context.client_metadata().find(rpc::kSessionMetadata);
+  if (found == context.client_metadata().end()) return "";
+  return {found->second.data(), found->second.size()};
+}
+
+class IslandServiceDouble : public v1::IslandService::Service {
+ public:
+  // What a call after Join said of its caller.
+  struct Seen {
+    std::string run_id;
+    std::string island_id;
+    int64_t island_epoch = 0;
+    std::string session;
+  };
+
+  template <typename Request>
+  grpc::Status See(const char* method, const grpc::ServerContext& context,
+                   const Request& request) {
+    std::lock_guard<std::mutex> lock(mutex);
+    seen[method] = {request.run_id(), request.island_id(),
+                    request.island_epoch(), SessionOf(context)};
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest*,
+                    v1::JoinResponse* response) override {
+    std::lock_guard<std::mutex> lock(mutex);
+    response->set_island_epoch(++epoch);
+    response->set_session_secret(std::string("\x00\xff", 2));
+    return grpc::Status::OK;
+  }
+  grpc::Status ReportReady(grpc::ServerContext* context,
+                           const v1::ReportReadyRequest* request,
+                           v1::ReportReadyResponse*) override {
+    return See("ReportReady", *context, *request);
+  }
+  grpc::Status Heartbeat(grpc::ServerContext* context,
+                         const v1::HeartbeatRequest* request,
+                         v1::HeartbeatResponse* response) override {
+    response->mutable_lease_duration()->set_seconds(7);
+    response->mutable_lease_duration()->set_nanos(500000000);
+    return See("Heartbeat", *context, *request);
+  }
+  grpc::Status ReportProgress(grpc::ServerContext* context,
+                              const v1::ReportProgressRequest* request,
+                              v1::ReportProgressResponse*) override {
+    return See("ReportProgress", *context, *request);
+  }
+  grpc::Status Leave(grpc::ServerContext* context,
+                     const v1::LeaveRequest* request,
+                     v1::LeaveResponse*) override {
+    return See("Leave", *context, *request);
+  }
+  grpc::Status WatchPlan(
+      grpc::ServerContext* context, const v1::WatchPlanRequest* request,
+      grpc::ServerWriter<v1::WatchPlanResponse>* writer) override {
+    See("WatchPlan", *context, *request);
+    return board.Stream(context, writer);
+  }
+
+  PlanBoard<v1::IslandPlan> board;
+  std::mutex mutex;
+  int64_t epoch = 0;
+  std::map<std::string, Seen> seen;
+};
+
+class ServerServiceDouble : public v1::ServerService::Service {
+ public:
+  grpc::Status RegisterServer(grpc::ServerContext*,
+                              const v1::RegisterServerRequest*,
+                              v1::RegisterServerResponse* response) override {
+    response->set_coordinator_epoch(4);
+    return grpc::Status::OK;
+  }
+  grpc::Status ReportShards(grpc::ServerContext*,
+                            const v1::ReportShardsRequest* request,
+                            v1::ReportShardsResponse* response) override {
+    std::lock_guard<std::mutex> lock(mutex);
+    report = *request;
+    response->mutable_lease_duration()->set_seconds(9);
+    return grpc::Status::OK;
+  }
+  grpc::Status WatchServerPlan(
+      grpc::ServerContext* context, const v1::WatchServerPlanRequest* request,
+      grpc::ServerWriter<v1::WatchServerPlanResponse>* writer) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      watched_incarnation = request->incarnation();
+    }
+    return board.Stream(context, writer);
+  }
+
+  PlanBoard<v1::ServerPlan> board;
+  std::mutex mutex;
+  v1::ReportShardsRequest report;
+  int64_t watched_incarnation = 0;
+};
+
+// Streams events 1 to 9, two of them from record 4, three a stream, then breaks
+// off; ends with OK after the last.
+class StateServiceDouble : public v1::TrainingStateService::Service {
+ public:
+  grpc::Status WatchRun(
+      grpc::ServerContext*, const v1::WatchRunRequest* request,
+      grpc::ServerWriter<v1::WatchRunResponse>* writer) override {
+    int64_t revision = request->after_revision();
+    for (int i = 0; i < 3 && revision < 9; ++i) {
+      ++revision;
+      v1::WatchRunResponse response;
+      response.add_events()->set_revision(revision);
+      if (revision == 4) response.add_events()->set_revision(revision);
+      writer->Write(response);
+    }
+    return revision == 9 ? grpc::Status::OK
+                         : grpc::Status(grpc::StatusCode::UNAVAILABLE, "break");
+  }
+};
+
+class RunServiceDouble : public v1::RunService::Service {
+ public:
+  grpc::Status GetRun(grpc::ServerContext*, const v1::GetRunRequest* request,
+                      v1::GetRunResponse* response) override {
+    response->mutable_run()->set_run_id(request->run_id());
+    return grpc::Status::OK;
+  }
+};
+
+class ClientsTest : public ::testing::Test {
+ protected:
+  ClientsTest() {
+    rpc::RpcServer::Spec spec;
+    spec.services = {&islands_, &servers_, &runs_, &states_};
+    server_ = *rpc::RpcServer::Start(spec);
+    rpc::RetryPolicy fast;
+    fast.initial_delay = absl::Milliseconds(1);
+    fast.max_delay = absl::Milliseconds(10);
+    CoordinatorClientOptions island;
+    island.address = server_->address();
+    island.watch_retry = fast;
+    client_ = *MakeCoordinatorClient(island);
+    ServerControlClientOptions control;
+    control.address = server_->address();
+    control.watch_retry = fast;
+    control_ = *MakeServerControlClient(control);
+    RunClientOptions run;
+    run.address = server_->address();
+    run.watch_retry = fast;
+    run_client_ = *MakeRunClient(run);
+  }
+
+  static v1::IslandPlan Plan(int64_t epoch, int64_t revision) {
+    v1::IslandPlan plan;
+    plan.set_coordinator_epoch(epoch);
+    plan.set_revision(revision);
+    return plan;
+  }
+
+  void JoinAs(const std::string& island_id) {
+    v1::JoinRequest request;
+    request.set_run_id("run-1");
+    request.set_island_id(island_id);
+    ASSERT_TRUE(client_->Join(request).ok());
+  }
+
+  IslandServiceDouble islands_;
+  ServerServiceDouble servers_;
+  RunServiceDouble runs_;
+  StateServiceDouble states_;
+  std::unique_ptr<rpc::RpcServer> server_;
+  std::unique_ptr<CoordinatorClient> client_;
+  std::unique_ptr<ServerControlClient> control_;
+  std::unique_ptr<RunClient> run_client_;
+};
+
+// --- Islands -----------------------------------------------------------------
+
+TEST_F(ClientsTest, NobodySpeaksBeforeItHasJoined) {
+  const auto code = absl::StatusCode::kFailedPrecondition;
+  EXPECT_EQ(client_->ReportReady(0).code(), code);
+  EXPECT_EQ(client_->Heartbeat().status().code(), code);
+  EXPECT_EQ(client_->ReportProgress({}).code(), code);
+  EXPECT_EQ(client_->Leave("").code(), code);
+  EXPECT_EQ(client_->WaitForPlan({}, kLong, {}).status().code(), code);
+}
+
+TEST_F(ClientsTest, EveryCallAfterJoinCarriesWhoItIsFor) {
+  JoinAs("island-1");
+  islands_.board.Publish(Plan(1, 1));
+  ASSERT_TRUE(client_->ReportReady(3).ok());
+  ASSERT_TRUE(client_->ReportProgress({}).ok());
+  const auto lease = client_->Heartbeat();
+  ASSERT_TRUE(lease.ok());
+  EXPECT_EQ(*lease, absl::Milliseconds(7500));
+  ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
+  ASSERT_TRUE(client_->Leave("done").ok());
+  std::lock_guard<std::mutex> lock(islands_.mutex);
+  EXPECT_EQ(islands_.seen.size(), 5);
+  for (const auto& [method, seen] : islands_.seen) {
+    EXPECT_EQ(seen.run_id, "run-1") << method;
+    EXPECT_EQ(seen.island_id, "island-1") << method;
+    EXPECT_EQ(seen.island_epoch, 1) << method;
+    EXPECT_EQ(seen.session, "00ff") << method;
+  }
+}
+
+TEST_F(ClientsTest, WaitsForAPlanThatIsNewer) {
+  JoinAs("island-1");
+  islands_.board.Publish(Plan(1, 5));
+  const auto first = client_->WaitForPlan({}, kLong, {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->revision(), 5);
+  EXPECT_EQ(client_->WaitForPlan(PositionOf(*first), absl::ZeroDuration(), {})
+                .status()
+                .code(),
+            absl::StatusCode::kDeadlineExceeded);
+  std::thread publisher([&] { islands_.board.Publish(Plan(1, 6)); });
+  const auto second = client_->WaitForPlan(PositionOf(*first), kLong, {});
+  publisher.join();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->revision(), 6);
+  // Whoever asks for an older one gets the newest at once.
+  EXPECT_EQ(client_->WaitForPlan({}, kLong, {})->revision(), 6);
+}
+
+TEST_F(ClientsTest, NeverReturnsAPlanOfAnOlderLifeOfTheCoordinator) {
+  JoinAs("island-1");
+  islands_.board.Publish(Plan(2, 1));
+  const auto newest = client_->WaitForPlan({}, kLong, {});
+  ASSERT_TRUE(newest.ok());
+  islands_.board.Publish(Plan(1, 900));
+  islands_.board.Publish(Plan(2, 2));
+  const auto next = client_->WaitForPlan(PositionOf(*newest), kLong, {});
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->coordinator_epoch(), 2);
+  EXPECT_EQ(next->revision(), 2);
+}
+
+TEST_F(ClientsTest, SaysWhyThePlanEnds) {
+  JoinAs("island-1");
+  islands_.board.End(absl::AbortedError("another process has joined"));
+  EXPECT_EQ(client_->WaitForPlan({}, kLong, {}).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST_F(ClientsTest, FollowsThePlanOfItsNewestJoin) {
+  JoinAs("island-1");
+  islands_.board.Publish(Plan(1, 1));
+  ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
+  JoinAs("island-1");
+  ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
+  std::lock_guard<std::mutex> lock(islands_.mutex);
+  EXPECT_EQ(islands_.seen["WatchPlan"].island_epoch, 2);
+}
+
+TEST_F(ClientsTest, IsNoMemberAfterItHasLeft) {
+  JoinAs("island-1");
+  ASSERT_TRUE(client_->Leave("done").ok());
+  EXPECT_EQ(client_->Heartbeat().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ClientsTest, NamesTheCoordinatorThatIsAway) {
+  JoinAs("island-1");
+  const std::string address = server_->address();
+  server_.reset();
+  const absl::Status status = client_->ReportReady(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(status.message(), "coordinator " + address))
+      << status;
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(client_->WaitForPlan({}, kLong, stop.get_token()).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+// --- Servers -----------------------------------------------------------------
+
+TEST_F(ClientsTest, AServerRegistersFollowsItsPlanAndReports) {
+  EXPECT_EQ(control_->ReportShards({}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  v1::RegisterServerRequest request;
+  request.set_server_id("server-0");
+  request.set_incarnation(12);
+  const auto response = control_->RegisterServer(request);
+  ASSERT_TRUE(response.ok());
+  EXPECT_EQ(response->coordinator_epoch(), 4);
+  v1::ServerPlan plan;
+  plan.set_coordinator_epoch(4);
+  plan.set_revision(8);
+  servers_.board.Publish(plan);
+  const auto newest = control_->WaitForPlan({}, kLong, {});
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(newest->revision(), 8);
+  v1::ReportShardsRequest report;
+  report.set_report_seq(2);
+  const auto lease = control_->ReportShards(report);
+  ASSERT_TRUE(lease.ok());
+  EXPECT_EQ(*lease, absl::Seconds(9));
+  std::lock_guard<std::mutex> lock(servers_.mutex);
+  EXPECT_EQ(servers_.report.server_id(), "server-0");
+  EXPECT_EQ(servers_.report.incarnation(), 12);
+  EXPECT_EQ(servers_.report.report_seq(), 2);
+  EXPECT_EQ(servers_.watched_incarnation, 12);
+}
+
+// --- Operators and readers ---------------------------------------------------
+
+TEST_F(ClientsTest, AsksForARun) {
+  v1::GetRunRequest request;
+  request.set_run_id("run-7");
+  const auto response = run_client_->GetRun(request);
+  ASSERT_TRUE(response.ok());
+  EXPECT_EQ(response->run().run_id(), "run-7");
+  EXPECT_EQ(run_client_->ListRuns({}).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ClientsTest, WatchesARunThroughBreaksSeeingEveryEventOnce) {
+  std::vector<int64_t> revisions;
+  const absl::Status status = run_client_->WatchRun(
+      {}, kLong,
+      [&](const v1::RunEvent& event) {
+        revisions.push_back(event.revision());
+        return true;
+      },
+      {});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(revisions,
+            (std::vector<int64_t>{1, 2, 3, 4, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(ClientsTest, StopsWatchingWhenItsCallerHasSeenEnough) {
+  int count = 0;
+  EXPECT_TRUE(run_client_
+                  ->WatchRun({}, kLong,
+                             [&](const v1::RunEvent&) { return ++count < 5; },
+                             {})
+                  .ok());
+  EXPECT_EQ(count, 5);
+}
+
+TEST_F(ClientsTest, LosesPatienceWithACoordinatorThatIsAway) {
+  server_.reset();
+  EXPECT_EQ(run_client_
+                ->WatchRun({}, absl::Milliseconds(50),
+                           [](const v1::RunEvent&) { return true; }, {})
+                .code(),
+            absl::StatusCode::kUnavailable);
+}
+
+// --- Fakes -------------------------------------------------------------------
+
+TEST(FakeCoordinatorClientTest, ActsAsItIsTold) {
+  FakeCoordinatorClient fake;
+  v1::JoinResponse response;
+  response.set_slot(2);
+  response.mutable_plan()->set_revision(1);
+  fake.SetJoinResponse(response);
+  fake.FailNext("Join", absl::UnavailableError("away"));
+  EXPECT_EQ(fake.Join({}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(fake.Join({})->slot(), 2);
+  EXPECT_EQ(fake.joins().size(), 2);
+  const auto plan = fake.WaitForPlan({}, kLong, {});
+  ASSERT_TRUE(plan.ok());
+  std::thread publisher([&] {
+    v1::IslandPlan newer;
+    newer.set_revision(2);
+    fake.SetPlan(newer);
+  });
+  EXPECT_EQ(fake.WaitForPlan(PositionOf(*plan), kLong, {})->revision(), 2);
+  publisher.join();
+  ASSERT_TRUE(fake.ReportReady(5).ok());
+  EXPECT_EQ(fake.ready(), std::vector<int64_t>{5});
+  ASSERT_TRUE(fake.Heartbeat().ok());
+  EXPECT_EQ(fake.heartbeat_count(), 1);
+  ASSERT_TRUE(fake.Leave("done").ok());
+  EXPECT_TRUE(fake.left());
+}
+
+TEST(FakeServerControlClientTest, ActsAsItIsTold) {
+  FakeServerControlClient fake;
+  v1::ServerPlan plan;
+  plan.set_revision(3);
+  fake.SetPlan(plan);
+  EXPECT_EQ(fake.WaitForPlan({}, kLong, {})->revision(), 3);
+  fake.FailNext("ReportShards", absl::AbortedError("old"));
+  EXPECT_FALSE(fake.ReportShards({}).ok());
+  std::thread reporter([&] { EXPECT_TRUE(fake.ReportShards({}).ok()); });
+  EXPECT_TRUE(fake.WaitForReports(1, kLong));
+  reporter.join();
+  EXPECT_EQ(fake.reports().size(), 1);
+}
+
+}  // namespace
+}  // namespace atl::coordinator
