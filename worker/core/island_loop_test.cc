@@ -1,0 +1,636 @@
+#include "worker/core/island_loop.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr char kRun[] = "run";
+constexpr int32_t kSlot = 1;
+
+// A plan and a join that a test shapes, and the loop under it.
+class IslandLoopTest : public testing::Test {
+ protected:
+  IslandLoopTest() : loop_(kRun) {
+    auto& spec = *join_.mutable_run()->mutable_spec();
+    spec.mutable_inner()->set_batch_size(4);
+    spec.mutable_schedule()->set_timing(v1::TIMING_STRICT);
+    spec.mutable_schedule()->set_inner_step_count(2);
+    spec.mutable_schedule()->set_round_count(5);
+    join_.mutable_run()->set_run_epoch(1);
+    join_.set_island_epoch(1);
+    join_.set_slot(kSlot);
+    join_.set_next_seq(1);
+    join_.set_data_shard(kSlot);
+    plan_.set_coordinator_epoch(1);
+    plan_.set_run_id(kRun);
+    plan_.set_run_epoch(1);
+    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+    plan_.set_slot(kSlot);
+    plan_.set_island_epoch(1);
+    plan_.set_placement_epoch(1);
+    plan_.add_shards()->set_address("a:1");
+    plan_.add_shards()->set_address("b:1");
+    AddFragment(0);
+  }
+
+  v1::ScheduleSpec& Schedule() {
+    return *join_.mutable_run()->mutable_spec()->mutable_schedule();
+  }
+  void AddFragment(int64_t version) {
+    v1::FragmentVersion& cut = *plan_.add_cut();
+    cut.set_fragment(plan_.cut_size() - 1);
+    cut.set_version(version);
+  }
+  // Commits `fragment` at the next version; its round is over.
+  void Commit(int32_t fragment) {
+    Close(fragment);
+    v1::FragmentVersion& cut = *plan_.mutable_cut(fragment);
+    cut.set_version(cut.version() + 1);
+    plan_.set_commit_seq(plan_.commit_seq() + 1);
+    cut.set_commit_seq(plan_.commit_seq());
+  }
+  void Close(int32_t fragment) {
+    auto& rounds = *plan_.mutable_open_rounds();
+    for (int i = 0; i < rounds.size(); ++i) {
+      if (rounds[i].fragment() == fragment) {
+        rounds.DeleteSubrange(i, 1);
+        return;
+      }
+    }
+  }
+  // Opens the next round of `fragment` for `slots`.
+  void Open(int32_t fragment, std::vector<int32_t> slots = {0, kSlot}) {
+    v1::OpenRound& open = *plan_.add_open_rounds();
+    open.set_fragment(fragment);
+    open.set_version(plan_.cut(fragment).version());
+    for (const int32_t slot : slots) {
+      v1::SlotPlan& slot_plan = *open.add_slots();
+      slot_plan.set_slot(slot);
+      slot_plan.set_step_count(2);
+      slot_plan.set_start_step(2 * open.version());
+      slot_plan.set_data_shard(slot);
+    }
+  }
+  void Decide(int32_t fragment, int64_t seq, v1::Outcome outcome) {
+    v1::ContributionOutcome& added = *plan_.add_outcomes();
+    added.mutable_key()->set_run_epoch(plan_.run_epoch());
+    added.mutable_key()->set_fragment(fragment);
+    added.mutable_key()->set_slot(kSlot);
+    added.mutable_key()->set_seq(seq);
+    added.set_outcome(outcome);
+  }
+  void Join() {
+    *join_.mutable_plan() = plan_;
+    loop_.OnJoined(join_);
+  }
+  void Publish() {
+    plan_.set_revision(plan_.revision() + 1);
+    loop_.OnPlan(plan_);
+  }
+
+  static std::string Line(const Action& action) {
+    std::string line = ActionName(action.kind);
+    switch (action.kind) {
+      case ActionKind::kWait:
+        if (action.failure_count > 0) {
+          absl::StrAppend(&line, " after ", action.failure_count);
+        }
+        break;
+      case ActionKind::kPull:
+        absl::StrAppend(&line, " f", action.fragment, " v", action.version);
+        break;
+      case ActionKind::kReportReady:
+        absl::StrAppend(&line, " ", action.commit_seq);
+        break;
+      case ActionKind::kTrain:
+        absl::StrAppend(&line, " ", action.step, " @", action.data_shard, ":",
+                        action.data_position);
+        break;
+      case ActionKind::kContribute:
+        absl::StrAppend(&line, " #", action.seq, " x", action.step_count, " [",
+                        action.data_begin, ",", action.data_position, ")");
+        for (const AnchoredFragment& at : action.contributions) {
+          absl::StrAppend(&line, " f", at.fragment, " v", at.anchor_version);
+        }
+        break;
+      case ActionKind::kPush:
+        absl::StrAppend(&line, " f", action.fragment, " #", action.seq);
+        break;
+      case ActionKind::kResetOptimizer:
+        if (action.warm_up) line += " warm";
+        break;
+      case ActionKind::kEvaluate:
+        absl::StrAppend(&line, " v", action.version);
+        break;
+      case ActionKind::kFinish:
+        absl::StrAppend(&line, " ", absl::StatusCodeToString(
+                                        action.status.code()));
+        break;
+      default:
+        break;
+    }
+    return line;
+  }
+  // Does what the loop asks, with success, until it waits or finishes.
+  std::string Trace(int action_count_max = 100) {
+    std::vector<std::string> lines;
+    for (int i = 0; i < action_count_max; ++i) {
+      const Action action = loop_.Next();
+      lines.push_back(Line(action));
+      if (action.kind == ActionKind::kWait ||
+          action.kind == ActionKind::kFinish) {
+        break;
+      }
+      if (action.kind == ActionKind::kLoadSave) {
+        loop_.OnSaveLoaded(save_);
+      } else {
+        loop_.OnDone(action, absl::OkStatus());
+      }
+    }
+    return absl::StrJoin(lines, "; ");
+  }
+  std::string NextLine() { return Line(loop_.Next()); }
+  // Fails the next action.
+  void Fail(absl::StatusCode code) {
+    loop_.OnDone(loop_.Next(), absl::Status(code, "test"));
+  }
+  // To the first round, trained and pushed, waiting for its commit.
+  void PushFirst() {
+    Open(0);
+    Join();
+    EXPECT_EQ(Trace(),
+              "load_save; pull f0 v0; report_ready 0; begin_round; "
+              "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0; "
+              "push f0 #1; wait");
+  }
+  SaveSummary SaveOf(int64_t seq, int64_t anchor_version) {
+    SaveSummary save;
+    save.run_id = kRun;
+    save.run_epoch = 1;
+    save.slot = kSlot;
+    save.seq = seq;
+    save.contributions = {{0, anchor_version}};
+    save.data_shard = kSlot;
+    save.data_position = 80;
+    return save;
+  }
+
+  IslandLoop loop_;
+  v1::JoinResponse join_;
+  v1::IslandPlan plan_;
+  std::optional<SaveSummary> save_;
+};
+
+TEST_F(IslandLoopTest, WaitsUntilItHasJoinedAndTheRunHasStarted) {
+  EXPECT_EQ(NextLine(), "wait");
+  plan_.set_run_state(v1::RUN_STATE_STARTING);
+  plan_.clear_cut();
+  Join();
+  EXPECT_EQ(Trace(), "load_save; wait");
+}
+
+TEST_F(IslandLoopTest, FollowsRoundAfterRound) {
+  PushFirst();
+  Decide(0, 1, v1::OUTCOME_MERGED);
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(),
+            "pull f0 v1; begin_round; train 2 @1:8; train 3 @1:12; "
+            "contribute #2 x2 [8,16) f0 v1; push f0 #2; wait");
+}
+
+TEST_F(IslandLoopTest, PullsAtTheCommitAndBeginsAtTheOpen) {
+  PushFirst();
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; wait");
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(2), "begin_round; train 2 @1:8");
+}
+
+TEST_F(IslandLoopTest, FinishesWithTheRun) {
+  PushFirst();
+  Commit(0);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(), "finish OK");
+}
+
+TEST_F(IslandLoopTest, EvaluatesWhenItIsItsTurn) {
+  auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
+  evaluation.set_every_round_count(1);
+  PushFirst();
+  // Version 1 belongs to index 1 of two slots.
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(3), "pull f0 v1; evaluate v1; begin_round");
+  Trace();
+  // Version 2 is the other's.
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(2), "pull f0 v2; begin_round");
+}
+
+TEST_F(IslandLoopTest, EvaluatesTheLastVersionBeforeItFinishes) {
+  Schedule().set_round_count(1);
+  auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
+  evaluation.set_every_round_count(10);
+  PushFirst();
+  Commit(0);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; evaluate v1; finish OK");
+}
+
+TEST_F(IslandLoopTest, BacksOffAfterAPushThatFailed) {
+  Open(0);
+  Join();
+  Trace(7);
+  EXPECT_EQ(NextLine(), "push f0 #1");
+  Fail(absl::StatusCode::kUnavailable);
+  EXPECT_EQ(NextLine(), "wait after 1");
+  loop_.OnWaited();
+  EXPECT_EQ(NextLine(), "push f0 #1");
+  Fail(absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(NextLine(), "wait after 2");
+  Publish();
+  EXPECT_EQ(NextLine(), "push f0 #1");
+}
+
+TEST_F(IslandLoopTest, WaitsForTheOutcomeOfARefusedContribution) {
+  Open(0);
+  Join();
+  Trace(7);
+  Fail(absl::StatusCode::kInvalidArgument);
+  loop_.OnWaited();
+  EXPECT_EQ(NextLine(), "wait");
+  Decide(0, 1, v1::OUTCOME_REJECTED);
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:8");
+}
+
+TEST_F(IslandLoopTest, StartsAfreshIfARoundThatItWasInOpensAgain) {
+  PushFirst();
+  Decide(0, 1, v1::OUTCOME_DROPPED);
+  Publish();
+  EXPECT_EQ(Trace(4),
+            "reset_optimizer; begin_round; train 0 @1:8; train 1 @1:12");
+  EXPECT_EQ(Trace(2), "contribute #2 x2 [8,16) f0 v0; push f0 #2");
+}
+
+TEST_F(IslandLoopTest, PushesAgainToAShardInANewLife) {
+  PushFirst();
+  plan_.mutable_shards(1)->set_incarnation(2);
+  Publish();
+  EXPECT_EQ(Trace(), "push f0 #1; wait");
+}
+
+TEST_F(IslandLoopTest, PushesAgainAfterACoordinatorRestart) {
+  PushFirst();
+  plan_.set_coordinator_epoch(2);
+  plan_.set_revision(-1);
+  Publish();
+  EXPECT_EQ(Trace(), "report_ready 0; push f0 #1; wait");
+}
+
+TEST_F(IslandLoopTest, DropsPlansThatAreOlder) {
+  PushFirst();
+  Publish();
+  v1::IslandPlan old = plan_;
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; wait");
+  loop_.OnPlan(old);
+  EXPECT_EQ(NextLine(), "wait");
+}
+
+TEST_F(IslandLoopTest, AbandonsARoundThatWentOnWithoutIt) {
+  Open(0);
+  Join();
+  Trace(5);
+  Commit(0);
+  Open(0);
+  Publish();
+  // What was read stays read.
+  EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:4");
+}
+
+TEST_F(IslandLoopTest, GoesAheadWhileAShardIsAwayIfTheRunIsElastic) {
+  Schedule().set_timing(v1::TIMING_ELASTIC);
+  Schedule().set_max_ahead_steps(3);
+  Open(0);
+  plan_.mutable_shards(0)->clear_address();
+  Join();
+  EXPECT_EQ(Trace(9),
+            "load_save; pull f0 v0; report_ready 0; begin_round; "
+            "train 0 @1:0; train 1 @1:4; train 2 @1:8; train 3 @1:12; "
+            "train 4 @1:16");
+  EXPECT_EQ(NextLine(), "contribute #1 x5 [0,20) f0 v0");
+}
+
+TEST_F(IslandLoopTest, StopsGoingAheadWhenTheShardIsBack) {
+  Schedule().set_timing(v1::TIMING_ELASTIC);
+  Schedule().set_max_ahead_steps(3);
+  Open(0);
+  Join();
+  loop_.OnConnection(false);
+  Trace(7);
+  loop_.OnConnection(true);
+  EXPECT_EQ(NextLine(), "contribute #1 x3 [0,12) f0 v0");
+}
+
+TEST_F(IslandLoopTest, StopsAtThePlannedStepIfTheRunIsStrict) {
+  Schedule().set_max_ahead_steps(3);
+  Open(0);
+  Join();
+  loop_.OnConnection(false);
+  Trace(6);
+  EXPECT_EQ(NextLine(), "contribute #1 x2 [0,8) f0 v0");
+}
+
+TEST_F(IslandLoopTest, DoesNothingWhileTheRunIsPaused) {
+  Open(0);
+  Join();
+  Trace(5);
+  plan_.set_run_state(v1::RUN_STATE_PAUSED);
+  Publish();
+  EXPECT_EQ(NextLine(), "wait");
+  plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+  Publish();
+  EXPECT_EQ(NextLine(), "train 1 @1:4");
+}
+
+TEST_F(IslandLoopTest, FinishesWhenTheRunIsCancelled) {
+  PushFirst();
+  plan_.set_run_state(v1::RUN_STATE_CANCELLED);
+  Publish();
+  EXPECT_EQ(NextLine(), "finish CANCELLED");
+}
+
+TEST_F(IslandLoopTest, IsNotSampled) {
+  Schedule().set_sample_fraction(0.5);
+  Open(0, {0});
+  Join();
+  EXPECT_EQ(Trace(), "load_save; pull f0 v0; report_ready 0; wait");
+  // What it is not asked for is not fetched.
+  Commit(0);
+  Open(0, {0});
+  Publish();
+  EXPECT_EQ(NextLine(), "wait");
+  Commit(0);
+  Open(0, {kSlot});
+  Publish();
+  EXPECT_EQ(Trace(3), "pull f0 v2; begin_round; train 4 @1:0");
+}
+
+// --- Fragments ---------------------------------------------------------------
+
+TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
+  AddFragment(0);
+  Open(0);
+  Open(1);
+  Join();
+  EXPECT_EQ(Trace(),
+            "load_save; pull f0 v0; pull f1 v0; report_ready 0; begin_round; "
+            "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0 f1 v0; "
+            "push f0 #1; push f1 #1; wait");
+  // One commits: nothing is pulled or begun before the other has.
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(NextLine(), "wait");
+  Commit(1);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; pull f1 v1; wait");
+  Open(1);
+  Publish();
+  EXPECT_EQ(Trace(2), "begin_round; train 2 @1:8");
+}
+
+TEST_F(IslandLoopTest, ContributesWhatItIsExpectedFor) {
+  // It came when fragment 0 was open already.
+  AddFragment(0);
+  Open(0, {0});
+  Open(1);
+  Join();
+  Trace(7);
+  EXPECT_EQ(NextLine(), "contribute #1 x2 [0,8) f1 v0");
+}
+
+TEST_F(IslandLoopTest, TakesTheOldestRoundFirst) {
+  AddFragment(1);
+  Open(0);
+  Open(1);
+  Join();
+  EXPECT_EQ(Trace(),
+            "load_save; pull f0 v0; pull f1 v1; report_ready 0; begin_round; "
+            "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0; "
+            "push f0 #1; wait");
+}
+
+TEST_F(IslandLoopTest, GoesOnWithTheRestOfARoundThatOneFragmentHasLeft) {
+  AddFragment(0);
+  Open(0);
+  Open(1);
+  Join();
+  Trace(6);
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Trace(2), "train 1 @1:4; contribute #1 x2 [0,8) f1 v0");
+}
+
+// --- Lives -------------------------------------------------------------------
+
+TEST_F(IslandLoopTest, ARestartPushesTheSavedContribution) {
+  save_ = SaveOf(7, 0);
+  join_.set_next_seq(9);
+  Open(0);
+  Join();
+  EXPECT_EQ(Trace(), "load_save; report_ready 0; push f0 #7; wait");
+  Decide(0, 7, v1::OUTCOME_MERGED);
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(4),
+            "pull f0 v1; restore_save; begin_round; train 2 @1:80");
+  Trace(1);
+  EXPECT_EQ(NextLine(), "contribute #9 x2 [80,88) f0 v1");
+}
+
+TEST_F(IslandLoopTest, ARestartAfterTheCommitGoesOnWithTheSavedOptimizer) {
+  save_ = SaveOf(7, 0);
+  Commit(0);
+  Decide(0, 7, v1::OUTCOME_MERGED);
+  Open(0);
+  Join();
+  EXPECT_EQ(Trace(6),
+            "load_save; pull f0 v1; restore_save; report_ready 1; "
+            "begin_round; train 2 @1:80");
+}
+
+TEST_F(IslandLoopTest, ARestartWithoutASaveStartsAfreshWithAWarmUp) {
+  join_.set_data_position(40);
+  Commit(0);
+  Open(0);
+  Join();
+  EXPECT_EQ(Trace(6),
+            "load_save; pull f0 v1; reset_optimizer warm; report_ready 1; "
+            "begin_round; train 2 @1:40");
+}
+
+TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
+  Commit(0);
+  Commit(0);
+  Open(0);
+  Decide(0, 7, v1::OUTCOME_MERGED);
+  for (SaveSummary bad : {SaveOf(7, 0), SaveOf(6, 1), SaveOf(7, 5)}) {
+    loop_.~IslandLoop();
+    new (&loop_) IslandLoop(kRun);
+    save_ = bad;
+    Join();
+    EXPECT_EQ(Trace(3), "load_save; pull f0 v2; reset_optimizer warm");
+  }
+  // Another run, another slot, another epoch of the run.
+  for (int i = 0; i < 3; ++i) {
+    SaveSummary bad = SaveOf(7, 1);
+    if (i == 0) bad.run_id = "other";
+    if (i == 1) bad.slot = 0;
+    if (i == 2) bad.run_epoch = 2;
+    loop_.~IslandLoop();
+    new (&loop_) IslandLoop(kRun);
+    save_ = bad;
+    Join();
+    EXPECT_EQ(Trace(3), "load_save; pull f0 v2; reset_optimizer warm");
+  }
+}
+
+TEST_F(IslandLoopTest, ASaveThatWasDecidedAgainstIsNotUsed) {
+  save_ = SaveOf(7, 0);
+  Commit(0);
+  Open(0);
+  Decide(0, 7, v1::OUTCOME_LATE);
+  Join();
+  EXPECT_EQ(Trace(3), "load_save; pull f0 v1; reset_optimizer warm");
+}
+
+TEST_F(IslandLoopTest, ASecondJoinKeepsWhatIsInMemory) {
+  PushFirst();
+  join_.set_island_epoch(2);
+  join_.set_next_seq(50);
+  plan_.set_island_epoch(2);
+  Join();
+  EXPECT_EQ(Trace(), "report_ready 0; push f0 #1; wait");
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(4), "pull f0 v1; begin_round; train 2 @1:8; train 3 @1:12");
+  EXPECT_EQ(NextLine(), "contribute #50 x2 [8,16) f0 v1");
+}
+
+TEST_F(IslandLoopTest, ASecondJoinWithAnotherSlotDropsEverything) {
+  PushFirst();
+  join_.set_island_epoch(2);
+  join_.set_slot(0);
+  join_.set_data_shard(0);
+  plan_.set_slot(0);
+  plan_.set_island_epoch(2);
+  Join();
+  EXPECT_EQ(Trace(5),
+            "pull f0 v0; reset_optimizer; report_ready 0; begin_round; "
+            "train 0 @0:0");
+}
+
+TEST_F(IslandLoopTest, ARestoredRunDropsEverything) {
+  PushFirst();
+  plan_.set_run_epoch(2);
+  plan_.set_commit_seq(9);
+  Publish();
+  EXPECT_EQ(Trace(4),
+            "pull f0 v0; reset_optimizer warm; report_ready 0; begin_round");
+  EXPECT_EQ(NextLine(), "train 0 @1:0");
+}
+
+TEST_F(IslandLoopTest, EndsWhenAnotherProcessIsTheIsland) {
+  PushFirst();
+  plan_.set_island_epoch(2);
+  Publish();
+  EXPECT_EQ(NextLine(), "finish ABORTED");
+}
+
+// --- Stops -------------------------------------------------------------------
+
+TEST_F(IslandLoopTest, LeavesAtTheFirstStop) {
+  Open(0);
+  Join();
+  Trace(5);
+  loop_.OnStopRequested();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, PushesOnBeforeItLeaves) {
+  AddFragment(0);
+  Open(0);
+  Open(1);
+  Join();
+  Trace(9);
+  loop_.OnStopRequested();
+  EXPECT_EQ(Trace(), "push f1 #1; leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, LeavesIfPushesFail) {
+  Open(0);
+  Join();
+  Trace(7);
+  loop_.OnStopRequested();
+  for (int i = 0; i < IslandLoop::kStopFailuresMax; ++i) {
+    ASSERT_EQ(NextLine(), "push f0 #1");
+    Fail(absl::StatusCode::kUnavailable);
+    loop_.OnWaited();
+  }
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, FinishesAtTheSecondStop) {
+  Open(0);
+  Join();
+  Trace(5);
+  loop_.OnStopRequested();
+  loop_.OnStopRequested();
+  EXPECT_EQ(NextLine(), "finish CANCELLED");
+}
+
+TEST_F(IslandLoopTest, LeavesWhenTrainingFails) {
+  Open(0);
+  Join();
+  Trace(4);
+  ASSERT_EQ(NextLine(), "train 0 @1:0");
+  Fail(absl::StatusCode::kInternal);
+  EXPECT_EQ(Trace(), "leave; finish INTERNAL");
+}
+
+TEST_F(IslandLoopTest, TriesASaveAgainThatCouldNotBeWritten) {
+  Open(0);
+  Join();
+  Trace(6);
+  ASSERT_EQ(NextLine(), "contribute #1 x2 [0,8) f0 v0");
+  Fail(absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(NextLine(), "wait after 1");
+  loop_.OnWaited();
+  EXPECT_EQ(NextLine(), "contribute #1 x2 [0,8) f0 v0");
+}
+
+}  // namespace
+}  // namespace atl::worker
