@@ -1,0 +1,388 @@
+// What RunStore keeps, and what it says when the disk is full, forgetful or
+// wrong.
+
+#include "server/store/run_store.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/codec/crc32c.h"
+#include "base/io/fake_file_system.h"
+#include "base/status/check.h"
+#include "gtest/gtest.h"
+#include "server/store/memory_record_store.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int kStateCount = 1;
+const char kVersions[] = "data/runs/run/versions";
+const char kLog[] = "data/runs/run/log";
+
+v1::Run MakeRun(v1::Durability durability) {
+  v1::Run run;
+  run.set_run_id("run");
+  run.set_run_epoch(1);
+  v1::Layout* layout = run.mutable_spec()->mutable_layout();
+  layout->set_fragment_count(1);
+  v1::TensorSpec* tensor = layout->add_tensors();
+  tensor->set_name("w");
+  tensor->add_shape(10000);  // Three blocks.
+  tensor->set_dtype(v1::DATA_TYPE_F32);
+  tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+  tensor->mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  run.mutable_spec()->set_durability(durability);
+  return run;
+}
+
+class RunStoreTest : public testing::Test {
+ protected:
+  RunStoreTest() { Create(v1::DURABILITY_MACHINE); }
+
+  void Create(v1::Durability durability) {
+    CHECK(RunStore::CreateRun(records_, MakeRun(durability), 0, 1).ok());
+    const absl::Status opened = Reopen();
+    CHECK(opened.ok()) << opened;
+  }
+
+  absl::Status Reopen() {
+    store_.reset();
+    auto runs = RunStore::ListRuns(records_);
+    if (!runs.ok()) return runs.status();
+    auto store =
+        RunStore::Open(fs_, records_, "data", (*runs)[0], kStateCount);
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    return absl::OkStatus();
+  }
+
+  absl::Status CutPowerAndReopen() {
+    store_.reset();
+    fs_.Crash();
+    records_.CutPower();
+    return Reopen();
+  }
+
+  static std::vector<float> Elements(float first) {
+    std::vector<float> elements(10000);
+    std::iota(elements.begin(), elements.end(), first);
+    return elements;
+  }
+
+  absl::Status MakeVersion(int64_t version, float first) {
+    auto file = store_->NewVersion(0, version);
+    if (!file.ok()) return file.status();
+    for (int array = 0; array < 1 + kStateCount; ++array) {
+      const auto elements = Elements(first + static_cast<float>(array));
+      const absl::Status written =
+          (*file)->Write(array, {0, 3}, elements.data());
+      if (!written.ok()) return written;
+    }
+    store_->PublishVersion(0, version,
+                           {*file, 0, Digest128{1, uint64_t(version)}});
+    return version == 0 ? store_->PersistVersion0(0)
+                        : absl::OkStatus();
+  }
+
+  static v1::Commit Commit(int64_t seq) {
+    v1::Commit commit;
+    commit.set_commit_seq(seq);
+    commit.set_version(seq);
+    return commit;
+  }
+
+  static v1::ContributionInfo Info(int32_t slot) {
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_slot(slot);
+    info.mutable_key()->set_seq(1);
+    info.set_codec(v1::CODEC_F32);
+    return info;
+  }
+
+  std::shared_ptr<Contribution> Bind(int32_t slot) {
+    auto bound = store_->Bind(Info(slot));
+    CHECK(bound.ok()) << bound.status();
+    return *bound;
+  }
+
+  // Writes blocks of Elements(slot); true if the contribution is complete.
+  absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
+                                   IndexRange blocks) {
+    const auto elements =
+        Elements(static_cast<float>(contribution.key().slot));
+    const ShardRange& range = contribution.range();
+    bool complete = false;
+    for (const IndexRange claimed : contribution.Claim(blocks)) {
+      std::vector<BlockFact> facts;
+      for (int64_t b = claimed.begin; b < claimed.end; ++b) {
+        const char* bytes = reinterpret_cast<const char*>(
+            elements.data() + range.ElementOffset(b));
+        facts.push_back({codec::Crc32c(absl::string_view(
+                             bytes, range.ElementCount({b, b + 1}) * 4)),
+                         1.0});
+      }
+      auto written = store_->WriteBlocks(
+          contribution, claimed,
+          elements.data() + range.ElementOffset(claimed.begin), facts);
+      if (!written.ok()) return written.status();
+      complete |= *written;
+    }
+    return complete;
+  }
+
+  void StoreContribution(int32_t slot) {
+    auto contribution = Bind(slot);
+    auto complete = WriteBlocks(*contribution, {0, 3});
+    ASSERT_TRUE(complete.ok() && *complete) << complete.status();
+    const auto norm = store_->Finish(*contribution);
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_EQ(*norm, 3.0);
+  }
+
+  // Flips a byte of the only file in `directory` at `offset` from its end.
+  void Damage(const std::string& directory, int64_t offset_from_end) {
+    const auto names = fs_.List(directory);
+    ASSERT_TRUE(names.ok() && names->size() == 1) << names.status();
+    auto file = fs_.OpenForWrite(directory + "/" + (*names)[0]);
+    ASSERT_TRUE(file.ok());
+    const int64_t at = *(*file)->Size() - offset_from_end;
+    char byte;
+    ASSERT_TRUE((*file)->ReadAt(at, absl::MakeSpan(&byte, 1)).ok());
+    byte ^= 0x40;
+    ASSERT_TRUE((*file)->WriteAt(at, absl::string_view(&byte, 1)).ok());
+    ASSERT_TRUE((*file)->Sync().ok());
+  }
+
+  FakeFileSystem fs_;
+  MemoryRecordStore records_;
+  std::unique_ptr<RunStore> store_;
+};
+
+// --- Versions ---------------------------------------------------------------
+
+TEST_F(RunStoreTest, AVersionThatWasPersistedOutlivesAPowerCut) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->Recovered().versions[0], 0);
+  const auto held = store_->FindVersion(0, 0);
+  ASSERT_TRUE(held.has_value());
+  std::vector<float> read(10000);
+  ASSERT_TRUE(held->file->Read(1, {0, 3}, read.data()).ok());
+  EXPECT_EQ(read, Elements(6));
+}
+
+TEST_F(RunStoreTest, AVersionThatWasNotPersistedIsGoneAndItsFileToo) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_FALSE(store_->FindVersion(0, 1).has_value());
+  EXPECT_EQ(fs_.List(kVersions)->size(), 1);
+}
+
+TEST_F(RunStoreTest, ACrashBetweenRenameAndStateLeavesTheOldVersion) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  records_.FailWrites(absl::UnavailableError("the process is about to die"));
+  EXPECT_FALSE(store_->Persist(1, Commit(1), {}).ok());
+  records_.FailWrites(absl::OkStatus());
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().versions[0], 0);
+  EXPECT_EQ(store_->Recovered().persisted_commit_seq, 0);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->Recovered().versions[0], 1);
+  EXPECT_EQ(store_->Recovered().persisted_commit_seq, 1);
+}
+
+TEST_F(RunStoreTest, AReaderGoesOnWithAVersionThatIsRemoved) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  const auto held = store_->FindVersion(0, 0);
+  store_->RemoveVersion(0, 0);
+  std::vector<float> read(10000);
+  EXPECT_TRUE(held->file->Read(0, {0, 3}, read.data()).ok());
+  EXPECT_TRUE(fs_.List(kVersions)->empty());
+}
+
+TEST_F(RunStoreTest, ADamagedVersionIsNamed) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  const auto held = store_->FindVersion(0, 0);
+  Damage(kVersions, 8000);  // In the last array.
+  std::vector<float> read(10000);
+  EXPECT_TRUE(held->file->Read(0, {0, 3}, read.data()).ok());
+  const absl::Status status = held->file->Read(1, {0, 3}, read.data());
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find("f0-v0.ver"), std::string::npos) << status;
+}
+
+TEST_F(RunStoreTest, ADamagedTableOrHeaderIsFoundAtTheStart) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  Damage(kVersions, 1);
+  absl::Status status = Reopen();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find("f0-v0.ver"), std::string::npos) << status;
+}
+
+TEST_F(RunStoreTest, AMissingVersionIsNamed) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  ASSERT_TRUE(fs_.Remove(std::string(kVersions) + "/f0-v0.ver").ok());
+  const absl::Status status = Reopen();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find("f0-v0.ver"), std::string::npos) << status;
+}
+
+// --- Contributions ----------------------------------------------------------
+
+TEST_F(RunStoreTest, WhatIsStoredOutlivesAPowerCut) {
+  StoreContribution(2);
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  ASSERT_EQ(store_->Recovered().stored.size(), 1);
+  EXPECT_EQ(store_->Recovered().stored[0].norm_squared, 3.0);
+  std::vector<float> read(10000);
+  ASSERT_TRUE(store_->Find(ContributionKey::FromProto(Info(2).key()))
+                  ->Read({0, 3}, read.data())
+                  .ok());
+  EXPECT_EQ(read, Elements(2));
+}
+
+TEST_F(RunStoreTest, WhatIsStoredAtLevelProcessOutlivesTheProcess) {
+  RecordBatch batch;
+  batch.DeletePrefix("runs/");
+  ASSERT_TRUE(records_.Write(batch, Sync::kMachine).ok());
+  Create(v1::DURABILITY_PROCESS);
+  StoreContribution(2);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().stored.size(), 1);
+}
+
+TEST_F(RunStoreTest, BlocksOfAPartOutliveTheProcess) {
+  ASSERT_FALSE(*WriteBlocks(*Bind(0), {1, 2}));
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().partial.size(), 1);
+  auto contribution = Bind(0);
+  EXPECT_EQ(contribution->Missing(),
+            (std::vector<IndexRange>{{0, 1}, {2, 3}}));
+  ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
+  EXPECT_EQ(*store_->Finish(*contribution), 3.0);
+}
+
+TEST_F(RunStoreTest, BlocksWhoseBytesAreWrongAfterACrashAreMissing) {
+  ASSERT_FALSE(*WriteBlocks(*Bind(0), {0, 2}));
+  Damage(kLog, 10000 * 4 - 4096 * 4 - 5);  // In block 1.
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(Bind(0)->Missing(), (std::vector<IndexRange>{{1, 3}}));
+}
+
+TEST_F(RunStoreTest, AllBlocksWithoutARecordAreFinishedLater) {
+  ASSERT_TRUE(*WriteBlocks(*Bind(0), {0, 3}));
+  ASSERT_TRUE(Reopen().ok());
+  auto contribution = Bind(0);
+  EXPECT_TRUE(contribution->Missing().empty());
+  EXPECT_EQ(contribution->state(), Contribution::State::kPartial);
+  ASSERT_TRUE(contribution->TakeFinish());
+  EXPECT_FALSE(contribution->TakeFinish());
+  EXPECT_TRUE(store_->Finish(*contribution).ok());
+}
+
+TEST_F(RunStoreTest, ADamagedContributionIsNamed) {
+  StoreContribution(2);
+  Damage(kLog, 100);
+  ASSERT_TRUE(Reopen().ok());
+  std::vector<float> read(10000);
+  const absl::Status status =
+      store_->Find(ContributionKey::FromProto(Info(2).key()))
+          ->Read({0, 3}, read.data());
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find(".seg"), std::string::npos) << status;
+}
+
+TEST_F(RunStoreTest, ALostSegmentOfAStoredContributionIsNamed) {
+  StoreContribution(2);
+  const auto names = fs_.List(kLog);
+  ASSERT_TRUE(fs_.Remove(std::string(kLog) + "/" + (*names)[0]).ok());
+  const absl::Status status = Reopen();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_NE(status.message().find(".seg"), std::string::npos) << status;
+}
+
+TEST_F(RunStoreTest, SegmentsAreUsedAgain) {
+  for (int round = 1; round <= 5; ++round) {
+    StoreContribution(0);
+    StoreContribution(1);
+    const std::vector<ContributionKey> keys = {
+        ContributionKey::FromProto(Info(0).key()),
+        ContributionKey::FromProto(Info(1).key())};
+    ASSERT_TRUE(store_->Drop(keys).ok());
+  }
+  EXPECT_EQ(fs_.List(kLog)->size(), 2);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_TRUE(store_->Recovered().stored.empty());
+  StoreContribution(0);
+  EXPECT_EQ(fs_.List(kLog)->size(), 2);
+}
+
+TEST_F(RunStoreTest, PersistFreesWhatItsCommitDecided) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  StoreContribution(0);
+  StoreContribution(1);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  const std::vector<ContributionKey> keys = {
+      ContributionKey::FromProto(Info(0).key())};
+  ASSERT_TRUE(store_->Persist(1, Commit(1), keys).ok());
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  ASSERT_EQ(store_->Recovered().stored.size(), 1);
+  EXPECT_EQ(store_->Recovered().stored[0].info.key().slot(), 1);
+}
+
+TEST_F(RunStoreTest, ARefusalIsRememberedAndFreesTheSegment) {
+  ASSERT_TRUE(WriteBlocks(*Bind(0), {0, 1}).ok());
+  const auto key = ContributionKey::FromProto(Info(0).key());
+  ASSERT_TRUE(store_->Refuse(key, "NaN").ok());
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->Recovered().refused.at(key), "NaN");
+  EXPECT_TRUE(store_->Recovered().partial.empty());
+  StoreContribution(1);
+  EXPECT_EQ(fs_.List(kLog)->size(), 1);
+}
+
+// --- A full disk ------------------------------------------------------------
+
+TEST_F(RunStoreTest, AFullDiskRefusesAContributionAndLeavesNoFile) {
+  fs_.SetCapacity(20000);
+  const auto bound = store_->Bind(Info(0));
+  EXPECT_TRUE(absl::IsResourceExhausted(bound.status())) << bound.status();
+  EXPECT_TRUE(fs_.List(kLog)->empty());
+  fs_.SetCapacity(1 << 30);
+  StoreContribution(0);
+}
+
+TEST_F(RunStoreTest, AReservedRoundNeedsNoMoreSpace) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 2).ok());
+  fs_.SetCapacity(1);
+  StoreContribution(0);
+  StoreContribution(1);
+  EXPECT_TRUE(MakeVersion(1, 7).ok());
+  EXPECT_TRUE(store_->Persist(1, Commit(1), {}).ok());
+}
+
+TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
+  auto contribution = Bind(0);
+  fs_.FailNextWrites(1);
+  EXPECT_TRUE(absl::IsDataLoss(WriteBlocks(*contribution, {0, 3}).status()));
+  // The claim was given back.
+  EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 3}}));
+  ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
+  fs_.FailNextWrites(1);  // The sync.
+  EXPECT_FALSE(store_->Finish(*contribution).ok());
+  EXPECT_EQ(contribution->state(), Contribution::State::kPartial);
+  ASSERT_TRUE(contribution->TakeFinish());
+  EXPECT_TRUE(store_->Finish(*contribution).ok());
+}
+
+}  // namespace
+}  // namespace atl::server
