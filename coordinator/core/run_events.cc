@@ -63,10 +63,4 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
   return std::nullopt;
 }
 
-bool EndsRun(const storage::v1::Record& record) {
-  return record.has_run_state_set() &&
-         (record.run_state_set().state() == v1::RUN_STATE_COMPLETED ||
-          record.run_state_set().state() == v1::RUN_STATE_CANCELLED);
-}
-
 }  // namespace atl::coordinator

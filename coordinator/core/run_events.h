@@ -16,9 +16,6 @@ namespace atl::coordinator {
 // (placement, version 0, outcomes outside of rounds).
 std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record);
 
-// True if nothing of a run's life follows this record: it has ended.
-bool EndsRun(const storage::v1::Record& record);
-
 }  // namespace atl::coordinator
 
 #endif  // COORDINATOR_CORE_RUN_EVENTS_H_

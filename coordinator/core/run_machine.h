@@ -70,11 +70,13 @@ class RunMachine {
   absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request,
                                         const std::string& session_secret,
                                         absl::Time now);
-  // OK for a member's newest life; renews its lease.
+  // OK for a member's newest life.
   //
   // FAILED_PRECONDITION: not a member, or its lease has ended.
   // ABORTED: the epoch is not the newest.
   // UNAUTHENTICATED: the secret is not its session's.
+  absl::Status CheckIsland(const IslandCredentials& island) const;
+  // As CheckIsland; renews the lease.
   absl::Status Heartbeat(const IslandCredentials& island, absl::Time now);
   absl::Status ReportReady(const IslandCredentials& island, int64_t commit_seq,
                            absl::Time now);
@@ -142,7 +144,6 @@ class RunMachine {
   void KeepCheckpoint();
   void CompleteIfDone();
 
-  absl::Status CheckIsland(const IslandCredentials& island) const;
   absl::Status CheckNotEnded() const;
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }

@@ -1,0 +1,134 @@
+// atoll-coordinator: the control plane of Atoll.
+//
+// Serves RunService, TrainingStateService, IslandService and ServerService on
+// one listener, keeps its state in --data_dir, and dials nobody. SIGTERM or
+// SIGINT stop it; whatever stops it, started again on the same directory it
+// goes on where it was.
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/obs/log.h"
+#include "base/rpc/flags.h"
+#include "base/rpc/listener.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+#include "coordinator/service/event_loop.h"
+#include "coordinator/service/island_service.h"
+#include "coordinator/service/run_service.h"
+#include "coordinator/service/server_service.h"
+#include "coordinator/service/training_state_service.h"
+#include "coordinator/store/rocksdb_store.h"
+
+namespace atl::coordinator {
+namespace {
+
+struct Flags {
+  std::string listen = "127.0.0.1:7070";
+  std::string data_dir;
+  std::string port_file;
+  std::string failpoint;
+  std::string log_level = "info";
+  double server_lease_s = 10;
+  rpc::SecurityFlags security;
+};
+
+absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
+  RETURN_IF_ERROR(SetMinimumLogSeverity(flags.log_level));
+  RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
+  if (!(flags.server_lease_s >= 0.1 && flags.server_lease_s <= 3600)) {
+    return absl::InvalidArgumentError(
+        "--server_lease_s must be in [0.1, 3600]");
+  }
+  rpc::RpcServer::Spec server_spec;
+  server_spec.listener.address = flags.listen;
+  server_spec.listener.tls = flags.security.tls;
+  server_spec.listener.insecure = flags.security.insecure;
+  RETURN_IF_ERROR(rpc::CheckListener(server_spec.listener));
+
+  ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
+                   RocksDbStore::Open(flags.data_dir));
+  EventLoop::Spec loop_spec;
+  loop_spec.store = store.get();
+  loop_spec.clock = &SystemClock();
+  loop_spec.coordinator.server_lease_duration =
+      absl::Seconds(flags.server_lease_s);
+  ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop,
+                   EventLoop::Start(loop_spec));
+
+  RunServiceImpl run_service(*loop);
+  TrainingStateServiceImpl training_state_service(*loop);
+  IslandServiceImpl island_service(*loop);
+  ServerServiceImpl server_service(*loop);
+  server_spec.services = {&run_service, &training_state_service,
+                          &island_service, &server_service};
+  ASSIGN_OR_RETURN(const std::unique_ptr<rpc::RpcServer> server,
+                   rpc::RpcServer::Start(server_spec));
+  server->SetServing(true);
+  if (!flags.port_file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
+                                        server->address()));
+  }
+  std::printf("atoll-coordinator serves on %s\n", server->address().c_str());
+  std::fflush(stdout);
+
+  int signal = 0;
+  sigwait(&stop_signals, &signal);
+  LOG(INFO) << "stops: " << strsignal(signal);
+  server->SetServing(false);
+  loop->Stop();
+  server->Stop();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace atl::coordinator
+
+int main(int argc, char** argv) {
+  // Before any thread is made, so that all inherit it and only sigwait sees
+  // these signals.
+  sigset_t stop_signals;
+  sigemptyset(&stop_signals);
+  sigaddset(&stop_signals, SIGTERM);
+  sigaddset(&stop_signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+
+  atl::coordinator::Flags flags;
+  CLI::App app("The control plane of Atoll: runs, islands, rounds.",
+               "atoll-coordinator");
+  app.add_option("--listen", flags.listen,
+                 "host:port to serve on; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--data_dir", flags.data_dir,
+                 "Directory of the coordinator's state; made if missing")
+      ->required();
+  app.add_option("--port_file", flags.port_file,
+                 "File that host:port is written to once serving");
+  app.add_option("--failpoint", flags.failpoint,
+                 "For tests: die at the named point, NAME or NAME@N");
+  app.add_option("--log_level", flags.log_level, "info, warning or error")
+      ->capture_default_str();
+  app.add_option("--server_lease_s", flags.server_lease_s,
+                 "Seconds after which a silent server is away")
+      ->capture_default_str();
+  atl::rpc::AddSecurityFlags(app, flags.security);
+  CLI11_PARSE(app, argc, argv);
+
+  const absl::Status status = atl::coordinator::Serve(flags, stop_signals);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "atoll-coordinator: %s\n",
+               std::string(status.message()).c_str());
+  return 1;
+}

@@ -1,0 +1,52 @@
+// How a handler hands a unary call to the event loop and answers it.
+//
+// Thread-safe.
+
+#ifndef COORDINATOR_SERVICE_ANSWER_H_
+#define COORDINATOR_SERVICE_ANSWER_H_
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/status.h"
+#include "coordinator/service/event_loop.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace atl::coordinator {
+
+// Answers the call with what `decide` returns, once that is durable.
+template <typename Response>
+grpc::ServerUnaryReactor* Answer(
+    EventLoop& loop, grpc::CallbackServerContext* context, Response* response,
+    std::function<absl::StatusOr<Response>(Coordinator&, absl::Time)> decide) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop.Post<Response>(std::move(decide),
+                      [reactor, response](absl::StatusOr<Response> result) {
+                        if (result.ok()) *response = *std::move(result);
+                        reactor->Finish(rpc::ToGrpc(result.status()));
+                      });
+  return reactor;
+}
+
+// Answers the call with an error, at once.
+grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
+                                      const absl::Status& status);
+
+// OK if the caller may act for island or server `id`.
+//
+// UNAUTHENTICATED, PERMISSION_DENIED: as base/rpc/authorization.h.
+absl::Status CheckCaller(const grpc::CallbackServerContext& context,
+                         rpc::Role role, const std::string& id);
+
+// The session secret in the metadata "atoll-session"; empty if there is none
+// or it is not hex.
+std::string SessionSecret(const grpc::CallbackServerContext& context);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_SERVICE_ANSWER_H_

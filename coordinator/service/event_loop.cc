@@ -1,0 +1,338 @@
+#include "coordinator/service/event_loop.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/failpoint/failpoint.h"
+#include "base/obs/log.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/errors.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Longest sleep without an event or a timer.
+constexpr absl::Duration kIdleMax = absl::Seconds(10);
+constexpr int64_t kReplayPage = 1024;
+
+const char* RecordName(const storage::v1::Record& record) {
+  switch (record.body_case()) {
+    case storage::v1::Record::kRunCreated:
+      return "run";
+    case storage::v1::Record::kRunPlaced:
+      return "placement";
+    case storage::v1::Record::kRunStarted:
+      return "start";
+    case storage::v1::Record::kRunStateSet:
+      return "state";
+    case storage::v1::Record::kMemberSet:
+      return "member";
+    case storage::v1::Record::kRoundOpened:
+      return "open";
+    case storage::v1::Record::kRoundSealed:
+      return "seal";
+    case storage::v1::Record::kRoundCommitted:
+      return "commit";
+    case storage::v1::Record::kRoundAborted:
+      return "abort";
+    case storage::v1::Record::kOutcomesSet:
+      return "outcome";
+    case storage::v1::Record::kPinSet:
+      return "pin";
+    case storage::v1::Record::kPinReleased:
+      return "unpin";
+    case storage::v1::Record::kEvaluated:
+      return "evaluation";
+    case storage::v1::Record::kCoordinatorStarted:
+      return "epoch";
+    case storage::v1::Record::kServerSet:
+      return "server";
+    case storage::v1::Record::BODY_NOT_SET:
+      break;
+  }
+  return "unknown";
+}
+
+void HitFailpoints(const Effects& effects, absl::string_view moment) {
+  for (const LogEntry& entry : effects.entries) {
+    failpoint::Hit(
+        absl::StrCat("coordinator.", RecordName(entry.record), ".", moment));
+  }
+}
+
+absl::Status Stopping() {
+  return Refuse(absl::StatusCode::kUnavailable, "STOPPING",
+                "the coordinator is stopping: call again");
+}
+
+absl::Status TooManyStreams(size_t count) {
+  return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+                absl::StrCat("the coordinator serves ", count,
+                             " such streams, the most it can"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start(const Spec& spec) {
+  std::unique_ptr<EventLoop> loop(new EventLoop(spec));
+  RETURN_IF_ERROR(loop->Recover());
+  loop->thread_ = std::thread([raw = loop.get()] { raw->Run(); });
+  return loop;
+}
+
+EventLoop::~EventLoop() { Stop(); }
+
+void EventLoop::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void EventLoop::PostEvent(Event event) {
+  absl::Status refusal;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) {
+      refusal = Stopping();
+    } else if (queue_.size() >= spec_.queue_max) {
+      refusal = RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                             "too many calls wait for the coordinator",
+                             absl::Seconds(1));
+    } else {
+      queue_.push_back(std::move(event));
+      changed_.Signal();
+      return;
+    }
+  }
+  event.answer(refusal);
+}
+
+absl::Status EventLoop::Recover() {
+  auto coordinator = std::make_unique<Coordinator>(spec_.coordinator);
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, spec_.store->ListLogs());
+  int64_t record_count = 0;
+  for (const std::string& id : ids) {
+    int64_t revision = 0;
+    while (true) {
+      ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
+                       spec_.store->Scan(id, revision, kReplayPage));
+      if (records.empty()) break;
+      for (const storage::v1::Record& record : records) {
+        RETURN_IF_ERROR(coordinator->Replay({id, record}));
+      }
+      revision = records.back().revision();
+      record_count += static_cast<int64_t>(records.size());
+    }
+  }
+  const absl::Time now = spec_.clock->Now();
+  coordinator->Start(now);
+  const Effects effects = coordinator->TakeEffects(now);
+  RETURN_IF_ERROR(MakeDurable(effects));
+  LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", "
+            << record_count << " records replayed";
+  for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  coordinator_ = std::move(coordinator);
+  return absl::OkStatus();
+}
+
+absl::Status EventLoop::MakeDurable(const Effects& effects) {
+  if (effects.entries.empty()) return absl::OkStatus();
+  HitFailpoints(effects, "before");
+  RETURN_IF_ERROR(spec_.store->Append(effects.entries));
+  HitFailpoints(effects, "after");
+  return absl::OkStatus();
+}
+
+void EventLoop::Run() {
+  while (true) {
+    std::deque<Event> batch;
+    {
+      MutexLock lock(&mutex_);
+      while (queue_.empty() && !stopping_) {
+        const absl::Time next =
+            failure_.ok() ? coordinator_->NextTimer() : recovery_time_;
+        const absl::Duration wait =
+            std::min(next - spec_.clock->Now(), kIdleMax);
+        if (wait <= absl::ZeroDuration()) break;
+        if (changed_.WaitWithTimeout(&mutex_, wait)) break;
+      }
+      if (stopping_) break;
+      batch.swap(queue_);
+    }
+    RunBatch(std::move(batch));
+  }
+  EndAll();
+}
+
+void EventLoop::RunBatch(std::deque<Event> batch) {
+  const absl::Time now = spec_.clock->Now();
+  if (!failure_.ok() && now >= recovery_time_) {
+    failure_ = Recover();
+    recovery_time_ = now + spec_.recovery_period;
+    if (failure_.ok()) {
+      LOG(INFO) << "the store takes records again";
+      Effects all;
+      all.servers_changed = true;
+      for (const IslandWatch& watch : island_watches_) {
+        all.changed_runs.insert(watch.run_id);
+      }
+      for (const LogWatch& watch : log_watches_) {
+        all.changed_runs.insert(watch.run_id);
+      }
+      Publish(all);
+    }
+  }
+  if (!failure_.ok()) {
+    for (Event& event : batch) event.answer(failure_);
+    return;
+  }
+  for (Event& event : batch) event.decide(*coordinator_, now);
+  coordinator_->Advance(now);
+  const Effects effects = coordinator_->TakeEffects(now);
+  const absl::Status durable = MakeDurable(effects);
+  if (!durable.ok()) {
+    LOG(ERROR) << "cannot write down what was decided: " << durable
+               << "; nothing of it was told to anyone; will try again";
+    failure_ = durable;
+    recovery_time_ = now + spec_.recovery_period;
+    for (Event& event : batch) event.answer(durable);
+    return;
+  }
+  for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  Publish(effects);
+  for (Event& event : batch) event.answer(absl::OkStatus());
+}
+
+// --- Streams -----------------------------------------------------------------
+
+bool EventLoop::Feed(const IslandWatch& watch) {
+  if (watch.sink->done()) return false;
+  const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
+  absl::Status status = run.status();
+  if (run.ok()) status = (*run)->CheckIsland(watch.island);
+  if (!status.ok()) {
+    watch.sink->End(status);
+    return false;
+  }
+  const RunState& state = (*run)->state();
+  watch.sink->Offer(coordinator_->IslandPlan(
+      **run, state.FindMember(watch.island.island_id)->record.slot()));
+  if (!state.ended()) return true;
+  watch.sink->End(absl::OkStatus());
+  return false;
+}
+
+bool EventLoop::Feed(const ServerWatch& watch) {
+  if (watch.sink->done()) return false;
+  const absl::Status status =
+      coordinator_->CheckServer(watch.server_id, watch.incarnation);
+  if (!status.ok()) {
+    watch.sink->End(status);
+    return false;
+  }
+  watch.sink->Offer(coordinator_->ServerPlan(watch.server_id));
+  return true;
+}
+
+void EventLoop::Publish(const Effects& effects) {
+  island_watches_.remove_if([&](const IslandWatch& watch) {
+    if (watch.sink->done()) return true;
+    return effects.changed_runs.contains(watch.run_id) && !Feed(watch);
+  });
+  const bool any_server =
+      effects.servers_changed || !effects.changed_runs.empty();
+  server_watches_.remove_if([&](const ServerWatch& watch) {
+    if (watch.sink->done()) return true;
+    return any_server && !Feed(watch);
+  });
+  log_watches_.remove_if([&](const LogWatch& watch) {
+    if (watch.sink->done()) return true;
+    if (!effects.changed_runs.contains(watch.run_id)) return false;
+    const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
+    if (!run.ok()) {
+      watch.sink->End(run.status());
+      return true;
+    }
+    const RunState& state = (*run)->state();
+    watch.sink->OnDurable(state.revision(), state.ended());
+    return state.ended();
+  });
+}
+
+void EventLoop::WatchIsland(const std::string& run_id,
+                            const IslandCredentials& island,
+                            std::shared_ptr<PlanSink<v1::IslandPlan>> sink) {
+  Post<bool>(
+      [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
+        ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
+        RETURN_IF_ERROR(run->Heartbeat(island, now));
+        return true;
+      },
+      [=, this](absl::StatusOr<bool> result) {
+        if (result.ok() && island_watches_.size() >= spec_.streams_max) {
+          result = TooManyStreams(spec_.streams_max);
+        }
+        if (!result.ok()) return sink->End(result.status());
+        IslandWatch watch = {run_id, island, sink};
+        if (Feed(watch)) island_watches_.push_back(std::move(watch));
+      });
+}
+
+void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
+                            std::shared_ptr<PlanSink<v1::ServerPlan>> sink) {
+  Post<bool>(
+      [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
+        RETURN_IF_ERROR(coordinator.CheckServer(server_id, incarnation));
+        return true;
+      },
+      [=, this](absl::StatusOr<bool> result) {
+        if (result.ok() && server_watches_.size() >= spec_.streams_max) {
+          result = TooManyStreams(spec_.streams_max);
+        }
+        if (!result.ok()) return sink->End(result.status());
+        ServerWatch watch = {server_id, incarnation, sink};
+        if (Feed(watch)) server_watches_.push_back(std::move(watch));
+      });
+}
+
+void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
+                         std::shared_ptr<LogSink> sink) {
+  using Tail = std::pair<int64_t, bool>;  // Newest revision; ended.
+  Post<Tail>(
+      [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Tail> {
+        ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
+        if (after_revision < 0 || after_revision > run->state().revision()) {
+          return Refuse(absl::StatusCode::kOutOfRange, "NO_SUCH_REVISION",
+                        absl::StrCat("revision ", after_revision,
+                                     " is not one of the run's, whose newest "
+                                     "is ",
+                                     run->state().revision()));
+        }
+        return Tail(run->state().revision(), run->state().ended());
+      },
+      [=, this](absl::StatusOr<Tail> tail) {
+        if (tail.ok() && log_watches_.size() >= spec_.streams_max) {
+          tail = TooManyStreams(spec_.streams_max);
+        }
+        if (!tail.ok()) return sink->End(tail.status());
+        sink->OnDurable(tail->first, tail->second);
+        if (!tail->second) log_watches_.push_back({run_id, sink});
+      });
+}
+
+void EventLoop::EndAll() {
+  std::deque<Event> rest;
+  {
+    MutexLock lock(&mutex_);
+    rest.swap(queue_);
+  }
+  for (Event& event : rest) event.answer(Stopping());
+  for (const IslandWatch& watch : island_watches_) watch.sink->End(Stopping());
+  for (const ServerWatch& watch : server_watches_) watch.sink->End(Stopping());
+  for (const LogWatch& watch : log_watches_) watch.sink->End(Stopping());
+}
+
+}  // namespace atl::coordinator

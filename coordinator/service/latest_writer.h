@@ -1,0 +1,106 @@
+// One Watch stream that sends the newest plan and leaves out those that the
+// receiver is too slow for. Holds no thread.
+//
+// Thread-safe. Keeps itself alive until gRPC is done with it.
+
+#ifndef COORDINATOR_SERVICE_LATEST_WRITER_H_
+#define COORDINATOR_SERVICE_LATEST_WRITER_H_
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "base/rpc/status.h"
+#include "base/sync/mutex.h"
+#include "coordinator/service/event_loop.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace atl::coordinator {
+
+// `Response` has a field `plan` of type `Plan`.
+template <typename Response, typename Plan>
+class LatestWriter : public grpc::ServerWriteReactor<Response>,
+                     public PlanSink<Plan> {
+ public:
+  static std::shared_ptr<LatestWriter> Make() {
+    std::shared_ptr<LatestWriter> writer(new LatestWriter());
+    writer->self_ = writer;
+    return writer;
+  }
+
+  void Offer(Plan plan) override {
+    MutexLock lock(&mutex_);
+    if (end_.has_value() || finished_) return;
+    next_ = std::move(plan);
+    Pump();
+  }
+
+  void End(absl::Status status) override {
+    MutexLock lock(&mutex_);
+    if (end_.has_value() || finished_) return;
+    end_ = std::move(status);
+    Pump();
+  }
+
+  bool done() const override {
+    MutexLock lock(&mutex_);
+    return end_.has_value() || finished_;
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) {
+      next_.reset();
+      if (!end_.has_value()) end_ = absl::CancelledError("the stream broke");
+    }
+    Pump();
+  }
+
+  void OnCancel() override {
+    MutexLock lock(&mutex_);
+    next_.reset();
+    if (!end_.has_value()) end_ = absl::CancelledError("the caller is gone");
+    Pump();
+  }
+
+  void OnDone() override {
+    std::shared_ptr<LatestWriter> self;
+    {
+      MutexLock lock(&mutex_);
+      finished_ = true;
+      self = std::move(self_);
+    }
+  }
+
+ private:
+  LatestWriter() = default;
+
+  // Starts what can be started: a write, or the end.
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || finished_) return;
+    if (next_.has_value()) {
+      *response_.mutable_plan() = *std::move(next_);
+      next_.reset();
+      writing_ = true;
+      this->StartWrite(&response_);
+    } else if (end_.has_value()) {
+      finished_ = true;
+      this->Finish(rpc::ToGrpc(*end_));
+    }
+  }
+
+  mutable Mutex mutex_;
+  std::shared_ptr<LatestWriter> self_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  Response response_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_SERVICE_LATEST_WRITER_H_

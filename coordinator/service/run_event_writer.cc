@@ -1,0 +1,111 @@
+#include "coordinator/service/run_event_writer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/rpc/status.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/run_events.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Records read at once, and bytes after which a message is full.
+constexpr int64_t kPageRecords = 32;
+constexpr size_t kMessageBytes = 1 << 20;
+
+}  // namespace
+
+std::shared_ptr<RunEventWriter> RunEventWriter::Make(const Store& store,
+                                                     const std::string& run_id,
+                                                     int64_t after_revision) {
+  std::shared_ptr<RunEventWriter> writer(
+      new RunEventWriter(store, run_id, after_revision));
+  MutexLock lock(&writer->mutex_);
+  writer->self_ = writer;
+  return writer;
+}
+
+void RunEventWriter::OnDurable(int64_t revision, bool run_ended) {
+  MutexLock lock(&mutex_);
+  durable_ = std::max(durable_, revision);
+  run_ended_ = run_ended_ || run_ended;
+  Pump();
+}
+
+void RunEventWriter::End(absl::Status status) {
+  MutexLock lock(&mutex_);
+  if (!end_.has_value()) end_ = std::move(status);
+  Pump();
+}
+
+bool RunEventWriter::done() const {
+  MutexLock lock(&mutex_);
+  return end_.has_value() || finished_;
+}
+
+void RunEventWriter::OnWriteDone(bool ok) {
+  MutexLock lock(&mutex_);
+  writing_ = false;
+  if (!ok && !end_.has_value()) end_ = absl::CancelledError("it broke");
+  Pump();
+}
+
+void RunEventWriter::OnCancel() {
+  MutexLock lock(&mutex_);
+  if (!end_.has_value()) end_ = absl::CancelledError("the caller is gone");
+  Pump();
+}
+
+void RunEventWriter::OnDone() {
+  std::shared_ptr<RunEventWriter> self;
+  {
+    MutexLock lock(&mutex_);
+    finished_ = true;
+    self = std::move(self_);
+  }
+}
+
+absl::Status RunEventWriter::ReadPage() {
+  response_.Clear();
+  size_t byte_count = 0;
+  ASSIGN_OR_RETURN(
+      const std::vector<storage::v1::Record> records,
+      store_.Scan(run_id_, sent_, std::min(kPageRecords, durable_ - sent_)));
+  if (records.empty()) return absl::DataLossError("the log ends too early");
+  for (const storage::v1::Record& record : records) {
+    std::optional<v1::RunEvent> event = ToEvent(record);
+    sent_ = record.revision();
+    if (event.has_value()) {
+      byte_count += event->ByteSizeLong();
+      *response_.add_events() = *std::move(event);
+    }
+    if (byte_count >= kMessageBytes) break;
+  }
+  return absl::OkStatus();
+}
+
+void RunEventWriter::Pump() {
+  while (!writing_ && !finished_) {
+    if (end_.has_value()) {
+      finished_ = true;
+      Finish(rpc::ToGrpc(*end_));
+      return;
+    }
+    if (sent_ >= durable_) {
+      if (!run_ended_) return;
+      end_ = absl::OkStatus();
+      continue;
+    }
+    const absl::Status status = ReadPage();
+    if (!status.ok()) {
+      end_ = status;
+    } else if (!response_.events().empty()) {
+      writing_ = true;
+      StartWrite(&response_);
+    }
+  }
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,103 @@
+#include "coordinator/service/run_service.h"
+
+#include "base/status/status_macros.h"
+#include "coordinator/core/plans.h"
+#include "coordinator/core/run_queries.h"
+#include "coordinator/service/answer.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Steers a run with `method` and answers with the run after it.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* Steer(
+    EventLoop& loop, grpc::CallbackServerContext* context,
+    const Request* request, Response* response,
+    absl::Status (RunMachine::*method)(absl::Time)) {
+  return Answer<Response>(
+      loop, context, response,
+      [=](Coordinator& coordinator,
+          absl::Time now) -> absl::StatusOr<Response> {
+        ASSIGN_OR_RETURN(RunMachine* const run,
+                         coordinator.FindRun(request->run_id()));
+        RETURN_IF_ERROR((run->*method)(now));
+        Response steered;
+        *steered.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+        return steered;
+      });
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* RunServiceImpl::CreateRun(
+    grpc::CallbackServerContext* context, const v1::CreateRunRequest* request,
+    v1::CreateRunResponse* response) {
+  return Answer<v1::CreateRunResponse>(
+      loop_, context, response, [=](Coordinator& coordinator, absl::Time now) {
+        return coordinator.CreateRun(*request, now);
+      });
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::GetRun(
+    grpc::CallbackServerContext* context, const v1::GetRunRequest* request,
+    v1::GetRunResponse* response) {
+  return Answer<v1::GetRunResponse>(
+      loop_, context, response,
+      [=](Coordinator& coordinator,
+          absl::Time now) -> absl::StatusOr<v1::GetRunResponse> {
+        ASSIGN_OR_RETURN(RunMachine* const run,
+                         coordinator.FindRun(request->run_id()));
+        v1::GetRunResponse found;
+        *found.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+        return found;
+      });
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::ListRuns(
+    grpc::CallbackServerContext* context, const v1::ListRunsRequest* request,
+    v1::ListRunsResponse* response) {
+  return Answer<v1::ListRunsResponse>(
+      loop_, context, response, [=](Coordinator& coordinator, absl::Time now) {
+        return coordinator.ListRuns(*request);
+      });
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::PauseRun(
+    grpc::CallbackServerContext* context, const v1::PauseRunRequest* request,
+    v1::PauseRunResponse* response) {
+  return Steer(loop_, context, request, response, &RunMachine::Pause);
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::ResumeRun(
+    grpc::CallbackServerContext* context, const v1::ResumeRunRequest* request,
+    v1::ResumeRunResponse* response) {
+  return Steer(loop_, context, request, response, &RunMachine::Resume);
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::CancelRun(
+    grpc::CallbackServerContext* context, const v1::CancelRunRequest* request,
+    v1::CancelRunResponse* response) {
+  return Steer(loop_, context, request, response, &RunMachine::Cancel);
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::ExportCheckpoint(
+    grpc::CallbackServerContext* context,
+    const v1::ExportCheckpointRequest* request,
+    v1::ExportCheckpointResponse* response) {
+  return Answer<v1::ExportCheckpointResponse>(
+      loop_, context, response,
+      [=](Coordinator& coordinator,
+          absl::Time now) -> absl::StatusOr<v1::ExportCheckpointResponse> {
+        ASSIGN_OR_RETURN(RunMachine* const run,
+                         coordinator.FindRun(request->run_id()));
+        ASSIGN_OR_RETURN(v1::ExportCheckpointResponse pinned,
+                         run->Export(*request, now));
+        if (request->release()) return pinned;
+        *pinned.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+        *pinned.mutable_shards() = BuildPlacement(run->state(), coordinator);
+        pinned.set_placement_epoch(run->state().placement_epoch());
+        return pinned;
+      });
+}
+
+}  // namespace atl::coordinator
