@@ -33,7 +33,7 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
   static const auto* const table =
       new absl::flat_hash_map<absl::string_view, RoleSet>({
           {"/atoll.v1.RunService/CreateRun", kOperator},
-          {"/atoll.v1.RunService/GetRun", kOperator | kIsland | kReader},
+          {"/atoll.v1.RunService/GetRun", kAll},
           {"/atoll.v1.RunService/ListRuns", kOperator | kReader},
           {"/atoll.v1.RunService/PauseRun", kOperator},
           {"/atoll.v1.RunService/ResumeRun", kOperator},

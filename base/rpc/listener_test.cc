@@ -83,6 +83,17 @@ class ListenerTest : public ::testing::Test {
     return response->run().run_id();
   }
 
+  absl::Status CreateRun(const RpcServer& server, const TlsFiles& tls) {
+    ChannelOptions options;
+    options.tls = tls;
+    const auto channel = MakeChannel(server.address(), options);
+    if (!channel.ok()) return channel.status();
+    const auto stub = v1::RunService::NewStub(*channel);
+    return Call(*stub, &v1::RunService::Stub::CreateRun, v1::CreateRunRequest(),
+                CallOptions{absl::Seconds(20), "", "coordinator"})
+        .status();
+  }
+
   const std::string directory_;
   TestAuthority authority_;
   RunServiceDouble service_;
@@ -211,9 +222,9 @@ TEST_F(ListenerTest, ChecksTheRoleBeforeAnyHandlerRuns) {
   ListenerOptions options;
   options.tls = authority_.Issue("atoll:server:s-1");
   const auto server = Start(options);
-  const auto peer = GetRun(*server, authority_.Issue("atoll:server:s-2"));
-  EXPECT_EQ(peer.status().code(), absl::StatusCode::kPermissionDenied)
-      << peer.status();
+  const absl::Status island =
+      CreateRun(*server, authority_.Issue("atoll:island:i-1"));
+  EXPECT_EQ(island.code(), absl::StatusCode::kPermissionDenied) << island;
   const auto stranger = GetRun(*server, authority_.Issue("somebody"));
   EXPECT_EQ(stranger.status().code(), absl::StatusCode::kUnauthenticated)
       << stranger.status();
