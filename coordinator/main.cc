@@ -45,6 +45,11 @@ struct Flags {
   rpc::SecurityFlags security;
 };
 
+// "4711\n" of "127.0.0.1:4711".
+std::string PortLine(const std::string& address) {
+  return address.substr(address.rfind(':') + 1) + "\n";
+}
+
 absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   RETURN_IF_ERROR(SetMinimumLogSeverity(flags.log_level));
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
@@ -79,7 +84,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   server->SetServing(true);
   if (!flags.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
-                                        server->address()));
+                                        PortLine(server->address())));
   }
   std::printf("atoll-coordinator serves on %s\n", server->address().c_str());
   std::fflush(stdout);
@@ -115,7 +120,7 @@ int main(int argc, char** argv) {
                  "Directory of the coordinator's state; made if missing")
       ->required();
   app.add_option("--port_file", flags.port_file,
-                 "File that host:port is written to once serving");
+                 "File that the port is written to once serving");
   app.add_option("--failpoint", flags.failpoint,
                  "For tests: die at the named point, NAME or NAME@N");
   app.add_option("--log_level", flags.log_level, "info, warning or error")
