@@ -127,12 +127,32 @@ ATL_ENGINE_INLINE void PackRows(int64_t rows, int64_t columns, int64_t width,
   }
 }
 
+// Four rows of four, transposed: to[j, i] = from[i, j].
+ATL_ENGINE_INLINE void Transpose4x4(const float* from, int64_t from_row,
+                                    float* to, int64_t to_row) {
+  const __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_row);
+  const __m128 c = _mm_loadu_ps(from + 2 * from_row);
+  const __m128 d = _mm_loadu_ps(from + 3 * from_row);
+  const __m128 ab_low = _mm_unpacklo_ps(a, b), ab_high = _mm_unpackhi_ps(a, b);
+  const __m128 cd_low = _mm_unpacklo_ps(c, d), cd_high = _mm_unpackhi_ps(c, d);
+  _mm_storeu_ps(to, _mm_movelh_ps(ab_low, cd_low));
+  _mm_storeu_ps(to + to_row, _mm_movehl_ps(cd_low, ab_low));
+  _mm_storeu_ps(to + 2 * to_row, _mm_movelh_ps(ab_high, cd_high));
+  _mm_storeu_ps(to + 3 * to_row, _mm_movehl_ps(cd_high, ab_high));
+}
+
 // to[j, i] = from[i, j]; columns of `to` past `rows` are zero up to `width`.
 ATL_ENGINE_INLINE void PackTransposed(int64_t rows, int64_t columns,
                                       int64_t width, const float* from,
                                       int64_t stride, float* to) {
+  const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+  for (int64_t i = 0; i < whole_rows; i += 4) {
+    for (int64_t j = 0; j < whole_columns; j += 4) {
+      Transpose4x4(from + i * stride + j, stride, to + j * width + i, width);
+    }
+  }
   for (int64_t j = 0; j < columns; ++j) {
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) {
       to[j * width + i] = from[i * stride + j];
     }
     for (int64_t i = rows; i < width; ++i) to[j * width + i] = 0.0f;
