@@ -29,7 +29,7 @@ struct DataFile {
 absl::StatusOr<std::vector<DataFile>> ListDataFiles(const std::string& root,
                                                     v1::DataFormat format);
 
-// Shuffles `files` as worker/DESIGN.md says. Pure.
+// Shuffles `files` as worker/data/DESIGN.md says. Pure.
 void ShuffleDataFiles(uint64_t seed, std::vector<DataFile>& files);
 
 }  // namespace atl::worker

@@ -1,6 +1,6 @@
 // The tokens of a data set: files of bytes, llm.c .bin files or raw uint16, as
-// one sequence. worker/DESIGN.md, "Data sets", defines order, split, data
-// shards and fingerprint.
+// one sequence. worker/data/DESIGN.md defines order, split, data shards and
+// fingerprint.
 //
 // Reads with pread; small sets are held in memory. Thread-safe after Open.
 

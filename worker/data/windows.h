@@ -1,6 +1,6 @@
 // Which windows of a data shard are read, in which order.
 //
-// Pure. Immutable, so thread-safe. worker/DESIGN.md, "Data sets", defines it.
+// Pure. Immutable, so thread-safe. worker/data/DESIGN.md defines it.
 //
 //   T  tokens a sequence; a window is T + 1 tokens
 //   n  tokens of the data shard, n >= T + 1

@@ -11,12 +11,12 @@
 namespace atl::worker {
 namespace {
 
-constexpr char kPath[] = "/work/run.island.save";
+constexpr char kPath[] = "/save/run.island.save";
 
 class SaveFileTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(files_.CreateDirectories("/work").ok());
+    ASSERT_TRUE(files_.CreateDirectories("/save").ok());
     header_.run_id = "run";
     header_.run_epoch = 2;
     header_.slot = 3;

@@ -1,0 +1,194 @@
+#include "worker/api/model_files.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/digest.h"
+#include "base/layout/init_generator.h"
+#include "gtest/gtest.h"
+#include "server/client/fake_parameter_client.h"
+#include "worker/api/tiny_run.h"
+#include "worker/api/train_alone.h"
+
+namespace atl::worker {
+namespace {
+
+// A trained model of two fragments, as its run would pin it.
+class ModelFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = absl::StrCat(testing::TempDir(), "/model_files_", ::getpid());
+    std::filesystem::create_directories(root_);
+    directory_ = root_ + "/model";
+    TinyRunOptions tiny;
+    tiny.fragment_count = 2;
+    tiny.inner_step_count = 20;
+    tiny.data_path = WriteTinyText(root_, 5, 20000);
+    spec_ = TinyRun(tiny);
+    TrainAloneOptions alone;
+    alone.spec = spec_;
+    trained_ = *TrainAlone(alone);
+
+    *pinned_.mutable_run()->mutable_spec() = spec_;
+    pinned_.mutable_run()->set_run_id("run");
+    pinned_.mutable_pin()->set_commit_seq(6);
+    const RunLayout layout = *RunLayout::Create(spec_.layout());
+    for (int32_t f = 0; f < 2; ++f) {
+      std::vector<float> elements(layout.fragment_element_count(f));
+      for (const int32_t index : layout.fragment_tensors(f)) {
+        const TensorPlace& place = layout.tensors()[index];
+        std::copy_n(trained_.parameters.begin() + place.model_offset,
+                    place.element_count,
+                    elements.begin() + place.fragment_offset);
+      }
+      v1::FragmentVersion& at = *pinned_.mutable_pin()->add_cut();
+      at.set_fragment(f);
+      at.set_version(3);
+      *at.mutable_digest() =
+          RangeDigest(layout, f, {0, layout.fragment_block_count(f)}, elements)
+              .ToProto();
+      client_.SetVersion(f, 3, elements);
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  absl::StatusOr<ExportedModel> Export() {
+    ExportModelOptions options;
+    options.directory = directory_;
+    return ExportModel(pinned_, client_, options);
+  }
+
+  std::string root_, directory_;
+  v1::RunSpec spec_;
+  TrainAloneResult trained_;
+  v1::ExportCheckpointResponse pinned_;
+  server::FakeParameterClient client_;
+};
+
+TEST_F(ModelFilesTest, AnExportHoldsTheCutsParameters) {
+  const auto exported = Export();
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(exported->parameters_sha256, trained_.parameters_sha256);
+  for (const char* name : {"model.safetensors", "config.json",
+                           "generation_config.json", "manifest.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(directory_ + "/" + name)) << name;
+  }
+}
+
+TEST_F(ModelFilesTest, EvaluatesWholeWindowsOfTheFile) {
+  ASSERT_TRUE(Export().ok());
+  EvaluateOptions options;
+  options.model_directory = directory_;
+  options.data_path = root_ + "/validation";
+  const auto count = WriteValidationFile(spec_.data(), options.data_path);
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, 2000);
+  const auto result = Evaluate(options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->tokens, 1999 / 16 * 16);
+  EXPECT_LT(result->loss, std::log(256.0) - 1);
+  EXPECT_NEAR(result->loss, trained_.validation_loss, 0.2);
+}
+
+TEST_F(ModelFilesTest, EvaluationIsTheMeanOverWindows) {
+  ASSERT_TRUE(Export().ok());
+  // Two windows of T = 16 and a rest, against each of them alone.
+  const std::string text = "island server outer inner round merge push pull";
+  const auto loss_of = [&](const std::string& bytes) {
+    EvaluateOptions options;
+    options.model_directory = directory_;
+    options.data_path = root_ + "/data";
+    std::ofstream(options.data_path) << bytes;
+    return *Evaluate(options);
+  };
+  const EvaluateResult both = loss_of(text.substr(0, 40));
+  EXPECT_EQ(both.tokens, 32);
+  const double first = loss_of(text.substr(0, 17)).loss;
+  const double second = loss_of(text.substr(16, 17)).loss;
+  EXPECT_NEAR(both.loss, (first + second) / 2, 1e-5);
+}
+
+TEST_F(ModelFilesTest, SaysThatThereIsTooLittleData) {
+  ASSERT_TRUE(Export().ok());
+  EvaluateOptions options;
+  options.model_directory = directory_;
+  options.data_path = root_ + "/short";
+  std::ofstream(options.data_path) << "too short";
+  EXPECT_EQ(Evaluate(options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ModelFilesTest, GeneratesTheSameTextForTheSameSeed) {
+  ASSERT_TRUE(Export().ok());
+  GenerateOptions options;
+  options.model_directory = directory_;
+  options.prompt = "island ";
+  options.seed = 9;
+  options.token_count_max = 40;
+  std::string streamed;
+  options.on_text = [&](absl::string_view text) {
+    absl::StrAppend(&streamed, text);
+  };
+  const auto text = Generate(options);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->size(), 40);
+  EXPECT_EQ(streamed, *text);
+  EXPECT_EQ(*Generate(options), *text);
+  options.seed = 10;
+  EXPECT_NE(*Generate(options), *text);
+  options.prompt = "";
+  EXPECT_TRUE(Generate(options).ok());
+}
+
+TEST_F(ModelFilesTest, AnImportGivesBackAnExport) {
+  ASSERT_TRUE(Export().ok());
+  v1::Run run = pinned_.run();
+  run.mutable_spec()->mutable_init()->set_import(true);
+  server::FakeParameterClient client;
+  const absl::Status status =
+      ImportModel(directory_, run, client, std::stop_token());
+  ASSERT_TRUE(status.ok()) << status;
+  const auto imported = client.imported();
+  ASSERT_EQ(imported.size(), 2);
+  const RunLayout layout = *RunLayout::Create(spec_.layout());
+  for (const auto& [f, elements] : imported) {
+    EXPECT_EQ(RangeDigest(layout, f, {0, layout.fragment_block_count(f)},
+                          elements),
+              Digest128::FromProto(pinned_.pin().cut(f).digest()));
+  }
+}
+
+TEST_F(ModelFilesTest, RefusesAnImportIntoARunThatMakesItsOwn) {
+  ASSERT_TRUE(Export().ok());
+  EXPECT_EQ(ImportModel(directory_, pinned_.run(), client_, std::stop_token())
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ModelFilesTest, ADamagedModelIsAnError) {
+  ASSERT_TRUE(Export().ok());
+  const std::string path = directory_ + "/model.safetensors";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 4);
+  GenerateOptions options;
+  options.model_directory = directory_;
+  EXPECT_EQ(Generate(options).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ModelFilesTest, ChecksDataBeforeARunIsMade) {
+  const auto tokens = CheckData(spec_);
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(*tokens, 18000);
+  EXPECT_EQ(DataFingerprint(spec_.data())->size(), 64);
+  spec_.mutable_data()->set_data_shard_count(5000);
+  EXPECT_EQ(CheckData(spec_).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::worker

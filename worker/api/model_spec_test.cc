@@ -1,0 +1,110 @@
+#include "worker/api/model_spec.h"
+
+#include <set>
+#include <string>
+
+#include "base/layout/layout.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+v1::ModelSpec Model() {
+  v1::ModelSpec model;
+  model.set_architecture("llama");
+  model.set_vocab_size(256);
+  model.set_hidden_size(32);
+  model.set_intermediate_size(48);
+  model.set_layer_count(6);
+  model.set_head_count(4);
+  model.set_kv_head_count(2);
+  model.set_sequence_length(16);
+  model.set_rope_theta(10000);
+  model.set_rms_norm_eps(1e-5);
+  return model;
+}
+
+int32_t FragmentOf(const v1::Layout& layout, const std::string& name) {
+  for (const v1::TensorSpec& tensor : layout.tensors()) {
+    if (tensor.name() == name) return tensor.fragment();
+  }
+  return -1;
+}
+
+TEST(ModelSpecTest, LayoutsAreOnesThatEveryoneAccepts) {
+  for (const bool tied : {false, true}) {
+    v1::ModelSpec model = Model();
+    model.set_tie_embeddings(tied);
+    const auto layout = BuildLayout(model);
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    EXPECT_EQ(layout->tensors_size(), tied ? 56 : 57);
+    EXPECT_TRUE(RunLayout::Create(*layout).ok());
+    EXPECT_EQ(layout->tensors(0).tensor_class(), v1::TENSOR_CLASS_EMBEDDING);
+  }
+}
+
+TEST(ModelSpecTest, DealsLayersToFragments) {
+  const std::string norm = ".input_layernorm.weight";
+  const auto strided = BuildLayout(Model(), 3);
+  ASSERT_TRUE(strided.ok());
+  EXPECT_EQ(FragmentOf(*strided, "model.layers.0" + norm), 0);
+  EXPECT_EQ(FragmentOf(*strided, "model.layers.1" + norm), 1);
+  EXPECT_EQ(FragmentOf(*strided, "model.layers.5" + norm), 2);
+  EXPECT_EQ(FragmentOf(*strided, "model.embed_tokens.weight"), 0);
+  EXPECT_EQ(FragmentOf(*strided, "lm_head.weight"), 2);
+  const auto contiguous =
+      BuildLayout(Model(), 3, FragmentAssignment::kContiguous);
+  EXPECT_EQ(FragmentOf(*contiguous, "model.layers.1" + norm), 0);
+  EXPECT_EQ(FragmentOf(*contiguous, "model.layers.2" + norm), 1);
+  EXPECT_EQ(FragmentOf(*contiguous, "model.layers.5" + norm), 2);
+  for (int32_t count = 1; count <= 6; ++count) {
+    EXPECT_TRUE(RunLayout::Create(*BuildLayout(Model(), count)).ok());
+  }
+}
+
+TEST(ModelSpecTest, RefusesMoreFragmentsThanLayers) {
+  EXPECT_FALSE(BuildLayout(Model(), 7).ok());
+  EXPECT_FALSE(BuildLayout(Model(), 0).ok());
+}
+
+TEST(ModelSpecTest, RefusesModelsThatItCannotBuild) {
+  v1::ModelSpec model = Model();
+  model.set_architecture("gpt2");
+  EXPECT_EQ(BuildLayout(model).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  model = Model();
+  model.set_head_count(5);
+  EXPECT_EQ(BuildLayout(model).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ModelSpecTest, TheScheduleSpansTheWholeRun) {
+  v1::RunSpec spec;
+  *spec.mutable_model() = Model();
+  *spec.mutable_layout() = *BuildLayout(Model());
+  spec.mutable_inner()->set_optimizer(v1::INNER_OPTIMIZER_KIND_SGD);
+  spec.mutable_inner()->set_learning_rate(0.5);
+  spec.mutable_inner()->set_batch_size(3);
+  spec.mutable_schedule()->set_inner_step_count(20);
+  spec.mutable_schedule()->set_round_count(30);
+  const auto options = MakeTrainerOptions(spec, 2);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->schedule.total_step_count, 600);
+  EXPECT_EQ(options->schedule.peak, 0.5);
+  EXPECT_EQ(options->batch_size, 3);
+  EXPECT_EQ(options->sequence_length, 16);
+}
+
+TEST(ModelSpecTest, RefusesALayoutOfAnotherModel) {
+  v1::RunSpec spec;
+  *spec.mutable_model() = Model();
+  spec.mutable_inner()->set_optimizer(v1::INNER_OPTIMIZER_KIND_SGD);
+  v1::ModelSpec other = Model();
+  other.set_intermediate_size(64);
+  *spec.mutable_layout() = *BuildLayout(other);
+  EXPECT_EQ(MakeTrainerOptions(spec, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::worker
