@@ -15,6 +15,9 @@ namespace {
 
 // Longest wait for a plan before the thread looks at other things.
 constexpr absl::Duration kPlanWait = absl::Seconds(1);
+// Longest wait between two heartbeats: an elastic island should soon know that
+// the coordinator is away.
+constexpr absl::Duration kHeartbeatMax = absl::Seconds(2);
 // Between two looks at a coordinator that does not answer.
 constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 
@@ -124,7 +127,7 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
       if (lease.ok()) {
         if (*lease > absl::ZeroDuration()) lease_ = *lease;
         last_contact_ = now;
-        next_heartbeat = now + lease_ / 3;
+        next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);
       } else if (absl::IsFailedPrecondition(lease.status())) {
         return false;
       } else {

@@ -198,6 +198,7 @@ void IslandRunner::Do(const Action& action) {
       break;
     case ActionKind::kBeginRound:
       state_->BeginRound();
+      loss_sum_ = 0;
       break;
     case ActionKind::kTrain:
       status = Train(action);
@@ -329,12 +330,42 @@ absl::Status IslandRunner::Train(const Action& action) {
   progress_.token_count += result.token_count;
   progress_.loss = result.loss;
   progress_.gradient_norm = result.gradient_norm;
+  loss_sum_ += result.loss;
   link_->AddLoss(result.loss);
   return absl::OkStatus();
 }
 
+void IslandRunner::DescribeContribution(
+    const Action& action, const AnchoredFragment& at,
+    const std::vector<float>& outer_gradient, SaveHeader& header) const {
+  v1::ContributionInfo& info = header.contributions.emplace_back();
+  info.mutable_key()->set_run_epoch(action.run_epoch);
+  info.mutable_key()->set_fragment(at.fragment);
+  info.mutable_key()->set_slot(action.slot);
+  info.mutable_key()->set_seq(action.seq);
+  info.set_anchor_version(at.anchor_version);
+  *info.mutable_digest() =
+      ContributionDigest(BytesOf(outer_gradient)).ToProto();
+  info.set_codec(v1::CODEC_F32);
+  info.set_step_count(action.step_count);
+  info.set_token_count(action.step_count * spec_.inner().batch_size() *
+                       spec_.model().sequence_length());
+  info.set_data_shard(action.data_shard);
+  info.set_data_begin(action.data_begin);
+  info.set_data_end(action.data_position);
+  if (at.fragment != 0) return;
+  const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
+  header.evaluator_version = evaluator.evaluator_version;
+  header.evaluator_index = evaluator.evaluator_index;
+  header.evaluator_count = evaluator.evaluator_count;
+}
+
 absl::Status IslandRunner::Contribute(const Action& action) {
+  // The contributions of the save before are decided: their room is free.
   Save save;
+  if (save_.has_value()) save.contributions.swap(save_->contributions);
+  save_.reset();
+  save.contributions.resize(action.contributions.size());
   SaveHeader& header = save.header;
   header.run_id = options_.run_id;
   header.run_epoch = action.run_epoch;
@@ -347,30 +378,10 @@ absl::Status IslandRunner::Contribute(const Action& action) {
   const engine::OptimizerState optimizer =
       state_->trainer().optimizer_state();
   header.optimizer_step_count = optimizer.step_count;
-  for (const AnchoredFragment& at : action.contributions) {
-    save.contributions.push_back(state_->OuterGradient(at.fragment));
-    v1::ContributionInfo info;
-    info.mutable_key()->set_run_epoch(action.run_epoch);
-    info.mutable_key()->set_fragment(at.fragment);
-    info.mutable_key()->set_slot(action.slot);
-    info.mutable_key()->set_seq(action.seq);
-    info.set_anchor_version(at.anchor_version);
-    *info.mutable_digest() =
-        ContributionDigest(BytesOf(save.contributions.back())).ToProto();
-    info.set_codec(v1::CODEC_F32);
-    info.set_step_count(action.step_count);
-    info.set_token_count(action.step_count * spec_.inner().batch_size() *
-                         spec_.model().sequence_length());
-    info.set_data_shard(action.data_shard);
-    info.set_data_begin(action.data_begin);
-    info.set_data_end(action.data_position);
-    header.contributions.push_back(std::move(info));
-    if (at.fragment == 0) {
-      const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
-      header.evaluator_version = evaluator.evaluator_version;
-      header.evaluator_index = evaluator.evaluator_index;
-      header.evaluator_count = evaluator.evaluator_count;
-    }
+  for (size_t i = 0; i < action.contributions.size(); ++i) {
+    const AnchoredFragment& at = action.contributions[i];
+    state_->OuterGradient(at.fragment, save.contributions[i]);
+    DescribeContribution(action, at, save.contributions[i], header);
   }
   failpoint::Hit("island.save.before");
   RETURN_IF_ERROR(Annotate(
@@ -379,6 +390,11 @@ absl::Status IslandRunner::Contribute(const Action& action) {
                 save.contributions),
       "cannot write the save; free some space in the work directory"));
   failpoint::Hit("island.save.after");
+  LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
+            << " steps, training loss "
+            << loss_sum_ / static_cast<double>(action.step_count) << ", "
+            << static_cast<int64_t>(progress_.tokens_per_second)
+            << " tokens/s";
   save_ = std::move(save);
   return absl::OkStatus();
 }
@@ -437,9 +453,34 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   if (action.status.ok()) link_->Flush(kFlushMax);
   link_.reset();
-  LOG(INFO) << "finished: " << action.reason;
+  if (absl::IsFailedPrecondition(action.status)) {
+    // Joining again may be refused because the run has ended meanwhile.
+    const absl::StatusOr<v1::Run> run = links_.get_run();
+    if (run.ok() && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
+    if (run.ok() && run->state() == v1::RUN_STATE_CANCELLED) {
+      return absl::CancelledError("the run was cancelled");
+    }
+  }
   RETURN_IF_ERROR(action.status);
   return progress_;
+}
+
+void IslandRunner::Log(const Action& action) {
+  switch (action.kind) {
+    // What every round does.
+    case ActionKind::kBeginRound:
+    case ActionKind::kTrain:
+    case ActionKind::kContribute:
+    case ActionKind::kPush:
+    case ActionKind::kPull:
+      return;
+    default:
+      break;
+  }
+  std::string line = absl::StrCat(ActionName(action.kind), ": ", action.reason);
+  if (line == logged_) return;
+  LOG(INFO) << line;
+  logged_ = std::move(line);
 }
 
 void IslandRunner::Report(const Action& action) {
@@ -450,11 +491,7 @@ void IslandRunner::Report(const Action& action) {
   const server::TransferCounters counters = parameters_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;
   progress_.received_bytes = counters.received_payload_bytes;
-  std::string line = absl::StrCat(progress_.activity, ": ", action.reason);
-  if (line != logged_) {
-    if (action.kind != ActionKind::kTrain) LOG(INFO) << line;
-    logged_ = std::move(line);
-  }
+  Log(action);
   v1::ReportProgressRequest report;
   report.set_step(progress_.step);
   report.set_token_count(progress_.token_count);

@@ -51,10 +51,14 @@ class IslandRunner {
   absl::Status Pull(const Action& action);
   absl::Status Train(const Action& action);
   absl::Status Contribute(const Action& action);
+  void DescribeContribution(const Action& action, const AnchoredFragment& at,
+                            const std::vector<float>& outer_gradient,
+                            SaveHeader& header) const;
   absl::Status Push(const Action& action);
   absl::Status Evaluate(const Action& action);
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
+  void Log(const Action& action);
   std::string SavePath() const;
 
   const RunIslandOptions options_;
@@ -67,12 +71,13 @@ class IslandRunner {
   std::optional<BatchReader> reader_;
   std::optional<Batch> evaluation_batch_;
   std::unique_ptr<server::ParameterClient> parameters_;
-  std::optional<Save> save_;  // Last written or read.
+  std::optional<Save> save_;  // Last written or read; its buffers are reused.
   Batch batch_;
   IslandProgress progress_;
   int stops_forwarded_ = 0;
   std::optional<absl::Time> wait_until_;
   std::string logged_;  // Last activity and reason that were logged.
+  double loss_sum_ = 0;  // Of the round's steps, for the log.
   std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
 };
 

@@ -83,10 +83,11 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
   return result;
 }
 
-std::vector<float> IslandState::OuterGradient(int32_t fragment) const {
+void IslandState::OuterGradient(int32_t fragment,
+                                std::vector<float>& out) const {
   const absl::Span<const float> local =
       const_cast<const engine::Trainer&>(*trainer_).parameters();
-  std::vector<float> out(layout_.fragment_element_count(fragment));
+  out.resize(layout_.fragment_element_count(fragment));
   for (const int32_t index : layout_.fragment_tensors(fragment)) {
     const TensorPlace& tensor = layout_.tensors()[index];
     const float* anchor = anchors_.data() + tensor.model_offset;
@@ -96,7 +97,6 @@ std::vector<float> IslandState::OuterGradient(int32_t fragment) const {
       to[i] = anchor[i] - theta[i];
     }
   }
-  return out;
 }
 
 absl::StatusOr<double> IslandState::EvaluateAnchors(const Batch& batch) {

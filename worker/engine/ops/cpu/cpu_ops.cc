@@ -22,11 +22,11 @@ namespace {
 // works on a flat vector. Part of what a result is: sums follow these tiles.
 constexpr int64_t kRowsATask = 64;
 constexpr int64_t kElementsATask = 16384;
-// Tiles of matrix products, see CutOutput.
+// Tiles of matrix products, see CutOutput and CutWeight.
 constexpr int64_t kLinearRowsMax = 256;
 constexpr int64_t kLinearColumnsMin = 128;
-constexpr int64_t kWeightRowsMax = 352;
-constexpr int64_t kWeightRowsMin = 32;
+constexpr int64_t kWeightTileMax = 352;
+constexpr int64_t kWeightTileMin = 32;
 // Tasks of the embedding's gradient: task i has the tokens with id mod 16 == i.
 constexpr int64_t kEmbeddingTasks = 16;
 
@@ -97,9 +97,7 @@ class CpuOps final : public Ops {
   void LinearBackwardWeight(int64_t m, int64_t n, int64_t k, const float* dy,
                             const float* x, float* dw,
                             bool accumulate) override {
-    const int64_t rows_max =
-        std::clamp<int64_t>((n + 3) / 4, kWeightRowsMin, kWeightRowsMax);
-    const OutputTiles tiles = CutOutput(n, k, rows_max, kLinearColumnsMin);
+    const OutputTiles tiles = CutWeight(n, k, kWeightTileMin, kWeightTileMax);
     ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
       Gemm('T', 'N', rows, columns, m, dy + i, n, x + j, k, accumulate,
            dw + i * k + j, k);

@@ -52,6 +52,18 @@ inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
   return tiles;
 }
 
+// For a weight's gradient, which reads all rows of two matrices: the longer
+// side is cut, in at least four tiles if each keeps `tile_min`, so that the
+// operand that every task reads whole is the smaller one.
+inline OutputTiles CutWeight(int64_t rows, int64_t columns, int64_t tile_min,
+                             int64_t tile_max) {
+  const auto cut = [&](int64_t n) {
+    return CutEvenly(n, std::clamp((n + 3) / 4, tile_min, tile_max));
+  };
+  if (columns > rows) return {{rows, rows, 1}, cut(columns)};
+  return {cut(rows), {columns, columns, 1}};
+}
+
 }  // namespace atl::engine
 
 #endif  // WORKER_ENGINE_OPS_CPU_TILING_H_

@@ -36,5 +36,15 @@ TEST(TilingTest, FewRowsAreCutByColumnsToo) {
   EXPECT_EQ(CutOutput(1, 100, 256, 128).count(), 1);
 }
 
+TEST(TilingTest, AWeightIsCutAlongItsLongerSide) {
+  const OutputTiles wide = CutWeight(128, 344, 32, 352);
+  EXPECT_EQ(wide.rows.count, 1);
+  EXPECT_EQ(wide.columns.count, 4);
+  const OutputTiles tall = CutWeight(4096, 256, 32, 352);
+  EXPECT_EQ(tall.columns.count, 1);
+  EXPECT_EQ(tall.rows.count, 12);
+  EXPECT_EQ(CutWeight(8, 8, 32, 352).count(), 1);
+}
+
 }  // namespace
 }  // namespace atl::engine
