@@ -122,7 +122,7 @@ def read_port(process, port_file, timeout=wait.PATIENCE_S):
                 (process.name, process.poll(), process.tail()))
         try:
             with open(port_file, "r", encoding="ascii") as file:
-                text = file.read().strip()
+                text = file.read().strip().rsplit(":", 1)[-1]
         except FileNotFoundError:
             return None
         return int(text) if text.isdigit() else None
