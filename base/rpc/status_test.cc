@@ -68,17 +68,6 @@ TEST(StatusTest, NamesEveryWrongField) {
   EXPECT_EQ(FieldViolationsOf(status).size(), 2);
 }
 
-TEST(StatusTest, GivesAReasonToErrorsThatHaveNone) {
-  EXPECT_TRUE(WithDefaultReason(absl::OkStatus()).ok());
-  EXPECT_EQ(ReasonOf(WithDefaultReason(absl::AbortedError("old")))->reason,
-            "ABORTED");
-  const absl::Status closer =
-      WithReason(absl::AbortedError("old"), {"STALE_INCARNATION", {}});
-  EXPECT_EQ(WithDefaultReason(closer), closer);
-  const absl::Status fields = InvalidFields({{"run_id", "is empty"}});
-  EXPECT_EQ(WithDefaultReason(fields), fields);
-}
-
 TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
   std::vector<FieldViolation> violations;
   for (int i = 0; i < 1000; ++i) violations.push_back({"field", "\u00e9\u00e9"});
