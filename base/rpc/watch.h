@@ -12,22 +12,22 @@
 #ifndef BASE_RPC_WATCH_H_
 #define BASE_RPC_WATCH_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/rpc/retry.h"
 #include "base/rpc/status.h"
+#include "base/sync/mutex.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 
@@ -58,7 +58,7 @@ class Watch {
   // Ends the stream and waits for the thread.
   ~Watch() {
     thread_.request_stop();
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (context_ != nullptr) context_->TryCancel();
   }
 
@@ -73,9 +73,10 @@ class Watch {
   // OUT_OF_RANGE: the peer has ended the stream: no more come.
   // The peer's error if asking again is of no use.
   absl::StatusOr<Message> Next(absl::Time deadline, std::stop_token stop = {}) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_until(lock, stop, absl::ToChronoTime(deadline), [this] {
-      return newest_.has_value() || end_.has_value();
+    const std::stop_callback wake(stop, [this] { WakeAll(); });
+    MutexLock lock(&mutex_);
+    changed_.AwaitWithTimeout(&mutex_, deadline - absl::Now(), [&] {
+      return newest_.has_value() || end_.has_value() || stop.stop_requested();
     });
     if (newest_.has_value()) {
       Message message = *std::move(newest_);
@@ -91,20 +92,25 @@ class Watch {
   }
 
  private:
+  void WakeAll() {
+    MutexLock lock(&mutex_);
+    changed_.SignalAll();
+  }
+
   void Run(std::stop_token stop) {
+    const std::stop_callback wake(stop, [this] { WakeAll(); });
     Backoff backoff(options_.retry, options_.seed);
     while (!stop.stop_requested()) {
       const absl::Status status = ReadStream(stop, backoff);
-      std::unique_lock<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (stop.stop_requested()) return;
       if (IsFinal(status)) {
         end_ = status;
-        changed_.notify_all();
+        changed_.SignalAll();
         return;
       }
-      changed_.wait_for(lock, stop,
-                        absl::ToChronoMilliseconds(backoff.Next(status)),
-                        [] { return false; });
+      changed_.AwaitWithTimeout(&mutex_, backoff.Next(status),
+                                [&] { return stop.stop_requested(); });
     }
   }
 
@@ -112,7 +118,7 @@ class Watch {
   absl::Status ReadStream(const std::stop_token& stop, Backoff& backoff) {
     grpc::ClientContext context;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (stop.stop_requested()) return absl::CancelledError("stopped");
       context_ = &context;
     }
@@ -120,25 +126,27 @@ class Watch {
     Message message;
     while (reader->Read(&message)) {
       backoff.Reset();
-      std::unique_lock<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       newest_ = std::move(message);
       message = Message();
-      changed_.notify_all();
+      changed_.SignalAll();
     }
     const grpc::Status status = reader->Finish();
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     context_ = nullptr;
     return FromGrpc(status);
   }
 
   const WatchOptions options_;
   const Open open_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  // Guarded by mutex_.
-  grpc::ClientContext* context_ = nullptr;  // Of the open stream.
-  std::optional<Message> newest_;           // Not handed over yet.
-  std::optional<absl::Status> end_;         // Why no more come.
+  Mutex mutex_;
+  CondVar changed_;
+  // Of the open stream.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // Not handed over yet.
+  std::optional<Message> newest_ ABSL_GUARDED_BY(mutex_);
+  // Why no more come.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   // Last: it uses all of the above.
   std::jthread thread_;
 };

@@ -1,12 +1,13 @@
 #include "coordinator/client/coordinator_client.h"
 
-#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "coordinator/client/plan_watch.h"
 
 namespace atl::coordinator {
@@ -46,7 +47,7 @@ class GrpcCoordinatorClient : public CoordinatorClient {
     member->island_epoch = response.island_epoch();
     member->session = rpc::HexOf(response.session_secret());
     member->watch = MakeWatch(*member);
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     // The old watch, if any, ends outside the lock with the last reference.
     std::swap(member_, member);
     return response;
@@ -92,7 +93,7 @@ class GrpcCoordinatorClient : public CoordinatorClient {
   absl::Status Leave(absl::string_view reason) override {
     ASSIGN_OR_RETURN(auto member, Member());
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (member_ == member) member_.reset();
     }
     auto request = For<v1::LeaveRequest>(*member);
@@ -131,7 +132,7 @@ class GrpcCoordinatorClient : public CoordinatorClient {
   }
 
   absl::StatusOr<std::shared_ptr<Membership>> Member() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (member_ == nullptr) {
       return absl::FailedPreconditionError("not a member: Join first");
     }
@@ -140,8 +141,8 @@ class GrpcCoordinatorClient : public CoordinatorClient {
 
   const CoordinatorClientOptions options_;
   const std::unique_ptr<Service::Stub> stub_;
-  std::mutex mutex_;
-  std::shared_ptr<Membership> member_;  // Guarded by mutex_.
+  Mutex mutex_;
+  std::shared_ptr<Membership> member_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

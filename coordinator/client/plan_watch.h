@@ -7,15 +7,16 @@
 #ifndef COORDINATOR_CLIENT_PLAN_WATCH_H_
 #define COORDINATOR_CLIENT_PLAN_WATCH_H_
 
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/rpc/watch.h"
+#include "base/sync/mutex.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
@@ -44,7 +45,7 @@ class PlanWatch {
 
  private:
   std::optional<Plan> NewestAfter(const PlanPosition& after) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!newest_.has_value() || PositionOf(*newest_) <= after) {
       return std::nullopt;
     }
@@ -52,14 +53,14 @@ class PlanWatch {
   }
 
   void Offer(Plan plan) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!newest_.has_value() || PositionOf(*newest_) < PositionOf(plan)) {
       newest_ = std::move(plan);
     }
   }
 
-  std::mutex mutex_;
-  std::optional<Plan> newest_;  // Guarded by mutex_.
+  Mutex mutex_;
+  std::optional<Plan> newest_ ABSL_GUARDED_BY(mutex_);
   rpc::Watch<Response> watch_;
 };
 

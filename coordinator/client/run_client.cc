@@ -1,7 +1,5 @@
 #include "coordinator/client/run_client.h"
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +9,7 @@
 #include "base/rpc/call.h"
 #include "base/rpc/watch.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 
 namespace atl::coordinator {
 namespace {
@@ -20,11 +19,15 @@ using States = v1::TrainingStateService;
 
 // Waits for `duration`, or until `stop` is requested.
 void WaitFor(absl::Duration duration, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any never;
-  std::unique_lock<std::mutex> lock(mutex);
-  never.wait_for(lock, stop, absl::ToChronoMilliseconds(duration),
-                 [] { return false; });
+  Mutex mutex;
+  CondVar stopped;
+  const std::stop_callback wake(stop, [&] {
+    MutexLock lock(&mutex);
+    stopped.SignalAll();
+  });
+  MutexLock lock(&mutex);
+  stopped.AwaitWithTimeout(&mutex, duration,
+                           [&] { return stop.stop_requested(); });
 }
 
 class GrpcRunClient : public RunClient {

@@ -1,12 +1,13 @@
 #include "coordinator/client/server_control_client.h"
 
-#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "coordinator/client/plan_watch.h"
 
 namespace atl::coordinator {
@@ -37,7 +38,7 @@ class GrpcServerControlClient : public ServerControlClient {
     registration->server_id = request.server_id();
     registration->incarnation = request.incarnation();
     registration->watch = MakeWatch(*registration);
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     std::swap(registration_, registration);
     return response;
   }
@@ -83,7 +84,7 @@ class GrpcServerControlClient : public ServerControlClient {
   }
 
   absl::StatusOr<std::shared_ptr<Registration>> Registered() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (registration_ == nullptr) {
       return absl::FailedPreconditionError(
           "not registered: RegisterServer first");
@@ -93,8 +94,8 @@ class GrpcServerControlClient : public ServerControlClient {
 
   const ServerControlClientOptions options_;
   const std::unique_ptr<Service::Stub> stub_;
-  std::mutex mutex_;
-  std::shared_ptr<Registration> registration_;  // Guarded by mutex_.
+  Mutex mutex_;
+  std::shared_ptr<Registration> registration_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

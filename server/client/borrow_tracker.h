@@ -7,13 +7,13 @@
 #ifndef SERVER_CLIENT_BORROW_TRACKER_H_
 #define SERVER_CLIENT_BORROW_TRACKER_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/rpc/chunk_codec.h"
+#include "base/sync/mutex.h"
 #include "grpcpp/support/slice.h"
 
 namespace atl::server {
@@ -28,7 +28,7 @@ class BorrowTracker {
   // object too. Requires: not empty.
   grpc::Slice Lend(absl::string_view bytes) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       ++lent_count_;
     }
     return rpc::BorrowSlice(bytes, &BorrowTracker::Return, this);
@@ -36,21 +36,21 @@ class BorrowTracker {
 
   // True once nothing is lent; false if that takes longer than `timeout`.
   bool WaitUntilReturned(absl::Duration timeout) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return returned_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
-                              [this] { return lent_count_ == 0; });
+    MutexLock lock(&mutex_);
+    return returned_.AwaitWithTimeout(&mutex_, timeout,
+                                      [this] { return lent_count_ == 0; });
   }
 
  private:
   static void Return(void* tracker) {
     auto* self = static_cast<BorrowTracker*>(tracker);
-    std::lock_guard<std::mutex> lock(self->mutex_);
-    if (--self->lent_count_ == 0) self->returned_.notify_all();
+    MutexLock lock(&self->mutex_);
+    if (--self->lent_count_ == 0) self->returned_.SignalAll();
   }
 
-  std::mutex mutex_;
-  std::condition_variable returned_;
-  int64_t lent_count_ = 0;  // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar returned_;
+  int64_t lent_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace atl::server

@@ -13,7 +13,7 @@ ChannelPool::ChannelPool(rpc::ChannelOptions options)
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Get(
     const std::string& address) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   std::shared_ptr<grpc::Channel>& channel = channels_[address];
   if (channel == nullptr) {
     auto made = rpc::MakeChannel(address, options_);
@@ -27,12 +27,12 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Get(
 }
 
 void ChannelPool::Drop(const std::string& address) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   channels_.erase(address);
 }
 
 void ChannelPool::KeepOnly(const std::set<std::string>& addresses) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   for (auto entry = channels_.begin(); entry != channels_.end();) {
     entry = addresses.contains(entry->first) ? std::next(entry)
                                              : channels_.erase(entry);

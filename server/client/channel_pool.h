@@ -5,12 +5,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/channel.h"
+#include "base/sync/mutex.h"
 #include "grpcpp/channel.h"
 
 namespace atl::server {
@@ -32,9 +33,9 @@ class ChannelPool {
 
  private:
   rpc::ChannelOptions options_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

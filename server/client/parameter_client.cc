@@ -2,14 +2,15 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "server/client/borrow_tracker.h"
 #include "server/client/channel_pool.h"
 #include "server/client/download_stream.h"
@@ -44,7 +45,7 @@ class RouteTable {
     std::set<std::string> addresses;
     for (const auto& shard : routes.shards) addresses.insert(shard.address());
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       routes_ = std::move(routes);
     }
     pool_.KeepOnly(addresses);
@@ -54,7 +55,7 @@ class RouteTable {
   absl::StatusOr<Route> Find(int32_t shard) {
     Route route;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       for (const auto& placement : routes_.shards) {
         if (placement.shard() == shard) route.address = placement.address();
       }
@@ -73,8 +74,8 @@ class RouteTable {
 
  private:
   ChannelPool pool_;
-  std::mutex mutex_;
-  ShardRoutes routes_;  // Guarded by mutex_.
+  Mutex mutex_;
+  ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
 };
 
 // For messages: "shard 1 at 127.0.0.1:7071".
@@ -158,7 +159,7 @@ class GrpcParameterClient : public ParameterClient {
   }
 
   void SetIdentity(PushIdentity identity) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     identity_ = std::move(identity);
   }
 
@@ -289,7 +290,7 @@ class GrpcParameterClient : public ParameterClient {
   }
 
   PushIdentity Identity() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return identity_;
   }
 
@@ -343,8 +344,8 @@ class GrpcParameterClient : public ParameterClient {
   RouteTable routes_;
   std::atomic<int64_t> sent_bytes_{0};
   std::atomic<int64_t> received_bytes_{0};
-  mutable std::mutex mutex_;
-  PushIdentity identity_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  PushIdentity identity_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -93,7 +93,7 @@ class Driver {
       if (lane->stream == nullptr) continue;
       std::optional<absl::Status> done;
       {
-        std::lock_guard<std::mutex> lock(signal_.mutex);
+        MutexLock lock(&signal_.mutex);
         done = lane->events.TakeDone();
       }
       if (!done.has_value()) continue;
@@ -204,18 +204,19 @@ class Driver {
         }
       }
     }
-    std::unique_lock<std::mutex> lock(signal_.mutex);
-    const auto any_done = [this] {
+    const bool may_stop = !ending_.has_value();
+    const auto wanted = [this, may_stop] {
+      if (may_stop && bounds_.stop.stop_requested()) return true;
       return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
         return lane->stream != nullptr && lane->events.HasDone();
       });
     };
-    if (ending_.has_value()) {
-      signal_.changed.wait_until(lock, absl::ToChronoTime(until), any_done);
-    } else {
-      signal_.changed.wait_until(lock, bounds_.stop, absl::ToChronoTime(until),
-                                 any_done);
-    }
+    const std::stop_callback wake(bounds_.stop, [this] {
+      MutexLock lock(&signal_.mutex);
+      signal_.changed.SignalAll();
+    });
+    MutexLock lock(&signal_.mutex);
+    signal_.changed.AwaitWithTimeout(&signal_.mutex, until - now, wanted);
   }
 
   TransferOutcome Outcome() const {

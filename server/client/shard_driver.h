@@ -7,26 +7,26 @@
 #define SERVER_CLIENT_SHARD_DRIVER_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/rpc/retry.h"
+#include "base/sync/mutex.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
 
 // Wakes the driver when a stream has ended.
 struct DriverSignal {
-  std::mutex mutex;
-  std::condition_variable_any changed;
+  Mutex mutex;
+  CondVar changed;
 };
 
 // What a stream tells its driver, from any thread.
@@ -46,9 +46,9 @@ class StreamEvents {
   // The stream has ended and touches nothing of the driver any more, itself
   // included, after this returns. Once a stream.
   void Done(const absl::Status& status) {
-    std::lock_guard<std::mutex> lock(signal_.mutex);
+    MutexLock lock(&signal_.mutex);
     done_ = status;
-    signal_.changed.notify_all();
+    signal_.changed.SignalAll();
   }
 
   // Before a stream starts.
@@ -80,7 +80,7 @@ class StreamEvents {
   std::atomic<int64_t> payload_bytes_{0};
   std::atomic<int64_t> last_progress_nanos_{0};
   std::atomic<bool> advanced_{false};
-  std::optional<absl::Status> done_;  // Guarded by signal_.mutex.
+  std::optional<absl::Status> done_ ABSL_GUARDED_BY(signal_.mutex);
 };
 
 // One stream. Deleted only after it has said Done.

@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/codec/block_grid.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
+#include "base/sync/mutex.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 
@@ -79,7 +80,7 @@ class UploadStream
     }
     bool start = false;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (answer.stored()) stored_ = true;
       if (!answered_ && !stored_) {
         auto ranges = MissingRanges(answer, upload_.blocks);
@@ -101,7 +102,7 @@ class UploadStream
     if (!ok) return;  // The stream ends; OnDone says why.
     events_.Moved(writing_bytes_);
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (!header_written_) {
         header_written_ = true;
         if (!answered_) return;
@@ -114,7 +115,7 @@ class UploadStream
     absl::Status status =
         rpc::NamePeer(rpc::FromGrpc(grpc_status), upload_.peer);
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       if (!failure_.ok()) {
         status = failure_;
       } else if (status.ok() && !stored_) {
@@ -145,7 +146,7 @@ class UploadStream
   }
 
   void Fail(const absl::Status& status) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     FailLocked(status);
   }
 
@@ -156,7 +157,7 @@ class UploadStream
   }
 
   bool Stored() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     return stored_;
   }
 
@@ -165,7 +166,7 @@ class UploadStream
   // lock is for the reaction to the write, which may come before that is done.
   void WriteNext() {
     const bool stored = Stored();
-    std::lock_guard<std::mutex> lock(write_mutex_);
+    MutexLock lock(&write_mutex_);
     if (stored) {
       prepared_.reset();
     } else if (!prepared_.has_value()) {
@@ -213,7 +214,7 @@ class UploadStream
   // Of the reader.
   grpc::ByteBuffer answer_;
 
-  std::mutex write_mutex_;
+  Mutex write_mutex_;
   // Guarded by write_mutex_, but for `ranges_`, which is set before the first
   // chunk.
   std::vector<IndexRange> ranges_;
@@ -223,12 +224,12 @@ class UploadStream
   std::atomic<int64_t> writing_bytes_{0};
   bool closed_ = false;
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  bool header_written_ = false;
-  bool answered_ = false;
-  bool stored_ = false;
-  absl::Status failure_;  // Found here; wins over the call's status.
+  Mutex mutex_;
+  bool header_written_ ABSL_GUARDED_BY(mutex_) = false;
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stored_ ABSL_GUARDED_BY(mutex_) = false;
+  // Found here; wins over the call's status.
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
