@@ -18,6 +18,7 @@ from harness import protocols
 from harness import toy
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
 ABORTED = grpc.StatusCode.ABORTED
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
@@ -283,7 +284,9 @@ class BadInputTest(cluster_module.IntegrationTest):
     def test_a_push_with_a_wrong_header_changes_nothing(self):
         with self.with_a_liar() as (member, (other, _)):
             good = member.contribution(member.random_values("lies"), 0)
-            header = good.header
+
+            def header(**changes):
+                return dict(good.header(0), **changes)
 
             def info(**changes):
                 made = dict(good.info)
@@ -294,12 +297,14 @@ class BadInputTest(cluster_module.IntegrationTest):
             table = [
                 (NOT_FOUND, dict(run_id="nobody")),
                 ((INVALID, NOT_FOUND), dict(run_id="../../etc")),
-                ((INVALID, NOT_FOUND), dict(shard=1)),
-                ((INVALID, NOT_FOUND), dict(shard=-1)),
-                ((INVALID, NOT_FOUND), dict(shard=1 << 30)),
+                (ABORTED, dict(shard=1)),
+                (ABORTED, dict(shard=-1)),
+                (ABORTED, dict(shard=1 << 30)),
                 (ABORTED, dict(layout_fingerprint=1)),
                 (ABORTED, dict(placement_epoch=0)),
-                (ABORTED, dict(placement_epoch=1 << 40)),
+                # Newer than the server's: it may be behind.
+                (UNAVAILABLE, dict(placement_epoch=1 << 40)),
+                (UNAVAILABLE, dict(island_epoch=99)),
                 (ABORTED, dict(island_epoch=0)),
                 ((INVALID, UNAUTHENTICATED, PRECONDITION),
                  info(key={"slot": 63})),
@@ -313,7 +318,7 @@ class BadInputTest(cluster_module.IntegrationTest):
                 (INVALID, info(key={"seq": 0})),
                 (INVALID, info(key={"seq": -7})),
                 (ABORTED, info(key={"run_epoch": 0})),
-                ((INVALID, ABORTED), info(key={"run_epoch": 99})),
+                (UNAVAILABLE, info(key={"run_epoch": 99})),
                 (INVALID, info(codec=0)),
                 (INVALID, info(codec=99)),
                 (INVALID, info(anchor_version=-1)),
@@ -324,7 +329,7 @@ class BadInputTest(cluster_module.IntegrationTest):
             for code, changes in table:
                 with self.subTest(changes=changes):
                     self.assert_error(code, good.push_to, 0,
-                                      header=header(0, **changes))
+                                      header=header(**changes))
             with self.subTest("no secret"):
                 self.assert_error(
                     (UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED),
@@ -439,7 +444,8 @@ class BadInputTest(cluster_module.IntegrationTest):
             first, = toy.gradients([member], 0, self.seed)
             begin, end = first.blocks(0)
             # Half a push, then another contribution under its key.
-            first.push_to(0, chunks=[first.chunk(begin, begin + 1)])
+            self.assert_error(UNAVAILABLE, first.push_to, 0,
+                              chunks=[first.chunk(begin, begin + 1)])
             member.next_seq -= 1
             lie = member.contribution(member.random_values("lie"), 0)
             self.assert_error(ABORTED, lie.push_to, 0)
@@ -477,8 +483,8 @@ class BadInputTest(cluster_module.IntegrationTest):
                 pieces = [first.chunk(b, b + 1) for b in range(begin, end)]
                 if len(pieces) > 1:
                     # One piece, then the stream ends early.
-                    done = first.push_to(shard, chunks=[pieces[-1]])
-                    self.assertFalse(done[-1].stored)
+                    self.assert_error(UNAVAILABLE, first.push_to, shard,
+                                      chunks=[pieces[-1]])
                     again = first.push_to(shard, chunks=list(
                         reversed(pieces[:-1])))
                     missing = [(r.begin, r.end) for r in again[0].missing]
@@ -540,15 +546,15 @@ class BadInputTest(cluster_module.IntegrationTest):
             for code, changes in [
                 (NOT_FOUND, dict(run_id="nobody")),
                 ((NOT_FOUND, INVALID), dict(run_id="..")),
-                ((NOT_FOUND, INVALID), dict(shard=1)),
+                (ABORTED, dict(shard=1)),
                 (INVALID, dict(fragment=1)),
                 (INVALID, dict(fragment=-1)),
                 ((INVALID, PRECONDITION), dict(version=-2)),
                 (PRECONDITION, dict(version=5)),
                 (PRECONDITION, dict(version=1 << 62)),
                 (ABORTED, dict(layout_fingerprint=3)),
-                (ABORTED, dict(placement_epoch=1 << 40)),
-                (ABORTED, dict(run_epoch=77)),
+                (UNAVAILABLE, dict(placement_epoch=1 << 40)),
+                (UNAVAILABLE, dict(run_epoch=77)),
                 (INVALID, dict(range={"begin": 0, "end": 1 << 40})),
                 (INVALID, dict(range={"begin": 5, "end": 1})),
                 (INVALID, dict(range={"begin": -5, "end": 1})),

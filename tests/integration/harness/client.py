@@ -35,8 +35,7 @@ class Schema:
 
     def _answer(self, **question):
         request = protocols.ReflectionRequest(**question)
-        responses = self._ask(iter([request]), timeout=CALL_TIMEOUT_S,
-                              wait_for_ready=True)
+        responses = self._ask(iter([request]), timeout=CALL_TIMEOUT_S)
         response = next(iter(responses))
         if response.HasField("error_response"):
             raise KeyError("reflection of %s: %s" % (

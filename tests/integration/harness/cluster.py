@@ -43,6 +43,8 @@ class Cluster:
         self._servers = []     # Ids, in the order of their first start.
         self._doomed = set()   # Names of processes that may end.
         self._islands = {}     # Name: arguments of start_island.
+        self._guarded = None   # Who is started again when it kills itself.
+        self.deaths = []       # Names, as they were started again.
 
     # --- Processes --------------------------------------------------------------
 
@@ -147,12 +149,20 @@ class Cluster:
             "%s ended with %d and not by its failpoint; its log ends:\n%s" %
             (name, process.poll(), process.tail()))
 
+    def guard(self, name):
+        """From now on every wait starts `name` again if it kills itself."""
+        self._guarded = name
+
     def may_end(self, name):
         """Says that this process may end by itself."""
         self._doomed.add(name)
 
     def check_alive(self):
         """Raises Died if a process ended with an error that no one asked."""
+        guarded = self.processes.get(self._guarded)
+        if guarded is not None and guarded.poll() == -signal.SIGKILL:
+            self.deaths.append(self._guarded)
+            self.restart(self._guarded)
         for name, process in self.processes.items():
             status = process.poll()
             if status in (None, 0) or name in self._doomed:
@@ -234,14 +244,18 @@ class Cluster:
 
     def create_run_of(self, spec, run_id="run"):
         """Creates a run of a RunSpec message, or its bytes."""
-        method = self.runs.CreateRun
-        request = method.request_class(run_id=run_id)
-        request.spec.ParseFromString(
-            spec if isinstance(spec, bytes) else spec.SerializeToString())
-        return self.retry(lambda: method(request)).run
+
+        def create():
+            method = self.runs.CreateRun
+            request = method.request_class(run_id=run_id)
+            request.spec.ParseFromString(
+                spec if isinstance(spec, bytes) else spec.SerializeToString())
+            return method(request).run
+
+        return self.retry(create)
 
     def run_state(self, run_id="run"):
-        return self.retry(self.state.GetRunState, run_id=run_id)
+        return self.retry(lambda: self.state.GetRunState(run_id=run_id))
 
     def events(self, run_id="run", after_revision=0,
                timeout=wait.PATIENCE_S):
@@ -314,7 +328,8 @@ class Cluster:
                 return result
 
     def islands(self, run_id="run"):
-        return list(self.retry(self.state.ListIslands, run_id=run_id).islands)
+        return list(self.retry(
+            lambda: self.state.ListIslands(run_id=run_id)).islands)
 
     def join(self, run_id="run", island_id="python-0", **capabilities):
         """A Python island, joined."""
