@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/support/server_callback.h"
 
@@ -25,11 +26,11 @@ grpc::ServerUnaryReactor* Answer(
     EventLoop& loop, grpc::CallbackServerContext* context, Response* response,
     std::function<absl::StatusOr<Response>(Coordinator&, absl::Time)> decide) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop.Post<Response>(std::move(decide),
-                      [reactor, response](absl::StatusOr<Response> result) {
-                        if (result.ok()) *response = *std::move(result);
-                        reactor->Finish(rpc::ToGrpc(result.status()));
-                      });
+  loop.Post<Response>(
+      std::move(decide), [reactor, response](absl::StatusOr<Response> result) {
+        if (result.ok()) *response = *std::move(result);
+        reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(result.status())));
+      });
   return reactor;
 }
 

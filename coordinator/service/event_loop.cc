@@ -15,48 +15,60 @@ namespace {
 constexpr absl::Duration kIdleMax = absl::Seconds(10);
 constexpr int64_t kReplayPage = 1024;
 
-const char* RecordName(const storage::v1::Record& record) {
+// Where tests kill the program. Whole names, so that a test finds them in the
+// binary: what is not written here cannot be forgotten there.
+struct Failpoints {
+  const char* before;
+  const char* after;
+};
+
+Failpoints FailpointsOf(const storage::v1::Record& record) {
   switch (record.body_case()) {
     case storage::v1::Record::kRunCreated:
-      return "run";
+      return {"coordinator.run.before", "coordinator.run.after"};
     case storage::v1::Record::kRunPlaced:
-      return "placement";
+      return {"coordinator.placement.before", "coordinator.placement.after"};
     case storage::v1::Record::kRunStarted:
-      return "start";
+      return {"coordinator.start.before", "coordinator.start.after"};
     case storage::v1::Record::kRunStateSet:
-      return "state";
+      return {"coordinator.state.before", "coordinator.state.after"};
     case storage::v1::Record::kMemberSet:
-      return "member";
+      return {"coordinator.member.before", "coordinator.member.after"};
     case storage::v1::Record::kRoundOpened:
-      return "open";
+      return {"coordinator.open.before", "coordinator.open.after"};
     case storage::v1::Record::kRoundSealed:
-      return "seal";
+      return {"coordinator.seal.before", "coordinator.seal.after"};
     case storage::v1::Record::kRoundCommitted:
-      return "commit";
+      return {"coordinator.commit.before", "coordinator.commit.after"};
     case storage::v1::Record::kRoundAborted:
-      return "abort";
+      return {"coordinator.abort.before", "coordinator.abort.after"};
     case storage::v1::Record::kOutcomesSet:
-      return "outcome";
+      return {"coordinator.outcome.before", "coordinator.outcome.after"};
     case storage::v1::Record::kPinSet:
-      return "pin";
+      return {"coordinator.pin.before", "coordinator.pin.after"};
     case storage::v1::Record::kPinReleased:
-      return "unpin";
+      return {"coordinator.unpin.before", "coordinator.unpin.after"};
     case storage::v1::Record::kEvaluated:
-      return "evaluation";
+      return {"coordinator.evaluation.before", "coordinator.evaluation.after"};
     case storage::v1::Record::kCoordinatorStarted:
-      return "epoch";
+      return {"coordinator.epoch.before", "coordinator.epoch.after"};
     case storage::v1::Record::kServerSet:
-      return "server";
+      return {"coordinator.server.before", "coordinator.server.after"};
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
-  return "unknown";
+  return {"coordinator.unknown.before", "coordinator.unknown.after"};
 }
 
-void HitFailpoints(const Effects& effects, absl::string_view moment) {
+void HitFailpointsBefore(const Effects& effects) {
   for (const LogEntry& entry : effects.entries) {
-    failpoint::Hit(
-        absl::StrCat("coordinator.", RecordName(entry.record), ".", moment));
+    failpoint::Hit(FailpointsOf(entry.record).before);
+  }
+}
+
+void HitFailpointsAfter(const Effects& effects) {
+  for (const LogEntry& entry : effects.entries) {
+    failpoint::Hit(FailpointsOf(entry.record).after);
   }
 }
 
@@ -140,9 +152,9 @@ absl::Status EventLoop::Recover() {
 
 absl::Status EventLoop::MakeDurable(const Effects& effects) {
   if (effects.entries.empty()) return absl::OkStatus();
-  HitFailpoints(effects, "before");
+  HitFailpointsBefore(effects);
   RETURN_IF_ERROR(spec_.store->Append(effects.entries));
-  HitFailpoints(effects, "after");
+  HitFailpointsAfter(effects);
   return absl::OkStatus();
 }
 

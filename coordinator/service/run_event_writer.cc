@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/run_events.h"
 
@@ -90,7 +91,7 @@ void RunEventWriter::Pump() {
   while (!writing_ && !finished_) {
     if (end_.has_value()) {
       finished_ = true;
-      Finish(rpc::ToGrpc(*end_));
+      Finish(rpc::ToGrpc(rpc::WithDefaultReason(*end_)));
       return;
     }
     if (sent_ >= durable_) {

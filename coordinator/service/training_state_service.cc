@@ -1,6 +1,7 @@
 #include "coordinator/service/training_state_service.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
@@ -84,12 +85,13 @@ grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListRounds(
       },
       [this, reactor, response](absl::StatusOr<Planned> planned) {
         if (!planned.ok()) {
-          return reactor->Finish(rpc::ToGrpc(planned.status()));
+          return reactor->Finish(
+              rpc::ToGrpc(rpc::WithDefaultReason(planned.status())));
         }
         absl::StatusOr<v1::ListRoundsResponse> read =
             ReadRounds(loop_.store(), *planned->state, planned->page);
         if (read.ok()) *response = *std::move(read);
-        reactor->Finish(rpc::ToGrpc(read.status()));
+        reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(read.status())));
       });
   return reactor;
 }

@@ -1,7 +1,5 @@
 // The questions of ShardMachine: who may push what, and where.
 
-#include <algorithm>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
@@ -171,9 +169,12 @@ absl::Status ShardMachine::AdmitPush(const v1::PushHeader& header,
         "this server has no plan yet: it is starting");
   }
   const v1::ContributionKey& key = header.info().key();
-  RETURN_IF_ERROR(CheckPlace(std::max<int64_t>(key.run_epoch(), 1),
-                             std::max<int64_t>(header.placement_epoch(), 1),
-                             header.layout_fingerprint(), header.shard()));
+  RETURN_IF_ERROR(
+      CheckPlace(0, 0, header.layout_fingerprint(), header.shard()));
+  // 0 is no wildcard here: run_epoch is a part of the key.
+  RETURN_IF_ERROR(CheckEpoch("run_epoch", key.run_epoch(), run_epoch_));
+  RETURN_IF_ERROR(CheckEpoch("placement_epoch", header.placement_epoch(),
+                             plan_.placement_epoch()));
   if (plan_.run_state() != v1::RUN_STATE_ACTIVE &&
       plan_.run_state() != v1::RUN_STATE_PAUSED) {
     return absl::FailedPreconditionError(
