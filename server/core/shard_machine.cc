@@ -399,14 +399,17 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
       action.keys.push_back(key);
     }
   }
-  // What never came whole and never can count any more.
-  for (const auto& [key, info] : partial_) {
-    const bool old_epoch = key.run_epoch < run_epoch_;
-    if (old_epoch ||
-        info.anchor_version() < fragments_[key.fragment].persisted_version - 1) {
-      if (!decided_.count(key)) action.keys.push_back(key);
+  // What cannot count any more, whatever became of it.
+  const auto drop_if_old = [&](const ContributionKey& key,
+                               const v1::ContributionInfo& info) {
+    const int64_t persisted = fragments_[key.fragment].persisted_version;
+    if (!decided_.count(key) && (key.run_epoch < run_epoch_ ||
+                                 info.anchor_version() < persisted - 1)) {
+      action.keys.push_back(key);
     }
-  }
+  };
+  for (const auto& [key, info] : partial_) drop_if_old(key, info);
+  for (const auto& [key, fact] : stored_) drop_if_old(key, fact.info);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
     for (const auto& [key, fact] : stored_) {
       if (!decided_.count(key)) action.keys.push_back(key);

@@ -438,12 +438,14 @@ TEST_F(AdmissionTest, OlderEpochsAreAbortedNewerOnesNotKnownYet) {
   EXPECT_EQ(Admit(), Code::kUnavailable);
   header_.set_island_epoch(3);
   header_.set_placement_epoch(0);
-  EXPECT_NE(Admit(), Code::kAborted) << "0 is not sent by anyone";
+  EXPECT_EQ(Admit(), Code::kAborted) << "0 is no wildcard in a push";
   header_.set_placement_epoch(2);
   EXPECT_EQ(Admit(), Code::kUnavailable);
   header_.set_placement_epoch(1);
   header_.mutable_info()->mutable_key()->set_run_epoch(2);
   EXPECT_EQ(Admit(), Code::kUnavailable);
+  header_.mutable_info()->mutable_key()->set_run_epoch(0);
+  EXPECT_EQ(Admit(), Code::kAborted);
 }
 
 TEST_F(AdmissionTest, StrangersAreTurnedAway) {

@@ -178,6 +178,32 @@ TEST(ParameterServerTest, AMissingContributionIsAskedForAgain) {
   ASSERT_TRUE(digest.ok()) << digest.status();
 }
 
+TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
+  v1::Run run = SmallRun();
+  run.mutable_spec()->mutable_init()->set_import(true);
+  TestCluster cluster(run, 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_TRUE(cluster
+                  .WaitForReport(1,
+                                 [](const v1::ShardReport& r) {
+                                   return !r.initialized();
+                                 })
+                  .ok());
+  for (int32_t f = 0; f < 2; ++f) {
+    ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
+    // The same again is fine.
+    ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
+  }
+  ASSERT_OK(cluster.Begin());
+  EXPECT_EQ(*cluster.Pull(0, 0), cluster.Gradient(0, 5, 5));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      cluster.Import(0, cluster.Gradient(0, 6, 5))));
+  ASSERT_OK(cluster.Round(0, 2));
+  cluster.CutPower(0);
+  ASSERT_OK(cluster.Start(0));
+  ASSERT_OK(cluster.Round(1, 2));
+}
+
 TEST(ParameterServerTest, ItRegistersAgainWhenTheCoordinatorForgotIt) {
   TestCluster cluster(SmallRun(), 1);
   ASSERT_OK(cluster.StartAll());

@@ -263,6 +263,22 @@ TEST_F(ParameterServiceTest, AValueThatIsNotFiniteRefusesTheContribution) {
   }
 }
 
+TEST_F(ParameterServiceTest, WhatComesAfterTheLastBlockRefusesNothing) {
+  auto push = Open();
+  push->Send(cluster_->Header(info_, 0));
+  push->Read();
+  push->Send(Chunk(0, 40));
+  push->Send(Chunk(40, BlockCount()));
+  gradient_[5] = std::numeric_limits<float>::quiet_NaN();
+  push->Send(Chunk(0, 10));
+  push->HalfClose();
+  push->Finish();
+  const auto report = cluster_->WaitForReport(
+      0, [](const v1::ShardReport& r) { return r.stored_size() == 1; });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->refused_size(), 0);
+}
+
 TEST_F(ParameterServiceTest, ANormBeyondTheBoundRefusesTheContribution) {
   v1::Run run = SmallRun();
   run.mutable_spec()->mutable_outer()->set_contribution_norm_max(1.0);
@@ -320,7 +336,8 @@ TEST_F(ParameterServiceTest, WrongHeadersAreErrorsThatSayWhatToDo) {
   EXPECT_EQ(with([](auto* h) { h->set_layout_fingerprint(1); }),
             StatusCode::ABORTED);
   EXPECT_EQ(with([](auto* h) { h->set_shard(1); }), StatusCode::ABORTED);
-  EXPECT_EQ(with([](auto* h) { h->clear_info(); }),
+  EXPECT_EQ(with([](auto* h) { h->clear_info(); }), StatusCode::ABORTED);
+  EXPECT_EQ(with([](auto* h) { h->mutable_info()->clear_codec(); }),
             StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(PushHeader(cluster_->Header(info_, 0), ""),
             StatusCode::UNAUTHENTICATED);

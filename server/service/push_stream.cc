@@ -182,7 +182,8 @@ absl::Status PushStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
     status = StoreChunk(chunk, blocks, buffer.get());
     context_.buffers->Give(std::move(buffer));
   }
-  if (absl::IsInvalidArgument(status)) {
+  // Once it is whole, what else comes under its key is this stream's error.
+  if (absl::IsInvalidArgument(status) && contribution_->TakeRefusal()) {
     shard_->Refuse(contribution_->key(), std::string(status.message()));
   }
   return status;

@@ -78,7 +78,8 @@ class Shard {
   // All blocks are there, and the caller has the right to finish: does it on
   // the finish queue, then settles the waiters.
   void FinishLater(std::shared_ptr<Contribution> contribution);
-  // Refuses the contribution whole and settles the waiters. Blocks.
+  // Refuses the contribution whole and settles the waiters. Blocks. Requires:
+  // its TakeRefusal or TakeFinish said true.
   void Refuse(const ContributionKey& key, const std::string& reason);
 
   // What PullParameters reads.

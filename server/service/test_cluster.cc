@@ -345,6 +345,13 @@ absl::Status TestCluster::Push(const v1::ContributionInfo& info,
   return client->Push(info, gradient, {absl::Now() + patience, {}}).status;
 }
 
+absl::Status TestCluster::Import(int32_t fragment,
+                                 const std::vector<float>& elements) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
+  return client->Import(fragment, elements, {absl::Now() + kPatience, {}})
+      .status;
+}
+
 absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
                                                      int64_t version) {
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));

@@ -91,6 +91,7 @@ class TestCluster {
                     const std::vector<float>& gradient,
                     absl::Duration patience = kPatience);
   absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version);
+  absl::Status Import(int32_t fragment, const std::vector<float>& elements);
   // Pushes, seals and commits a round of all fragments with `slots` islands.
   absl::Status Round(int64_t version, int slots);
   // Of the newest version of all fragments, in the model order.

@@ -129,6 +129,13 @@ bool Contribution::TakeFinish() {
   return true;
 }
 
+bool Contribution::TakeRefusal() {
+  MutexLock lock(&mutex_);
+  if (finishing_ || released_ || state_ != State::kPartial) return false;
+  finishing_ = true;
+  return true;
+}
+
 uint32_t Contribution::CrcOf(int64_t block) const {
   MutexLock lock(&mutex_);
   const int64_t i = block - range_.blocks().begin;
@@ -198,13 +205,10 @@ void Contribution::MarkStored(double norm_squared,
   facts_ = {};
 }
 
-std::unique_ptr<Segment> Contribution::MarkRefused(std::string reason) {
-  {
-    MutexLock lock(&mutex_);
-    state_ = State::kRefused;
-    refused_reason_ = std::move(reason);
-  }
-  return ReleaseSegment();
+void Contribution::MarkRefused(std::string reason) {
+  MutexLock lock(&mutex_);
+  state_ = State::kRefused;
+  refused_reason_ = std::move(reason);
 }
 
 std::string Contribution::refused_reason() const {

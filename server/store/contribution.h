@@ -75,6 +75,8 @@ class Contribution {
   void Reopen();
   // If all blocks are there and nobody finishes it: true, and the caller must.
   bool TakeFinish();
+  // Keeps everyone from finishing it, to refuse it; false if it is too late.
+  bool TakeRefusal();
 
   // Reads blocks back.
   //
@@ -89,12 +91,30 @@ class Contribution {
 
   // PARTIAL -> STORED, and where a start finds it STORED.
   void MarkStored(double norm_squared, std::vector<uint32_t> block_crcs);
-  // Any -> REFUSED; gives the segment up.
-  std::unique_ptr<Segment> MarkRefused(std::string reason);
+  // PARTIAL -> REFUSED.
+  void MarkRefused(std::string reason);
   std::string refused_reason() const;
-  // Gives the segment up for another contribution; waits for readers and
-  // writers. The contribution is of no use then.
+  // Gives the segment up for another contribution; waits for readers, writers
+  // and holders of a SegmentUse. The contribution is of no use then.
   std::unique_ptr<Segment> ReleaseSegment();
+
+  // Keeps the segment from being given up while records about it are written.
+  class SegmentUse {
+   public:
+    explicit SegmentUse(const Contribution& contribution)
+        : contribution_(contribution), ok_(contribution.Enter()) {}
+    ~SegmentUse() {
+      if (ok_) contribution_.Leave();
+    }
+    SegmentUse(const SegmentUse&) = delete;
+    SegmentUse& operator=(const SegmentUse&) = delete;
+    // False if it was given up before.
+    bool ok() const { return ok_; }
+
+   private:
+    const Contribution& contribution_;
+    const bool ok_;
+  };
 
  private:
   enum class BlockState : uint8_t { kMissing, kClaimed, kPresent };

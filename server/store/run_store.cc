@@ -264,7 +264,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     *state->mutable_digest() = digest.ToProto();
   }
   RecordBatch batch;
-  std::vector<std::shared_ptr<Contribution>> freed = TakeOut(keys, &batch);
+  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
   RETURN_IF_ERROR(WriteState(&batch));
   failpoint::Hit("server.state.after");
   RecycleAll(std::move(freed));
@@ -406,6 +406,7 @@ absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
                                            IndexRange blocks,
                                            const float* elements,
                                            absl::Span<const BlockFact> facts) {
+  const Contribution::SegmentUse use(contribution);
   absl::Status status = contribution.Write(blocks, elements);
   if (status.ok()) {
     records::ChunkRecord record;
@@ -428,6 +429,10 @@ absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
 
 absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
   const ContributionKey& key = contribution.key();
+  const Contribution::SegmentUse use(contribution);
+  if (!use.ok()) {
+    return absl::AbortedError(absl::StrCat(key.ToString(), " was dropped"));
+  }
   const double norm_squared = contribution.NormSquared();
   std::vector<uint32_t> crcs = contribution.BlockCrcs();
   records::StoredRecord record;
@@ -461,7 +466,8 @@ absl::Status RunStore::Refuse(const ContributionKey& key,
   record.set_reason(reason);
   RecordBatch batch;
   const std::vector<ContributionKey> keys = {key};
-  std::vector<std::shared_ptr<Contribution>> freed = TakeOut(keys, &batch);
+  if (const auto contribution = Find(key)) contribution->MarkRefused(reason);
+  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
   batch.Put(KeyedName("refused", key), record.SerializeAsString());
   {
     MutexLock lock(&mutex_);
@@ -470,40 +476,46 @@ absl::Status RunStore::Refuse(const ContributionKey& key,
   failpoint::Hit("server.refused.before");
   RETURN_IF_ERROR(records_.Write(batch, durability_));
   failpoint::Hit("server.refused.after");
-  for (const auto& contribution : freed) {
-    Recycle(key.fragment, contribution->MarkRefused(reason));
-  }
+  RecycleAll(std::move(freed));
   return absl::OkStatus();
 }
 
-std::vector<std::shared_ptr<Contribution>> RunStore::TakeOut(
+std::vector<RunStore::FreedSegment> RunStore::TakeOut(
     absl::Span<const ContributionKey> keys, RecordBatch* batch) {
   std::vector<std::shared_ptr<Contribution>> taken;
-  MutexLock lock(&mutex_);
+  {
+    MutexLock lock(&mutex_);
+    for (const ContributionKey& key : keys) {
+      refused_.erase(key);
+      const auto it = contributions_.find(key);
+      if (it == contributions_.end()) continue;
+      taken.push_back(std::move(it->second));
+      contributions_.erase(it);
+    }
+  }
+  std::vector<FreedSegment> freed;
+  for (const auto& contribution : taken) {
+    freed.push_back(
+        {contribution->key().fragment, contribution->ReleaseSegment()});
+  }
   for (const ContributionKey& key : keys) {
     batch->Delete(KeyedName("stored", key));
     batch->Delete(KeyedName("bound", key));
     batch->Delete(KeyedName("refused", key));
     batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
-    refused_.erase(key);
-    const auto it = contributions_.find(key);
-    if (it == contributions_.end()) continue;
-    taken.push_back(std::move(it->second));
-    contributions_.erase(it);
   }
-  return taken;
+  return freed;
 }
 
-void RunStore::RecycleAll(
-    std::vector<std::shared_ptr<Contribution>> contributions) {
-  for (const auto& contribution : contributions) {
-    Recycle(contribution->key().fragment, contribution->ReleaseSegment());
+void RunStore::RecycleAll(std::vector<FreedSegment> segments) {
+  for (FreedSegment& freed : segments) {
+    Recycle(freed.fragment, std::move(freed.segment));
   }
 }
 
 absl::Status RunStore::Drop(absl::Span<const ContributionKey> keys) {
   RecordBatch batch;
-  std::vector<std::shared_ptr<Contribution>> freed = TakeOut(keys, &batch);
+  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
   failpoint::Hit("server.drop.before");
   RETURN_IF_ERROR(records_.Write(batch, Sync::kProcess));
   failpoint::Hit("server.drop.after");

@@ -128,7 +128,7 @@ class RunStore {
                                    absl::Span<const BlockFact> facts);
   // PARTIAL -> STORED at the run's durability. Returns the norm squared.
   absl::StatusOr<double> Finish(Contribution& contribution);
-  // Refuses the key for good.
+  // Refuses the key for good. Requires: TakeRefusal or TakeFinish said true.
   absl::Status Refuse(const ContributionKey& key, const std::string& reason);
   // Frees contributions, whatever their state.
   absl::Status Drop(absl::Span<const ContributionKey> keys);
@@ -155,11 +155,17 @@ class RunStore {
   absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment);
   absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(int32_t fragment);
   void Recycle(int32_t fragment, std::unique_ptr<Segment> segment);
-  // Takes the keys' contributions out of the map and adds their records'
-  // deletion to `batch`.
-  std::vector<std::shared_ptr<Contribution>> TakeOut(
-      absl::Span<const ContributionKey> keys, RecordBatch* batch);
-  void RecycleAll(std::vector<std::shared_ptr<Contribution>> contributions);
+  // A segment that is free once the records that name it are gone.
+  struct FreedSegment {
+    int32_t fragment;
+    std::unique_ptr<Segment> segment;
+  };
+  // Takes the keys' contributions out of the map, waits for who uses them, and
+  // adds their records' deletion to `batch`: no record about them is written
+  // after it.
+  std::vector<FreedSegment> TakeOut(absl::Span<const ContributionKey> keys,
+                                    RecordBatch* batch);
+  void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;
   RecordStore& records_;

@@ -126,7 +126,7 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
   RETURN_IF_ERROR(ReadFully(
-      *file_, path_, ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
+      *file_, path(), ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
       absl::MakeSpan(reinterpret_cast<char*>(elements),
                      static_cast<size_t>(count) * sizeof(float))));
   const uint32_t* table = table_.data() + array * range_.block_count() -
@@ -136,7 +136,7 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
     const int64_t end = range_.ElementOffset(b + 1) - first;
     if (codec::Crc32c(BytesOf(elements + begin, end - begin)) != table[b]) {
       return absl::DataLossError(absl::StrCat(
-          path_, ": the checksum of block ", b, " of array ", array,
+          path(), ": the checksum of block ", b, " of array ", array,
           " does not match"));
     }
   }

@@ -15,11 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/io/file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "base/sync/mutex.h"
 #include "server/store/shard_range.h"
 
 namespace atl::server {
@@ -64,11 +66,17 @@ class VersionFile {
   // every array was written.
   absl::Status Seal(const VersionIdentity& identity);
 
-  // What Seal wrote, or Open found.
+  // What Seal wrote, or Open found. Not to be called while Seal runs.
   const VersionIdentity& identity() const { return identity_; }
-  const std::string& path() const { return path_; }
+  std::string path() const {
+    MutexLock lock(&mutex_);
+    return path_;
+  }
   // After the file was renamed.
-  void set_path(std::string path) { path_ = std::move(path); }
+  void set_path(std::string path) {
+    MutexLock lock(&mutex_);
+    path_ = std::move(path);
+  }
   int64_t size_bytes() const;
 
  private:
@@ -79,7 +87,8 @@ class VersionFile {
   int64_t TableOffset() const;
 
   const std::unique_ptr<RandomAccessFile> file_;
-  std::string path_;
+  mutable Mutex mutex_;
+  std::string path_ ABSL_GUARDED_BY(mutex_);
   const ShardRange range_;
   const int state_count_;
   VersionIdentity identity_;
