@@ -1,22 +1,26 @@
 // One-way push of a 256 MiB fragment over loopback, beside a raw TCP socket that
-// moves as many bytes in the same process: interleaved, medians.
+// moves as many bytes: interleaved, medians. Receivers are processes of their
+// own.
 //
 // The server takes messages as slices and throws them away: what is measured is
 // the client (cut, checksum, encode) and gRPC. One JSON object a case.
 
 #include <malloc.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "base/rpc/chunk_codec.h"
@@ -90,55 +94,97 @@ class SinkService : public v1::ParameterService::
   const bool check_;
 };
 
-// A socket that a thread reads 1 MiB at a time.
-class RawTcp {
- public:
-  RawTcp() {
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    Require(bind(listener, generic, size) == 0 && listen(listener, 1) == 0 &&
-                getsockname(listener, generic, &size) == 0,
-            "listen");
-    out_ = socket(AF_INET, SOCK_STREAM, 0);
-    Require(connect(out_, generic, size) == 0, "connect");
-    in_ = accept(listener, nullptr, nullptr);
-    Require(in_ >= 0, "accept");
-    close(listener);
+// Runs `serve(port_out)` in a process of its own, which dies with this one.
+// Returns its id and what it wrote to `port_out`.
+template <typename Serve>
+std::pair<pid_t, int> Spawn(Serve serve) {
+  int ends[2];
+  Require(pipe(ends) == 0, "pipe");
+  const pid_t child = fork();
+  Require(child >= 0, "fork");
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    serve(ends[1]);
+    _exit(0);
   }
+  int port = 0;
+  Require(read(ends[0], &port, sizeof(port)) == sizeof(port), "a port");
+  return {child, port};
+}
 
-  void Move(const char* data, int64_t bytes) {
-    std::thread reader([&] {
-      std::vector<char> buffer(1 << 20);
-      for (int64_t left = bytes; left > 0;) {
-        const ssize_t count = read(in_, buffer.data(), buffer.size());
-        Require(count > 0, "read");
-        left -= count;
-      }
-    });
-    for (int64_t sent = 0; sent < bytes;) {
-      const ssize_t count =
-          write(out_, data + sent, std::min<int64_t>(1 << 20, bytes - sent));
-      Require(count > 0, "write");
-      sent += count;
+void Tell(int port_out, int port) {
+  Require(write(port_out, &port, sizeof(port)) == sizeof(port), "tell");
+}
+
+// Reads 1 MiB at a time, and answers each `bytes` with one byte.
+void ServeRaw(int port_out, int64_t bytes) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  Require(bind(listener, generic, size) == 0 && listen(listener, 1) == 0 &&
+              getsockname(listener, generic, &size) == 0,
+          "listen");
+  Tell(port_out, ntohs(address.sin_port));
+  const int in = accept(listener, nullptr, nullptr);
+  std::vector<char> buffer(1 << 20);
+  while (true) {
+    for (int64_t left = bytes; left > 0;) {
+      const ssize_t count = read(in, buffer.data(), buffer.size());
+      if (count <= 0) return;
+      left -= count;
     }
-    reader.join();
+    if (write(in, "k", 1) != 1) return;
   }
+}
 
- private:
-  int in_ = -1;
-  int out_ = -1;
-};
+int ConnectTo(int port) {
+  const int out = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  Require(connect(out, reinterpret_cast<sockaddr*>(&address),
+                  sizeof(address)) == 0,
+          "connect");
+  return out;
+}
 
-double CpuSeconds() {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(usage.ru_utime.tv_usec +
-                                    usage.ru_stime.tv_usec);
+void MoveRaw(int out, const char* data, int64_t bytes) {
+  for (int64_t sent = 0; sent < bytes;) {
+    const ssize_t count =
+        write(out, data + sent, std::min<int64_t>(1 << 20, bytes - sent));
+    Require(count > 0, "write");
+    sent += count;
+  }
+  char answer;
+  Require(read(out, &answer, 1) == 1, "an answer");
+}
+
+void ServeGrpc(int port_out, int64_t block_count, bool check) {
+  SinkService service(block_count, check);
+  rpc::RpcServer::Spec spec;
+  spec.services = {&service};
+  spec.message_bytes_max = rpc::kDataMessageBytesMax;
+  const auto server = *rpc::RpcServer::Start(spec);
+  Tell(port_out, server->port());
+  while (true) pause();
+}
+
+// Of this process and `other`.
+double CpuSeconds(pid_t other) {
+  double seconds = 0;
+  for (const pid_t pid : {getpid(), other}) {
+    clockid_t clock;
+    timespec time;
+    Require(clock_getcpuclockid(pid, &clock) == 0 &&
+                clock_gettime(clock, &time) == 0,
+            "a clock");
+    seconds += static_cast<double>(time.tv_sec) + 1e-9 * time.tv_nsec;
+  }
+  return seconds;
 }
 
 struct Sample {
@@ -151,12 +197,12 @@ struct Sample {
 };
 
 template <typename Work>
-void Take(Sample& sample, Work work) {
-  const double cpu = CpuSeconds();
+void Take(Sample& sample, pid_t other, Work work) {
+  const double cpu = CpuSeconds(other);
   const absl::Time begin = absl::Now();
   work();
   sample.seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
-  sample.cpu_seconds += CpuSeconds() - cpu;
+  sample.cpu_seconds += CpuSeconds(other) - cpu;
 }
 
 int Main() {
@@ -172,21 +218,23 @@ int Main() {
   tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
   tensor->mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
   const RunLayout layout = *RunLayout::Create(spec);
+  const int64_t block_count = layout.fragment_block_count(0);
+  // Before this process has any thread.
+  const auto raw = Spawn([](int out) { ServeRaw(out, kElements * 4); });
+  const std::pair<pid_t, int> servers[] = {
+      Spawn([&](int out) { ServeGrpc(out, block_count, false); }),
+      Spawn([&](int out) { ServeGrpc(out, block_count, true); })};
   std::vector<float> elements(kElements);
   for (int64_t i = 0; i < kElements; ++i) elements[i] = static_cast<float>(i);
-  RawTcp raw;
+  const int raw_socket = ConnectTo(raw.second);
   for (const bool check : {false, true}) {
-    SinkService service(layout.fragment_block_count(0), check);
-    rpc::RpcServer::Spec server_spec;
-    server_spec.services = {&service};
-    server_spec.message_bytes_max = rpc::kDataMessageBytesMax;
-    const auto server = *rpc::RpcServer::Start(server_spec);
+    const auto& server = servers[check ? 1 : 0];
     ParameterClientOptions options;
     options.run_id = "run";
     options.shard_count = 1;
     const auto client = *MakeParameterClient(options, layout);
     v1::ShardPlacement placement;
-    placement.set_address(server->address());
+    placement.set_address(absl::StrCat("127.0.0.1:", server.second));
     client->SetRoutes({1, {placement}});
     v1::ContributionInfo info;
     info.mutable_key()->set_seq(1);
@@ -195,12 +243,12 @@ int Main() {
     Sample theirs;
     for (int i = -1; i < kRepetitions; ++i) {
       Sample warm_up;
-      Take(i < 0 ? warm_up : ours, [&] {
+      Take(i < 0 ? warm_up : ours, server.first, [&] {
         Require(client->Push(info, elements, {}).status.ok(), "push");
       });
-      Take(i < 0 ? warm_up : theirs, [&] {
-        raw.Move(reinterpret_cast<const char*>(elements.data()),
-                 kElements * 4);
+      Take(i < 0 ? warm_up : theirs, raw.first, [&] {
+        MoveRaw(raw_socket, reinterpret_cast<const char*>(elements.data()),
+                kElements * 4);
       });
     }
     const double gigabytes = kElements * 4e-9;
