@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -68,7 +67,7 @@ absl::Status Validate(const TrainerOptions& options) {
 
 class SingleRankTrainer final : public Trainer {
  public:
-  SingleRankTrainer(const TrainerOptions& options)
+  explicit SingleRankTrainer(const TrainerOptions& options)
       : options_(options), ops_(MakeCpuOps(options.thread_count)) {}
 
   // Makes all buffers.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <utility>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
