@@ -38,6 +38,7 @@ class ChildTest : public ::testing::Test {
   ChildExit End(Child& child) {
     for (;;) {
       if (std::optional<ChildExit> end = child.Poll()) return *end;
+      // style-ok(call): a real process gives no other sign.
       absl::SleepFor(absl::Milliseconds(1));
     }
   }
@@ -98,6 +99,7 @@ TEST_F(ChildTest, DiesWithItsParent) {
     return std::getline(stat, line) && line.find(") Z") == std::string::npos;
   };
   for (int i = 0; i < 5000 && alive(); ++i) {
+    // style-ok(call): a real process gives no other sign.
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_FALSE(alive());

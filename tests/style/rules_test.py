@@ -1,0 +1,232 @@
+"""Plants each violation and sees it found, and what is right let through."""
+
+import os
+import sys
+import unittest
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [_HERE, os.path.join(_HERE, '../integration')]
+
+from harness import cases  # pylint: disable=wrong-import-position
+import rules  # pylint: disable=wrong-import-position
+import source_text  # pylint: disable=wrong-import-position
+import tree  # pylint: disable=wrong-import-position
+
+
+def found(path, text, rule=None):
+  """The messages of the violations in one file."""
+  return [
+      v.message
+      for v in rules.check({path: text})
+      if rule is None or v.rule == rule
+  ]
+
+
+def including(path, *paths):
+  text = ''.join('#include %s\n' % p for p in paths)
+  return found(path, text, 'include')
+
+
+class IncludesTest(unittest.TestCase):
+
+  def refuses(self, path, included):
+    self.assertEqual(1, len(including(path, included)), (path, included))
+
+  def allows(self, path, included):
+    self.assertEqual([], including(path, included), (path, included))
+
+  def test_a_core_sees_messages_encodings_and_errors(self):
+    for program in ('coordinator', 'server', 'worker'):
+      path = program + '/core/rounds/round.cc'
+      for included in ('<vector>', '"absl/time/time.h"', '"absl/status/status.h"',
+                       '"atoll/v1/plan.pb.h"',
+                       '"atoll/storage/v1/a_records.pb.h"', '"base/codec/crc32c.h"',
+                       '"base/status/check.h"', '"base/layout/layout.h"',
+                       '"%s/core/member.h"' % program):
+        self.allows(path, included)
+
+  def test_a_core_does_no_io_and_has_no_threads_clock_or_chance(self):
+    path = 'coordinator/core/round.cc'
+    for included in ('<grpcpp/grpcpp.h>', '"grpcpp/grpcpp.h"', '"rocksdb/db.h"',
+                     '<cuda_runtime.h>', '<nccl.h>', '<thread>', '<mutex>',
+                     '<random>', '<chrono>', '<fstream>', '<iostream>',
+                     '"absl/time/clock.h"', '"absl/random/random.h"',
+                     '"absl/synchronization/mutex.h"', '"base/sync/mutex.h"',
+                     '"base/obs/log.h"', '"base/io/files.h"', '"base/rpc/tls.h"',
+                     '"atoll/v1/run_service.grpc.pb.h"',
+                     '"coordinator/store/store.h"'):
+      self.refuses(path, included)
+
+  def test_a_cores_test_may_draw_random_inputs_and_share_between_threads(self):
+    self.allows('server/core/merge/mean_test.cc', '<random>')
+    self.allows('server/core/merge/mean_test.cc', '<thread>')
+    self.refuses('server/core/merge/mean_test.cc', '<grpcpp/grpcpp.h>')
+
+  def test_kernels_see_nothing_else_of_ours(self):
+    self.allows('server/kernels/sum.cc', '<immintrin.h>')
+    self.allows('server/kernels/sum.cc', '"server/kernels/sum.h"')
+    self.allows('worker/engine/ops/cpu/ops.cc', '"oneapi/dnnl/dnnl.hpp"')
+    self.allows('worker/engine/ops/cpu/ops.cc', '"base/codec/f32.h"')
+    self.refuses('server/kernels/sum.cc', '"server/core/merge/merge_rule.h"')
+    self.refuses('worker/engine/ops/cpu/ops.cc', '"worker/data/batch.h"')
+    self.refuses('worker/engine/ops/cpu/ops.cc', '"base/rpc/channel.h"')
+
+  def test_rocksdb_is_for_stores_and_grpc_is_not(self):
+    self.allows('server/store/db.cc', '"rocksdb/db.h"')
+    self.refuses('server/store/db.cc', '"grpcpp/grpcpp.h"')
+    self.refuses('server/service/push.cc', '"rocksdb/db.h"')
+    self.refuses('server/main.cc', '"rocksdb/db.h"')
+    self.refuses('cli/commands/run.cc', '"rocksdb/db.h"')
+
+  def test_a_client_knows_no_inside_of_its_program(self):
+    self.allows('server/client/client.cc', '"base/rpc/channel.h"')
+    self.allows('server/client/client.cc', '"atoll/v1/x.grpc.pb.h"')
+    self.refuses('server/client/client.cc', '"server/core/shard_machine.h"')
+    self.refuses('coordinator/client/client.cc', '"coordinator/store/store.h"')
+
+  def test_programs_depend_in_one_direction_and_by_their_clients(self):
+    self.allows('worker/api/island.cc', '"server/client/parameter_client.h"')
+    self.allows('server/service/watch.cc', '"coordinator/client/client.h"')
+    self.allows('cli/commands/join.cc', '"worker/api/run_island.h"')
+    self.refuses('base/rpc/call.cc', '"server/client/parameter_client.h"')
+    self.refuses('coordinator/service/x.cc', '"server/client/x.h"')
+    self.refuses('server/service/x.cc', '"worker/api/x.h"')
+    self.refuses('worker/api/x.cc', '"server/core/x.h"')
+    self.refuses('cli/commands/x.cc', '"worker/engine/trainer.h"')
+    self.refuses('cli/commands/x.cc', '"tests/benchmarks/vectors.h"')
+
+  def test_devices_stay_in_the_engine(self):
+    self.allows('worker/engine/ops/cuda/x.cc', '<cuda_runtime.h>')
+    self.allows('worker/collective/nccl/x.cc', '<nccl.h>')
+    self.refuses('worker/api/x.cc', '<cuda_runtime.h>')
+
+
+class CallsTest(unittest.TestCase):
+
+  def test_finds_time_threads_io_and_chance_in_a_core(self):
+    for call in ('absl::Now()', 'std::chrono::steady_clock::now()',
+                 'std::thread t;', 'absl::SleepFor(d);', 'time(nullptr)',
+                 'std::random_device r;', 'absl::BitGen g;', 'std::cerr << 1;',
+                 'LOG(INFO) << 1;', 'rand()', 'getenv("A")'):
+      text = 'void F() {\n  %s\n}\n' % call
+      self.assertEqual(1, len(found('worker/core/a.cc', text, 'call')), call)
+
+  def test_does_not_look_into_comments_and_strings(self):
+    text = '// absl::Now() and throw\nconst char* s = "std::thread";\n'
+    self.assertEqual([], found('worker/core/a.cc', text))
+    text = "auto s = R\"(absl::Now())\"; int n = 1'000; char c = '\"';\n"
+    self.assertEqual([], found('worker/core/a.cc', text))
+
+  def test_finds_what_is_banned_everywhere(self):
+    for call in ('throw 1;', 'catch (...) {}', 'delete p;', 'using namespace std;', 'atoi(s);',
+                 'std::getenv("A");'):
+      text = 'void F() {\n  %s\n}\n' % call
+      self.assertEqual(1, len(found('base/rpc/a.cc', text, 'call')), call)
+
+  def test_lets_main_read_the_environment(self):
+    self.assertEqual([], found('cli/main.cc', 'int main() {\n  std::getenv("A");\n}\n'))
+
+  def test_finds_a_sleep_in_a_test(self):
+    text = 'void F() {\n  absl::SleepFor(d);\n}\n'
+    self.assertEqual(1, len(found('base/sync/a_test.cc', text)))
+    self.assertEqual([], found('base/rpc/retry.cc', text))
+
+  def test_lets_through_what_gives_its_reason(self):
+    text = '  // style-ok(call): waits for a real process.\n  usleep(1);\n'
+    self.assertEqual([], found('base/sync/a_test.cc', text))
+    text = '  // style-ok(call):\n  usleep(1);\n'
+    self.assertEqual(1, len(found('base/sync/a_test.cc', text)))
+
+
+class SizesTest(unittest.TestCase):
+
+  def test_finds_a_file_past_its_ceiling(self):
+    self.assertEqual(1, len(found('base/a.cc', 'int a;\n' * 1001)))
+    self.assertEqual([], found('base/a.cc', 'int a;\n' * 1000))
+    self.assertEqual([], found('base/a_test.cc', 'int a;\n' * 1001))
+    self.assertEqual(1, len(found('base/a_test.cc', 'int a;\n' * 1501)))
+    self.assertEqual(1, len(found('base/a.h', '//\n' * 501, 'size')))
+
+  def test_finds_a_long_function_and_not_a_long_namespace(self):
+    long_function = 'void F(int a) {\n' + '  a();\n' * 150 + '}\n'
+    self.assertEqual(1, len(found('base/a.cc', long_function)))
+    many = 'namespace a {\nclass B {\n' + 'void G() {\n}\n' * 200 + '};\n}\n'
+    self.assertEqual([], found('base/a.cc', many))
+
+  def test_finds_a_long_line(self):
+    self.assertEqual(1, len(found('base/a.cc', 'int %s;\n' % ('a' * 100))))
+
+  def test_measures_functions_by_their_outermost_body(self):
+    code = ('int F() {\n  if (a) {\n    G([] {\n    });\n  }\n}\n'
+            'struct S {\n  S() : a(1) {\n  }\n};\n')
+    self.assertEqual([(1, 6), (8, 2)], list(source_text.functions(code)))
+
+
+class SmallRulesTest(unittest.TestCase):
+
+  def test_a_todo_has_a_reason(self):
+    self.assertEqual(1, len(found('base/a.cc', '// TODO: later\n')))
+    self.assertEqual(1, len(found('base/a.cc', '// TODO() later\n')))
+    self.assertEqual(1, len(found('base/a.cc', '// FIXME(me): later\n')))
+    self.assertEqual([], found('base/a.cc', '// TODO(needs gRPC 1.60): x\n'))
+    self.assertEqual([], found('base/a.cc', 'mkdtemp("XXXXXX");\n'))
+
+  def test_names_no_path_of_a_machine_and_no_file_outside(self):
+    for text in ('# see /work/main/x\n', '# see shared/plan.md\n',
+                 '# as house.md says\n', 'cd /tmp/bz/a/b\n'):
+      self.assertGreaterEqual(len(found('deploy/a.sh', text, 'path')), 1, text)
+    for text in ('# see DESIGN.md\n', '#include "a/work/b.h"\n',
+                 '# proto/DESIGN.md\n'):
+      self.assertEqual([], found('deploy/a.sh', text, 'path'), text)
+
+  def test_a_build_file_names_its_files_and_its_users(self):
+    self.assertEqual(1, len(found('base/a/BUILD', 'srcs = glob(["*"])\n')))
+    self.assertEqual([], found('base/a/BUILD', '# glob() is banned\n'))
+    public = 'visibility = ["//visibility:public"]\n'
+    self.assertEqual(1, len(found('base/a/BUILD', public)))
+    self.assertEqual([], found('worker/sdk/BUILD', public))
+    self.assertEqual(1, len(found('base/a/BUILD', 'copts=["-march=native"]\n')))
+    self.assertEqual(1, len(found('.bazelrc', 'build --copt=-ffast-math\n')))
+    self.assertEqual([], found('.bazelrc', '# never -ffast-math\n'))
+
+  def test_a_header_says_what_it_is_and_is_guarded(self):
+    good = '// What.\n\n#ifndef BASE_A_H_\n#define BASE_A_H_\n#endif\n'
+    self.assertEqual([], found('base/a.h', good))
+    self.assertEqual(1, len(found('base/b.h', good)))
+    self.assertEqual(1, len(found('base/a.h', good[10:])))
+
+  def test_everything_in_the_contract_has_a_comment(self):
+    path = 'proto/atoll/v1/a.proto'
+    good = ('// A.\nservice A {\n  // Gets.\n  // Errors:\n  //   NOT_FOUND\n'
+            '  rpc Get(B) returns (C);\n}\n// B.\nmessage B {\n  // Id.\n'
+            '  string id = 1;\n}\n// E.\nenum E {\n  // None.\n'
+            '  E_UNSPECIFIED = 0;\n}\n')
+    self.assertEqual([], found(path, good))
+    for comment in ('// A.\n', '  // Gets.\n  // Errors:\n  //   NOT_FOUND\n',
+                    '// B.\n', '  // Id.\n', '  // None.\n', '  // Errors:\n'):
+      self.assertGreaterEqual(
+          len(found(path, good.replace(comment, '', 1))), 1, comment)
+
+  def test_a_library_has_a_test_beside_it(self):
+    library = 'cc_library(\n    name = "a",\n    srcs = ["a.cc"],\n)\n'
+    headers = 'cc_library(\n    name = "a",\n    hdrs = ["a.h"],\n)\n'
+    test = 'cc_test(\n    name = "a_test",\n)\n'
+    self.assertEqual(1, len(found('base/a/BUILD', library)))
+    self.assertEqual([], found('base/a/BUILD', library + test))
+    self.assertEqual([], found('base/a/BUILD', headers))
+    self.assertEqual(
+        [], found('base/a/BUILD', 'package(default_testonly = True)\n' + library))
+
+
+class TreeTest(unittest.TestCase):
+
+  def test_reads_sources_and_leaves_out_what_is_made(self):
+    for path in ('base/a.cc', 'BUILD', '.bazelrc', '.ci/run', 'README.md'):
+      self.assertTrue(tree.is_checked(path), path)
+    for path in ('bazel-bin/a.cc', '.git/config.py', 'quickstart-out/a.json',
+                 'a/__pycache__/b.py', 'a/b.png', 'tests/style/rules.py'):
+      self.assertFalse(tree.is_checked(path), path)
+
+
+if __name__ == '__main__':
+  cases.main()

@@ -1,0 +1,84 @@
+"""What the rules need to know of a C++ file, without a compiler."""
+
+import re
+
+_TOKENS = re.compile(
+    r'(?P<raw>R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)")'
+    r'|(?P<string>"(?:\\.|[^"\\\n])*")'
+    r"|(?P<number>\b\d[\w']*)"
+    r"|(?P<char>'(?:\\.|[^'\\\n])*')"
+    r'|(?P<line>//[^\n]*)'
+    r'|(?P<block>/\*.*?\*/)', re.S)
+
+
+def _blank(text):
+  """`text` with every character but line ends made a space."""
+  return re.sub(r'[^\n]', ' ', text)
+
+
+def code_only(text):
+  """`text` with comments, strings and characters blanked, lines kept."""
+
+  def replace(match):
+    token = match.group(0)
+    if match.group('number'):
+      return token
+    if match.group('string') or match.group('char') or match.group('raw'):
+      return token[0] + _blank(token[1:-1]) + token[-1]
+    return _blank(token)
+
+  return _TOKENS.sub(replace, text)
+
+
+def comments(text):
+  """Yields (line number, text) of each line of comment."""
+  for match in _TOKENS.finditer(text):
+    if match.group('line') or match.group('block'):
+      first = text.count('\n', 0, match.start()) + 1
+      for offset, line in enumerate(match.group(0).split('\n')):
+        yield first + offset, line
+
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
+
+
+def includes(text):
+  """Yields (line number, path, is quoted) of each include."""
+  for match in _INCLUDE.finditer(text):
+    line = text.count('\n', 0, match.start()) + 1
+    yield line, match.group(2), match.group(1) == '"'
+
+
+_NOT_FUNCTION = re.compile(
+    r'\b(namespace|class|struct|union|enum|extern)\b(?!.*\))', re.S)
+
+
+def functions(code):
+  """Yields (line number, line count) of each outermost function body.
+
+  `code` comes from code_only. A block is a function's if what stands before it,
+  since the last statement, has a parameter list and opens no type or namespace.
+  """
+  code = re.sub(r'^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', lambda m: _blank(m.group(0)),
+                code, flags=re.M)
+  stack = []  # For each open brace: (opens a function, line).
+  head_begin = 0
+  line = 1
+  for place, char in enumerate(code):
+    if char == '\n':
+      line += 1
+    elif char == '{':
+      head = code[head_begin:place]
+      inside = any(is_function for is_function, _ in stack)
+      is_function = (not inside and ')' in head and
+                     not _NOT_FUNCTION.search(head))
+      stack.append((is_function, line))
+      head_begin = place + 1
+    elif char == '}':
+      if stack:
+        is_function, first = stack.pop()
+        if is_function:
+          yield first, line - first + 1
+      head_begin = place + 1
+    elif char == ';':
+      head_begin = place + 1
