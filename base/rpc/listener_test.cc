@@ -15,6 +15,7 @@
 #include "base/rpc/health.h"
 #include "base/rpc/status_details.h"
 #include "base/rpc/test_certificates.h"
+#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
@@ -181,6 +182,39 @@ TEST_F(ListenerTest, IsHealthyOnlyWhenTold) {
   EXPECT_TRUE(CheckServing(*channel, absl::Seconds(20)).ok());
   server->SetServing(false);
   EXPECT_FALSE(CheckServing(*channel, absl::Seconds(20)).ok());
+}
+
+TEST_F(ListenerTest, RefusesCompressedMessagesBeforeTheyUnfold) {
+  const auto server = Start({});
+  const auto channel = MakeChannel(server->address(), {});
+  const auto stub = v1::RunService::NewStub(*channel);
+  for (const grpc_compression_algorithm algorithm :
+       {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::GetRunRequest request;
+    request.set_run_id(std::string(3 << 20, 'a'));
+    v1::GetRunResponse response;
+    const grpc::Status status = stub->GetRun(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED)
+        << status.error_message();
+  }
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+TEST_F(ListenerTest, RefusesMessagesBeyondTheLimit) {
+  const auto server = Start({});
+  grpc::ChannelArguments arguments;
+  const auto channel = grpc::CreateCustomChannel(
+      server->address(), grpc::InsecureChannelCredentials(), arguments);
+  const auto stub = v1::RunService::NewStub(channel);
+  grpc::ClientContext context;
+  v1::GetRunRequest request;
+  request.set_run_id(std::string(kControlMessageBytesMax, 'a'));
+  v1::GetRunResponse response;
+  EXPECT_EQ(stub->GetRun(&context, request, &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(service_.call_count, 0);
 }
 
 TEST_F(ListenerTest, StopsServingWhenStopped) {
