@@ -118,9 +118,11 @@ std::string DescribeEvent(const v1::RunEvent& event) {
     }
     case v1::RunEvent::kPinChanged: {
       const v1::PinChanged& change = event.pin_changed();
-      text = absl::StrCat("pin ", change.pin().pin_id(), " at commit ",
-                          change.pin().commit_seq(),
-                          change.released() ? " released" : " made");
+      text = absl::StrCat("pin ", change.pin().pin_id());
+      absl::StrAppend(&text, change.released()
+                                 ? " released"
+                                 : absl::StrCat(" made at commit ",
+                                                change.pin().commit_seq()));
       break;
     }
     case v1::RunEvent::kEvaluated:

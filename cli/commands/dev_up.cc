@@ -32,6 +32,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(500);
 // How long islands have to evaluate the last version and end by themselves.
 constexpr absl::Duration kIslandEndTimeout = absl::Seconds(60);
+// A round that takes longer is worth a word on what it waits for.
+constexpr absl::Duration kPatience = absl::Seconds(20);
 // How long the coordinator has to accept a run.
 constexpr absl::Duration kCreateTimeout = absl::Seconds(60);
 
@@ -88,6 +90,7 @@ class DevUp {
   absl::Status GetState();
   absl::StatusOr<std::vector<v1::Round>> ListRounds();
   void ShowState(absl::Time now);
+  int64_t InnerSteps();
   bool stopped() const { return interrupt_->first().stop_requested(); }
   // Tends the processes for one tick.
   absl::Status Tick();
@@ -103,7 +106,8 @@ class DevUp {
   v1::GetRunStateResponse state_;
   // For the time left: where this life of the command began.
   std::optional<std::pair<int64_t, absl::Time>> first_seen_;
-  int64_t evaluated_version_ = -1;
+  int64_t last_rounds_ = -1;
+  absl::Time last_change_;  // Of last_rounds_.
   DevResult result_;
 };
 
@@ -127,7 +131,10 @@ absl::Status DevUp::Run() {
         absl::StrCat("stopped; the same command goes on where it was: --dir ",
                      directory_->path()));
   }
-  if (status.ok()) context_.output().Print(ToData(result_), ToText(result_));
+  if (status.ok()) {
+    if (result_.state.empty()) result_ = Summarize(state_, {});
+    context_.output().Print(ToData(result_), ToText(result_));
+  }
   return status;
 }
 
@@ -255,9 +262,32 @@ absl::Status DevUp::Watch() {
   return absl::OkStatus();
 }
 
+// Inner steps that the slowest live island has taken; by rounds if none tells.
+int64_t DevUp::InnerSteps() {
+  int64_t steps = -1;
+  v1::ListIslandsRequest request;
+  request.set_run_id(run_.run_id);
+  request.set_page_size(500);
+  absl::StatusOr<v1::ListIslandsResponse> islands =
+      client_->ListIslands(request);
+  if (islands.ok()) {
+    for (const v1::Island& island : islands->islands()) {
+      if (island.state() != v1::ISLAND_STATE_READY) continue;
+      const int64_t at = island.progress().step();
+      steps = steps < 0 ? at : std::min(steps, at);
+    }
+  }
+  return std::max(steps, CompleteRounds(state_) *
+                             run_.spec.schedule().inner_step_count());
+}
+
 void DevUp::ShowState(absl::Time now) {
   const int64_t rounds = CompleteRounds(state_);
   const v1::ScheduleSpec& schedule = run_.spec.schedule();
+  if (rounds != last_rounds_) {
+    last_rounds_ = rounds;
+    last_change_ = now;
+  }
   if (!first_seen_.has_value() && !state_.open_rounds().empty()) {
     first_seen_ = {rounds, now};
   }
@@ -273,7 +303,7 @@ void DevUp::ShowState(absl::Time now) {
   }
   std::string line = absl::StrCat(
       "round ", rounds, "/", schedule.round_count(), "  inner step ",
-      rounds * schedule.inner_step_count(), "/",
+      InnerSteps(), "/",
       schedule.round_count() * schedule.inner_step_count(), "  ",
       FormatCount(static_cast<int64_t>(state_.tokens_per_second())),
       " tokens/s  loss ",
@@ -283,7 +313,10 @@ void DevUp::ShowState(absl::Time now) {
   if (state_.run().state() != v1::RUN_STATE_ACTIVE) {
     absl::StrAppend(&line, "  ", EnumName(state_.run().state()));
   }
-  if (!state_.run().state_reason().empty()) {
+  // While rounds come, nobody needs to know what the next one waits for.
+  const bool quiet = state_.run().state() == v1::RUN_STATE_ACTIVE &&
+                     now - last_change_ < kPatience;
+  if (!state_.run().state_reason().empty() && !quiet) {
     absl::StrAppend(&line, ": ", state_.run().state_reason());
   }
   progress_.Update(line, now);

@@ -3,6 +3,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/status_details.h"
 
 namespace atl::cli {
 namespace {
@@ -60,6 +61,10 @@ absl::Status UsageError(absl::string_view message, absl::string_view hint) {
 std::string GetReason(const absl::Status& status) {
   if (std::optional<std::string> reason = Payload(status, kReasonUrl)) {
     return *reason;
+  }
+  // What the other side said, as google.rpc.ErrorInfo.
+  if (std::optional<rpc::ErrorReason> reason = rpc::ReasonOf(status)) {
+    return reason->reason;
   }
   return absl::StatusCodeToString(status.code());
 }

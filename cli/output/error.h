@@ -32,7 +32,8 @@ absl::Status WithContext(const absl::Status& status, absl::string_view context);
 absl::Status UsageError(absl::string_view message,
                         absl::string_view hint = "");
 
-// The reason; that of the status code ("NOT_FOUND") if none was set.
+// The reason; if none was set, that of the google.rpc.ErrorInfo that came with
+// the status, else the status code's name ("NOT_FOUND").
 std::string GetReason(const absl::Status& status);
 
 // The hint; if none was set, one for the status code, or empty.
