@@ -285,6 +285,14 @@ void ControlLink::Flush(absl::Duration timeout) {
 
 absl::Status ControlLink::Leave(absl::string_view reason) {
   failpoint::Hit("island.leave.before");
+  // Nobody may take the membership's end for a lost lease and join again.
+  control_thread_.request_stop();
+  plan_thread_.request_stop();
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
   return client_.Leave(reason);
 }
 

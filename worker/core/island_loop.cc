@@ -209,10 +209,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       round_ = ChooseRound();
       if (round_.has_value()) {
         round_->begun = true;
-        if (!position_.has_value() ||
-            position_->first != round_->data_shard) {
-          position_ = {round_->data_shard, round_->data_begin};
-        }
+        position_ = {round_->data_shard, round_->data_begin};
       }
       break;
     case ActionKind::kTrain:
@@ -672,8 +669,10 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
             [](const AnchoredFragment& a, const AnchoredFragment& b) {
               return a.fragment < b.fragment;
             });
+  // What this island has read and nobody has merged is not read again, nor is
+  // what another has read of a data shard that it held before.
   if (position_.has_value() && position_->first == round.data_shard) {
-    round.data_begin = position_->second;
+    round.data_begin = std::max(round.data_begin, position_->second);
   }
   return round;
 }

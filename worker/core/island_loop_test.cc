@@ -396,6 +396,24 @@ TEST_F(IslandLoopTest, IsNotSampled) {
   EXPECT_EQ(Trace(3), "pull f0 v2; begin_round; train 4 @1:0");
 }
 
+TEST_F(IslandLoopTest, GoesOnWhereADataShardWasReadTo) {
+  Open(0);
+  Join();
+  Trace(5);
+  Commit(0);
+  Open(0);
+  // Another island read this data shard meanwhile.
+  plan_.mutable_open_rounds(0)->mutable_slots(1)->set_data_position(100);
+  Publish();
+  EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:100");
+  Commit(0);
+  Open(0);
+  plan_.mutable_open_rounds(0)->mutable_slots(1)->set_data_shard(2);
+  plan_.mutable_open_rounds(0)->mutable_slots(1)->set_data_position(7);
+  Publish();
+  EXPECT_EQ(Trace(3), "pull f0 v2; begin_round; train 4 @2:7");
+}
+
 // --- Fragments ---------------------------------------------------------------
 
 TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
