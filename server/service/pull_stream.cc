@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/codec/block_grid.h"
+#include "base/codec/crc32c.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
@@ -110,7 +111,16 @@ void PullStream::WriteNext() {
   header.codec = v1::CODEC_F32;
   header.first_block = blocks.begin;
   header.block_count = static_cast<int32_t>(blocks.size());
-  header.crc32c = rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1));
+  // Read has checked the blocks' checksums: the chunk's is put together from
+  // them.
+  const ShardRange& range = shard_->store().range(fragment_);
+  header.crc32c = rpc::ChunkCrc32c(header, {});
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    header.crc32c = codec::CombineCrc32c(
+        header.crc32c, source_.held.file->BlockCrc32c(0, b),
+        static_cast<uint64_t>(range.ElementCount({b, b + 1})) *
+            sizeof(float));
+  }
   left_.begin = blocks.end;
   writing_bytes_ = static_cast<int64_t>(payload.size());
   out_ = rpc::EncodeChunk(

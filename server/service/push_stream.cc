@@ -169,11 +169,8 @@ absl::Status PushStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
         absl::StrCat("chunk.key ", key.ToString(),
                      " is not that of the stream's header"));
   }
-  RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
   shard_->AddReceivedBytes(static_cast<int64_t>(chunk.payload_bytes));
   progress().payload_bytes += static_cast<int64_t>(chunk.payload_bytes);
-  // From here on the chunk is what its sender meant: an error in it is the
-  // whole contribution's.
   absl::Status status = CheckChunk(chunk);
   if (status.ok()) {
     const IndexRange blocks = {header.first_block,
@@ -181,8 +178,12 @@ absl::Status PushStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
     BufferPool::Buffer buffer = context_.buffers->Take();
     status = StoreChunk(chunk, blocks, buffer.get());
     context_.buffers->Give(std::move(buffer));
+  } else {
+    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
   }
-  // Once it is whole, what else comes under its key is this stream's error.
+  // The checksum is right, so the chunk is what its sender meant: an error in
+  // it is the whole contribution's. But once that is whole, what else comes
+  // under its key is this stream's error.
   if (absl::IsInvalidArgument(status) && contribution_->TakeRefusal()) {
     shard_->Refuse(contribution_->key(), std::string(status.message()));
   }
@@ -195,16 +196,27 @@ absl::Status PushStream::StoreChunk(const rpc::ReceivedChunk& chunk,
   const ShardRange& range = contribution_->range();
   const int64_t first = range.ElementOffset(blocks.begin);
   std::vector<BlockFact> facts(blocks.size());
+  int64_t bad_block = -1;
+  // One pass over each block while it is in cache; the chunk's checksum is put
+  // together from theirs.
+  uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const float* block = elements + (range.ElementOffset(b) - first);
     const int64_t count = range.ElementCount({b, b + 1});
+    const absl::string_view bytes = BytesOf(block, count);
     const kernels::NormResult norm = kernels::CheckAndNorm(count, block);
-    if (!norm.finite) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("block ", b, " has a value that is NaN or infinite"));
-    }
-    facts[b - blocks.begin] = {codec::Crc32c(BytesOf(block, count)),
-                               norm.sum_of_squares};
+    if (!norm.finite) bad_block = b;
+    BlockFact& fact = facts[b - blocks.begin];
+    fact = {codec::Crc32c(bytes), norm.sum_of_squares};
+    crc = codec::CombineCrc32c(crc, fact.crc32c, bytes.size());
+  }
+  if (crc != chunk.header.crc32c) {
+    return absl::DataLossError(
+        "a chunk's checksum does not match: send it again");
+  }
+  if (bad_block >= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", bad_block, " has a value that is NaN or infinite"));
   }
   bool complete = false;
   for (const IndexRange claimed : contribution_->Claim(blocks)) {

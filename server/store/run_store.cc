@@ -145,9 +145,27 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
       return file;
     }
   }
-  return VersionFile::Create(
-      fs_, absl::StrCat(VersionPath(fragment, version), ".tmp"),
-      ranges_[fragment], state_count_);
+  return MakeVersionFile(fragment, version);
+}
+
+absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
+    int32_t fragment, int64_t version) {
+  const std::string path =
+      absl::StrCat(VersionPath(fragment, version), ".tmp");
+  std::shared_ptr<VersionFile> spare;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = spare_versions_.find(fragment);
+    if (it != spare_versions_.end()) {
+      spare = std::move(it->second);
+      spare_versions_.erase(it);
+    }
+  }
+  if (spare != nullptr) {
+    if (spare->Reuse(fs_, path)) return spare;
+    fs_.Remove(spare->path()).IgnoreError();
+  }
+  return VersionFile::Create(fs_, path, ranges_[fragment], state_count_);
 }
 
 void RunStore::PublishVersion(int32_t fragment, int64_t version,
@@ -172,16 +190,29 @@ std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
 }
 
 void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
-  std::string path;
+  std::shared_ptr<VersionFile> file;
+  bool is_ours;
   {
     MutexLock lock(&mutex_);
     const auto it = versions_.find({fragment, version});
     if (it == versions_.end()) return;
-    path = it->second.file->path();
+    file = std::move(it->second.file);
     versions_.erase(it);
+    // Out of the map nobody can get hold of it any more.
+    is_ours = file.use_count() == 1 && !spare_versions_.count(fragment);
+  }
+  const std::string versions = absl::StrCat(directory_, "/versions");
+  // The old name has to be gone before the bytes change.
+  if (is_ours &&
+      file->Reuse(fs_, absl::StrCat(versions, "/f", fragment, "-v", version,
+                                    ".spare.tmp")) &&
+      fs_.SyncDirectory(versions).ok()) {
+    MutexLock lock(&mutex_);
+    std::swap(spare_versions_[fragment], file);
+    if (file == nullptr) return;
   }
   // A file that stays is removed at the next start.
-  fs_.Remove(path).IgnoreError();
+  fs_.Remove(file->path()).IgnoreError();
 }
 
 absl::Status RunStore::WriteState(RecordBatch* batch) {
@@ -348,11 +379,8 @@ absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,
       return absl::OkStatus();
     }
   }
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<VersionFile> file,
-      VersionFile::Create(
-          fs_, absl::StrCat(VersionPath(fragment, version + 1), ".tmp"),
-          ranges_[fragment], state_count_));
+  ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
+                   MakeVersionFile(fragment, version + 1));
   MutexLock lock(&mutex_);
   reserved_versions_[place] = std::move(file);
   return absl::OkStatus();

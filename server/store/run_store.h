@@ -143,6 +143,9 @@ class RunStore {
                         const ContributionKey& key) const;
   std::string VersionPath(int32_t fragment, int64_t version) const;
   std::string SegmentPath(int64_t number) const;
+  // An empty version file: a spare one, or a new one.
+  absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(
+      int32_t fragment, int64_t version);
 
   absl::Status RecoverState();
   absl::Status RecoverVersions();
@@ -183,8 +186,11 @@ class RunStore {
   std::map<std::pair<int32_t, int64_t>, HeldVersion> versions_
       ABSL_GUARDED_BY(mutex_);
   // The next version's file of a fragment, made ahead.
-  std::map<std::pair<int32_t, int64_t>, std::unique_ptr<VersionFile>>
+  std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>>
       reserved_versions_ ABSL_GUARDED_BY(mutex_);
+  // A released version's file of a fragment, to be written again.
+  std::map<int32_t, std::shared_ptr<VersionFile>> spare_versions_
+      ABSL_GUARDED_BY(mutex_);
   std::map<ContributionKey, std::shared_ptr<Contribution>> contributions_
       ABSL_GUARDED_BY(mutex_);
   std::map<ContributionKey, std::string> refused_ ABSL_GUARDED_BY(mutex_);

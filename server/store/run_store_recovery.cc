@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
 #include "server/store/run_store.h"
@@ -114,15 +115,28 @@ absl::Status RunStore::RecoverVersions() {
       RETURN_IF_ERROR(fs_.Remove(path));
       continue;
     }
-    ASSIGN_OR_RETURN(
-        std::shared_ptr<VersionFile> file,
-        VersionFile::Open(fs_, path, ranges_[fragment], state_count_));
-    const VersionIdentity& identity = file->identity();
-    if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
-        identity.version != version) {
-      return absl::DataLossError(
-          absl::StrCat(path, " is another version than its name says"));
+    absl::StatusOr<std::shared_ptr<VersionFile>> opened =
+        VersionFile::Open(fs_, path, ranges_[fragment], state_count_);
+    if (opened.ok()) {
+      const VersionIdentity& found = (*opened)->identity();
+      if (found.run_id != run_.run_id() || found.shard != shard_ ||
+          found.version != version) {
+        opened = absl::DataLossError(
+            absl::StrCat(path, " is another version than its name says"));
+      }
     }
+    if (!opened.ok()) {
+      if (version == state.fragments(fragment).version()) {
+        return opened.status();
+      }
+      // Nothing is made from it any more. Who asks for it learns that it is
+      // not held; the file stays for whoever wants to look at it.
+      LOG(ERROR) << "run " << run_.run_id() << ": an old version is lost: "
+                 << opened.status().ToString();
+      continue;
+    }
+    const std::shared_ptr<VersionFile> file = *std::move(opened);
+    const VersionIdentity& identity = file->identity();
     HeldVersion held = {file, identity.commit_seq, identity.digest};
     PublishVersion(static_cast<int32_t>(fragment), version, std::move(held));
   }

@@ -204,8 +204,31 @@ TEST_F(RunStoreTest, AReaderGoesOnWithAVersionThatIsRemoved) {
   const auto held = store_->FindVersion(0, 0);
   store_->RemoveVersion(0, 0);
   std::vector<float> read(10000);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
   EXPECT_TRUE(held->file->Read(0, {0, 3}, read.data()).ok());
-  EXPECT_TRUE(fs_.List(kVersions)->empty());
+  EXPECT_EQ(read, Elements(5));
+  EXPECT_EQ(fs_.List(kVersions)->size(), 1);
+}
+
+TEST_F(RunStoreTest, AReleasedFileIsWrittenAgainAndNoneIsMade) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  for (int64_t v = 1; v <= 6; ++v) {
+    ASSERT_TRUE(MakeVersion(v, static_cast<float>(v)).ok());
+    ASSERT_TRUE(store_->Persist(1, Commit(v), {}).ok());
+    store_->RemoveVersion(0, v - 1);
+    // No room for a new file from now on.
+    if (v == 2) fs_.SetCapacity(1);
+  }
+  std::vector<float> read(10000);
+  ASSERT_TRUE(
+      store_->FindVersion(0, 6)->file->Read(0, {0, 3}, read.data()).ok());
+  EXPECT_EQ(read, Elements(6));
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->Recovered().versions[0], 6);
+  EXPECT_EQ(fs_.List(kVersions)->size(), 1);
+  ASSERT_TRUE(
+      store_->FindVersion(0, 6)->file->Read(0, {0, 3}, read.data()).ok());
+  EXPECT_EQ(read, Elements(6));
 }
 
 TEST_F(RunStoreTest, ADamagedVersionIsNamed) {
@@ -225,6 +248,16 @@ TEST_F(RunStoreTest, ADamagedTableOrHeaderIsFoundAtTheStart) {
   absl::Status status = Reopen();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_NE(status.message().find("f0-v0.ver"), std::string::npos) << status;
+}
+
+TEST_F(RunStoreTest, ADamagedOldVersionIsNotHeldAndTheRestGoesOn) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  Damage(kVersions, 1);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_FALSE(store_->FindVersion(0, 0).has_value());
+  EXPECT_TRUE(store_->FindVersion(0, 1).has_value());
 }
 
 TEST_F(RunStoreTest, AMissingVersionIsNamed) {

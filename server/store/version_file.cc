@@ -33,11 +33,12 @@ absl::string_view BytesOf(const std::vector<uint32_t>& table) {
 
 VersionFile::VersionFile(std::unique_ptr<RandomAccessFile> file,
                          std::string path, const ShardRange& range,
-                         int state_count)
+                         int state_count, bool writable)
     : file_(std::move(file)),
       path_(std::move(path)),
       range_(range),
       state_count_(state_count),
+      writable_(writable),
       table_((1 + state_count) * range.block_count()) {}
 
 int64_t VersionFile::ArrayOffset(int array) const {
@@ -62,7 +63,7 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
                    fs.OpenForWrite(path));
   std::unique_ptr<VersionFile> version(
-      new VersionFile(std::move(file), path, range, state_count));
+      new VersionFile(std::move(file), path, range, state_count, true));
   const absl::Status reserved =
       version->file_->Preallocate(version->size_bytes());
   if (!reserved.ok()) {
@@ -73,13 +74,20 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
   return version;
 }
 
+bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
+  if (!writable_ || !fs.Rename(path(), new_path).ok()) return false;
+  set_path(new_path);
+  identity_ = VersionIdentity();
+  return true;
+}
+
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     FileSystem& fs, const std::string& path, const ShardRange& range,
     int state_count) {
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
                    fs.OpenForRead(path));
   std::unique_ptr<VersionFile> version(
-      new VersionFile(std::move(file), path, range, state_count));
+      new VersionFile(std::move(file), path, range, state_count, false));
   std::string page(kHeaderPageBytes, '\0');
   RETURN_IF_ERROR(ReadFully(*version->file_, path, 0, absl::MakeSpan(page)));
   records::VersionHeader header;

@@ -44,6 +44,11 @@ class VersionFile {
       FileSystem& fs, const std::string& path, const ShardRange& range,
       int state_count);
 
+  // Takes a file that nobody else has any more for another version of the same
+  // range, under another name: its pages and its space are there already. False
+  // if it cannot be taken; then it is to be removed.
+  bool Reuse(FileSystem& fs, const std::string& path);
+
   // Opens a sealed file.
   //
   // NOT_FOUND: there is none. DATA_LOSS: it is damaged, of another format, or
@@ -61,6 +66,12 @@ class VersionFile {
   //
   // DATA_LOSS: a checksum does not match; the message names the file.
   absl::Status Read(int array, IndexRange blocks, float* elements) const;
+
+  // CRC-32C of a block's bytes, as Write computed it or Open read it.
+  uint32_t BlockCrc32c(int array, int64_t block) const {
+    return table_[array * range_.block_count() + block -
+                  range_.blocks().begin];
+  }
 
   // Writes header and table and syncs everything. Requires: every block of
   // every array was written.
@@ -81,7 +92,7 @@ class VersionFile {
 
  private:
   VersionFile(std::unique_ptr<RandomAccessFile> file, std::string path,
-              const ShardRange& range, int state_count);
+              const ShardRange& range, int state_count, bool writable);
 
   int64_t ArrayOffset(int array) const;
   int64_t TableOffset() const;
@@ -91,6 +102,7 @@ class VersionFile {
   std::string path_ ABSL_GUARDED_BY(mutex_);
   const ShardRange range_;
   const int state_count_;
+  const bool writable_;
   VersionIdentity identity_;
   // CRC-32C of each block: array-major, [(1 + state_count) * block_count].
   std::vector<uint32_t> table_;
