@@ -59,8 +59,7 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.ServerService/WatchServerPlan", kOperator | kServer},
           {"/atoll.v1.ServerService/ReportShards", kOperator | kServer},
 
-          {"/atoll.v1.ParameterService/PushOuterGradient",
-           kOperator | kIsland},
+          {"/atoll.v1.ParameterService/PushOuterGradient", kOperator | kIsland},
           {"/atoll.v1.ParameterService/PullParameters",
            kOperator | kIsland | kReader},
           {"/atoll.v1.ParameterService/ImportParameters", kOperator},
@@ -124,13 +123,13 @@ absl::string_view RoleName(Role role) {
 }
 
 absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name) {
-  const std::vector<absl::string_view> parts =
-      absl::StrSplit(common_name, ':');
+  const std::vector<absl::string_view> parts = absl::StrSplit(common_name, ':');
   if (parts.size() == 3 && parts[0] == "atoll" &&
       ValidateId("id", parts[2]).ok()) {
     for (int i = 0; i < kRoleCount; ++i) {
       const Role role = static_cast<Role>(i);
-      if (parts[1] == RoleName(role)) return Caller{role, std::string(parts[2])};
+      if (parts[1] == RoleName(role))
+        return Caller{role, std::string(parts[2])};
     }
   }
   return absl::UnauthenticatedError(
@@ -143,12 +142,11 @@ absl::Status CheckRole(absl::string_view method, Role role) {
   if (row != Table().end() && (row->second & Bit(role)) != 0) {
     return absl::OkStatus();
   }
-  return WithReason(
-      absl::PermissionDeniedError(
-          absl::StrCat("the role ", RoleName(role), " may not call ", method)),
-      {"ROLE_NOT_ALLOWED",
-       {{"method", std::string(method)},
-        {"role", std::string(RoleName(role))}}});
+  return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                        "the role ", RoleName(role), " may not call ", method)),
+                    {"ROLE_NOT_ALLOWED",
+                     {{"method", std::string(method)},
+                      {"role", std::string(RoleName(role))}}});
 }
 
 bool IsKnownMethod(absl::string_view method) {
@@ -169,10 +167,9 @@ absl::Status CheckActsFor(const Caller& caller, Role role,
     return absl::OkStatus();
   }
   return WithReason(
-      absl::PermissionDeniedError(
-          absl::StrCat("the ", RoleName(caller.role), " \"", caller.id,
-                       "\" may not act for the ", RoleName(role), " \"", id,
-                       "\"")),
+      absl::PermissionDeniedError(absl::StrCat(
+          "the ", RoleName(caller.role), " \"", caller.id,
+          "\" may not act for the ", RoleName(role), " \"", id, "\"")),
       {"NOT_YOURS",
        {{"role", std::string(RoleName(role))}, {"id", std::string(id)}}});
 }

@@ -8,8 +8,8 @@
 //
 // Under TLS the check runs for every call, before its handler, in gRPC's
 // authentication step (MakeRoleChecker, set by base/rpc/listener.h), so that a
-// handler cannot forget it. What a role may do to *whose* objects is a handler's
-// matter: CheckActsFor.
+// handler cannot forget it. What a role may do to *whose* objects is a
+// handler's matter: CheckActsFor.
 //
 // Pure but for MakeRoleChecker and CallerOf. Thread-safe.
 

@@ -77,8 +77,8 @@ TEST(AuthorizationTest, DecidesEveryMethodOfEveryServiceForEveryRole) {
     ASSERT_TRUE(Expected().contains(method)) << method;
     for (int i = 0; i < kRoleCount; ++i) {
       const Role role = static_cast<Role>(i);
-      const bool allowed = Expected().at(method).find(RoleName(role)[0]) !=
-                           std::string::npos;
+      const bool allowed =
+          Expected().at(method).find(RoleName(role)[0]) != std::string::npos;
       const absl::Status status = CheckRole(method, role);
       EXPECT_EQ(status.ok(), allowed) << method << " " << RoleName(role);
       if (allowed) continue;

@@ -20,8 +20,7 @@ absl::Status NamePeer(const absl::Status& status, absl::string_view peer) {
                        status.code() != absl::StatusCode::kDeadlineExceeded)) {
     return status;
   }
-  absl::Status named(status.code(),
-                     absl::StrCat(peer, ": ", status.message()));
+  absl::Status named(status.code(), absl::StrCat(peer, ": ", status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
     named.SetPayload(url, payload);
   });

@@ -41,9 +41,9 @@ absl::Status NamePeer(const absl::Status& status, absl::string_view peer);
 // it cannot be reached.
 template <typename Stub, typename Request, typename Response>
 absl::StatusOr<Response> Call(Stub& stub,
-                              grpc::Status (Stub::*method)(
-                                  grpc::ClientContext*, const Request&,
-                                  Response*),
+                              grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                           const Request&,
+                                                           Response*),
                               const Request& request,
                               const CallOptions& options) {
   grpc::ClientContext context;

@@ -234,10 +234,9 @@ void ReceivedChunk::CopyPayload(char* out) const {
 
 uint32_t ChunkCrc32c(const ChunkHeader& header,
                      absl::Span<const absl::string_view> payload) {
-  const int64_t numbers[] = {header.run_epoch,   header.fragment,
-                             header.slot,        header.seq,
-                             header.codec,       header.first_block,
-                             header.block_count};
+  const int64_t numbers[] = {
+      header.run_epoch, header.fragment,    header.slot,       header.seq,
+      header.codec,     header.first_block, header.block_count};
   char bytes[sizeof(numbers)];
   char* out = bytes;
   for (const int64_t number : numbers) {
@@ -256,7 +255,8 @@ absl::Status CheckCrc32c(const ReceivedChunk& chunk) {
   if (ChunkCrc32c(chunk.header, chunk.payload) == chunk.header.crc32c) {
     return absl::OkStatus();
   }
-  return absl::DataLossError("a chunk's checksum does not match: send it again");
+  return absl::DataLossError(
+      "a chunk's checksum does not match: send it again");
 }
 
 grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, grpc::Slice payload) {

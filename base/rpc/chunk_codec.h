@@ -8,8 +8,8 @@
 // gRPC's slices on its way in.
 //
 // The bytes are exactly protobuf's. What the fast reader does not expect
-// (unknown fields, a header, anything odd) goes to the protobuf library, so that
-// both accept the same messages with the same meaning.
+// (unknown fields, a header, anything odd) goes to the protobuf library, so
+// that both accept the same messages with the same meaning.
 //
 // Pure. Thread-safe but for the objects named thread-compatible.
 
@@ -34,12 +34,12 @@ namespace atl::rpc {
 
 // The fields of a v1::Chunk but for its payload.
 struct ChunkHeader {
-  bool has_key = false;    // False in a pull: the four numbers are 0.
-  int64_t run_epoch = 0;   // Chunk.key
-  int32_t fragment = 0;    // Chunk.key
-  int32_t slot = 0;        // Chunk.key
-  int64_t seq = 0;         // Chunk.key
-  int32_t codec = 0;       // A v1::Codec, or a number that is none.
+  bool has_key = false;   // False in a pull: the four numbers are 0.
+  int64_t run_epoch = 0;  // Chunk.key
+  int32_t fragment = 0;   // Chunk.key
+  int32_t slot = 0;       // Chunk.key
+  int64_t seq = 0;        // Chunk.key
+  int32_t codec = 0;      // A v1::Codec, or a number that is none.
   int64_t first_block = 0;
   int32_t block_count = 0;
   uint32_t crc32c = 0;
@@ -80,8 +80,8 @@ absl::Status CheckCrc32c(const ReceivedChunk& chunk);
 // are not copied: the slice keeps, or borrows, them.
 grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, grpc::Slice payload);
 
-// `payload` as a slice that borrows it. `released(argument)` is called once when
-// gRPC lets go of it, from any thread, perhaps after the call has ended.
+// `payload` as a slice that borrows it. `released(argument)` is called once
+// when gRPC lets go of it, from any thread, perhaps after the call has ended.
 grpc::Slice BorrowSlice(absl::string_view payload, void (*released)(void*),
                         void* argument);
 

@@ -112,7 +112,8 @@ std::string PayloadOf(const ReceivedChunk& chunk) {
 TEST_F(ChunkCodecTest, WritesTheBytesThatProtobufWrites) {
   for (int i = 0; i < 2000; ++i) {
     const ChunkHeader header = Header();
-    const std::string payload = Bytes(random_() % 3 == 0 ? 0 : random_() % 9000);
+    const std::string payload =
+        Bytes(random_() % 3 == 0 ? 0 : random_() % 9000);
     Push push;
     *push.mutable_chunk() = ToProto(header, payload);
     v1::ImportParametersRequest import;
@@ -197,8 +198,8 @@ TEST_F(ChunkCodecTest, NoticesAnyChangedBitOfWhatTheChecksumCovers) {
   header.crc32c = ChunkCrc32c(header, {absl::string_view(payload)});
   for (int i = 0; i < 200; ++i) {
     ReceivedChunk chunk;
-    ASSERT_TRUE(DecodePlainChunk(EncodeChunk(header, grpc::Slice(payload)),
-                                 &chunk));
+    ASSERT_TRUE(
+        DecodePlainChunk(EncodeChunk(header, grpc::Slice(payload)), &chunk));
     ASSERT_TRUE(CheckCrc32c(chunk).ok());
     std::string changed = payload;
     switch (random_() % 4) {
@@ -274,8 +275,8 @@ TEST_F(ChunkCodecTest, MeansWhatProtobufMeansForFieldsInAnyOrder) {
     const int field_count = static_cast<int>(random_() % 7);
     for (int f = 0; f < field_count; ++f) {
       // Mostly the fields of a chunk with their types, sometimes others.
-      static constexpr int kKnown[][2] = {{2, 0}, {3, 0}, {4, 0},
-                                          {5, 5}, {15, 2}};
+      static constexpr int kKnown[][2] = {
+          {2, 0}, {3, 0}, {4, 0}, {5, 5}, {15, 2}};
       if (random_() % 8 != 0) {
         const auto& known = kKnown[random_() % 5];
         chunk += field(known[0], known[1]);
@@ -289,13 +290,14 @@ TEST_F(ChunkCodecTest, MeansWhatProtobufMeansForFieldsInAnyOrder) {
         chunk += content;
       } else {
         static constexpr int kTypes[] = {0, 1, 2, 5};
-        chunk += field(1 + static_cast<int>(random_() % 15),
-                       kTypes[random_() % 4]);
+        chunk +=
+            field(1 + static_cast<int>(random_() % 15), kTypes[random_() % 4]);
       }
     }
     std::string bytes;
     bytes.push_back(static_cast<char>(15 << 3 | 2));
-    if (chunk.size() >= 128) bytes.push_back(static_cast<char>(chunk.size() | 0x80));
+    if (chunk.size() >= 128)
+      bytes.push_back(static_cast<char>(chunk.size() | 0x80));
     bytes.push_back(static_cast<char>(chunk.size() >= 128 ? chunk.size() >> 7
                                                           : chunk.size()));
     bytes += chunk;
@@ -341,9 +343,13 @@ TEST_F(ChunkCodecTest, AgreesWithProtobufOnDamagedMessages) {
 }
 
 TEST_F(ChunkCodecTest, RefusesLengthsPastTheEnd) {
-  const std::string bytes = {static_cast<char>(0x7A), 5, 0x7A,
-                             static_cast<char>(0xFF), static_cast<char>(0xFF),
-                             static_cast<char>(0xFF), 0x7F};
+  const std::string bytes = {static_cast<char>(0x7A),
+                             5,
+                             0x7A,
+                             static_cast<char>(0xFF),
+                             static_cast<char>(0xFF),
+                             static_cast<char>(0xFF),
+                             0x7F};
   ReceivedChunk chunk;
   EXPECT_FALSE(DecodePlainChunk(Slices(bytes), &chunk));
   EXPECT_FALSE(DecodeBulk<Push>(Slices(bytes)).ok());

@@ -1,9 +1,9 @@
 // Keeps gRPC's library running until the process ends.
 //
-// When the last channel or server of a process goes, gRPC stops its threads, and
-// that takes up to ten seconds if one of them has just begun to poll. So the
-// library is started once and never stopped: a program ends, and a test goes on,
-// at once.
+// When the last channel or server of a process goes, gRPC stops its threads,
+// and that takes up to ten seconds if one of them has just begun to poll. So
+// the library is started once and never stopped: a program ends, and a test
+// goes on, at once.
 
 #ifndef BASE_RPC_GRPC_LIBRARY_H_
 #define BASE_RPC_GRPC_LIBRARY_H_

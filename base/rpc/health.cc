@@ -25,8 +25,8 @@ absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
                           absl::Duration timeout) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  const grpc::internal::RpcMethod method(
-      "/grpc.health.v1.Health/Check", grpc::internal::RpcMethod::NORMAL_RPC);
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC);
   const grpc::Slice empty;
   const grpc::ByteBuffer request(&empty, 1);
   grpc::ByteBuffer response;

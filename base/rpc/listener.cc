@@ -114,8 +114,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
         spec.listener.tls.empty()
             ? "is the port taken?"
             : "is the port taken, or does --tls_key not belong to --tls_cert?";
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", spec.listener.address, ": ", hint));
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", spec.listener.address, ": ", hint));
   }
   server->SetServing(false);
   server->stop_grace_ = spec.stop_grace;

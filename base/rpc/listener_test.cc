@@ -103,8 +103,8 @@ class ListenerTest : public ::testing::Test {
 // --- Whether it starts -------------------------------------------------------
 
 TEST_F(ListenerTest, RefusesPlaintextOffLoopbackAndNamesTheFlags) {
-  for (const char* address : {"0.0.0.0:0", "10.1.2.3:7070", "[::]:0",
-                              "coordinator.example:7070"}) {
+  for (const char* address :
+       {"0.0.0.0:0", "10.1.2.3:7070", "[::]:0", "coordinator.example:7070"}) {
     ListenerOptions options;
     options.address = address;
     const absl::Status status = CheckListener(options);
@@ -290,10 +290,9 @@ TEST_F(ListenerTest, IsNotTrustedUnderAnotherAuthority) {
   options.tls.ca = authority_.Issue("atoll:server:unused").ca;
   const auto server = Start(options);
   ASSERT_NE(server, nullptr);
-  EXPECT_EQ(GetRun(*server, authority_.Issue("atoll:operator:ada"))
-                .status()
-                .code(),
-            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(
+      GetRun(*server, authority_.Issue("atoll:operator:ada")).status().code(),
+      absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.call_count, 0);
 }
 

@@ -36,12 +36,11 @@ grpc::Status ToGrpc(const absl::Status& status) {
       payloads.emplace_back(std::string(url), std::string(payload));
     }
   });
-  std::sort(payloads.begin(), payloads.end(),
-            [](const auto& a, const auto& b) {
-              return a.second.size() != b.second.size()
-                         ? a.second.size() < b.second.size()
-                         : a.first < b.first;
-            });
+  std::sort(payloads.begin(), payloads.end(), [](const auto& a, const auto& b) {
+    return a.second.size() != b.second.size()
+               ? a.second.size() < b.second.size()
+               : a.first < b.first;
+  });
   google::rpc::Status details;
   details.set_code(static_cast<int32_t>(status.code()));
   details.set_message(message);
@@ -62,9 +61,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const int code = static_cast<int>(status.error_code());
   const bool known = code >= 1 && code <= 16;
-  absl::Status result(known ? static_cast<absl::StatusCode>(code)
-                            : absl::StatusCode::kUnknown,
-                      status.error_message());
+  absl::Status result(
+      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+      status.error_message());
   google::rpc::Status details;
   if (!status.error_details().empty() &&
       details.ParseFromString(status.error_details())) {

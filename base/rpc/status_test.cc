@@ -70,7 +70,8 @@ TEST(StatusTest, NamesEveryWrongField) {
 
 TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
   std::vector<FieldViolation> violations;
-  for (int i = 0; i < 1000; ++i) violations.push_back({"field", "\u00e9\u00e9"});
+  for (int i = 0; i < 1000; ++i)
+    violations.push_back({"field", "\u00e9\u00e9"});
   absl::Status status = InvalidFields(violations);
   status = WithReason(status, {"TOO_MUCH", {}});
   const grpc::Status wire = ToGrpc(status);

@@ -57,8 +57,7 @@ Cert MakeCert(const std::string& common_name, EVP_PKEY* key, X509* issuer,
   if (issuer == nullptr) issuer = cert.get();
   X509_set_issuer_name(cert.get(), X509_get_subject_name(issuer));
   if (issuer == cert.get()) {
-    AddExtension(cert.get(), issuer, NID_basic_constraints,
-                 "critical,CA:TRUE");
+    AddExtension(cert.get(), issuer, NID_basic_constraints, "critical,CA:TRUE");
   } else {
     AddExtension(cert.get(), issuer, NID_subject_alt_name,
                  "DNS:localhost,IP:127.0.0.1");
@@ -101,9 +100,8 @@ TlsFiles TestAuthority::Issue(const std::string& common_name) {
                              state_->key.get(), 1 + issued_count_);
   const std::string stem = absl::StrCat(directory_, "/", issued_count_);
   TlsFiles files{stem + ".cert.pem", stem + ".key.pem", directory_ + "/ca.pem"};
-  WriteFile(files.cert, [&](std::FILE* file) {
-    return PEM_write_X509(file, cert.get());
-  });
+  WriteFile(files.cert,
+            [&](std::FILE* file) { return PEM_write_X509(file, cert.get()); });
   WriteFile(files.key, [&](std::FILE* file) {
     return PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr,
                                 nullptr);

@@ -46,8 +46,8 @@ TEST(TlsTest, WantsAllThreeFilesOrNone) {
   EXPECT_TRUE(CheckTlsFiles({"c", "k", "a"}).ok());
   const absl::Status status = CheckTlsFiles({"c", "", ""});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(absl::StrContains(status.message(),
-                                "--tls_key, --tls_ca is missing"))
+  EXPECT_TRUE(
+      absl::StrContains(status.message(), "--tls_key, --tls_ca is missing"))
       << status;
 }
 

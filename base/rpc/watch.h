@@ -47,8 +47,9 @@ template <typename Message>
 class Watch {
  public:
   // Opens the stream on a context that the Watch has made.
-  using Open = std::function<std::unique_ptr<
-      grpc::ClientReaderInterface<Message>>(grpc::ClientContext*)>;
+  using Open =
+      std::function<std::unique_ptr<grpc::ClientReaderInterface<Message>>(
+          grpc::ClientContext*)>;
 
   Watch(const WatchOptions& options, Open open)
       : options_(options),

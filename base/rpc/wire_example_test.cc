@@ -70,12 +70,12 @@ TEST_F(WireExampleTest, HasTheFingerprintOfTheDocument) {
 }
 
 TEST_F(WireExampleTest, HasTheDigestsOfTheDocument) {
-  ExpectInDocument("block 0",
-                   BlockDigest(0, absl::MakeSpan(kElements).subspan(0, 2))
-                       .ToHex());
-  ExpectInDocument("block 1",
-                   BlockDigest(1, absl::MakeSpan(kElements).subspan(2, 3))
-                       .ToHex());
+  ExpectInDocument(
+      "block 0",
+      BlockDigest(0, absl::MakeSpan(kElements).subspan(0, 2)).ToHex());
+  ExpectInDocument(
+      "block 1",
+      BlockDigest(1, absl::MakeSpan(kElements).subspan(2, 3)).ToHex());
   ExpectInDocument("fragment",
                    RangeDigest(layout_, 0, {0, 2}, kElements).ToHex());
   ExpectInDocument("contribution", ContributionDigest(Payload()).ToHex());
@@ -93,10 +93,10 @@ TEST_F(WireExampleTest, HasTheChunkOfTheDocument) {
   header.crc32c = ChunkCrc32c(header, {Payload()});
   ExpectInDocument("checksum", absl::StrFormat("0x%08x", header.crc32c));
   std::vector<grpc::Slice> slices;
-  ASSERT_TRUE(EncodeChunk(header, grpc::Slice(Payload().data(),
-                                              Payload().size()))
-                  .Dump(&slices)
-                  .ok());
+  ASSERT_TRUE(
+      EncodeChunk(header, grpc::Slice(Payload().data(), Payload().size()))
+          .Dump(&slices)
+          .ok());
   std::string hex;
   for (const grpc::Slice& slice : slices) {
     for (const uint8_t* p = slice.begin(); p != slice.end(); ++p) {

@@ -390,16 +390,15 @@ TEST_F(ClientsTest, AsksForARun) {
 
 TEST_F(ClientsTest, WatchesARunThroughBreaksSeeingEveryEventOnce) {
   std::vector<int64_t> revisions;
-  const absl::Status status = run_client_->WatchRun(
-      {}, kLong,
-      [&](const v1::RunEvent& event) {
-        revisions.push_back(event.revision());
-        return true;
-      },
-      {});
+  const absl::Status status =
+      run_client_->WatchRun({}, kLong,
+                            [&](const v1::RunEvent& event) {
+                              revisions.push_back(event.revision());
+                              return true;
+                            },
+                            {});
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(revisions,
-            (std::vector<int64_t>{1, 2, 3, 4, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(revisions, (std::vector<int64_t>{1, 2, 3, 4, 4, 5, 6, 7, 8, 9}));
 }
 
 TEST_F(ClientsTest, StopsWatchingWhenItsCallerHasSeenEnough) {

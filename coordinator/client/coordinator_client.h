@@ -1,9 +1,9 @@
 // What an island asks of the coordinator.
 //
 // One object is one member: Join makes it one, the rest speaks for it, with its
-// ids, epoch and session secret filled in. Every call has a deadline and is made
-// once: all are idempotent, and the caller's loop decides when to ask again
-// (base/rpc/retry.h).
+// ids, epoch and session secret filled in. Every call has a deadline and is
+// made once: all are idempotent, and the caller's loop decides when to ask
+// again (base/rpc/retry.h).
 //
 // Thread-safe.
 
@@ -58,9 +58,9 @@ class CoordinatorClient {
   // FAILED_PRECONDITION: not a member; Join.
   // ABORTED: another process of the same island has joined since.
   // Any other error with which the coordinator ended the stream for good.
-  virtual absl::StatusOr<v1::IslandPlan> WaitForPlan(
-      const PlanPosition& after, absl::Duration timeout,
-      std::stop_token stop) = 0;
+  virtual absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,
+                                                     absl::Duration timeout,
+                                                     std::stop_token stop) = 0;
 
   // Reports speed, losses and bytes; run_id, island_id and island_epoch are
   // filled in.
@@ -76,12 +76,12 @@ class CoordinatorClient {
 };
 
 struct CoordinatorClientOptions {
-  std::string address;                          // host:port
-  rpc::ChannelOptions channel;                  // kControl.
-  absl::Duration timeout = absl::Seconds(10);   // Of every call.
+  std::string address;                         // host:port
+  rpc::ChannelOptions channel;                 // kControl.
+  absl::Duration timeout = absl::Seconds(10);  // Of every call.
   absl::Duration heartbeat_timeout = absl::Seconds(5);
-  rpc::RetryPolicy watch_retry;                 // Of the plan's stream.
-  uint64_t seed = 0;                            // Of its jitter.
+  rpc::RetryPolicy watch_retry;  // Of the plan's stream.
+  uint64_t seed = 0;             // Of its jitter.
 };
 
 // A client on a connection of its own. Nothing is dialled before the first

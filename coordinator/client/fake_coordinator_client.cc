@@ -34,8 +34,7 @@ std::vector<int64_t> FakeCoordinatorClient::ready() const {
   return ready_;
 }
 
-std::vector<v1::ReportProgressRequest> FakeCoordinatorClient::progress()
-    const {
+std::vector<v1::ReportProgressRequest> FakeCoordinatorClient::progress() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return progress_;
 }

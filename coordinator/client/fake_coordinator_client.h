@@ -1,7 +1,7 @@
 // A CoordinatorClient in memory, for tests of islands.
 //
-// The test says what Join answers and which plan is the newest, lets calls fail,
-// and reads what was reported. Thread-safe.
+// The test says what Join answers and which plan is the newest, lets calls
+// fail, and reads what was reported. Thread-safe.
 
 #ifndef COORDINATOR_CLIENT_FAKE_COORDINATOR_CLIENT_H_
 #define COORDINATOR_CLIENT_FAKE_COORDINATOR_CLIENT_H_

@@ -64,8 +64,7 @@ class GrpcRunClient : public RunClient {
   }
   absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
       const v1::ExportCheckpointRequest& request) override {
-    return rpc::Call(*runs_, &Runs::Stub::ExportCheckpoint, request,
-                     Options());
+    return rpc::Call(*runs_, &Runs::Stub::ExportCheckpoint, request, Options());
   }
 
   absl::StatusOr<v1::GetRunStateResponse> GetRunState(

@@ -41,9 +41,9 @@ class ServerControlClient {
   // FAILED_PRECONDITION: not registered; RegisterServer.
   // ABORTED: a later life of this server is registered.
   // Any other error with which the coordinator ended the stream for good.
-  virtual absl::StatusOr<v1::ServerPlan> WaitForPlan(
-      const PlanPosition& after, absl::Duration timeout,
-      std::stop_token stop) = 0;
+  virtual absl::StatusOr<v1::ServerPlan> WaitForPlan(const PlanPosition& after,
+                                                     absl::Duration timeout,
+                                                     std::stop_token stop) = 0;
 
   // Reports the state of every shard and renews the lease; returns how long it
   // now lasts. server_id and incarnation are filled in.

@@ -71,9 +71,8 @@ class DownloadStream
   absl::Status TakeHeader(const v1::PullHeader& header) {
     if (has_header_) return absl::InternalError("a second header in a pull");
     if (header.version() != download_.version) {
-      return absl::InternalError(
-          absl::StrCat("asked for version ", download_.version, ", got ",
-                       header.version()));
+      return absl::InternalError(absl::StrCat(
+          "asked for version ", download_.version, ", got ", header.version()));
     }
     if (header.codec() != v1::CODEC_F32) {
       return absl::InternalError(
@@ -82,10 +81,10 @@ class DownloadStream
     }
     if (header.range().begin() != download_.next_block ||
         header.range().end() != download_.blocks.end) {
-      return absl::InternalError(absl::StrCat(
-          "asked for blocks [", download_.next_block, ", ",
-          download_.blocks.end, "), got [", header.range().begin(), ", ",
-          header.range().end(), ")"));
+      return absl::InternalError(
+          absl::StrCat("asked for blocks [", download_.next_block, ", ",
+                       download_.blocks.end, "), got [", header.range().begin(),
+                       ", ", header.range().end(), ")"));
     }
     has_header_ = true;
     part_digest_ = Digest128::FromProto(header.digest());
@@ -99,24 +98,24 @@ class DownloadStream
     if (header.first_block != download_.next_block || header.block_count < 1 ||
         header.block_count > download_.blocks.end - download_.next_block ||
         header.codec != v1::CODEC_F32) {
-      return absl::InternalError(absl::StrCat(
-          "a chunk of ", header.block_count, " blocks from ",
-          header.first_block, " where block ", download_.next_block,
-          " was due"));
+      return absl::InternalError(
+          absl::StrCat("a chunk of ", header.block_count, " blocks from ",
+                       header.first_block, " where block ",
+                       download_.next_block, " was due"));
     }
     const RunLayout& layout = *download_.layout;
     const IndexRange blocks = {header.first_block,
                                header.first_block + header.block_count};
     const IndexRange span = layout.BlockElements(download_.fragment, blocks);
-    if (chunk.payload_bytes != static_cast<size_t>(span.size()) * sizeof(float)) {
-      return absl::InternalError(absl::StrCat(
-          "a chunk of ", chunk.payload_bytes, " bytes for ", span.size(),
-          " elements"));
+    if (chunk.payload_bytes !=
+        static_cast<size_t>(span.size()) * sizeof(float)) {
+      return absl::InternalError(
+          absl::StrCat("a chunk of ", chunk.payload_bytes, " bytes for ",
+                       span.size(), " elements"));
     }
     RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
-    const absl::Span<float> out =
-        download_.out.subspan(static_cast<size_t>(span.begin),
-                              static_cast<size_t>(span.size()));
+    const absl::Span<float> out = download_.out.subspan(
+        static_cast<size_t>(span.begin), static_cast<size_t>(span.size()));
     chunk.CopyPayload(reinterpret_cast<char*>(out.data()));
     // While the elements are still in the cache.
     download_.digest += RangeDigest(layout, download_.fragment, blocks, out);

@@ -116,11 +116,9 @@ void LoopbackParameterServer::Hang(grpc::ServerContext* context) {
   }
 }
 
-absl::Status LoopbackParameterServer::Keep(Received& received,
-                                           int32_t fragment,
+absl::Status LoopbackParameterServer::Keep(Received& received, int32_t fragment,
                                            const v1::Chunk& chunk) {
-  const IndexRange blocks =
-      layout_.ShardBlocks(fragment, shard_, shard_count_);
+  const IndexRange blocks = layout_.ShardBlocks(fragment, shard_, shard_count_);
   const IndexRange range = {chunk.first_block(),
                             chunk.first_block() + chunk.block_count()};
   if (range.begin < blocks.begin || range.empty() || range.end > blocks.end) {
@@ -148,14 +146,12 @@ template <typename Request, typename Response>
 absl::Status LoopbackParameterServer::Receive(
     grpc::ServerContext* context, Received& received, int32_t fragment,
     const Fault& fault, grpc::ServerReaderWriter<Response, Request>* stream) {
-  const IndexRange blocks =
-      layout_.ShardBlocks(fragment, shard_, shard_count_);
+  const IndexRange blocks = layout_.ShardBlocks(fragment, shard_, shard_count_);
   Response answer;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     received.blocks.resize(blocks.size());
-    received.elements.resize(
-        layout_.BlockElements(fragment, blocks).size());
+    received.elements.resize(layout_.BlockElements(fragment, blocks).size());
     AddMissing(received.blocks, blocks.begin, answer);
     answer.set_stored(received.stored);
   }
@@ -243,11 +239,10 @@ grpc::Status LoopbackParameterServer::PullParameters(
   header->set_version(request->version());
   *header->mutable_range() = request->range();
   header->set_codec(v1::CODEC_F32);
-  *header->mutable_digest() =
-      RangeDigest(layout_, fragment, held,
-                  absl::MakeConstSpan(elements).subspan(span.begin,
-                                                        span.size()))
-          .ToProto();
+  *header->mutable_digest() = RangeDigest(layout_, fragment, held,
+                                          absl::MakeConstSpan(elements).subspan(
+                                              span.begin, span.size()))
+                                  .ToProto();
   if (fault.kind == Fault::kCorruptDigest) header->mutable_digest()->set_low(1);
   writer->Write(response);
   int count = 0;

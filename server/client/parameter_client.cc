@@ -188,17 +188,17 @@ class GrpcParameterClient : public ParameterClient {
     header.set_island_epoch(identity.island_epoch);
     *header.mutable_info() = info;
     header.set_layout_fingerprint(layout_.fingerprint());
-    return SendAll(std::move(upload), elements, bounds,
-                   [&header](int32_t shard, IndexRange /*blocks*/) {
-                     return [header, shard](int64_t placement_epoch) {
-                       v1::PushOuterGradientRequest request;
-                       *request.mutable_header() = header;
-                       request.mutable_header()->set_shard(shard);
-                       request.mutable_header()->set_placement_epoch(
-                           placement_epoch);
-                       return rpc::EncodeMessage(request);
-                     };
-                   });
+    return SendAll(
+        std::move(upload), elements, bounds,
+        [&header](int32_t shard, IndexRange /*blocks*/) {
+          return [header, shard](int64_t placement_epoch) {
+            v1::PushOuterGradientRequest request;
+            *request.mutable_header() = header;
+            request.mutable_header()->set_shard(shard);
+            request.mutable_header()->set_placement_epoch(placement_epoch);
+            return rpc::EncodeMessage(request);
+          };
+        });
   }
 
   TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,
@@ -330,7 +330,8 @@ class GrpcParameterClient : public ParameterClient {
       sent_bytes_ += shard.payload_bytes;
     }
     // A connection that does not move keeps what it was to send: closing it
-    // gives that back (at the latest when TCP gives up, which keepalive bounds).
+    // gives that back (at the latest when TCP gives up, which keepalive
+    // bounds).
     if (!tracker.WaitUntilReturned(kReturnGrace)) {
       routes_.DropAll();
       while (!tracker.WaitUntilReturned(absl::Seconds(10))) {

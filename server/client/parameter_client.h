@@ -113,7 +113,9 @@ struct ParameterClientOptions {
   std::string run_id;
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
-  rpc::RetryPolicy retry;
+  // A plan reaches islands and servers at about the same time, so the first
+  // answer is often "not here yet" for a millisecond or two.
+  rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2)};
   uint64_t seed = 0;  // Of the jitter of retries.
   // A stream on which nothing moves for this long is given up and tried again.
   absl::Duration stall_timeout = absl::Seconds(60);

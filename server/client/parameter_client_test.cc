@@ -47,8 +47,8 @@ class ParameterClientTest : public ::testing::Test {
 
   void StartServers(int32_t count) {
     for (int32_t shard = 0; shard < count; ++shard) {
-      servers_.push_back(std::make_unique<LoopbackParameterServer>(
-          *layout_, shard, count));
+      servers_.push_back(
+          std::make_unique<LoopbackParameterServer>(*layout_, shard, count));
     }
     ParameterClientOptions options;
     options.run_id = "run-1";
@@ -161,8 +161,7 @@ TEST_F(ParameterClientTest, SaysWhoPushesWhatAndWhere) {
   StartServers(2);
   ASSERT_TRUE(client_->Push(Info(0, 4), Elements(0), Soon()).status.ok());
   for (int32_t shard : {0, 1}) {
-    const v1::PushHeader header =
-        servers_[shard]->received().at({0, 4}).header;
+    const v1::PushHeader header = servers_[shard]->received().at({0, 4}).header;
     EXPECT_EQ(header.run_id(), "run-1");
     EXPECT_EQ(header.island_id(), "island-1");
     EXPECT_EQ(header.island_epoch(), 3);
@@ -300,8 +299,8 @@ TEST_F(ParameterClientTest, StopsInTheMiddleOfAStreamThatDoesNotMove) {
   CallBounds bounds;
   bounds.stop = stop.get_token();
   TransferOutcome outcome;
-  auto elements = std::make_unique<std::vector<float>>(
-      layout_->fragment_element_count(0));
+  auto elements =
+      std::make_unique<std::vector<float>>(layout_->fragment_element_count(0));
   std::thread thread(
       [&] { outcome = client_->Push(Info(0, 1), *elements, bounds); });
   EXPECT_TRUE(servers_[0]->WaitForChunks(1));
@@ -323,8 +322,7 @@ TEST_F(ParameterClientTest, StopsAtItsDeadlineAndSaysWhatWasWrong) {
   const TransferOutcome outcome =
       client_->Push(Info(0, 1), Elements(0), bounds);
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_NE(outcome.status.message().find("shard 0 is away"),
-            std::string::npos)
+  EXPECT_NE(outcome.status.message().find("shard 0 is away"), std::string::npos)
       << outcome.status;
 }
 
@@ -364,9 +362,8 @@ TEST_F(ParameterClientTest, PullsWhatTheShardsServe) {
     const std::vector<float> elements = Elements(fragment);
     ServeEverywhere(fragment, 6, elements);
     std::vector<float> out(elements.size());
-    const TransferOutcome outcome =
-        client_->Pull(fragment, 6, DigestOf(fragment, elements),
-                      absl::MakeSpan(out), Soon());
+    const TransferOutcome outcome = client_->Pull(
+        fragment, 6, DigestOf(fragment, elements), absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
   }
@@ -383,8 +380,8 @@ TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
   servers_[0]->FailNext({Fault::kCorruptChecksum, 1, {}});
   servers_[0]->FailNext({Fault::kEnd, 1, absl::OkStatus()});
   std::vector<float> out(elements.size());
-  const TransferOutcome outcome = client_->Pull(
-      0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  const TransferOutcome outcome =
+      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   // Each of the sixteen chunks of 1 MiB was taken in once.
@@ -398,8 +395,8 @@ TEST_F(ParameterClientTest, StartsOverWhenAPartIsNotThatOfItsDigest) {
   ServeEverywhere(0, 1, elements);
   servers_[1]->FailNext({Fault::kCorruptDigest, -1, {}});
   std::vector<float> out(elements.size());
-  const TransferOutcome outcome = client_->Pull(
-      0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  const TransferOutcome outcome =
+      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   EXPECT_EQ(outcome.shards[1].attempt_count, 2);
@@ -418,13 +415,12 @@ TEST_F(ParameterClientTest, NoticesParametersThatWereNotCommitted) {
   servers_[0]->SetVersion(0, 1, other);
   servers_[1]->SetVersion(0, 1, other);
   std::vector<float> out(elements.size());
-  EXPECT_EQ(client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out),
-                          Soon())
-                .status.code(),
-            absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(
-      client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
-          .status.ok());
+  EXPECT_EQ(
+      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon())
+          .status.code(),
+      absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
+                  .status.ok());
 }
 
 TEST_F(ParameterClientTest, WaitsForAVersionThatAShardDoesNotHaveYet) {
@@ -434,8 +430,7 @@ TEST_F(ParameterClientTest, WaitsForAVersionThatAShardDoesNotHaveYet) {
   std::vector<float> out(elements.size());
   TransferOutcome outcome;
   std::thread thread([&] {
-    outcome =
-        client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon());
+    outcome = client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon());
   });
   ServeEverywhere(0, 1, elements);
   thread.join();

@@ -1,6 +1,6 @@
-// One-way push of a 256 MiB fragment over loopback, beside a raw TCP socket that
-// moves as many bytes: interleaved, medians. Receivers are processes of their
-// own.
+// One-way push of a 256 MiB fragment over loopback, beside a raw TCP socket
+// that moves as many bytes: interleaved, medians. Receivers are processes of
+// their own.
 //
 // The server takes messages as slices and throws them away: what is measured is
 // the client (cut, checksum, encode) and gRPC. One JSON object a case.
@@ -40,7 +40,8 @@ void Require(bool ok, const char* what) {
 }
 
 // Says that it misses everything, reads it, says that it is stored.
-class Sink : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class Sink
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   Sink(int64_t block_count, bool check)
       : block_count_(block_count), check_(check) {
@@ -78,9 +79,9 @@ class Sink : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> 
   grpc::ByteBuffer answer_;
 };
 
-class SinkService : public v1::ParameterService::
-                        WithRawCallbackMethod_PushOuterGradient<
-                            v1::ParameterService::Service> {
+class SinkService
+    : public v1::ParameterService::WithRawCallbackMethod_PushOuterGradient<
+          v1::ParameterService::Service> {
  public:
   SinkService(int64_t block_count, bool check)
       : block_count_(block_count), check_(check) {}
@@ -146,9 +147,9 @@ int ConnectTo(int port) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
-  Require(connect(out, reinterpret_cast<sockaddr*>(&address),
-                  sizeof(address)) == 0,
-          "connect");
+  Require(
+      connect(out, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0,
+      "connect");
   return out;
 }
 

@@ -48,8 +48,8 @@ struct Lane {
   Lane(ShardPart& part, DriverSignal& signal, const DriverOptions& options)
       : part(part),
         events(signal),
-        backoff(options.retry, options.seed + 0x9E3779B97F4A7C15u *
-                                                  (part.shard() + 1)) {}
+        backoff(options.retry,
+                options.seed + 0x9E3779B97F4A7C15u * (part.shard() + 1)) {}
 
   ShardPart& part;
   StreamEvents events;
@@ -238,7 +238,8 @@ class Driver {
   const CallBounds bounds_;
   DriverSignal signal_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::optional<absl::Status> ending_;  // Set when no stream is opened any more.
+  std::optional<absl::Status>
+      ending_;  // Set when no stream is opened any more.
 };
 
 }  // namespace

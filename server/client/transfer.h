@@ -21,9 +21,9 @@ struct CallBounds {
 // What became of one shard's part.
 struct ShardOutcome {
   int32_t shard = 0;
-  absl::Status status;         // OK: stored, or whole and checked.
-  int attempt_count = 0;       // Streams that were opened.
-  int64_t payload_bytes = 0;   // Moved, repeats included.
+  absl::Status status;        // OK: stored, or whole and checked.
+  int attempt_count = 0;      // Streams that were opened.
+  int64_t payload_bytes = 0;  // Moved, repeats included.
 };
 
 struct TransferOutcome {

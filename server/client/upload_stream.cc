@@ -34,10 +34,10 @@ absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
   for (const v1::BlockRange& range : answer.missing()) {
     if (range.begin() < after || range.begin() >= range.end() ||
         range.end() > blocks.end) {
-      return absl::InternalError(absl::StrCat(
-          "the server misses blocks [", range.begin(), ", ", range.end(),
-          "), which do not fit its range [", blocks.begin, ", ", blocks.end,
-          ")"));
+      return absl::InternalError(
+          absl::StrCat("the server misses blocks [", range.begin(), ", ",
+                       range.end(), "), which do not fit its range [",
+                       blocks.begin, ", ", blocks.end, ")"));
     }
     ranges.push_back({range.begin(), range.end()});
     after = range.end();
