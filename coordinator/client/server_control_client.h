@@ -58,8 +58,9 @@ struct ServerControlClientOptions {
   std::string address;                         // host:port
   rpc::ChannelOptions channel;                 // kControl.
   absl::Duration timeout = absl::Seconds(10);  // Of every call.
-  rpc::RetryPolicy watch_retry;                // Of the plan's stream.
-  uint64_t seed = 0;                           // Of its jitter.
+  // Of the plan's stream: short, for who waits for it waits for everything.
+  rpc::RetryPolicy watch_retry{absl::Milliseconds(100), absl::Seconds(1)};
+  uint64_t seed = 0;  // Of its jitter.
 };
 
 // A client on a connection of its own.
