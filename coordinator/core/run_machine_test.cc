@@ -1,0 +1,555 @@
+// Traces of one run: what each event leads to.
+
+#include "coordinator/core/run_machine.h"
+
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "coordinator/core/plans.h"
+#include "coordinator/core/run_simulation.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RunMachineTest : public testing::Test {
+ protected:
+  // `count` islands "i0", "i1", ... join and are ready.
+  void Start(const v1::RunSpec& spec, int count = 2) {
+    run_ = std::make_unique<RunSimulation>(spec);
+    run_->StartServers();
+    for (int i = 0; i < count; ++i) JoinReady("i" + std::to_string(i));
+  }
+  void JoinReady(const std::string& id) {
+    ASSERT_TRUE(run_->Join(id).ok());
+    ASSERT_TRUE(run_->Ready(id).ok());
+  }
+  v1::RunState State() const { return run_->state().state(); }
+  RoundPhase Phase(int32_t f = 0) const { return run_->fragment(f).phase; }
+  int64_t Version(int32_t f = 0) const {
+    return run_->fragment(f).newest.version();
+  }
+  void TearDown() override {
+    if (run_ != nullptr) run_->CheckLog();
+  }
+
+  std::unique_ptr<RunSimulation> run_;
+};
+
+TEST_F(RunMachineTest, StartsOnceEveryServerHasVersionZero) {
+  run_ = std::make_unique<RunSimulation>(SimpleSpec());
+  EXPECT_EQ(State(), v1::RUN_STATE_STARTING);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("0 of 2"));
+  EXPECT_EQ(run_->Join("i0").code(), absl::StatusCode::kOk);
+  EXPECT_EQ(run_->Ready("i0").code(), absl::StatusCode::kFailedPrecondition);
+  run_->StartServers();
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+  EXPECT_THAT(run_->state().server_ids(), ElementsAre("server-0", "server-1"));
+  // The digest is the sum over shards.
+  EXPECT_EQ(run_->state().version0()[0].digest().low(), 2u);
+}
+
+TEST_F(RunMachineTest, OpensTheFirstRoundWhenEnoughIslandsAreReady) {
+  Start(SimpleSpec(), 1);
+  EXPECT_EQ(Phase(), RoundPhase::kIdle);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("1 of 2"));
+  JoinReady("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));
+}
+
+TEST_F(RunMachineTest, RunsAStrictRunToItsEnd) {
+  Start(SimpleSpec());
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(run_->state().commit_seq(), 3);
+  ASSERT_EQ(run_->state().pins().size(), 1u);
+  EXPECT_TRUE(run_->state().pins().at("final").pin.checkpoint());
+  EXPECT_EQ(run_->state().pins().at("final").pin.cut(0).version(), 3);
+  EXPECT_EQ(run_->state().merged_token_count(), 3 * 2 * 80);
+  run_->CheckAllDecided();
+}
+
+TEST_F(RunMachineTest, OpensAllFragmentsOfAVersionTogether) {
+  Start(SimpleSpec(3));
+  for (int f = 0; f < 3; ++f) EXPECT_EQ(Phase(f), RoundPhase::kOpen);
+  for (const char* id : {"i0", "i1"}) {
+    run_->Push(id, 0, 0);
+    run_->Push(id, 0, 1);
+  }
+  run_->FollowPlans();
+  EXPECT_EQ(Version(0), 1);
+  EXPECT_EQ(Phase(0), RoundPhase::kIdle);  // Waits for the others.
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(run_->state().commit_seq(), 9);
+}
+
+TEST_F(RunMachineTest, SealsOnlyWhatAllShardsHave) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->Push("i1", 0, 0);
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->Push("i1", 0, 1);
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+TEST_F(RunMachineTest, AwaitsAStrictMemberThatRestarts) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  ASSERT_TRUE(run_->Join("i1").ok());  // Killed and back: ready all the same.
+  EXPECT_TRUE(run_->state().FindMember("i1")->ready());
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->PushAll("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+TEST_F(RunMachineTest, ReadsNobodyElsesWordForAnIsland) {
+  Start(SimpleSpec());
+  const IslandCredentials old = run_->Credentials("i0");
+  IslandCredentials wrong = old;
+  wrong.session_secret = "guess";
+  EXPECT_EQ(run_->machine().CheckIsland(wrong).code(),
+            absl::StatusCode::kUnauthenticated);
+  wrong = old;
+  wrong.island_epoch += 1;
+  EXPECT_EQ(run_->machine().CheckIsland(wrong).code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_EQ(run_->machine().CheckIsland(old).code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(run_->state().FindMember("i0")->record.slot(), 0);
+  EXPECT_EQ(run_->machine().CheckIsland({"nobody", 1, ""}).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RunMachineTest, GoesOnWithoutALostIslandIfEnoughRemain) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_min_quorum(1);
+  Start(spec);
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(29), {"i1"});
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->Pass(absl::Seconds(2), {"i1"});
+  EXPECT_EQ(run_->state().FindMember("i1")->record.state(),
+            v1::ISLAND_STATE_LOST);
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->Heartbeat("i1").code(),
+            absl::StatusCode::kFailedPrecondition);
+  run_->FollowPlans();
+  EXPECT_THAT(run_->Expected(), ElementsAre(0));
+}
+
+TEST_F(RunMachineTest, KeepsWhatALostIslandHadPushed) {
+  Start(SimpleSpec());
+  run_->PushAll("i1");
+  run_->Pass(absl::Seconds(31), {"i1"});
+  run_->PushAll("i0");
+  ASSERT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->fragment(0).sealed.seal().contributions_size(), 2);
+}
+
+TEST_F(RunMachineTest, AsksOtherIslandsWhenNoneOfTheExpectedIsLeft) {
+  Start(SimpleSpec());
+  JoinReady("i2");
+  JoinReady("i3");
+  EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));
+  run_->PushAll("i0");
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  // i0's contribution outlives the attempt.
+  EXPECT_THAT(run_->Expected(), ElementsAre(0, 2, 3));
+  EXPECT_EQ(run_->fragment(0).attempt, 1);
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  run_->CheckAllDecided();
+}
+
+TEST_F(RunMachineTest, WaitsForAStrictQuorumThatIsGone) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("i1"));
+  ASSERT_TRUE(run_->Join("i1").ok());
+  run_->PushAll("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+TEST_F(RunMachineTest, SealsAnElasticRoundAfterTheGraceWindow) {
+  Start(ElasticSpec());
+  run_->Train("i1", 0);
+  run_->PushAll("i0");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  EXPECT_EQ(run_->machine().NextTimer(), run_->now() + absl::Seconds(1));
+  run_->Pass(absl::Seconds(0.5));
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->Pass(absl::Seconds(0.5));
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_LATE);
+}
+
+TEST_F(RunMachineTest, DecidesAPartialContributionWithTheCommit) {
+  Start(ElasticSpec());
+  run_->Push("i1", 0, 0);  // Whole on no other shard.
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(1));
+  run_->FollowPlans();
+  ASSERT_EQ(Version(), 1);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_LATE);
+}
+
+TEST_F(RunMachineTest, CallsWhatMissedOneCommitLateAndTwoStale) {
+  for (int missed = 1; missed <= 2; ++missed) {
+    v1::RunSpec spec = ElasticSpec();
+    spec.mutable_schedule()->set_round_count(9);
+    Start(spec);
+    ASSERT_TRUE(run_->Train("i1", 0));
+    for (int round = 0; round < missed; ++round) {
+      run_->PushAll("i0");
+      run_->Pass(absl::Seconds(1));
+      run_->FollowPlans();
+    }
+    ASSERT_EQ(Version(), missed);
+    run_->PushLate("i1", 0);
+    EXPECT_EQ(run_->OutcomeOf("i1"),
+              missed == 1 ? v1::OUTCOME_LATE : v1::OUTCOME_STALE);
+    run_->CheckLog();
+  }
+}
+
+TEST_F(RunMachineTest, SealsAtTheDeadlineWithAQuorum) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->mutable_grace_window()->set_seconds(1000);
+  spec.mutable_schedule()->mutable_round_deadline()->set_seconds(10);
+  Start(spec);
+  run_->Pass(absl::Seconds(11));
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);  // Without one it re-arms.
+  run_->PushAll("i0");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->Pass(absl::Seconds(10));
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+TEST_F(RunMachineTest, PausesWhenRefusalsLeaveTooFew) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->RefusePush("i1", 0, 1);
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  EXPECT_THAT(run_->state().state_reason(), HasSubstr("not finite"));
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  run_->FollowPlans();
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  run_->CheckAllDecided();
+}
+
+TEST_F(RunMachineTest, AbortsAndPausesWhenAMergeIsNotFinite) {
+  Start(SimpleSpec());
+  run_->finite = false;
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  EXPECT_EQ(Version(), 0);
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_DROPPED);
+  run_->finite = true;
+  run_->FollowPlans();
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  EXPECT_EQ(run_->fragment(0).open.attempt(), 1);
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+}
+
+TEST_F(RunMachineTest, CommitsASealedRoundWhilePausedAndOpensNone) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 1);
+  EXPECT_EQ(Phase(), RoundPhase::kIdle);
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+}
+
+TEST_F(RunMachineTest, SealsNothingWhilePaused) {
+  Start(SimpleSpec());
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+TEST_F(RunMachineTest, CancelsAtAnyPointOfARound) {
+  for (int point = 0; point < 4; ++point) {
+    Start(SimpleSpec(2));
+    if (point >= 1) run_->Push("i0", 0, 0);
+    if (point >= 2) {
+      run_->PushAll("i0");
+      run_->PushAll("i1");
+    }
+    if (point >= 3) run_->FollowPlan(0);
+    ASSERT_TRUE(run_->machine().Cancel(run_->now()).ok());
+    EXPECT_TRUE(run_->machine().Cancel(run_->now()).ok());
+    EXPECT_EQ(run_->machine().Resume(run_->now()).code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(State(), v1::RUN_STATE_CANCELLED);
+    run_->FollowPlans();
+    run_->CheckAllDecided();
+    if (point >= 1) {
+      EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_CANCELLED);
+    }
+    EXPECT_EQ(run_->Join("i9").code(), absl::StatusCode::kFailedPrecondition);
+    run_->CheckLog();
+  }
+}
+
+TEST_F(RunMachineTest, MakesNoCommitFartherAheadThanTheSlowestShard) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(40);
+  Start(spec);
+  for (int round = 0; round < 40; ++round) {
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    run_->FollowPlan(0);
+    run_->FollowPlan(1, /*persist=*/false);
+    run_->FollowPlan(0);
+  }
+  EXPECT_EQ(run_->state().commit_seq(), kCommitsAheadMax);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("persist"));
+  run_->FollowPlan(1);
+  EXPECT_EQ(run_->state().commit_seq(), kCommitsAheadMax + 1);
+}
+
+TEST_F(RunMachineTest, LeasesADataShardToOneIslandAlone) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_data()->set_data_shard_count(2);
+  Start(spec);
+  EXPECT_EQ(run_->Join("i2").code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  ASSERT_TRUE(run_->Join("i2").ok());
+  EXPECT_EQ(run_->state().FindMember("i2")->record.data_shard(), 0);
+  EXPECT_EQ(run_->Join("i0").code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(RunMachineTest, LetsOthersReadALostIslandsDataInElasticRuns) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_data()->set_data_shard_count(2);
+  spec.mutable_schedule()->set_round_count(9);
+  Start(spec);
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  std::set<int32_t> read;
+  for (int round = 0; round < 4; ++round) {
+    for (const v1::SlotPlan& plan : run_->fragment(0).open.slots()) {
+      if (plan.slot() == 0) read.insert(plan.data_shard());
+    }
+    run_->PushAll("i0");
+    run_->FollowPlans();
+  }
+  EXPECT_THAT(read, ElementsAre(0, 1));
+  // Each goes on where its last merged contribution ended.
+  EXPECT_GE(run_->state().DataPosition(0, 0), 16);
+  EXPECT_GE(run_->state().DataPosition(1, 0), 8);
+}
+
+TEST_F(RunMachineTest, GivesSlowIslandsFewerSteps) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_inner_step_count(10);
+  Start(spec);
+  v1::ReportProgressRequest progress;
+  progress.set_tokens_per_second(100);
+  ASSERT_TRUE(
+      run_->machine()
+          .ReportProgress(run_->Credentials("i0"), progress, run_->now())
+          .ok());
+  progress.set_tokens_per_second(39);
+  ASSERT_TRUE(
+      run_->machine()
+          .ReportProgress(run_->Credentials("i1"), progress, run_->now())
+          .ok());
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  ASSERT_EQ(Phase(), RoundPhase::kOpen);
+  EXPECT_EQ(run_->fragment(0).open.slots(0).step_count(), 10);
+  EXPECT_EQ(run_->fragment(0).open.slots(1).step_count(), 3);
+  EXPECT_EQ(run_->fragment(0).open.slots(1).start_step(), 10);
+}
+
+TEST_F(RunMachineTest, WeighsByTheTokensThatThePlanAllows) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_inner_step_count(10);
+  Start(spec);
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  // Both claim 200 tokens, which is what ten steps of 2 x 10 tokens are.
+  const v1::Seal& seal = run_->fragment(0).sealed.seal();
+  EXPECT_EQ(seal.contributions(0).token_count(), 200);
+  EXPECT_FLOAT_EQ(seal.contributions(0).weight(), 0.5f);
+}
+
+TEST_F(RunMachineTest, AsksASampleOfTheIslands) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_sample_fraction(0.5);
+  spec.mutable_schedule()->set_island_count_min(4);
+  spec.mutable_schedule()->set_round_count(20);
+  Start(spec, 4);
+  std::set<std::vector<int32_t>> samples;
+  while (State() == v1::RUN_STATE_ACTIVE) {
+    EXPECT_EQ(run_->Expected().size(), 2u);
+    samples.insert(run_->Expected());
+    const int64_t version = Version();
+    for (int i = 0; i < 4; ++i) run_->PushAll("i" + std::to_string(i));
+    run_->FollowPlans();
+    ASSERT_EQ(Version(), version + 1);
+  }
+  EXPECT_GT(samples.size(), 2u);
+}
+
+TEST_F(RunMachineTest, PinsACutUntilItsLeaseEnds) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  v1::ExportCheckpointRequest request;
+  request.set_pin_id("mine");
+  request.mutable_lease_duration()->set_seconds(5);
+  auto pinned = run_->machine().Export(request, run_->now());
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  EXPECT_EQ(pinned->pin().cut(0).version(), 1);
+  EXPECT_EQ(pinned->pin().commit_seq(), 2);
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  pinned = run_->machine().Export(request, run_->now());
+  EXPECT_EQ(pinned->pin().cut(0).version(), 1);  // The same cut.
+  run_->Pass(absl::Seconds(4));
+  EXPECT_EQ(run_->state().pins().size(), 1u);
+  run_->Restart();  // The lease is whole again.
+  run_->Pass(absl::Seconds(4));
+  EXPECT_EQ(run_->state().pins().size(), 1u);
+  run_->Pass(absl::Seconds(2));
+  EXPECT_EQ(run_->state().pins().size(), 0u);
+}
+
+TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {
+  Start(SimpleSpec());
+  v1::ExportCheckpointRequest request;
+  for (int i = 0; i < kPinLeasesMax; ++i) {
+    request.set_pin_id("p" + std::to_string(i));
+    ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  }
+  request.set_pin_id("one-more");
+  EXPECT_EQ(run_->machine().Export(request, run_->now()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  request.set_pin_id("p3");
+  request.set_release(true);
+  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  request.set_pin_id("one-more");
+  request.set_release(false);
+  EXPECT_TRUE(run_->machine().Export(request, run_->now()).ok());
+}
+
+TEST_F(RunMachineTest, KeepsACheckpointEverySoManyRounds) {
+  v1::RunSpec spec = SimpleSpec(2);
+  spec.mutable_schedule()->set_round_count(5);
+  spec.set_checkpoint_every_round_count(2);
+  Start(spec);
+  run_->Settle();
+  ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  std::vector<std::string> ids;
+  for (const auto& [id, pin] : run_->state().pins()) ids.push_back(id);
+  EXPECT_THAT(ids, ElementsAre("final", "round-2", "round-4"));
+  EXPECT_EQ(run_->state().pins().at("round-2").pin.cut(1).version(), 2);
+}
+
+TEST_F(RunMachineTest, WaitsForARestartedServersReportBeforeItSeals) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->RestartServer(1);
+  run_->Push("i1", 0, 0);
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->Push("i1", 0, 1);  // Its first report names what it holds, whole.
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+TEST_F(RunMachineTest, GivesARestartedIslandSeqsThatItNeverUsed) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  const int64_t before = run_->state().FindMember("i0")->record.next_seq();
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_GT(run_->state().FindMember("i0")->record.next_seq(), before + 1);
+}
+
+TEST_F(RunMachineTest, GoesOnAfterARestartAtEveryRecord) {
+  Start(SimpleSpec(2));
+  run_->Settle();
+  ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  const int64_t commit_seq = run_->state().commit_seq();
+  // The same run, with a restart after every step.
+  Start(SimpleSpec(2));
+  int64_t revision = -1;
+  while (revision != run_->state().revision()) {
+    revision = run_->state().revision();
+    for (int32_t f = 0; f < 2; ++f) {
+      for (int32_t shard = 0; shard < 2; ++shard) {
+        for (const char* id : {"i0", "i1"}) {
+          run_->Push(id, f, shard);
+          run_->Restart();
+          run_->FollowPlans();
+        }
+      }
+    }
+    for (int32_t shard = 0; shard < 2; ++shard) {
+      run_->FollowPlan(shard);
+      run_->Restart();
+    }
+    run_->FollowPlans();
+  }
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(run_->state().commit_seq(), commit_seq);
+  EXPECT_EQ(run_->state().merged_token_count(), 3 * 2 * 2 * 80);
+  run_->CheckAllDecided();
+}
+
+TEST_F(RunMachineTest, KeepsPlansSmall) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_data()->set_data_shard_count(256);
+  spec.mutable_schedule()->set_island_count_min(256);
+  spec.mutable_schedule()->set_round_count(100);
+  Start(spec, 256);
+  ASSERT_EQ(Phase(), RoundPhase::kOpen);
+  v1::IslandPlan plan =
+      BuildSharedIslandPlan(run_->state(), run_->machine().view(), *run_);
+  AddIsland(run_->state(), 255, plan);
+  EXPECT_LT(plan.ByteSizeLong(), 65536u);
+  const v1::ServerRunPlan server =
+      BuildServerRunPlan(run_->state(), run_->machine().view(), 0);
+  EXPECT_LT(server.ByteSizeLong(), 65536u);
+}
+
+TEST_F(RunMachineTest, RefusesProgressThatIsNotANumber) {
+  Start(SimpleSpec());
+  v1::ReportProgressRequest progress;
+  progress.set_loss(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(run_->machine()
+                .ReportProgress(run_->Credentials("i0"), progress, run_->now())
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::coordinator

@@ -1,0 +1,148 @@
+// Runs in a random order of steps: whoever pushes, follows, leaves, restarts
+// or is refused when, the log keeps its invariants, and the run ends once it is
+// left alone.
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "coordinator/core/run_simulation.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr int kIslands = 4;
+
+std::string IslandId(int i) { return "i" + std::to_string(i); }
+
+class RandomRun {
+ public:
+  RandomRun(const v1::RunSpec& spec, uint64_t seed)
+      : run_(spec), random_(seed) {}
+
+  void Go(int step_count) {
+    run_.StartServers();
+    for (int i = 0; i < kIslands; ++i) {
+      run_.Join(IslandId(i)).IgnoreError();
+      run_.Ready(IslandId(i)).IgnoreError();
+    }
+    for (int step = 0; step < step_count; ++step) Step();
+    run_.CheckLog();
+  }
+
+  // Nothing goes wrong any more: the run has to end.
+  void Finish() {
+    run_.finite = true;
+    run_.stalled = false;
+    for (int round = 0; round < 400 && !run_.state().ended(); ++round) {
+      for (int i = 0; i < kIslands; ++i) {
+        const std::string id = IslandId(i);
+        if (!run_.machine().CheckIsland(run_.Credentials(id)).ok()) {
+          run_.Join(id).IgnoreError();
+        }
+        run_.Ready(id).IgnoreError();
+      }
+      run_.machine().Resume(run_.now()).IgnoreError();
+      run_.Settle();
+      run_.Pass(absl::Seconds(2));
+    }
+    EXPECT_TRUE(run_.state().ended()) << run_.machine().waits_for();
+    run_.FollowPlans();
+    run_.FollowPlans();
+    run_.CheckLog();
+    run_.CheckAllDecided();
+  }
+
+ private:
+  int Pick(int count) {
+    return std::uniform_int_distribution<int>(0, count - 1)(random_);
+  }
+
+  void Step() {
+    const std::string id = IslandId(Pick(kIslands));
+    const int32_t shard = Pick(run_.shard_count());
+    const int32_t f = Pick(static_cast<int>(run_.state().fragments().size()));
+    switch (Pick(24)) {
+      case 0:
+        run_.Join(id).IgnoreError();
+        break;
+      case 1:
+        run_.Ready(id).IgnoreError();
+        break;
+      case 2:
+        if (Pick(6) == 0) run_.Leave(id).IgnoreError();
+        break;
+      case 3:
+        run_.Restart();
+        break;
+      case 4:
+        run_.RestartServer(shard);
+        break;
+      case 5:
+        run_.Pass(absl::Milliseconds(500) * Pick(5));
+        break;
+      case 6:
+        if (Pick(4) == 0) run_.Pass(absl::Seconds(31), {id});
+        break;
+      case 7:
+        if (Pick(4) == 0) run_.RefusePush(id, f, shard);
+        break;
+      case 8:
+        run_.finite = Pick(8) != 0;
+        break;
+      case 9:
+        run_.stalled = Pick(4) == 0;
+        break;
+      case 10:
+        run_.machine().Pause(run_.now()).IgnoreError();
+        break;
+      case 11:
+      case 12:
+        run_.machine().Resume(run_.now()).IgnoreError();
+        break;
+      case 13:
+        run_.PushAll(id);
+        break;
+      case 14:
+      case 15:
+      case 16:
+        run_.FollowPlan(shard, Pick(2) == 0);
+        break;
+      default:
+        run_.Push(id, f, shard);
+    }
+  }
+
+  RunSimulation run_;
+  std::mt19937_64 random_;
+};
+
+class RandomRunTest : public testing::TestWithParam<bool> {};
+
+TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
+  std::random_device device;
+  for (int trial = 0; trial < 60; ++trial) {
+    const uint64_t seed = device();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const int fragment_count = 1 + static_cast<int>(random() % 3);
+    v1::RunSpec spec =
+        GetParam() ? SimpleSpec(fragment_count) : ElasticSpec(fragment_count);
+    spec.mutable_schedule()->set_round_count(4 + random() % 6);
+    spec.mutable_schedule()->set_sample_fraction(random() % 2 ? 1 : 0.6);
+    spec.mutable_schedule()->mutable_round_deadline()->set_seconds(
+        GetParam() ? 0 : random() % 3 * 4);
+    spec.set_checkpoint_every_round_count(random() % 3);
+    RandomRun run(spec, seed);
+    run.Go(250);
+    if (testing::Test::HasFailure()) return;
+    run.Finish();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(StrictAndElastic, RandomRunTest, testing::Bool());
+
+}  // namespace
+}  // namespace atl::coordinator

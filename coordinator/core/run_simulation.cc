@@ -1,0 +1,445 @@
+#include "coordinator/core/run_simulation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/check.h"
+#include "coordinator/core/plans.h"
+#include "coordinator/core/validate_spec.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr char kFingerprint[] =
+    "abababababababababababababababababababababababababababababababab";
+
+}  // namespace
+
+v1::RunSpec SimpleSpec(int fragment_count) {
+  v1::RunSpec spec;
+  spec.mutable_layout()->set_fragment_count(fragment_count);
+  for (int i = 0; i < fragment_count; ++i) {
+    v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
+    tensor.set_name(absl::StrCat("t", i));
+    tensor.add_shape(3 * 4096);
+    tensor.set_dtype(v1::DATA_TYPE_F32);
+    tensor.set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+    tensor.set_fragment(i);
+    tensor.mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  }
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_architecture("llama");
+  model.set_vocab_size(2);
+  model.set_hidden_size(4);
+  model.set_intermediate_size(4);
+  model.set_layer_count(1);
+  model.set_head_count(1);
+  model.set_kv_head_count(1);
+  model.set_sequence_length(10);
+  model.set_rope_theta(10000);
+  spec.mutable_inner()->set_optimizer(v1::INNER_OPTIMIZER_KIND_SGD);
+  spec.mutable_inner()->set_learning_rate(0.1);
+  spec.mutable_inner()->set_batch_size(2);
+  spec.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_FEDAVG);
+  spec.mutable_outer()->set_weighting(v1::WEIGHTING_TOKENS);
+  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  schedule.set_timing(v1::TIMING_STRICT);
+  schedule.set_inner_step_count(4);
+  schedule.set_round_count(3);
+  schedule.set_island_count_min(2);
+  schedule.set_min_quorum(2);
+  spec.mutable_data()->set_format(v1::DATA_FORMAT_BYTES);
+  spec.mutable_data()->set_fingerprint(kFingerprint);
+  spec.mutable_data()->set_data_shard_count(4);
+  spec.set_server_count(2);
+  return spec;
+}
+
+v1::RunSpec ElasticSpec(int fragment_count) {
+  v1::RunSpec spec = SimpleSpec(fragment_count);
+  spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  spec.mutable_schedule()->set_min_quorum(1);
+  spec.mutable_schedule()->mutable_grace_window()->set_seconds(1);
+  return spec;
+}
+
+RunSimulation::RunSimulation(const v1::RunSpec& spec)
+    : machine_(std::make_unique<RunMachine>(*this)),
+      shards_(spec.server_count()) {
+  CHECK(ValidateSpec(spec).empty()) << ValidateSpec(spec)[0].field;
+  machine_->Create("run", spec, now_);
+  Collect();
+}
+
+// --- Steps -------------------------------------------------------------------
+
+void RunSimulation::Collect() {
+  for (storage::v1::Record& record : machine_->TakeRecords()) {
+    log_.push_back(std::move(record));
+  }
+  snapshots_[state().revision()] = state().DebugString();
+}
+
+void RunSimulation::StartServers() {
+  for (int32_t shard = 0; shard < shard_count(); ++shard) {
+    const std::string id = absl::StrCat("server-", shard);
+    servers_[id] = {id, "127.0.0.1:1", 1, "", true};
+    machine_->OnServerChanged(id, /*restarted=*/true, now_);
+  }
+  Collect();
+  for (int32_t shard = 0; shard < shard_count(); ++shard) Report(shard);
+}
+
+absl::Status RunSimulation::Join(const std::string& island_id) {
+  v1::JoinRequest request;
+  request.set_run_id("run");
+  request.set_island_id(island_id);
+  request.mutable_capabilities()->add_devices()->set_kind("cpu");
+  request.mutable_capabilities()->set_data_fingerprint(kFingerprint);
+  Island& island = islands_[island_id];
+  const std::string secret =
+      absl::StrCat("secret of ", island_id, " ", island.epoch);
+  const absl::StatusOr<v1::JoinResponse> joined =
+      machine_->Join(request, secret, now_);
+  Collect();
+  if (!joined.ok()) return joined.status();
+  island.slot = joined->slot();
+  island.epoch = joined->island_epoch();
+  island.next_seq = std::max(island.next_seq, joined->next_seq());
+  island.secret = secret;
+  return absl::OkStatus();
+}
+
+IslandCredentials RunSimulation::Credentials(
+    const std::string& island_id) const {
+  const Island& island = islands_.at(island_id);
+  return {island_id, island.epoch, island.secret};
+}
+
+absl::Status RunSimulation::Ready(const std::string& island_id) {
+  const absl::Status status =
+      machine_->ReportReady(Credentials(island_id), state().commit_seq(), now_);
+  Collect();
+  return status;
+}
+
+absl::Status RunSimulation::Leave(const std::string& island_id) {
+  const absl::Status status = machine_->Leave(Credentials(island_id), now_);
+  Collect();
+  return status;
+}
+
+absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
+  return machine_->Heartbeat(Credentials(island_id), now_);
+}
+
+const v1::ContributionInfo* RunSimulation::MakeContribution(
+    const std::string& island_id, int32_t f) {
+  Island& island = islands_.at(island_id);
+  const FragmentState& at = fragment(f);
+  if (at.phase == RoundPhase::kIdle) return nullptr;
+  const auto made = island.newest.find(f);
+  if (made != island.newest.end() &&
+      made->second.anchor_version() == at.newest.version() &&
+      !state().outcomes().Contains(made->second.key())) {
+    return &made->second;
+  }
+  if (at.phase != RoundPhase::kOpen) return nullptr;
+  for (const v1::SlotPlan& plan : at.open.slots()) {
+    if (plan.slot() != island.slot) continue;
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_fragment(f);
+    info.mutable_key()->set_slot(island.slot);
+    info.mutable_key()->set_seq(island.next_seq++);
+    info.set_anchor_version(at.newest.version());
+    info.set_codec(v1::CODEC_F32);
+    info.set_step_count(plan.step_count());
+    info.set_token_count(plan.step_count() * 20);
+    info.set_data_shard(plan.data_shard());
+    info.set_data_begin(plan.data_position());
+    info.set_data_end(plan.data_position() + 8);
+    island.newest[f] = info;
+    return &island.newest[f];
+  }
+  return nullptr;
+}
+
+bool RunSimulation::Train(const std::string& island_id, int32_t f) {
+  return MakeContribution(island_id, f) != nullptr;
+}
+
+void RunSimulation::PushLate(const std::string& island_id, int32_t f) {
+  const v1::ContributionInfo& info = islands_.at(island_id).newest.at(f);
+  const Key key = {f, info.key().slot(), info.key().seq()};
+  ever_stored_.insert(key);
+  for (int32_t shard = 0; shard < shard_count(); ++shard) {
+    *shards_[shard].stored[key].mutable_info() = info;
+    Report(shard);
+  }
+}
+
+bool RunSimulation::Push(const std::string& island_id, int32_t f,
+                         int32_t shard) {
+  const v1::ContributionInfo* info = MakeContribution(island_id, f);
+  if (info == nullptr) return false;
+  const Key key = {f, info->key().slot(), info->key().seq()};
+  if (shards_[shard].refused.contains(key)) return false;
+  v1::StoredContribution& stored = shards_[shard].stored[key];
+  *stored.mutable_info() = *info;
+  stored.set_norm_squared(2);
+  ever_stored_.insert(key);
+  Report(shard);
+  return true;
+}
+
+void RunSimulation::PushAll(const std::string& island_id) {
+  for (int32_t f = 0; f < state().fragments().size(); ++f) {
+    for (int32_t shard = 0; shard < shard_count(); ++shard) {
+      Push(island_id, f, shard);
+    }
+  }
+}
+
+void RunSimulation::RefusePush(const std::string& island_id, int32_t f,
+                               int32_t shard) {
+  const v1::ContributionInfo* info = MakeContribution(island_id, f);
+  if (info == nullptr) return;
+  const Key key = {f, info->key().slot(), info->key().seq()};
+  if (shards_[shard].stored.contains(key)) return;
+  shards_[shard].refused[key] = "a value is not finite";
+  ever_stored_.insert(key);
+  Report(shard);
+}
+
+void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
+  if (!state().started()) return Report(shard_index);
+  Shard& shard = shards_[shard_index];
+  const v1::ServerRunPlan plan =
+      BuildServerRunPlan(state(), machine_->view(), shard_index);
+  const auto drop = [&](const v1::ContributionOutcome& outcome) {
+    const Key key = {outcome.key().fragment(), outcome.key().slot(),
+                     outcome.key().seq()};
+    shard.stored.erase(key);
+    shard.refused.erase(key);
+  };
+  for (const v1::Commit& commit : plan.commits()) {
+    if (commit.commit_seq() <= shard.applied || stalled) continue;
+    // A shard applies all decisions, in their order.
+    EXPECT_EQ(commit.commit_seq(), shard.applied + 1);
+    shard.applied = commit.commit_seq();
+    for (const auto& outcome : commit.outcomes()) drop(outcome);
+  }
+  for (const auto& outcome : plan.dropped()) drop(outcome);
+  if (persist && !stalled) shard.persisted = shard.applied;
+  shard.prepared.clear();
+  for (const v1::Seal& seal : plan.seals()) {
+    const bool is_under_way =
+        std::none_of(plan.commits().begin(), plan.commits().end(),
+                     [&](const v1::Commit& commit) {
+                       return commit.fragment() == seal.fragment() &&
+                              commit.version() == seal.version() + 1;
+                     });
+    if (!is_under_way) continue;
+    bool whole = true;
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      const Key key = {seal.fragment(), sealed.key().slot(),
+                       sealed.key().seq()};
+      whole = whole && shard.stored.contains(key);
+    }
+    EXPECT_TRUE(whole) << "sealed what shard " << shard_index << " lacks";
+    shard.prepared[{seal.fragment(), seal.version(), seal.attempt()}] = finite;
+  }
+  Report(shard_index);
+}
+
+void RunSimulation::FollowPlans() {
+  for (int32_t shard = 0; shard < shard_count(); ++shard) FollowPlan(shard);
+}
+
+void RunSimulation::Report(int32_t shard_index) {
+  const Shard& shard = shards_[shard_index];
+  v1::ShardReport report;
+  report.set_run_id("run");
+  report.set_run_epoch(1);
+  report.set_shard(shard_index);
+  report.set_initialized(true);
+  for (size_t f = 0; f < state().fragments().size(); ++f) {
+    report.add_version0_digests()->set_low(f + 1);
+  }
+  report.set_persisted_commit_seq(shard.persisted);
+  for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
+  for (const auto& [key, reason] : shard.refused) {
+    v1::RefusedContribution& refused = *report.add_refused();
+    refused.mutable_key()->set_run_epoch(1);
+    refused.mutable_key()->set_fragment(std::get<0>(key));
+    refused.mutable_key()->set_slot(std::get<1>(key));
+    refused.mutable_key()->set_seq(std::get<2>(key));
+    refused.set_reason(reason);
+  }
+  for (const auto& [round, is_finite] : shard.prepared) {
+    v1::PreparedRound& prepared = *report.add_prepared();
+    prepared.set_fragment(std::get<0>(round));
+    prepared.set_version(std::get<1>(round));
+    prepared.set_attempt(std::get<2>(round));
+    prepared.mutable_digest()->set_low(std::get<1>(round) + 100);
+    prepared.set_finite(is_finite);
+  }
+  machine_->OnShardReport(absl::StrCat("server-", shard_index), report, now_);
+  Collect();
+}
+
+void RunSimulation::Settle() {
+  int64_t revision = -1;
+  while (revision != state().revision()) {
+    revision = state().revision();
+    for (const auto& [id, island] : islands_) {
+      if (machine_->CheckIsland(Credentials(id)).ok()) PushAll(id);
+    }
+    FollowPlans();
+  }
+}
+
+void RunSimulation::Pass(absl::Duration duration,
+                         const std::set<std::string>& silent) {
+  const absl::Time end = now_ + duration;
+  while (now_ < end) {
+    now_ = std::min(end, now_ + absl::Milliseconds(500));
+    for (const auto& [id, island] : islands_) {
+      if (!silent.contains(id)) Heartbeat(id).IgnoreError();
+    }
+    machine_->Advance(now_);
+    Collect();
+  }
+}
+
+void RunSimulation::Restart() {
+  Collect();
+  const std::string before = state().DebugString();
+  machine_ = std::make_unique<RunMachine>(*this);
+  for (const storage::v1::Record& record : log_) {
+    ASSERT_TRUE(machine_->Replay(record).ok());
+  }
+  EXPECT_EQ(state().DebugString(), before);
+  machine_->Recover(now_);
+  Collect();
+}
+
+void RunSimulation::RestartServer(int32_t shard) {
+  const std::string id = absl::StrCat("server-", shard);
+  servers_[id].incarnation += 1;
+  shards_[shard].prepared.clear();
+  machine_->OnServerChanged(id, /*restarted=*/true, now_);
+  Collect();
+}
+
+// --- To look at --------------------------------------------------------------
+
+std::vector<int32_t> RunSimulation::Expected(int32_t f) const {
+  std::vector<int32_t> slots;
+  for (const v1::SlotPlan& plan : fragment(f).open.slots()) {
+    slots.push_back(plan.slot());
+  }
+  return slots;
+}
+
+v1::Outcome RunSimulation::OutcomeOf(const std::string& island_id, int32_t f) {
+  const v1::ContributionKey& key = islands_.at(island_id).newest.at(f).key();
+  for (const auto& outcome : state().outcomes().Newest(key.slot())) {
+    if (outcome.key().seq() == key.seq() && outcome.key().fragment() == f) {
+      return outcome.outcome();
+    }
+  }
+  return v1::OUTCOME_UNSPECIFIED;
+}
+
+void RunSimulation::CheckLog() {
+  Collect();
+  RunState replayed;
+  std::set<Key> decided;
+  std::map<int32_t, v1::Seal> seals;
+  std::set<std::pair<int32_t, int64_t>> versions;
+  int64_t commit_seq = 0;
+  const auto decide = [&](const v1::ContributionOutcome& outcome) {
+    EXPECT_TRUE(decided
+                    .insert({outcome.key().fragment(), outcome.key().slot(),
+                             outcome.key().seq()})
+                    .second)
+        << "decided twice: " << outcome.ShortDebugString();
+  };
+  for (const storage::v1::Record& record : log_) {
+    if (record.has_round_opened() || record.has_round_sealed()) {
+      EXPECT_EQ(replayed.state(), v1::RUN_STATE_ACTIVE);
+    }
+    if (record.has_round_sealed()) {
+      const v1::Seal& seal = record.round_sealed().seal();
+      seals[seal.fragment()] = seal;
+      double sum = 0;
+      std::pair<int32_t, int64_t> last = {-1, 0};
+      for (const auto& sealed : seal.contributions()) {
+        sum += sealed.weight();
+        const std::pair<int32_t, int64_t> place = {sealed.key().slot(),
+                                                   sealed.key().seq()};
+        EXPECT_LT(last, place);
+        last = place;
+      }
+      EXPECT_NEAR(sum, 1, 1e-6 * seal.contributions_size());
+    } else if (record.has_round_committed()) {
+      const v1::Commit& commit = record.round_committed().commit();
+      EXPECT_EQ(commit.commit_seq(), ++commit_seq);
+      EXPECT_TRUE(
+          versions.insert({commit.fragment(), commit.version()}).second);
+      std::set<std::pair<int32_t, int64_t>> sealed;
+      std::set<std::pair<int32_t, int64_t>> merged;
+      for (const auto& c : seals[commit.fragment()].contributions()) {
+        sealed.insert({c.key().slot(), c.key().seq()});
+      }
+      for (const auto& outcome : commit.outcomes()) {
+        decide(outcome);
+        if (outcome.outcome() == v1::OUTCOME_MERGED) {
+          merged.insert({outcome.key().slot(), outcome.key().seq()});
+        }
+      }
+      EXPECT_EQ(sealed, merged);
+    } else if (record.has_round_aborted()) {
+      for (const auto& o : record.round_aborted().outcomes()) decide(o);
+    } else if (record.has_outcomes_set()) {
+      for (const auto& o : record.outcomes_set().outcomes()) decide(o);
+    }
+    const absl::Status applied = replayed.Apply(record);
+    ASSERT_TRUE(applied.ok()) << applied;
+    const auto snapshot = snapshots_.find(record.revision());
+    if (snapshot != snapshots_.end()) {
+      ASSERT_EQ(replayed.DebugString(), snapshot->second);
+    }
+  }
+}
+
+void RunSimulation::CheckAllDecided() {
+  for (const Key& key : ever_stored_) {
+    v1::ContributionKey wanted;
+    wanted.set_fragment(std::get<0>(key));
+    wanted.set_slot(std::get<1>(key));
+    wanted.set_seq(std::get<2>(key));
+    EXPECT_TRUE(state().outcomes().Contains(wanted))
+        << "never decided: " << wanted.ShortDebugString();
+  }
+}
+
+const ServerInfo* RunSimulation::FindServer(
+    const std::string& server_id) const {
+  const auto server = servers_.find(server_id);
+  return server == servers_.end() ? nullptr : &server->second;
+}
+
+std::vector<std::string> RunSimulation::AliveServers() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, server] : servers_) {
+    if (server.alive) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace atl::coordinator

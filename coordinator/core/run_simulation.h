@@ -1,0 +1,138 @@
+// A run's machine with shards and islands around it, for tests: each step of
+// anyone is one call, so that a test is a trace that reads from top to bottom,
+// or a random order of such steps.
+//
+// Everything that the machine records is kept as its log. The simulation
+// checks the log as it grows (CheckLog); Restart replays it into a new machine,
+// as after a crash of the coordinator.
+
+#ifndef COORDINATOR_CORE_RUN_SIMULATION_H_
+#define COORDINATOR_CORE_RUN_SIMULATION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "coordinator/core/run_machine.h"
+
+namespace atl::coordinator {
+
+// A spec that passes validation: strict, two islands, two servers, three
+// rounds of four steps, and as many fragments as asked for.
+v1::RunSpec SimpleSpec(int fragment_count = 1);
+// The same, elastic: quorum 1, 1 s grace.
+v1::RunSpec ElasticSpec(int fragment_count = 1);
+
+class RunSimulation : public ServerDirectory {
+ public:
+  explicit RunSimulation(const v1::RunSpec& spec);
+
+  // --- Steps -----------------------------------------------------------------
+
+  // Registers every server and lets every shard have version 0.
+  void StartServers();
+  // Joins; the status of the call.
+  absl::Status Join(const std::string& island_id);
+  absl::Status Ready(const std::string& island_id);
+  absl::Status Leave(const std::string& island_id);
+  absl::Status Heartbeat(const std::string& island_id);
+  // Pushes `island_id`'s contribution to the open round of `fragment` to one
+  // shard, which reports it. Makes it first if there is none for the round.
+  // False if the round is not open for the island.
+  bool Push(const std::string& island_id, int32_t fragment, int32_t shard);
+  // Makes the contribution without pushing it; false as Push.
+  bool Train(const std::string& island_id, int32_t fragment);
+  // Pushes the island's newest contribution to all shards, however old.
+  void PushLate(const std::string& island_id, int32_t fragment);
+  // To all shards, all fragments.
+  void PushAll(const std::string& island_id);
+  // The shard refuses the island's contribution to the open round.
+  void RefusePush(const std::string& island_id, int32_t fragment,
+                  int32_t shard);
+  // The shard takes its plan in, merges what is sealed, applies what is
+  // committed, persists it if `persist`, and reports.
+  void FollowPlan(int32_t shard, bool persist = true);
+  void FollowPlans();
+  // All islands push, all shards follow, until nothing changes.
+  void Settle();
+  // Time passes; islands that are not `silent` heartbeat.
+  void Pass(absl::Duration duration, const std::set<std::string>& silent = {});
+  void Restart();
+  void RestartServer(int32_t shard);
+
+  // --- To look at ------------------------------------------------------------
+
+  RunMachine& machine() { return *machine_; }
+  const RunState& state() const { return machine_->state(); }
+  absl::Time now() const { return now_; }
+  const std::vector<storage::v1::Record>& log() const { return log_; }
+  int32_t shard_count() const { return static_cast<int32_t>(shards_.size()); }
+  IslandCredentials Credentials(const std::string& island_id) const;
+  const FragmentState& fragment(int32_t f) const {
+    return state().fragments()[f];
+  }
+  // Slots that the open round of fragment `f` expects.
+  std::vector<int32_t> Expected(int32_t f = 0) const;
+  // How the newest contribution of an island to `fragment` ended.
+  v1::Outcome OutcomeOf(const std::string& island_id, int32_t fragment = 0);
+
+  // Makes the merges of the next attempts give values that are not finite.
+  bool finite = true;
+  // Shards merge, but take no commit in.
+  bool stalled = false;
+
+  // Fails the test if the log breaks an invariant: commit_seq dense, each
+  // version of a fragment committed once, exactly the sealed set merged, each
+  // contribution decided at most once, weights that sum to 1, no OPEN and no
+  // SEAL while not active, and the replay of every prefix that was the state
+  // after a step gives that state again.
+  void CheckLog();
+  // Besides: every contribution that a shard ever stored has ended.
+  void CheckAllDecided();
+
+  // ServerDirectory:
+  const ServerInfo* FindServer(const std::string& server_id) const override;
+  std::vector<std::string> AliveServers() const override;
+
+ private:
+  using Key = std::tuple<int32_t, int32_t, int64_t>;  // Fragment, slot, seq.
+  struct Shard {
+    std::map<Key, v1::StoredContribution> stored;
+    std::map<Key, std::string> refused;
+    std::map<std::tuple<int32_t, int64_t, int64_t>, bool> prepared;
+    int64_t applied = 0;
+    int64_t persisted = 0;
+  };
+  struct Island {
+    int32_t slot = 0;
+    int64_t epoch = 0;
+    int64_t next_seq = 1;
+    std::string secret;
+    std::map<int32_t, v1::ContributionInfo> newest;  // By fragment.
+  };
+
+  void Collect();
+  void Report(int32_t shard);
+  const v1::ContributionInfo* MakeContribution(const std::string& island_id,
+                                               int32_t fragment);
+
+  absl::Time now_ = absl::FromUnixSeconds(1'000'000);
+  std::map<std::string, ServerInfo> servers_;
+  std::unique_ptr<RunMachine> machine_;
+  std::vector<Shard> shards_;
+  std::map<std::string, Island> islands_;
+  std::vector<storage::v1::Record> log_;
+  std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
+  std::set<Key> ever_stored_;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_RUN_SIMULATION_H_
