@@ -115,7 +115,8 @@ struct ParameterClientOptions {
   rpc::ChannelOptions channel;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
-  rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2)};
+  rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),
+                            .max_delay = absl::Seconds(2)};
   uint64_t seed = 0;  // Of the jitter of retries.
   // A stream on which nothing moves for this long is given up and tried again.
   absl::Duration stall_timeout = absl::Seconds(60);
