@@ -130,8 +130,8 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   LOG(INFO) << "serves at " << server->address() << ", incarnation "
             << server->incarnation();
   if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(
-        fs, flags.port_file, absl::StrCat(server->port(), "\n")));
+    RETURN_IF_ERROR(WriteFileAtomically(fs, flags.port_file,
+                                        absl::StrCat(server->port(), "\n")));
   }
   const absl::Status ended = WaitForSignal(*server, signals);
   server->Stop();

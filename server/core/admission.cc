@@ -45,9 +45,9 @@ absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
         "layout_fingerprint is not that of this run; fetch the plan");
   }
   if (shard != shape_.shard) {
-    return absl::AbortedError(
-        absl::StrCat("this server holds shard ", shape_.shard, ", not ", shard,
-                     "; fetch the plan"));
+    return absl::AbortedError(absl::StrCat("this server holds shard ",
+                                           shape_.shard, ", not ", shard,
+                                           "; fetch the plan"));
   }
   if (run_epoch != 0 && run_epoch_ != 0) {
     RETURN_IF_ERROR(CheckEpoch("run_epoch", run_epoch, run_epoch_));
@@ -59,9 +59,8 @@ absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
   return absl::OkStatus();
 }
 
-absl::Status ShardMachine::AdmitMember(
-    int32_t slot, int64_t island_epoch,
-    absl::string_view session_sha256) const {
+absl::Status ShardMachine::AdmitMember(int32_t slot, int64_t island_epoch,
+                                       absl::string_view session_sha256) const {
   for (const v1::PlanMember& member : plan_.members()) {
     if (member.slot() != slot) continue;
     RETURN_IF_ERROR(
@@ -73,9 +72,10 @@ absl::Status ShardMachine::AdmitMember(
     }
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "slot ", slot, " is not a member of the run; wait for the plan, or Join "
-      "again"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("slot ", slot,
+                   " is not a member of the run; wait for the plan, or Join "
+                   "again"));
 }
 
 absl::Status ShardMachine::AdmitContribution(
@@ -96,9 +96,9 @@ absl::Status ShardMachine::AdmitContribution(
         "info.key.slot must be >= 0 and info.key.seq >= 1");
   }
   if (info.codec() != v1::CODEC_F32) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "info.codec ", static_cast<int>(info.codec()),
-        " is not one that this run takes (CODEC_F32)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("info.codec ", static_cast<int>(info.codec()),
+                     " is not one that this run takes (CODEC_F32)"));
   }
   if (info.anchor_version() < 0 || info.step_count() < 1 ||
       info.token_count() < 0 || info.data_shard() < 0 ||
@@ -116,9 +116,9 @@ absl::Status ShardMachine::AdmitContribution(
     const v1::ContributionInfo& bound =
         stored_.count(key) ? stored_.at(key).info : partial_.at(key);
     if (bound.SerializeAsString() != info.SerializeAsString()) {
-      return absl::AbortedError(absl::StrCat(
-          key.ToString(), " is bound to another header (digest ",
-          Digest128::FromProto(bound.digest()).ToHex(), ")"));
+      return absl::AbortedError(
+          absl::StrCat(key.ToString(), " is bound to another header (digest ",
+                       Digest128::FromProto(bound.digest()).ToHex(), ")"));
     }
     return absl::OkStatus();
   }
@@ -151,10 +151,10 @@ absl::Status ShardMachine::AdmitContribution(
   for (const auto& [other, fact] : stored_) count(other);
   for (const auto& [other, bound] : partial_) count(other);
   if (undecided_count >= kUndecidedMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "slot ", key.slot, " has ", undecided_count,
-        " undecided contributions of fragment ", key.fragment,
-        "; push again when one is decided"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("slot ", key.slot, " has ", undecided_count,
+                     " undecided contributions of fragment ", key.fragment,
+                     "; push again when one is decided"));
   }
   return absl::OkStatus();
 }

@@ -138,11 +138,11 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
   if (record && record->version == prepared.version &&
       record->attempt == prepared.attempt &&
       record->digest != prepared.digest) {
-    OnFault(absl::StrCat(
-        "DATA_LOSS: fragment ", prepared.fragment, " version ",
-        prepared.version + 1, " attempt ", prepared.attempt,
-        " was prepared before with digest ", record->digest.ToHex(),
-        ", and now with ", prepared.digest.ToHex()));
+    OnFault(absl::StrCat("DATA_LOSS: fragment ", prepared.fragment, " version ",
+                         prepared.version + 1, " attempt ", prepared.attempt,
+                         " was prepared before with digest ",
+                         record->digest.ToHex(), ", and now with ",
+                         prepared.digest.ToHex()));
     return;
   }
   fragment.recorded = prepared;
@@ -276,13 +276,12 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
         return;  // NamePrepare asks for it.
       }
       if (shape_.fragments[f].holds_all &&
-          fragment.prepared->digest !=
-              Digest128::FromProto(commit->digest())) {
-        return OnFault(absl::StrCat(
-            "DATA_LOSS: fragment ", f, " version ", commit->version(),
-            " was committed with digest ",
-            Digest128::FromProto(commit->digest()).ToHex(),
-            ", but is here ", fragment.prepared->digest.ToHex()));
+          fragment.prepared->digest != Digest128::FromProto(commit->digest())) {
+        return OnFault(
+            absl::StrCat("DATA_LOSS: fragment ", f, " version ",
+                         commit->version(), " was committed with digest ",
+                         Digest128::FromProto(commit->digest()).ToHex(),
+                         ", but is here ", fragment.prepared->digest.ToHex()));
       }
     }
     fragment.prepared.reset();
@@ -333,10 +332,9 @@ bool ShardMachine::SealIsStored(const v1::Seal& seal) {
     const auto key = ContributionKey::FromProto(sealed.key());
     const auto it = stored_.find(key);
     if (it == stored_.end()) {
-      waiting_reason_ = absl::StrCat("fragment ", seal.fragment(), " version ",
-                                     seal.version(),
-                                     " waits to be pushed again: ",
-                                     key.ToString());
+      waiting_reason_ = absl::StrCat(
+          "fragment ", seal.fragment(), " version ", seal.version(),
+          " waits to be pushed again: ", key.ToString());
       return false;
     }
     if (Digest128::FromProto(it->second.info.digest()) !=
@@ -403,8 +401,8 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   const auto drop_if_old = [&](const ContributionKey& key,
                                const v1::ContributionInfo& info) {
     const int64_t persisted = fragments_[key.fragment].persisted_version;
-    if (!decided_.count(key) && (key.run_epoch < run_epoch_ ||
-                                 info.anchor_version() < persisted - 1)) {
+    if (!decided_.count(key) &&
+        (key.run_epoch < run_epoch_ || info.anchor_version() < persisted - 1)) {
       action.keys.push_back(key);
     }
   };
@@ -457,9 +455,8 @@ v1::ShardReport ShardMachine::Report() const {
     }
   }
   // A PIN takes a number too, and there is nothing to persist for it.
-  const bool all_persisted =
-      has_plan_ && AllInitialized() && to_persist_.empty() &&
-      NextCommit() == nullptr;
+  const bool all_persisted = has_plan_ && AllInitialized() &&
+                             to_persist_.empty() && NextCommit() == nullptr;
   report.set_persisted_commit_seq(
       all_persisted ? std::max(persisted_commit_seq_, plan_.commit_seq())
                     : persisted_commit_seq_);

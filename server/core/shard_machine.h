@@ -11,7 +11,8 @@
 // One fragment's round, as this shard sees it:
 //
 //   waiting --seal, all its contributions stored--> preparing --OnPrepared-->
-//   prepared --COMMIT, in commit_seq order--> applied --OnPersisted--> persisted
+//   prepared --COMMIT, in commit_seq order--> applied --OnPersisted-->
+//   persisted
 //
 // A restart is the same path: the machine starts from what was persisted and
 // redoes the plan's commits from its stored contributions.
@@ -86,14 +87,14 @@ struct RecoveredShard {
 };
 
 enum class ActionKind {
-  kMakeVersion0,    // fragment: generate, persist, OnVersion0.
-  kReserve,         // fragment, version, count: space for a round. No answer.
-  kPrepare,         // seal: merge into v + 1, record it, OnPrepared.
-  kDiscard,         // fragment, version: forget what kPrepare made. No answer.
-  kApply,           // commit: v + 1 is now the newest. No answer.
-  kPersist,         // commit, keys: make it durable and free `keys`, OnPersisted.
-  kDrop,            // keys: free these contributions. No answer.
-  kRelease,         // fragment, version: delete its file. No answer.
+  kMakeVersion0,  // fragment: generate, persist, OnVersion0.
+  kReserve,       // fragment, version, count: space for a round. No answer.
+  kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
+  kDiscard,       // fragment, version: forget what kPrepare made. No answer.
+  kApply,         // commit: v + 1 is now the newest. No answer.
+  kPersist,       // commit, keys: make it durable and free `keys`, OnPersisted.
+  kDrop,          // keys: free these contributions. No answer.
+  kRelease,       // fragment, version: delete its file. No answer.
 };
 
 struct Action {
@@ -179,10 +180,10 @@ class ShardMachine {
     int64_t version = -1;            // Newest applied.
     int64_t persisted_version = -1;  // Newest persisted.
     Digest128 version0_digest;
-    bool version0_named = false;     // kMakeVersion0 is under way.
-    int64_t reserved_version = -1;   // kReserve was named for it.
-    std::optional<PreparedFact> prepared;   // Ready now.
-    std::optional<PreparedFact> recorded;   // What a record says of a round.
+    bool version0_named = false;           // kMakeVersion0 is under way.
+    int64_t reserved_version = -1;         // kReserve was named for it.
+    std::optional<PreparedFact> prepared;  // Ready now.
+    std::optional<PreparedFact> recorded;  // What a record says of a round.
     // kPrepare that is under way.
     std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
   };

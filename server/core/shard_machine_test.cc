@@ -529,9 +529,8 @@ TEST_F(AdmissionTest, WhatIsDecidedIsAborted) {
 }
 
 TEST_F(AdmissionTest, ARunThatIsNotActiveTakesNothing) {
-  for (const auto state :
-       {v1::RUN_STATE_STARTING, v1::RUN_STATE_COMPLETED,
-        v1::RUN_STATE_CANCELLED}) {
+  for (const auto state : {v1::RUN_STATE_STARTING, v1::RUN_STATE_COMPLETED,
+                           v1::RUN_STATE_CANCELLED}) {
     plan_.set_run_state(state);
     Plan();
     EXPECT_EQ(Admit(), Code::kFailedPrecondition);

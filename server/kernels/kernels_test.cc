@@ -134,8 +134,7 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
   SCOPED_TRACE(Seed());
-  const AdaptiveConstants<float> c = {0.1f,  0.9f,  0.1f,
-                                      0.99f, 0.01f, 1e-3f};
+  const AdaptiveConstants<float> c = {0.1f, 0.9f, 0.1f, 0.99f, 0.01f, 1e-3f};
   for (int repeat = 0; repeat < 50; ++repeat) {
     const int n = Count();
     const auto g = Values(n);
@@ -144,23 +143,22 @@ TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
     auto v = Values(n);
     for (float& value : v) value = std::abs(value);
     // Runs `step` on copies and returns what they become, one after the other.
-    const auto run = [&](const std::function<void(float*, float*, float*)>&
-                             step) {
-      auto t1 = theta, m1 = m, v1 = v;
-      step(t1.data(), m1.data(), v1.data());
-      t1.insert(t1.end(), m1.begin(), m1.end());
-      t1.insert(t1.end(), v1.begin(), v1.end());
-      return t1;
-    };
+    const auto run =
+        [&](const std::function<void(float*, float*, float*)>& step) {
+          auto t1 = theta, m1 = m, v1 = v;
+          step(t1.data(), m1.data(), v1.data());
+          t1.insert(t1.end(), m1.begin(), m1.end());
+          t1.insert(t1.end(), v1.begin(), v1.end());
+          return t1;
+        };
     for (const auto& [name, table] : Tables()) {
       SCOPED_TRACE(name + " n " + std::to_string(n));
       const LoopTable& t = *table;
-      ExpectSameBits(run([&](float* a, float*, float*) {
-                       t.sgd(n, 0.7f, g.data(), a);
-                     }),
-                     run([&](float* a, float*, float*) {
-                       SgdStepPlain(n, 0.7f, g.data(), a);
-                     }));
+      ExpectSameBits(
+          run([&](float* a, float*, float*) { t.sgd(n, 0.7f, g.data(), a); }),
+          run([&](float* a, float*, float*) {
+            SgdStepPlain(n, 0.7f, g.data(), a);
+          }));
       ExpectSameBits(run([&](float* a, float* b, float*) {
                        t.momentum(n, 0.7f, 0.9f, g.data(), a, b);
                      }),
@@ -222,8 +220,7 @@ TEST_F(KernelTest, VectorisedSumsHaveTheBitsOfThePlainOnes) {
 
 TEST_F(KernelTest, F32StaysNearTheSameRuleInF64) {
   SCOPED_TRACE(Seed());
-  const AdaptiveConstants<float> c = {0.1f,  0.9f,  0.1f,
-                                      0.99f, 0.01f, 1e-3f};
+  const AdaptiveConstants<float> c = {0.1f, 0.9f, 0.1f, 0.99f, 0.01f, 1e-3f};
   const AdaptiveConstants<double> d = {0.1, 0.9, 0.1, 0.99, 0.01, 1e-3};
   std::normal_distribution<float> normal;
   const int n = 64;

@@ -9,9 +9,9 @@ namespace avx2 {
 
 const LoopTable& Avx2Loops() {
   static constexpr LoopTable kTable = {
-      avx2::SgdStep,        avx2::MomentumStep,   avx2::NesterovStep,
-      avx2::FedAdamStep,    avx2::FedYogiStep,    avx2::FedAdagradStep,
-      avx2::Scale,          avx2::Accumulate,     avx2::CheckAndNorm,
+      avx2::SgdStep,     avx2::MomentumStep, avx2::NesterovStep,
+      avx2::FedAdamStep, avx2::FedYogiStep,  avx2::FedAdagradStep,
+      avx2::Scale,       avx2::Accumulate,   avx2::CheckAndNorm,
   };
   return kTable;
 }

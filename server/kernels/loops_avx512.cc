@@ -9,9 +9,9 @@ namespace avx512 {
 
 const LoopTable& Avx512Loops() {
   static constexpr LoopTable kTable = {
-      avx512::SgdStep,        avx512::MomentumStep,   avx512::NesterovStep,
-      avx512::FedAdamStep,    avx512::FedYogiStep,    avx512::FedAdagradStep,
-      avx512::Scale,          avx512::Accumulate,     avx512::CheckAndNorm,
+      avx512::SgdStep,     avx512::MomentumStep, avx512::NesterovStep,
+      avx512::FedAdamStep, avx512::FedYogiStep,  avx512::FedAdagradStep,
+      avx512::Scale,       avx512::Accumulate,   avx512::CheckAndNorm,
   };
   return kTable;
 }

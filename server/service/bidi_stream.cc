@@ -75,7 +75,8 @@ void BidiStream::OnWriteDone(bool ok) {
   out_.pop_front();
   if (!ok) {
     out_.clear();
-    if (!status_.has_value()) status_ = absl::CancelledError("the peer is gone");
+    if (!status_.has_value())
+      status_ = absl::CancelledError("the peer is gone");
   }
   WriteNext();
 }

@@ -67,7 +67,8 @@ class BidiStream
   grpc::ByteBuffer in_;
 
   mutable Mutex mutex_;
-  std::deque<grpc::ByteBuffer> out_ ABSL_GUARDED_BY(mutex_);  // Front: on its way.
+  std::deque<grpc::ByteBuffer> out_
+      ABSL_GUARDED_BY(mutex_);  // Front: on its way.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);

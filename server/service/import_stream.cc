@@ -53,18 +53,17 @@ absl::Status ImportStream::TakeHeader(const v1::ImportHeader& header) {
   RETURN_IF_ERROR(ValidateId("run_id", header.run_id()));
   Shard* shard = context_.shards.FindShard(header.run_id());
   if (shard == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
-        "this server holds no shard of run ", header.run_id()));
+    return absl::NotFoundError(
+        absl::StrCat("this server holds no shard of run ", header.run_id()));
   }
   if (!shard->store().run().spec().init().import()) {
     return absl::FailedPreconditionError(
         "version 0 of this run comes from its generator, not from an import");
   }
-  RETURN_IF_ERROR(shard->CheckPlace(0, 0, header.layout_fingerprint(),
-                                    header.shard()));
+  RETURN_IF_ERROR(
+      shard->CheckPlace(0, 0, header.layout_fingerprint(), header.shard()));
   fragment_ = header.fragment();
-  if (fragment_ < 0 ||
-      fragment_ >= shard->store().layout().fragment_count() ||
+  if (fragment_ < 0 || fragment_ >= shard->store().layout().fragment_count() ||
       shard->store().range(fragment_).empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "fragment ", fragment_, " has no block on shard ", header.shard()));
@@ -115,10 +114,10 @@ absl::Status ImportStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
   if (header.block_count < 1 || header.first_block < range.blocks().begin ||
       header.first_block >= range.blocks().end ||
       header.block_count > range.blocks().end - header.first_block) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chunk of ", header.block_count, " blocks from ", header.first_block,
-        " is not within this shard's [", range.blocks().begin, ", ",
-        range.blocks().end, ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk of ", header.block_count, " blocks from ",
+                     header.first_block, " is not within this shard's [",
+                     range.blocks().begin, ", ", range.blocks().end, ")"));
   }
   const int64_t bytes_expected =
       range.ElementCount(

@@ -29,10 +29,9 @@ absl::StatusOr<int64_t> BeginLife(RecordStore& records,
   const absl::StatusOr<std::string> id = records.Get(kServerIdName);
   if (id.ok()) {
     if (*id != server_id) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the data directory belongs to server ", *id, ", not ",
-                       server_id, "; give --server_id=", *id,
-                       " or another --data_dir"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the data directory belongs to server ", *id, ", not ", server_id,
+          "; give --server_id=", *id, " or another --data_dir"));
     }
     ASSIGN_OR_RETURN(const std::string text, records.Get(kIncarnationName));
     if (!absl::SimpleAtoi(text, &incarnation)) {
@@ -65,9 +64,9 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   std::unique_ptr<ParameterServer> server(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
-  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
-      *server, server->push_watchdog_, server->pull_watchdog_,
-      std::make_shared<BufferPool>()});
+  server->service_ = std::make_unique<ParameterServiceImpl>(
+      ServiceContext{*server, server->push_watchdog_, server->pull_watchdog_,
+                     std::make_shared<BufferPool>()});
   rpc::RpcServer::Spec spec;
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
@@ -75,10 +74,10 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   ASSIGN_OR_RETURN(server->rpc_, rpc::RpcServer::Start(spec));
   server->rpc_->SetServing(true);
   ParameterServer* raw = server.get();
-  server->plan_thread_ = std::jthread(
-      [raw](std::stop_token stop) { raw->FollowPlan(stop); });
-  server->report_thread_ = std::jthread(
-      [raw](std::stop_token stop) { raw->SendReports(stop); });
+  server->plan_thread_ =
+      std::jthread([raw](std::stop_token stop) { raw->FollowPlan(stop); });
+  server->report_thread_ =
+      std::jthread([raw](std::stop_token stop) { raw->SendReports(stop); });
   return server;
 }
 
@@ -363,12 +362,11 @@ void ParameterServer::SendReports(std::stop_token stop) {
       MutexLock lock(&mutex_);
       const absl::Duration interval =
           std::min(lease_ / 3, options_.report_interval_max);
-      while (!stopping_ &&
-             (!registered_ ||
-              (change_count_ == reported && absl::Now() - last < interval))) {
-        changed_.WaitWithTimeout(
-            &mutex_, registered_ ? last + interval - absl::Now()
-                                 : absl::Milliseconds(200));
+      while (!stopping_ && (!registered_ || (change_count_ == reported &&
+                                             absl::Now() - last < interval))) {
+        changed_.WaitWithTimeout(&mutex_, registered_
+                                              ? last + interval - absl::Now()
+                                              : absl::Milliseconds(200));
       }
       if (stopping_) return;
       seen = change_count_;

@@ -11,9 +11,9 @@
 namespace atl::server {
 namespace {
 
-#define ASSERT_OK(expr)                           \
-  do {                                            \
-    const absl::Status assert_ok_status = (expr); \
+#define ASSERT_OK(expr)                                     \
+  do {                                                      \
+    const absl::Status assert_ok_status = (expr);           \
     ASSERT_TRUE(assert_ok_status.ok()) << assert_ok_status; \
   } while (false)
 
@@ -164,12 +164,11 @@ TEST(ParameterServerTest, AMissingContributionIsAskedForAgain) {
   v1::ContributionOutcome* dropped = cluster.plan().add_dropped();
   *dropped->mutable_key() = infos[1].key();
   cluster.Publish();
-  ASSERT_TRUE(cluster
-                  .WaitForReport(0,
-                                 [](const v1::ShardReport& r) {
-                                   return r.stored_size() == 2;
-                                 })
-                  .ok());
+  ASSERT_TRUE(
+      cluster
+          .WaitForReport(
+              0, [](const v1::ShardReport& r) { return r.stored_size() == 2; })
+          .ok());
   cluster.plan().clear_dropped();
   v1::Seal seal;
   cluster.Publish();
@@ -183,12 +182,11 @@ TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
   run.mutable_spec()->mutable_init()->set_import(true);
   TestCluster cluster(run, 2);
   ASSERT_OK(cluster.StartAll());
-  ASSERT_TRUE(cluster
-                  .WaitForReport(1,
-                                 [](const v1::ShardReport& r) {
-                                   return !r.initialized();
-                                 })
-                  .ok());
+  ASSERT_TRUE(
+      cluster
+          .WaitForReport(
+              1, [](const v1::ShardReport& r) { return !r.initialized(); })
+          .ok());
   for (int32_t f = 0; f < 2; ++f) {
     ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
     // The same again is fine.
@@ -196,8 +194,8 @@ TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
   }
   ASSERT_OK(cluster.Begin());
   EXPECT_EQ(*cluster.Pull(0, 0), cluster.Gradient(0, 5, 5));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      cluster.Import(0, cluster.Gradient(0, 6, 5))));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(cluster.Import(0, cluster.Gradient(0, 6, 5))));
   ASSERT_OK(cluster.Round(0, 2));
   cluster.CutPower(0);
   ASSERT_OK(cluster.Start(0));

@@ -27,8 +27,8 @@ class ParameterServiceImpl final
       grpc::CallbackServerContext* call,
       const grpc::ByteBuffer* request) override;
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
-  ImportParameters(grpc::CallbackServerContext* call) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ImportParameters(
+      grpc::CallbackServerContext* call) override;
 
  private:
   const ServiceContext context_;

@@ -91,8 +91,8 @@ class ParameterServiceTest : public testing::Test {
     return cluster_->layout().fragment_block_count(0);
   }
 
-  std::unique_ptr<RawPush> Open(const std::string& secret =
-                                    TestCluster::Secret(0)) {
+  std::unique_ptr<RawPush> Open(
+      const std::string& secret = TestCluster::Secret(0)) {
     return std::make_unique<RawPush>(*stub_, secret);
   }
 
@@ -331,8 +331,7 @@ TEST_F(ParameterServiceTest, WrongHeadersAreErrorsThatSayWhatToDo) {
             StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(with([](auto* h) { h->set_island_id(""); }),
             StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(with([](auto* h) { h->set_island_epoch(0); }),
-            StatusCode::ABORTED);
+  EXPECT_EQ(with([](auto* h) { h->set_island_epoch(0); }), StatusCode::ABORTED);
   EXPECT_EQ(with([](auto* h) { h->set_layout_fingerprint(1); }),
             StatusCode::ABORTED);
   EXPECT_EQ(with([](auto* h) { h->set_shard(1); }), StatusCode::ABORTED);
@@ -370,9 +369,11 @@ TEST_F(ParameterServiceTest, GarbageIsAnErrorAndNotACrash) {
   grpc::GenericStub stub(grpc::CreateChannel(
       cluster_->server(0).address(), grpc::InsecureChannelCredentials()));
   const std::vector<std::string> garbage = {
-      "\xff\xff\xff\xff", std::string("\x0a\xff\xff\xff\xff\x0f", 6),
+      "\xff\xff\xff\xff",
+      std::string("\x0a\xff\xff\xff\xff\x0f", 6),
       std::string("\x7a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 11),
-      std::string("\x7a\x05\x7a\xff\xff\xff\x7f", 7), std::string(1000, '\x7a'),
+      std::string("\x7a\x05\x7a\xff\xff\xff\x7f", 7),
+      std::string(1000, '\x7a'),
       std::string(100000, '\0')};
   for (const char* method : {"/atoll.v1.ParameterService/PushOuterGradient",
                              "/atoll.v1.ParameterService/PullParameters",

@@ -64,8 +64,7 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
         wanted.begin > wanted.end) {
       return absl::InvalidArgumentError(absl::StrCat(
           "range [", wanted.begin, ", ", wanted.end,
-          ") is not within this shard's [", left_.begin, ", ", left_.end,
-          ")"));
+          ") is not within this shard's [", left_.begin, ", ", left_.end, ")"));
     }
     left_ = wanted;
   }
@@ -95,8 +94,7 @@ void PullStream::WriteNext() {
   const IndexRange blocks = {left_.begin,
                              std::min(left_.end, left_.begin + kChunkBlocks)};
   BufferPool::Buffer buffer = context_.buffers->Take();
-  const absl::Status read =
-      source_.held.file->Read(0, blocks, buffer.get());
+  const absl::Status read = source_.held.file->Read(0, blocks, buffer.get());
   if (!read.ok()) {
     context_.buffers->Give(std::move(buffer));
     FinishWith(read);
@@ -118,15 +116,13 @@ void PullStream::WriteNext() {
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     header.crc32c = codec::CombineCrc32c(
         header.crc32c, source_.held.file->BlockCrc32c(0, b),
-        static_cast<uint64_t>(range.ElementCount({b, b + 1})) *
-            sizeof(float));
+        static_cast<uint64_t>(range.ElementCount({b, b + 1})) * sizeof(float));
   }
   left_.begin = blocks.end;
   writing_bytes_ = static_cast<int64_t>(payload.size());
   out_ = rpc::EncodeChunk(
-      header,
-      rpc::BorrowSlice(payload, EndLoan,
-                       new Loan{context_.buffers, std::move(buffer)}));
+      header, rpc::BorrowSlice(payload, EndLoan,
+                               new Loan{context_.buffers, std::move(buffer)}));
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);
 }

@@ -90,12 +90,12 @@ absl::Status PushStream::TakeHeader(const v1::PushHeader& header) {
   RETURN_IF_ERROR(ValidateId("run_id", header.run_id()));
   RETURN_IF_ERROR(ValidateId("island_id", header.island_id()));
   ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::CallerOf(*call_));
-  RETURN_IF_ERROR(rpc::CheckActsFor(caller, rpc::Role::kIsland,
-                                    header.island_id()));
+  RETURN_IF_ERROR(
+      rpc::CheckActsFor(caller, rpc::Role::kIsland, header.island_id()));
   shard_ = context_.shards.FindShard(header.run_id());
   if (shard_ == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
-        "this server holds no shard of run ", header.run_id()));
+    return absl::NotFoundError(
+        absl::StrCat("this server holds no shard of run ", header.run_id()));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<Contribution> contribution,
                    shard_->OpenPush(header, SessionSha256(*call_)));
@@ -110,8 +110,8 @@ absl::Status PushStream::TakeHeader(const v1::PushHeader& header) {
       return absl::OkStatus();
     case Contribution::State::kRefused:
       return absl::InvalidArgumentError(
-          absl::StrCat(contribution_->key().ToString(), " is refused: ",
-                       contribution_->refused_reason()));
+          absl::StrCat(contribution_->key().ToString(),
+                       " is refused: ", contribution_->refused_reason()));
     case Contribution::State::kPartial:
       break;
   }
@@ -136,14 +136,13 @@ absl::Status PushStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
                      " is not that of the contribution's header"));
   }
   // In this order, so that no sum overflows.
-  if (header.block_count < 1 ||
-      header.first_block < range.blocks().begin ||
+  if (header.block_count < 1 || header.first_block < range.blocks().begin ||
       header.first_block >= range.blocks().end ||
       header.block_count > range.blocks().end - header.first_block) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chunk of ", header.block_count, " blocks from ", header.first_block,
-        " is not within this shard's [", range.blocks().begin, ", ",
-        range.blocks().end, ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk of ", header.block_count, " blocks from ",
+                     header.first_block, " is not within this shard's [",
+                     range.blocks().begin, ", ", range.blocks().end, ")"));
   }
   const int64_t bytes_expected =
       range.ElementCount(
@@ -151,11 +150,11 @@ absl::Status PushStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
       static_cast<int64_t>(sizeof(float));
   if (bytes_expected > codec::kChunkPayloadBytesMax ||
       static_cast<int64_t>(chunk.payload_bytes) != bytes_expected) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chunk of ", header.block_count, " blocks from ", header.first_block,
-        " has ", chunk.payload_bytes, " bytes of payload; they have ",
-        bytes_expected, ", and a chunk at most ",
-        codec::kChunkPayloadBytesMax));
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk of ", header.block_count, " blocks from ",
+                     header.first_block, " has ", chunk.payload_bytes,
+                     " bytes of payload; they have ", bytes_expected,
+                     ", and a chunk at most ", codec::kChunkPayloadBytesMax));
   }
   return absl::OkStatus();
 }
@@ -165,9 +164,8 @@ absl::Status PushStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   const ContributionKey key = {header.run_epoch, header.fragment, header.slot,
                                header.seq};
   if (!header.has_key || !(key == contribution_->key())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk.key ", key.ToString(),
-                     " is not that of the stream's header"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chunk.key ", key.ToString(), " is not that of the stream's header"));
   }
   shard_->AddReceivedBytes(static_cast<int64_t>(chunk.payload_bytes));
   progress().payload_bytes += static_cast<int64_t>(chunk.payload_bytes);
@@ -257,8 +255,8 @@ void PushStream::EndIfNobodySends(int sending_count) {
 
 void PushStream::OnGone() {
   if (contribution_ == nullptr) return;
-  const int left = shard_->waiters().Remove(contribution_->key(), gate().get(),
-                                            sending_);
+  const int left =
+      shard_->waiters().Remove(contribution_->key(), gate().get(), sending_);
   EndIfNobodySends(left);
 }
 

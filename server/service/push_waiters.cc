@@ -26,9 +26,9 @@ int PushWaiters::Remove(const ContributionKey& key, const WaiterGate* gate,
   const auto it = entries_.find(key);
   if (it == entries_.end()) return 0;
   Entry& entry = it->second;
-  const auto found = std::find_if(
-      entry.gates.begin(), entry.gates.end(),
-      [gate](const auto& other) { return other.get() == gate; });
+  const auto found =
+      std::find_if(entry.gates.begin(), entry.gates.end(),
+                   [gate](const auto& other) { return other.get() == gate; });
   if (found == entry.gates.end()) return entry.sending_count;
   entry.gates.erase(found);
   if (sending) --entry.sending_count;

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/block_grid.h"
-#include "base/status/status_macros.h"
 #include "base/layout/init_generator.h"
+#include "base/status/status_macros.h"
 #include "server/kernels/merge_kernels.h"
 #include "server/service/kernel_table.h"
 
@@ -29,8 +29,7 @@ IndexRange TileBlocks(const ShardRange& range, int64_t tile) {
 Digest128 TileDigest(const ShardRange& range, IndexRange blocks,
                      const float* elements) {
   return RangeDigest(range.layout(), range.fragment(), blocks,
-                     absl::MakeConstSpan(elements,
-                                         range.ElementCount(blocks)));
+                     absl::MakeConstSpan(elements, range.ElementCount(blocks)));
 }
 
 }  // namespace
@@ -82,18 +81,18 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
       const TensorPlace& tensor = range.layout().BlockTensor(fragment, b);
       const int64_t offset = range.ElementOffset(b) - first;
-      GenerateInit(
-          spec.layout().tensors(tensor.tensor).init(), spec.init().seed(),
-          tensor.tensor, (b - tensor.first_block) * codec::kBlockElements,
-          absl::MakeSpan(buffers.theta.data() + offset,
-                         range.ElementCount({b, b + 1})));
+      GenerateInit(spec.layout().tensors(tensor.tensor).init(),
+                   spec.init().seed(), tensor.tensor,
+                   (b - tensor.first_block) * codec::kBlockElements,
+                   absl::MakeSpan(buffers.theta.data() + offset,
+                                  range.ElementCount({b, b + 1})));
     }
     TileResult& result = results[tile];
     result.digest = TileDigest(range, blocks, buffers.theta.data());
     result.status = file->Write(0, blocks, buffers.theta.data());
     if (result.status.ok()) {
-      result.status = WriteInitialState(*file, range, optimizer, blocks,
-                                        buffers.gradient);
+      result.status =
+          WriteInitialState(*file, range, optimizer, blocks, buffers.gradient);
     }
     buffers.gradient.resize(kTileElements);
   });
@@ -122,8 +121,7 @@ RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
     if (!result.status.ok()) return result;
     round.rule.Add(FastMergeKernels(), static_cast<int>(i),
                    round.seal.contributions(static_cast<int>(i)).weight(),
-                   count, buffers.contribution.data(),
-                   buffers.gradient.data());
+                   count, buffers.contribution.data(), buffers.gradient.data());
   }
   const kernels::NormResult merged =
       kernels::CheckAndNorm(count, buffers.gradient.data());
@@ -155,9 +153,8 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   const std::optional<HeldVersion> from =
       store.FindVersion(fragment, seal.version());
   if (!from) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("fragment ", fragment, " has no version ",
-                     seal.version(), " here"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "fragment ", fragment, " has no version ", seal.version(), " here"));
   }
   round.from = from->file;
   for (const v1::SealedContribution& sealed : seal.contributions()) {

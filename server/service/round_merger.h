@@ -22,8 +22,8 @@
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
-#include "server/store/run_store.h"
 #include "server/service/work_queue.h"
+#include "server/store/run_store.h"
 
 namespace atl::server {
 

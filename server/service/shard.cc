@@ -40,9 +40,9 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
     const std::string& data_dir, const records::RunRecord& record) {
   ASSIGN_OR_RETURN(std::unique_ptr<OuterOptimizer> optimizer,
                    MakeOuterOptimizer(record.run().spec().outer()));
-  ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
-                   RunStore::Open(fs, records, data_dir, record,
-                                  optimizer->state_count()));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<RunStore> store,
+      RunStore::Open(fs, records, data_dir, record, optimizer->state_count()));
   ShardShape shape = ShapeOf(*store);
   return std::unique_ptr<Shard>(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));
@@ -237,9 +237,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
   // Another stream may have bound the key meanwhile.
   if ((*contribution)->info().SerializeAsString() !=
       header.info().SerializeAsString()) {
-    return absl::AbortedError(
-        absl::StrCat((*contribution)->key().ToString(),
-                     " is bound to another header"));
+    return absl::AbortedError(absl::StrCat((*contribution)->key().ToString(),
+                                           " is bound to another header"));
   }
   if ((*contribution)->state() == Contribution::State::kPartial) {
     MutexLock lock(&mutex_);
@@ -249,10 +248,9 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
 }
 
 void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
-  resources_.finish_queue.Post(
-      [this, contribution = std::move(contribution)] {
-        RunFinish(contribution);
-      });
+  resources_.finish_queue.Post([this, contribution = std::move(contribution)] {
+    RunFinish(contribution);
+  });
 }
 
 void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
@@ -260,16 +258,15 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   const double norm_max = store_->run().spec().outer().contribution_norm_max();
   const double norm = std::sqrt(contribution->NormSquared());
   if (norm_max > 0 && !(norm <= norm_max)) {
-    Refuse(key, absl::StrCat("its norm over shard ", store_->shard(), " is ",
-                             norm, ", and outer.contribution_norm_max is ",
-                             norm_max));
+    Refuse(key,
+           absl::StrCat("its norm over shard ", store_->shard(), " is ", norm,
+                        ", and outer.contribution_norm_max is ", norm_max));
     return;
   }
   const absl::StatusOr<double> norm_squared = store_->Finish(*contribution);
   if (!norm_squared.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": cannot store "
-                 << key.ToString() << ": "
-                 << norm_squared.status().ToString();
+                 << key.ToString() << ": " << norm_squared.status().ToString();
     waiters_.Settle(key, norm_squared.status());
     return;
   }
@@ -303,9 +300,9 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   PullSource source;
   {
     MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(machine_.CheckPlace(
-        request.run_epoch(), request.placement_epoch(),
-        request.layout_fingerprint(), request.shard()));
+    RETURN_IF_ERROR(
+        machine_.CheckPlace(request.run_epoch(), request.placement_epoch(),
+                            request.layout_fingerprint(), request.shard()));
     if (fragment < 0 || fragment >= store_->layout().fragment_count() ||
         store_->range(fragment).empty()) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -36,10 +36,10 @@ namespace atl::server {
 
 // What all shards of a server share. Must outlive them.
 struct ShardResources {
-  RoundMerger& merger;     // Used on merge_queue alone.
-  WorkQueue& merge_queue;  // One thread.
-  WorkQueue& disk_queue;   // One thread: persists, drops, releases, reserves.
-  WorkQueue& finish_queue; // Syncs contributions.
+  RoundMerger& merger;      // Used on merge_queue alone.
+  WorkQueue& merge_queue;   // One thread.
+  WorkQueue& disk_queue;    // One thread: persists, drops, releases, reserves.
+  WorkQueue& finish_queue;  // Syncs contributions.
   // Called, from any thread, when the report has changed.
   std::function<void()> on_change;
 };

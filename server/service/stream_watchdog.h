@@ -23,9 +23,9 @@
 namespace atl::server {
 
 struct StreamLimits {
-  int stream_count_max = 256;               // At a time, of one kind.
+  int stream_count_max = 256;                 // At a time, of one kind.
   absl::Duration window = absl::Seconds(20);  // Looked at as a whole.
-  int64_t window_bytes_min = 16 << 10;      // Less in a window is too slow.
+  int64_t window_bytes_min = 16 << 10;        // Less in a window is too slow.
 };
 
 // How far a stream is; written by the stream, read by the watchdog.

@@ -14,8 +14,7 @@ class FakeStream : public PushWaiter {
 
   absl::Status ended;
   std::shared_ptr<WaiterGate> gate = std::make_shared<WaiterGate>(this);
-  std::shared_ptr<StreamProgress> progress =
-      std::make_shared<StreamProgress>();
+  std::shared_ptr<StreamProgress> progress = std::make_shared<StreamProgress>();
 };
 
 class StreamWatchdogTest : public testing::Test {

@@ -45,9 +45,9 @@ v1::Run SmallRun() {
   v1::RunSpec* spec = run.mutable_spec();
   v1::Layout* layout = spec->mutable_layout();
   layout->set_fragment_count(2);
-  AddTensor(layout, "first", 100, 123, 0, 0.02);   // 4 blocks, the last short.
-  AddTensor(layout, "second", 7, 11, 1, 0.5);      // One short block.
-  AddTensor(layout, "third", 512, 600, 0, 1.0);    // 75 blocks.
+  AddTensor(layout, "first", 100, 123, 0, 0.02);  // 4 blocks, the last short.
+  AddTensor(layout, "second", 7, 11, 1, 0.5);     // One short block.
+  AddTensor(layout, "third", 512, 600, 0, 1.0);   // 75 blocks.
   spec->mutable_init()->set_seed(42);
   v1::OuterSpec* outer = spec->mutable_outer();
   outer->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
@@ -107,14 +107,14 @@ absl::Status TestCluster::Start(int shard) {
   ASSIGN_OR_RETURN(
       node.server,
       ParameterServer::Start(
-          options, {node.fs, node.records, *node.control,
-                    [this](const std::string& run_id)
-                        -> absl::StatusOr<v1::Run> {
-                      if (run_id != run_.run_id()) {
-                        return absl::NotFoundError(run_id);
-                      }
-                      return run_;
-                    }}));
+          options,
+          {node.fs, node.records, *node.control,
+           [this](const std::string& run_id) -> absl::StatusOr<v1::Run> {
+             if (run_id != run_.run_id()) {
+               return absl::NotFoundError(run_id);
+             }
+             return run_;
+           }}));
   if (revision_ > 0) Publish();
   return absl::OkStatus();
 }
@@ -174,11 +174,11 @@ bool TestCluster::WaitForRegistrations(int shard, size_t count) {
 absl::Status TestCluster::Begin() {
   std::vector<Digest128> digests(layout_.fragment_count());
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    ASSIGN_OR_RETURN(const v1::ShardReport report,
-                     WaitForReport(static_cast<int>(i),
-                                   [](const v1::ShardReport& r) {
-                                     return r.initialized();
-                                   }));
+    ASSIGN_OR_RETURN(
+        const v1::ShardReport report,
+        WaitForReport(static_cast<int>(i), [](const v1::ShardReport& r) {
+          return r.initialized();
+        }));
     for (int f = 0; f < layout_.fragment_count(); ++f) {
       digests[f] += Digest128::FromProto(report.version0_digests(f));
     }
@@ -196,8 +196,8 @@ absl::Status TestCluster::Begin() {
 }
 
 absl::StatusOr<Digest128> TestCluster::Seal(
-    int32_t fragment, int64_t version,
-    std::vector<v1::ContributionInfo> infos, int64_t attempt) {
+    int32_t fragment, int64_t version, std::vector<v1::ContributionInfo> infos,
+    int64_t attempt) {
   std::sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
     return a.key().slot() < b.key().slot();
   });
@@ -267,12 +267,11 @@ absl::Status TestCluster::Commit(int32_t fragment, int64_t version,
   Publish();
   const int64_t seq = plan_.commit_seq();
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    RETURN_IF_ERROR(WaitForReport(static_cast<int>(i),
-                                  [seq](const v1::ShardReport& report) {
-                                    return report.persisted_commit_seq() >=
-                                           seq;
-                                  })
-                        .status());
+    RETURN_IF_ERROR(
+        WaitForReport(static_cast<int>(i), [seq](
+                                               const v1::ShardReport& report) {
+          return report.persisted_commit_seq() >= seq;
+        }).status());
   }
   // All have persisted it: a plan has only what comes after.
   plan_.clear_commits();
@@ -395,9 +394,8 @@ absl::StatusOr<std::string> TestCluster::Sha256() {
 }
 
 std::unique_ptr<v1::ParameterService::Stub> TestCluster::Stub(int shard) {
-  return v1::ParameterService::NewStub(
-      grpc::CreateChannel(nodes_[shard]->server->address(),
-                          grpc::InsecureChannelCredentials()));
+  return v1::ParameterService::NewStub(grpc::CreateChannel(
+      nodes_[shard]->server->address(), grpc::InsecureChannelCredentials()));
 }
 
 v1::PushHeader TestCluster::Header(const v1::ContributionInfo& info,

@@ -61,8 +61,7 @@ TilePool::~TilePool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void TilePool::Run(int64_t count,
-                   const std::function<void(int, int64_t)>& fn) {
+void TilePool::Run(int64_t count, const std::function<void(int, int64_t)>& fn) {
   {
     MutexLock lock(&mutex_);
     fn_ = &fn;

@@ -76,8 +76,8 @@ void Contribution::Leave() const {
 absl::Status Contribution::Write(IndexRange blocks, const float* elements) {
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
   const int64_t offset =
-      kHeaderPageBytes + range_.ElementOffset(blocks.begin) *
-                             static_cast<int64_t>(sizeof(float));
+      kHeaderPageBytes +
+      range_.ElementOffset(blocks.begin) * static_cast<int64_t>(sizeof(float));
   const absl::string_view bytes(
       reinterpret_cast<const char*>(elements),
       static_cast<size_t>(range_.ElementCount(blocks)) * sizeof(float));
@@ -149,11 +149,11 @@ absl::Status Contribution::Read(IndexRange blocks, float* elements) const {
   }
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
-  absl::Status status = ReadFully(
-      *segment_->file, segment_->path,
-      kHeaderPageBytes + first * static_cast<int64_t>(sizeof(float)),
-      absl::MakeSpan(reinterpret_cast<char*>(elements),
-                     static_cast<size_t>(count) * sizeof(float)));
+  absl::Status status =
+      ReadFully(*segment_->file, segment_->path,
+                kHeaderPageBytes + first * static_cast<int64_t>(sizeof(float)),
+                absl::MakeSpan(reinterpret_cast<char*>(elements),
+                               static_cast<size_t>(count) * sizeof(float)));
   for (int64_t b = blocks.begin; status.ok() && b < blocks.end; ++b) {
     const int64_t begin = range_.ElementOffset(b) - first;
     const int64_t end = range_.ElementOffset(b + 1) - first;

@@ -94,15 +94,15 @@ std::unique_ptr<RecordStore> OpenRocksDb(const std::string& directory) {
   return *std::move(store);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, RecordStoreTest,
-    testing::Values(Implementation{"Memory",
-                                   [](const std::string&) {
-                                     return std::make_unique<
-                                         MemoryRecordStore>();
-                                   }},
-                    Implementation{"RocksDb", OpenRocksDb}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, RecordStoreTest,
+                         testing::Values(
+                             Implementation{
+                                 "Memory",
+                                 [](const std::string&) {
+                                   return std::make_unique<MemoryRecordStore>();
+                                 }},
+                             Implementation{"RocksDb", OpenRocksDb}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(RocksDbRecordStoreTest, KeepsRecordsOverARestart) {
   const std::string directory = testing::TempDir() + "/restart";

@@ -15,13 +15,12 @@ namespace {
 constexpr absl::string_view kRunPrefix = "runs/";
 
 std::string KeyText(const ContributionKey& key) {
-  return absl::StrFormat("%020d-%010d-%010d-%020d", key.run_epoch,
-                         key.fragment, key.slot, key.seq);
+  return absl::StrFormat("%020d-%010d-%010d-%020d", key.run_epoch, key.fragment,
+                         key.slot, key.seq);
 }
 
 Sync SyncOf(v1::Durability durability) {
-  return durability == v1::DURABILITY_PROCESS ? Sync::kProcess
-                                              : Sync::kMachine;
+  return durability == v1::DURABILITY_PROCESS ? Sync::kProcess : Sync::kMachine;
 }
 
 std::vector<ShardRange> RangesOf(const RunLayout& layout, int32_t shard,
@@ -150,8 +149,7 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
 
 absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
     int32_t fragment, int64_t version) {
-  const std::string path =
-      absl::StrCat(VersionPath(fragment, version), ".tmp");
+  const std::string path = absl::StrCat(VersionPath(fragment, version), ".tmp");
   std::shared_ptr<VersionFile> spare;
   {
     MutexLock lock(&mutex_);
@@ -228,8 +226,8 @@ absl::Status RunStore::WriteState(RecordBatch* batch) {
 absl::Status RunStore::PersistVersion0(int32_t fragment) {
   const std::optional<HeldVersion> held = FindVersion(fragment, 0);
   if (!held) return absl::InternalError("version 0 was not published");
-  RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, 0, 0,
-                                    held->digest}));
+  RETURN_IF_ERROR(
+      held->file->Seal({run_.run_id(), shard_, 0, 0, held->digest}));
   RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
   held->file->set_path(VersionPath(fragment, 0));
   RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
@@ -320,8 +318,8 @@ absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
   ASSIGN_OR_RETURN(const std::string page,
                    EncodeHeaderPage("ATOLLSEG", header));
   ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
-  absl::Status made = segment->file->Preallocate(kHeaderPageBytes +
-                                             header.payload_bytes());
+  absl::Status made =
+      segment->file->Preallocate(kHeaderPageBytes + header.payload_bytes());
   if (made.ok()) made = segment->file->WriteAt(0, page);
   if (made.ok() && durability_ == Sync::kMachine) {
     made = segment->file->Sync();
@@ -390,8 +388,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     const v1::ContributionInfo& info) {
   const auto key = ContributionKey::FromProto(info.key());
   if (auto found = Find(key)) return found;
-  ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment,
-                   TakeSegment(key.fragment));
+  ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, TakeSegment(key.fragment));
   records::BoundRecord bound;
   *bound.mutable_info() = info;
   bound.set_segment(segment->number);
@@ -405,8 +402,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
       free_segments_[key.fragment].push_back(std::move(segment));
       return it->second;
     }
-    contribution = std::make_shared<Contribution>(
-        info, ranges_[key.fragment], std::move(segment));
+    contribution = std::make_shared<Contribution>(info, ranges_[key.fragment],
+                                                  std::move(segment));
     contributions_[key] = contribution;
   }
   failpoint::Hit("server.bound.before");
@@ -423,8 +420,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   return contribution;
 }
 
-std::shared_ptr<Contribution> RunStore::Find(
-    const ContributionKey& key) const {
+std::shared_ptr<Contribution> RunStore::Find(const ContributionKey& key) const {
   MutexLock lock(&mutex_);
   const auto it = contributions_.find(key);
   return it == contributions_.end() ? nullptr : it->second;

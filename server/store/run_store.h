@@ -135,8 +135,7 @@ class RunStore {
 
  private:
   RunStore(FileSystem& fs, RecordStore& records, std::string directory,
-           const records::RunRecord& record, RunLayout layout,
-           int state_count);
+           const records::RunRecord& record, RunLayout layout, int state_count);
 
   std::string RecordName(const std::string& kind) const;
   std::string KeyedName(const std::string& kind,
@@ -144,8 +143,8 @@ class RunStore {
   std::string VersionPath(int32_t fragment, int64_t version) const;
   std::string SegmentPath(int64_t number) const;
   // An empty version file: a spare one, or a new one.
-  absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(
-      int32_t fragment, int64_t version);
+  absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(int32_t fragment,
+                                                               int64_t version);
 
   absl::Status RecoverState();
   absl::Status RecoverVersions();

@@ -44,8 +44,8 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
        {data_dir, absl::StrCat(data_dir, "/runs"), directory}) {
     RETURN_IF_ERROR(fs.SyncDirectory(parent));
   }
-  std::unique_ptr<RunStore> store(new RunStore(
-      fs, records, directory, record, std::move(layout), state_count));
+  std::unique_ptr<RunStore> store(new RunStore(fs, records, directory, record,
+                                               std::move(layout), state_count));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
   RETURN_IF_ERROR(store->RecoverSegments());
@@ -60,8 +60,8 @@ absl::Status RunStore::RecoverState() {
     ASSIGN_OR_RETURN(records::StateRecord state,
                      Parse<records::StateRecord>({name, *value}));
     if (state.fragments_size() != layout_.fragment_count()) {
-      return absl::DataLossError(absl::StrCat("record ", name,
-                                              " does not fit the layout"));
+      return absl::DataLossError(
+          absl::StrCat("record ", name, " does not fit the layout"));
     }
     MutexLock lock(&mutex_);
     state_ = std::move(state);
@@ -94,8 +94,7 @@ absl::Status RunStore::RecoverState() {
 
 absl::Status RunStore::RecoverVersions() {
   const std::string directory = absl::StrCat(directory_, "/versions");
-  ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   fs_.List(directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
   records::StateRecord state;
   {
     MutexLock lock(&mutex_);
@@ -105,11 +104,10 @@ absl::Status RunStore::RecoverVersions() {
     const std::string path = absl::StrCat(directory, "/", name);
     long long fragment = -1, version = -1;
     char end = 0;
-    const bool parsed =
-        std::sscanf(name.c_str(), "f%lld-v%lld.ve%c", &fragment, &version,
-                    &end) == 3 &&
-        end == 'r' && absl::EndsWith(name, ".ver") && fragment >= 0 &&
-        fragment < layout_.fragment_count();
+    const bool parsed = std::sscanf(name.c_str(), "f%lld-v%lld.ve%c", &fragment,
+                                    &version, &end) == 3 &&
+                        end == 'r' && absl::EndsWith(name, ".ver") &&
+                        fragment >= 0 && fragment < layout_.fragment_count();
     // What a crash left half made, and what was renamed but is not in STATE.
     if (!parsed || version > state.fragments(fragment).version()) {
       RETURN_IF_ERROR(fs_.Remove(path));
@@ -131,8 +129,8 @@ absl::Status RunStore::RecoverVersions() {
       }
       // Nothing is made from it any more. Who asks for it learns that it is
       // not held; the file stays for whoever wants to look at it.
-      LOG(ERROR) << "run " << run_.run_id() << ": an old version is lost: "
-                 << opened.status().ToString();
+      LOG(ERROR) << "run " << run_.run_id()
+                 << ": an old version is lost: " << opened.status().ToString();
       continue;
     }
     const std::shared_ptr<VersionFile> file = *std::move(opened);
@@ -145,8 +143,8 @@ absl::Status RunStore::RecoverVersions() {
     if (ranges_[f].empty() || fragment.version() < 0) continue;
     const std::optional<HeldVersion> held = FindVersion(f, fragment.version());
     if (!held) {
-      return absl::DataLossError(absl::StrCat(
-          VersionPath(f, fragment.version()), " is missing"));
+      return absl::DataLossError(
+          absl::StrCat(VersionPath(f, fragment.version()), " is missing"));
     }
     if (held->digest != Digest128::FromProto(fragment.digest())) {
       return absl::DataLossError(
@@ -159,24 +157,21 @@ absl::Status RunStore::RecoverVersions() {
 
 absl::Status RunStore::RecoverSegments() {
   const std::string directory = absl::StrCat(directory_, "/log");
-  ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   fs_.List(directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
   for (const std::string& name : names) {
     auto segment = std::make_unique<Segment>();
     segment->path = absl::StrCat(directory, "/", name);
-    ASSIGN_OR_RETURN(segment->file,
-                     fs_.OpenForWrite(segment->path));
+    ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
     std::string page(kHeaderPageBytes, '\0');
     records::SegmentHeader header;
-    absl::Status read = ReadFully(*segment->file, segment->path, 0,
-                                  absl::MakeSpan(page));
+    absl::Status read =
+        ReadFully(*segment->file, segment->path, 0, absl::MakeSpan(page));
     if (read.ok()) {
       read = DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
     }
-    if (read.ok() &&
-        (header.fragment() < 0 ||
-         header.fragment() >= layout_.fragment_count() ||
-         SegmentPath(header.segment()) != segment->path)) {
+    if (read.ok() && (header.fragment() < 0 ||
+                      header.fragment() >= layout_.fragment_count() ||
+                      SegmentPath(header.segment()) != segment->path)) {
       read = absl::DataLossError("misplaced segment");
     }
     if (!read.ok()) {
@@ -198,8 +193,8 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
                                       std::unique_ptr<Segment> segment) {
   const auto key = ContributionKey::FromProto(bound.info().key());
   const ShardRange& range = ranges_[key.fragment];
-  auto contribution = std::make_shared<Contribution>(bound.info(), range,
-                                                     std::move(segment));
+  auto contribution =
+      std::make_shared<Contribution>(bound.info(), range, std::move(segment));
   const std::string prefix = absl::StrCat(KeyedName("chunk", key), "/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
                    records_.Scan(prefix));
@@ -207,8 +202,8 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
   for (const RecordStore::Record& record : chunks) {
     ASSIGN_OR_RETURN(const records::ChunkRecord chunk,
                      Parse<records::ChunkRecord>(record));
-    const int64_t first = std::strtoll(
-        record.first.c_str() + prefix.size(), nullptr, 10);
+    const int64_t first =
+        std::strtoll(record.first.c_str() + prefix.size(), nullptr, 10);
     for (int i = 0; i < chunk.block_crc32c_size(); ++i) {
       const IndexRange block = {first + i, first + i + 1};
       if (block.begin < range.blocks().begin ||
@@ -264,16 +259,16 @@ absl::Status RunStore::RecoverContributions() {
     std::unique_ptr<Segment> segment = take(key.fragment, record.segment());
     if (segment == nullptr ||
         record.block_crc32c_size() != ranges_[key.fragment].block_count()) {
-      return absl::DataLossError(absl::StrCat(
-          SegmentPath(record.segment()), ", which holds ", key.ToString(),
-          ", is missing or damaged"));
+      return absl::DataLossError(absl::StrCat(SegmentPath(record.segment()),
+                                              ", which holds ", key.ToString(),
+                                              ", is missing or damaged"));
     }
     auto contribution = std::make_shared<Contribution>(
         record.info(), ranges_[key.fragment], std::move(segment));
-    contribution->MarkStored(record.norm_squared(),
-                             std::vector<uint32_t>(
-                                 record.block_crc32c().begin(),
-                                 record.block_crc32c().end()));
+    contribution->MarkStored(
+        record.norm_squared(),
+        std::vector<uint32_t>(record.block_crc32c().begin(),
+                              record.block_crc32c().end()));
     MutexLock lock(&mutex_);
     contributions_[key] = std::move(contribution);
   }

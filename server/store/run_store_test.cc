@@ -52,8 +52,7 @@ class RunStoreTest : public testing::Test {
     store_.reset();
     auto runs = RunStore::ListRuns(records_);
     if (!runs.ok()) return runs.status();
-    auto store =
-        RunStore::Open(fs_, records_, "data", (*runs)[0], kStateCount);
+    auto store = RunStore::Open(fs_, records_, "data", (*runs)[0], kStateCount);
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     return absl::OkStatus();
@@ -83,8 +82,7 @@ class RunStoreTest : public testing::Test {
     }
     store_->PublishVersion(0, version,
                            {*file, 0, Digest128{1, uint64_t(version)}});
-    return version == 0 ? store_->PersistVersion0(0)
-                        : absl::OkStatus();
+    return version == 0 ? store_->PersistVersion0(0) : absl::OkStatus();
   }
 
   static v1::Commit Commit(int64_t seq) {
@@ -112,8 +110,7 @@ class RunStoreTest : public testing::Test {
   // Writes blocks of Elements(slot); true if the contribution is complete.
   absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
                                    IndexRange blocks) {
-    const auto elements =
-        Elements(static_cast<float>(contribution.key().slot));
+    const auto elements = Elements(static_cast<float>(contribution.key().slot));
     const ShardRange& range = contribution.range();
     bool complete = false;
     for (const IndexRange claimed : contribution.Claim(blocks)) {
@@ -297,8 +294,7 @@ TEST_F(RunStoreTest, BlocksOfAPartOutliveTheProcess) {
   ASSERT_TRUE(Reopen().ok());
   EXPECT_EQ(store_->Recovered().partial.size(), 1);
   auto contribution = Bind(0);
-  EXPECT_EQ(contribution->Missing(),
-            (std::vector<IndexRange>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 1}, {2, 3}}));
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
   EXPECT_EQ(*store_->Finish(*contribution), 3.0);
 }

@@ -51,8 +51,7 @@ int64_t VersionFile::TableOffset() const {
 }
 
 int64_t VersionFile::size_bytes() const {
-  return TableOffset() +
-         static_cast<int64_t>(table_.size() * sizeof(uint32_t));
+  return TableOffset() + static_cast<int64_t>(table_.size() * sizeof(uint32_t));
 }
 
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
@@ -100,10 +99,10 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     return absl::DataLossError(
         absl::StrCat(path, " does not fit the run's layout or optimizer"));
   }
-  RETURN_IF_ERROR(ReadFully(
-      *version->file_, path, version->TableOffset(),
-      absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
-                     version->table_.size() * sizeof(uint32_t))));
+  RETURN_IF_ERROR(
+      ReadFully(*version->file_, path, version->TableOffset(),
+                absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
+                               version->table_.size() * sizeof(uint32_t))));
   if (codec::Crc32c(BytesOf(version->table_)) != header.table_crc32c()) {
     return absl::DataLossError(
         absl::StrCat(path, ": the table's checksum does not match"));
@@ -117,8 +116,8 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
 absl::Status VersionFile::Write(int array, IndexRange blocks,
                                 const float* elements) {
   const int64_t first = range_.ElementOffset(blocks.begin);
-  uint32_t* table = table_.data() + array * range_.block_count() -
-                    range_.blocks().begin;
+  uint32_t* table =
+      table_.data() + array * range_.block_count() - range_.blocks().begin;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t begin = range_.ElementOffset(b) - first;
     const int64_t end = range_.ElementOffset(b + 1) - first;
@@ -134,18 +133,19 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
   RETURN_IF_ERROR(ReadFully(
-      *file_, path(), ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
+      *file_, path(),
+      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
       absl::MakeSpan(reinterpret_cast<char*>(elements),
                      static_cast<size_t>(count) * sizeof(float))));
-  const uint32_t* table = table_.data() + array * range_.block_count() -
-                          range_.blocks().begin;
+  const uint32_t* table =
+      table_.data() + array * range_.block_count() - range_.blocks().begin;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t begin = range_.ElementOffset(b) - first;
     const int64_t end = range_.ElementOffset(b + 1) - first;
     if (codec::Crc32c(BytesOf(elements + begin, end - begin)) != table[b]) {
-      return absl::DataLossError(absl::StrCat(
-          path(), ": the checksum of block ", b, " of array ", array,
-          " does not match"));
+      return absl::DataLossError(
+          absl::StrCat(path(), ": the checksum of block ", b, " of array ",
+                       array, " does not match"));
     }
   }
   return absl::OkStatus();

@@ -69,8 +69,7 @@ class VersionFile {
 
   // CRC-32C of a block's bytes, as Write computed it or Open read it.
   uint32_t BlockCrc32c(int array, int64_t block) const {
-    return table_[array * range_.block_count() + block -
-                  range_.blocks().begin];
+    return table_[array * range_.block_count() + block - range_.blocks().begin];
   }
 
   // Writes header and table and syncs everything. Requires: every block of

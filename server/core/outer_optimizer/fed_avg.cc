@@ -1,5 +1,5 @@
-// theta = theta - g: the mean of the islands' parameters, because the weights of
-// a round sum to one. The learning rate is not read.
+// theta = theta - g: the mean of the islands' parameters, because the weights
+// of a round sum to one. The learning rate is not read.
 
 #include <memory>
 

@@ -1,5 +1,5 @@
-// m = momentum m + g; theta = theta - lr m (arXiv 1909.06335). The arithmetic of
-// Momentum.
+// m = momentum m + g; theta = theta - lr m (arXiv 1909.06335). The arithmetic
+// of Momentum.
 
 #include <memory>
 

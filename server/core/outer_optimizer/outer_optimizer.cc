@@ -29,9 +29,9 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     case v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD:
       return MakeFedAdagrad(spec);
     default:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "outer.optimizer ", static_cast<int>(spec.optimizer()),
-          " is not one that this server knows"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("outer.optimizer ", static_cast<int>(spec.optimizer()),
+                       " is not one that this server knows"));
   }
 }
 

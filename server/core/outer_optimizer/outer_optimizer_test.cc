@@ -104,10 +104,10 @@ Element StepOnce(const v1::OuterSpec& spec, float gradient) {
 }
 
 constexpr v1::OuterOptimizerKind kAll[] = {
-    v1::OUTER_OPTIMIZER_KIND_SGD,     v1::OUTER_OPTIMIZER_KIND_MOMENTUM,
+    v1::OUTER_OPTIMIZER_KIND_SGD,      v1::OUTER_OPTIMIZER_KIND_MOMENTUM,
     v1::OUTER_OPTIMIZER_KIND_NESTEROV, v1::OUTER_OPTIMIZER_KIND_FEDAVG,
-    v1::OUTER_OPTIMIZER_KIND_FEDAVGM, v1::OUTER_OPTIMIZER_KIND_FEDADAM,
-    v1::OUTER_OPTIMIZER_KIND_FEDYOGI, v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD};
+    v1::OUTER_OPTIMIZER_KIND_FEDAVGM,  v1::OUTER_OPTIMIZER_KIND_FEDADAM,
+    v1::OUTER_OPTIMIZER_KIND_FEDYOGI,  v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD};
 
 TEST(OuterOptimizerTest, APositiveOuterGradientLowersTheParameter) {
   for (const auto kind : kAll) {
@@ -133,7 +133,8 @@ TEST(OuterOptimizerTest, TheFirstMomentumIsTheGradientItselfEvenIfMinusZero) {
 }
 
 // Algorithm 2 of arXiv 2003.00295 by hand, in f64, at its first step.
-TEST(OuterOptimizerTest, AdaptiveRulesStartFromTauSquaredWithoutBiasCorrection) {
+TEST(OuterOptimizerTest,
+     AdaptiveRulesStartFromTauSquaredWithoutBiasCorrection) {
   const double g = 0.25, delta = -g, tau = 1e-3, lr = 0.5;
   const double m = 0.1 * delta;
   const double v0 = tau * tau;
