@@ -144,7 +144,6 @@ class IslandLoop {
     int64_t done_step_count = 0;
     int32_t data_shard = 0;
     int64_t data_begin = 0;
-    bool begun = false;  // kBeginRound was done.
   };
   // A contribution that is saved and not decided in all fragments.
   struct Sync {
@@ -169,6 +168,12 @@ class IslandLoop {
   v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
+
+  // After an action.
+  void OnPushed(const Action& action, const absl::Status& status);
+  void OnBegun();
+  void OnTrained(const Action& action, const absl::Status& status);
+  void OnContributed(const Action& action);
 
   // After any news: drops what the plan has overtaken.
   void Settle();

@@ -1,0 +1,284 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "worker/core/island_loop.h"
+
+// What to do next, in the order in which worker/DESIGN.md gives it.
+
+namespace atl::worker {
+namespace {
+
+Action Make(ActionKind kind, std::string reason) {
+  Action action;
+  action.kind = kind;
+  action.reason = std::move(reason);
+  return action;
+}
+
+Action Finish(absl::Status status, std::string reason) {
+  Action action = Make(ActionKind::kFinish, std::move(reason));
+  action.status = std::move(status);
+  return action;
+}
+
+}  // namespace
+
+Action IslandLoop::Wait(std::string reason) const {
+  Action action = Make(ActionKind::kWait, std::move(reason));
+  if (backing_off_) action.failure_count = failure_count_;
+  return action;
+}
+
+Action IslandLoop::Next() const {
+  if (auto action = NextEnd()) return *std::move(action);
+  if (!joined_) return Wait("joining the run");
+  if (!save_looked_at_) {
+    return Make(ActionKind::kLoadSave, "a life begins");
+  }
+  if (auto action = NextStop()) return *std::move(action);
+  if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+    return Finish(absl::CancelledError("the run was cancelled"),
+                  "the run was cancelled");
+  }
+  if (plan_.run_state() == v1::RUN_STATE_STARTING || plan_.cut_size() == 0) {
+    return Wait("the run is starting");
+  }
+  if (auto action = NextSync()) return *std::move(action);
+  if (backing_off_) return Wait("the last attempt failed");
+  if (auto action = NextInRound()) return *std::move(action);
+  if (auto action = NextPull()) return *std::move(action);
+  if (auto action = NextWhenHeld()) return *std::move(action);
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
+    return Finish(absl::OkStatus(), "the run is complete");
+  }
+  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
+    return Wait("the run is paused");
+  }
+  return NextBegin();
+}
+
+std::optional<Action> IslandLoop::NextEnd() const {
+  if (stop_count_ >= 2) {
+    return Finish(absl::CancelledError("stopped at once"), "stopped twice");
+  }
+  if (left_) {
+    if (refused_.has_value()) return Finish(*refused_, "refused");
+    return Finish(absl::OkStatus(), "left the run");
+  }
+  if (refused_.has_value() && leave_due_) {
+    return Make(ActionKind::kLeave, std::string(refused_->message()));
+  }
+  if (refused_.has_value()) return Finish(*refused_, "refused");
+  if (stop_count_ > 0 && !joined_) {
+    return Finish(absl::OkStatus(), "stopped before it joined");
+  }
+  return std::nullopt;
+}
+
+std::optional<Action> IslandLoop::NextStop() const {
+  if (stop_count_ == 0) return std::nullopt;
+  const bool partly_pushed =
+      sync_.has_value() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
+      connected_ && failure_count_ < kStopFailuresMax &&
+      std::any_of(sync_->parts.begin(), sync_->parts.end(),
+                  [this](const Sync::Part& part) {
+                    return !part.pushed && !part.refused &&
+                           !PartDecided(*sync_, part);
+                  });
+  if (partly_pushed) return NextSync();
+  return Make(ActionKind::kLeave, "stop requested");
+}
+
+std::optional<Action> IslandLoop::NextSync() const {
+  if (!sync_.has_value()) return std::nullopt;
+  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
+    // Rounds that were sealed with it still commit.
+    return Wait("the run is paused");
+  }
+  // Complete: what is not decided by now never will be.
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return std::nullopt;
+  // A member in a new life that waits for a commit needs nothing before it:
+  // it is ready for the rounds after.
+  if (!ReadyReported() && !backing_off_) {
+    Action action = Make(ActionKind::kReportReady, "a contribution is out");
+    action.commit_seq = CutCommitSeq();
+    return action;
+  }
+  for (const Sync::Part& part : sync_->parts) {
+    if (part.pushed || part.refused || PartDecided(*sync_, part)) continue;
+    if (backing_off_) return Wait("a push failed");
+    Action action = Make(ActionKind::kPush, "the contribution is saved");
+    action.fragment = part.at.fragment;
+    action.seq = sync_->seq;
+    action.run_epoch = run_epoch_;
+    action.slot = slot_;
+    return action;
+  }
+  return Wait("waiting for the commit");
+}
+
+std::optional<Action> IslandLoop::NextInRound() const {
+  if (!round_.has_value()) return std::nullopt;
+  if (plan_.run_state() != v1::RUN_STATE_ACTIVE) {
+    return Wait("the run is paused");
+  }
+  const Round& round = *round_;
+  int64_t step_count_max = round.planned_step_count;
+  if (spec_.schedule().timing() == v1::TIMING_ELASTIC && Away()) {
+    step_count_max += spec_.schedule().max_ahead_steps();
+  }
+  if (round.done_step_count < step_count_max) {
+    Action action = Make(
+        ActionKind::kTrain,
+        round.done_step_count < round.planned_step_count
+            ? "the round's next step"
+            : "ahead: the coordinator or a shard is away");
+    action.step = round.start_step + round.done_step_count;
+    action.data_shard = position_->first;
+    action.data_position = position_->second;
+    return action;
+  }
+  // A fragment that is not open now is being sealed without us or reopened.
+  for (const AnchoredFragment& at : round.fragments) {
+    if (FindOpen(at.fragment, at.anchor_version) == nullptr) {
+      return Wait("the round is not open for contributions");
+    }
+  }
+  Action action = Make(ActionKind::kContribute, "the planned steps are done");
+  action.seq = next_seq_;
+  action.run_epoch = run_epoch_;
+  action.slot = slot_;
+  action.contributions = round.fragments;
+  action.step_count = round.done_step_count;
+  action.data_shard = round.data_shard;
+  action.data_begin = round.data_begin;
+  action.data_position = position_->second;
+  return action;
+}
+
+bool IslandLoop::EvaluationDue() const {
+  const int64_t every = spec_.evaluation().every_round_count();
+  if (every <= 0 || plan_.cut_size() == 0) return false;
+  const int64_t version = CutVersion(0);
+  if (version <= evaluated_version_ || version == 0) return false;
+  if (version % every != 0 && version != spec_.schedule().round_count()) {
+    return false;
+  }
+  const auto found = evaluators_.find(version);
+  if (found == evaluators_.end() || found->second.count <= 0) return false;
+  return version % found->second.count == found->second.index;
+}
+
+bool IslandLoop::PullWanted() const {
+  if (EvaluationDue()) return true;
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return false;
+  const double share = spec_.schedule().sample_fraction();
+  if (share <= 0 || share >= 1) return true;
+  // Sampled runs: what nobody asks of us is not fetched.
+  if (!ReadyReported()) return true;
+  for (const v1::OpenRound& open : plan_.open_rounds()) {
+    if (open.version() == CutVersion(open.fragment()) &&
+        FindSlot(open) != nullptr) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::optional<Action> IslandLoop::NextPull() const {
+  if (!PullWanted()) return std::nullopt;
+  for (int f = 0; f < plan_.cut_size(); ++f) {
+    if (held_[f] == plan_.cut(f).version()) continue;
+    Action action = Make(ActionKind::kPull, "a newer version is committed");
+    action.fragment = f;
+    action.version = plan_.cut(f).version();
+    action.digest = plan_.cut(f).digest();
+    action.commit_seq = plan_.cut(f).commit_seq();
+    return action;
+  }
+  return std::nullopt;
+}
+
+std::optional<Action> IslandLoop::NextEvaluation() const {
+  if (!HeldAll() || !EvaluationDue()) return std::nullopt;
+  Action action = Make(ActionKind::kEvaluate, "it is this island's turn");
+  action.version = CutVersion(0);
+  action.commit_seq = CutCommitSeq();
+  return action;
+}
+
+std::optional<Action> IslandLoop::NextWhenHeld() const {
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return NextEvaluation();
+  if (restore_due_) {
+    return Make(ActionKind::kRestoreSave, "the save fits the plan");
+  }
+  if (reset_due_) {
+    Action action = Make(ActionKind::kResetOptimizer, "its state does not fit");
+    action.warm_up = plan_.commit_seq() > 0;
+    return action;
+  }
+  if (!HeldAll()) return std::nullopt;
+  if (!ReadyReported()) {
+    Action action = Make(ActionKind::kReportReady, "the newest cut is held");
+    action.commit_seq = CutCommitSeq();
+    return action;
+  }
+  return NextEvaluation();
+}
+
+std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
+  Round round;
+  int64_t version_max = -1;
+  for (const v1::OpenRound& open : plan_.open_rounds()) {
+    const int32_t f = open.fragment();
+    if (f < 0 || f >= plan_.cut_size() || open.version() != CutVersion(f)) {
+      continue;
+    }
+    const v1::SlotPlan* slot = FindSlot(open);
+    if (slot == nullptr) continue;
+    if (!round.fragments.empty() && slot->start_step() > round.start_step) {
+      continue;
+    }
+    if (round.fragments.empty() || slot->start_step() < round.start_step) {
+      round.fragments.clear();
+      version_max = -1;
+      round.start_step = slot->start_step();
+      round.planned_step_count = std::max<int64_t>(1, slot->step_count());
+      round.data_shard = slot->data_shard();
+      round.data_begin = slot->data_position();
+    }
+    round.fragments.push_back({f, open.version()});
+    version_max = std::max(version_max, open.version());
+  }
+  if (round.fragments.empty()) return std::nullopt;
+  // Wait for fragments that are about to commit or to open.
+  for (int f = 0; f < plan_.cut_size(); ++f) {
+    const int64_t version = CutVersion(f);
+    if (version <= version_max && version < spec_.schedule().round_count() &&
+        FindOpen(f, version) == nullptr) {
+      return std::nullopt;
+    }
+  }
+  std::sort(round.fragments.begin(), round.fragments.end(),
+            [](const AnchoredFragment& a, const AnchoredFragment& b) {
+              return a.fragment < b.fragment;
+            });
+  // What this island has read and nobody has merged is not read again, nor is
+  // what another has read of a data shard that it held before.
+  if (position_.has_value() && position_->first == round.data_shard) {
+    round.data_begin = std::max(round.data_begin, position_->second);
+  }
+  return round;
+}
+
+Action IslandLoop::NextBegin() const {
+  if (HeldAll() && ChooseRound().has_value()) {
+    return Make(ActionKind::kBeginRound, "a round expects this island");
+  }
+  return Wait("no round expects this island yet");
+}
+
+}  // namespace atl::worker
