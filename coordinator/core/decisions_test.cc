@@ -1,0 +1,150 @@
+// The small decisions that rounds are made of: weights, samples, steps, data
+// shards, and the table of outcomes.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/data_leases.h"
+#include "coordinator/core/outcome_table.h"
+#include "coordinator/core/pacing.h"
+#include "coordinator/core/sampling.h"
+#include "coordinator/core/weights.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+
+uint64_t Seed() {
+  const uint64_t seed = std::random_device()();
+  testing::Test::RecordProperty("seed", std::to_string(seed));
+  return seed;
+}
+
+TEST(WeightsTest, AreNormalizedInDoubleAndThenRounded) {
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int n = 1; n <= 64; ++n) {
+    std::vector<int64_t> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back(1 + random() % 1000000007);
+    double sum = 0;
+    for (int64_t count : tokens) sum += static_cast<double>(count);
+    const std::vector<float> weights =
+        NormalizedWeights(v1::WEIGHTING_TOKENS, tokens);
+    for (int i = 0; i < n; ++i) {
+      EXPECT_EQ(weights[i],
+                static_cast<float>(static_cast<double>(tokens[i]) / sum));
+    }
+  }
+}
+
+TEST(WeightsTest, AreTheSameForAllIfUniform) {
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_UNIFORM, {7, 0, 100}),
+              ElementsAre(1.0f / 3, 1.0f / 3, 1.0f / 3));
+}
+
+TEST(WeightsTest, CountNoMoreTokensThanThePlanAllows) {
+  v1::RunSpec spec;
+  spec.mutable_inner()->set_batch_size(4);
+  spec.mutable_model()->set_sequence_length(128);
+  spec.mutable_schedule()->set_timing(v1::TIMING_STRICT);
+  EXPECT_EQ(CountedTokens(spec, 10, 999999), 5120);
+  EXPECT_EQ(CountedTokens(spec, 10, 5119), 5119);
+  spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  spec.mutable_schedule()->set_max_ahead_steps(2);
+  EXPECT_EQ(CountedTokens(spec, 10, 999999), 6144);
+  spec.mutable_schedule()->set_max_ahead_steps(INT64_MAX);
+  EXPECT_EQ(CountedTokens(spec, 10, 999999), 999999);
+}
+
+TEST(SamplingTest, DependsOnSeedAndRoundAlone) {
+  const std::vector<int32_t> slots = {0, 2, 3, 5, 8, 9};
+  const auto sample = SampleSlots(slots, 3, 1, 4, 0);
+  EXPECT_EQ(sample, SampleSlots(slots, 3, 1, 4, 0));
+  EXPECT_EQ(sample.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(sample.begin(), sample.end()));
+  bool differs = false;
+  for (int64_t version = 5; version < 20; ++version) {
+    differs = differs || SampleSlots(slots, 3, 1, version, 0) != sample;
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_EQ(SampleSlots(slots, 6, 1, 4, 0), slots);
+}
+
+TEST(SamplingTest, AsksEveryoneEquallyOften) {
+  const std::vector<int32_t> slots = {0, 1, 2, 3, 4, 5, 6, 7};
+  const uint64_t seed = Seed();
+  SCOPED_TRACE(seed);
+  std::map<int32_t, int> counts;
+  constexpr int kRounds = 4000;
+  for (int round = 0; round < kRounds; ++round) {
+    for (int32_t slot : SampleSlots(slots, 2, seed, round, 0)) ++counts[slot];
+  }
+  // Binomial with n = 4000, p = 1/4: seven standard deviations.
+  const double deviation = std::sqrt(kRounds * 0.25 * 0.75);
+  for (int32_t slot : slots) {
+    EXPECT_NEAR(counts[slot], kRounds / 4, 7 * deviation);
+  }
+}
+
+TEST(SamplingTest, AsksAtLeastTheQuorumAndAtMostAll) {
+  EXPECT_EQ(SampleSize(8, 0.5, 1), 4);
+  EXPECT_EQ(SampleSize(8, 0, 1), 8);
+  EXPECT_EQ(SampleSize(8, 0.1, 3), 3);
+  EXPECT_EQ(SampleSize(2, 0.1, 3), 2);
+  EXPECT_EQ(SampleSize(3, 0.1, 0), 1);
+}
+
+TEST(PacingTest, GivesStepsInProportionToSpeed) {
+  EXPECT_THAT(ElasticSteps({100, 39, 0.1, 0}, 10), ElementsAre(10, 3, 1, 10));
+  EXPECT_THAT(ElasticSteps({0, 0}, 7), ElementsAre(7, 7));
+}
+
+TEST(DataLeasesTest, KeepAMembersShardIfItIsFree) {
+  EXPECT_EQ(ChooseDataShard(1, 3, {0, 2}, 4), 3);
+  EXPECT_EQ(ChooseDataShard(1, 3, {0, 3}, 4), 1);
+  EXPECT_EQ(ChooseDataShard(5, -1, {0, 1}, 4), 2);
+  EXPECT_EQ(ChooseDataShard(5, -1, {0, 1, 2, 3}, 4), std::nullopt);
+}
+
+TEST(DataLeasesTest, DealFreeShardsToThoseWhoRead) {
+  EXPECT_THAT(DealDataShards({0, 4}, {0, 3, 4}, 6, true),
+              ElementsAre(ElementsAre(0, 1, 5), ElementsAre(4, 2)));
+  EXPECT_THAT(DealDataShards({0, 4}, {0, 4}, 6, false),
+              ElementsAre(ElementsAre(0), ElementsAre(4)));
+}
+
+v1::ContributionOutcome OutcomeAt(int64_t seq) {
+  v1::ContributionOutcome outcome;
+  outcome.mutable_key()->set_run_epoch(1);
+  outcome.mutable_key()->set_slot(2);
+  outcome.mutable_key()->set_seq(seq);
+  outcome.set_outcome(v1::OUTCOME_MERGED);
+  return outcome;
+}
+
+TEST(OutcomeTableTest, TakesEachKeyOnceAndForgetsNoneOfThem) {
+  OutcomeTable table;
+  for (int64_t seq = 1; seq <= 1000; ++seq) {
+    EXPECT_TRUE(table.Add(OutcomeAt(seq)));
+  }
+  for (int64_t seq = 1; seq <= 1000; ++seq) {
+    EXPECT_FALSE(table.Add(OutcomeAt(seq)));
+  }
+  EXPECT_FALSE(table.Contains(OutcomeAt(1001).key()));
+  EXPECT_EQ(table.Newest(2).size(), OutcomeTable::kKeptMax);
+  EXPECT_EQ(table.Newest(2).back().key().seq(), 1000);
+  EXPECT_EQ(table.SeqMax(2), 1000);
+  EXPECT_EQ(table.SeqMax(3), 0);
+}
+
+}  // namespace
+}  // namespace atl::coordinator
