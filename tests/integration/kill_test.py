@@ -24,7 +24,6 @@ from harness import wait
 # second time, so that something is there to be lost.
 ONCE = (
     "coordinator.epoch.",
-    "coordinator.state.",
     "coordinator.run.",
     "coordinator.start.",
     "coordinator.placement.",
@@ -41,7 +40,7 @@ ONCE = (
 # is not passed fails its case, which is the reminder.
 SPECIAL = {
     "server.refused.": "refuse",
-    "server.drop.": "drop",
+    "server.drop.": "late",
     "coordinator.outcome.": "late",
     "coordinator.abort.": "abort",
     "coordinator.pin.": "pin",
@@ -136,7 +135,9 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         except grpc.RpcError as error:
             self.assertIn(error.code(), (
                 grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
-                grpc.StatusCode.UNKNOWN, grpc.StatusCode.INVALID_ARGUMENT))
+                grpc.StatusCode.UNKNOWN, grpc.StatusCode.INVALID_ARGUMENT,
+                # Decided on the way: the run is faster than the push.
+                grpc.StatusCode.ABORTED))
             return None
 
     def expected(self, *changes, members=slice(None), island_count=3):
@@ -168,34 +169,6 @@ class SpecialKillTest(cluster_module.IntegrationTest):
 
         wait.until("the poison is refused", refused)
         toy.play_round(honest, 0, cases.seed())
-        self.assertEqual(liar.wait_outcome(bad.seq).outcome,
-                         cluster_module.REJECTED)
-        liar.leave()
-        toy.play_round(honest, 1, cases.seed())
-        self.cluster.wait_state(cluster_module.COMPLETED)
-        self.assertEqual(self.cluster.parameters_sha256(), expected)
-
-    def drop(self):
-        expected = self.expected(toy.TRIO, members=slice(1, None))
-        liar, *honest = self.start(toy.TRIO)
-        # Whole on the victim, refused by the other: so there is something to
-        # drop where the victim is.
-        mine = [p.server_id for p in liar.plan.shards].index(self.victim)
-        values = liar.random_values("poison")
-        values[-1 if mine == 0 else 0] = float("nan")
-        bad = liar.contribution(values, 0)
-        self.assertTrue(bad.push_to(mine)[-1].stored)
-        error = client.error_of(bad.push_to, 1 - mine)
-        self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT)
-        for contribution in toy.gradients(honest, 0, cases.seed()):
-            self.dying(contribution.push)
-        self.revive()
-        for member in honest:
-            member.next_seq = 1
-        for contribution in toy.gradients(honest, 0, cases.seed()):
-            self.push_until_stored(contribution)
-        for member in honest:
-            member.wait_version(1)
         self.assertEqual(liar.wait_outcome(bad.seq).outcome,
                          cluster_module.REJECTED)
         liar.leave()
@@ -342,8 +315,9 @@ class SteeringKillTest(cluster_module.IntegrationTest):
 
     def steer(self, point, calls, state):
         cluster = self.cluster
+        # The first such record made the run active.
         cluster.start_coordinator(failpoint="coordinator.state.%s@%d" % (
-            point, len(calls)))
+            point, 1 + len(calls)))
         cluster.start_servers(2)
         members = toy.start(cluster)
         toy.play_round(members, 0, cases.seed())

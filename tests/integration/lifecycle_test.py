@@ -61,9 +61,7 @@ class JoinerTest(cluster_module.IntegrationTest):
         mine = [(r.version, c) for r in cluster.rounds()
                 for c in r.contributions if c.island_id == "joiner"]
         self.assertGreaterEqual(mine[0][1].info.anchor_version, 3)
-        others = {c.info.data_shard for r in cluster.rounds()
-                  for c in r.contributions if c.island_id != "joiner"}
-        self.assertNotIn(mine[0][1].info.data_shard, others)
+        self.assert_rounds_whole(cluster, values)
         cluster.runs.CancelRun(run_id="run")
 
     def test_a_merge_is_the_mean_in_f32_in_the_order_of_slots(self):

@@ -426,6 +426,9 @@ class IntegrationTest(unittest.TestCase):
             self.assertTrue(merged, "a round without contributions")
             self.assertAlmostEqual(sum(c.weight for c in merged), 1.0,
                                    places=6)
+            shards = [c.info.data_shard for c in merged]
+            self.assertEqual(len(shards), len(set(shards)),
+                             "a data shard was read twice in one round")
             for c in r.contributions:
                 self.assertNotEqual(c.outcome, 0, "no outcome: %s" % c)
                 if c.outcome != MERGED:

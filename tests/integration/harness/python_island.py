@@ -279,7 +279,25 @@ class Contribution:
         return self
 
 
-def pull(cluster, run, shards, version, fragment=0, placement_epoch=0):
+# What a client tries again: a server that starts, or whose plan is behind.
+_AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
+
+
+def pull(*args, **kwargs):
+    """pull_once, again until the servers have the version; bounded."""
+
+    def attempt():
+        try:
+            return (pull_once(*args, **kwargs),)
+        except grpc.RpcError as error:
+            if error.code() not in _AGAIN:
+                raise
+            return None
+
+    return wait.until("the version can be pulled", attempt)[0]
+
+
+def pull_once(cluster, run, shards, version, fragment=0, placement_epoch=0):
     """One whole fragment as f32 bytes, from all shards; checks every chunk."""
     layout = arithmetic.LayoutView(run.spec.layout)
     data = b""
