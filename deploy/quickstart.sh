@@ -38,6 +38,7 @@ say "packages"
 ./deploy/install_packages.sh >&2
 
 say "build"
+source deploy/bazel/prepare.sh
 bazel build -c opt //cli:atoll //coordinator:atoll-coordinator \
   //server:atoll-server >&2
 atoll=$PWD/bazel-bin/cli/atoll

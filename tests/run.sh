@@ -11,6 +11,8 @@ if ! ./deploy/install_packages.sh; then
   exit 1
 fi
 
+source deploy/bazel/prepare.sh
+
 targets=()
 for argument in "$@"; do
   [[ "$argument" == -* ]] || targets+=("$argument")
