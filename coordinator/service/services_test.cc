@@ -1,0 +1,388 @@
+// The services over loopback, on a store in memory: a whole strict run through
+// the wire, streams, sessions, and a store that refuses.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/island_service.grpc.pb.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/server_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/rpc/listener.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
+#include "base/time/clock.h"
+#include "coordinator/core/run_simulation.h"
+#include "coordinator/service/event_loop.h"
+#include "coordinator/service/island_service.h"
+#include "coordinator/service/run_service.h"
+#include "coordinator/service/server_service.h"
+#include "coordinator/service/training_state_service.h"
+#include "coordinator/store/memory_store.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+// One life of a coordinator on a store.
+struct Life {
+  explicit Life(Store& store) {
+    EventLoop::Spec spec;
+    spec.store = &store;
+    spec.clock = &SystemClock();
+    spec.recovery_period = absl::Milliseconds(1);
+    loop = *EventLoop::Start(spec);
+    run_service = std::make_unique<RunServiceImpl>(*loop);
+    state_service = std::make_unique<TrainingStateServiceImpl>(*loop);
+    island_service = std::make_unique<IslandServiceImpl>(*loop);
+    server_service = std::make_unique<ServerServiceImpl>(*loop);
+    rpc::RpcServer::Spec server_spec;
+    server_spec.services = {run_service.get(), state_service.get(),
+                            island_service.get(), server_service.get()};
+    server = *rpc::RpcServer::Start(server_spec);
+    const auto channel = grpc::CreateChannel(
+        server->address(), grpc::InsecureChannelCredentials());
+    runs = v1::RunService::NewStub(channel);
+    states = v1::TrainingStateService::NewStub(channel);
+    islands = v1::IslandService::NewStub(channel);
+    servers = v1::ServerService::NewStub(channel);
+  }
+  ~Life() {
+    loop->Stop();
+    server->Stop();
+  }
+
+  std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<RunServiceImpl> run_service;
+  std::unique_ptr<TrainingStateServiceImpl> state_service;
+  std::unique_ptr<IslandServiceImpl> island_service;
+  std::unique_ptr<ServerServiceImpl> server_service;
+  std::unique_ptr<rpc::RpcServer> server;
+  std::unique_ptr<v1::RunService::Stub> runs;
+  std::unique_ptr<v1::TrainingStateService::Stub> states;
+  std::unique_ptr<v1::IslandService::Stub> islands;
+  std::unique_ptr<v1::ServerService::Stub> servers;
+};
+
+class ServicesTest : public testing::Test {
+ protected:
+  ServicesTest() : life_(std::make_unique<Life>(store_)) {}
+
+  absl::Status CreateRun() {
+    v1::CreateRunRequest request;
+    request.set_run_id("run");
+    *request.mutable_spec() = SimpleSpec();
+    v1::CreateRunResponse response;
+    grpc::ClientContext context;
+    return rpc::FromGrpc(life_->runs->CreateRun(&context, request, &response));
+  }
+
+  absl::Status Register(int shard) {
+    v1::RegisterServerRequest request;
+    request.set_server_id(absl::StrCat("server-", shard));
+    request.set_address("127.0.0.1:1");
+    request.set_incarnation(1);
+    v1::RegisterServerResponse response;
+    grpc::ClientContext context;
+    return rpc::FromGrpc(
+        life_->servers->RegisterServer(&context, request, &response));
+  }
+
+  v1::ServerPlan ServerPlan(int shard) {
+    v1::WatchServerPlanRequest request;
+    request.set_server_id(absl::StrCat("server-", shard));
+    request.set_incarnation(1);
+    grpc::ClientContext context;
+    const auto reader = life_->servers->WatchServerPlan(&context, request);
+    v1::WatchServerPlanResponse response;
+    EXPECT_TRUE(reader->Read(&response));
+    context.TryCancel();
+    reader->Finish();
+    return response.plan();
+  }
+
+  void Report(int shard) {
+    v1::ReportShardsRequest request;
+    request.set_server_id(absl::StrCat("server-", shard));
+    request.set_incarnation(1);
+    request.set_report_seq(++report_seq_);
+    v1::ShardReport& report = *request.add_shards();
+    report.set_run_id("run");
+    report.set_run_epoch(1);
+    report.set_shard(shard);
+    report.set_initialized(true);
+    report.add_version0_digests()->set_low(1);
+    for (const v1::ContributionInfo& info : pushed_) {
+      *report.add_stored()->mutable_info() = info;
+    }
+    const v1::ServerPlan plan = ServerPlan(shard);
+    for (const v1::ServerRunPlan& run : plan.runs()) {
+      report.set_persisted_commit_seq(run.commit_seq());
+      for (const v1::Seal& seal : run.seals()) {
+        v1::PreparedRound& prepared = *report.add_prepared();
+        prepared.set_version(seal.version());
+        prepared.set_attempt(seal.attempt());
+        prepared.set_finite(true);
+      }
+    }
+    v1::ReportShardsResponse response;
+    grpc::ClientContext context;
+    const absl::Status status = rpc::FromGrpc(
+        life_->servers->ReportShards(&context, request, &response));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  void StartServers() {
+    for (int shard : {0, 1}) ASSERT_TRUE(Register(shard).ok());
+    for (int shard : {0, 1}) Report(shard);
+  }
+
+  absl::StatusOr<v1::JoinResponse> Join(const std::string& island_id) {
+    v1::JoinRequest request;
+    request.set_run_id("run");
+    request.set_island_id(island_id);
+    request.mutable_capabilities()->add_devices()->set_kind("cpu");
+    request.mutable_capabilities()->set_data_fingerprint(
+        SimpleSpec().data().fingerprint());
+    v1::JoinResponse response;
+    grpc::ClientContext context;
+    const absl::Status status =
+        rpc::FromGrpc(life_->islands->Join(&context, request, &response));
+    if (!status.ok()) return status;
+    return response;
+  }
+
+  static void AddSession(grpc::ClientContext& context,
+                         const v1::JoinResponse& joined) {
+    context.AddMetadata("atoll-session",
+                        absl::BytesToHexString(joined.session_secret()));
+  }
+
+  absl::Status Ready(const std::string& island_id,
+                     const v1::JoinResponse& joined) {
+    v1::ReportReadyRequest request;
+    request.set_run_id("run");
+    request.set_island_id(island_id);
+    request.set_island_epoch(joined.island_epoch());
+    v1::ReportReadyResponse response;
+    grpc::ClientContext context;
+    AddSession(context, joined);
+    return rpc::FromGrpc(
+        life_->islands->ReportReady(&context, request, &response));
+  }
+
+  void Push(const v1::JoinResponse& joined, int64_t version) {
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_slot(joined.slot());
+    info.mutable_key()->set_seq(joined.next_seq() + version);
+    info.set_anchor_version(version);
+    info.set_codec(v1::CODEC_F32);
+    info.set_step_count(4);
+    info.set_token_count(80);
+    pushed_.push_back(info);
+  }
+
+  v1::Run GetRun() {
+    v1::GetRunRequest request;
+    request.set_run_id("run");
+    v1::GetRunResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(life_->runs->GetRun(&context, request, &response).ok());
+    return response.run();
+  }
+
+  std::vector<v1::RunEvent> WatchToTheEnd(int64_t after_revision) {
+    v1::WatchRunRequest request;
+    request.set_run_id("run");
+    request.set_after_revision(after_revision);
+    grpc::ClientContext context;
+    const auto reader = life_->states->WatchRun(&context, request);
+    std::vector<v1::RunEvent> events;
+    v1::WatchRunResponse response;
+    while (reader->Read(&response)) {
+      events.insert(events.end(), response.events().begin(),
+                    response.events().end());
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    return events;
+  }
+
+  // A run from its creation to its end.
+  void RunAll() {
+    ASSERT_TRUE(CreateRun().ok());
+    StartServers();
+    const auto a = Join("a");
+    const auto b = Join("b");
+    ASSERT_TRUE(a.ok() && b.ok());
+    ASSERT_TRUE(Ready("a", *a).ok());
+    ASSERT_TRUE(Ready("b", *b).ok());
+    for (int64_t version = 0; version < 3; ++version) {
+      Push(*a, version);
+      Push(*b, version);
+      for (int i = 0; i < 2; ++i) {
+        for (int shard : {0, 1}) Report(shard);
+      }
+      pushed_.clear();
+    }
+    EXPECT_EQ(GetRun().state(), v1::RUN_STATE_COMPLETED);
+  }
+
+  MemoryStore store_;
+  std::unique_ptr<Life> life_;
+  std::vector<v1::ContributionInfo> pushed_;
+  int64_t report_seq_ = 0;
+};
+
+TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
+  RunAll();
+  v1::ListRoundsRequest request;
+  request.set_run_id("run");
+  request.set_page_size(2);
+  v1::ListRoundsResponse page;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(life_->states->ListRounds(&context, request, &page).ok());
+  }
+  ASSERT_EQ(page.rounds_size(), 2);
+  EXPECT_EQ(page.rounds(1).commit_seq(), 2);
+  EXPECT_EQ(page.rounds(1).contributions_size(), 2);
+  EXPECT_EQ(page.rounds(1).contributions(0).outcome(), v1::OUTCOME_MERGED);
+  request.set_page_token(page.next_page_token());
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(life_->states->ListRounds(&context, request, &page).ok());
+  }
+  EXPECT_EQ(page.rounds_size(), 1);
+  EXPECT_EQ(page.next_page_token(), "");
+}
+
+TEST_F(ServicesTest, StreamsEventsFromAnyRevisionOnUntilTheEnd) {
+  ASSERT_TRUE(CreateRun().ok());
+  std::vector<v1::RunEvent> live;
+  std::thread watcher([&] { live = WatchToTheEnd(0); });
+  RunAll();
+  watcher.join();
+  ASSERT_GT(live.size(), 10u);
+  EXPECT_EQ(live.back().run_state_changed().state(), v1::RUN_STATE_COMPLETED);
+  const std::vector<v1::RunEvent> rest = WatchToTheEnd(live[4].revision());
+  ASSERT_EQ(rest.size(), live.size() - 5);
+  for (size_t i = 0; i < rest.size(); ++i) {
+    EXPECT_EQ(rest[i].DebugString(), live[i + 5].DebugString());
+  }
+  v1::WatchRunRequest request;
+  request.set_run_id("run");
+  request.set_after_revision(1'000'000);
+  grpc::ClientContext context;
+  EXPECT_EQ(life_->states->WatchRun(&context, request)->Finish().error_code(),
+            grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(ServicesTest, SendsAnIslandItsPlanAndFencesItsEarlierLife) {
+  ASSERT_TRUE(CreateRun().ok());
+  const auto joined = Join("a");
+  ASSERT_TRUE(joined.ok());
+  EXPECT_EQ(joined->session_secret().size(), 32u);
+  EXPECT_EQ(joined->run().spec().layout().tensors_size(), 1);
+  v1::WatchPlanRequest request;
+  request.set_run_id("run");
+  request.set_island_id("a");
+  request.set_island_epoch(joined->island_epoch());
+  grpc::ClientContext context;
+  AddSession(context, *joined);
+  const auto reader = life_->islands->WatchPlan(&context, request);
+  v1::WatchPlanResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.plan().run_state(), v1::RUN_STATE_STARTING);
+  EXPECT_GE(response.plan().revision(), joined->plan().revision());
+  StartServers();
+  while (response.plan().cut().empty()) ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.plan().shards_size(), 2);
+  EXPECT_EQ(response.plan().shards(1).address(), "127.0.0.1:1");
+  ASSERT_TRUE(Join("a").ok());
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(Ready("a", *joined).code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(ServicesTest, RefusesACallWithoutTheSessionsSecret) {
+  ASSERT_TRUE(CreateRun().ok());
+  auto joined = Join("a");
+  ASSERT_TRUE(joined.ok());
+  joined->set_session_secret(std::string(32, 'x'));
+  const absl::Status status = Ready("a", *joined);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(rpc::ReasonOf(status)->reason, "WRONG_SESSION");
+}
+
+TEST_F(ServicesTest, NamesEveryWrongFieldInTheErrorsDetails) {
+  v1::CreateRunRequest request;
+  request.set_run_id("run");
+  *request.mutable_spec() = SimpleSpec();
+  request.mutable_spec()->mutable_inner()->set_batch_size(0);
+  request.mutable_spec()->set_server_count(-1);
+  v1::CreateRunResponse response;
+  grpc::ClientContext context;
+  const absl::Status status =
+      rpc::FromGrpc(life_->runs->CreateRun(&context, request, &response));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  std::vector<std::string> fields;
+  for (const auto& violation : rpc::FieldViolationsOf(status)) {
+    fields.push_back(violation.field);
+  }
+  EXPECT_THAT(fields, testing::ElementsAre("spec.inner.batch_size",
+                                           "spec.server_count"));
+}
+
+TEST_F(ServicesTest, TellsNothingOfWhatItCouldNotWriteDown) {
+  ASSERT_TRUE(CreateRun().ok());
+  store_.FailAppends(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(Join("a").status().code(), absl::StatusCode::kResourceExhausted);
+  store_.FailAppends(absl::OkStatus());
+  absl::StatusOr<v1::JoinResponse> joined = Join("a");
+  while (!joined.ok()) joined = Join("a");
+  EXPECT_EQ(joined->island_epoch(), 1);  // The refused one never was.
+  EXPECT_EQ(joined->plan().coordinator_epoch(), 2);
+}
+
+TEST_F(ServicesTest, GoesOnWithItsRunsInTheNextLife) {
+  ASSERT_TRUE(CreateRun().ok());
+  StartServers();
+  const auto a = Join("a");
+  ASSERT_TRUE(a.ok());
+  life_.reset();
+  life_ = std::make_unique<Life>(store_);
+  EXPECT_EQ(GetRun().state(), v1::RUN_STATE_ACTIVE);
+  EXPECT_TRUE(Ready("a", *a).ok());  // The session outlives the restart.
+  EXPECT_EQ(ServerPlan(0).coordinator_epoch(), 2);
+}
+
+TEST_F(ServicesTest, EndsStreamsWithUnavailableWhenItStops) {
+  ASSERT_TRUE(CreateRun().ok());
+  const auto joined = Join("a");
+  ASSERT_TRUE(joined.ok());
+  v1::WatchPlanRequest request;
+  request.set_run_id("run");
+  request.set_island_id("a");
+  request.set_island_epoch(1);
+  grpc::ClientContext context;
+  AddSession(context, *joined);
+  const auto reader = life_->islands->WatchPlan(&context, request);
+  v1::WatchPlanResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  life_->loop->Stop();
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace atl::coordinator
