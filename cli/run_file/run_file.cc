@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -82,8 +83,9 @@ std::string EnumValueName(const EnumValueDescriptor& value) {
 // Puts the values of one file into a message by reflection.
 class Reader {
  public:
-  Reader(std::string file, Faults* faults)
-      : file_(std::move(file)), faults_(*faults) {}
+  // The paths of the keys that were read are added to `given`.
+  Reader(std::string file, std::set<std::string>* given, Faults* faults)
+      : file_(std::move(file)), given_(*given), faults_(*faults) {}
 
   // `path` is "" at the top, "inner." inside of [inner].
   void ReadTable(const toml::table& table, const std::string& path,
@@ -101,6 +103,7 @@ class Reader {
         Fault(line, absl::StrCat("'", path, name,
                                  "' follows from [model]; leave it out"));
       } else {
+        given_.insert(path + name);
         ReadValue(node, *field, path + name, line, message);
       }
     }
@@ -280,6 +283,7 @@ class Reader {
   }
 
   std::string file_;
+  std::set<std::string>& given_;
   Faults& faults_;
 };
 
@@ -297,7 +301,7 @@ std::optional<std::string> TopString(const toml::table& table,
 // Reads one file into `run`; with `allow_preset` its preset goes before it.
 void ReadFile(absl::string_view text, const std::string& name,
               const RunFileOptions& options, bool allow_preset, RunFile* run,
-              Faults* faults) {
+              std::set<std::string>* given, Faults* faults) {
   toml::parse_result parsed = toml::parse(std::string(text), name);
   if (!parsed) {
     faults->Add(name, static_cast<int>(parsed.error().source().begin.line),
@@ -316,7 +320,7 @@ void ReadFile(absl::string_view text, const std::string& name,
           options.find_preset ? options.find_preset(*preset) : std::nullopt;
       if (preset_text.has_value()) {
         ReadFile(*preset_text, *preset + ".toml", options,
-                 /*allow_preset=*/false, run, faults);
+                 /*allow_preset=*/false, run, given, faults);
       } else {
         faults->Add(name,
                     static_cast<int>(table.get("preset")->source().begin.line),
@@ -325,7 +329,7 @@ void ReadFile(absl::string_view text, const std::string& name,
       }
     }
   }
-  Reader(name, faults).ReadTable(table, "", other_keys, &run->spec);
+  Reader(name, given, faults).ReadTable(table, "", other_keys, &run->spec);
   if (const toml::table* data = table["data"].as_table()) {
     if (data->contains("fingerprint")) run->has_fingerprint = true;
     if (data->contains("path") && !options.directory.empty() && allow_preset &&
@@ -334,6 +338,21 @@ void ReadFile(absl::string_view text, const std::string& name,
       run->spec.mutable_data()->set_path(
           absl::StrCat(options.directory, "/", run->spec.data().path()));
     }
+  }
+}
+
+// Takes the defaults back that the chosen optimizers do not read.
+void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
+  if (spec->inner().optimizer() == v1::INNER_OPTIMIZER_KIND_SGD &&
+      given.count("inner.weight_decay") == 0) {
+    spec->mutable_inner()->set_weight_decay(0);
+  }
+  const v1::OuterOptimizerKind outer = spec->outer().optimizer();
+  if (outer != v1::OUTER_OPTIMIZER_KIND_MOMENTUM &&
+      outer != v1::OUTER_OPTIMIZER_KIND_NESTEROV &&
+      outer != v1::OUTER_OPTIMIZER_KIND_FEDAVGM &&
+      given.count("outer.momentum") == 0) {
+    spec->mutable_outer()->set_momentum(0);
   }
 }
 
@@ -421,11 +440,14 @@ v1::RunSpec DefaultRunSpec() {
 absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
                                      const RunFileOptions& options) {
   Faults faults;
+  std::set<std::string> given;
   RunFile run;
   run.run_id = options.default_run_id;
   run.spec = DefaultRunSpec();
-  ReadFile(text, options.name, options, /*allow_preset=*/true, &run, &faults);
+  ReadFile(text, options.name, options, /*allow_preset=*/true, &run, &given,
+           &faults);
   if (faults.empty()) {
+    DropUnread(given, &run.spec);
     FillIn(&run.spec);
     CheckComplete(options.name, run, &faults);
   }

@@ -15,7 +15,8 @@
 // follow from the model. A data path is relative to the file's directory.
 //
 // Left at 0 or out: model.kv_head_count is head_count, schedule.min_quorum and
-// data.data_shard_count are schedule.island_count_min.
+// data.data_shard_count are schedule.island_count_min. The defaults of
+// inner.weight_decay and outer.momentum hold for optimizers that have them.
 
 #ifndef CLI_RUN_FILE_RUN_FILE_H_
 #define CLI_RUN_FILE_RUN_FILE_H_

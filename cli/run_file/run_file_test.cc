@@ -113,6 +113,22 @@ TEST(RunFileTest, FillsInWhatFollowsFromOtherValues) {
   EXPECT_FALSE(run.has_fingerprint);
 }
 
+TEST(RunFileTest, DefaultsHoldForOptimizersThatReadThem) {
+  EXPECT_EQ(Read(kSmall).spec.outer().momentum(), 0.9);
+  EXPECT_EQ(Read(kSmall).spec.inner().weight_decay(), 0.1);
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[inner]\noptimizer = \"sgd\"\n"
+      "[outer]\noptimizer = \"fedavg\"\n");
+  EXPECT_EQ(run.spec.outer().momentum(), 0);
+  EXPECT_EQ(run.spec.inner().weight_decay(), 0);
+  // What is said stays, and the coordinator refuses it.
+  EXPECT_EQ(Read("preset = \"tiny\"\n[inner]\noptimizer = \"sgd\"\n"
+                 "weight_decay = 0.5\n")
+                .spec.inner()
+                .weight_decay(),
+            0.5);
+}
+
 TEST(RunFileTest, DataPathsAreRelativeToTheFile) {
   EXPECT_EQ(Read(kSmall).spec.data().path(), "/home/me/text");
   EXPECT_EQ(
