@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
@@ -170,11 +171,14 @@ void Shard::RunMakeVersion0(const Action& action) {
 }
 
 void Shard::RunPrepare(const Action& action) {
+  const absl::Time begin = absl::Now();
   const absl::StatusOr<PreparedFact> prepared =
       resources_.merger.Merge(*store_, *optimizer_, *rule_, action.seal);
   absl::Status status = prepared.status();
   if (status.ok()) status = store_->RecordPrepared(*prepared);
   if (status.ok()) {
+    LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
+              << " took " << absl::FormatDuration(absl::Now() - begin);
     MutexLock lock(&mutex_);
     machine_.OnPrepared(*prepared);
   }
@@ -182,6 +186,7 @@ void Shard::RunPrepare(const Action& action) {
 }
 
 void Shard::RunPersist(const Action& action) {
+  const absl::Time begin = absl::Now();
   int64_t run_epoch;
   {
     MutexLock lock(&mutex_);
@@ -190,6 +195,8 @@ void Shard::RunPersist(const Action& action) {
   const absl::Status status =
       store_->Persist(run_epoch, action.commit, action.keys);
   if (status.ok()) {
+    LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
+              << " took " << absl::FormatDuration(absl::Now() - begin);
     {
       MutexLock lock(&mutex_);
       machine_.OnPersisted(action.commit.commit_seq());
