@@ -95,6 +95,7 @@ TEST_F(F32Test, GivesBackEveryFiniteBitPattern) {
     EncodeF32(values, absl::MakeSpan(&encoded[0], encoded.size()));
     std::vector<float> decoded(count);
     ASSERT_TRUE(DecodeF32(encoded, absl::MakeSpan(decoded)));
+    if (count == 0) continue;
     ASSERT_EQ(std::memcmp(values.data(), decoded.data(), encoded.size()), 0);
   }
 }

@@ -16,9 +16,13 @@ namespace {
 
 std::atomic<int> minimum_severity{0};
 
-// "name " or null; replaced names are never freed, for a line may be reading
-// one.
-std::atomic<const std::string*> program_prefix{nullptr};
+// What a line has before its file name. Replaced ones are kept, for a line may
+// be reading one.
+struct ProgramPrefix {
+  std::string text;  // "name ", or empty.
+  const ProgramPrefix* earlier;
+};
+std::atomic<const ProgramPrefix*> program_prefix{nullptr};
 
 absl::string_view BaseName(absl::string_view path) {
   const size_t slash = path.rfind('/');
@@ -46,9 +50,8 @@ absl::Status SetMinimumLogSeverity(absl::string_view name) {
 }
 
 void SetLogProgramName(absl::string_view name) {
-  program_prefix.store(
-      name.empty() ? nullptr : new std::string(absl::StrCat(name, " ")),
-      std::memory_order_release);
+  const std::string text = name.empty() ? "" : absl::StrCat(name, " ");
+  program_prefix.store(new ProgramPrefix{text, program_prefix.load()});
 }
 
 namespace log_internal {
@@ -64,9 +67,8 @@ Message::Message(LogSeverity severity, const char* file, int line)
   stream_ << "IWEF"[static_cast<int>(severity)]
           << absl::FormatTime("%m%d %H:%M:%E6S ", absl::Now(),
                               absl::UTCTimeZone());
-  const std::string* const prefix =
-      program_prefix.load(std::memory_order_acquire);
-  if (prefix != nullptr) stream_ << *prefix;
+  const ProgramPrefix* const prefix = program_prefix.load();
+  if (prefix != nullptr) stream_ << prefix->text;
   stream_ << BaseName(file) << ":" << line << "] ";
 }
 
