@@ -10,12 +10,43 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 
 from harness import cases
 from harness import cluster as cluster_module
 from harness import wait
 
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
+
+
+class Filler:
+    """Takes every byte of a file system, also those that others free, until it
+    is closed."""
+
+    def __init__(self, path):
+        self._path = os.path.join(path, "filler")
+        self._end = threading.Event()
+        self._full = threading.Event()
+        self._thread = threading.Thread(target=self._fill, daemon=True)
+        self._thread.start()
+        assert self._full.wait(wait.PATIENCE_S), "the disk is never full"
+
+    def _fill(self):
+        with open(self._path, "wb", buffering=0) as file:
+            while not self._end.is_set():
+                for size in (1 << 20, 4096, 1):
+                    try:
+                        while True:
+                            file.write(b"\0" * size)
+                    except OSError as error:
+                        assert error.errno == errno.ENOSPC, error
+                self._full.set()
+                self._end.wait(0.001)
+
+    def close(self):
+        self._end.set()
+        self._thread.join()
+        os.unlink(self._path)
 
 
 class DiskFullTest(cluster_module.IntegrationTest):
@@ -34,29 +65,16 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.addCleanup(subprocess.run, ["umount", "-l", path])
         return path
 
-    @staticmethod
-    def fill(path):
-        """Leaves no byte free; returns the file that takes the space."""
-        filler = os.path.join(path, "filler")
-        with open(filler, "wb", buffering=0) as file:
-            for size in (1 << 20, 4096, 1):
-                try:
-                    while True:
-                        file.write(b"\0" * size)
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC, error
-        return filler
-
     def full_then_free(self, disk, values, reference):
         """Fills the disk after two commits, sees the run stand still, makes
         room, and waits for the end."""
         cluster = self.cluster
         cluster.wait_commits(2)
-        filler = self.fill(disk)
+        filler = Filler(disk)
         stalled = self.wait_stalled()
         self.assertLess(stalled, values["schedule"]["round_count"],
                         "the run ended with a full disk")
-        os.unlink(filler)
+        filler.close()
         # What ended for want of space is started again, as a supervisor does.
         for name, process in list(cluster.processes.items()):
             if process.poll() is not None:
@@ -93,7 +111,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         return rounds
 
     def run_with_small_disk(self, victim):
-        values = self.run_values({"schedule": {"round_count": 40}})
+        values = self.run_values({"schedule": {"round_count": 60}})
         reference = self.run_strict(self.new_cluster("undisturbed"), values)
         cluster = self.cluster
         disk = self.small_disk(victim)

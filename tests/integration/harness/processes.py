@@ -13,7 +13,8 @@ _ROOTS = [
     os.environ.get("ATOLL_BIN", ""),
     os.path.join(os.environ.get("TEST_SRCDIR", ""),
                  os.environ.get("TEST_WORKSPACE", "atoll")),
-    "bazel-bin",
+    os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "..",
+                 "bazel-bin"),
 ]
 
 COORDINATOR = "coordinator/atoll-coordinator"
@@ -142,7 +143,8 @@ def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None)
     done = subprocess.run(
         [binary(CLI)] + [str(a) for a in arguments], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        timeout=timeout, env=environment, cwd=cwd)
+        # Generated text is bytes that a model made: whatever they are.
+        errors="surrogateescape", timeout=timeout, env=environment, cwd=cwd)
     if check is not None and done.returncode != check:
         raise AssertionError("atoll %s: exit %d, not %d\nstdout: %s\nstderr: %s"
                              % (" ".join(map(str, arguments)), done.returncode,
