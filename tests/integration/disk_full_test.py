@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 
+import grpc
+
 from harness import cases
 from harness import cluster as cluster_module
 from harness import wait
@@ -65,73 +67,121 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.addCleanup(subprocess.run, ["umount", "-l", path])
         return path
 
-    def full_then_free(self, disk, values, reference):
-        """Fills the disk after two commits, sees the run stand still, makes
-        room, and waits for the end."""
-        cluster = self.cluster
-        cluster.wait_commits(2)
-        filler = Filler(disk)
-        stalled = self.wait_stalled()
-        self.assertLess(stalled, values["schedule"]["round_count"],
-                        "the run ended with a full disk")
-        filler.close()
-        # What ended for want of space is started again, as a supervisor does.
-        for name, process in list(cluster.processes.items()):
-            if process.poll() is not None:
-                self.assertGreaterEqual(
-                    process.poll(), 0, "%s crashed:\n%s" %
-                    (name, process.tail()))
-                cluster.restart(name)
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference)
+    def told(self):
+        """Whether someone says in a log that there is no space."""
+        return any(word in process.tail(400).lower()
+                   for process in self.cluster.processes.values()
+                   for word in ("no space", "resource_exhausted"))
 
-    def wait_stalled(self):
-        """Waits until someone says in a log that there is no space."""
-        cluster = self.cluster
+    def revive(self):
+        """Starts again who has ended, as a supervisor does. Nobody crashes."""
+        for name, process in list(self.cluster.processes.items()):
+            if process.poll() is None:
+                continue
+            self.assertGreaterEqual(process.poll(), 0, "%s crashed:\n%s" % (
+                name, process.tail()))
+            if process.poll() > 0:
+                self.cluster.restart(name)
 
-        def told():
-            for process in cluster.processes.values():
-                text = process.tail(400).lower()
-                if "no space" in text or "resource_exhausted" in text:
-                    return True
-            return False
+    def finish(self, values, reference):
+        for name in self.cluster.processes:
+            self.cluster.may_end(name)
 
-        wait.until("someone reports the full disk", told)
-        rounds = []
-        wait.until("the state can be asked or the coordinator has ended",
-                   lambda: rounds or self._ask(rounds))
-        return rounds[0]
+        def completed():
+            self.revive()
+            try:
+                return self.cluster.run_state().run.state == \
+                    cluster_module.COMPLETED
+            except grpc.RpcError:
+                return False
 
-    def _ask(self, rounds):
-        if self.cluster.processes["coordinator"].poll() is not None:
-            rounds.append(0)
-        else:
-            rounds.append(self.cluster.run_state().commit_seq)
-        return rounds
+        wait.until("the run ends", completed)
+        self.assert_strict_run_whole(self.cluster, values)
+        self.assertEqual(self.cluster.parameters_sha256(), reference)
 
-    def run_with_small_disk(self, victim):
+    def prepare(self, victim):
+        """(values, SHA-256 of the undisturbed run, the victim's disk)."""
         values = self.run_values({"schedule": {"round_count": 60}})
-        reference = self.run_strict(self.new_cluster("undisturbed"), values)
+        undisturbed = self.new_cluster("undisturbed")
+        reference = self.run_strict(undisturbed, values)
+        self.spec = undisturbed.runs.GetRun(run_id="run").run.spec
+        undisturbed.close()
+        return values, reference, self.small_disk(victim)
+
+    def fill_in_mid_run(self, victim):
+        """What was reserved may be used; what was not is an error. Either way
+        the run ends with the right bits once there is space."""
+        values, reference, disk = self.prepare(victim)
         cluster = self.cluster
-        disk = self.small_disk(victim)
-        cluster.may_end(victim)
         cluster.start_coordinator()
         cluster.start_servers(2)
-        cluster.create_run(values)
+        cluster.create_run_of(self.spec)
         cluster.start_islands()
+        cluster.wait_commits(2)
         for name in cluster.processes:
             cluster.may_end(name)
-        self.full_then_free(disk, values, reference)
+        filler = Filler(disk)
 
-    def test_a_server_without_space_goes_on_once_there_is_some(self):
-        self.run_with_small_disk("server-1")
+        def settled():
+            if self.told() or cluster.processes[victim].poll() is not None:
+                return True
+            return cluster.run_state().run.state == cluster_module.COMPLETED
 
-    def test_an_island_without_space_goes_on_once_there_is_some(self):
-        self.run_with_small_disk("island-1")
+        wait.until("the run ends, or someone reports the full disk", settled)
+        filler.close()
+        self.finish(values, reference)
 
-    def test_a_coordinator_without_space_goes_on_once_there_is_some(self):
-        self.run_with_small_disk("coordinator")
+    def fill_before_the_run(self, victim):
+        """Nothing is reserved yet: someone must say what is missing."""
+        values, reference, disk = self.prepare(victim)
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        filler = Filler(disk)
+        for name in cluster.processes:
+            cluster.may_end(name)
+        cluster.create_run_of(self.spec)
+        cluster.start_islands()
+        wait.until("someone reports the full disk", self.told)
+        filler.close()
+        self.finish(values, reference)
+
+    def fill_before_the_start(self, victim, start):
+        """It ends with an error that names the cause, and starts later."""
+        disk = self.small_disk(victim)
+        filler = Filler(disk)
+        self.cluster.may_end(victim)
+        with self.assertRaises(AssertionError):
+            start()
+        process = self.cluster.processes[victim]
+        self.assertGreater(process.wait(), 0, process.tail())
+        self.assertIn("o space", process.tail())
+        filler.close()
+        start()
+
+    def test_a_server_whose_disk_gets_full_goes_on(self):
+        self.fill_in_mid_run("server-1")
+
+    def test_an_island_whose_disk_gets_full_goes_on(self):
+        self.fill_in_mid_run("island-1")
+
+    def test_a_coordinator_whose_disk_gets_full_goes_on(self):
+        self.fill_in_mid_run("coordinator")
+
+    def test_a_server_without_room_for_a_run_says_so_and_goes_on(self):
+        self.fill_before_the_run("server-1")
+
+    def test_an_island_without_room_for_its_save_says_so_and_goes_on(self):
+        self.fill_before_the_run("island-1")
+
+    def test_a_coordinator_on_a_full_disk_says_so_and_starts_later(self):
+        self.fill_before_the_start("coordinator",
+                                   self.cluster.start_coordinator)
+
+    def test_a_server_on_a_full_disk_says_so_and_starts_later(self):
+        self.cluster.start_coordinator()
+        self.fill_before_the_start(
+            "server-0", lambda: self.cluster.start_server("server-0"))
 
 
 def _enter():
