@@ -1,5 +1,8 @@
 #include "server/store/rocksdb_record_store.h"
 
+#include <cstdint>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -49,10 +52,25 @@ rocksdb::Options DatabaseOptions() {
   return options;
 }
 
+// A database that is opened on a full disk cannot be closed again: its library
+// asserts that what it failed to write was written. So it is not opened there.
+constexpr uintmax_t kFreeBytesMin = 1 << 20;
+
+absl::Status CheckSpace(const std::string& directory) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(
+      std::filesystem::path(directory).parent_path(), error);
+  if (error || space.available >= kFreeBytesMin) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no space left for ", directory, ": ", space.available,
+      " bytes are free, at least ", kFreeBytesMin, " are needed"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
     const std::string& directory) {
+  RETURN_IF_ERROR(CheckSpace(directory));
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened =
       rocksdb::DB::Open(DatabaseOptions(), directory, &raw);
