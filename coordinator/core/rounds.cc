@@ -8,10 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/layout/digest.h"
-#include "coordinator/core/data_leases.h"
-#include "coordinator/core/pacing.h"
 #include "coordinator/core/proto_time.h"
-#include "coordinator/core/sampling.h"
 #include "coordinator/core/weights.h"
 
 namespace atl::coordinator {
@@ -27,91 +24,6 @@ storage::v1::Record StateRecord(v1::RunState state, const std::string& reason) {
   record.mutable_run_state_set()->set_state(state);
   record.mutable_run_state_set()->set_reason(reason);
   return record;
-}
-
-// --- OPEN --------------------------------------------------------------------
-
-// Fragments that may open: idle, of the smallest version, not at the end.
-std::vector<int32_t> OpenableFragments(const RunState& state) {
-  int64_t version = INT64_MAX;
-  for (const FragmentState& fragment : state.fragments()) {
-    version = std::min(version, fragment.newest.version());
-  }
-  std::vector<int32_t> openable;
-  if (version >= state.spec().schedule().round_count()) return openable;
-  for (const FragmentState& fragment : state.fragments()) {
-    if (fragment.newest.version() == version &&
-        fragment.phase == RoundPhase::kIdle) {
-      openable.push_back(fragment.newest.fragment());
-    }
-  }
-  return openable;
-}
-
-// Slots whose contribution to the next attempt at `fragment` is there already.
-std::set<int32_t> ReceivedSlots(const RunState& state, const RunView& view,
-                                int32_t fragment) {
-  std::set<int32_t> slots;
-  const int64_t version = state.fragments()[fragment].newest.version();
-  for (const auto& [place, seen] :
-       CollectContributions(state, view.shards, fragment)) {
-    if (seen.received && seen.info->anchor_version() == version) {
-      slots.insert(place.first);
-    }
-  }
-  return slots;
-}
-
-std::vector<double> Speeds(const RunState& state, const RunView& view,
-                           const std::vector<int32_t>& slots) {
-  std::vector<double> speeds;
-  for (int32_t slot : slots) {
-    const MemberView& member = view.members[slot];
-    const double reported =
-        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
-    speeds.push_back(
-        reported > 0
-            ? reported
-            : state.members()[slot].record.capabilities().tokens_per_second());
-  }
-  return speeds;
-}
-
-// What each of `slots` does in round `version`.
-std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
-                                        const RunView& view,
-                                        const std::vector<int32_t>& slots,
-                                        int64_t version) {
-  const v1::ScheduleSpec& schedule = state.spec().schedule();
-  const bool elastic = schedule.timing() == v1::TIMING_ELASTIC;
-  const bool is_local = state.spec().data().fingerprint().empty();
-  std::vector<int64_t> steps(slots.size(), schedule.inner_step_count());
-  if (elastic) {
-    steps =
-        ElasticSteps(Speeds(state, view, slots), schedule.inner_step_count());
-  }
-  std::set<int32_t> leased;
-  for (const Member& member : state.members()) {
-    if (member.present()) leased.insert(member.record.data_shard());
-  }
-  std::vector<int32_t> primary;
-  for (int32_t slot : slots) {
-    primary.push_back(state.members()[slot].record.data_shard());
-  }
-  const std::vector<std::vector<int32_t>> dealt =
-      DealDataShards(primary, leased, state.spec().data().data_shard_count(),
-                     elastic && !is_local);
-  std::vector<v1::SlotPlan> plans;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    v1::SlotPlan plan;
-    plan.set_slot(slots[i]);
-    plan.set_step_count(steps[i]);
-    plan.set_start_step(version * schedule.inner_step_count());
-    plan.set_data_shard(dealt[i][version % dealt[i].size()]);
-    plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
-    plans.push_back(std::move(plan));
-  }
-  return plans;
 }
 
 // --- SEAL --------------------------------------------------------------------
@@ -405,61 +317,6 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
     *abort.add_outcomes() = std::move(outcome);
   }
   return record;
-}
-
-Decision DecideOpen(const RunState& state, const RunView& view) {
-  const std::vector<int32_t> openable = OpenableFragments(state);
-  if (openable.empty()) return {};
-  const v1::ScheduleSpec& schedule = state.spec().schedule();
-  const int64_t version = state.fragments()[openable[0]].newest.version();
-  int64_t attempt = 0;
-  std::set<int32_t> candidates;
-  std::set<int32_t> received;
-  for (const Member& member : state.members()) {
-    if (member.ready()) candidates.insert(member.record.slot());
-  }
-  for (int32_t fragment : openable) {
-    attempt = std::max(attempt, state.fragments()[fragment].attempt);
-    if (state.fragments()[fragment].attempt == 0) continue;
-    for (int32_t slot : ReceivedSlots(state, view, fragment)) {
-      received.insert(slot);
-    }
-  }
-  candidates.insert(received.begin(), received.end());
-  const bool is_first = version == 0 && attempt == 0;
-  const int64_t needed = std::max<int64_t>(
-      is_first ? schedule.island_count_min() : 1, schedule.min_quorum());
-  if (static_cast<int64_t>(candidates.size()) < needed) {
-    return {{},
-            absl::StrCat("waits for islands: ", candidates.size(), " of ",
-                         needed, " are ready for round ", version)};
-  }
-  std::vector<int32_t> slots =
-      SampleSlots(std::vector<int32_t>(candidates.begin(), candidates.end()),
-                  SampleSize(candidates.size(), schedule.sample_fraction(),
-                             schedule.min_quorum()),
-                  schedule.sample_seed(), version, attempt);
-  std::set<int32_t> expected(slots.begin(), slots.end());
-  expected.insert(received.begin(), received.end());
-  slots.assign(expected.begin(), expected.end());
-  const std::vector<v1::SlotPlan> plans =
-      MakeSlotPlans(state, view, slots, version);
-  Decision decision;
-  decision.reason = absl::StrCat("opens round ", version, " for ", slots.size(),
-                                 " of ", candidates.size(), " islands");
-  for (int32_t fragment : openable) {
-    storage::v1::Record record;
-    v1::OpenRound& open = *record.mutable_round_opened();
-    open.set_fragment(fragment);
-    open.set_version(version);
-    open.set_attempt(state.fragments()[fragment].attempt);
-    for (const v1::SlotPlan& plan : plans) *open.add_slots() = plan;
-    open.set_min_quorum(schedule.min_quorum());
-    *open.mutable_grace_window() = schedule.grace_window();
-    *open.mutable_deadline() = schedule.round_deadline();
-    decision.records.push_back(std::move(record));
-  }
-  return decision;
 }
 
 Decision DecideSeal(const RunState& state, const RunView& view,

@@ -1,5 +1,5 @@
-// The decisions of a round: OPEN, SEAL, COMMIT, ABORT, and the outcome of every
-// contribution.
+// The decisions of a round that is open or sealed: SEAL, COMMIT, ABORT, and the
+// outcome of every contribution.
 //
 // Pure functions of the durable state, the reports and the time; each returns
 // what to record and why. Thread-safe.
@@ -13,22 +13,11 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "coordinator/core/contributions.h"
+#include "coordinator/core/decision.h"
 #include "coordinator/core/run_state.h"
 #include "coordinator/core/run_view.h"
 
 namespace atl::coordinator {
-
-// Records to write, in order, and why; or none, and what is waited for.
-struct Decision {
-  std::vector<storage::v1::Record> records;
-  std::string reason;
-};
-
-// OPENs of the fragments that may be opened now. Fragments of one version open
-// together, so that an island trains once for all of them. Expected are the
-// ready islands, or the round's sample of them; of a reopened round those too
-// whose contributions are received, for these outlive the attempt.
-Decision DecideOpen(const RunState& state, const RunView& view);
 
 // SEAL of an open round, or an ABORT that lets other islands in, or an ABORT
 // and a pause if refusals leave too few. Sets the timers of the round.

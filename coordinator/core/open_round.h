@@ -1,0 +1,22 @@
+// OPEN: which round begins, for whom, with how many steps on which data.
+//
+// A pure function of the durable state and the reports. Thread-safe.
+
+#ifndef COORDINATOR_CORE_OPEN_ROUND_H_
+#define COORDINATOR_CORE_OPEN_ROUND_H_
+
+#include "coordinator/core/decision.h"
+#include "coordinator/core/run_state.h"
+#include "coordinator/core/run_view.h"
+
+namespace atl::coordinator {
+
+// OPENs of the fragments that may be opened now. Fragments of one version open
+// together, so that an island trains once for all of them. Expected are the
+// ready islands, or the round's sample of them; of a reopened round those too
+// whose contributions are received, for these outlive the attempt.
+Decision DecideOpen(const RunState& state, const RunView& view);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_OPEN_ROUND_H_

@@ -1,0 +1,216 @@
+// What is due in a run by itself: each part decides from the state, the reports
+// and the time, until nothing more follows.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/digest.h"
+#include "base/status/check.h"
+#include "coordinator/core/open_round.h"
+#include "coordinator/core/rounds.h"
+#include "coordinator/core/run_machine.h"
+
+namespace atl::coordinator {
+
+void RunMachine::Advance(absl::Time now) {
+  SetNow(now);
+  ResizeView();
+  // Each pass makes a record or is the last; the bound is for our own bugs.
+  for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
+}
+
+bool RunMachine::AdvanceOnce() {
+  const int64_t revision = state_.revision();
+  waits_for_.clear();
+  ExpirePins();
+  for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
+    EmitOutcomes(SettleOld(state_, view_, f));
+  }
+  if (state_.ended()) return state_.revision() != revision;
+  ExpireLeases();
+  if (!state_.started()) {
+    if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
+    return state_.revision() != revision;
+  }
+  AdvanceSealed();
+  if (state_.ended()) return true;
+  if (state_.state() == v1::RUN_STATE_ACTIVE) AdvanceOpen();
+  return state_.revision() != revision;
+}
+
+void RunMachine::Wait(const std::string& reason) {
+  if (waits_for_.empty()) waits_for_ = reason;
+}
+
+void RunMachine::AdvanceStart() {
+  if (state_.server_ids().empty()) {
+    std::vector<std::string> alive = servers_.AliveServers();
+    const int32_t needed = state_.spec().server_count();
+    if (static_cast<int64_t>(alive.size()) < needed) {
+      return Wait(absl::StrCat("waits for servers: ", alive.size(), " of ",
+                               needed, " are registered"));
+    }
+    alive.resize(needed);
+    std::sort(alive.begin(), alive.end());
+    storage::v1::Record record;
+    record.mutable_run_placed()->set_placement_epoch(1);
+    for (const std::string& id : alive) {
+      record.mutable_run_placed()->add_server_ids(id);
+    }
+    Emit(std::move(record));
+    reasons_.push_back(
+        absl::StrCat("its shards are placed on ", needed, " servers"));
+    return;
+  }
+  const auto fragment_count = static_cast<int32_t>(state_.fragments().size());
+  std::vector<Digest128> digests(fragment_count);
+  for (size_t shard = 0; shard < view_.shards.size(); ++shard) {
+    const v1::ShardReport& report = view_.shards[shard].report;
+    if (!view_.shards[shard].reported || !report.initialized() ||
+        report.version0_digests_size() != fragment_count) {
+      return Wait(absl::StrCat(
+          "waits for shard ", shard, " on ", state_.server_ids()[shard],
+          state_.spec().init().import() ? " to have imported version 0"
+                                        : " to have made version 0"));
+    }
+    for (int32_t f = 0; f < fragment_count; ++f) {
+      digests[f] += Digest128::FromProto(report.version0_digests(f));
+    }
+  }
+  storage::v1::Record record;
+  for (int32_t f = 0; f < fragment_count; ++f) {
+    v1::FragmentVersion& version =
+        *record.mutable_run_started()->add_version0();
+    version.set_fragment(f);
+    *version.mutable_digest() = digests[f].ToProto();
+  }
+  Emit(std::move(record));
+  EmitState(v1::RUN_STATE_ACTIVE, "");
+  reasons_.push_back("every shard has version 0: it is active");
+}
+
+void RunMachine::ExpireLeases() {
+  for (size_t slot = 0; slot < state_.members().size(); ++slot) {
+    const Member& member = state_.members()[slot];
+    if (!member.present() || view_.members[slot].lease_end > now_) continue;
+    storage::v1::MemberSet lost = member.record;
+    lost.set_state(v1::ISLAND_STATE_LOST);
+    reasons_.push_back(absl::StrCat("island ", lost.island_id(),
+                                    " is lost: it was silent for ",
+                                    absl::FormatDuration(LeaseDuration())));
+    EmitMember(std::move(lost));
+  }
+}
+
+void RunMachine::ExpirePins() {
+  std::vector<std::string> expired;
+  for (const auto& [pin_id, end] : view_.pin_ends) {
+    if (end <= now_) expired.push_back(pin_id);
+  }
+  for (const std::string& pin_id : expired) EmitRelease(pin_id);
+}
+
+void RunMachine::AdvanceSealed() {
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
+    Decision decision = DecideCommit(state_, view_, f);
+    if (decision.records.empty()) {
+      Wait(decision.reason);
+      continue;
+    }
+    const v1::Seal seal = state_.fragments()[f].sealed.seal();
+    EmitAll(std::move(decision));
+    if (state_.fragments()[f].newest.version() == seal.version() + 1) {
+      if (f + 1 == state_.fragments().size()) {
+        for (const v1::SealedContribution& merged : seal.contributions()) {
+          view_.members[merged.key().slot()].loss_sum = 0;
+          view_.members[merged.key().slot()].loss_step_count = 0;
+        }
+      }
+      KeepCheckpoint();
+      CompleteIfDone();
+    }
+    if (state_.ended()) return;
+  }
+}
+
+void RunMachine::AdvanceOpen() {
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
+    Decision decision = DecideSeal(state_, view_, f, now_, view_.timers[f]);
+    if (decision.records.empty()) {
+      Wait(decision.reason);
+      continue;
+    }
+    EmitAll(std::move(decision));
+    if (state_.state() != v1::RUN_STATE_ACTIVE) return;
+  }
+  Decision decision = DecideOpen(state_, view_);
+  if (decision.records.empty()) {
+    if (!decision.reason.empty()) Wait(decision.reason);
+    return;
+  }
+  for (const storage::v1::Record& record : decision.records) {
+    view_.timers[record.round_opened().fragment()] = RoundTimers();
+    view_.timers[record.round_opened().fragment()].deadline_start = now_;
+  }
+  EmitAll(std::move(decision));
+}
+
+void RunMachine::KeepCheckpoint() {
+  const int64_t every = state_.spec().checkpoint_every_round_count();
+  const int64_t version = state_.fragments()[0].newest.version();
+  if (every == 0 || version % every != 0 ||
+      version >= state_.spec().schedule().round_count()) {
+    return;
+  }
+  for (const FragmentState& fragment : state_.fragments()) {
+    if (fragment.newest.version() != version) return;
+  }
+  EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
+          absl::ZeroDuration());
+  int count = 0;
+  const PinState* oldest = nullptr;
+  for (const auto& [pin_id, pin] : state_.pins()) {
+    if (!pin.pin.checkpoint()) continue;
+    ++count;
+    if (oldest == nullptr || pin.pin.commit_seq() < oldest->pin.commit_seq()) {
+      oldest = &pin;
+    }
+  }
+  if (count > kCheckpointsMax) EmitRelease(std::string(oldest->pin.pin_id()));
+}
+
+void RunMachine::CompleteIfDone() {
+  for (const FragmentState& fragment : state_.fragments()) {
+    if (fragment.newest.version() < state_.spec().schedule().round_count()) {
+      return;
+    }
+  }
+  EmitPin(MakePin("final", /*checkpoint=*/true), absl::ZeroDuration());
+  EmitState(v1::RUN_STATE_COMPLETED,
+            "every fragment has reached its last "
+            "round");
+  reasons_.push_back("is complete");
+}
+
+absl::Time RunMachine::NextTimer() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [pin_id, end] : view_.pin_ends) next = std::min(next, end);
+  if (state_.ended()) return next;
+  for (size_t slot = 0; slot < view_.members.size(); ++slot) {
+    if (state_.members()[slot].present()) {
+      next = std::min(next, view_.members[slot].lease_end);
+    }
+  }
+  if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (state_.fragments()[f].phase == RoundPhase::kOpen) {
+      next = std::min(next, SealTimer(state_, f, view_.timers[f]));
+    }
+  }
+  return next;
+}
+
+}  // namespace atl::coordinator
