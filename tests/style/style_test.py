@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Checks the tree that this test was built from."""
 
 import os
