@@ -173,8 +173,9 @@ int Main(int argc, char** argv) {
     return app.exit(success, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
     output.set_format(EarlyFormat(flags, environment));
-    return static_cast<int>(output.Finish(
-        UsageError(error.what(), "`atoll --help`, or --help after a "
+    return static_cast<int>(
+        output.Finish(UsageError(error.what(),
+                                 "`atoll --help`, or --help after a "
                                  "subcommand, shows what there is.")));
   }
   if (!context.action) {

@@ -14,8 +14,7 @@ absl::Status CompleteSpec(RunFile* run) {
   absl::StatusOr<v1::Layout> layout =
       worker::BuildLayout(spec.model(), spec.layout().fragment_count());
   if (!layout.ok()) {
-    return WithReason(WithContext(layout.status(), "[model]"),
-                      "MODEL_INVALID");
+    return WithReason(WithContext(layout.status(), "[model]"), "MODEL_INVALID");
   }
   *spec.mutable_layout() = *std::move(layout);
   if (run->has_fingerprint) return absl::OkStatus();

@@ -45,8 +45,7 @@ std::string DescribeCommit(const v1::Round& round) {
 }  // namespace
 
 std::string EnumName(v1::RunState state) {
-  return std::string(
-      absl::StripPrefix(v1::RunState_Name(state), "RUN_STATE_"));
+  return std::string(absl::StripPrefix(v1::RunState_Name(state), "RUN_STATE_"));
 }
 
 std::string EnumName(v1::Outcome outcome) {

@@ -63,12 +63,11 @@ std::string ToReport(const DevResult& result, double loss,
   fields.Add("rounds", absl::StrCat(result.rounds));
   fields.Add("inner steps an island",
              absl::StrCat(result.inner_steps_per_island));
-  fields.Add("validation loss",
-             absl::StrCat(FormatLoss(loss), " nats a byte"));
+  fields.Add("validation loss", absl::StrCat(FormatLoss(loss), " nats a byte"));
   if (baseline_loss.has_value()) {
-    fields.Add("one island alone",
-               absl::StrFormat("%s nats a byte, %+.4f", FormatLoss(*baseline_loss),
-                               *baseline_loss - loss));
+    fields.Add("one island alone", absl::StrFormat("%s nats a byte, %+.4f",
+                                                   FormatLoss(*baseline_loss),
+                                                   *baseline_loss - loss));
   }
   fields.Add("tokens/s",
              FormatCount(static_cast<int64_t>(result.tokens_per_second)));
@@ -110,9 +109,8 @@ absl::Status Report(Context& context, const ReportOptions& options) {
   if (!options.output.empty()) {
     RETURN_IF_ERROR(WriteJson(options.output, summary));
   }
-  context.output().Print(
-      summary, ToReport(result, loss, baseline_loss,
-                        absl::StrCat(options.prompt, text)));
+  context.output().Print(summary, ToReport(result, loss, baseline_loss,
+                                           absl::StrCat(options.prompt, text)));
   return absl::OkStatus();
 }
 

@@ -89,8 +89,7 @@ TEST_F(DevResultTest, SaysWhatIsWrongWithAFileThatIsNoResult) {
             absl::StatusCode::kNotFound);
   for (const char* text : {"", "{", "[1]", "{\"a\": 1}"}) {
     std::ofstream(path_) << text;
-    EXPECT_EQ(ReadDevResult(path_).status().code(),
-              absl::StatusCode::kDataLoss)
+    EXPECT_EQ(ReadDevResult(path_).status().code(), absl::StatusCode::kDataLoss)
         << text;
   }
 }

@@ -57,9 +57,9 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseChildFlags(
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(flag, absl::MaxSplits('=', 1));
     if (parts.first.empty() || parts.second.empty()) {
-      return UsageError(absl::StrCat("--child_flag ", flag,
-                                     " is not of the form NAME=FLAG"),
-                        "For example server-0=--failpoint=server.commit.after");
+      return UsageError(
+          absl::StrCat("--child_flag ", flag, " is not of the form NAME=FLAG"),
+          "For example server-0=--failpoint=server.commit.after");
     }
     by_child[parts.first].push_back(parts.second);
   }
@@ -277,8 +277,8 @@ int64_t DevUp::InnerSteps() {
       steps = steps < 0 ? at : std::min(steps, at);
     }
   }
-  return std::max(steps, CompleteRounds(state_) *
-                             run_.spec.schedule().inner_step_count());
+  return std::max(
+      steps, CompleteRounds(state_) * run_.spec.schedule().inner_step_count());
 }
 
 void DevUp::ShowState(absl::Time now) {
@@ -293,9 +293,9 @@ void DevUp::ShowState(absl::Time now) {
   }
   std::string left = "-";
   if (first_seen_.has_value() && rounds > first_seen_->first) {
-    left = FormatSpan((now - first_seen_->second) /
-                      (rounds - first_seen_->first) *
-                      (schedule.round_count() - rounds));
+    left =
+        FormatSpan((now - first_seen_->second) / (rounds - first_seen_->first) *
+                   (schedule.round_count() - rounds));
   }
   std::string validation = "-";
   if (state_.has_evaluation()) {
@@ -303,9 +303,8 @@ void DevUp::ShowState(absl::Time now) {
   }
   std::string line = absl::StrCat(
       "round ", rounds, "/", schedule.round_count(), "  inner step ",
-      InnerSteps(), "/",
-      schedule.round_count() * schedule.inner_step_count(), "  ",
-      FormatCount(static_cast<int64_t>(state_.tokens_per_second())),
+      InnerSteps(), "/", schedule.round_count() * schedule.inner_step_count(),
+      "  ", FormatCount(static_cast<int64_t>(state_.tokens_per_second())),
       " tokens/s  loss ",
       state_.has_training_loss() ? FormatLoss(state_.training_loss()) : "-",
       "  validation ", validation, "  up ", FormatBytes(state_.sent_bytes()),
@@ -369,8 +368,7 @@ absl::Status DevUp::Finish() {
       data.format() == v1::DATA_FORMAT_BYTES) {
     const std::string path = directory_->File("validation.bin");
     std::remove(path.c_str());
-    RETURN_IF_ERROR(
-        worker::WriteValidationFile(data, path).status());
+    RETURN_IF_ERROR(worker::WriteValidationFile(data, path).status());
     result_.validation_file = path;
   }
   return WriteJson(directory_->File("result.json"), ToData(result_));
@@ -390,7 +388,8 @@ void AddDevUp(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "up", "Run coordinator, servers and islands on this machine");
   command->footer(
-      "Everything lies in DIR: logs, state, endpoints.json once it serves, the\n"
+      "Everything lies in DIR: logs, state, endpoints.json once it serves, "
+      "the\n"
       "exported model at the end. Processes that die are started again.\n"
       "Ctrl-C stops; the same command on the same DIR goes on.\n"
       "Examples:\n"
@@ -423,10 +422,11 @@ void AddDevUp(CLI::App& app, Context& context) {
                       "Path of atoll-coordinator");
   command->add_option("--server_binary", options->server_binary,
                       "Path of atoll-server");
-  command->add_option("--child_flag", options->child_flags,
-                      "NAME=FLAG: a flag for the first start of a process, "
-                      "as server-0=--failpoint=server.commit.after; may "
-                      "come several times")
+  command
+      ->add_option("--child_flag", options->child_flags,
+                   "NAME=FLAG: a flag for the first start of a process, "
+                   "as server-0=--failpoint=server.commit.after; may "
+                   "come several times")
       ->take_all();
   command->callback([&context, options] {
     context.action = [options](Context& context) {

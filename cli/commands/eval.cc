@@ -67,7 +67,8 @@ void AddEval(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("eval", "Loss of an exported model on a file");
   command->footer(
-      "Windows [kT, kT + T] of the data, T the model's sequence length: inputs\n"
+      "Windows [kT, kT + T] of the data, T the model's sequence length: "
+      "inputs\n"
       "the first T tokens, targets the last T; the rest is dropped.\n"
       "Example:\n  atoll eval --model model --data held-out.txt -o json");
   auto options = std::make_shared<EvalOptions>();

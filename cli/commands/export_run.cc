@@ -68,18 +68,16 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   server::ParameterClientOptions client_options;
   client_options.run_id = options.run_id;
   client_options.shard_count = pinned.run().spec().server_count();
-  client_options.channel =
-      context.MakeChannelOptions(rpc::ChannelKind::kData);
+  client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
   ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
                    server::MakeParameterClient(client_options, layout));
   shards->SetRoutes(server::RoutesOf(pinned));
 
   std::error_code error;
   worker::ExportModelOptions export_options;
-  export_options.directory =
-      std::filesystem::absolute(options.directory, error)
-          .lexically_normal()
-          .string();
+  export_options.directory = std::filesystem::absolute(options.directory, error)
+                                 .lexically_normal()
+                                 .string();
   ASSIGN_OR_RETURN(const worker::ExportedModel model,
                    worker::ExportModel(pinned, *shards, export_options));
   Exported exported;

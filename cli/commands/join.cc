@@ -81,9 +81,9 @@ class Reporter {
     if (now_at.evaluation.has_value() &&
         now_at.evaluation->version() != evaluated_version_) {
       evaluated_version_ = now_at.evaluation->version();
-      progress_.Note(absl::StrCat(
-          "version ", evaluated_version_, ": validation loss ",
-          FormatLoss(now_at.evaluation->loss()), " nats a token"));
+      progress_.Note(
+          absl::StrCat("version ", evaluated_version_, ": validation loss ",
+                       FormatLoss(now_at.evaluation->loss()), " nats a token"));
     }
     if (now < next_time_) return;
     next_time_ = now + interval_;

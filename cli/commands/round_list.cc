@@ -27,11 +27,10 @@ std::string DescribeContributions(const v1::Round& round) {
         contribution.island_id().empty()
             ? absl::StrCat("slot ", contribution.info().key().slot())
             : contribution.island_id();
-    parts.push_back(contribution.outcome() == v1::OUTCOME_MERGED
-                        ? absl::StrCat(who, " ",
-                                       FormatLoss(contribution.weight()))
-                        : absl::StrCat(who, " ",
-                                       EnumName(contribution.outcome())));
+    parts.push_back(
+        contribution.outcome() == v1::OUTCOME_MERGED
+            ? absl::StrCat(who, " ", FormatLoss(contribution.weight()))
+            : absl::StrCat(who, " ", EnumName(contribution.outcome())));
   }
   return absl::StrJoin(parts, ", ");
 }
@@ -48,7 +47,8 @@ void AddRoundRow(const v1::Round& round, Table* table) {
        absl::StrCat(round.fragment()),
        round.has_training_loss() ? FormatLoss(round.training_loss()) : "-",
        round.has_evaluation() ? FormatLoss(round.evaluation().loss()) : "-",
-       FormatBytes(payload_bytes), absl::StrCat(absl::ToInt64Milliseconds(took)),
+       FormatBytes(payload_bytes),
+       absl::StrCat(absl::ToInt64Milliseconds(took)),
        FormatTimestamp(ToTime(round.commit_time())),
        DescribeContributions(round)});
 }

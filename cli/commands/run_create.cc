@@ -32,7 +32,8 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   if (absl::IsAlreadyExists(response.status())) {
     return WithHint(response.status(),
                     "Give another id with --run_id, or look at the one there "
-                    "is: atoll run show " + run.run_id);
+                    "is: atoll run show " +
+                        run.run_id);
   }
   RETURN_IF_ERROR(response.status());
   Table table({"RUN", "STATE", ">ROUNDS", ">ISLANDS", ">SERVERS"});

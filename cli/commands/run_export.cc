@@ -41,8 +41,8 @@ void AddRunExport(CLI::App& app, Context& context) {
       "Example:\n  atoll run export laptop --output model");
   auto options = std::make_shared<ExportOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
-  command->add_option("output,--output", options->directory,
-                      "Directory to write")
+  command
+      ->add_option("output,--output", options->directory, "Directory to write")
       ->required();
   command->add_option("--checkpoint", options->checkpoint,
                       "Id of a kept checkpoint, \"final\" for one; the newest "

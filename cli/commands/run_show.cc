@@ -16,17 +16,16 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("run", run.run_id());
   fields.Add("state", EnumName(run.state()));
   if (!run.state_reason().empty()) fields.Add("why", run.state_reason());
-  fields.Add("rounds",
-             absl::StrCat(CompleteRounds(state), " of ",
-                          run.spec().schedule().round_count()));
+  fields.Add("rounds", absl::StrCat(CompleteRounds(state), " of ",
+                                    run.spec().schedule().round_count()));
   fields.Add("islands", absl::StrCat(state.live_island_count(), " live, ",
                                      run.spec().schedule().island_count_min(),
                                      " needed to start"));
   if (state.has_evaluation()) {
-    fields.Add("validation loss",
-               absl::StrCat(FormatLoss(state.evaluation().loss()),
-                            " nats a token, version ",
-                            state.evaluation().version()));
+    fields.Add(
+        "validation loss",
+        absl::StrCat(FormatLoss(state.evaluation().loss()),
+                     " nats a token, version ", state.evaluation().version()));
   }
   if (state.has_training_loss()) {
     fields.Add("training loss", FormatLoss(state.training_loss()));

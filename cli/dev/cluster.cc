@@ -34,8 +34,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& executable,
     if (::access(path.c_str(), X_OK) == 0) return path;
   }
   return WithHint(
-      WithReason(absl::NotFoundError(absl::StrCat(
-                     "there is neither ", installed, " nor ", built)),
+      WithReason(absl::NotFoundError(absl::StrCat("there is neither ",
+                                                  installed, " nor ", built)),
                  "PROGRAM_NOT_FOUND"),
       absl::StrCat("Build //", folder, ":", name, ", or say where it is."));
 }
@@ -45,8 +45,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& executable,
 absl::StatusOr<Programs> FindPrograms(const std::string& executable) {
   Programs programs;
   programs.atoll = executable;
-  ASSIGN_OR_RETURN(programs.coordinator, FindProgram(executable, "coordinator",
-                                                     "atoll-coordinator"));
+  ASSIGN_OR_RETURN(programs.coordinator,
+                   FindProgram(executable, "coordinator", "atoll-coordinator"));
   ASSIGN_OR_RETURN(programs.server,
                    FindProgram(executable, "server", "atoll-server"));
   return programs;
@@ -55,13 +55,12 @@ absl::StatusOr<Programs> FindPrograms(const std::string& executable) {
 absl::Status Cluster::AddMember(Role role, const std::string& name,
                                 const std::string& program,
                                 std::vector<std::string> arguments) {
-  ASSIGN_OR_RETURN(const std::string path,
-                   directory_.MakeChildDirectory(name));
-  auto member = std::make_unique<Member>(
-      Member{.role = role,
-             .child = nullptr,
-             .budget = RestartBudget(options_.restart_count_max,
-                                     options_.restart_window)});
+  ASSIGN_OR_RETURN(const std::string path, directory_.MakeChildDirectory(name));
+  auto member = std::make_unique<Member>(Member{
+      .role = role,
+      .child = nullptr,
+      .budget =
+          RestartBudget(options_.restart_count_max, options_.restart_window)});
   if (role != Role::kIsland) member->port_path = absl::StrCat(path, "/port");
   std::vector<std::string> first_flags;
   const auto given = options_.first_flags.find(name);
@@ -100,11 +99,9 @@ absl::Status Cluster::StartMember(Member& member) {
 }
 
 absl::Status Cluster::StartCoordinator() {
-  RETURN_IF_ERROR(
-      AddMember(Role::kCoordinator, "coordinator",
-                options_.programs.coordinator,
-                {absl::StrCat("--data_dir=",
-                              directory_.File("coordinator/data"))}));
+  RETURN_IF_ERROR(AddMember(
+      Role::kCoordinator, "coordinator", options_.programs.coordinator,
+      {absl::StrCat("--data_dir=", directory_.File("coordinator/data"))}));
   return AwaitPorts();
 }
 
@@ -147,10 +144,10 @@ absl::Status Cluster::AwaitPorts() {
       return absl::CancelledError("stopped while starting");
     }
     if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          missing->child->name(), " does not serve after ",
-          absl::FormatDuration(options_.start_timeout), "; its log ends:\n",
-          missing->child->LogTail(10)));
+      return absl::DeadlineExceededError(
+          absl::StrCat(missing->child->name(), " does not serve after ",
+                       absl::FormatDuration(options_.start_timeout),
+                       "; its log ends:\n", missing->child->LogTail(10)));
     }
     absl::SleepFor(kTick);
   }
@@ -187,10 +184,10 @@ absl::Status Cluster::HandleExit(Member& member, const ChildExit& exit,
   }
   const std::optional<absl::Duration> delay = member.budget.Die(now);
   if (!delay.has_value()) {
-    return GiveUp(member,
-                  absl::StrCat(what, ", for the ",
-                               options_.restart_count_max + 1, "th time in ",
-                               absl::FormatDuration(options_.restart_window)));
+    return GiveUp(
+        member, absl::StrCat(what, ", for the ", options_.restart_count_max + 1,
+                             "th time in ",
+                             absl::FormatDuration(options_.restart_window)));
   }
   Note(absl::StrCat(what, "; starting it again"));
   member.start_time = now + *delay;
@@ -200,9 +197,8 @@ absl::Status Cluster::HandleExit(Member& member, const ChildExit& exit,
 absl::Status Cluster::GiveUp(const Member& member,
                              absl::string_view why) const {
   return WithHint(
-      WithReason(absl::AbortedError(
-                     absl::StrCat(why, "; its log ends:\n",
-                                  member.child->LogTail(10))),
+      WithReason(absl::AbortedError(absl::StrCat(why, "; its log ends:\n",
+                                                 member.child->LogTail(10))),
                  "CHILD_DIED"),
       absl::StrCat("The whole log is ", member.child->log_path(), "."));
 }

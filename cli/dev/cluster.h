@@ -98,10 +98,10 @@ class Cluster {
     Role role = Role::kServer;
     std::unique_ptr<Child> child;
     RestartBudget budget;
-    std::string port_path;                        // Empty for an island.
-    int port = 0;                                 // 0 before it has served.
+    std::string port_path;                           // Empty for an island.
+    int port = 0;                                    // 0 before it has served.
     absl::Time start_time = absl::InfiniteFuture();  // Of the next start.
-    bool ended = false;                           // For good.
+    bool ended = false;                              // For good.
   };
 
   // Adds a member; `arguments` are those after the program, without --listen.

@@ -32,8 +32,7 @@ class ClusterTest : public ::testing::Test {
   // A program that appends its arguments to PATH.calls and runs `script`.
   std::string Program(const std::string& name, const std::string& script) {
     const std::string path = absl::StrCat(path_, "/", name);
-    std::ofstream(path) << "#!/bin/sh\necho \"$@\" >> " << path
-                        << ".calls\n"
+    std::ofstream(path) << "#!/bin/sh\necho \"$@\" >> " << path << ".calls\n"
                         << script << "\n";
     ::chmod(path.c_str(), 0755);
     return path;
@@ -48,9 +47,8 @@ class ClusterTest : public ::testing::Test {
 
   // Writes the port to the file that --port_file names, then goes on.
   static std::string Serve(const std::string& port) {
-    return absl::StrCat(
-        "for a in \"$@\"; do case $a in --port_file=*) echo ", port,
-        " > ${a#*=};; esac; done\nexec sleep 600");
+    return absl::StrCat("for a in \"$@\"; do case $a in --port_file=*) echo ",
+                        port, " > ${a#*=};; esac; done\nexec sleep 600");
   }
 
   Cluster::Options Options() {
@@ -114,8 +112,7 @@ TEST_F(ClusterTest, AKilledServerComesBackAtItsPortWithoutFirstFlags) {
   EXPECT_THAT(Calls("server"),
               ElementsAre(HasSubstr("--failpoint=x"),
                           HasSubstr("--listen=127.0.0.1:4712")));
-  EXPECT_THAT(Calls("server")[1],
-              ::testing::Not(HasSubstr("--failpoint")));
+  EXPECT_THAT(Calls("server")[1], ::testing::Not(HasSubstr("--failpoint")));
 }
 
 TEST_F(ClusterTest, GivesUpOnWhatDiesAgainAndAgain) {

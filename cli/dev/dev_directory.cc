@@ -44,17 +44,15 @@ absl::StatusOr<std::unique_ptr<DevDirectory>> DevDirectory::Open(
     std::string holder;
     std::ifstream(lock_path) >> holder;
     ::close(fd);
-    return WithHint(
-        WithReason(absl::AlreadyExistsError(absl::StrCat(
-                       "another `atoll dev up` (process ", holder,
-                       ") runs in ", absolute)),
-                   "DIRECTORY_IN_USE"),
-        "Stop it with Ctrl-C, or give another --dir.");
+    return WithHint(WithReason(absl::AlreadyExistsError(absl::StrCat(
+                                   "another `atoll dev up` (process ", holder,
+                                   ") runs in ", absolute)),
+                               "DIRECTORY_IN_USE"),
+                    "Stop it with Ctrl-C, or give another --dir.");
   }
   const std::string pid = absl::StrCat(::getpid(), "\n");
-  if (::ftruncate(fd, 0) != 0 ||
-      ::pwrite(fd, pid.data(), pid.size(), 0) !=
-          static_cast<ssize_t>(pid.size())) {
+  if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) !=
+                                     static_cast<ssize_t>(pid.size())) {
     ::close(fd);
     return absl::InternalError(
         absl::StrCat("cannot write ", lock_path, ": ", ::strerror(errno)));

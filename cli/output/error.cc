@@ -52,9 +52,9 @@ absl::Status WithContext(const absl::Status& status,
 }
 
 absl::Status UsageError(absl::string_view message, absl::string_view hint) {
-  absl::Status status = WithExitCode(
-      WithReason(absl::InvalidArgumentError(message), "USAGE"),
-      ExitCode::kUsage);
+  absl::Status status =
+      WithExitCode(WithReason(absl::InvalidArgumentError(message), "USAGE"),
+                   ExitCode::kUsage);
   return hint.empty() ? status : WithHint(status, hint);
 }
 

@@ -29,8 +29,7 @@ absl::Status WithExitCode(absl::Status status, ExitCode code);
 absl::Status WithContext(const absl::Status& status, absl::string_view context);
 
 // An error in how the command was called: exit code 2.
-absl::Status UsageError(absl::string_view message,
-                        absl::string_view hint = "");
+absl::Status UsageError(absl::string_view message, absl::string_view hint = "");
 
 // The reason; if none was set, that of the google.rpc.ErrorInfo that came with
 // the status, else the status code's name ("NOT_FOUND").

@@ -59,10 +59,11 @@ TEST_F(OutputTest, EventsAreLinesOrOneListAtTheEnd) {
 }
 
 TEST_F(OutputTest, AnErrorHasCodeReasonMessageAndHint) {
-  const ExitCode code = Make(OutputFormat::kJson)
-                            .Finish(WithHint(WithReason(
-                                absl::NotFoundError("no run 'x'"),
-                                "RUN_NOT_FOUND"), "atoll run list"));
+  const ExitCode code =
+      Make(OutputFormat::kJson)
+          .Finish(WithHint(
+              WithReason(absl::NotFoundError("no run 'x'"), "RUN_NOT_FOUND"),
+              "atoll run list"));
   EXPECT_EQ(code, ExitCode::kNotFound);
   const Json envelope = Json::parse(data_.str());
   EXPECT_EQ(envelope["status"], "error");

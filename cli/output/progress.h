@@ -46,9 +46,9 @@ class Progress {
 
   Options options_;
   std::ostream& stream_;
-  std::string line_;          // What is to be seen.
-  std::string printed_;       // Last line printed off a terminal.
-  bool drawn_ = false;        // A live line stands on the terminal.
+  std::string line_;     // What is to be seen.
+  std::string printed_;  // Last line printed off a terminal.
+  bool drawn_ = false;   // A live line stands on the terminal.
   absl::Time printed_time_ = absl::InfinitePast();
 };
 

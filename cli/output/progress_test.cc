@@ -28,9 +28,8 @@ TEST(ProgressTest, OnATerminalOverwritesOneLineAndTakesItAway) {
     progress.Note("note");
     progress.Update(std::string(50, 'x'), absl::UnixEpoch());
   }
-  EXPECT_EQ(stream.str(),
-            "\r\x1b[2Kone\r\x1b[2Knote\n\r\x1b[2Kone\r\x1b[2K" +
-                std::string(19, 'x') + "\r\x1b[2K");
+  EXPECT_EQ(stream.str(), "\r\x1b[2Kone\r\x1b[2Knote\n\r\x1b[2Kone\r\x1b[2K" +
+                              std::string(19, 'x') + "\r\x1b[2K");
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ TEST(PresetsTest, LaptopIsTheReferenceExperiment) {
   EXPECT_EQ(spec.outer().learning_rate(), 0.9);
   EXPECT_EQ(spec.outer().momentum(), 0.5);
   EXPECT_EQ(spec.inner().learning_rate(), 2e-3);
-  EXPECT_EQ(spec.inner().warmup_step_count(),
-            spec.schedule().round_count() * spec.schedule().inner_step_count() /
-                10);
+  EXPECT_EQ(
+      spec.inner().warmup_step_count(),
+      spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);
 }
 
 TEST(PresetsTest, DilocoHasThePapersOuterOptimizer) {

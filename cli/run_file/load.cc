@@ -77,8 +77,8 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   }
   if (!text.has_value()) {
     return WithHint(
-        WithReason(absl::NotFoundError(absl::StrCat(
-                       "there is no run file ", path, " that can be read")),
+        WithReason(absl::NotFoundError(absl::StrCat("there is no run file ",
+                                                    path, " that can be read")),
                    "RUN_FILE_NOT_FOUND"),
         absl::StrCat("Give a TOML file, or a preset: ", PresetNames(), "."));
   }

@@ -18,7 +18,7 @@ struct RunFileChanges {
   // 0: as the file says. Else island_count_min; min_quorum is at most it, and
   // data_shard_count follows where it was island_count_min.
   int32_t island_count = 0;
-  std::string data_path;     // Empty: as the file says.
+  std::string data_path;  // Empty: as the file says.
 };
 
 // Applies `changes` to `run`. Pure.

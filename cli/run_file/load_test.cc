@@ -34,9 +34,11 @@ TEST(LoadRunFileTest, WhatIsNotThereIsNotFound) {
 }
 
 TEST(ApplyChangesTest, TheNumberOfIslandsTakesItsDataShardsWithIt) {
-  absl::StatusOr<RunFile> run = LoadRunFile(
-      "laptop", {.run_id = "x", .server_count = 3, .island_count = 1,
-                 .data_path = "/somewhere"});
+  absl::StatusOr<RunFile> run =
+      LoadRunFile("laptop", {.run_id = "x",
+                             .server_count = 3,
+                             .island_count = 1,
+                             .data_path = "/somewhere"});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->run_id, "x");
   EXPECT_EQ(run->spec.server_count(), 3);

@@ -89,8 +89,7 @@ class Reader {
 
   // `path` is "" at the top, "inner." inside of [inner].
   void ReadTable(const toml::table& table, const std::string& path,
-                 const std::vector<std::string>& other_keys,
-                 Message* message) {
+                 const std::vector<std::string>& other_keys, Message* message) {
     const Descriptor& type = *message->GetDescriptor();
     for (auto&& [key, node] : table) {
       const std::string name(key.str());
@@ -287,9 +286,8 @@ class Reader {
   Faults& faults_;
 };
 
-std::optional<std::string> TopString(const toml::table& table,
-                                     const char* name, const std::string& file,
-                                     Faults* faults) {
+std::optional<std::string> TopString(const toml::table& table, const char* name,
+                                     const std::string& file, Faults* faults) {
   const toml::node* node = table.get(name);
   if (node == nullptr) return std::nullopt;
   if (const auto* text = node->as_string()) return text->get();

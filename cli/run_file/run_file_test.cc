@@ -71,7 +71,8 @@ seed = 7
 optimizer = "sgd"
 learning_rate = 1
 reset_each_round = true
-)", kSmall, R"(
+)",
+                                        kSmall, R"(
 [layout]
 fragment_count = 2
 )"));
@@ -87,18 +88,18 @@ fragment_count = 2
 
 TEST(RunFileTest, DurationsAreText) {
   const std::string text = std::string(kSmall);
-  const RunFile run = Read(absl::StrCat(
-      "preset = \"tiny\"\n[schedule]\ngrace_window = \"1m30s\"\n",
-      "round_deadline = \"250ms\"\n"));
+  const RunFile run = Read(
+      absl::StrCat("preset = \"tiny\"\n[schedule]\ngrace_window = \"1m30s\"\n",
+                   "round_deadline = \"250ms\"\n"));
   EXPECT_EQ(run.spec.schedule().grace_window().seconds(), 90);
   EXPECT_EQ(run.spec.schedule().round_deadline().nanos(), 250000000);
-  EXPECT_THAT(Fault("preset = \"tiny\"\n[schedule]\ngrace_window = 30\n"),
-              HasSubstr("a.toml:3: 'schedule.grace_window' must be a duration"));
+  EXPECT_THAT(
+      Fault("preset = \"tiny\"\n[schedule]\ngrace_window = 30\n"),
+      HasSubstr("a.toml:3: 'schedule.grace_window' must be a duration"));
 }
 
 TEST(RunFileTest, AFilesValuesBeatItsPresetsAndThoseTheDefaults) {
-  const RunFile run =
-      Read("preset = \"tiny\"\n[schedule]\nround_count = 9\n");
+  const RunFile run = Read("preset = \"tiny\"\n[schedule]\nround_count = 9\n");
   EXPECT_EQ(run.spec.schedule().round_count(), 9);
   EXPECT_EQ(run.spec.schedule().inner_step_count(), 2);
   EXPECT_EQ(run.spec.inner().optimizer(), v1::INNER_OPTIMIZER_KIND_ADAMW);
@@ -137,8 +138,7 @@ TEST(RunFileTest, DataPathsAreRelativeToTheFile) {
 }
 
 TEST(RunFileTest, AnEmptyFingerprintSaysThatDataIsLocal) {
-  const RunFile run =
-      Read("preset = \"tiny\"\n[data]\nfingerprint = \"\"\n");
+  const RunFile run = Read("preset = \"tiny\"\n[data]\nfingerprint = \"\"\n");
   EXPECT_TRUE(run.has_fingerprint);
   EXPECT_EQ(run.spec.data().fingerprint(), "");
 }

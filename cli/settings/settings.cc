@@ -21,9 +21,9 @@ struct ProfileValue {
 
 absl::Status ProfileError(const std::string& path, int line,
                           absl::string_view message) {
-  return WithReason(absl::InvalidArgumentError(
-                        absl::StrCat(path, ":", line, ": ", message)),
-                    "PROFILE_INVALID");
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", message)),
+      "PROFILE_INVALID");
 }
 
 std::string Directory(const std::string& path) {
@@ -74,8 +74,8 @@ absl::StatusOr<std::map<std::string, ProfileValue>> ParseProfile(
       node.visit([&](auto&& n) { stream << n; });
       value = stream.str();
     } else {
-      return ProfileError(path, line, absl::StrCat("'", name,
-                                                   "' is not a string"));
+      return ProfileError(path, line,
+                          absl::StrCat("'", name, "' is not a string"));
     }
     if (definition->is_path && !value.empty() && value[0] != '/') {
       value = absl::StrCat(Directory(path), "/", value);
@@ -153,9 +153,9 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
   const std::string& timeout = settings.Get("timeout");
   if (!absl::ParseDuration(timeout, &settings.timeout_) ||
       settings.timeout_ <= absl::ZeroDuration()) {
-    return UsageError(absl::StrCat("timeout '", timeout,
-                                   "' is not a positive duration"),
-                      "Write it as 30s, 500ms or 2m.");
+    return UsageError(
+        absl::StrCat("timeout '", timeout, "' is not a positive duration"),
+        "Write it as 30s, 500ms or 2m.");
   }
   const std::string& insecure = settings.Get("insecure");
   if (insecure != "true" && insecure != "false") {

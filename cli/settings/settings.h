@@ -35,7 +35,7 @@ struct SettingDefinition {
                               // variable ATOLL_COORDINATOR.
   std::string default_value;  // Empty for none.
   std::string help;
-  bool is_path = false;       // Profile values are relative to the profile.
+  bool is_path = false;  // Profile values are relative to the profile.
 };
 
 // All of them, in the order in which they are shown.
@@ -82,8 +82,9 @@ class Settings {
   bool insecure_ = false;
 };
 
-// Where the profile is: ATOLL_PROFILE, else $XDG_CONFIG_HOME/atoll/profile.toml,
-// else $HOME/.config/atoll/profile.toml, else empty.
+// Where the profile is: ATOLL_PROFILE, else
+// $XDG_CONFIG_HOME/atoll/profile.toml, else $HOME/.config/atoll/profile.toml,
+// else empty.
 std::string DefaultProfilePath(const Environment& environment);
 
 }  // namespace atl::cli
