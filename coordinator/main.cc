@@ -1,7 +1,8 @@
 // atoll-coordinator: the control plane of Atoll.
 //
-// Serves RunService, TrainingStateService, IslandService and ServerService on
-// one listener, keeps its state in --data_dir, and dials nobody. SIGTERM or
+// Serves RunService, TrainingStateService, IslandService and ServerService, on
+// one port unless flags say otherwise, keeps its state in --data_dir, and dials
+// nobody. SIGTERM or
 // SIGINT stop it; whatever stops it, started again on the same directory it
 // goes on where it was.
 
@@ -22,27 +23,22 @@
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
 #include "base/rpc/flags.h"
-#include "base/rpc/listener.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "coordinator/service/event_loop.h"
-#include "coordinator/service/island_service.h"
-#include "coordinator/service/run_service.h"
-#include "coordinator/service/server_service.h"
-#include "coordinator/service/training_state_service.h"
+#include "coordinator/service/listeners.h"
 #include "coordinator/store/rocksdb_store.h"
 
 namespace atl::coordinator {
 namespace {
 
 struct Flags {
-  std::string listen = "127.0.0.1:7070";
+  Listeners::Spec listeners = {.main = "127.0.0.1:7070"};
   std::string data_dir;
   std::string port_file;
   std::string failpoint;
   std::string log_level = "info";
   double server_lease_s = 10;
-  rpc::SecurityFlags security;
 };
 
 // "4711\n" of "127.0.0.1:4711".
@@ -57,11 +53,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
     return absl::InvalidArgumentError(
         "--server_lease_s must be in [0.1, 3600]");
   }
-  rpc::RpcServer::Spec server_spec;
-  server_spec.listener.address = flags.listen;
-  server_spec.listener.tls = flags.security.tls;
-  server_spec.listener.insecure = flags.security.insecure;
-  RETURN_IF_ERROR(rpc::CheckListener(server_spec.listener));
+  RETURN_IF_ERROR(Listeners::Check(flags.listeners));
 
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(flags.data_dir));
@@ -73,28 +65,27 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop,
                    EventLoop::Start(loop_spec));
 
-  RunServiceImpl run_service(*loop);
-  TrainingStateServiceImpl training_state_service(*loop);
-  IslandServiceImpl island_service(*loop);
-  ServerServiceImpl server_service(*loop);
-  server_spec.services = {&run_service, &training_state_service,
-                          &island_service, &server_service};
-  ASSIGN_OR_RETURN(const std::unique_ptr<rpc::RpcServer> server,
-                   rpc::RpcServer::Start(server_spec));
-  server->SetServing(true);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Listeners> listeners,
+                   Listeners::Start(*loop, flags.listeners));
+  listeners->SetServing(true);
+  const std::string& address = listeners->ports().front().address;
   if (!flags.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
-                                        PortLine(server->address())));
+                                        PortLine(address)));
   }
-  std::printf("atoll-coordinator serves on %s\n", server->address().c_str());
+  std::printf("atoll-coordinator serves on %s\n", address.c_str());
+  for (const Listeners::Port& port : listeners->ports()) {
+    if (port.name == "main") continue;
+    std::printf("its %s port is %s\n", port.name.c_str(), port.address.c_str());
+  }
   std::fflush(stdout);
 
   int signal = 0;
   sigwait(&stop_signals, &signal);
   LOG(INFO) << "stops: " << strsignal(signal);
-  server->SetServing(false);
+  listeners->SetServing(false);
   loop->Stop();
-  server->Stop();
+  listeners->Stop();
   return absl::OkStatus();
 }
 
@@ -113,14 +104,20 @@ int main(int argc, char** argv) {
   atl::coordinator::Flags flags;
   CLI::App app("The control plane of Atoll: runs, islands, rounds.",
                "atoll-coordinator");
-  app.add_option("--listen", flags.listen,
+  app.add_option("--listen", flags.listeners.main,
                  "host:port to serve on; port 0 takes a free one")
       ->capture_default_str();
+  app.add_option("--island_listen", flags.listeners.island,
+                 "host:port for islands alone; default: as --listen");
+  app.add_option("--server_listen", flags.listeners.server,
+                 "host:port for parameter servers alone; default: as --listen");
+  app.add_option("--query_listen", flags.listeners.query,
+                 "host:port for queries alone; default: as --listen");
   app.add_option("--data_dir", flags.data_dir,
                  "Directory of the coordinator's state; made if missing")
       ->required();
   app.add_option("--port_file", flags.port_file,
-                 "File that the port is written to once serving");
+                 "File that the port of --listen is written to once serving");
   app.add_option("--failpoint", flags.failpoint,
                  "For tests: die at the named point, NAME or NAME@N");
   app.add_option("--log_level", flags.log_level, "info, warning or error")
@@ -128,7 +125,7 @@ int main(int argc, char** argv) {
   app.add_option("--server_lease_s", flags.server_lease_s,
                  "Seconds after which a silent server is away")
       ->capture_default_str();
-  atl::rpc::AddSecurityFlags(app, flags.security);
+  atl::rpc::AddSecurityFlags(app, flags.listeners.security);
   CLI11_PARSE(app, argc, argv);
 
   const absl::Status status = atl::coordinator::Serve(flags, stop_signals);

@@ -95,7 +95,7 @@ class RunLayout {
 
   // Blocks of `fragment` that `shard` of `shard_count` holds; may be empty.
   // The cut before shard s is the first block that starts at or after
-  // element_count * s / shard_count.
+  // floor(element_count * s / shard_count).
   // Requires: 0 <= shard < shard_count.
   IndexRange ShardBlocks(int32_t fragment, int32_t shard,
                          int32_t shard_count) const;

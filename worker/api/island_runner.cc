@@ -26,6 +26,9 @@ constexpr absl::Duration kBackoffMax = absl::Seconds(5);
 // Weight of the newest step in the running speed.
 constexpr double kSpeedWeight = 0.1;
 
+// The longest wait between two attempts to read the run.
+constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
+
 absl::Duration BackoffOf(int failure_count) {
   absl::Duration delay = kBackoffMin;
   for (int i = 1; i < failure_count && delay < kBackoffMax; ++i) delay *= 2;
@@ -69,7 +72,8 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
     }
     if (attempt == 1) LOG(WARNING) << "cannot read the run yet: "
                                    << run.status();
-    runner->mailbox_.Wait(BackoffOf(attempt));
+    // One small call, and nothing is trained before it: asked often.
+    runner->mailbox_.Wait(std::min(BackoffOf(attempt), kRunReadWaitMax));
   }
 }
 

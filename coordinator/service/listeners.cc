@@ -1,0 +1,110 @@
+#include "coordinator/service/listeners.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "coordinator/service/island_service.h"
+#include "coordinator/service/run_service.h"
+#include "coordinator/service/server_service.h"
+#include "coordinator/service/training_state_service.h"
+
+namespace atl::coordinator {
+namespace {
+
+enum class ServiceKind { kRun, kTrainingState, kIsland, kServer };
+
+struct PortPlan {
+  std::string name;
+  std::string address;
+  std::vector<ServiceKind> services;
+};
+
+// Every port with its services, the main one first.
+std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
+  std::vector<PortPlan> ports = {{"main", spec.main, {ServiceKind::kRun}}};
+  auto place = [&](const std::string& name, const std::string& address,
+                   std::vector<ServiceKind> own, ServiceKind kind) {
+    if (address.empty()) {
+      ports.front().services.push_back(kind);
+    } else {
+      ports.push_back({name, address, std::move(own)});
+    }
+  };
+  place("query", spec.query, {ServiceKind::kTrainingState},
+        ServiceKind::kTrainingState);
+  place("island", spec.island, {ServiceKind::kIsland, ServiceKind::kRun},
+        ServiceKind::kIsland);
+  place("server", spec.server, {ServiceKind::kServer, ServiceKind::kRun},
+        ServiceKind::kServer);
+  return ports;
+}
+
+rpc::ListenerOptions ListenerOf(const PortPlan& port,
+                                const rpc::SecurityFlags& security) {
+  rpc::ListenerOptions options;
+  options.address = port.address;
+  options.tls = security.tls;
+  options.insecure = security.insecure;
+  return options;
+}
+
+std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
+  switch (kind) {
+    case ServiceKind::kRun:
+      return std::make_unique<RunServiceImpl>(loop);
+    case ServiceKind::kTrainingState:
+      return std::make_unique<TrainingStateServiceImpl>(loop);
+    case ServiceKind::kIsland:
+      return std::make_unique<IslandServiceImpl>(loop);
+    case ServiceKind::kServer:
+      return std::make_unique<ServerServiceImpl>(loop);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status Listeners::Check(const Spec& spec) {
+  for (const PortPlan& port : PlanPorts(spec)) {
+    RETURN_IF_ERROR(
+        Annotate(rpc::CheckListener(ListenerOf(port, spec.security)),
+                 absl::StrCat("the ", port.name, " port")));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
+                                                            const Spec& spec) {
+  std::unique_ptr<Listeners> listeners(new Listeners);
+  for (const PortPlan& port : PlanPorts(spec)) {
+    rpc::RpcServer::Spec server_spec;
+    server_spec.listener = ListenerOf(port, spec.security);
+    for (const ServiceKind kind : port.services) {
+      listeners->services_.push_back(MakeService(kind, loop));
+      server_spec.services.push_back(listeners->services_.back().get());
+    }
+    absl::StatusOr<std::unique_ptr<rpc::RpcServer>> server =
+        rpc::RpcServer::Start(server_spec);
+    if (!server.ok()) {
+      return Annotate(server.status(),
+                      absl::StrCat("the ", port.name, " port"));
+    }
+    listeners->ports_.push_back({port.name, (*server)->address()});
+    listeners->servers_.push_back(*std::move(server));
+  }
+  return listeners;
+}
+
+Listeners::~Listeners() { Stop(); }
+
+void Listeners::SetServing(bool serving) {
+  for (const auto& server : servers_) server->SetServing(serving);
+}
+
+void Listeners::Stop() {
+  for (const auto& server : servers_) server->Stop();
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,71 @@
+// The coordinator's ports: which service is served where.
+//
+// All services share the main address unless one is given an address of its
+// own, so that an operator may put islands, servers and readers behind
+// different firewalls. An own port of islands or servers serves RunService too:
+// both read a run (GetRun) before they take part in it. Who may call what does
+// not depend on the port: base/rpc/authorization.h has the one table.
+
+#ifndef COORDINATOR_SERVICE_LISTENERS_H_
+#define COORDINATOR_SERVICE_LISTENERS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/rpc/flags.h"
+#include "base/rpc/listener.h"
+#include "coordinator/service/event_loop.h"
+#include "grpcpp/impl/service_type.h"
+
+namespace atl::coordinator {
+
+// Thread-safe.
+class Listeners {
+ public:
+  // Addresses are host:port; port 0 takes a free one.
+  struct Spec {
+    std::string main = "127.0.0.1:0";  // RunService, and what has no own.
+    std::string island;                // IslandService; empty: at main.
+    std::string server;                // ServerService; empty: at main.
+    std::string query;                 // TrainingStateService; empty: at main.
+    rpc::SecurityFlags security;       // Of every port.
+  };
+
+  // A port that serves.
+  struct Port {
+    std::string name;     // "main", "island", "server" or "query".
+    std::string address;  // host:port, the port as taken.
+  };
+
+  // OK if all ports may be opened: rpc::CheckListener of each.
+  static absl::Status Check(const Spec& spec);
+
+  // Opens all ports or none. `loop` must outlive the listeners. Errors as
+  // rpc::RpcServer::Start has them, with the port's name.
+  static absl::StatusOr<std::unique_ptr<Listeners>> Start(EventLoop& loop,
+                                                          const Spec& spec);
+  ~Listeners();
+  Listeners(const Listeners&) = delete;
+  Listeners& operator=(const Listeners&) = delete;
+
+  // The main port first.
+  const std::vector<Port>& ports() const { return ports_; }
+
+  // As of rpc::RpcServer, for every port.
+  void SetServing(bool serving);
+  void Stop();
+
+ private:
+  Listeners() = default;
+
+  std::vector<Port> ports_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::vector<std::unique_ptr<rpc::RpcServer>> servers_;  // As ports_.
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_SERVICE_LISTENERS_H_

@@ -1,0 +1,129 @@
+// Which service answers on which port.
+
+#include "coordinator/service/listeners.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "atoll/v1/island_service.grpc.pb.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/server_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/time/clock.h"
+#include "coordinator/store/memory_store.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ListenersTest : public testing::Test {
+ protected:
+  ListenersTest() {
+    EventLoop::Spec spec;
+    spec.store = &store_;
+    spec.clock = &SystemClock();
+    loop_ = *EventLoop::Start(spec);
+  }
+  ~ListenersTest() override { loop_->Stop(); }
+
+  // The code that an empty call of each service gets at `address`: anything
+  // but UNIMPLEMENTED says that it is served there.
+  static std::map<std::string, bool> ServedAt(const std::string& address) {
+    const auto channel =
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+    std::map<std::string, bool> served;
+    auto call =
+        [&](const std::string& name,
+            const std::function<grpc::Status(grpc::ClientContext*)>& method) {
+          grpc::ClientContext context;
+          context.set_wait_for_ready(true);
+          context.set_deadline(std::chrono::system_clock::now() +
+                               std::chrono::seconds(30));
+          served[name] =
+              method(&context).error_code() != grpc::StatusCode::UNIMPLEMENTED;
+        };
+    call("island", [&](grpc::ClientContext* context) {
+      v1::HeartbeatResponse response;
+      return v1::IslandService::NewStub(channel)->Heartbeat(context, {},
+                                                            &response);
+    });
+    call("query", [&](grpc::ClientContext* context) {
+      v1::GetRunStateResponse response;
+      return v1::TrainingStateService::NewStub(channel)->GetRunState(
+          context, {}, &response);
+    });
+    call("run", [&](grpc::ClientContext* context) {
+      v1::GetRunResponse response;
+      return v1::RunService::NewStub(channel)->GetRun(context, {}, &response);
+    });
+    call("server", [&](grpc::ClientContext* context) {
+      v1::ReportShardsResponse response;
+      return v1::ServerService::NewStub(channel)->ReportShards(context, {},
+                                                               &response);
+    });
+    return served;
+  }
+
+  using Served = std::map<std::string, bool>;
+
+  MemoryStore store_;
+  std::unique_ptr<EventLoop> loop_;
+};
+
+TEST_F(ListenersTest, AllServicesShareOnePortByDefault) {
+  auto listeners = Listeners::Start(*loop_, Listeners::Spec());
+  ASSERT_TRUE(listeners.ok()) << listeners.status();
+  ASSERT_EQ((*listeners)->ports().size(), 1);
+  EXPECT_EQ(
+      ServedAt((*listeners)->ports()[0].address),
+      (Served{
+          {"island", true}, {"query", true}, {"run", true}, {"server", true}}));
+}
+
+TEST_F(ListenersTest, AServiceWithItsOwnAddressIsServedThereAlone) {
+  Listeners::Spec spec;
+  spec.island = "127.0.0.1:0";
+  spec.query = "127.0.0.1:0";
+  spec.server = "127.0.0.1:0";
+  auto listeners = Listeners::Start(*loop_, spec);
+  ASSERT_TRUE(listeners.ok()) << listeners.status();
+  std::map<std::string, Served> served;
+  for (const Listeners::Port& port : (*listeners)->ports()) {
+    served[port.name] = ServedAt(port.address);
+  }
+  const Served main = {
+      {"island", false}, {"query", false}, {"run", true}, {"server", false}};
+  const Served island = {
+      {"island", true}, {"query", false}, {"run", true}, {"server", false}};
+  const Served query = {
+      {"island", false}, {"query", true}, {"run", false}, {"server", false}};
+  const Served server = {
+      {"island", false}, {"query", false}, {"run", true}, {"server", true}};
+  EXPECT_THAT(served, ElementsAre(testing::Pair("island", island),
+                                  testing::Pair("main", main),
+                                  testing::Pair("query", query),
+                                  testing::Pair("server", server)));
+}
+
+TEST_F(ListenersTest, NamesThePortThatMayNotBeOpened) {
+  Listeners::Spec spec;
+  spec.query = "0.0.0.0:0";
+  const absl::Status status = Listeners::Check(spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("query port"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure"));
+  EXPECT_EQ(Listeners::Start(*loop_, spec).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  spec.security.insecure = true;
+  EXPECT_TRUE(Listeners::Check(spec).ok());
+}
+
+}  // namespace
+}  // namespace atl::coordinator
