@@ -8,13 +8,7 @@
 namespace atl {
 namespace {
 
-absl::Status WriteNewFile(FileSystem& file_system, const std::string& path,
-                          absl::string_view bytes) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
-                   file_system.OpenForWrite(path));
-  RETURN_IF_ERROR(file->WriteAt(0, bytes));
-  return file->Sync();
-}
+std::string TemporaryOf(const std::string& path) { return path + ".tmp"; }
 
 }  // namespace
 
@@ -34,21 +28,45 @@ absl::StatusOr<std::string> ReadFile(FileSystem& file_system,
   return bytes;
 }
 
-absl::Status WriteFileAtomically(FileSystem& file_system,
-                                 const std::string& path,
-                                 absl::string_view bytes) {
-  const std::string temporary = path + ".tmp";
-  // What an earlier crash left behind may be longer than `bytes`.
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(
+    FileSystem& file_system, const std::string& path) {
+  auto file = std::unique_ptr<AtomicFile>(new AtomicFile(file_system, path));
+  const std::string temporary = TemporaryOf(path);
+  // What a crash left would stick out behind a shorter file.
   if (file_system.Exists(temporary)) {
     RETURN_IF_ERROR(file_system.Remove(temporary));
   }
-  absl::Status status = WriteNewFile(file_system, temporary, bytes);
-  if (status.ok()) status = file_system.Rename(temporary, path);
-  if (!status.ok()) {
-    file_system.Remove(temporary).IgnoreError();
-    return status;
-  }
-  return file_system.SyncDirectory(DirectoryOf(path));
+  ASSIGN_OR_RETURN(file->file_, file_system.OpenForWrite(temporary));
+  return file;
+}
+
+AtomicFile::~AtomicFile() {
+  if (committed_ || file_ == nullptr) return;
+  file_.reset();
+  // Best effort: the next Create removes it too.
+  file_system_.Remove(TemporaryOf(path_)).IgnoreError();
+}
+
+absl::Status AtomicFile::Append(absl::string_view bytes) {
+  RETURN_IF_ERROR(file_->WriteAt(size_bytes_, bytes));
+  size_bytes_ += static_cast<int64_t>(bytes.size());
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  RETURN_IF_ERROR(file_->Sync());
+  RETURN_IF_ERROR(file_system_.Rename(TemporaryOf(path_), path_));
+  committed_ = true;
+  return file_system_.SyncDirectory(DirectoryOf(path_));
+}
+
+absl::Status WriteFileAtomically(FileSystem& file_system,
+                                 const std::string& path,
+                                 absl::string_view bytes) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                   AtomicFile::Create(file_system, path));
+  RETURN_IF_ERROR(file->Append(bytes));
+  return file->Commit();
 }
 
 std::string DirectoryOf(const std::string& path) {

@@ -8,9 +8,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
+#include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "worker/save/atomic_file.h"
 
 namespace atl::worker {
 namespace {
