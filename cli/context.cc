@@ -1,6 +1,8 @@
 #include "cli/context.h"
 
+#include <algorithm>
 #include <random>
+#include <thread>
 #include <utility>
 
 namespace atl::cli {
@@ -31,6 +33,11 @@ absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
   options.timeout = settings.timeout();
   options.seed = std::random_device()();
   return coordinator::MakeRunClient(options);
+}
+
+int ThreadCountOf(int threads_option) {
+  if (threads_option > 0) return threads_option;
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace atl::cli

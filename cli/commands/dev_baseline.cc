@@ -1,7 +1,5 @@
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -32,10 +30,7 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   RETURN_IF_ERROR(CompleteSpec(&run));
   worker::TrainAloneOptions train;
   train.spec = run.spec;
-  train.thread_count =
-      options.threads > 0
-          ? options.threads
-          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  train.thread_count = ThreadCountOf(options.threads);
   train.one_data_shard = true;
   train.stop = interrupt.first();
   train.on_progress = [&](const worker::TrainAloneProgress& at) {

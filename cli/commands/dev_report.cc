@@ -1,8 +1,6 @@
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -29,8 +27,7 @@ absl::StatusOr<double> LossOf(const std::string& model,
   worker::EvaluateOptions evaluate;
   evaluate.model_directory = model;
   evaluate.data_path = data;
-  evaluate.thread_count =
-      static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  evaluate.thread_count = ThreadCountOf(0);
   ASSIGN_OR_RETURN(const worker::EvaluateResult result,
                    worker::Evaluate(evaluate));
   return result.loss;

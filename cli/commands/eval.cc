@@ -1,7 +1,5 @@
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -35,10 +33,7 @@ absl::Status Eval(Context& context, const EvalOptions& options) {
   evaluate.model_directory = options.model;
   evaluate.data_path = options.data;
   evaluate.format = FormatOf(options.data_format);
-  evaluate.thread_count =
-      options.threads > 0
-          ? options.threads
-          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  evaluate.thread_count = ThreadCountOf(options.threads);
   evaluate.stop = interrupt.first();
   const absl::Time start = absl::Now();
   evaluate.on_progress = [&](int64_t done, int64_t all) {

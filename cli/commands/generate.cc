@@ -1,9 +1,7 @@
-#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
@@ -32,10 +30,7 @@ absl::Status Generate(Context& context, const GenerateOptions& options) {
   generate.seed = options.seed;
   generate.temperature = options.temperature;
   generate.token_count_max = options.max_tokens;
-  generate.thread_count =
-      options.threads > 0
-          ? options.threads
-          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  generate.thread_count = ThreadCountOf(options.threads);
   generate.stop = interrupt.first();
   ASSIGN_OR_RETURN(const std::string text, worker::Generate(generate));
   Json data;

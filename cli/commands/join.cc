@@ -3,7 +3,6 @@
 #include <cctype>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -149,10 +148,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.island_id = options.island_id;
   island.data_path = options.data_path;
   island.work_directory = options.work_directory;
-  island.thread_count =
-      options.threads > 0
-          ? options.threads
-          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  island.thread_count = ThreadCountOf(options.threads);
   island.security = context.MakeSecurityFlags();
   island.program_version = kProgramVersion;
   return island;
