@@ -19,7 +19,8 @@ namespace atl::server {
 using MadeOptimizer = absl::StatusOr<std::unique_ptr<OuterOptimizer>>;
 
 MadeOptimizer MakeSgd(const v1::OuterSpec& spec);
-MadeOptimizer MakeMomentum(const v1::OuterSpec& spec);
+// `name` must outlive the optimizer.
+MadeOptimizer MakeMomentum(const v1::OuterSpec& spec, absl::string_view name);
 MadeOptimizer MakeNesterov(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedAvg(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedAvgM(const v1::OuterSpec& spec);

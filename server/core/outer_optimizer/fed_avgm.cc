@@ -1,40 +1,12 @@
-// m = momentum m + g; theta = theta - lr m (arXiv 1909.06335). The arithmetic
-// of Momentum.
+// m = momentum m + g; theta = theta - lr m (arXiv 1909.06335): the rule of
+// momentum.cc under the name that federated averaging gives it.
 
-#include <memory>
-
-#include "base/status/status_macros.h"
 #include "server/core/outer_optimizer/choices.h"
 
 namespace atl::server {
-namespace {
-
-class FedAvgM final : public OuterOptimizer {
- public:
-  explicit FedAvgM(const v1::OuterSpec& spec)
-      : lr_(static_cast<float>(spec.learning_rate())),
-        momentum_(static_cast<float>(spec.momentum())) {}
-
-  absl::string_view name() const override { return "fedavgm"; }
-  int state_count() const override { return 1; }
-  // -0 and not 0: momentum * -0 + g is g for every g, -0 included, as if the
-  // first step took g itself, which is what PyTorch does.
-  float initial_state(int i) const override { return -0.0f; }
-  void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
-    kernels.Momentum(lr_, momentum_, tile);
-  }
-
- private:
-  const float lr_;
-  const float momentum_;
-};
-
-}  // namespace
 
 MadeOptimizer MakeFedAvgM(const v1::OuterSpec& spec) {
-  RETURN_IF_ERROR(CheckPositive("outer.learning_rate", spec.learning_rate()));
-  RETURN_IF_ERROR(CheckFraction("outer.momentum", spec.momentum()));
-  return std::make_unique<FedAvgM>(spec);
+  return MakeMomentum(spec, "fedavgm");
 }
 
 }  // namespace atl::server

@@ -11,11 +11,12 @@ namespace {
 
 class Momentum final : public OuterOptimizer {
  public:
-  explicit Momentum(const v1::OuterSpec& spec)
-      : lr_(static_cast<float>(spec.learning_rate())),
+  Momentum(const v1::OuterSpec& spec, absl::string_view name)
+      : name_(name),
+        lr_(static_cast<float>(spec.learning_rate())),
         momentum_(static_cast<float>(spec.momentum())) {}
 
-  absl::string_view name() const override { return "momentum"; }
+  absl::string_view name() const override { return name_; }
   int state_count() const override { return 1; }
   // -0 and not 0: momentum * -0 + g is g for every g, -0 included, as if the
   // first step took g itself, which is what PyTorch does.
@@ -25,16 +26,17 @@ class Momentum final : public OuterOptimizer {
   }
 
  private:
+  const absl::string_view name_;
   const float lr_;
   const float momentum_;
 };
 
 }  // namespace
 
-MadeOptimizer MakeMomentum(const v1::OuterSpec& spec) {
+MadeOptimizer MakeMomentum(const v1::OuterSpec& spec, absl::string_view name) {
   RETURN_IF_ERROR(CheckPositive("outer.learning_rate", spec.learning_rate()));
   RETURN_IF_ERROR(CheckFraction("outer.momentum", spec.momentum()));
-  return std::make_unique<Momentum>(spec);
+  return std::make_unique<Momentum>(spec, name);
 }
 
 }  // namespace atl::server

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     case v1::OUTER_OPTIMIZER_KIND_SGD:
       return MakeSgd(spec);
     case v1::OUTER_OPTIMIZER_KIND_MOMENTUM:
-      return MakeMomentum(spec);
+      return MakeMomentum(spec, "momentum");
     case v1::OUTER_OPTIMIZER_KIND_NESTEROV:
       return MakeNesterov(spec);
     case v1::OUTER_OPTIMIZER_KIND_FEDAVG:
