@@ -43,7 +43,7 @@ empty() {
 # Every command has help on stdout, with an example.
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
-  "run cancel" "run export" "island list" "round list" "join" "dev up"
+  "run cancel" "run export" "island list" "round list" "join" "plan" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )
 for command in "${commands[@]}"; do
@@ -70,6 +70,32 @@ expect 2 join 127.0.0.1:1 --threads many
 expect 2 run list --timeout soon
 expect 2 version -o yaml
 has err "table, json and jsonl"
+
+# A plan needs nobody; its quantities have units.
+plan=(plan --model 1B --tokens_per_second 80000)
+expect 0 "${plan[@]}" --link 20Mb/s --rtt 40ms
+has out "PRESET"
+has out "Take diloco"
+empty err
+expect 0 "${plan[@]}" --up 5MB/s --down 20Mb/s -o json
+has out '"utilization"'
+has out '"take": {'
+expect 0 "${plan[@]}" --link 1Gb/s -o jsonl
+has out '"preset":"sparseloco"'
+expect 2 "${plan[@]}"
+has err "--link"
+expect 2 "${plan[@]}" --link 20
+has err "--link: '20' is no bandwidth"
+expect 2 "${plan[@]}" --link 20Mbps
+expect 2 "${plan[@]}" --link 20Mb/s --rtt 40
+has err "--rtt: '40' is no duration"
+expect 2 "${plan[@]}" --link 20Mb/s --up_codec zip
+has err "e3m0"
+expect 2 "${plan[@]}" --link 20Mb/s --overlap 500
+expect 2 "${plan[@]}" --link 20Mb/s --fragments 25
+expect 2 plan --model 1X --tokens_per_second 1 --link 1Mb/s
+expect 2 plan --model 1B --link 1Mb/s
+expect 8 plan --model nothing --tokens_per_second 1 --link 1Mb/s
 
 # With -o json an error is an envelope on stdout, too.
 expect 2 run show -o json

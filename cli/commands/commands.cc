@@ -21,6 +21,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddIslandList(group("island", "The islands of a run"), context);
   AddRoundList(group("round", "The committed rounds of a run"), context);
   AddJoin(app, context);
+  AddPlan(app, context);
   CLI::App& dev = group("dev", "Everything on one machine");
   AddDevUp(dev, context);
   AddDevBaseline(dev, context);

@@ -28,6 +28,9 @@ void AddRoundList(CLI::App& app, Context& context);
 // atoll join
 void AddJoin(CLI::App& app, Context& context);
 
+// atoll plan
+void AddPlan(CLI::App& app, Context& context);
+
 // atoll dev ...
 void AddDevUp(CLI::App& app, Context& context);
 void AddDevBaseline(CLI::App& app, Context& context);

@@ -1,0 +1,466 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/output/error.h"
+#include "cli/output/table.h"
+#include "cli/presets/presets.h"
+#include "cli/run_file/load.h"
+#include "cli/units/units.h"
+#include "worker/api/model_files.h"
+#include "worker/api/model_spec.h"
+#include "worker/api/planner.h"
+
+namespace atl::cli {
+namespace {
+
+namespace planner = worker::planner;
+
+// Tokens of an inner step where nothing says how many.
+constexpr int64_t kBatchSequences = 8;
+constexpr int64_t kSequenceTokens = 1024;
+
+struct PlanOptions {
+  std::string model;
+  std::string link, up, down;
+  std::string rtt = "0s";
+  double tokens_per_second = 0;
+  double slowest_tokens_per_second = 0;
+  std::string tokens_per_step;
+  std::string up_codec, down_codec;
+  std::string merge = "1GB/s";
+  std::string server_link;
+  int islands = 0;
+  int64_t layers = 0;
+  int64_t inner_steps = 0;
+  int64_t fragments = 0;
+  int64_t overlap = -1;
+  double target = 0.95;
+  bool local_data = false;
+};
+
+// What is planned: a model and, from a run file, how its run exchanges.
+struct Subject {
+  worker::PlannedModel model;
+  std::optional<v1::RunSpec> run;
+  int64_t tokens_a_step = 0;
+};
+
+// What the presets are compared for.
+struct Scene {
+  planner::Compute compute;
+  planner::Link link;
+  planner::Service service;
+};
+
+// A preset, or the run file's own settings, as it is planned.
+struct Row {
+  std::string name;
+  const planner::Preset* preset = nullptr;  // Null for the run file's own.
+  planner::Exchange exchange;
+  planner::Forecast forecast;
+  bool runs_here = false;
+};
+
+absl::Status Named(const std::string& flag, const absl::Status& status) {
+  return status.ok() ? status : WithContext(status, flag);
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// The model that --model names: a count, a directory, or a run file.
+absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
+  Subject subject;
+  if (IsDirectory(options.model)) {
+    ASSIGN_OR_RETURN(const v1::ModelSpec spec,
+                     worker::ReadModelSpec(options.model));
+    ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(spec));
+  } else if (LooksLikeCount(options.model)) {
+    const absl::StatusOr<int64_t> count = ParseCount(options.model);
+    RETURN_IF_ERROR(Named("--model", count.status()));
+    ASSIGN_OR_RETURN(subject.model,
+                     worker::ModelOfSize(*count, options.layers));
+  } else {
+    ASSIGN_OR_RETURN(RunFile file, LoadRunFile(options.model, {}));
+    v1::RunSpec& run = file.spec;
+    const int32_t count = std::max(1, run.layout().fragment_count());
+    ASSIGN_OR_RETURN(*run.mutable_layout(),
+                     worker::BuildLayout(run.model(), count));
+    ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(run.model()));
+    subject.tokens_a_step = worker::TokensAStep(run);
+    subject.run = std::move(run);
+  }
+  if (!options.tokens_per_step.empty()) {
+    const absl::StatusOr<int64_t> count = ParseCount(options.tokens_per_step);
+    RETURN_IF_ERROR(Named("--tokens_per_step", count.status()));
+    subject.tokens_a_step = *count;
+  } else if (subject.tokens_a_step == 0) {
+    const int64_t sequence = subject.model.sequence_length > 0
+                                 ? subject.model.sequence_length
+                                 : kSequenceTokens;
+    subject.tokens_a_step = kBatchSequences * sequence;
+  }
+  return subject;
+}
+
+// The bandwidth that `text` says, or else `other`.
+absl::StatusOr<double> Bandwidth(const std::string& flag,
+                                 const std::string& text,
+                                 const std::string& other) {
+  if (text.empty() && other.empty()) {
+    return UsageError(absl::StrCat(flag, " is missing"),
+                      "Say --link 20Mb/s, or --up and --down.");
+  }
+  absl::StatusOr<double> rate = ParseBandwidth(text.empty() ? other : text);
+  RETURN_IF_ERROR(Named(text.empty() ? "--link" : flag, rate.status()));
+  return rate;
+}
+
+absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
+                                const Subject& subject) {
+  Scene scene;
+  scene.compute.step_seconds =
+      static_cast<double>(subject.tokens_a_step) / options.tokens_per_second;
+  if (options.slowest_tokens_per_second > 0) {
+    scene.compute.slowest_ratio = std::max(
+        1.0, options.tokens_per_second / options.slowest_tokens_per_second);
+  }
+  ASSIGN_OR_RETURN(scene.link.up_bytes_per_second,
+                   Bandwidth("--up", options.up, options.link));
+  ASSIGN_OR_RETURN(scene.link.down_bytes_per_second,
+                   Bandwidth("--down", options.down, options.link));
+  const absl::StatusOr<double> rtt = ParseSeconds(options.rtt);
+  RETURN_IF_ERROR(Named("--rtt", rtt.status()));
+  scene.link.round_trip_seconds = *rtt;
+  ASSIGN_OR_RETURN(scene.service.merge_bytes_per_second,
+                   Bandwidth("--merge", options.merge, ""));
+  if (!options.server_link.empty()) {
+    ASSIGN_OR_RETURN(scene.service.server_bytes_per_second,
+                     Bandwidth("--server_link", options.server_link, ""));
+  }
+  scene.service.island_count = options.islands;
+  if (options.islands == 0) {
+    scene.service.island_count =
+        subject.run.has_value() ? subject.run->schedule().island_count_min()
+                                : 4;
+  }
+  return scene;
+}
+
+absl::Status SetCodec(const std::string& flag, const std::string& name,
+                      planner::WireCodec* codec) {
+  if (name.empty()) return absl::OkStatus();
+  const std::optional<planner::WireCodec> found = planner::FindWireCodec(name);
+  if (!found.has_value()) {
+    std::string names;
+    for (const planner::WireCodec other : planner::AllWireCodecs()) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ",
+                      planner::WireCodecName(other));
+    }
+    return UsageError(absl::StrCat(flag, ": there is no codec '", name, "'"),
+                      absl::StrCat("Codecs: ", names, "."));
+  }
+  *codec = *found;
+  return absl::OkStatus();
+}
+
+// `exchange` with what the command line says otherwise.
+absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
+                                         planner::Exchange exchange) {
+  if (options.inner_steps > 0) exchange.inner_step_count = options.inner_steps;
+  if (options.overlap >= 0) exchange.overlap_step_count = options.overlap;
+  if (options.overlap >= exchange.inner_step_count) {
+    return UsageError(
+        absl::StrCat("--overlap ", options.overlap, " is not shorter than ",
+                     exchange.inner_step_count, " inner steps"),
+        "A fragment's answer must be there before its next push.");
+  }
+  exchange.overlap_step_count =
+      std::min(exchange.overlap_step_count, exchange.inner_step_count - 1);
+  RETURN_IF_ERROR(SetCodec("--up_codec", options.up_codec, &exchange.up_codec));
+  RETURN_IF_ERROR(
+      SetCodec("--down_codec", options.down_codec, &exchange.down_codec));
+  return exchange;
+}
+
+absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
+                                          const Subject& subject,
+                                          const Scene& scene) {
+  std::vector<Row> rows;
+  if (subject.run.has_value()) {
+    Row row;
+    row.name = "(as it is)";
+    row.exchange = worker::ExchangeOfRun(*subject.run);
+    row.runs_here = true;
+    rows.push_back(std::move(row));
+  }
+  for (const planner::Preset& preset : planner::Presets()) {
+    Row row;
+    row.name = std::string(preset.name);
+    row.preset = &preset;
+    ASSIGN_OR_RETURN(row.exchange, Change(options, preset.exchange));
+    const int64_t count =
+        options.fragments > 0 && preset.exchange.streaming
+            ? options.fragments
+            : planner::FragmentCountOf(preset, subject.model.layer_count);
+    const absl::StatusOr<std::vector<int64_t>> fragments =
+        worker::FragmentElements(subject.model, count);
+    if (!fragments.ok()) return UsageError(fragments.status().message());
+    row.exchange.fragment_elements = *fragments;
+    // A recipe that this version cannot run has no run file either.
+    row.runs_here = FindPreset(preset.name).has_value();
+    rows.push_back(std::move(row));
+  }
+  for (Row& row : rows) {
+    ASSIGN_OR_RETURN(row.forecast, planner::Predict(row.exchange, scene.compute,
+                                                    scene.link, scene.service));
+  }
+  return rows;
+}
+
+std::string Percent(double share) {
+  return absl::StrFormat("%.1f %%", 100 * share);
+}
+
+std::string RoundTime(double seconds) {
+  return seconds < 10 ? absl::StrFormat("%.2fs", seconds)
+                      : FormatSpan(absl::Seconds(seconds));
+}
+
+Json ToData(const Row& row, const planner::Choice& take,
+            const planner::Choice& best) {
+  const planner::Forecast& forecast = row.forecast;
+  const auto is = [&](const planner::Choice& choice) {
+    return row.preset != nullptr && choice.candidate != nullptr &&
+           choice.candidate->preset == row.preset;
+  };
+  Json data;
+  data["preset"] = row.name;
+  data["take"] = is(take);
+  data["best"] = is(best);
+  data["runs_here"] = row.runs_here;
+  data["utilization"] = forecast.utilization;
+  data["bound"] = std::string(planner::BoundName(forecast.bound));
+  data["why"] = forecast.why;
+  data["round_seconds"] = forecast.round_seconds;
+  data["compute_seconds"] = forecast.compute_seconds;
+  data["up_bytes"] = forecast.up_bytes;
+  data["down_bytes"] = forecast.down_bytes;
+  data["up_bytes_per_hour"] = forecast.up_bytes_per_hour;
+  data["down_bytes_per_hour"] = forecast.down_bytes_per_hour;
+  data["bytes_per_second_for_95"] = forecast.bytes_per_second_for_95;
+  data["inner_step_count"] = row.exchange.inner_step_count;
+  data["fragment_count"] = row.exchange.fragment_elements.size();
+  data["overlap_step_count"] = row.exchange.overlap_step_count;
+  data["up_codec"] = std::string(planner::WireCodecName(row.exchange.up_codec));
+  data["down_codec"] =
+      std::string(planner::WireCodecName(row.exchange.down_codec));
+  data["price"] = row.preset == nullptr ? "" : std::string(row.preset->price);
+  return data;
+}
+
+Json ChoiceToData(const planner::Choice& choice) {
+  if (choice.candidate == nullptr) return nullptr;
+  Json data;
+  data["preset"] = std::string(choice.candidate->preset->name);
+  data["why"] = choice.why;
+  return data;
+}
+
+std::string TableOf(const std::vector<Row>& rows) {
+  Table table({"PRESET", ">COMPUTES", ">ROUND", ">UP", ">DOWN", ">UP/H",
+               ">DOWN/H", ">95 % AT", "BOUND BY", "HERE"});
+  const auto hourly = [](double bytes) {
+    return FormatBytes(static_cast<int64_t>(std::min(bytes, 9e18)));
+  };
+  for (const Row& row : rows) {
+    const planner::Forecast& forecast = row.forecast;
+    table.AddRow(
+        {row.name, Percent(forecast.utilization),
+         RoundTime(forecast.round_seconds), FormatBytes(forecast.up_bytes),
+         FormatBytes(forecast.down_bytes), hourly(forecast.up_bytes_per_hour),
+         hourly(forecast.down_bytes_per_hour),
+         forecast.bytes_per_second_for_95 > 0
+             ? FormatBandwidth(forecast.bytes_per_second_for_95)
+             : "never",
+         std::string(planner::BoundName(forecast.bound)),
+         row.runs_here ? "yes" : "not yet"});
+  }
+  return table.ToString();
+}
+
+std::string Assumptions(const Subject& subject, const Scene& scene) {
+  return absl::StrFormat(
+      "%s parameters, %d layers; a step of %d tokens takes %.3g s; %d islands; "
+      "up %s, down %s, round trip %.3g ms, %.0f %% of it payload.\n"
+      "UP and DOWN are an island's payload a round; servers merge %s/s.\n",
+      FormatSize(subject.model.element_count), subject.model.layer_count,
+      subject.tokens_a_step, scene.compute.step_seconds,
+      scene.service.island_count,
+      FormatBandwidth(scene.link.up_bytes_per_second),
+      FormatBandwidth(scene.link.down_bytes_per_second),
+      1000 * scene.link.round_trip_seconds, 100 * scene.link.payload_share,
+      FormatBytes(static_cast<int64_t>(scene.service.merge_bytes_per_second)));
+}
+
+std::string Advice(const planner::Choice& take, const planner::Choice& best) {
+  std::string text;
+  if (take.candidate != nullptr) {
+    absl::StrAppend(&text, "Take ", take.candidate->preset->name, ": ",
+                    take.why, ".\n");
+  }
+  const bool differ = best.candidate != nullptr &&
+                      (take.candidate == nullptr ||
+                       take.candidate->preset != best.candidate->preset);
+  if (differ) {
+    absl::StrAppend(&text, "Better, once this version can run it, ",
+                    best.candidate->preset->name, ": ", best.why);
+    if (!best.candidate->preset->price.empty()) {
+      absl::StrAppend(&text, " (its price: ", best.candidate->preset->price,
+                      ")");
+    }
+    absl::StrAppend(&text, ".\n");
+  }
+  return text;
+}
+
+absl::Status Plan(Context& context, const PlanOptions& options) {
+  ASSIGN_OR_RETURN(const Subject subject, ReadSubject(options));
+  ASSIGN_OR_RETURN(const Scene scene, ReadScene(options, subject));
+  ASSIGN_OR_RETURN(const std::vector<Row> rows,
+                   MakeRows(options, subject, scene));
+  std::vector<planner::Candidate> candidates;
+  for (const Row& row : rows) {
+    if (row.preset != nullptr) candidates.push_back({row.preset, row.forecast});
+  }
+  const planner::Choice take =
+      planner::Choose(candidates, options.target, options.local_data,
+                      [](const planner::Preset& preset) {
+                        return FindPreset(preset.name).has_value();
+                      });
+  const planner::Choice best =
+      planner::Choose(candidates, options.target, options.local_data,
+                      [](const planner::Preset&) { return true; });
+  Json items = Json::array();
+  for (const Row& row : rows) items.push_back(ToData(row, take, best));
+  if (context.output().format() == OutputFormat::kJsonl) {
+    context.output().PrintList("presets", items, "");
+    return absl::OkStatus();
+  }
+  Json data;
+  data["element_count"] = subject.model.element_count;
+  data["layer_count"] = subject.model.layer_count;
+  data["tokens_per_step"] = subject.tokens_a_step;
+  data["step_seconds"] = scene.compute.step_seconds;
+  data["island_count"] = scene.service.island_count;
+  data["up_bytes_per_second"] = scene.link.up_bytes_per_second;
+  data["down_bytes_per_second"] = scene.link.down_bytes_per_second;
+  data["round_trip_seconds"] = scene.link.round_trip_seconds;
+  data["payload_share"] = scene.link.payload_share;
+  data["target"] = options.target;
+  data["presets"] = items;
+  data["take"] = ChoiceToData(take);
+  data["best"] = ChoiceToData(best);
+  context.output().Print(
+      data, absl::StrCat(TableOf(rows), "\n", Assumptions(subject, scene),
+                         Advice(take, best)));
+  return absl::OkStatus();
+}
+
+void AddNumbers(CLI::App& command, PlanOptions& options) {
+  command
+      .add_option("--tokens_per_second", options.tokens_per_second,
+                  "Tokens that an island trains on a second")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--slowest_tokens_per_second",
+                  options.slowest_tokens_per_second,
+                  "The same of the slowest island, if islands differ")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--tokens_per_step", options.tokens_per_step,
+                     "Tokens an inner step; 8 sequences without it");
+  command
+      .add_option("--islands", options.islands, "Islands; 4, or the run file's")
+      ->check(CLI::Range(1, 1000000));
+  command
+      .add_option("--layers", options.layers,
+                  "Layers, for a model given by its size")
+      ->check(CLI::Range(1, 1000000));
+  command
+      .add_option("--inner_steps", options.inner_steps,
+                  "Inner steps a round, instead of each preset's")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--fragments", options.fragments,
+                  "Fragments of the presets that stream")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--overlap", options.overlap,
+                  "Inner steps between a push and applying its answer")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--target", options.target,
+                  "Share of time that should be computing")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddPlan(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "plan", "Predict what each way to exchange costs on a link");
+  command->footer(
+      "Nothing is measured and nobody is asked: a formula, and the formula's\n"
+      "inputs are yours. COMPUTES is the share of time that an island trains;\n"
+      "95 % AT is the bandwidth, each way, that would take it to 95 %.\n"
+      "Examples:\n"
+      "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
+      "--tokens_per_second 30000\n"
+      "  atoll plan --up 5Mb/s --down 50Mb/s --model laptop "
+      "--tokens_per_second 8000");
+  auto options = std::make_shared<PlanOptions>();
+  command
+      ->add_option("--model", options->model,
+                   "Parameters (1.2B), a directory with a config.json, or a "
+                   "run file or preset")
+      ->required();
+  command->add_option("--link", options->link,
+                      "An island's bandwidth each way: 20Mb/s, 5MB/s");
+  command->add_option("--up", options->up, "The same from the island");
+  command->add_option("--down", options->down, "The same to the island");
+  command->add_option("--rtt", options->rtt, "Round trip to the servers: 40ms")
+      ->capture_default_str();
+  command
+      ->add_option("--merge", options->merge,
+                   "f32 bytes of contributions that all servers merge a second")
+      ->capture_default_str();
+  command->add_option("--server_link", options->server_link,
+                      "All servers' bandwidth each way, shared by the islands");
+  command->add_option("--up_codec", options->up_codec,
+                      "Codec of outer gradients, instead of each preset's");
+  command->add_option("--down_codec", options->down_codec,
+                      "Codec of what servers send, instead of each preset's");
+  command->add_flag("--local_data", options->local_data,
+                    "Data may not leave its island: compare fedavg and fedopt");
+  AddNumbers(*command, *options);
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Plan(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,129 @@
+#include "cli/units/units.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "cli/output/error.h"
+
+namespace atl::cli {
+namespace {
+
+// The number at the start of `text`: digits, at most one point; the rest stays.
+bool TakeNumber(absl::string_view* text, double* number) {
+  size_t length = 0;
+  bool point = false, digit = false;
+  for (; length < text->size(); ++length) {
+    const char c = (*text)[length];
+    if (absl::ascii_isdigit(c)) {
+      digit = true;
+    } else if (c == '.' && !point) {
+      point = true;
+    } else {
+      break;
+    }
+  }
+  if (!digit || !absl::SimpleAtod(text->substr(0, length), number)) {
+    return false;
+  }
+  text->remove_prefix(length);
+  return std::isfinite(*number);
+}
+
+// The power of 1000 that `letters` has at the place of the first character of
+// `text`, which is taken; 1 if it is none of them.
+double TakeScale(absl::string_view letters, absl::string_view* text) {
+  if (text->empty()) return 1;
+  const size_t power = letters.find(text->front());
+  if (power == absl::string_view::npos) return 1;
+  text->remove_prefix(1);
+  return std::pow(1000.0, static_cast<double>(power + 1));
+}
+
+// Three digits of `value` and the letter of its power of 1000.
+std::string Scaled(double value, absl::string_view letters) {
+  size_t power = 0;
+  while (value >= 999.5 && power < letters.size()) {
+    value /= 1000;
+    ++power;
+  }
+  return absl::StrCat(
+      absl::StrFormat("%.3g", value), power > 0 ? " " : "",
+      power > 0 ? std::string(1, letters[power - 1]) : std::string());
+}
+
+}  // namespace
+
+absl::StatusOr<double> ParseBandwidth(absl::string_view text) {
+  absl::string_view rest = text;
+  double number = 0;
+  const auto wrong = [&] {
+    return UsageError(
+        absl::StrCat("'", text, "' is no bandwidth"),
+        "Write a positive number and b/s, kb/s, Mb/s, Gb/s or Tb/s (bits), or "
+        "B/s, kB/s, MB/s, GB/s or TB/s (bytes): 20Mb/s.");
+  };
+  if (!TakeNumber(&rest, &number)) return wrong();
+  const double scale = TakeScale("kMGT", &rest);
+  double bits = 0;
+  if (rest == "b/s") {
+    bits = 1;
+  } else if (rest == "B/s") {
+    bits = 8;
+  } else {
+    return wrong();
+  }
+  if (!(number > 0)) return wrong();
+  return number * scale * bits / 8;
+}
+
+absl::StatusOr<double> ParseSeconds(absl::string_view text) {
+  absl::Duration duration;
+  const bool has_unit = !text.empty() && absl::ascii_isalpha(text.back());
+  if (!has_unit || !absl::ParseDuration(std::string(text), &duration) ||
+      duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
+    return UsageError(absl::StrCat("'", text, "' is no duration"),
+                      "Write a number and us, ms, s, m or h: 40ms, 1.5s.");
+  }
+  return absl::ToDoubleSeconds(duration);
+}
+
+absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
+  absl::string_view rest = text;
+  double number = 0;
+  if (TakeNumber(&rest, &number)) {
+    const double count = number * TakeScale("kMBT", &rest);
+    if (rest.empty() && count >= 1 && count <= 1e15) {
+      return std::llround(count);
+    }
+  }
+  return UsageError(
+      absl::StrCat("'", text, "' is no count"),
+      "Write a number from 1 to 1000T, with k, M, B or T: 1.2B, 350M.");
+}
+
+bool LooksLikeCount(absl::string_view text) {
+  double number = 0;
+  absl::string_view rest = text;
+  return TakeNumber(&rest, &number) &&
+         rest.find_first_of("/-_") == absl::string_view::npos;
+}
+
+std::string FormatBandwidth(double bytes_per_second) {
+  const std::string scaled = Scaled(8 * bytes_per_second, "kMGTP");
+  const bool has_letter = absl::ascii_isalpha(scaled.back());
+  return absl::StrCat(scaled, has_letter ? "b/s" : " b/s");
+}
+
+std::string FormatSize(int64_t count) {
+  std::string text = Scaled(static_cast<double>(count), "kMBT");
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  return text;
+}
+
+}  // namespace atl::cli

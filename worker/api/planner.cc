@@ -1,0 +1,121 @@
+#include "worker/api/planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/layout.h"
+#include "base/status/status_macros.h"
+#include "worker/api/model_spec.h"
+
+namespace atl::worker {
+namespace {
+
+std::vector<int64_t> FragmentElementsOf(const v1::Layout& layout) {
+  std::vector<int64_t> elements(layout.fragment_count(), 0);
+  for (const v1::TensorSpec& tensor : layout.tensors()) {
+    int64_t count = 1;
+    for (const int64_t dimension : tensor.shape()) count *= dimension;
+    if (tensor.fragment() >= 0 && tensor.fragment() < layout.fragment_count()) {
+      elements[tensor.fragment()] += count;
+    }
+  }
+  return elements;
+}
+
+}  // namespace
+
+absl::StatusOr<PlannedModel> ModelOfSize(int64_t element_count,
+                                         int64_t layer_count) {
+  if (element_count < 1 || element_count > RunLayout::kMaxElements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a model has 1 to ", RunLayout::kMaxElements,
+                     " parameters, not ", element_count));
+  }
+  PlannedModel model;
+  model.element_count = element_count;
+  model.layer_count = layer_count;
+  if (layer_count == 0) {
+    model.layer_count = std::max<int64_t>(
+        1,
+        std::llround(24 * std::cbrt(static_cast<double>(element_count) / 1e9)));
+  }
+  if (model.layer_count < 1 || model.layer_count > element_count) {
+    return absl::InvalidArgumentError(absl::StrCat("a model of ", element_count,
+                                                   " parameters cannot have ",
+                                                   layer_count, " layers"));
+  }
+  return model;
+}
+
+absl::StatusOr<PlannedModel> ModelOfSpec(const v1::ModelSpec& spec) {
+  ASSIGN_OR_RETURN(const v1::Layout layout, BuildLayout(spec));
+  PlannedModel model;
+  model.element_count = FragmentElementsOf(layout)[0];
+  model.layer_count = spec.layer_count();
+  model.sequence_length = spec.sequence_length();
+  model.spec = spec;
+  return model;
+}
+
+absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
+                                                      int64_t fragment_count) {
+  if (fragment_count < 1 || fragment_count > model.layer_count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(fragment_count, " fragments are not between 1 and the ",
+                     model.layer_count, " layers"));
+  }
+  if (!model.spec.has_value()) {
+    return planner::EvenFragments(model.element_count, fragment_count);
+  }
+  ASSIGN_OR_RETURN(
+      const v1::Layout layout,
+      BuildLayout(*model.spec, static_cast<int32_t>(fragment_count)));
+  return FragmentElementsOf(layout);
+}
+
+planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
+  planner::Exchange exchange;
+  exchange.inner_step_count = spec.schedule().inner_step_count();
+  exchange.fragment_elements = FragmentElementsOf(spec.layout());
+  // An elastic run gives slower islands fewer steps.
+  exchange.awaits_slowest = spec.schedule().timing() == v1::TIMING_STRICT;
+  if (spec.schedule().sample_fraction() > 0) {
+    exchange.sample_fraction = spec.schedule().sample_fraction();
+  }
+  return exchange;
+}
+
+int64_t TokensAStep(const v1::RunSpec& spec) {
+  return int64_t{spec.inner().batch_size()} * spec.model().sequence_length();
+}
+
+absl::StatusOr<planner::Forecast> ForecastOfRun(
+    const v1::RunSpec& spec, const IslandMeasurements& measured) {
+  const auto rate = [](const Measured& m) {
+    return static_cast<double>(m.bytes) / m.seconds;
+  };
+  for (const Measured& m : {measured.pushed, measured.pulled}) {
+    if (m.bytes <= 0 || m.seconds <= 0) {
+      return absl::FailedPreconditionError("the link was not measured yet");
+    }
+  }
+  if (!(measured.tokens_per_second > 0)) {
+    return absl::FailedPreconditionError("the speed was not measured yet");
+  }
+  planner::Compute compute;
+  compute.step_seconds =
+      static_cast<double>(TokensAStep(spec)) / measured.tokens_per_second;
+  planner::Link link;
+  link.up_bytes_per_second = rate(measured.pushed);
+  link.down_bytes_per_second = rate(measured.pulled);
+  link.payload_share = 1;
+  planner::Service service;
+  service.island_count = spec.schedule().island_count_min();
+  if (measured.contributed.bytes > 0 && measured.contributed.seconds > 0) {
+    service.encode_bytes_per_second = rate(measured.contributed);
+  }
+  return planner::Predict(ExchangeOfRun(spec), compute, link, service);
+}
+
+}  // namespace atl::worker

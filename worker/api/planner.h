@@ -1,0 +1,78 @@
+// What a run would cost here, before and while it runs: the door to
+// worker/core/planner (forecast.h has the formula, preset.h the recipes).
+//
+// Pure. Thread-safe.
+
+#ifndef WORKER_API_PLANNER_H_
+#define WORKER_API_PLANNER_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
+#include "worker/core/planner/forecast.h"
+#include "worker/core/planner/preset.h"
+
+namespace atl::worker {
+
+// A model as the planner sees it.
+struct PlannedModel {
+  int64_t element_count = 0;
+  int64_t layer_count = 0;
+  int64_t sequence_length = 0;  // 0: not known.
+  std::optional<v1::ModelSpec> spec;
+};
+
+// A model of which no more than its size is known. `layer_count` 0 takes as
+// many as models of that size have: 24 at 1e9 elements, growing with the cube
+// root, as 48 at 1e10 and 108 at 1e11 do.
+//
+// INVALID_ARGUMENT: no elements, or fewer than layers.
+absl::StatusOr<PlannedModel> ModelOfSize(int64_t element_count,
+                                         int64_t layer_count);
+
+// The model of `spec`.
+//
+// INVALID_ARGUMENT: as BuildLayout.
+absl::StatusOr<PlannedModel> ModelOfSpec(const v1::ModelSpec& spec);
+
+// Elements of each of `fragment_count` fragments, in [1, layers]: layers are
+// dealt in turn (strided) if the model's shape is known; else even parts.
+absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
+                                                      int64_t fragment_count);
+
+// How a run of `spec`, with its layout complete, exchanges: all fragments after
+// the same step, in f32.
+planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
+
+// Tokens that an island reads in an inner step of `spec`.
+int64_t TokensAStep(const v1::RunSpec& spec);
+
+// Bytes and the seconds of the calls that moved them.
+struct Measured {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
+// What an island has seen of itself and of its link.
+struct IslandMeasurements {
+  double tokens_per_second = 0;  // While training.
+  Measured pushed, pulled;       // Payload.
+  // f32 bytes of the outer gradients that were made and saved.
+  Measured contributed;
+};
+
+// The forecast for a run of `spec` on that link, with the run's fewest islands,
+// all as fast as this one, and with the defaults of planner::Service for the
+// servers. Transfers measured whole hold their round trips already.
+//
+// FAILED_PRECONDITION: the speed, a push or a pull was not measured yet.
+absl::StatusOr<planner::Forecast> ForecastOfRun(
+    const v1::RunSpec& spec, const IslandMeasurements& measured);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_PLANNER_H_

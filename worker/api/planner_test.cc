@@ -1,0 +1,94 @@
+#include "worker/api/planner.h"
+
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "worker/api/model_spec.h"
+#include "worker/api/tiny_run.h"
+
+namespace atl::worker {
+namespace {
+
+v1::RunSpec TinySpec(int32_t fragment_count) {
+  TinyRunOptions options;
+  options.island_count = 3;
+  options.inner_step_count = 20;
+  options.fragment_count = fragment_count;
+  v1::RunSpec spec = TinyRun(options);
+  *spec.mutable_layout() = *BuildLayout(spec.model(), fragment_count);
+  return spec;
+}
+
+int64_t Sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+// The sizes of arXiv 2501.18512, Table 4.
+TEST(PlannerTest, AModelsLayersFollowFromItsSize) {
+  EXPECT_EQ(ModelOfSize(1000000000, 0)->layer_count, 24);
+  EXPECT_NEAR(ModelOfSize(10000000000, 0)->layer_count, 48, 4);
+  EXPECT_NEAR(ModelOfSize(100000000000, 0)->layer_count, 108, 4);
+  EXPECT_EQ(ModelOfSize(1000, 0)->layer_count, 1);
+  EXPECT_EQ(ModelOfSize(1000, 7)->layer_count, 7);
+}
+
+TEST(PlannerTest, AModelHasASize) {
+  EXPECT_TRUE(absl::IsInvalidArgument(ModelOfSize(0, 0).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ModelOfSize(-1, 1).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ModelOfSize(10, 11).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ModelOfSize(10, -1).status()));
+}
+
+TEST(PlannerTest, FragmentsHoldTheWholeModel) {
+  const v1::RunSpec spec = TinySpec(1);
+  const absl::StatusOr<PlannedModel> model = ModelOfSpec(spec.model());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->layer_count, 2);
+  const absl::StatusOr<std::vector<int64_t>> fragments =
+      FragmentElements(*model, 2);
+  ASSERT_TRUE(fragments.ok()) << fragments.status();
+  EXPECT_EQ(fragments->size(), 2);
+  EXPECT_EQ(Sum(*fragments), model->element_count);
+  EXPECT_EQ(*fragments, ExchangeOfRun(TinySpec(2)).fragment_elements);
+  EXPECT_TRUE(absl::IsInvalidArgument(FragmentElements(*model, 3).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(FragmentElements(*model, 0).status()));
+  EXPECT_EQ(Sum(*FragmentElements(*ModelOfSize(1000003, 10), 7)), 1000003);
+}
+
+TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
+  const v1::RunSpec spec = TinySpec(1);
+  const int64_t bytes = 4 * ExchangeOfRun(spec).fragment_elements[0];
+  IslandMeasurements measured;
+  measured.tokens_per_second = 10.0 * TokensAStep(spec);  // 0.1 s a step.
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(ForecastOfRun(spec, measured).status()));
+  measured.pulled = {bytes, 0.5};
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(ForecastOfRun(spec, measured).status()));
+  measured.pushed = {bytes, 1.5};
+  measured.contributed = {bytes, 0.25};
+  const absl::StatusOr<planner::Forecast> forecast =
+      ForecastOfRun(spec, measured);
+  ASSERT_TRUE(forecast.ok()) << forecast.status();
+  EXPECT_NEAR(forecast->compute_seconds, 2, 1e-9);
+  // Decoding, merging and committing take milliseconds here.
+  EXPECT_NEAR(forecast->round_seconds, 2 + 0.5 + 1.5 + 0.25, 0.02);
+  EXPECT_EQ(forecast->up_bytes, bytes);
+  EXPECT_EQ(forecast->down_bytes, bytes);
+  measured.tokens_per_second = 0;
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(ForecastOfRun(spec, measured).status()));
+}
+
+TEST(PlannerTest, ASampledRunAsksForFewerRounds) {
+  v1::RunSpec spec = TinySpec(1);
+  EXPECT_EQ(ExchangeOfRun(spec).sample_fraction, 1);
+  EXPECT_TRUE(ExchangeOfRun(spec).awaits_slowest);
+  spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  spec.mutable_schedule()->set_sample_fraction(0.25);
+  EXPECT_EQ(ExchangeOfRun(spec).sample_fraction, 0.25);
+  EXPECT_FALSE(ExchangeOfRun(spec).awaits_slowest);
+}
+
+}  // namespace
+}  // namespace atl::worker

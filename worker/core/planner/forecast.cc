@@ -1,0 +1,343 @@
+#include "worker/core/planner/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status/status_macros.h"
+
+namespace atl::worker::planner {
+namespace {
+
+// Trips between a push and its answer; forecast.h says which.
+constexpr double kRoundTrips = 3;
+constexpr double kFullShare = 0.95;
+
+absl::Status Refuse(absl::string_view what) {
+  return absl::InvalidArgumentError(what);
+}
+
+bool IsPositive(double value) { return value > 0; }  // False for NaN.
+bool IsFinite(double value) { return std::isfinite(value); }
+
+absl::Status CheckExchange(const Exchange& exchange) {
+  if (exchange.inner_step_count < 1) {
+    return Refuse("inner_step_count must be at least 1");
+  }
+  if (exchange.fragment_elements.empty()) {
+    return Refuse("there must be a fragment");
+  }
+  for (const int64_t elements : exchange.fragment_elements) {
+    if (elements < 1) return Refuse("a fragment must have an element");
+  }
+  if (exchange.overlap_step_count < 0 ||
+      exchange.overlap_step_count >= exchange.inner_step_count) {
+    return Refuse(
+        "overlap must be at least 0 and shorter than a fragment's period, "
+        "inner_step_count");
+  }
+  if (!(exchange.sample_fraction > 0 && exchange.sample_fraction <= 1)) {
+    return Refuse("sample_fraction must be in (0, 1]");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const Compute& compute, const Link& link,
+                   const Service& service) {
+  if (!IsPositive(compute.step_seconds) || !IsFinite(compute.step_seconds)) {
+    return Refuse("an inner step must take some time");
+  }
+  if (!(compute.slowest_ratio >= 1) || !IsFinite(compute.slowest_ratio)) {
+    return Refuse("the slowest island cannot be faster than this one");
+  }
+  if (!IsPositive(link.up_bytes_per_second) ||
+      !IsPositive(link.down_bytes_per_second)) {
+    return Refuse("a link must carry something");
+  }
+  if (!(link.round_trip_seconds >= 0) || !IsFinite(link.round_trip_seconds)) {
+    return Refuse("a round trip cannot take less than no time");
+  }
+  if (!(link.payload_share > 0 && link.payload_share <= 1)) {
+    return Refuse("payload_share must be in (0, 1]");
+  }
+  if (service.island_count < 1) return Refuse("there must be an island");
+  if (!IsPositive(service.merge_bytes_per_second) ||
+      !IsPositive(service.encode_bytes_per_second) ||
+      !IsPositive(service.decode_bytes_per_second)) {
+    return Refuse("merging, encoding and decoding must have a throughput");
+  }
+  if (!(service.commit_seconds >= 0) || !IsFinite(service.commit_seconds)) {
+    return Refuse("a commit cannot take less than no time");
+  }
+  if (!(service.server_bytes_per_second >= 0)) {
+    return Refuse("the servers' bandwidth cannot be less than 0");
+  }
+  return absl::OkStatus();
+}
+
+// Seconds of a round, by what takes them.
+struct Costs {
+  std::vector<double> up, merge, down;  // A fragment.
+  double up_sum = 0, merge_sum = 0, down_sum = 0;
+  double codec = 0;
+  double round_trip = 0;  // One trip.
+  int64_t up_bytes = 0, down_bytes = 0;
+};
+
+double Sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// Payload bytes a second of one island, of a link that carries `link_rate`.
+double PayloadRate(double link_rate, const Link& link, const Service& service) {
+  double rate = link_rate;
+  if (service.server_bytes_per_second > 0) {
+    rate =
+        std::min(rate, service.server_bytes_per_second / service.island_count);
+  }
+  return rate * link.payload_share;
+}
+
+Costs CostsOf(const Exchange& exchange, const Link& link,
+              const Service& service) {
+  Costs costs;
+  costs.round_trip = link.round_trip_seconds;
+  const double up_rate = PayloadRate(link.up_bytes_per_second, link, service);
+  const double down_rate =
+      PayloadRate(link.down_bytes_per_second, link, service);
+  const int merged = exchange.is_synchronous ? service.island_count : 1;
+  for (const int64_t elements : exchange.fragment_elements) {
+    const double f32_bytes = 4.0 * static_cast<double>(elements);
+    const int64_t up = EncodedBytes(exchange.up_codec, elements);
+    const int64_t down = EncodedBytes(exchange.down_codec, elements);
+    costs.up_bytes += up;
+    costs.down_bytes += down;
+    costs.up.push_back(static_cast<double>(up) / up_rate);
+    costs.down.push_back(static_cast<double>(down) / down_rate);
+    costs.merge.push_back(merged * f32_bytes / service.merge_bytes_per_second +
+                          service.commit_seconds);
+    costs.codec += f32_bytes / service.encode_bytes_per_second +
+                   f32_bytes / service.decode_bytes_per_second;
+  }
+  costs.up_sum = Sum(costs.up);
+  costs.merge_sum = Sum(costs.merge);
+  costs.down_sum = Sum(costs.down);
+  return costs;
+}
+
+// From the first push of a synchronisation of all fragments to the last pull.
+double LatencyTogether(const Costs& costs) {
+  const double trip = costs.round_trip;
+  double pushed = 0;  // The last byte has left.
+  double committed = 0;
+  for (size_t f = 0; f < costs.up.size(); ++f) {
+    pushed += (f == 0 ? 1 : 2) * trip + costs.up[f];
+    committed = std::max(pushed + trip / 2, committed) + costs.merge[f];
+  }
+  return committed + trip / 2 + static_cast<double>(costs.down.size()) * trip +
+         costs.down_sum;
+}
+
+// Seconds that an island stands in a round.
+double StopSeconds(const Exchange& exchange, const Costs& costs,
+                   double step_seconds) {
+  const double hidden =
+      static_cast<double>(exchange.overlap_step_count) * step_seconds;
+  if (!exchange.streaming) {
+    return std::max(0.0, LatencyTogether(costs) - hidden);
+  }
+  const auto count = static_cast<int64_t>(costs.up.size());
+  const double sharing = static_cast<double>(
+      exchange.overlap_step_count * count / exchange.inner_step_count + 1);
+  double stopped = 0;
+  for (size_t f = 0; f < costs.up.size(); ++f) {
+    const double latency = costs.up[f] + costs.merge[f] + costs.down[f] +
+                           kRoundTrips * costs.round_trip;
+    stopped += std::max(0.0, latency - hidden) / sharing;
+  }
+  return stopped;
+}
+
+double WaitForSlowest(const Exchange& exchange, const Compute& compute) {
+  return exchange.awaits_slowest
+             ? (compute.slowest_ratio - 1) * compute.step_seconds *
+                   static_cast<double>(exchange.inner_step_count)
+             : 0;
+}
+
+double RoundSeconds(const Exchange& exchange, const Compute& compute,
+                    const Costs& costs, int island_count) {
+  const double computing =
+      compute.step_seconds * static_cast<double>(exchange.inner_step_count);
+  const double alone = computing + costs.codec +
+                       StopSeconds(exchange, costs, compute.step_seconds) +
+                       WaitForSlowest(exchange, compute);
+  // One asynchronous contribution after the other goes through the servers.
+  const double merging =
+      costs.merge_sum * (exchange.is_synchronous ? 1 : island_count);
+  return std::max({alone, costs.up_sum, merging, costs.down_sum});
+}
+
+double Utilization(const Exchange& exchange, const Compute& compute,
+                   const Link& link, const Service& service) {
+  const Costs costs = CostsOf(exchange, link, service);
+  return exchange.sample_fraction * compute.step_seconds *
+         static_cast<double>(exchange.inner_step_count) /
+         RoundSeconds(exchange, compute, costs, service.island_count);
+}
+
+// Payload bytes a second for kFullShare, by bisection: utilization does not
+// fall as bandwidth grows.
+double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
+                             const Link& link, const Service& service) {
+  const auto reaches = [&](double rate) {
+    Link other = link;
+    other.payload_share = 1;
+    other.up_bytes_per_second = other.down_bytes_per_second = rate;
+    Service unbound = service;
+    unbound.server_bytes_per_second = 0;
+    return Utilization(exchange, compute, other, unbound) >= kFullShare;
+  };
+  constexpr double kLeast = 1, kMost = 1e15;
+  if (!reaches(kMost)) return 0;
+  if (reaches(kLeast)) return kLeast;
+  double low = std::log(kLeast), high = std::log(kMost);
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (reaches(std::exp(middle)) ? high : low) = middle;
+  }
+  return std::exp(high);
+}
+
+// The part of a round that is largest beside computing.
+Bound LargestBound(const Exchange& exchange, const Compute& compute,
+                   const Costs& costs, int island_count, double round_seconds) {
+  const double computing =
+      compute.step_seconds * static_cast<double>(exchange.inner_step_count);
+  const double standing = round_seconds - computing;
+  const double waiting = WaitForSlowest(exchange, compute);
+  if (computing / round_seconds >= kFullShare) {
+    // Only the sample keeps it from computing.
+    return Bound::kSampling;
+  }
+  if (waiting >= standing / 2) return Bound::kSlowest;
+  if (costs.codec >= standing / 2) return Bound::kCodec;
+  const double trips =
+      kRoundTrips * costs.round_trip * static_cast<double>(costs.up.size());
+  const double merging =
+      costs.merge_sum * (exchange.is_synchronous ? 1 : island_count);
+  const std::pair<double, Bound> parts[] = {{costs.up_sum, Bound::kUplink},
+                                            {costs.down_sum, Bound::kDownlink},
+                                            {merging, Bound::kMerge},
+                                            {trips, Bound::kRoundTrip}};
+  return std::max_element(
+             std::begin(parts), std::end(parts),
+             [](const auto& a, const auto& b) { return a.first < b.first; })
+      ->second;
+}
+
+std::string Seconds(double seconds) {
+  if (seconds < 0.1) return absl::StrFormat("%.3g ms", 1000 * seconds);
+  if (seconds < 600) return absl::StrFormat("%.3g s", seconds);
+  if (seconds < 48 * 3600) return absl::StrFormat("%.3g h", seconds / 3600);
+  return absl::StrFormat("%.3g days", seconds / 86400);
+}
+
+std::string Why(const Exchange& exchange, const Compute& compute,
+                const Costs& costs, const Forecast& forecast) {
+  const std::string computing =
+      absl::StrCat(Seconds(forecast.compute_seconds), " of computing");
+  switch (forecast.bound) {
+    case Bound::kCompute:
+      return absl::StrCat(
+          "the exchange adds ",
+          Seconds(forecast.round_seconds - forecast.compute_seconds), " to ",
+          computing, " a round");
+    case Bound::kUplink:
+      return absl::StrCat("the uplink is busy for ", Seconds(costs.up_sum),
+                          " a round, beside ", computing);
+    case Bound::kDownlink:
+      return absl::StrCat("the downlink is busy for ", Seconds(costs.down_sum),
+                          " a round, beside ", computing);
+    case Bound::kMerge:
+      return absl::StrCat("the servers merge for ", Seconds(costs.merge_sum),
+                          " a round, beside ", computing);
+    case Bound::kRoundTrip:
+      return absl::StrCat("round trips of ", Seconds(costs.round_trip),
+                          " follow each other too often for ", computing,
+                          " a round");
+    case Bound::kCodec:
+      return absl::StrCat("encoding and decoding take ", Seconds(costs.codec),
+                          " a round, beside ", computing);
+    case Bound::kSlowest:
+      return absl::StrCat("every round waits ",
+                          Seconds(WaitForSlowest(exchange, compute)),
+                          " for the slowest island");
+    case Bound::kSampling:
+      return absl::StrFormat(
+          "a round asks for %.3g %% of the islands, the others stand",
+          100 * exchange.sample_fraction);
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::string_view BoundName(Bound bound) {
+  switch (bound) {
+    case Bound::kCompute:
+      return "compute";
+    case Bound::kUplink:
+      return "uplink";
+    case Bound::kDownlink:
+      return "downlink";
+    case Bound::kRoundTrip:
+      return "round_trip";
+    case Bound::kMerge:
+      return "merge";
+    case Bound::kCodec:
+      return "codec";
+    case Bound::kSlowest:
+      return "slowest";
+    case Bound::kSampling:
+      return "sampling";
+  }
+  return "";
+}
+
+absl::StatusOr<Forecast> Predict(const Exchange& exchange,
+                                 const Compute& compute, const Link& link,
+                                 const Service& service) {
+  RETURN_IF_ERROR(CheckExchange(exchange));
+  RETURN_IF_ERROR(Check(compute, link, service));
+  const Costs costs = CostsOf(exchange, link, service);
+  Forecast forecast;
+  forecast.compute_seconds =
+      compute.step_seconds * static_cast<double>(exchange.inner_step_count);
+  forecast.round_seconds =
+      RoundSeconds(exchange, compute, costs, service.island_count);
+  forecast.utilization = exchange.sample_fraction * forecast.compute_seconds /
+                         forecast.round_seconds;
+  forecast.up_bytes = costs.up_bytes;
+  forecast.down_bytes = costs.down_bytes;
+  const double rounds_per_hour = 3600 / forecast.round_seconds;
+  forecast.up_bytes_per_hour = static_cast<double>(costs.up_bytes) *
+                               rounds_per_hour * exchange.sample_fraction;
+  forecast.down_bytes_per_hour =
+      static_cast<double>(costs.down_bytes) * rounds_per_hour;
+  forecast.bytes_per_second_for_95 =
+      BandwidthForFullShare(exchange, compute, link, service);
+  forecast.bound =
+      forecast.utilization >= kFullShare
+          ? Bound::kCompute
+          : LargestBound(exchange, compute, costs, service.island_count,
+                         forecast.round_seconds);
+  forecast.why = Why(exchange, compute, costs, forecast);
+  return forecast;
+}
+
+}  // namespace atl::worker::planner

@@ -1,0 +1,127 @@
+// Predicts what a run's exchange costs: the share of time that an island
+// computes, bytes, and what it is bound by.
+//
+// Pure: a closed formula, no simulation. Thread-safe. How far it is from an
+// event-driven simulation of the same run is held by
+// tests/benchmarks/utilization_simulator_test.cc.
+//
+//   s    seconds of an inner step           H  inner steps a round
+//   P    fragments                          t  overlap, in inner steps
+//   N    islands                            r  round trip
+//   U_f  seconds of fragment f on the uplink, D_f on the downlink
+//   M_f  seconds to merge and commit fragment f of N islands
+//   e_f, d_f  seconds to encode and decode it; the island does not compute then
+//
+// A fragment's answer is there L_f = U_f + M_f + D_f + 3 r after its push: one
+// r for the push's header, one for stored and committed, one for the pull.
+//
+// Together (all fragments after the same step): one push after the other, each
+// with its header and its answer, one merge after the other, and, when the last
+// is committed, one pull after the other, as the island's loop has it. That
+// takes L; the island then stands for max(0, L - t s).
+//
+// Streaming (fragment f after step (f + 1) H / P of its period): each fragment
+// stands for max(0, L_f - t s) / n, where n = floor(t P / H) + 1 fragments
+// share a window, for a stop that waits for one lets the others go on, too.
+//
+// A round lasts T = max(H s + sum(e + d) + stops + (ratio - 1) H s, sum U,
+// sum M, sum D); the last three are lanes that are never free. Utilization is
+// H s / T, times the share of rounds that ask for the island.
+
+#ifndef WORKER_CORE_PLANNER_FORECAST_H_
+#define WORKER_CORE_PLANNER_FORECAST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker/core/planner/codec_size.h"
+
+namespace atl::worker::planner {
+
+// How a run exchanges.
+struct Exchange {
+  int64_t inner_step_count = 1;            // H >= 1.
+  std::vector<int64_t> fragment_elements;  // Of each fragment, >= 1; not empty.
+  bool streaming = false;                  // Fragments at different steps.
+  int64_t overlap_step_count = 0;          // t, in [0, H).
+  WireCodec up_codec = WireCodec::kF32;
+  WireCodec down_codec = WireCodec::kF32;
+  // False: a merge takes one contribution, whenever it comes.
+  bool is_synchronous = true;
+  // A round waits for the slowest island. Not if a quorum is enough.
+  bool awaits_slowest = true;
+  double sample_fraction =
+      1;  // Share of rounds that ask for an island, (0, 1].
+};
+
+// The island's own speed, and that of the others.
+struct Compute {
+  double step_seconds = 1;  // s > 0.
+  // Time of the slowest island's step over this one's, >= 1.
+  double slowest_ratio = 1;
+};
+
+// The island's link.
+struct Link {
+  double up_bytes_per_second = 0;    // > 0; infinity is allowed.
+  double down_bytes_per_second = 0;  // > 0; infinity is allowed.
+  double round_trip_seconds = 0;     // >= 0.
+  // Payload over what the link carries: TCP/IP on Ethernet leaves 0.94.
+  double payload_share = 0.94;  // In (0, 1].
+};
+
+// What the servers and the codecs do, and how many islands share them. All
+// throughputs are f32 bytes: 4 an element, whatever is on the wire.
+struct Service {
+  int island_count = 1;                  // N >= 1.
+  double merge_bytes_per_second = 1e9;   // Of one contribution, > 0.
+  double encode_bytes_per_second = 2e9;  // > 0.
+  double decode_bytes_per_second = 2e9;  // > 0.
+  double commit_seconds = 0.005;         // A round's decisions, >= 0.
+  // All servers' links together, each way, shared by N islands; 0: no bound.
+  double server_bytes_per_second = 0;
+};
+
+// What holds an island up.
+enum class Bound {
+  kCompute,    // Nothing: it computes 95 % of the time or more.
+  kUplink,     //
+  kDownlink,   //
+  kRoundTrip,  //
+  kMerge,      // The servers.
+  kCodec,      // Encoding and decoding on the island.
+  kSlowest,    // Another island.
+  kSampling,   // Rounds that do not ask for it.
+};
+
+// "compute", "uplink", "downlink", "round_trip", "merge", "codec", "slowest",
+// "sampling".
+absl::string_view BoundName(Bound bound);
+
+struct Forecast {
+  double utilization = 0;      // In (0, 1].
+  double round_seconds = 0;    // T.
+  double compute_seconds = 0;  // H s.
+  int64_t up_bytes = 0;        // Payload an island sends a round.
+  int64_t down_bytes = 0;      // And receives.
+  double up_bytes_per_hour = 0;
+  double down_bytes_per_hour = 0;
+  // Payload bytes a second, each way alike, at which the island computes 95 %
+  // of the time; 0: no bandwidth is enough.
+  double bytes_per_second_for_95 = 0;
+  Bound bound = Bound::kCompute;
+  std::string why;  // A sentence.
+};
+
+// INVALID_ARGUMENT: a field is out of its range; the message names it.
+absl::StatusOr<Forecast> Predict(const Exchange& exchange,
+                                 const Compute& compute, const Link& link,
+                                 const Service& service);
+
+}  // namespace atl::worker::planner
+
+#endif  // WORKER_CORE_PLANNER_FORECAST_H_
