@@ -3,8 +3,9 @@
 usage: count_cases.py BUILD_EVENTS.json EXIT_STATUS
 
 Reads the build event file, finds the test.xml of every test that ran or was
-cached, prints the failed cases and, last, `N passed, N failed`. Exits 0 only if
-bazel did, at least one case passed, and none failed.
+cached, prints the cases that were skipped (with the reason) and that failed and,
+last, `N passed, N failed`. Exits 0 only if bazel did, at least one case passed,
+and none failed.
 """
 
 import json
@@ -29,20 +30,32 @@ def xml_path(result):
     return ''
 
 
+PASSED, FAILED, SKIPPED = 'passed', 'failed', 'skipped'
+
+
 def cases_of(path):
-    """Yields (name, failed) for each case in a JUnit file."""
+    """Yields (name, outcome) for each case in a JUnit file.
+
+    The name of a skipped case ends with the reason, if the file has one.
+    """
     root = xml.etree.ElementTree.parse(path).getroot()
     for case in root.iter('testcase'):
-        if case.get('status') == 'notrun' or case.find('skipped') is not None:
+        if case.get('status') == 'notrun':
             continue
         name = '%s.%s' % (case.get('classname', ''), case.get('name', ''))
-        failed = case.find('failure') is not None
-        yield name, failed or case.find('error') is not None
+        skipped = case.find('skipped')
+        if skipped is not None:
+            reason = skipped.get('message', '')
+            yield name + (': ' + reason if reason else ''), SKIPPED
+        elif case.find('failure') is None and case.find('error') is None:
+            yield name, PASSED
+        else:
+            yield name, FAILED
 
 
 def count(events):
-    """Returns (passed, names of failed cases)."""
-    passed, failed = 0, []
+    """Returns (passed, names of failed cases, names of skipped cases)."""
+    passed, failed, skipped = 0, [], []
     last_results = {}
     for event in events:
         if 'testResult' in event:
@@ -54,11 +67,13 @@ def count(events):
                           event['id']['targetCompleted']['label'])
     for (label, _, _), result in sorted(last_results.items(), key=str):
         path = xml_path(result)
-        names = list(cases_of(path)) if os.path.exists(path) else []
+        cases = list(cases_of(path)) if os.path.exists(path) else []
         ok = result.get('status') in ('PASSED', 'FLAKY')
-        bad = [name for name, case_failed in names if case_failed]
-        passed += len(names) - len(bad)
-        if ok and not names:
+        bad = [name for name, outcome in cases if outcome == FAILED]
+        passed += sum(outcome == PASSED for _, outcome in cases)
+        skipped += ['%s: %s' % (label, name) for name, outcome in cases
+                    if outcome == SKIPPED]
+        if ok and not cases:
             passed += 1
         if not ok and not bad:
             bad = [result.get('status', 'FAILED').lower()]
@@ -69,18 +84,20 @@ def count(events):
         name for name in failed if not name.startswith('build of ') or
         name[len('build of '):] not in labels
     ]
-    return passed, failed
+    return passed, failed, skipped
 
 
 def main():
     status = int(sys.argv[2])
     try:
-        passed, failed = count(read_events(sys.argv[1]))
+        passed, failed, skipped = count(read_events(sys.argv[1]))
     except (OSError, ValueError) as error:
         print('no build events: %s' % error)
-        passed, failed = 0, []
+        passed, failed, skipped = 0, [], []
     if status != 0 and not failed:
         failed = ['bazel ended with %d' % status]
+    for name in skipped:
+        print('SKIPPED ' + name)
     for name in failed:
         print('FAILED ' + name)
     print('%d passed, %d failed' % (passed, len(failed)), flush=True)

@@ -16,6 +16,7 @@ import count_cases  # pylint: disable=wrong-import-position
 
 _GREEN = '<testcase classname="A" name="%s" status="run"/>'
 _RED = '<testcase classname="A" name="%s"><failure message="no"/></testcase>'
+_SKIPPED = '<testcase classname="A" name="%s"><skipped message="%s"/></testcase>'
 _OFF = '<testcase classname="A" name="%s" status="notrun"/>'
 
 
@@ -52,6 +53,11 @@ class CountCasesTest(unittest.TestCase):
 
   def ends(self, bazel_status):
     """The last line and the exit code."""
+    lines, code = self.lines(bazel_status)
+    return lines[-1], code
+
+  def lines(self, bazel_status):
+    """All lines and the exit code."""
     path = os.path.join(self.folder, 'events.json')
     with open(path, 'w', encoding='utf-8') as file:
       file.writelines(json.dumps(event) + '\n' for event in self.events)
@@ -60,7 +66,7 @@ class CountCasesTest(unittest.TestCase):
     with contextlib.redirect_stdout(out):
       with self.assertRaises(SystemExit) as exit_:
         count_cases.main()
-    return out.getvalue().rstrip('\n').split('\n')[-1], exit_.exception.code
+    return out.getvalue().rstrip('\n').split('\n'), exit_.exception.code
 
   def test_counts_cases_of_tests_that_ran_and_of_cached_ones(self):
     self.report('//a:a_test', 'PASSED', _GREEN % 'x', _GREEN % 'y')
@@ -70,6 +76,14 @@ class CountCasesTest(unittest.TestCase):
   def test_counts_a_test_without_cases_as_one(self):
     self.report('//a:sh_test', 'PASSED')
     self.assertEqual(('1 passed, 0 failed', 0), self.ends(0))
+
+  def test_names_skipped_cases_and_counts_them_as_neither(self):
+    self.report('//a:a_test', 'PASSED', _GREEN % 'x', _SKIPPED % ('y', 'no z'))
+    self.report('//b:b_test', 'PASSED', _SKIPPED % ('w', 'no root'))
+    self.assertEqual(([
+        'SKIPPED //a:a_test: A.y: no z', 'SKIPPED //b:b_test: A.w: no root',
+        '1 passed, 0 failed'
+    ], 0), self.lines(0))
 
   def test_counts_a_failed_case_and_one_that_died_before_its_report(self):
     self.report('//a:a_test', 'FAILED', _GREEN % 'x', _RED % 'y')
