@@ -1,73 +1,96 @@
 #include "base/codec/f32.h"
 
-#include <immintrin.h>
-
-#include <bit>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
-#include "base/status/check.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "base/codec/f32.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "base/codec/kernels-inl.h"
+#include "hwy/highway.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace atl::codec {
-namespace {
+namespace HWY_NAMESPACE {
 
-static_assert(std::endian::native == std::endian::little,
-              "the codec copies floats as the machine holds them");
+struct F32Vector {
+  static constexpr CodecId kId = CodecId::kF32;
+  static size_t EncodedBytes(size_t n) { return F32Plain::EncodedBytes(n); }
 
-// A value is not finite when all bits of its exponent are set.
-constexpr int32_t kExponentBits = 0x7f800000;
+  static void Combine(size_t n, float decay, const float* before,
+                      const float* gradient, float* after) {
+    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
+  }
 
-// Copies `count` floats and returns whether all are finite. `to` may be null:
-// then nothing is copied.
-template <bool kCopy>
-bool Scan(const char* from, char* to, size_t count) {
-  const __m256i exponent = _mm256_set1_epi32(kExponentBits);
-  __m256i bad = _mm256_setzero_si256();
-  size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256i value =
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 4 * i));
-    bad = _mm256_or_si256(
-        bad, _mm256_cmpeq_epi32(_mm256_and_si256(value, exponent), exponent));
-    if constexpr (kCopy) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 4 * i), value);
+  template <bool kResidual>
+  static BlockFault Encode(const BlockKey& key, size_t n, Values<kResidual>* v,
+                           uint8_t* encoded) {
+    const DF df;
+    const DI di;
+    VI most = hn::Zero(di);
+    float* to = reinterpret_cast<float*>(encoded);
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      const VF value = hn::LoadU(df, v + i);
+      most = hn::Max(most, MagnitudeBitsOf(value));
+      hn::StoreU(value, df, to + i);
+      if constexpr (kResidual) hn::StoreU(hn::Sub(value, value), df, v + i);
     }
+    if (!AllBelowInfinity(most)) return BlockFault::kNotFinite;
+    return F32Plain::Encode<kResidual>(key, n - i, v + i, encoded + 4 * i);
   }
-  bool finite = _mm256_testz_si256(bad, bad) != 0;
-  for (; i < count; ++i) {
-    int32_t value;
-    std::memcpy(&value, from + 4 * i, sizeof(value));
-    finite = finite && (value & kExponentBits) != kExponentBits;
-    if constexpr (kCopy) std::memcpy(to + 4 * i, &value, sizeof(value));
+
+  template <Into kInto>
+  static BlockFault Decode(size_t n, const uint8_t* encoded, float weight,
+                           float* out) {
+    const DF df;
+    const DI di;
+    const VF weights = hn::Set(df, weight);
+    const float* from = reinterpret_cast<const float*>(encoded);
+    VI most = hn::Zero(di);
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      const VF d = hn::LoadU(df, from + i);
+      most = hn::Max(most, MagnitudeBitsOf(d));
+      DeliverVector<kInto>(d, weights, out + i);
+    }
+    if (!AllBelowInfinity(most)) return BlockFault::kNotFinite;
+    return F32Plain::Decode<kInto>(n - i, encoded + 4 * i, weight, out + i);
   }
-  return finite;
-}
 
-}  // namespace
-
-void EncodeF32(absl::Span<const float> values, absl::Span<char> encoded) {
-  CHECK_EQ(encoded.size(), F32EncodedBytes(values.size()));
-  if (values.empty()) return;
-  std::memcpy(encoded.data(), values.data(), encoded.size());
-}
-
-bool DecodeF32(absl::string_view encoded, absl::Span<float> values) {
-  if (encoded.size() != F32EncodedBytes(values.size())) return false;
-  return Scan<true>(encoded.data(), reinterpret_cast<char*>(values.data()),
-                    values.size());
-}
-
-bool AllFinite(absl::Span<const float> values) {
-  return Scan<false>(reinterpret_cast<const char*>(values.data()), nullptr,
-                     values.size());
-}
-
-bool AllFinitePlain(absl::Span<const float> values) {
-  for (const float value : values) {
-    if (!std::isfinite(value)) return false;
+ private:
+  static bool AllBelowInfinity(VI magnitudes) {
+    const DI di;
+    return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, magnitudes))) <
+           kInfinityBits;
   }
-  return true;
+};
+
+const Codec& F32Here() {
+  static const CodecOf<F32Vector, kPath> codec;
+  return codec;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace atl::codec
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace atl::codec {
+
+const Codec& F32Codec(SimdPath path) {
+  static const CodecOf<F32Plain, SimdPath::kPlain> plain;
+  switch (path) {
+    case SimdPath::kPlain:
+      return plain;
+    case SimdPath::kAvx2:
+      return N_AVX2::F32Here();
+    case SimdPath::kAvx512:
+      return N_AVX3::F32Here();
+  }
+  return plain;
 }
 
 }  // namespace atl::codec
+#endif  // HWY_ONCE

@@ -1,43 +1,60 @@
-// The f32 codec: values as IEEE 754 binary32, little-endian, one after another.
+// The f32 codec: values as they are.
 //
-// Pure.
+// Pure. Thread-safe. No allocation.
+//
+// Block: n binary32, little-endian, in order: 4 n bytes.
+// Error: none; every finite bit pattern comes back, -0 and subnormals too.
+// Refused: a value that is NaN or infinite.
 
 #ifndef BASE_CODEC_F32_H_
 #define BASE_CODEC_F32_H_
 
 #include <cstddef>
+#include <cstdint>
 
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "base/codec/bits.h"
+#include "base/codec/codec.h"
+#include "base/codec/format.h"
 
 namespace atl::codec {
 
-// Bytes of `element_count` encoded values.
-constexpr size_t F32EncodedBytes(size_t element_count) {
-  return 4 * element_count;
-}
+struct F32Plain {
+  static constexpr CodecId kId = CodecId::kF32;
 
-// Writes `values`, shape [n], to `encoded`, of F32EncodedBytes(n) bytes.
-//
-// Requires: the sizes fit.
-void EncodeF32(absl::Span<const float> values, absl::Span<char> encoded);
+  ATL_CODEC_FN static size_t EncodedBytes(size_t n) { return 4 * n; }
 
-// Reads `values`, shape [n], from `encoded`, and looks for NaN and infinity in
-// the same pass. Every bit pattern comes back as it was written.
-//
-// Returns false, with `values` unspecified, if `encoded` has not
-// F32EncodedBytes(n) bytes or a value is not finite.
-[[nodiscard]] bool DecodeF32(absl::string_view encoded,
-                             absl::Span<float> values);
+  ATL_CODEC_FN static void Combine(size_t n, float decay, const float* before,
+                                   const float* gradient, float* after) {
+    CombinePlain(n, decay, before, gradient, after);
+  }
 
-// A pointer would be read as a C string.
-bool DecodeF32(const char* encoded, absl::Span<float> values) = delete;
+  template <bool kResidual>
+  ATL_CODEC_FN static BlockFault Encode(const BlockKey&, size_t n,
+                                        Values<kResidual>* v,
+                                        uint8_t* encoded) {
+    for (size_t i = 0; i < n; ++i) {
+      if (!IsFinite(v[i])) return BlockFault::kNotFinite;
+      memcpy(encoded + 4 * i, &v[i], sizeof(float));
+      if constexpr (kResidual) v[i] = v[i] - v[i];
+    }
+    return BlockFault::kNone;
+  }
 
-// Whether all of `values` are finite.
-[[nodiscard]] bool AllFinite(absl::Span<const float> values);
+  template <Into kInto>
+  ATL_CODEC_FN static BlockFault Decode(size_t n, const uint8_t* encoded,
+                                        float weight, float* out) {
+    for (size_t i = 0; i < n; ++i) {
+      float d;
+      memcpy(&d, encoded + 4 * i, sizeof(float));
+      if (!IsFinite(d)) return BlockFault::kNotFinite;
+      Deliver<kInto>(d, weight, out + i);
+    }
+    return BlockFault::kNone;
+  }
+};
 
-// AllFinite as its definition says, a value at a time.
-[[nodiscard]] bool AllFinitePlain(absl::Span<const float> values);
+// Requires: `path` is one of SupportedPaths().
+const Codec& F32Codec(SimdPath path);
 
 }  // namespace atl::codec
 

@@ -1,16 +1,10 @@
-#include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
-#include "base/codec/f32.h"
 #include "base/codec/sha256.h"
 #include "base/codec/xxh3.h"
 #include "gtest/gtest.h"
@@ -38,19 +32,11 @@ class CodecTest : public ::testing::Test {
     return bytes;
   }
 
-  std::vector<float> RandomFloats(size_t count) {
-    std::normal_distribution<float> normal;
-    std::vector<float> values(count);
-    for (float& value : values) value = normal(random_);
-    return values;
-  }
-
   const unsigned seed_;
   std::mt19937 random_;
 };
 
 using Crc32cTest = CodecTest;
-using F32Test = CodecTest;
 using HashTest = CodecTest;
 
 TEST_F(Crc32cTest, GivesTheValuesOfRfc3720) {
@@ -80,53 +66,6 @@ TEST_F(Crc32cTest, ExtendsAndCombinesAsIfThePartsWereOne) {
     EXPECT_EQ(ExtendCrc32c(Crc32c(a), b), whole);
     EXPECT_EQ(CombineCrc32c(Crc32c(a), Crc32c(b), b.size()), whole);
   }
-}
-
-TEST_F(F32Test, GivesBackEveryFiniteBitPattern) {
-  for (const size_t count : {0, 1, 7, 8, 9, 4096, 5000}) {
-    std::vector<float> values = RandomFloats(count);
-    if (count > 5) {
-      values[0] = -0.0f;
-      values[1] = std::numeric_limits<float>::denorm_min();
-      values[2] = std::numeric_limits<float>::max();
-      values[3] = std::numeric_limits<float>::lowest();
-    }
-    std::string encoded(F32EncodedBytes(count), '\0');
-    EncodeF32(values, absl::MakeSpan(&encoded[0], encoded.size()));
-    std::vector<float> decoded(count);
-    ASSERT_TRUE(DecodeF32(encoded, absl::MakeSpan(decoded)));
-    if (count == 0) continue;
-    ASSERT_EQ(std::memcmp(values.data(), decoded.data(), encoded.size()), 0);
-  }
-}
-
-TEST_F(F32Test, FindsASingleBadValueWhereverItIs) {
-  const float bad[] = {std::numeric_limits<float>::infinity(),
-                       -std::numeric_limits<float>::infinity(),
-                       std::numeric_limits<float>::quiet_NaN(),
-                       std::numeric_limits<float>::signaling_NaN()};
-  for (size_t count = 1; count < 40; ++count) {
-    std::vector<float> values = RandomFloats(count);
-    ASSERT_TRUE(AllFinite(values));
-    ASSERT_TRUE(AllFinitePlain(values));
-    const size_t place = Uniform(0, count - 1);
-    std::memcpy(&values[place], &bad[Uniform(0, 3)], sizeof(float));
-    ASSERT_FALSE(AllFinite(values)) << "place " << place << " of " << count;
-    ASSERT_FALSE(AllFinitePlain(values));
-    const std::string encoded(reinterpret_cast<const char*>(values.data()),
-                              F32EncodedBytes(count));
-    std::vector<float> decoded(count);
-    ASSERT_FALSE(DecodeF32(encoded, absl::MakeSpan(decoded)));
-  }
-}
-
-TEST_F(F32Test, RefusesAWrongLength) {
-  std::vector<float> decoded(2);
-  EXPECT_FALSE(
-      DecodeF32(absl::string_view("1234567"), absl::MakeSpan(decoded)));
-  EXPECT_FALSE(
-      DecodeF32(absl::string_view("123456789abc"), absl::MakeSpan(decoded)));
-  EXPECT_TRUE(DecodeF32(absl::string_view(), absl::Span<float>()));
 }
 
 TEST_F(HashTest, Sha256GivesTheValuesOfFips180) {

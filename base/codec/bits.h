@@ -1,0 +1,129 @@
+// Bit patterns of f32 and bf16, little-endian bytes, counter-based random bits.
+//
+// Pure. No allocation. For the CPU and for CUDA alike: what the codecs' plain
+// definitions stand on. Only IEEE 754 operations with one rounding each, so
+// that every compiler gives the same bits (no contraction, no flush to zero).
+
+#ifndef BASE_CODEC_BITS_H_
+#define BASE_CODEC_BITS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define ATL_CODEC_FN __host__ __device__ inline
+#else
+#define ATL_CODEC_FN inline
+#endif
+
+namespace atl::codec {
+
+// All bits of a magnitude that is infinite; a NaN's are greater.
+inline constexpr uint32_t kInfinityBits = 0x7f800000;
+inline constexpr uint32_t kMagnitudeMask = 0x7fffffff;
+// The largest finite bf16, 2^128 - 2^120.
+inline constexpr uint16_t kBf16Max = 0x7f7f;
+
+ATL_CODEC_FN uint32_t BitsOf(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+ATL_CODEC_FN float FloatOf(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// |value|'s bits: their order is the order of magnitudes.
+ATL_CODEC_FN uint32_t MagnitudeBits(float value) {
+  return BitsOf(value) & kMagnitudeMask;
+}
+
+ATL_CODEC_FN bool IsFinite(float value) {
+  return MagnitudeBits(value) < kInfinityBits;
+}
+
+// False for NaN too.
+ATL_CODEC_FN bool IsFinite(double value) { return value - value == 0; }
+
+ATL_CODEC_FN uint16_t LoadU16(const uint8_t* from) {
+  return static_cast<uint16_t>(from[0] | from[1] << 8);
+}
+
+ATL_CODEC_FN void StoreU16(uint16_t value, uint8_t* to) {
+  to[0] = static_cast<uint8_t>(value);
+  to[1] = static_cast<uint8_t>(value >> 8);
+}
+
+ATL_CODEC_FN float FloatOfBf16(uint16_t bits) {
+  return FloatOf(static_cast<uint32_t>(bits) << 16);
+}
+
+ATL_CODEC_FN bool IsFiniteBf16(uint16_t bits) {
+  return (bits & 0x7f80) != 0x7f80;
+}
+
+// Magnitude bits `magnitude` (finite) with `addend` added below bf16's last
+// place, then cut; saturates at the largest finite bf16. Returns bf16 bits.
+ATL_CODEC_FN uint16_t CutToBf16(uint32_t magnitude, uint32_t addend) {
+  const uint32_t cut = (magnitude + addend) >> 16;
+  return static_cast<uint16_t>(cut < kBf16Max ? cut : kBf16Max);
+}
+
+// The nearest bf16, ties to even; past the largest finite one that one.
+// Requires: `value` is finite.
+ATL_CODEC_FN uint16_t NearestBf16(float value) {
+  const uint32_t magnitude = MagnitudeBits(value);
+  const uint32_t sign = (BitsOf(value) >> 16) & 0x8000;
+  const uint32_t addend = 0x7fff + ((magnitude >> 16) & 1);
+  return static_cast<uint16_t>(sign | CutToBf16(magnitude, addend));
+}
+
+// The bf16 that is the least one >= `value`; saturates.
+// Requires: `value` is finite and >= 0.
+ATL_CODEC_FN uint16_t LeastBf16AtLeast(float value) {
+  return CutToBf16(BitsOf(value), 0xffff);
+}
+
+// Two words that (seed, place) give: the key of a block's random bits.
+struct RandomKey {
+  uint32_t add = 0;
+  uint32_t flip = 0;
+};
+
+// The key of the block whose first element has number `place`. The mixer is
+// SplitMix64's (Steele, Lea and Flood 2014).
+ATL_CODEC_FN RandomKey RandomKeyOf(uint64_t seed, uint64_t place) {
+  uint64_t x = seed;
+  for (int round = 0; round < 2; ++round) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    if (round == 0) x ^= place;
+  }
+  RandomKey key;
+  key.add = static_cast<uint32_t>(x);
+  key.flip = static_cast<uint32_t>(x >> 32);
+  return key;
+}
+
+inline constexpr uint32_t kRandomStep = 0x9e3779b9;
+inline constexpr uint32_t kRandomMixA = 0x7feb352d;
+inline constexpr uint32_t kRandomMixB = 0x846ca68b;
+
+// 16 random bits of element `index` of a block.
+ATL_CODEC_FN uint32_t Random16(RandomKey key, uint32_t index) {
+  uint32_t x = key.add + index * kRandomStep;
+  x = (x ^ (x >> 16)) * kRandomMixA;
+  x ^= key.flip;
+  x = (x ^ (x >> 15)) * kRandomMixB;
+  return x >> 16;
+}
+
+}  // namespace atl::codec
+
+#endif  // BASE_CODEC_BITS_H_
