@@ -46,10 +46,13 @@ const uint8_t* Data(const std::string& bytes) {
 }
 
 TEST_F(BoundsTest, SizesAreThoseOfTheHeaders) {
-  const std::pair<CodecId, size_t> whole[] = {
-      {CodecId::kF32, 16384},           {CodecId::kBf16, 8192},
-      {CodecId::kBf16Stochastic, 8192}, {CodecId::kInt8, 4128},
-      {CodecId::kE3m0, 2064},           {CodecId::kTwoBit, 1048}};
+  const std::pair<CodecId, size_t> whole[] = {{CodecId::kF32, 16384},
+                                              {CodecId::kBf16, 8192},
+                                              {CodecId::kBf16Stochastic, 8192},
+                                              {CodecId::kInt8, 4128},
+                                              {CodecId::kE3m0, 2064},
+                                              {CodecId::kTwoBit, 1048},
+                                              {CodecId::kTopK, 78}};
   for (const auto& [id, bytes] : whole) {
     EXPECT_EQ(GetCodec(id).EncodedBytes(4096), bytes) << CodecName(id);
   }

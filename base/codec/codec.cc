@@ -10,6 +10,7 @@
 #include "base/codec/e3m0.h"
 #include "base/codec/f32.h"
 #include "base/codec/int8.h"
+#include "base/codec/top_k.h"
 #include "base/codec/two_bit.h"
 #include "base/status/check.h"
 #include "hwy/targets.h"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::array kAll = {
     CodecId::kF32,  CodecId::kBf16, CodecId::kBf16Stochastic,
-    CodecId::kInt8, CodecId::kE3m0, CodecId::kTwoBit};
+    CodecId::kInt8, CodecId::kE3m0, CodecId::kTwoBit,
+    CodecId::kTopK};
 
 bool HasAvx512() {
   static const bool has = (hwy::SupportedTargets() & HWY_AVX3) != 0;
@@ -104,7 +106,7 @@ const Codec& GetCodec(CodecId id, SimdPath path) {
     case CodecId::kTwoBit:
       return TwoBitCodec(path);
     case CodecId::kTopK:
-      break;
+      return TopKCodec(path);
   }
   CHECK(false);
   return F32Codec(path);

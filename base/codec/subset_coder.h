@@ -1,0 +1,220 @@
+// Which k of n elements: a range coder with an exact model of fixed size.
+//
+// Pure. No allocation. The same integers everywhere: for the CPU and for CUDA.
+//
+// A subset of k of the U = 2^level places is written in SubsetBytes(k) bytes,
+// whatever the subset; 64 of 4096 in 59, where log2 C(4096, 64) = 471.29 bits
+// are 58.91. So an index costs 7.375 bits against 12, the sizes of blocks are
+// known beforehand, and clustered sets cost what random ones do.
+//
+// Model. The places are halved again and again. In a range of 2 h places of
+// which k are taken, j of the left half are taken in C(h, j) C(h, k - j) of the
+// C(2 h, k) ways; j is coded with that probability, in 2^-31ths
+// (SubsetModel). With k = 1 the place itself is coded, uniformly; with k = 0 or
+// k = 2 h nothing is. The left half comes first.
+//
+// Rounding: every j but the most probable has its share rounded up, so that it
+// loses nothing; that one has the rest and loses at most 65 units of 2^-31,
+// less than 2^-21 of itself. The coder keeps a range of at least 2^56, so a
+// step loses less than 2^-25 of its share. A subset has less than 200 steps:
+// together less than 0.0002 bit, and SubsetBytes leaves 0.09 bit at least.
+//
+// Coder (after Martin 1979, with carries). The code is a binary fraction in
+// [0, 1), most significant byte first. Interval [low, low + range), at first
+// [0, 2^64 - 1) * 2^-64; a symbol with the shares [c, c + f) of 2^b makes it
+// [low + r c, low + r c + r f), r = floor(range / 2^b); while range < 2^56 both
+// are multiplied by 256, and the top byte of low is the code's next. At the end
+// the code is the number of SubsetBytes(k) bytes that is the least in the
+// interval: since the interval is wider than its last place, there is one.
+//
+// Decoding takes any bytes: what comes out are k ascending places below U.
+// (More than one byte string may stand for a subset; the encoder writes one.)
+
+#ifndef BASE_CODEC_SUBSET_CODER_H_
+#define BASE_CODEC_SUBSET_CODER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/codec/bits.h"
+#include "base/codec/subset_model.h"
+
+namespace atl::codec {
+
+// Writes a code of `size` bytes.
+class RangeEncoder {
+ public:
+  ATL_CODEC_FN RangeEncoder(uint8_t* code, size_t size)
+      : code_(code), size_(size) {}
+
+  // A symbol with the shares [begin, begin + share) of 2^bits; bits <= 31.
+  ATL_CODEC_FN void Put(uint64_t begin, uint64_t share, int bits) {
+    const uint64_t unit = range_ >> bits;
+    Add(unit * begin);
+    range_ = unit * share;
+    while (range_ < kRangeMin) {
+      if (count_ < size_) code_[count_] = static_cast<uint8_t>(low_ >> 56);
+      ++count_;
+      low_ <<= 8;
+      range_ <<= 8;
+    }
+  }
+
+  // Writes the rest.
+  ATL_CODEC_FN void Finish() {
+    if (count_ < size_ && size_ - count_ < 8) {
+      const int cut = 64 - 8 * static_cast<int>(size_ - count_);
+      const uint64_t mask = (uint64_t{1} << cut) - 1;
+      Add(mask);
+      low_ &= ~mask;
+    }
+    for (; count_ < size_; ++count_) {
+      code_[count_] = static_cast<uint8_t>(low_ >> 56);
+      low_ <<= 8;
+    }
+  }
+
+ private:
+  static constexpr uint64_t kRangeMin = uint64_t{1} << 56;
+
+  // low += amount, with the carry.
+  ATL_CODEC_FN void Add(uint64_t amount) {
+    low_ += amount;
+    if (low_ >= amount) return;
+    size_t at = count_ < size_ ? count_ : size_;
+    while (at > 0 && ++code_[--at] == 0) {
+    }
+  }
+
+  uint8_t* code_;
+  size_t size_;
+  size_t count_ = 0;
+  uint64_t low_ = 0;
+  uint64_t range_ = ~uint64_t{0};
+};
+
+// Reads a code of `size` bytes; past its end come zeros.
+class RangeDecoder {
+ public:
+  ATL_CODEC_FN RangeDecoder(const uint8_t* code, size_t size)
+      : next_(code), end_(code + size) {
+    for (int i = 0; i < 8; ++i) Shift();
+  }
+
+  // The place, in [0, 2^bits), that the code is at; Take comes next.
+  ATL_CODEC_FN uint64_t Peek(int bits) {
+    unit_ = range_ >> bits;
+    const uint64_t place = code_ / unit_;
+    const uint64_t last = (uint64_t{1} << bits) - 1;
+    return place < last ? place : last;
+  }
+
+  // Takes the symbol with the shares [begin, begin + share) around it.
+  ATL_CODEC_FN void Take(uint64_t begin, uint64_t share) {
+    code_ -= unit_ * begin;
+    range_ = unit_ * share;
+    while (range_ < (uint64_t{1} << 56)) {
+      Shift();
+      range_ <<= 8;
+    }
+  }
+
+ private:
+  ATL_CODEC_FN void Shift() {
+    code_ = code_ << 8 | (next_ < end_ ? *next_++ : 0);
+  }
+
+  const uint8_t* next_;
+  const uint8_t* end_;
+  uint64_t code_ = 0;
+  uint64_t range_ = ~uint64_t{0};
+  uint64_t unit_ = 0;
+};
+
+// A range of places that is still to be coded.
+struct SubsetNode {
+  uint16_t begin;  // Its first place.
+  uint8_t level;   // It has 2^level places,
+  uint8_t count;   // of which so many (> 0) are taken.
+};
+
+// Most nodes that wait: a right half a level, and the one at hand.
+inline constexpr int kSubsetStack = kSubsetLevelMax + 1;
+
+// Writes which `k` (1 to 64) of 2^`level` places are taken, in ascending order
+// in `places`, to `code`, of SubsetBytes(k).
+// Requires: level == SubsetLevel(k).
+ATL_CODEC_FN void EncodeSubset(const SubsetModel& model, int level, size_t k,
+                               const uint16_t* places, uint8_t* code) {
+  RangeEncoder coder(code, SubsetBytes(k));
+  SubsetNode stack[kSubsetStack];
+  int depth = 0;
+  stack[depth++] = {0, static_cast<uint8_t>(level), static_cast<uint8_t>(k)};
+  while (depth > 0) {
+    const SubsetNode node = stack[--depth];
+    const uint32_t size = uint32_t{1} << node.level;
+    if (node.count == size) {
+      places += node.count;
+      continue;
+    }
+    if (node.count == 1) {
+      coder.Put(*places++ - node.begin, 1, node.level);
+      continue;
+    }
+    const uint32_t middle = node.begin + size / 2;
+    uint8_t left = 0;
+    while (left < node.count && places[left] < middle) ++left;
+    const uint32_t* shares = model.Row(node.level, node.count);
+    coder.Put(shares[left], SubsetModel::Share(shares, node.count, left),
+              SubsetModel::kBits);
+    const uint8_t half = static_cast<uint8_t>(node.level - 1);
+    const uint8_t right = static_cast<uint8_t>(node.count - left);
+    if (right > 0) {
+      stack[depth++] = {static_cast<uint16_t>(middle), half, right};
+    }
+    if (left > 0) stack[depth++] = {node.begin, half, left};
+  }
+  coder.Finish();
+}
+
+// Reads what EncodeSubset wrote: `k` ascending places below 2^level, for any
+// bytes.
+ATL_CODEC_FN void DecodeSubset(const SubsetModel& model, int level, size_t k,
+                               const uint8_t* code, uint16_t* places) {
+  RangeDecoder coder(code, SubsetBytes(k));
+  SubsetNode stack[kSubsetStack];
+  int depth = 0;
+  stack[depth++] = {0, static_cast<uint8_t>(level), static_cast<uint8_t>(k)};
+  while (depth > 0) {
+    const SubsetNode node = stack[--depth];
+    const uint32_t size = uint32_t{1} << node.level;
+    if (node.count == size) {
+      for (uint32_t i = 0; i < size; ++i) {
+        *places++ = static_cast<uint16_t>(node.begin + i);
+      }
+      continue;
+    }
+    if (node.count == 1) {
+      const uint64_t place = coder.Peek(node.level);
+      coder.Take(place, 1);
+      *places++ = static_cast<uint16_t>(node.begin + place);
+      continue;
+    }
+    const uint32_t* shares = model.Row(node.level, node.count);
+    const uint32_t at = static_cast<uint32_t>(coder.Peek(SubsetModel::kBits));
+    const uint8_t left =
+        static_cast<uint8_t>(SubsetModel::Find(shares, node.count, at));
+    coder.Take(shares[left], SubsetModel::Share(shares, node.count, left));
+    const uint8_t half = static_cast<uint8_t>(node.level - 1);
+    const uint8_t right = static_cast<uint8_t>(node.count - left);
+    if (right > 0) {
+      stack[depth++] = {static_cast<uint16_t>(node.begin + size / 2), half,
+                        right};
+    }
+    if (left > 0) stack[depth++] = {node.begin, half, left};
+  }
+}
+
+}  // namespace atl::codec
+
+#endif  // BASE_CODEC_SUBSET_CODER_H_
