@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
 #include "cli/context.h"
 #include "cli/output/error.h"
@@ -189,4 +190,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace atl::cli
 
-int main(int argc, char** argv) { return atl::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  atl::rpc::TuneAllocator();
+  return atl::cli::Main(argc, argv);
+}

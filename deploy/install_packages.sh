@@ -13,7 +13,7 @@ packages=(
   libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   # Tests and benchmarks.
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libgloo-dev
   python3 python3-grpcio python3-protobuf openssl iproute2
 )
 

@@ -1,12 +1,14 @@
 // atoll-server: a parameter server.
 
-#include <malloc.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
@@ -17,6 +19,7 @@
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
+#include "base/rpc/allocator.h"
 #include "base/rpc/flags.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/run_client.h"
@@ -36,7 +39,8 @@ struct Flags {
   std::string port_file;
   std::string failpoint;
   std::string log_level = "info";
-  int threads = 1;
+  int threads = 0;
+  int64_t memory_mib = 0;
   rpc::SecurityFlags security;
 };
 
@@ -57,9 +61,15 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("--port_file", flags.port_file,
                  "file to write the port to, once it serves");
-  app.add_option("--threads", flags.threads, "threads that merge")
+  app.add_option("--threads", flags.threads,
+                 "threads that merge; 0: as many as the machine has cores")
       ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+      ->check(CLI::Range(0, 256));
+  app.add_option("--memory_mib", flags.memory_mib,
+                 "memory for parameters and optimizer state, in MiB; what does "
+                 "not fit is slower; 0: half of the machine's")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--log_level", flags.log_level, "info, warning or error")
       ->capture_default_str();
   app.add_option("--failpoint", flags.failpoint,
@@ -67,12 +77,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   rpc::AddSecurityFlags(app, flags.security);
 }
 
-// Large blocks stay in the heap: handing them back to the kernel means
-// faulting them in again with the next chunk.
-void TuneAllocator() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-  mallopt(M_TOP_PAD, 16 << 20);
+int64_t PhysicalMemoryBytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
 // Waits for SIGTERM or SIGINT, or until the server has to end by itself.
@@ -116,7 +122,13 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   options.listener = {flags.listen, flags.security.tls,
                       flags.security.insecure};
   options.advertise = flags.advertise;
-  options.merge_thread_count = flags.threads;
+  options.merge_thread_count =
+      flags.threads > 0
+          ? flags.threads
+          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.image_bytes_max = flags.memory_mib > 0
+                                ? flags.memory_mib << 20
+                                : PhysicalMemoryBytes() / 2;
   const auto get_run =
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;
@@ -160,7 +172,7 @@ int ExitCode(const absl::Status& status) {
 }  // namespace atl::server
 
 int main(int argc, char** argv) {
-  atl::server::TuneAllocator();
+  atl::rpc::TuneAllocator();
   // Blocked in every thread; the main one takes them when it waits.
   sigset_t signals;
   sigemptyset(&signals);

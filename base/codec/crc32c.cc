@@ -58,6 +58,8 @@ class FixedMultiplier {
 // what is left of it. Multiples of 8.
 constexpr size_t kLongBytes = 4096;
 constexpr size_t kShortBytes = 256;
+// What CombineCrc32c is asked for most: a block of f32.
+constexpr uint64_t kBlockBytes = 16384;
 
 const FixedMultiplier& LongShift() {
   static const FixedMultiplier shift(ZeroBytes(kLongBytes));
@@ -120,6 +122,10 @@ uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes) {
 }
 
 uint32_t CombineCrc32c(uint32_t a_crc, uint32_t b_crc, uint64_t b_size_bytes) {
+  if (b_size_bytes == kBlockBytes) {
+    static const FixedMultiplier shift(ZeroBytes(kBlockBytes));
+    return shift(a_crc) ^ b_crc;
+  }
   return Multiply(ZeroBytes(b_size_bytes), a_crc) ^ b_crc;
 }
 

@@ -232,6 +232,21 @@ void ReceivedChunk::CopyPayload(char* out) const {
   }
 }
 
+void PayloadReader::Read(size_t size, char* out) {
+  while (size > 0) {
+    const absl::string_view piece = chunk_.payload[piece_];
+    const size_t count = std::min(size, piece.size() - offset_);
+    std::memcpy(out, piece.data() + offset_, count);
+    out += count;
+    size -= count;
+    offset_ += count;
+    if (offset_ == piece.size()) {
+      ++piece_;
+      offset_ = 0;
+    }
+  }
+}
+
 uint32_t ChunkCrc32c(const ChunkHeader& header,
                      absl::Span<const absl::string_view> payload) {
   const int64_t numbers[] = {

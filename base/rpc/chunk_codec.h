@@ -65,6 +65,20 @@ struct ReceivedChunk {
   void CopyPayload(char* out) const;
 };
 
+// Copies a chunk's payload out piece by piece. `chunk` must outlive it.
+class PayloadReader {
+ public:
+  explicit PayloadReader(const ReceivedChunk& chunk) : chunk_(chunk) {}
+
+  // Copies the next `size` bytes to `out`. Requires: there are so many left.
+  void Read(size_t size, char* out);
+
+ private:
+  const ReceivedChunk& chunk_;
+  size_t piece_ = 0;   // Of the next byte.
+  size_t offset_ = 0;  // In it.
+};
+
 // The checksum of a chunk: CRC-32C over run_epoch, fragment, slot, seq, codec,
 // first_block and block_count as little-endian int64 (header.crc32c is not
 // read), then over the payload.

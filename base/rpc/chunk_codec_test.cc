@@ -137,6 +137,15 @@ TEST_F(ChunkCodecTest, ReadsWhatProtobufWritesInAnySlicing) {
     ASSERT_TRUE(DecodePlainChunk(Slices(push.SerializeAsString()), &chunk));
     ASSERT_EQ(chunk.header, header);
     ASSERT_EQ(PayloadOf(chunk), payload);
+    std::string read(payload.size(), '\0');
+    PayloadReader reader(chunk);
+    for (size_t at = 0; at < read.size();) {
+      const size_t size =
+          std::min(read.size() - at, random_() % 5000 + size_t{1});
+      reader.Read(size, read.data() + at);
+      at += size;
+    }
+    ASSERT_EQ(read, payload);
   }
 }
 

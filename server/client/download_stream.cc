@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/block_grid.h"
+#include "base/codec/crc32c.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
@@ -113,12 +114,27 @@ class DownloadStream
           absl::StrCat("a chunk of ", chunk.payload_bytes, " bytes for ",
                        span.size(), " elements"));
     }
-    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
-    const absl::Span<float> out = download_.out.subspan(
-        static_cast<size_t>(span.begin), static_cast<size_t>(span.size()));
-    chunk.CopyPayload(reinterpret_cast<char*>(out.data()));
-    // While the elements are still in the cache.
-    download_.digest += RangeDigest(layout, download_.fragment, blocks, out);
+    // Each block is copied, summed and digested while it is in the cache. What
+    // is wrong is in the caller's memory then, and is written again.
+    rpc::PayloadReader payload(chunk);
+    uint32_t crc = rpc::ChunkCrc32c(header, {});
+    Digest128 digest;
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      const IndexRange at =
+          layout.BlockElements(download_.fragment, {block, block + 1});
+      const absl::Span<float> out = download_.out.subspan(
+          static_cast<size_t>(at.begin), static_cast<size_t>(at.size()));
+      const absl::Span<char> bytes(reinterpret_cast<char*>(out.data()),
+                                   out.size() * sizeof(float));
+      payload.Read(bytes.size(), bytes.data());
+      crc = codec::ExtendCrc32c(crc, {bytes.data(), bytes.size()});
+      digest += BlockDigest(block, out);
+    }
+    if (crc != header.crc32c) {
+      return absl::DataLossError(
+          "a chunk's checksum does not match: send it again");
+    }
+    download_.digest += digest;
     download_.next_block = blocks.end;
     events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
     events_.Advanced();

@@ -214,6 +214,7 @@ TEST_F(KernelTest, VectorisedSumsHaveTheBitsOfThePlainOnes) {
       const NormResult got = table->check_and_norm(n, x.data());
       EXPECT_EQ(got.finite, norm.finite);
       EXPECT_EQ(got.sum_of_squares, norm.sum_of_squares);
+      EXPECT_EQ(table->all_finite(n, x.data()), AllFinitePlain(n, x.data()));
     }
   }
 }

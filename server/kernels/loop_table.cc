@@ -55,4 +55,8 @@ NormResult CheckAndNorm(int64_t n, const float* x) {
   return BestLoops().check_and_norm(n, x);
 }
 
+bool AllFinite(int64_t n, const float* x) {
+  return BestLoops().all_finite(n, x);
+}
+
 }  // namespace atl::kernels

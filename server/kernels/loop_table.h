@@ -23,6 +23,7 @@ struct LoopTable {
   void (*scale)(int64_t, float, const float*, float*);
   void (*accumulate)(int64_t, float, const float*, float*);
   NormResult (*check_and_norm)(int64_t, const float*);
+  bool (*all_finite)(int64_t, const float*);
 };
 
 // For the least machine that we run on.

@@ -12,6 +12,7 @@ const LoopTable& Avx2Loops() {
       avx2::SgdStep,     avx2::MomentumStep, avx2::NesterovStep,
       avx2::FedAdamStep, avx2::FedYogiStep,  avx2::FedAdagradStep,
       avx2::Scale,       avx2::Accumulate,   avx2::CheckAndNorm,
+      avx2::AllFinite,
   };
   return kTable;
 }

@@ -12,6 +12,7 @@ const LoopTable& Avx512Loops() {
       avx512::SgdStep,     avx512::MomentumStep, avx512::NesterovStep,
       avx512::FedAdamStep, avx512::FedYogiStep,  avx512::FedAdagradStep,
       avx512::Scale,       avx512::Accumulate,   avx512::CheckAndNorm,
+      avx512::AllFinite,
   };
   return kTable;
 }

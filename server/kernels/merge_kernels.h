@@ -50,11 +50,21 @@ NormResult CheckAndNormPlain(int64_t n, const T* x) {
   return result;
 }
 
+// Whether all elements are finite: CheckAndNorm without the norm.
+template <typename T>
+bool AllFinitePlain(int64_t n, const T* x) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (!std::isfinite(x[i])) return false;
+  }
+  return true;
+}
+
 // --- Vectorised, AVX-512 or AVX2 as the CPU has it; the same bits -----------
 
 void Scale(int64_t n, float weight, const float* x, float* sum);
 void Accumulate(int64_t n, float weight, const float* x, float* sum);
 NormResult CheckAndNorm(int64_t n, const float* x);
+bool AllFinite(int64_t n, const float* x);
 
 }  // namespace atl::kernels
 

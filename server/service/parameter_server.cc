@@ -19,6 +19,9 @@ namespace {
 constexpr char kIncarnationName[] = "server/incarnation";
 constexpr char kServerIdName[] = "server/id";
 
+// Of the thread that makes versions durable.
+constexpr int kBackgroundNice = 10;
+
 // Largest message: a chunk of 1 MiB and its header, with room.
 constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 
@@ -90,8 +93,11 @@ ParameterServer::ParameterServer(const Options& options,
       tile_pool_(options.merge_thread_count),
       merger_(tile_pool_),
       merge_queue_(1),
-      disk_queue_(1),
+      // What is done behind the commit leaves the processor to what islands
+      // wait for.
+      disk_queue_(1, kBackgroundNice),
       finish_queue_(options.finish_thread_count),
+      images_(ImagePool::Create(options.image_bytes_max)),
       push_watchdog_(options.stream_limits, SystemClock()),
       pull_watchdog_(options.stream_limits, SystemClock()) {}
 
@@ -119,7 +125,7 @@ void ParameterServer::Stop() {
 // --- Shards -----------------------------------------------------------------
 
 ShardResources ParameterServer::Resources() {
-  return {merger_, merge_queue_, disk_queue_, finish_queue_, [this] {
+  return {merger_, merge_queue_, disk_queue_, finish_queue_, images_, [this] {
             MutexLock lock(&mutex_);
             ++change_count_;
             changed_.SignalAll();

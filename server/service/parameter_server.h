@@ -33,6 +33,7 @@
 #include "server/service/parameter_service.h"
 #include "server/service/shard.h"
 #include "server/store/record_store.h"
+#include "server/store/version_image.h"
 
 namespace atl::server {
 
@@ -48,6 +49,9 @@ class ParameterServer final : public ShardDirectory {
     int merge_thread_count = 1;
     // Threads that sync contributions, >= 1.
     int finish_thread_count = 2;
+    // Memory for versions: the newest of each run's fragments, and those that
+    // are made from it. What does not fit is read from and written to files.
+    int64_t image_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
     // Longest time between two reports.
     absl::Duration report_interval_max = absl::Seconds(5);
@@ -121,6 +125,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue merge_queue_;
   WorkQueue disk_queue_;
   WorkQueue finish_queue_;
+  const std::shared_ptr<ImagePool> images_;
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -19,15 +19,17 @@ constexpr int64_t kChunkBlocks =
     codec::kChunkPayloadBytesMax /
     (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
 
-// A buffer on loan to gRPC, and where it goes back to.
+// Bytes on loan to gRPC: a version's own, or a buffer and where it goes back
+// to.
 struct Loan {
+  VersionImage image;
   std::shared_ptr<BufferPool> pool;
   BufferPool::Buffer buffer;
 };
 
 void EndLoan(void* argument) {
   std::unique_ptr<Loan> loan(static_cast<Loan*>(argument));
-  loan->pool->Give(std::move(loan->buffer));
+  if (loan->pool != nullptr) loan->pool->Give(std::move(loan->buffer));
 }
 
 }  // namespace
@@ -93,15 +95,22 @@ void PullStream::WriteNext() {
   }
   const IndexRange blocks = {left_.begin,
                              std::min(left_.end, left_.begin + kChunkBlocks)};
-  BufferPool::Buffer buffer = context_.buffers->Take();
-  const absl::Status read = source_.held.file->Read(0, blocks, buffer.get());
-  if (!read.ok()) {
-    context_.buffers->Give(std::move(buffer));
-    FinishWith(read);
-    return;
+  auto loan = std::make_unique<Loan>();
+  const float* elements = source_.held.file->Map(0, blocks, &loan->image);
+  if (elements == nullptr) {
+    loan->pool = context_.buffers;
+    loan->buffer = context_.buffers->Take();
+    elements = loan->buffer.get();
+    const absl::Status read =
+        source_.held.file->Read(0, blocks, loan->buffer.get());
+    if (!read.ok()) {
+      EndLoan(loan.release());
+      FinishWith(read);
+      return;
+    }
   }
   const absl::string_view payload(
-      reinterpret_cast<const char*>(buffer.get()),
+      reinterpret_cast<const char*>(elements),
       static_cast<size_t>(
           shard_->store().range(fragment_).ElementCount(blocks)) *
           sizeof(float));
@@ -109,20 +118,19 @@ void PullStream::WriteNext() {
   header.codec = v1::CODEC_F32;
   header.first_block = blocks.begin;
   header.block_count = static_cast<int32_t>(blocks.size());
-  // Read has checked the blocks' checksums: the chunk's is put together from
-  // them.
+  // The chunk's checksum is put together from the blocks', which were computed
+  // when they were made; Read has checked what came from the disk.
   const ShardRange& range = shard_->store().range(fragment_);
   header.crc32c = rpc::ChunkCrc32c(header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     header.crc32c = codec::CombineCrc32c(
-        header.crc32c, source_.held.file->BlockCrc32c(0, b),
+        header.crc32c, source_.held.file->ThetaCrc32c(b),
         static_cast<uint64_t>(range.ElementCount({b, b + 1})) * sizeof(float));
   }
   left_.begin = blocks.end;
   writing_bytes_ = static_cast<int64_t>(payload.size());
-  out_ = rpc::EncodeChunk(
-      header, rpc::BorrowSlice(payload, EndLoan,
-                               new Loan{context_.buffers, std::move(buffer)}));
+  out_ = rpc::EncodeChunk(header,
+                          rpc::BorrowSlice(payload, EndLoan, loan.release()));
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);
 }

@@ -1,5 +1,5 @@
-// One PullParameters stream: a header, then the blocks of a version, read from
-// its file as the peer takes them.
+// One PullParameters stream: a header, then the blocks of a version as the peer
+// takes them: lent from memory, or read from the file.
 //
 // Lives until gRPC is done with it, then deletes itself.
 

@@ -190,18 +190,19 @@ absl::Status PushStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
 
 absl::Status PushStream::StoreChunk(const rpc::ReceivedChunk& chunk,
                                     IndexRange blocks, float* elements) {
-  chunk.CopyPayload(reinterpret_cast<char*>(elements));
   const ShardRange& range = contribution_->range();
+  rpc::PayloadReader payload(chunk);
   const int64_t first = range.ElementOffset(blocks.begin);
   std::vector<BlockFact> facts(blocks.size());
   int64_t bad_block = -1;
-  // One pass over each block while it is in cache; the chunk's checksum is put
-  // together from theirs.
+  // Each block is copied, checked and summed while it is in cache; the chunk's
+  // checksum is put together from theirs.
   uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const float* block = elements + (range.ElementOffset(b) - first);
+    float* block = elements + (range.ElementOffset(b) - first);
     const int64_t count = range.ElementCount({b, b + 1});
     const absl::string_view bytes = BytesOf(block, count);
+    payload.Read(bytes.size(), reinterpret_cast<char*>(block));
     const kernels::NormResult norm = kernels::CheckAndNorm(count, block);
     if (!norm.finite) bad_block = b;
     BlockFact& fact = facts[b - blocks.begin];

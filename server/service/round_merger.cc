@@ -105,6 +105,22 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
   return digest;
 }
 
+// The new version's tile is made where it will lie, if it has an image.
+absl::Status RoundMerger::LoadTile(const Round& round, IndexRange blocks,
+                                   Buffers& buffers, OuterTile& tile,
+                                   VersionImage* keep) const {
+  for (int array = 0; array <= round.optimizer.state_count(); ++array) {
+    float* elements = round.to->Map(array, blocks, keep);
+    if (elements == nullptr) {
+      elements =
+          array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
+    }
+    (array == 0 ? tile.theta : tile.state[array - 1]) = elements;
+    RETURN_IF_ERROR(round.from->Read(array, blocks, elements));
+  }
+  return absl::OkStatus();
+}
+
 RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
                                                IndexRange blocks,
                                                Buffers& buffers) const {
@@ -112,9 +128,7 @@ RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
   const int64_t count = round.range.ElementCount(blocks);
   OuterTile tile;
   tile.count = count;
-  tile.theta = buffers.theta.data();
   tile.gradient = buffers.gradient.data();
-  const int state_count = round.optimizer.state_count();
   for (size_t i = 0; i < round.contributions.size(); ++i) {
     result.status =
         round.contributions[i]->Read(blocks, buffers.contribution.data());
@@ -127,18 +141,16 @@ RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
       kernels::CheckAndNorm(count, buffers.gradient.data());
   result.norm_squared = merged.sum_of_squares;
   result.finite = merged.finite;
-  result.status = round.from->Read(0, blocks, tile.theta);
-  for (int i = 0; i < state_count && result.status.ok(); ++i) {
-    tile.state[i] = buffers.state[i].data();
-    result.status = round.from->Read(1 + i, blocks, tile.state[i]);
-  }
+  VersionImage keep;
+  result.status = LoadTile(round, blocks, buffers, tile, &keep);
   if (!result.status.ok()) return result;
   round.optimizer.Step(FastOuterKernels(), tile);
-  result.finite &= kernels::CheckAndNorm(count, tile.theta).finite;
+  result.finite &= kernels::AllFinite(count, tile.theta);
   result.digest = TileDigest(round.range, blocks, tile.theta);
   result.status = round.to->Write(0, blocks, tile.theta);
-  for (int i = 0; i < state_count && result.status.ok(); ++i) {
-    result.finite &= kernels::CheckAndNorm(count, tile.state[i]).finite;
+  for (int i = 0; i < round.optimizer.state_count() && result.status.ok();
+       ++i) {
+    result.finite &= kernels::AllFinite(count, tile.state[i]);
     result.status = round.to->Write(1 + i, blocks, tile.state[i]);
   }
   return result;

@@ -1,9 +1,10 @@
 // Makes versions: version 0 from the generator, version v + 1 from version v
 // and a sealed round.
 //
-// Works tile by tile from file to file, so that its memory does not depend on
-// the size of the shard, nor on the number of contributions. What a tile
-// becomes does not depend on the threads, nor on the other tiles.
+// Works tile by tile, from the contributions' files and the version's image (or
+// file, without one) into the next version's, so that its own memory does not
+// depend on the size of the shard, nor on the number of contributions. What a
+// tile becomes does not depend on the threads, nor on the other tiles.
 //
 // Thread-compatible: one call at a time, because the tiles' buffers are its
 // own. Blocks for as long as the disk and the arithmetic take.
@@ -24,6 +25,7 @@
 #include "server/core/shard_machine.h"
 #include "server/service/work_queue.h"
 #include "server/store/run_store.h"
+#include "server/store/version_image.h"
 
 namespace atl::server {
 
@@ -80,6 +82,8 @@ class RoundMerger {
     double norm_squared = 0;
   };
 
+  absl::Status LoadTile(const Round& round, IndexRange blocks, Buffers& buffers,
+                        OuterTile& tile, VersionImage* keep) const;
   TileResult MergeTile(const Round& round, IndexRange blocks,
                        Buffers& buffers) const;
 

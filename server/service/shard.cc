@@ -41,9 +41,9 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
     const std::string& data_dir, const records::RunRecord& record) {
   ASSIGN_OR_RETURN(std::unique_ptr<OuterOptimizer> optimizer,
                    MakeOuterOptimizer(record.run().spec().outer()));
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<RunStore> store,
-      RunStore::Open(fs, records, data_dir, record, optimizer->state_count()));
+  ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
+                   RunStore::Open(fs, records, data_dir, record,
+                                  optimizer->state_count(), resources.images));
   ShardShape shape = ShapeOf(*store);
   return std::unique_ptr<Shard>(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));

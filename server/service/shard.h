@@ -40,6 +40,7 @@ struct ShardResources {
   WorkQueue& merge_queue;   // One thread.
   WorkQueue& disk_queue;    // One thread: persists, drops, releases, reserves.
   WorkQueue& finish_queue;  // Syncs contributions.
+  std::shared_ptr<ImagePool> images;  // Memory for versions.
   // Called, from any thread, when the report has changed.
   std::function<void()> on_change;
 };

@@ -1,12 +1,19 @@
 #include "server/service/work_queue.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 namespace atl::server {
 
-WorkQueue::WorkQueue(int thread_count) {
+WorkQueue::WorkQueue(int thread_count, int nice) {
   for (int i = 0; i < thread_count; ++i) {
-    threads_.emplace_back([this] { Run(); });
+    threads_.emplace_back([this, nice] {
+      // A thread's own on Linux. If it fails it is merely not nice.
+      if (nice > 0) setpriority(PRIO_PROCESS, gettid(), nice);
+      Run();
+    });
   }
 }
 

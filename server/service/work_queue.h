@@ -22,7 +22,8 @@ namespace atl::server {
 // each contribution one finish.
 class WorkQueue {
  public:
-  explicit WorkQueue(int thread_count);
+  // `nice` is added to the threads' niceness: 0 to 19.
+  explicit WorkQueue(int thread_count, int nice = 0);
   // Waits for the task that runs; those that have not begun are dropped.
   ~WorkQueue();
 

@@ -61,9 +61,9 @@ absl::Status CheckSpace(const std::string& directory) {
   const std::filesystem::space_info space = std::filesystem::space(
       std::filesystem::path(directory).parent_path(), error);
   if (error || space.available >= kFreeBytesMin) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no space left for ", directory, ": ", space.available,
-      " bytes are free, at least ", kFreeBytesMin, " are needed"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no space left for ", directory, ": ", space.available,
+                   " bytes are free, at least ", kFreeBytesMin, " are needed"));
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ absl::Status RunStore::CreateRun(RecordStore& records, const v1::Run& run,
 
 RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
                    const records::RunRecord& record, RunLayout layout,
-                   int state_count)
+                   int state_count, std::shared_ptr<ImagePool> images)
     : fs_(fs),
       records_(records),
       directory_(std::move(directory)),
@@ -87,6 +87,7 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       shard_count_(record.shard_count()),
       state_count_(state_count),
       durability_(SyncOf(record.run().spec().durability())),
+      images_(std::move(images)),
       ranges_(RangesOf(layout_, shard_, shard_count_)) {}
 
 std::string RunStore::RecordName(const std::string& kind) const {
@@ -135,16 +136,40 @@ RecoveredShard RunStore::Recovered() const {
 
 absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
     int32_t fragment, int64_t version) {
+  std::shared_ptr<VersionFile> file;
+  MutexLock making(&making_mutex_);
+  newest_made_[fragment] = std::max(newest_made_[fragment], version);
   {
     MutexLock lock(&mutex_);
     const auto it = reserved_versions_.find({fragment, version});
     if (it != reserved_versions_.end()) {
-      std::shared_ptr<VersionFile> file = std::move(it->second);
+      file = std::move(it->second);
       reserved_versions_.erase(it);
-      return file;
     }
   }
-  return MakeVersionFile(fragment, version);
+  if (file == nullptr) {
+    ASSIGN_OR_RETURN(file, MakeVersionFile(fragment, version));
+  }
+  file->SetImage(NewImage(fragment));
+  return file;
+}
+
+VersionImage RunStore::NewImage(int32_t fragment) {
+  if (images_ == nullptr) return nullptr;
+  return images_->Take(
+      VersionFile::ImageElementCount(ranges_[fragment], state_count_));
+}
+
+void RunStore::DropOldImages(int32_t fragment) {
+  MutexLock lock(&mutex_);
+  // In the order of versions.
+  VersionFile* newest = nullptr;
+  for (const auto& [place, held] : versions_) {
+    const bool committed = place.second == 0 || held.commit_seq > 0;
+    if (place.first != fragment || !committed) continue;
+    if (newest != nullptr) newest->DropImage();
+    newest = held.file.get();
+  }
 }
 
 absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
@@ -174,9 +199,12 @@ void RunStore::PublishVersion(int32_t fragment, int64_t version,
 
 void RunStore::CommitVersion(int32_t fragment, int64_t version,
                              int64_t commit_seq) {
-  MutexLock lock(&mutex_);
-  const auto it = versions_.find({fragment, version});
-  if (it != versions_.end()) it->second.commit_seq = commit_seq;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = versions_.find({fragment, version});
+    if (it != versions_.end()) it->second.commit_seq = commit_seq;
+  }
+  DropOldImages(fragment);
 }
 
 std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
@@ -275,6 +303,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     const std::string path = VersionPath(f, commit.version());
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
                                       commit.commit_seq(), digest}));
+    DropOldImages(f);
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {
       RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));
@@ -371,11 +400,12 @@ absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,
     Recycle(fragment, std::move(segment));
   }
   const std::pair<int32_t, int64_t> place = {fragment, version + 1};
+  MutexLock making(&making_mutex_);
+  // A merge was faster: its file has this name already.
+  if (newest_made_[fragment] > version) return absl::OkStatus();
   {
     MutexLock lock(&mutex_);
-    if (reserved_versions_.count(place) || versions_.count(place)) {
-      return absl::OkStatus();
-    }
+    if (reserved_versions_.count(place)) return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
                    MakeVersionFile(fragment, version + 1));

@@ -31,6 +31,7 @@
 #include "server/store/record_store.h"
 #include "server/store/shard_range.h"
 #include "server/store/version_file.h"
+#include "server/store/version_image.h"
 #include "server_records.pb.h"
 
 namespace atl::server {
@@ -61,9 +62,13 @@ class RunStore {
   //
   // DATA_LOSS: a file that a record names is missing or damaged; the message
   // names it.
+  //
+  // `images` is the memory for versions; null: all of them are read from and
+  // written to their files.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(
       FileSystem& fs, RecordStore& records, const std::string& data_dir,
-      const records::RunRecord& record, int state_count);
+      const records::RunRecord& record, int state_count,
+      std::shared_ptr<ImagePool> images = nullptr);
 
   // What the machine starts from.
   RecoveredShard Recovered() const;
@@ -135,13 +140,18 @@ class RunStore {
 
  private:
   RunStore(FileSystem& fs, RecordStore& records, std::string directory,
-           const records::RunRecord& record, RunLayout layout, int state_count);
+           const records::RunRecord& record, RunLayout layout, int state_count,
+           std::shared_ptr<ImagePool> images);
 
   std::string RecordName(const std::string& kind) const;
   std::string KeyedName(const std::string& kind,
                         const ContributionKey& key) const;
   std::string VersionPath(int32_t fragment, int64_t version) const;
   std::string SegmentPath(int64_t number) const;
+  // Memory for one version of `fragment`; null if there is no room.
+  VersionImage NewImage(int32_t fragment);
+  // Lets go of the memory of durable versions that are not the newest.
+  void DropOldImages(int32_t fragment);
   // An empty version file: a spare one, or a new one.
   absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(int32_t fragment,
                                                                int64_t version);
@@ -178,7 +188,14 @@ class RunStore {
   const int32_t shard_count_;
   const int state_count_;
   const Sync durability_;
+  const std::shared_ptr<ImagePool> images_;
   std::vector<ShardRange> ranges_;
+
+  // Held while a version's file is made or reserved, so that no two are made
+  // under one name. Before mutex_.
+  Mutex making_mutex_;
+  // The newest version of each fragment that NewVersion was asked for.
+  std::map<int32_t, int64_t> newest_made_ ABSL_GUARDED_BY(making_mutex_);
 
   mutable Mutex mutex_;
   records::StateRecord state_ ABSL_GUARDED_BY(mutex_);

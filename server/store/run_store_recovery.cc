@@ -34,7 +34,8 @@ absl::StatusOr<Message> Parse(const RecordStore::Record& record) {
 
 absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     FileSystem& fs, RecordStore& records, const std::string& data_dir,
-    const records::RunRecord& record, int state_count) {
+    const records::RunRecord& record, int state_count,
+    std::shared_ptr<ImagePool> images) {
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(record.run().spec().layout()));
   const std::string directory = Directory(data_dir, record.run().run_id());
@@ -45,7 +46,8 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     RETURN_IF_ERROR(fs.SyncDirectory(parent));
   }
   std::unique_ptr<RunStore> store(new RunStore(fs, records, directory, record,
-                                               std::move(layout), state_count));
+                                               std::move(layout), state_count,
+                                               std::move(images)));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
   RETURN_IF_ERROR(store->RecoverSegments());

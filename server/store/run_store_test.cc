@@ -399,6 +399,20 @@ TEST_F(RunStoreTest, AReservedRoundNeedsNoMoreSpace) {
   EXPECT_TRUE(store_->Persist(1, Commit(1), {}).ok());
 }
 
+TEST_F(RunStoreTest, AReservationThatComesLateLeavesTheVersionsFileAlone) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  auto file = store_->NewVersion(0, 1);
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 1).ok());
+  for (int array = 0; array < 1 + kStateCount; ++array) {
+    ASSERT_TRUE((*file)->Write(array, {0, 3}, Elements(7).data()).ok());
+  }
+  store_->PublishVersion(0, 1, {*file, 0, Digest128{1, 1}});
+  ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().versions[0], 1);
+}
+
 TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
   auto contribution = Bind(0);
   fs_.FailNextWrites(1);

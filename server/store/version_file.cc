@@ -1,5 +1,7 @@
 #include "server/store/version_file.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,9 @@ namespace atl::server {
 namespace {
 
 constexpr absl::string_view kMagic = "ATOLLVER";
+
+// What Seal writes at a time: 1 MiB.
+constexpr int64_t kSealBlocks = 64;
 
 int64_t RoundUp(int64_t bytes) {
   return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
@@ -56,7 +61,7 @@ int64_t VersionFile::size_bytes() const {
 
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
     FileSystem& fs, const std::string& path, const ShardRange& range,
-    int state_count) {
+    int state_count, VersionImage image) {
   // What an earlier attempt left; a reader that has it open goes on.
   if (fs.Exists(path)) RETURN_IF_ERROR(fs.Remove(path));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
@@ -70,6 +75,7 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
     fs.Remove(path).IgnoreError();
     return reserved;
   }
+  version->SetImage(std::move(image));
   return version;
 }
 
@@ -77,7 +83,28 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   if (!writable_ || !fs.Rename(path(), new_path).ok()) return false;
   set_path(new_path);
   identity_ = VersionIdentity();
+  MutexLock lock(&mutex_);
+  image_ = nullptr;
+  sealed_ = false;
   return true;
+}
+
+void VersionFile::SetImage(VersionImage image) {
+  MutexLock lock(&mutex_);
+  image_ = std::move(image);
+}
+
+void VersionFile::DropImage() {
+  VersionImage dropped;
+  MutexLock lock(&mutex_);
+  if (sealed_) dropped.swap(image_);
+}
+
+float* VersionFile::Map(int array, IndexRange blocks, VersionImage* keep) {
+  *keep = image();
+  if (*keep == nullptr) return nullptr;
+  return keep->get() + array * range_.element_count() +
+         range_.ElementOffset(blocks.begin);
 }
 
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
@@ -113,8 +140,8 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
   return version;
 }
 
-absl::Status VersionFile::Write(int array, IndexRange blocks,
-                                const float* elements) {
+void VersionFile::NoteCrcs(int array, IndexRange blocks,
+                           const float* elements) {
   const int64_t first = range_.ElementOffset(blocks.begin);
   uint32_t* table =
       table_.data() + array * range_.block_count() - range_.blocks().begin;
@@ -123,15 +150,55 @@ absl::Status VersionFile::Write(int array, IndexRange blocks,
     const int64_t end = range_.ElementOffset(b + 1) - first;
     table[b] = codec::Crc32c(BytesOf(elements + begin, end - begin));
   }
+}
+
+absl::Status VersionFile::Write(int array, IndexRange blocks,
+                                const float* elements) {
+  VersionImage keep;
+  if (float* const mapped = Map(array, blocks, &keep)) {
+    // Of the state, Seal computes the checksums; pulls need those of theta.
+    if (array == 0) NoteCrcs(array, blocks, elements);
+    if (mapped != elements) {
+      std::memcpy(mapped, elements,
+                  range_.ElementCount(blocks) * sizeof(float));
+    }
+    return absl::OkStatus();
+  }
+  NoteCrcs(array, blocks, elements);
   return file_->WriteAt(
-      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
+      ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
+                               static_cast<int64_t>(sizeof(float)),
       BytesOf(elements, range_.ElementCount(blocks)));
+}
+
+absl::Status VersionFile::WriteImage() {
+  for (int array = 0; array <= state_count_; ++array) {
+    for (int64_t b = range_.blocks().begin; b < range_.blocks().end;
+         b += kSealBlocks) {
+      const IndexRange blocks = {
+          b, std::min(b + kSealBlocks, range_.blocks().end)};
+      VersionImage keep;
+      const float* const elements = Map(array, blocks, &keep);
+      if (elements == nullptr) return absl::OkStatus();
+      if (array > 0) NoteCrcs(array, blocks, elements);
+      RETURN_IF_ERROR(file_->WriteAt(
+          ArrayOffset(array) +
+              range_.ElementOffset(b) * static_cast<int64_t>(sizeof(float)),
+          BytesOf(elements, range_.ElementCount(blocks))));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status VersionFile::Read(int array, IndexRange blocks,
                                float* elements) const {
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
+  if (const VersionImage keep = image()) {
+    std::memcpy(elements, keep.get() + array * range_.element_count() + first,
+                count * sizeof(float));
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(ReadFully(
       *file_, path(),
       ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
@@ -152,6 +219,7 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
 }
 
 absl::Status VersionFile::Seal(const VersionIdentity& identity) {
+  RETURN_IF_ERROR(WriteImage());
   records::VersionHeader header;
   header.set_run_id(identity.run_id);
   header.set_shard(identity.shard);
@@ -169,6 +237,8 @@ absl::Status VersionFile::Seal(const VersionIdentity& identity) {
   RETURN_IF_ERROR(file_->WriteAt(0, page));
   RETURN_IF_ERROR(file_->Sync());
   identity_ = identity;
+  MutexLock lock(&mutex_);
+  sealed_ = true;
   return absl::OkStatus();
 }
 

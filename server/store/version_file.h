@@ -4,6 +4,10 @@
 //
 // Array 0 is theta, arrays 1.. are the state; each has the range's elements.
 //
+// With an image (version_image.h) the arrays are in memory: Write and Read do
+// not touch the file, and Seal writes all of it. What is in memory is not
+// checked again; what comes from the file always is.
+//
 // Thread-safe: Write and Read of different blocks may run at the same time.
 // Blocks are named by their number in the fragment.
 
@@ -23,6 +27,7 @@
 #include "base/layout/layout.h"
 #include "base/sync/mutex.h"
 #include "server/store/shard_range.h"
+#include "server/store/version_image.h"
 
 namespace atl::server {
 
@@ -37,17 +42,25 @@ struct VersionIdentity {
 
 class VersionFile {
  public:
-  // Makes an empty file at `path`, with all its space reserved.
+  // Makes an empty file at `path`, with all its space reserved. `image` is
+  // null, or has ImageElementCount elements.
   //
   // RESOURCE_EXHAUSTED: the disk is full; no file is left.
   static absl::StatusOr<std::unique_ptr<VersionFile>> Create(
       FileSystem& fs, const std::string& path, const ShardRange& range,
-      int state_count);
+      int state_count, VersionImage image = nullptr);
+
+  // Elements of an image of such a version.
+  static int64_t ImageElementCount(const ShardRange& range, int state_count) {
+    return (1 + state_count) * range.element_count();
+  }
 
   // Takes a file that nobody else has any more for another version of the same
   // range, under another name: its pages and its space are there already. False
-  // if it cannot be taken; then it is to be removed.
+  // if it cannot be taken; then it is to be removed. It has no image then.
   bool Reuse(FileSystem& fs, const std::string& path);
+  // Gives an image to what Reuse has taken, before anything is written.
+  void SetImage(VersionImage image);
 
   // Opens a sealed file.
   //
@@ -57,7 +70,16 @@ class VersionFile {
       FileSystem& fs, const std::string& path, const ShardRange& range,
       int state_count);
 
-  // Writes the elements of `blocks` of one array.
+  // Where blocks of one array lie in memory; null without an image. `keep`
+  // holds the bytes there, whatever becomes of the file. What Write has taken
+  // must not be changed any more.
+  float* Map(int array, IndexRange blocks, VersionImage* keep);
+
+  // Lets the memory go: from now on everything is read from the file. Does
+  // nothing before Seal.
+  void DropImage();
+
+  // Writes the elements of `blocks` of one array, which may lie where Map said.
   //
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: it cannot be written.
   absl::Status Write(int array, IndexRange blocks, const float* elements);
@@ -67,9 +89,9 @@ class VersionFile {
   // DATA_LOSS: a checksum does not match; the message names the file.
   absl::Status Read(int array, IndexRange blocks, float* elements) const;
 
-  // CRC-32C of a block's bytes, as Write computed it or Open read it.
-  uint32_t BlockCrc32c(int array, int64_t block) const {
-    return table_[array * range_.block_count() + block - range_.blocks().begin];
+  // CRC-32C of a block of theta, as Write computed it or Open read it.
+  uint32_t ThetaCrc32c(int64_t block) const {
+    return table_[block - range_.blocks().begin];
   }
 
   // Writes header and table and syncs everything. Requires: every block of
@@ -95,10 +117,20 @@ class VersionFile {
 
   int64_t ArrayOffset(int array) const;
   int64_t TableOffset() const;
+  VersionImage image() const {
+    MutexLock lock(&mutex_);
+    return image_;
+  }
+  // Fills the table's entries for `blocks` of `array`.
+  void NoteCrcs(int array, IndexRange blocks, const float* elements);
+  // Writes what only the image has.
+  absl::Status WriteImage();
 
   const std::unique_ptr<RandomAccessFile> file_;
   mutable Mutex mutex_;
   std::string path_ ABSL_GUARDED_BY(mutex_);
+  VersionImage image_ ABSL_GUARDED_BY(mutex_);
+  bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
   const ShardRange range_;
   const int state_count_;
   const bool writable_;

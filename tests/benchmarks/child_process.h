@@ -50,6 +50,8 @@ class ChildProcess {
   // True once the child has ended.
   bool Ended();
 
+  pid_t pid() const { return pid_; }
+
  private:
   ChildProcess(std::string name, pid_t pid, int to_child, int from_child)
       : name_(std::move(name)),

@@ -1,29 +1,26 @@
 // One outer round of a large f32 vector through the real path, beside a
-// raw-socket yardstick in the same process tree.
+// raw-socket yardstick and Gloo's ring in the same process tree.
 //
 //     bazel run -c opt //tests/benchmarks:round -- --json
 //
-// A coordinator, a server and N islands run as processes, and so do the
-// yardstick's server and islands. Repetitions are interleaved: one round of
-// ours, one of the yardstick, and so on, the first pair not counted. A round
+// A coordinator, a server and N islands run as processes, a set for every
+// durability, and so do the yardstick and Gloo's peers. Repetitions are
+// interleaved: one round of each, and so on, the first not counted. A round
 // lasts from the order to push until every island holds the new parameters,
-// checked. What is compared is the ratio of the two medians: a machine's noise
-// is in both.
+// checked; the next round begins when the one before is durable. What is
+// compared is the ratio of medians: a machine's noise is in both.
 //
 // Ours does what the yardstick does not: CRC-32C of every chunk, digests of
 // contributions and parameters, a log of contributions that survives kill -9
-// (or, with --durability machine, a power cut), a synced decision, and a new
-// version on disk.
+// (or, with machine, a power cut), a synced decision, and a new version on
+// disk, behind the commit.
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -35,33 +32,29 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/run_client.h"
 #include "tests/benchmarks/child_process.h"
+#include "tests/benchmarks/round_cluster.h"
 #include "tests/benchmarks/round_island.h"
-#include "tests/benchmarks/vectors.h"
+#include "tests/benchmarks/usage.h"
 #include "tests/benchmarks/yardstick.h"
 
 namespace atl::benchmarks {
 namespace {
-
-using Children = std::vector<std::unique_ptr<ChildProcess>>;
-
-// Longest wait for anything that a child is asked.
-constexpr absl::Duration kPatience = absl::Minutes(3);
-constexpr int kColumns = 4096;  // Of the tensor; the vector is a multiple.
 
 struct Flags {
   bool json = false;
   int64_t mib = 256;
   int repetitions = 5;
   std::vector<int> islands = {2, 4};
-  std::string durability = "process";
+  std::vector<std::string> durabilities = {"process"};
+  bool gloo = true;
   std::string directory;
   std::string coordinator_binary = "coordinator/atoll-coordinator";
   std::string server_binary = "server/atoll-server";
+  std::string gloo_binary = "tests/benchmarks/gloo_ring";
   // How this program starts itself as a part of the benchmark.
   std::string role;
   int index = 0;
@@ -69,16 +62,39 @@ struct Flags {
   int port = 0;
   std::string coordinator;
 
-  size_t element_count() const { return mib << 18; }
+  int64_t element_count() const { return mib << 18; }
+  double gigabytes() const { return 4e-9 * static_cast<double>(mib << 18); }
+};
+
+// What something took, once a repetition.
+struct Series {
+  std::vector<double> seconds;
+  std::vector<double> cpu_seconds;
+
+  void Add(double wall, double cpu) {
+    seconds.push_back(wall);
+    cpu_seconds.push_back(cpu);
+  }
+};
+
+// Our rounds at one durability.
+struct OurResult {
+  std::string durability;
+  Series round;
+  Series push;
+  int64_t server_bytes = 0;  // Most anonymous memory of the server.
 };
 
 struct Result {
   int islands = 0;
-  std::vector<double> ours_ms;
-  std::vector<double> yardstick_ms;
+  std::vector<OurResult> ours;
+  Series yardstick;
+  Series raw;
+  Series gloo;
 };
 
 double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
@@ -89,260 +105,286 @@ std::string SelfPath() {
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
 }
 
-// Gives all children the same order and waits for all answers.
-absl::Status OrderAll(const Children& children, const std::string& order,
-                      const std::string& answer) {
+std::vector<pid_t> PidsOf(const Children& children) {
+  std::vector<pid_t> pids;
+  for (const auto& child : children) pids.push_back(child->pid());
+  return pids;
+}
+
+absl::Status GiveAll(const Children& children, const std::string& order) {
   for (const auto& child : children) {
     RETURN_IF_ERROR(child->WriteLine(order));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ExpectAll(const Children& children, const std::string& answer) {
   for (const auto& child : children) {
     RETURN_IF_ERROR(child->Expect(answer, kPatience));
   }
   return absl::OkStatus();
 }
 
-// How long round `version` takes, in ms.
-absl::StatusOr<double> TimeRound(const Children& islands, int64_t version) {
-  const absl::Time start = absl::Now();
-  RETURN_IF_ERROR(OrderAll(islands, absl::StrCat("go ", version), "done"));
-  return absl::ToDoubleMilliseconds(absl::Now() - start);
+// Gives all children the same order and waits for all answers.
+absl::Status OrderAll(const Children& children, const std::string& order,
+                      const std::string& answer) {
+  RETURN_IF_ERROR(GiveAll(children, order));
+  return ExpectAll(children, answer);
 }
 
-// --- The yardstick -----------------------------------------------------------
+// Times an order that the children answer with "done".
+absl::Status Time(const Children& children, const std::vector<pid_t>& pids,
+                  const std::string& order, Series* series) {
+  const double cpu = CpuSeconds(pids);
+  const absl::Time start = absl::Now();
+  RETURN_IF_ERROR(OrderAll(children, order, "done"));
+  series->Add(absl::ToDoubleSeconds(absl::Now() - start),
+              CpuSeconds(pids) - cpu);
+  return absl::OkStatus();
+}
 
-class Yardstick {
- public:
+// --- Peers -------------------------------------------------------------------
+
+absl::StatusOr<Children> StartPeers(std::vector<std::string> command,
+                                    int island_count) {
+  command.push_back(absl::StrCat("--island_count=", island_count));
+  Children children;
+  for (int i = 0; i < island_count; ++i) {
+    std::vector<std::string> one = command;
+    one.push_back(absl::StrCat("--index=", i));
+    ASSIGN_OR_RETURN(auto child, ChildProcess::Start(one));
+    children.push_back(std::move(child));
+  }
+  return children;
+}
+
+struct Yardstick {
+  std::unique_ptr<ChildProcess> server;
+  Children islands;
+
   absl::Status Start(const Flags& flags, int island_count) {
-    const std::vector<std::string> base = {
-        SelfPath(), absl::StrCat("--mib=", flags.mib),
-        absl::StrCat("--island_count=", island_count)};
-    std::vector<std::string> command = base;
-    command.push_back("--role=yardstick_server");
-    ASSIGN_OR_RETURN(server_, ChildProcess::Start(command));
-    ASSIGN_OR_RETURN(const std::string port, server_->ReadLine(kPatience));
-    for (int i = 0; i < island_count; ++i) {
-      command = base;
-      command.push_back("--role=yardstick_island");
-      command.push_back(absl::StrCat("--index=", i));
-      command.push_back(absl::StrCat("--port=", port));
-      ASSIGN_OR_RETURN(auto island, ChildProcess::Start(command));
-      islands_.push_back(std::move(island));
-    }
-    for (const auto& island : islands_) {
-      RETURN_IF_ERROR(island->Expect("ready", kPatience));
-    }
-    return absl::OkStatus();
+    const std::string mib = absl::StrCat("--mib=", flags.mib);
+    ASSIGN_OR_RETURN(
+        server,
+        ChildProcess::Start({SelfPath(), "--role=yardstick_server", mib,
+                             absl::StrCat("--island_count=", island_count)}));
+    ASSIGN_OR_RETURN(const std::string port, server->ReadLine(kPatience));
+    ASSIGN_OR_RETURN(islands, StartPeers({SelfPath(), "--role=yardstick_island",
+                                          mib, absl::StrCat("--port=", port)},
+                                         island_count));
+    return ExpectAll(islands, "ready");
   }
 
-  const Children& islands() const { return islands_; }
-
- private:
-  std::unique_ptr<ChildProcess> server_;
-  Children islands_;
+  std::vector<pid_t> pids() const {
+    std::vector<pid_t> all = PidsOf(islands);
+    all.push_back(server->pid());
+    return all;
+  }
 };
+
+absl::StatusOr<Children> StartGloo(const Flags& flags, int island_count) {
+  const std::string directory =
+      absl::StrCat(flags.directory, "/gloo-", island_count);
+  std::error_code ignored;
+  std::filesystem::create_directories(directory, ignored);
+  ASSIGN_OR_RETURN(
+      Children peers,
+      StartPeers({flags.gloo_binary, absl::StrCat("--mib=", flags.mib),
+                  absl::StrCat("--rendezvous=", directory)},
+                 island_count));
+  RETURN_IF_ERROR(ExpectAll(peers, "ready"));
+  return peers;
+}
 
 // --- Ours --------------------------------------------------------------------
 
-// What the benchmark asks of a run: one tensor, no training, Nesterov.
-v1::RunSpec MakeSpec(const Flags& flags, int island_count) {
-  v1::RunSpec spec;
-  v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
-  spec.mutable_layout()->set_fragment_count(1);
-  tensor.set_name("vector");
-  tensor.add_shape(static_cast<int64_t>(flags.element_count()) / kColumns);
-  tensor.add_shape(kColumns);
-  tensor.set_dtype(v1::DATA_TYPE_F32);
-  tensor.set_tensor_class(v1::TENSOR_CLASS_MATRIX);
-  tensor.mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
-  spec.mutable_init()->set_seed(1);
-
-  v1::ModelSpec& model = *spec.mutable_model();
-  model.set_architecture("llama");
-  model.set_vocab_size(2);
-  model.set_hidden_size(2);
-  model.set_intermediate_size(2);
-  model.set_layer_count(1);
-  model.set_head_count(1);
-  model.set_kv_head_count(1);
-  model.set_sequence_length(1);
-  model.set_rope_theta(10000);
-  model.set_rms_norm_eps(1e-5);
-
-  v1::InnerSpec& inner = *spec.mutable_inner();
-  inner.set_optimizer(v1::INNER_OPTIMIZER_KIND_SGD);
-  inner.set_learning_rate(0.1);
-  inner.set_final_learning_rate_fraction(1);
-  inner.set_batch_size(1);
-
-  v1::OuterSpec& outer = *spec.mutable_outer();
-  outer.set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
-  outer.set_learning_rate(kLearningRate);
-  outer.set_momentum(kMomentum);
-  outer.set_weighting(v1::WEIGHTING_UNIFORM);
-
-  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
-  schedule.set_timing(v1::TIMING_STRICT);
-  schedule.set_inner_step_count(1);
-  // One more than is played, so that the run does not end under the islands.
-  schedule.set_round_count(flags.repetitions + 2);
-  schedule.set_island_count_min(island_count);
-  schedule.set_min_quorum(island_count);
-  // Nothing here renews a lease.
-  schedule.mutable_lease_duration()->set_seconds(3600);
-
-  v1::DataSpec& data = *spec.mutable_data();
-  data.set_format(v1::DATA_FORMAT_BYTES);
-  data.set_path("/nowhere");
-  data.set_data_shard_count(island_count);
-  spec.mutable_evaluation()->set_batch_count(1);
-  spec.set_durability(flags.durability == "machine" ? v1::DURABILITY_MACHINE
-                                                    : v1::DURABILITY_PROCESS);
-  spec.set_server_count(1);
-  return spec;
+v1::Durability DurabilityOf(const std::string& name) {
+  return name == "machine" ? v1::DURABILITY_MACHINE : v1::DURABILITY_PROCESS;
 }
 
-class Ours {
- public:
-  ~Ours() {
-    islands_.clear();
-    server_.reset();
-    coordinator_.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
+absl::Status StartOurs(const Flags& flags, int island_count,
+                       const std::string& durability, RoundCluster* cluster) {
+  ClusterOptions options;
+  options.island_count = island_count;
+  options.element_count = flags.element_count();
+  options.round_count = flags.repetitions + 1;
+  options.durability = DurabilityOf(durability);
+  options.directory =
+      absl::StrCat(flags.directory, "/", durability, "-", island_count);
+  options.coordinator_binary = flags.coordinator_binary;
+  options.server_binary = flags.server_binary;
+  options.island_command = {SelfPath(), "--role=island",
+                            absl::StrCat("--island_count=", island_count)};
+  return cluster->Start(options);
+}
 
-  absl::Status Start(const Flags& flags, int island_count) {
-    directory_ = absl::StrCat(flags.directory, "/islands-", island_count);
-    std::error_code error;
-    std::filesystem::create_directories(directory_, error);
-    if (error) return absl::UnavailableError(directory_ + error.message());
-    RETURN_IF_ERROR(StartServices(flags));
-    RETURN_IF_ERROR(CreateRun(flags, island_count));
-    return StartIslands(island_count);
-  }
-
-  const Children& islands() const { return islands_; }
-
- private:
-  // Starts a service and returns its address, once it serves.
-  absl::StatusOr<std::string> StartService(
-      const std::string& name, std::vector<std::string> command,
-      std::unique_ptr<ChildProcess>& child) {
-    const std::string port_file = absl::StrCat(directory_, "/", name, ".port");
-    command.push_back("--listen=127.0.0.1:0");
-    command.push_back(absl::StrCat("--data_dir=", directory_, "/", name));
-    command.push_back(absl::StrCat("--port_file=", port_file));
-    const std::string log = absl::StrCat(directory_, "/", name, ".log");
-    ASSIGN_OR_RETURN(child, ChildProcess::Start(command, log));
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (absl::Now() < deadline && !child->Ended()) {
-      std::ifstream file(port_file);
-      int port = 0;
-      if (file >> port && port > 0) return absl::StrCat("127.0.0.1:", port);
-      absl::SleepFor(absl::Milliseconds(10));
+// One round; the push within it is timed by the islands themselves.
+absl::Status PlayOurs(const RoundCluster& cluster, int version,
+                      OurResult* result) {
+  const Children& islands = cluster.islands();
+  RETURN_IF_ERROR(OrderAll(islands, absl::StrCat("open ", version), "open"));
+  MemoryWatch memory(cluster.server_pid());
+  const double cpu = CpuSeconds(cluster.pids());
+  const double server_cpu = CpuSeconds({cluster.server_pid()});
+  const absl::Time start = absl::Now();
+  RETURN_IF_ERROR(GiveAll(islands, absl::StrCat("go ", version)));
+  int64_t push_begin = 0;
+  int64_t push_end = 0;
+  int64_t push_cpu = 0;
+  for (const auto& island : islands) {
+    ASSIGN_OR_RETURN(const std::string line, island->ReadLine(kPatience));
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t used = 0;
+    if (words.size() != 4 || !absl::SimpleAtoi(words[1], &begin) ||
+        !absl::SimpleAtoi(words[2], &end) ||
+        !absl::SimpleAtoi(words[3], &used)) {
+      return absl::UnknownError(absl::StrCat("an island says ", line));
     }
-    std::ifstream file(log);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    return absl::UnavailableError(
-        absl::StrCat(name, " does not serve: ", text));
+    push_begin = push_begin == 0 ? begin : std::min(push_begin, begin);
+    push_end = std::max(push_end, end);
+    push_cpu += used;
   }
-
-  absl::Status StartServices(const Flags& flags) {
-    ASSIGN_OR_RETURN(
-        address_,
-        StartService("coordinator", {flags.coordinator_binary}, coordinator_));
-    return StartService("server",
-                        {flags.server_binary, "--server_id=server-0",
-                         absl::StrCat("--coordinator=", address_)},
-                        server_)
-        .status();
-  }
-
-  absl::Status CreateRun(const Flags& flags, int island_count) {
-    coordinator::RunClientOptions options;
-    options.address = address_;
-    ASSIGN_OR_RETURN(auto client, coordinator::MakeRunClient(options));
-    v1::CreateRunRequest request;
-    request.set_run_id("round");
-    *request.mutable_spec() = MakeSpec(flags, island_count);
-    return client->CreateRun(request).status();
-  }
-
-  absl::Status StartIslands(int island_count) {
-    for (int i = 0; i < island_count; ++i) {
-      ASSIGN_OR_RETURN(
-          auto island,
-          ChildProcess::Start({SelfPath(), "--role=island",
-                               absl::StrCat("--index=", i),
-                               absl::StrCat("--island_count=", island_count),
-                               absl::StrCat("--coordinator=", address_)}));
-      islands_.push_back(std::move(island));
-    }
-    for (const auto& island : islands_) {
-      RETURN_IF_ERROR(island->Expect("ready", kPatience));
-    }
-    return absl::OkStatus();
-  }
-
-  std::string directory_;
-  std::string address_;
-  std::unique_ptr<ChildProcess> coordinator_;
-  std::unique_ptr<ChildProcess> server_;
-  Children islands_;
-};
+  result->push.Add(1e-9 * static_cast<double>(push_end - push_begin),
+                   1e-9 * static_cast<double>(push_cpu) +
+                       CpuSeconds({cluster.server_pid()}) - server_cpu);
+  RETURN_IF_ERROR(ExpectAll(islands, "done"));
+  result->round.Add(absl::ToDoubleSeconds(absl::Now() - start),
+                    CpuSeconds(cluster.pids()) - cpu);
+  result->server_bytes = std::max(result->server_bytes, memory.peak_bytes());
+  return OrderAll(islands, absl::StrCat("check ", version + 1), "ok");
+}
 
 // --- Measuring ---------------------------------------------------------------
 
 absl::StatusOr<Result> Measure(const Flags& flags, int island_count) {
-  Ours ours;
-  Yardstick yardstick;
-  RETURN_IF_ERROR(ours.Start(flags, island_count));
-  RETURN_IF_ERROR(yardstick.Start(flags, island_count));
-  Result result{.islands = island_count, .ours_ms = {}, .yardstick_ms = {}};
-  for (int version = 0; version <= flags.repetitions; ++version) {
+  Result result{.islands = island_count};
+  std::vector<std::unique_ptr<RoundCluster>> clusters;
+  for (const std::string& durability : flags.durabilities) {
+    clusters.push_back(std::make_unique<RoundCluster>());
     RETURN_IF_ERROR(
-        OrderAll(ours.islands(), absl::StrCat("open ", version), "open"));
-    ASSIGN_OR_RETURN(const double ours_ms, TimeRound(ours.islands(), version));
-    ASSIGN_OR_RETURN(const double yardstick_ms,
-                     TimeRound(yardstick.islands(), version));
+        StartOurs(flags, island_count, durability, clusters.back().get()));
+    result.ours.push_back({.durability = durability});
+  }
+  Yardstick yardstick;
+  RETURN_IF_ERROR(yardstick.Start(flags, island_count));
+  Children gloo;
+  if (flags.gloo) {
+    ASSIGN_OR_RETURN(gloo, StartGloo(flags, island_count));
+  }
+  for (int version = 0; version <= flags.repetitions; ++version) {
+    if (version == 1) {  // What was faulted in, dialled and warmed up.
+      for (OurResult& ours : result.ours) {
+        ours.round = ours.push = {};
+      }
+      result.yardstick = result.raw = result.gloo = {};
+    }
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      RETURN_IF_ERROR(PlayOurs(*clusters[i], version, &result.ours[i]));
+      std::cerr << absl::StrFormat(
+          "%d islands, round %d, %s: %.0f ms, push %.0f ms\n", island_count,
+          version, flags.durabilities[i],
+          1e3 * result.ours[i].round.seconds.back(),
+          1e3 * result.ours[i].push.seconds.back());
+    }
+    const std::string go = absl::StrCat("go ", version);
     const std::string check = absl::StrCat("check ", version + 1);
-    RETURN_IF_ERROR(OrderAll(ours.islands(), check, "ok"));
-    RETURN_IF_ERROR(OrderAll(yardstick.islands(), check, "ok"));
-    std::cerr << absl::StrFormat("%d islands, round %d: %.0f ms, %.0f ms%s\n",
-                                 island_count, version, ours_ms, yardstick_ms,
-                                 version == 0 ? " (not counted)" : "");
-    if (version == 0) continue;
-    result.ours_ms.push_back(ours_ms);
-    result.yardstick_ms.push_back(yardstick_ms);
+    RETURN_IF_ERROR(
+        Time(yardstick.islands, yardstick.pids(), go, &result.yardstick));
+    RETURN_IF_ERROR(OrderAll(yardstick.islands, check, "ok"));
+    RETURN_IF_ERROR(
+        Time(yardstick.islands, yardstick.pids(), "raw 0", &result.raw));
+    std::cerr << absl::StrFormat("  yardstick: %.0f ms, raw push %.0f ms\n",
+                                 1e3 * result.yardstick.seconds.back(),
+                                 1e3 * result.raw.seconds.back());
+    if (gloo.empty()) continue;
+    RETURN_IF_ERROR(Time(gloo, PidsOf(gloo), go, &result.gloo));
+    RETURN_IF_ERROR(OrderAll(gloo, check, "ok"));
   }
   return result;
 }
 
-void PrintJson(const Flags& flags, const Result& result) {
-  const double ours = Median(result.ours_ms);
-  const double yardstick = Median(result.yardstick_ms);
-  std::cout << absl::StrFormat(
-                   "{\"case\": \"f32_nesterov\", \"islands\": %d, \"ratio\": "
-                   "%.3f, \"ours_ms\": %.1f, \"yardstick_ms\": %.1f, "
-                   "\"durability\": \"%s\"}",
-                   result.islands, ours / yardstick, ours, yardstick,
-                   flags.durability)
-            << std::endl;
+// --- Printing ----------------------------------------------------------------
+
+// Processor seconds for each of `gigabytes` that crossed the network.
+double CpuPerGb(const Series& series, double gigabytes) {
+  return Median(series.cpu_seconds) / gigabytes;
 }
 
-void PrintTable(const Flags& flags, const std::vector<Result>& results) {
-  std::cout << absl::StrFormat(
-      "One outer round, %d MiB of f32, Nesterov, durability %s; medians of %d\n"
-      "islands   ours ms (min-max)        yardstick ms (min-max)   ratio\n",
-      flags.mib, flags.durability, flags.repetitions);
-  for (const Result& r : results) {
-    const auto ours = std::minmax_element(r.ours_ms.begin(), r.ours_ms.end());
-    const auto yard =
-        std::minmax_element(r.yardstick_ms.begin(), r.yardstick_ms.end());
+void PrintJson(const Flags& flags, const Result& result) {
+  const double pushed = result.islands * flags.gigabytes();
+  const double moved = 2 * pushed;
+  const double yardstick = Median(result.yardstick.seconds);
+  const double raw = Median(result.raw.seconds);
+  const std::string cpu = CpuName();
+  for (const OurResult& ours : result.ours) {
+    const double push = Median(ours.push.seconds);
     std::cout << absl::StrFormat(
-        "%7d   %7.1f (%.1f-%.1f)   %7.1f (%.1f-%.1f)   %.3f\n", r.islands,
-        Median(r.ours_ms), *ours.first, *ours.second, Median(r.yardstick_ms),
-        *yard.first, *yard.second, Median(r.ours_ms) / Median(r.yardstick_ms));
+        "{\"case\": \"push\", \"islands\": %d, \"ratio\": %.3f, "
+        "\"ours_gb_per_s\": %.2f, \"raw_gb_per_s\": %.2f, "
+        "\"cpu_s_per_gb\": %.3f, \"raw_cpu_s_per_gb\": %.3f, "
+        "\"durability\": \"%s\", \"cpu\": \"%s\"}\n",
+        result.islands, raw / push, pushed / push, pushed / raw,
+        CpuPerGb(ours.push, pushed), CpuPerGb(result.raw, pushed),
+        ours.durability, cpu);
+    const double round = Median(ours.round.seconds);
+    std::cout << absl::StrFormat(
+        "{\"case\": \"f32_nesterov\", \"islands\": %d, \"ratio\": %.3f, "
+        "\"ours_ms\": %.1f, \"yardstick_ms\": %.1f, \"durability\": \"%s\", "
+        "\"cpu_s_per_gb\": %.3f, \"yardstick_cpu_s_per_gb\": %.3f, "
+        "\"server_anonymous_mib\": %d, \"cpu\": \"%s\"}\n",
+        result.islands, round / yardstick, 1e3 * round, 1e3 * yardstick,
+        ours.durability, CpuPerGb(ours.round, moved),
+        CpuPerGb(result.yardstick, moved), ours.server_bytes >> 20, cpu);
+  }
+  if (!result.gloo.seconds.empty()) {
+    const double gloo = Median(result.gloo.seconds);
+    std::cout << absl::StrFormat(
+        "{\"case\": \"gloo\", \"islands\": %d, \"ratio\": %.3f, "
+        "\"gloo_ms\": %.1f, \"yardstick_ms\": %.1f, \"cpu_s_per_gb\": %.3f, "
+        "\"cpu\": \"%s\"}\n",
+        result.islands, gloo / yardstick, 1e3 * gloo, 1e3 * yardstick,
+        // A ring moves 2 (N - 1) vectors.
+        CpuPerGb(result.gloo, 2 * (result.islands - 1) * flags.gigabytes()),
+        cpu);
+  }
+  std::cout << std::flush;
+}
+
+std::string Range(const Series& series) {
+  const auto [low, high] =
+      std::minmax_element(series.seconds.begin(), series.seconds.end());
+  return absl::StrFormat("%7.1f ms (%.1f-%.1f)", 1e3 * Median(series.seconds),
+                         1e3 * *low, 1e3 * *high);
+}
+
+void PrintTable(const Flags& flags, const Result& result) {
+  const double pushed = result.islands * flags.gigabytes();
+  const double yardstick = Median(result.yardstick.seconds);
+  const double raw = Median(result.raw.seconds);
+  std::cout << absl::StrFormat("%d islands, %d MiB of f32, medians of %d, %s\n",
+                               result.islands, flags.mib, flags.repetitions,
+                               CpuName());
+  for (const OurResult& ours : result.ours) {
+    std::cout << absl::StrFormat(
+        "  round, %-8s %s  %.3f of the yardstick  %.3f CPU-s/GB  server %d "
+        "MiB\n  push,  %-8s %s  %.3f of raw TCP's speed  %.3f CPU-s/GB\n",
+        ours.durability, Range(ours.round),
+        Median(ours.round.seconds) / yardstick,
+        CpuPerGb(ours.round, 2 * pushed), ours.server_bytes >> 20,
+        ours.durability, Range(ours.push), raw / Median(ours.push.seconds),
+        CpuPerGb(ours.push, pushed));
+  }
+  std::cout << absl::StrFormat(
+      "  yardstick       %s  %.3f CPU-s/GB\n  raw TCP         %s  %.3f "
+      "CPU-s/GB\n",
+      Range(result.yardstick), CpuPerGb(result.yardstick, 2 * pushed),
+      Range(result.raw), CpuPerGb(result.raw, pushed));
+  if (!result.gloo.seconds.empty()) {
+    std::cout << absl::StrFormat(
+        "  gloo ring       %s  %.3f of the yardstick\n", Range(result.gloo),
+        Median(result.gloo.seconds) / yardstick);
   }
 }
 
@@ -354,7 +396,6 @@ int Benchmark(Flags flags) {
     return 1;
   }
   flags.directory = directory;
-  std::vector<Result> results;
   int status = 0;
   for (int island_count : flags.islands) {
     absl::StatusOr<Result> result = Measure(flags, island_count);
@@ -363,10 +404,12 @@ int Benchmark(Flags flags) {
       status = 1;
       break;
     }
-    results.push_back(*result);
-    if (flags.json) PrintJson(flags, *result);
+    if (flags.json) {
+      PrintJson(flags, *result);
+    } else {
+      PrintTable(flags, *result);
+    }
   }
-  if (!flags.json) PrintTable(flags, results);
   std::error_code ignored;
   std::filesystem::remove_all(directory, ignored);
   return status;
@@ -390,20 +433,23 @@ int RunRole(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("One outer round beside a raw-socket yardstick.");
+  CLI::App app("One outer round beside a raw-socket yardstick and Gloo.");
   app.add_flag("--json", flags.json, "One object a line, nothing else");
   app.add_option("--mib", flags.mib, "Size of the vector")
       ->check(CLI::Range(1, 1 << 14));
   app.add_option("--repetitions", flags.repetitions, "Rounds that count")
       ->check(CLI::Range(1, 1000));
   app.add_option("--islands", flags.islands, "Numbers of islands");
-  app.add_option("--durability", flags.durability, "process or machine")
+  app.add_option("--durability", flags.durabilities,
+                 "any of process and machine")
       ->check(CLI::IsMember({"process", "machine"}));
+  app.add_option("--gloo", flags.gloo, "Whether Gloo's ring is measured too");
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
   app.add_option("--dir", flags.directory, "Where servers keep their files");
   app.add_option("--coordinator_binary", flags.coordinator_binary, "");
   app.add_option("--server_binary", flags.server_binary, "");
+  app.add_option("--gloo_binary", flags.gloo_binary, "");
   const std::string hidden;
   app.add_option("--role", flags.role)->group(hidden);
   app.add_option("--index", flags.index)->group(hidden);

@@ -1,5 +1,7 @@
 #include "tests/benchmarks/round_island.h"
 
+#include <time.h>
+
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "base/rpc/allocator.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/parameter_client.h"
@@ -23,6 +26,12 @@ namespace {
 
 // Longest wait for anything; a round takes seconds at most.
 constexpr absl::Duration kPatience = absl::Minutes(2);
+
+int64_t Nanoseconds(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
+}
 
 class RoundIsland {
  public:
@@ -108,7 +117,10 @@ const v1::OpenRound* RoundIsland::FindOpen(int64_t version) const {
 }
 
 absl::Status RoundIsland::WaitForOpen(int64_t version) {
-  while (FindOpen(version) == nullptr) RETURN_IF_ERROR(NextPlan());
+  while (FindOpen(version) == nullptr ||
+         plan_.persisted_commit_seq() < plan_.commit_seq()) {
+    RETURN_IF_ERROR(NextPlan());
+  }
   return absl::OkStatus();
 }
 
@@ -159,7 +171,12 @@ absl::Status RoundIsland::Pull() {
 absl::Status RoundIsland::PlayRound(int64_t version) {
   ASSIGN_OR_RETURN(const v1::ContributionInfo info, Describe(version));
   servers_->SetRoutes(server::RoutesOf(plan_));
+  const int64_t begin = Nanoseconds(CLOCK_MONOTONIC);
+  const int64_t begin_cpu = Nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
   RETURN_IF_ERROR(servers_->Push(info, gradient_, Bounds()).status);
+  const int64_t end = Nanoseconds(CLOCK_MONOTONIC);
+  std::cout << "pushed " << begin << " " << end << " "
+            << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << std::endl;
   RETURN_IF_ERROR(WaitForVersion(version + 1));
   return Pull();
 }
@@ -187,6 +204,7 @@ absl::StatusOr<std::string> RoundIsland::Follow(const std::string& order) {
 
 int RunIsland(const std::string& coordinator, const std::string& run_id,
               const std::string& island_id, int index, int island_count) {
+  rpc::TuneAllocator();
   RoundIsland island(index, island_count);
   if (absl::Status status = island.Start(coordinator, run_id, island_id);
       !status.ok()) {

@@ -13,9 +13,13 @@ namespace atl::benchmarks {
 
 // Joins `run_id` as `island_id` and answers "ready". Then follows orders on
 // standard input:
-//   "open V"   waits until round V takes contributions; answers "open"
-//   "go V"     computes the digest, pushes, waits for the commit of V + 1 and
-//              pulls it, checked; answers "done"
+//   "open V"   waits until round V takes contributions and what was committed
+//              before is durable; answers "open"
+//   "go V"     computes the digest, pushes, answers "pushed BEGIN END CPU":
+//   when
+//              the push began and ended by the monotonic clock, and what this
+//              process has used of the processor for it, in nanoseconds; waits
+//              for the commit of V + 1 and pulls it, checked; answers "done"
 //   "check V"  answers "ok", or what is wrong after V rounds
 // Returns the process's exit status; errors go to standard error.
 int RunIsland(const std::string& coordinator, const std::string& run_id,

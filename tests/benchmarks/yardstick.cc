@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -20,6 +21,10 @@ namespace {
 
 // 256 KiB: several of them fit in a core's second-level cache.
 constexpr size_t kChunkElements = 64 * 1024;
+
+// The first byte of an island: what comes.
+constexpr char kRound = 1;
+constexpr char kRaw = 2;
 
 // Moves all of `bytes`; false once the other end is gone.
 bool ReceiveAll(int socket, void* data, size_t bytes) {
@@ -85,13 +90,35 @@ bool MergeChunk(const std::vector<int>& islands, absl::Span<float> sum,
   return true;
 }
 
+// Takes a vector of every island at the same time and says so. False once an
+// island is gone.
+bool Drain(const std::vector<int>& islands, size_t element_count) {
+  std::atomic<bool> ok{true};
+  std::vector<std::thread> threads;
+  for (const int island : islands) {
+    threads.emplace_back([island, element_count, &ok] {
+      std::vector<float> chunk(kChunkElements);
+      for (size_t at = 0; at < element_count && ok; at += kChunkElements) {
+        const size_t n = std::min(kChunkElements, element_count - at);
+        if (!ReceiveFloats(island, absl::MakeSpan(chunk).subspan(0, n))) {
+          ok = false;
+        }
+      }
+      if (!SendAll(island, &kRaw, 1)) ok = false;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ok;
+}
+
 // False once an island is gone.
 bool ServeRound(const std::vector<int>& islands, absl::Span<float> theta,
                 absl::Span<float> momentum, absl::Span<float> scratch) {
+  char order = kRound;
   for (int island : islands) {
-    char start;
-    if (!ReceiveAll(island, &start, 1)) return false;
+    if (!ReceiveAll(island, &order, 1)) return false;
   }
+  if (order == kRaw) return Drain(islands, theta.size());
   for (size_t at = 0; at < theta.size(); at += kChunkElements) {
     const size_t n = std::min(kChunkElements, theta.size() - at);
     if (!MergeChunk(islands, scratch.subspan(0, n),
@@ -163,8 +190,16 @@ int RunYardstickIsland(int index, int island_count, size_t element_count,
       std::cout << (wrong.empty() ? "ok" : wrong) << std::endl;
       continue;
     }
-    const char start = 1;
-    if (!SendAll(server, &start, 1)) return 1;
+    if (words[0] == "raw") {
+      char answer;
+      if (!SendAll(server, &kRaw, 1) || !SendFloats(server, gradient) ||
+          !ReceiveAll(server, &answer, 1)) {
+        return 1;
+      }
+      std::cout << "done" << std::endl;
+      continue;
+    }
+    if (!SendAll(server, &kRound, 1)) return 1;
     std::thread sender([&] { SendFloats(server, gradient); });
     const bool received = ReceiveFloats(server, parameters);
     sender.join();

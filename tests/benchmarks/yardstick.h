@@ -18,7 +18,9 @@ namespace atl::benchmarks {
 int RunYardstickServer(int island_count, size_t element_count);
 
 // Follows orders on standard input: "go V" plays round V and answers "done";
-// "check V" answers "ok", or what is wrong after V rounds.
+// "raw V" only sends the vector, which the server throws away (a thread an
+// island), and answers "done"; "check V" answers "ok", or what is wrong after V
+// rounds.
 int RunYardstickIsland(int index, int island_count, size_t element_count,
                        int port);
 

@@ -1,0 +1,161 @@
+// A version in memory and its file.
+
+#include "server/store/version_file.h"
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/io/fake_file_system.h"
+#include "base/status/check.h"
+#include "gtest/gtest.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int kStateCount = 1;
+constexpr int64_t kElements = 10000;  // Three blocks.
+const char kPath[] = "v.ver";
+
+RunLayout MakeLayout() {
+  v1::Layout layout;
+  layout.set_fragment_count(1);
+  v1::TensorSpec* tensor = layout.add_tensors();
+  tensor->set_name("w");
+  tensor->add_shape(kElements);
+  tensor->set_dtype(v1::DATA_TYPE_F32);
+  tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+  tensor->mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  auto made = RunLayout::Create(layout);
+  CHECK(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+std::vector<float> Elements(float first) {
+  std::vector<float> elements(kElements);
+  std::iota(elements.begin(), elements.end(), first);
+  return elements;
+}
+
+class VersionFileTest : public testing::Test {
+ protected:
+  std::unique_ptr<VersionFile> Create(VersionImage image) {
+    auto file =
+        VersionFile::Create(fs_, kPath, range_, kStateCount, std::move(image));
+    CHECK(file.ok()) << file.status();
+    return *std::move(file);
+  }
+
+  VersionImage Image() {
+    return pool_->Take(VersionFile::ImageElementCount(range_, kStateCount));
+  }
+
+  static void Fill(VersionFile& file, float first) {
+    for (int array = 0; array <= kStateCount; ++array) {
+      const auto elements = Elements(first + static_cast<float>(array));
+      ASSERT_TRUE(file.Write(array, {0, 3}, elements.data()).ok());
+    }
+  }
+
+  static std::vector<float> Read(const VersionFile& file, int array) {
+    std::vector<float> elements(kElements);
+    EXPECT_TRUE(file.Read(array, {0, 3}, elements.data()).ok());
+    return elements;
+  }
+
+  // The file's bytes.
+  std::string Bytes() {
+    auto file = *fs_.OpenForRead(kPath);
+    std::string bytes(*file->Size(), '\0');
+    CHECK(file->ReadAt(0, absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+
+  const RunLayout layout_ = MakeLayout();
+  const ShardRange range_{layout_, 0, 0, 1};
+  FakeFileSystem fs_;
+  const std::shared_ptr<ImagePool> pool_ = ImagePool::Create(8 << 20);
+};
+
+TEST_F(VersionFileTest, AnImageLeavesTheFileThatNoImageLeaves) {
+  std::string sealed[2];
+  for (const bool with_image : {false, true}) {
+    const auto file = Create(with_image ? Image() : nullptr);
+    Fill(*file, 3);
+    ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+    sealed[with_image] = Bytes();
+  }
+  EXPECT_EQ(sealed[0], sealed[1]);
+}
+
+TEST_F(VersionFileTest, WithAnImageTheFileIsWrittenWhenItIsSealed) {
+  const auto file = Create(Image());
+  const std::string empty = Bytes();
+  Fill(*file, 3);
+  EXPECT_EQ(Bytes(), empty);
+  EXPECT_EQ(Read(*file, 0), Elements(3));
+  EXPECT_EQ(Read(*file, 1), Elements(4));
+  ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  auto opened = VersionFile::Open(fs_, kPath, range_, kStateCount);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(Read(**opened, 0), Elements(3));
+  EXPECT_EQ(Read(**opened, 1), Elements(4));
+}
+
+TEST_F(VersionFileTest, ElementsCanBeMadeWhereTheyWillLie) {
+  const auto file = Create(Image());
+  for (int array = 0; array <= kStateCount; ++array) {
+    VersionImage keep;
+    float* const mapped = file->Map(array, {0, 3}, &keep);
+    ASSERT_NE(mapped, nullptr);
+    const auto elements = Elements(static_cast<float>(5 + array));
+    std::copy(elements.begin(), elements.end(), mapped);
+    ASSERT_TRUE(file->Write(array, {0, 3}, mapped).ok());
+  }
+  EXPECT_EQ(Read(*file, 0), Elements(5));
+  ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  file->DropImage();
+  EXPECT_EQ(Read(*file, 1), Elements(6));
+}
+
+TEST_F(VersionFileTest, MemoryIsNotLetGoBeforeTheFileHasIt) {
+  const auto file = Create(Image());
+  Fill(*file, 3);
+  file->DropImage();
+  EXPECT_EQ(Read(*file, 0), Elements(3));
+  ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  VersionImage keep;
+  ASSERT_NE(file->Map(0, {0, 3}, &keep), nullptr);
+  file->DropImage();
+  VersionImage none;
+  EXPECT_EQ(file->Map(0, {0, 3}, &none), nullptr);
+  EXPECT_EQ(Read(*file, 0), Elements(3));
+  // Who has borrowed it still has it.
+  EXPECT_EQ(keep[0], 3);
+}
+
+TEST_F(VersionFileTest, WhatIsReadFromTheFileAfterwardsIsChecked) {
+  const auto file = Create(Image());
+  Fill(*file, 3);
+  ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  file->DropImage();
+  auto disk = *fs_.OpenForWrite(kPath);
+  ASSERT_TRUE(disk->WriteAt(4096 + 100, "x").ok());
+  std::vector<float> elements(kElements);
+  EXPECT_TRUE(absl::IsDataLoss(file->Read(0, {0, 3}, elements.data())));
+}
+
+TEST_F(VersionFileTest, ADiskThatIsBrokenFailsTheSealAndItCanBeTriedAgain) {
+  const auto file = Create(Image());
+  Fill(*file, 3);
+  fs_.FailNextWrites(1);
+  EXPECT_TRUE(absl::IsDataLoss(file->Seal({"run", 0, 7, 7, {1, 2}})));
+  file->DropImage();
+  EXPECT_EQ(Read(*file, 0), Elements(3));
+  ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  EXPECT_TRUE(VersionFile::Open(fs_, kPath, range_, kStateCount).ok());
+}
+
+}  // namespace
+}  // namespace atl::server

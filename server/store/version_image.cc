@@ -1,0 +1,76 @@
+#include "server/store/version_image.h"
+
+#include <sys/mman.h>
+
+#include "absl/memory/memory.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kHugePageBytes = 2 << 20;
+
+// Null if the system has no memory.
+float* Map(int64_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  return static_cast<float*>(memory);
+}
+
+}  // namespace
+
+std::shared_ptr<ImagePool> ImagePool::Create(int64_t bytes_max) {
+  return absl::WrapUnique(new ImagePool(bytes_max));
+}
+
+ImagePool::~ImagePool() {
+  // Every image holds the pool: none is in use.
+  for (const auto& [bytes, free] : free_) {
+    for (float* memory : free) munmap(memory, bytes);
+  }
+}
+
+VersionImage ImagePool::Take(int64_t element_count) {
+  // Whole huge pages, so that neighbours share none.
+  const int64_t bytes = (element_count * static_cast<int64_t>(sizeof(float)) +
+                         kHugePageBytes - 1) /
+                        kHugePageBytes * kHugePageBytes;
+  float* memory = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    auto& same = free_[bytes];
+    if (!same.empty()) {
+      memory = same.back();
+      same.pop_back();
+    } else {
+      // Free ones of other sizes make room.
+      for (auto& [size, free] : free_) {
+        while (!free.empty() && bytes_ + bytes > bytes_max_) {
+          munmap(free.back(), size);
+          free.pop_back();
+          bytes_ -= size;
+        }
+      }
+      if (bytes_ + bytes > bytes_max_) return nullptr;
+      memory = Map(bytes);
+      if (memory == nullptr) return nullptr;
+      bytes_ += bytes;
+    }
+  }
+  return VersionImage(memory, [pool = shared_from_this(), bytes](float* image) {
+    pool->Give(image, bytes);
+  });
+}
+
+void ImagePool::Give(float* memory, int64_t bytes) {
+  MutexLock lock(&mutex_);
+  free_[bytes].push_back(memory);
+}
+
+int64_t ImagePool::bytes() const {
+  MutexLock lock(&mutex_);
+  return bytes_;
+}
+
+}  // namespace atl::server

@@ -1,0 +1,54 @@
+// Memory that versions are held in, beside their files.
+//
+// A version's arrays lie in one image from the moment that it is made: merges
+// and pulls read them there, and its file is written behind. Images are mapped
+// in huge pages where the system gives them, and used again, so that steady
+// rounds fault no page in.
+//
+// Thread-safe.
+
+#ifndef SERVER_STORE_VERSION_IMAGE_H_
+#define SERVER_STORE_VERSION_IMAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/sync/mutex.h"
+
+namespace atl::server {
+
+// Elements; whoever shares one keeps its bytes where they are.
+using VersionImage = std::shared_ptr<float[]>;
+
+class ImagePool : public std::enable_shared_from_this<ImagePool> {
+ public:
+  // Holds at most `bytes_max`, images in use and free ones together.
+  static std::shared_ptr<ImagePool> Create(int64_t bytes_max);
+  ~ImagePool();
+  ImagePool(const ImagePool&) = delete;
+  ImagePool& operator=(const ImagePool&) = delete;
+
+  // An image of `element_count` elements, of any content. Null if there is no
+  // room for it: then the version lives in its file alone, which is slower.
+  // It comes back when its last holder lets go.
+  VersionImage Take(int64_t element_count);
+
+  // Bytes that are mapped now.
+  int64_t bytes() const;
+
+ private:
+  explicit ImagePool(int64_t bytes_max) : bytes_max_(bytes_max) {}
+  void Give(float* memory, int64_t bytes);
+
+  const int64_t bytes_max_;
+  mutable Mutex mutex_;
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, std::vector<float*>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_VERSION_IMAGE_H_

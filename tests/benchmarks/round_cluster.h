@@ -1,0 +1,65 @@
+// The real path of the round benchmark as processes: a coordinator, a server
+// and islands (round_island.h), with one run of one large tensor.
+//
+// Not thread-safe.
+
+#ifndef TESTS_BENCHMARKS_ROUND_CLUSTER_H_
+#define TESTS_BENCHMARKS_ROUND_CLUSTER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "atoll/v1/run.pb.h"
+#include "tests/benchmarks/child_process.h"
+
+namespace atl::benchmarks {
+
+using Children = std::vector<std::unique_ptr<ChildProcess>>;
+
+// Longest wait for anything that a child is asked.
+inline constexpr absl::Duration kPatience = absl::Minutes(3);
+
+struct ClusterOptions {
+  int island_count = 1;
+  int64_t element_count = 0;  // A multiple of 4096.
+  int round_count = 1;        // Rounds that are played.
+  v1::Durability durability = v1::DURABILITY_PROCESS;
+  std::string directory;  // Made, and removed at the end.
+  std::string coordinator_binary;
+  std::string server_binary;
+  // What starts an island; --index and --coordinator are added.
+  std::vector<std::string> island_command;
+};
+
+class RoundCluster {
+ public:
+  RoundCluster() = default;
+  // Ends the processes and removes their files.
+  ~RoundCluster();
+  RoundCluster(const RoundCluster&) = delete;
+  RoundCluster& operator=(const RoundCluster&) = delete;
+
+  // Starts everything; the islands have joined and hold version 0.
+  absl::Status Start(const ClusterOptions& options);
+
+  const Children& islands() const { return islands_; }
+  pid_t server_pid() const { return server_->pid(); }
+  // Of all processes.
+  std::vector<pid_t> pids() const;
+
+ private:
+  std::string directory_;
+  std::unique_ptr<ChildProcess> coordinator_;
+  std::unique_ptr<ChildProcess> server_;
+  Children islands_;
+};
+
+}  // namespace atl::benchmarks
+
+#endif  // TESTS_BENCHMARKS_ROUND_CLUSTER_H_

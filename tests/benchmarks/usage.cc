@@ -1,0 +1,65 @@
+#include "tests/benchmarks/usage.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace atl::benchmarks {
+
+double CpuSeconds(const std::vector<pid_t>& pids) {
+  double seconds = 0;
+  for (const pid_t pid : pids) {
+    clockid_t clock;
+    timespec time;
+    if (clock_getcpuclockid(pid, &clock) != 0) continue;
+    if (clock_gettime(clock, &time) != 0) continue;
+    seconds += static_cast<double>(time.tv_sec) + 1e-9 * time.tv_nsec;
+  }
+  return seconds;
+}
+
+int64_t AnonymousBytes(pid_t pid) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  std::string word;
+  while (status >> word) {
+    int64_t kib = 0;
+    if (word == "RssAnon:" && status >> kib) return kib << 10;
+  }
+  return 0;
+}
+
+std::string CpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string name = "unknown";
+  std::string line;
+  while (std::getline(info, line)) {
+    const size_t colon = line.find(':');
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      name = std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+      break;
+    }
+  }
+  return absl::StrCat(name, ", ", std::thread::hardware_concurrency(),
+                      " cores");
+}
+
+MemoryWatch::MemoryWatch(pid_t pid)
+    : thread_([this, pid](std::stop_token stop) {
+        while (!stop.stop_requested()) {
+          peak_bytes_ = std::max(peak_bytes_.load(), AnonymousBytes(pid));
+          absl::SleepFor(absl::Milliseconds(10));
+        }
+      }) {}
+
+MemoryWatch::~MemoryWatch() {
+  thread_.request_stop();
+  thread_.join();
+}
+
+}  // namespace atl::benchmarks
