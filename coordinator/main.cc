@@ -39,6 +39,7 @@ struct Flags {
   std::string failpoint;
   std::string log_level = "info";
   double server_lease_s = 10;
+  SnapshotPolicy snapshots;
 };
 
 // "4711\n" of "127.0.0.1:4711".
@@ -53,6 +54,11 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
     return absl::InvalidArgumentError(
         "--server_lease_s must be in [0.1, 3600]");
   }
+  if (flags.snapshots.log_records_max < 1 ||
+      flags.snapshots.log_bytes_max < 1) {
+    return absl::InvalidArgumentError(
+        "--log_records_max and --log_bytes_max must be at least 1");
+  }
   RETURN_IF_ERROR(Listeners::Check(flags.listeners));
 
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
@@ -62,6 +68,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   loop_spec.clock = &SystemClock();
   loop_spec.coordinator.server_lease_duration =
       absl::Seconds(flags.server_lease_s);
+  loop_spec.coordinator.snapshots = flags.snapshots;
   ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop,
                    EventLoop::Start(loop_spec));
 
@@ -124,6 +131,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--server_lease_s", flags.server_lease_s,
                  "Seconds after which a silent server is away")
+      ->capture_default_str();
+  app.add_option("--log_records_max", flags.snapshots.log_records_max,
+                 "Records of a run after which a snapshot replaces them, if "
+                 "they are not fewer bytes than it")
+      ->capture_default_str();
+  app.add_option("--log_bytes_max", flags.snapshots.log_bytes_max,
+                 "The same by their bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
   CLI11_PARSE(app, argc, argv);

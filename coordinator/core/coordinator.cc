@@ -1,6 +1,7 @@
 #include "coordinator/core/coordinator.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/core/history.h"
 #include "coordinator/core/plans.h"
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/validate_spec.h"
@@ -33,7 +35,36 @@ absl::Status CheckAddress(const std::string& address) {
 
 // --- Recovery ----------------------------------------------------------------
 
+absl::Status Coordinator::Restore(const LogSnapshot& log) {
+  const storage::v1::Snapshot& snapshot = log.snapshot;
+  if (snapshot.format() > kSnapshotFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the snapshot of run \"", log.run_id, "\" has format ",
+        snapshot.format(), ", newer than this program's ", kSnapshotFormat));
+  }
+  Log& restored = logs_[log.run_id];
+  restored.tail.Cut(snapshot.revision(), snapshot.ByteSizeLong());
+  restored.time = snapshot.time();
+  if (snapshot.has_run() && !log.run_id.empty()) {
+    std::unique_ptr<RunMachine>& run = runs_[log.run_id];
+    run = std::make_unique<RunMachine>(*this);
+    return run->Restore(snapshot.run(), snapshot.revision(),
+                        FromProto(snapshot.time()));
+  }
+  if (!snapshot.has_coordinator() || !log.run_id.empty()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of run \"",
+                                            log.run_id, "\" is another log's"));
+  }
+  own_revision_ = snapshot.revision();
+  coordinator_epoch_ = snapshot.coordinator().coordinator_epoch();
+  for (const storage::v1::ServerSet& set : snapshot.coordinator().servers()) {
+    SetServer(set);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::Replay(const LogEntry& entry) {
+  NoteRecord(entry);
   if (entry.run_id.empty()) return ReplayOwn(entry.record);
   std::unique_ptr<RunMachine>& run = runs_[entry.run_id];
   if (run == nullptr) run = std::make_unique<RunMachine>(*this);
@@ -50,17 +81,21 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   if (record.has_coordinator_started()) {
     coordinator_epoch_ = record.coordinator_started().coordinator_epoch();
   } else if (record.has_server_set()) {
-    ServerInfo& info = servers_[record.server_set().server_id()].info;
-    info.server_id = record.server_set().server_id();
-    info.address = record.server_set().address();
-    info.incarnation = record.server_set().incarnation();
-    info.program_version = record.server_set().program_version();
+    SetServer(record.server_set());
   } else {
     return absl::DataLossError(absl::StrCat("the coordinator's record ",
                                             record.revision(),
                                             " is of no kind that it has"));
   }
   return absl::OkStatus();
+}
+
+void Coordinator::SetServer(const storage::v1::ServerSet& set) {
+  ServerInfo& info = servers_[set.server_id()].info;
+  info.server_id = set.server_id();
+  info.address = set.address();
+  info.incarnation = set.incarnation();
+  info.program_version = set.program_version();
 }
 
 void Coordinator::Start(absl::Time now) {
@@ -300,14 +335,54 @@ absl::Time Coordinator::NextTimer() const {
 
 // --- Results -----------------------------------------------------------------
 
+void Coordinator::NoteRecord(const LogEntry& entry) {
+  Log& log = logs_[entry.run_id];
+  log.tail.Add(static_cast<int64_t>(entry.record.ByteSizeLong()));
+  log.time = entry.record.time();
+}
+
+storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
+  storage::v1::CoordinatorSnapshot snapshot;
+  snapshot.set_coordinator_epoch(coordinator_epoch_);
+  for (const auto& [id, server] : servers_) {
+    storage::v1::ServerSet& set = *snapshot.add_servers();
+    set.set_server_id(id);
+    set.set_address(server.info.address);
+    set.set_incarnation(server.info.incarnation);
+    set.set_program_version(server.info.program_version);
+  }
+  return snapshot;
+}
+
+void Coordinator::AddSnapshotIfDue(const std::string& run_id, Batch& batch) {
+  Log& log = logs_[run_id];
+  if (!log.tail.SnapshotDue(options_.snapshots)) return;
+  LogSnapshot added;
+  added.run_id = run_id;
+  storage::v1::Snapshot& snapshot = added.snapshot;
+  snapshot.set_format(kSnapshotFormat);
+  *snapshot.mutable_time() = log.time;
+  snapshot.set_compacted_revision(log.tail.snapshot_revision());
+  if (run_id.empty()) {
+    snapshot.set_revision(own_revision_);
+    *snapshot.mutable_coordinator() = OwnSnapshot();
+  } else {
+    const RunState& state = runs_.at(run_id)->state();
+    snapshot.set_revision(state.revision());
+    *snapshot.mutable_run() = state.ToSnapshot();
+  }
+  log.tail.Cut(snapshot.revision(), snapshot.ByteSizeLong());
+  batch.snapshots.push_back(std::move(added));
+}
+
 Effects Coordinator::TakeEffects(absl::Time now) {
   Effects effects;
-  effects.entries = std::exchange(own_entries_, {});
+  effects.batch.entries = std::exchange(own_entries_, {});
   effects.reasons = std::exchange(reasons_, {});
   effects.servers_changed = std::exchange(servers_changed_, false);
   for (auto& [id, run] : runs_) {
     for (storage::v1::Record& record : run->TakeRecords()) {
-      effects.entries.push_back({id, std::move(record)});
+      effects.batch.entries.push_back({id, std::move(record)});
     }
     for (std::string& reason : run->TakeReasons()) {
       effects.reasons.push_back(absl::StrCat("run ", id, ": ", reason));
@@ -321,6 +396,13 @@ Effects Coordinator::TakeEffects(absl::Time now) {
       SampleSeries(*run, now, series_[id]);
     }
   }
+  for (const LogEntry& entry : effects.batch.entries) {
+    NoteRecord(entry);
+    std::optional<HistoryRow> row = HistoryOf(entry);
+    if (row.has_value()) effects.batch.history.push_back(*std::move(row));
+  }
+  AddSnapshotIfDue("", effects.batch);
+  for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects.batch);
   if (effects.servers_changed || !effects.changed_runs.empty()) ++plan_count_;
   return effects;
 }

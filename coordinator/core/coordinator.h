@@ -20,8 +20,11 @@
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/batch.h"
+#include "coordinator/core/log_tail.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/run_queries.h"
+#include "google/protobuf/timestamp.pb.h"
 
 namespace atl::coordinator {
 
@@ -32,17 +35,13 @@ inline constexpr int64_t kRegisteredServersMax = 1024;
 struct CoordinatorOptions {
   // A server that is silent for this long is away.
   absl::Duration server_lease_duration = absl::Seconds(10);
-};
-
-// A record of the log of `run_id`; empty for the coordinator's own.
-struct LogEntry {
-  std::string run_id;
-  storage::v1::Record record;
+  // When a log is replaced by a snapshot; for each log by itself.
+  SnapshotPolicy snapshots;
 };
 
 // What events have led to since the last TakeEffects.
 struct Effects {
-  std::vector<LogEntry> entries;       // To be made durable, in one batch.
+  Batch batch;                         // To be made durable.
   std::vector<std::string> reasons;    // For the log.
   std::set<std::string> changed_runs;  // Plans of these are to be sent again.
   bool servers_changed = false;        // Plans of all servers too.
@@ -54,7 +53,13 @@ class Coordinator : public ServerDirectory {
 
   // --- Recovery --------------------------------------------------------------
 
-  // Takes an entry of a log in; those of one log in order.
+  // Takes the snapshot of a log in, before any of its entries.
+  //
+  // DATA_LOSS: it is not whole. FAILED_PRECONDITION: its format is a newer
+  // one.
+  absl::Status Restore(const LogSnapshot& snapshot);
+  // Takes an entry of a log in; those of one log in order, from the one behind
+  // its snapshot on.
   //
   // DATA_LOSS: the entry does not follow.
   absl::Status Replay(const LogEntry& entry);
@@ -116,6 +121,15 @@ class Coordinator : public ServerDirectory {
   };
 
   absl::Status ReplayOwn(const storage::v1::Record& record);
+  // A log as far as it was taken in or handed out.
+  struct Log {
+    LogTail tail;
+    google::protobuf::Timestamp time;  // Of its newest record.
+  };
+  void SetServer(const storage::v1::ServerSet& set);
+  void NoteRecord(const LogEntry& entry);
+  void AddSnapshotIfDue(const std::string& run_id, Batch& batch);
+  storage::v1::CoordinatorSnapshot OwnSnapshot() const;
   void EmitOwn(storage::v1::Record record, absl::Time now);
   void TellRuns(const std::string& server_id, bool restarted, absl::Time now);
   int64_t PlanRevision() const;
@@ -126,6 +140,7 @@ class Coordinator : public ServerDirectory {
   int64_t plan_count_ = 0;
   std::map<std::string, Server> servers_;
   std::map<std::string, std::unique_ptr<RunMachine>> runs_;
+  std::map<std::string, Log> logs_;  // By run_id; the own one under "".
   std::map<std::string, VolatileSeries> series_;
   std::map<std::string, absl::Time> sample_times_;
   std::vector<LogEntry> own_entries_;

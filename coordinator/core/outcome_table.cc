@@ -56,6 +56,28 @@ int64_t OutcomeTable::SeqMax(int32_t slot) const {
   return seq_max;
 }
 
+std::vector<storage::v1::OutcomesSnapshot> OutcomeTable::ToSnapshot() const {
+  std::vector<storage::v1::OutcomesSnapshot> rows;
+  for (const auto& [place, row] : rows_) {
+    storage::v1::OutcomesSnapshot& added = rows.emplace_back();
+    added.set_slot(place.first);
+    added.set_fragment(place.second);
+    added.set_forgotten_seq(row.forgotten);
+    for (const auto& [seq, outcome] : row.kept) {
+      *added.add_outcomes() = outcome;
+    }
+  }
+  return rows;
+}
+
+void OutcomeTable::Restore(const storage::v1::OutcomesSnapshot& row) {
+  Row& restored = rows_[{row.slot(), row.fragment()}];
+  restored.forgotten = row.forgotten_seq();
+  for (const v1::ContributionOutcome& outcome : row.outcomes()) {
+    restored.kept.emplace(outcome.key().seq(), outcome);
+  }
+}
+
 std::string OutcomeTable::DebugString() const {
   std::string text;
   for (const auto& [place, row] : rows_) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/plan.pb.h"
 
 namespace atl::coordinator {
@@ -36,6 +37,11 @@ class OutcomeTable {
 
   // Largest seq of `slot` that has ended; 0 if none has.
   int64_t SeqMax(int32_t slot) const;
+
+  // The whole table as it is written down, by slot, then fragment; and back
+  // into an empty table.
+  std::vector<storage::v1::OutcomesSnapshot> ToSnapshot() const;
+  void Restore(const storage::v1::OutcomesSnapshot& row);
 
   // For comparing two tables in tests.
   std::string DebugString() const;

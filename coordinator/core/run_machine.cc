@@ -68,6 +68,13 @@ void RunMachine::Create(const std::string& run_id, const v1::RunSpec& spec,
   Advance(now);
 }
 
+absl::Status RunMachine::Restore(const storage::v1::RunSnapshot& snapshot,
+                                 int64_t revision, absl::Time time) {
+  RETURN_IF_ERROR(state_.Restore(snapshot, revision));
+  SetNow(time);
+  return absl::OkStatus();
+}
+
 absl::Status RunMachine::Replay(const storage::v1::Record& record) {
   RETURN_IF_ERROR(state_.Apply(record));
   SetNow(FromProto(record.time()));
@@ -322,7 +329,7 @@ absl::Status RunMachine::ReportProgress(
         state_.fragments().empty() ? 0 : state_.fragments()[0].newest.version();
     if (evaluation.version() > newest ||
         evaluation.commit_seq() > state_.commit_seq() ||
-        state_.evaluations().contains(evaluation.version())) {
+        state_.IsEvaluated(evaluation.version())) {
       continue;
     }
     storage::v1::Record record;

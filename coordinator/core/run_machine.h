@@ -50,12 +50,18 @@ class RunMachine {
   RunMachine(const RunMachine&) = delete;
   RunMachine& operator=(const RunMachine&) = delete;
 
-  // --- How it begins: one of the two -----------------------------------------
+  // --- How it begins: Create, or the others ----------------------------------
 
   // Records a new run. Requires: ids and spec were validated.
   void Create(const std::string& run_id, const v1::RunSpec& spec,
               absl::Time now);
 
+  // Takes the state after record `revision` of the log, made at `time`. Before
+  // any record.
+  //
+  // DATA_LOSS: as RunState::Restore.
+  absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
+                       int64_t revision, absl::Time time);
   // Takes a record of the log in; after the last one Recover is to be called,
   // which makes all leases whole.
   //

@@ -145,8 +145,8 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     server.set_fault(shard.report.fault());
   }
   response.set_merged_token_count(state.merged_token_count());
-  if (!state.evaluations().empty()) {
-    *response.mutable_evaluation() = state.evaluations().rbegin()->second;
+  if (state.newest_evaluation() != nullptr) {
+    *response.mutable_evaluation() = *state.newest_evaluation();
   }
   if (state.commit_seq() > 0) {
     *response.mutable_last_commit_time() = ToProto(state.last_commit_time());
@@ -237,24 +237,14 @@ absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
   if (request.after_commit_seq() < 0) {
     return InvalidFields({{"after_commit_seq", "must be at least 0"}});
   }
-  const auto count = static_cast<int64_t>(state.commit_revisions().size());
-  const int64_t begin =
+  const int64_t count = state.commit_seq();
+  const int64_t after =
       std::min(count, std::max(start, request.after_commit_seq()));
-  const int64_t end = std::min(count, begin + size);
   RoundsPage page;
-  page.revisions.assign(state.commit_revisions().begin() + begin,
-                        state.commit_revisions().begin() + end);
-  if (end < count) page.next_page_token = absl::StrCat(end);
+  page.begin = after + 1;
+  page.end = std::min(count, after + size) + 1;
+  page.last = page.end > count;
   return page;
-}
-
-v1::Round FinishRound(const RunState& state, const v1::Round& round) {
-  v1::Round finished = round;
-  const auto evaluation = state.evaluations().find(round.version());
-  if (round.fragment() == 0 && evaluation != state.evaluations().end()) {
-    *finished.mutable_evaluation() = evaluation->second;
-  }
-  return finished;
 }
 
 absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(

@@ -35,17 +35,16 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request);
 
-// A page of rounds by the revisions of their COMMITs; the caller reads those
-// records and hands each through FinishRound.
+// A page of rounds by commit_seq, [begin, end); the caller reads them from the
+// history, and those of the evaluations that belong to them.
 struct RoundsPage {
-  std::vector<int64_t> revisions;
-  std::string next_page_token;
+  int64_t begin = 1;
+  int64_t end = 1;
+  bool last = true;  // Nothing follows.
 };
 // INVALID_ARGUMENT: page_size, page_token or after_commit_seq is wrong.
 absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
                                       const v1::ListRoundsRequest& request);
-// Adds what came after the commit: the version's evaluation.
-v1::Round FinishRound(const RunState& state, const v1::Round& round);
 
 // INVALID_ARGUMENT: a name is not a metric.
 absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(

@@ -3,8 +3,11 @@
 // left alone.
 
 #include <cstdint>
+#include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "coordinator/core/run_simulation.h"
 #include "gtest/gtest.h"
@@ -54,7 +57,42 @@ class RandomRun {
     run_.CheckAllDecided();
   }
 
+  // Whatever part of the log a snapshot stands for, snapshot and rest say what
+  // the whole log says, and two snapshots of one state are the same bytes.
+  void CheckSnapshots() {
+    const std::vector<storage::v1::Record>& log = run_.log();
+    std::set<int64_t> cuts = {1, static_cast<int64_t>(log.size())};
+    for (int i = 0; i < 6; ++i) {
+      cuts.insert(1 + Pick(static_cast<int>(log.size())));
+    }
+    RunState whole;
+    std::map<int64_t, RunState> restored;  // By cut.
+    for (const storage::v1::Record& record : log) {
+      ASSERT_TRUE(whole.Apply(record).ok());
+      for (auto& [cut, state] : restored) {
+        ASSERT_TRUE(state.Apply(record).ok()) << "behind " << cut;
+      }
+      if (!cuts.contains(record.revision())) continue;
+      storage::v1::RunSnapshot snapshot;
+      ASSERT_TRUE(
+          snapshot.ParseFromString(whole.ToSnapshot().SerializeAsString()));
+      RunState& state = restored[record.revision()];
+      ASSERT_TRUE(state.Restore(snapshot, record.revision()).ok());
+      ASSERT_EQ(state.DebugString(), whole.DebugString());
+    }
+    for (const auto& [cut, state] : restored) {
+      ASSERT_EQ(state.DebugString(), whole.DebugString()) << "cut " << cut;
+      ASSERT_EQ(state.ToSnapshot().SerializeAsString(),
+                whole.ToSnapshot().SerializeAsString())
+          << "cut " << cut;
+    }
+  }
+
  private:
+  void Restart() {
+    run_.Restart(Pick(3) == 0 ? 0 : 1 + Pick(run_.log().size()));
+  }
+
   int Pick(int count) {
     return std::uniform_int_distribution<int>(0, count - 1)(random_);
   }
@@ -74,7 +112,7 @@ class RandomRun {
         if (Pick(6) == 0) run_.Leave(id).IgnoreError();
         break;
       case 3:
-        run_.Restart();
+        Restart();
         break;
       case 4:
         run_.RestartServer(shard);
@@ -138,6 +176,8 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     run.Go(250);
     if (testing::Test::HasFailure()) return;
     run.Finish();
+    if (testing::Test::HasFailure()) return;
+    run.CheckSnapshots();
     if (testing::Test::HasFailure()) return;
   }
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "coordinator/core/plans.h"
+#include "coordinator/core/proto_time.h"
 #include "coordinator/core/validate_spec.h"
 #include "gtest/gtest.h"
 
@@ -315,14 +316,29 @@ void RunSimulation::Pass(absl::Duration duration,
   }
 }
 
-void RunSimulation::Restart() {
+void RunSimulation::Restart(int64_t snapshot_revision) {
   Collect();
   const std::string before = state().DebugString();
   machine_ = std::make_unique<RunMachine>(*this);
+  if (snapshot_revision > 0) {
+    RunState cut;
+    for (int64_t i = 0; i < snapshot_revision; ++i) {
+      ASSERT_TRUE(cut.Apply(log_[i]).ok());
+    }
+    // As it would come back from a disk.
+    storage::v1::RunSnapshot snapshot;
+    ASSERT_TRUE(snapshot.ParseFromString(cut.ToSnapshot().SerializeAsString()));
+    const absl::Status restored =
+        machine_->Restore(snapshot, snapshot_revision,
+                          FromProto(log_[snapshot_revision - 1].time()));
+    ASSERT_TRUE(restored.ok()) << restored;
+  }
   for (const storage::v1::Record& record : log_) {
+    if (record.revision() <= snapshot_revision) continue;
     ASSERT_TRUE(machine_->Replay(record).ok());
   }
-  EXPECT_EQ(state().DebugString(), before);
+  EXPECT_EQ(state().DebugString(), before)
+      << "from a snapshot of " << snapshot_revision << " records";
   machine_->Recover(now_);
   Collect();
 }

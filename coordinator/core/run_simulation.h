@@ -64,7 +64,9 @@ class RunSimulation : public ServerDirectory {
   void Settle();
   // Time passes; islands that are not `silent` heartbeat.
   void Pass(absl::Duration duration, const std::set<std::string>& silent = {});
-  void Restart();
+  // The coordinator's, from a snapshot of the log's first `snapshot_revision`
+  // records and the rest; 0: from the whole log.
+  void Restart(int64_t snapshot_revision = 0);
   void RestartServer(int32_t shard);
 
   // --- To look at ------------------------------------------------------------

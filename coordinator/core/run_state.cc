@@ -204,7 +204,6 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
     ApplyOutcome(outcome);
   }
   commit_seq_ = commit.commit_seq();
-  commit_revisions_.push_back(revision_);
   last_commit_time_ = time;
   PushBounded(recent_commits_, RecentCommit{commit, fragment->sealed.seal()},
               kCommitsAheadMax);
@@ -274,6 +273,10 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome) {
 void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
                               absl::Time time) {
   evaluations_[evaluation.version()] = evaluation;
+  if (evaluations_.size() > kEvaluationsMax) {
+    evaluations_begin_ = evaluations_.begin()->first + 1;
+    evaluations_.erase(evaluations_.begin());
+  }
   PushBounded(evaluation_points_,
               Point(time, evaluation.commit_seq(), evaluation.loss()),
               kMetricPointsMax);
@@ -283,7 +286,9 @@ std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
       run_id_, " state ", state_, " (", state_reason_, ") revision ", revision_,
       " placement ", placement_epoch_, " commit_seq ", commit_seq_, " tokens ",
-      merged_token_count_, " end ", absl::FormatTime(end_time_), "\n");
+      merged_token_count_, " created ", absl::FormatTime(create_time_), " end ",
+      absl::FormatTime(end_time_), " last commit ",
+      absl::FormatTime(last_commit_time_), "\n");
   for (const std::string& id : server_ids_) absl::StrAppend(&text, id, "\n");
   for (const auto& v : version0_) absl::StrAppend(&text, v.DebugString());
   for (const Member& member : members_) {
@@ -296,6 +301,12 @@ std::string RunState::DebugString() const {
                     static_cast<int>(fragment.phase), " attempt ",
                     fragment.attempt, "\n", fragment.open.DebugString(),
                     fragment.sealed.DebugString());
+    if (fragment.phase != RoundPhase::kIdle) {
+      absl::StrAppend(&text, absl::FormatTime(fragment.open_time), "\n");
+    }
+    if (fragment.phase == RoundPhase::kSealed) {
+      absl::StrAppend(&text, absl::FormatTime(fragment.seal_time), "\n");
+    }
   }
   for (const RecentCommit& recent : recent_commits_) {
     absl::StrAppend(&text, recent.commit.DebugString(),
@@ -308,13 +319,19 @@ std::string RunState::DebugString() const {
   }
   for (const auto& [id, pin] : pins_) {
     absl::StrAppend(&text, pin.pin.DebugString(),
-                    absl::FormatDuration(pin.lease_duration), "\n");
-  }
-  for (int64_t revision : commit_revisions_) {
-    absl::StrAppend(&text, "commit at ", revision, "\n");
+                    absl::FormatDuration(pin.lease_duration), " ",
+                    absl::FormatTime(pin.create_time), "\n");
   }
   for (const auto& [version, evaluation] : evaluations_) {
     absl::StrAppend(&text, evaluation.DebugString());
+  }
+  absl::StrAppend(&text, "evaluations from ", evaluations_begin_, "\n");
+  for (const auto* points :
+       {&loss_points_, &norm_points_, &evaluation_points_}) {
+    absl::StrAppend(&text, points->size(), " points\n");
+    for (const v1::MetricPoint& point : *points) {
+      absl::StrAppend(&text, point.ShortDebugString(), "\n");
+    }
   }
   return text;
 }

@@ -1,7 +1,10 @@
 // The durable state of one run: what its records say.
 //
 // Pure. Thread-compatible. Apply is the only thing that changes it, so that the
-// replay of a run's log gives the state that the log was written from.
+// replay of a run's log gives the state that the log was written from; so does
+// a snapshot and the replay of the records behind it. Bounded by the run's
+// members, fragments and data shards, not by its rounds: what readers ask of
+// old rounds is history (history.h).
 
 #ifndef COORDINATOR_CORE_RUN_STATE_H_
 #define COORDINATOR_CORE_RUN_STATE_H_
@@ -29,6 +32,8 @@ namespace atl::coordinator {
 inline constexpr int64_t kCommitsAheadMax = 16;
 // Newest points that a time series keeps.
 inline constexpr size_t kMetricPointsMax = 4096;
+// Newest versions whose evaluation is known.
+inline constexpr size_t kEvaluationsMax = 64;
 // Newest unmerged outcomes that servers are told.
 inline constexpr size_t kDroppedMax = 256;
 
@@ -84,6 +89,15 @@ class RunState {
   // undefined and must be dropped. Never for a record that the core made.
   absl::Status Apply(const storage::v1::Record& record);
 
+  // All of it as it is written down. Requires: created.
+  storage::v1::RunSnapshot ToSnapshot() const;
+  // Begins as the state that `snapshot` was made of, after record `revision`.
+  //
+  // DATA_LOSS: it is no whole snapshot, or there is a state already; the state
+  // is then undefined and must be dropped.
+  absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
+                       int64_t revision);
+
   // --- The run ---
   bool created() const { return layout_ != nullptr; }
   const std::string& run_id() const { return run_id_; }
@@ -134,13 +148,14 @@ class RunState {
   const std::map<std::string, PinState>& pins() const { return pins_; }
 
   // --- History ---
-  // Revision of the COMMIT with commit_seq i + 1.
-  const std::vector<int64_t>& commit_revisions() const {
-    return commit_revisions_;
+  // True if the parameters of `version` were evaluated, or if it is older than
+  // the newest kEvaluationsMax versions that were.
+  bool IsEvaluated(int64_t version) const {
+    return version < evaluations_begin_ || evaluations_.contains(version);
   }
-  // Newest evaluation of each version of fragment 0.
-  const std::map<int64_t, v1::Evaluation>& evaluations() const {
-    return evaluations_;
+  // Of the newest version that was evaluated; nullptr if none was.
+  const v1::Evaluation* newest_evaluation() const {
+    return evaluations_.empty() ? nullptr : &evaluations_.rbegin()->second;
   }
   // One point a commit: loss of the islands, norm of the outer gradient; one
   // an evaluation.
@@ -171,6 +186,7 @@ class RunState {
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
   void ApplyOutcome(const v1::ContributionOutcome& outcome);
   void AdvanceData(const FragmentState& fragment);
+  absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
   FragmentState* FindFragment(int32_t fragment);
 
   std::string run_id_;
@@ -201,8 +217,8 @@ class RunState {
 
   std::map<std::string, PinState> pins_;
 
-  std::vector<int64_t> commit_revisions_;
-  std::map<int64_t, v1::Evaluation> evaluations_;
+  std::map<int64_t, v1::Evaluation> evaluations_;  // By version; the newest.
+  int64_t evaluations_begin_ = 0;  // Smaller versions count as evaluated.
   std::deque<v1::MetricPoint> loss_points_;
   std::deque<v1::MetricPoint> norm_points_;
   std::deque<v1::MetricPoint> evaluation_points_;

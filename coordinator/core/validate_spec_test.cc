@@ -163,7 +163,7 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   server.set_incarnation(3);
   ASSERT_TRUE(first.RegisterServer(server, now).ok());
   Coordinator second({});
-  for (const LogEntry& entry : first.TakeEffects(now).entries) {
+  for (const LogEntry& entry : first.TakeEffects(now).batch.entries) {
     ASSERT_TRUE(second.Replay(entry).ok());
   }
   second.Start(now);

@@ -1,6 +1,7 @@
 #include "coordinator/service/event_loop.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
@@ -60,16 +61,18 @@ Failpoints FailpointsOf(const storage::v1::Record& record) {
   return {"coordinator.unknown.before", "coordinator.unknown.after"};
 }
 
-void HitFailpointsBefore(const Effects& effects) {
-  for (const LogEntry& entry : effects.entries) {
+void HitFailpointsBefore(const Batch& batch) {
+  for (const LogEntry& entry : batch.entries) {
     failpoint::Hit(FailpointsOf(entry.record).before);
   }
+  if (!batch.snapshots.empty()) failpoint::Hit("coordinator.snapshot.before");
 }
 
-void HitFailpointsAfter(const Effects& effects) {
-  for (const LogEntry& entry : effects.entries) {
+void HitFailpointsAfter(const Batch& batch) {
+  for (const LogEntry& entry : batch.entries) {
     failpoint::Hit(FailpointsOf(entry.record).after);
   }
+  if (!batch.snapshots.empty()) failpoint::Hit("coordinator.snapshot.after");
 }
 
 absl::Status Stopping() {
@@ -125,9 +128,17 @@ void EventLoop::PostEvent(Event event) {
 absl::Status EventLoop::Recover() {
   auto coordinator = std::make_unique<Coordinator>(spec_.coordinator);
   ASSIGN_OR_RETURN(const std::vector<std::string> ids, spec_.store->ListLogs());
+  int64_t snapshot_count = 0;
   int64_t record_count = 0;
   for (const std::string& id : ids) {
     int64_t revision = 0;
+    ASSIGN_OR_RETURN(std::optional<storage::v1::Snapshot> snapshot,
+                     spec_.store->ReadSnapshot(id));
+    if (snapshot.has_value()) {
+      revision = snapshot->revision();
+      RETURN_IF_ERROR(coordinator->Restore({id, *std::move(snapshot)}));
+      ++snapshot_count;
+    }
     while (true) {
       ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
                        spec_.store->Scan(id, revision, kReplayPage));
@@ -142,19 +153,20 @@ absl::Status EventLoop::Recover() {
   const absl::Time now = spec_.clock->Now();
   coordinator->Start(now);
   const Effects effects = coordinator->TakeEffects(now);
-  RETURN_IF_ERROR(MakeDurable(effects));
-  LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", "
-            << record_count << " records replayed";
+  RETURN_IF_ERROR(MakeDurable(effects.batch));
+  LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", from "
+            << snapshot_count << " snapshots and " << record_count
+            << " records behind them";
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
   coordinator_ = std::move(coordinator);
   return absl::OkStatus();
 }
 
-absl::Status EventLoop::MakeDurable(const Effects& effects) {
-  if (effects.entries.empty()) return absl::OkStatus();
-  HitFailpointsBefore(effects);
-  RETURN_IF_ERROR(spec_.store->Append(effects.entries));
-  HitFailpointsAfter(effects);
+absl::Status EventLoop::MakeDurable(const Batch& batch) {
+  if (batch.empty()) return absl::OkStatus();
+  HitFailpointsBefore(batch);
+  RETURN_IF_ERROR(spec_.store->Append(batch));
+  HitFailpointsAfter(batch);
   return absl::OkStatus();
 }
 
@@ -204,7 +216,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   for (Event& event : batch) event.decide(*coordinator_, now);
   coordinator_->Advance(now);
   const Effects effects = coordinator_->TakeEffects(now);
-  const absl::Status durable = MakeDurable(effects);
+  const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
     LOG(ERROR) << "cannot write down what was decided: " << durable
                << "; nothing of it was told to anyone; will try again";

@@ -155,7 +155,7 @@ class EventLoop {
   // Builds the core from the store and begins a new life.
   absl::Status Recover();
   void RunBatch(std::deque<Event> batch);
-  absl::Status MakeDurable(const Effects& effects);
+  absl::Status MakeDurable(const Batch& batch);
   void Publish(const Effects& effects);
   // Sends its plan to a stream; false if the stream is over.
   bool Feed(const IslandWatch& watch);

@@ -4,9 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
+#include "coordinator/core/errors.h"
 #include "coordinator/core/run_events.h"
 
 namespace atl::coordinator {
@@ -71,11 +73,19 @@ void RunEventWriter::OnDone() {
 absl::Status RunEventWriter::ReadPage() {
   response_.Clear();
   size_t byte_count = 0;
-  ASSIGN_OR_RETURN(
-      const std::vector<storage::v1::Record> records,
-      store_.Scan(run_id_, sent_, std::min(kPageRecords, durable_ - sent_)));
+  const absl::StatusOr<std::vector<storage::v1::Record>> scanned =
+      store_.Scan(run_id_, sent_, std::min(kPageRecords, durable_ - sent_));
+  if (absl::IsOutOfRange(scanned.status())) {
+    return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
+                  absl::StrCat(scanned.status().message(),
+                               ": list the run (GetRunState, ListRounds), then "
+                               "watch behind the revision that it has"));
+  }
+  RETURN_IF_ERROR(scanned.status());
+  const std::vector<storage::v1::Record>& records = *scanned;
   if (records.empty()) return absl::DataLossError("the log ends too early");
   for (const storage::v1::Record& record : records) {
+    if (record.revision() > durable_) break;
     std::optional<v1::RunEvent> event = ToEvent(record);
     sent_ = record.revision();
     if (event.has_value()) {

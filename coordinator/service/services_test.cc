@@ -33,8 +33,9 @@ namespace {
 
 // One life of a coordinator on a store.
 struct Life {
-  explicit Life(Store& store) {
+  explicit Life(Store& store, const SnapshotPolicy& snapshots = {}) {
     EventLoop::Spec spec;
+    spec.coordinator.snapshots = snapshots;
     spec.store = &store;
     spec.clock = &SystemClock();
     spec.recovery_period = absl::Milliseconds(1);
@@ -178,6 +179,24 @@ class ServicesTest : public testing::Test {
         life_->islands->ReportReady(&context, request, &response));
   }
 
+  void Evaluate(const std::string& island_id, const v1::JoinResponse& joined,
+                int64_t version, double loss) {
+    v1::ReportProgressRequest request;
+    request.set_run_id("run");
+    request.set_island_id(island_id);
+    request.set_island_epoch(joined.island_epoch());
+    v1::Evaluation& evaluation = *request.add_evaluations();
+    evaluation.set_version(version);
+    evaluation.set_commit_seq(version);
+    evaluation.set_loss(loss);
+    v1::ReportProgressResponse response;
+    grpc::ClientContext context;
+    AddSession(context, joined);
+    const absl::Status status = rpc::FromGrpc(
+        life_->islands->ReportProgress(&context, request, &response));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
   void Push(const v1::JoinResponse& joined, int64_t version) {
     v1::ContributionInfo info;
     info.mutable_key()->set_run_epoch(1);
@@ -197,6 +216,34 @@ class ServicesTest : public testing::Test {
     grpc::ClientContext context;
     EXPECT_TRUE(life_->runs->GetRun(&context, request, &response).ok());
     return response.run();
+  }
+
+  std::vector<v1::Round> ListRounds() {
+    v1::ListRoundsRequest request;
+    request.set_run_id("run");
+    request.set_page_size(2);
+    std::vector<v1::Round> rounds;
+    while (true) {
+      v1::ListRoundsResponse page;
+      grpc::ClientContext context;
+      const grpc::Status status =
+          life_->states->ListRounds(&context, request, &page);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      rounds.insert(rounds.end(), page.rounds().begin(), page.rounds().end());
+      if (page.next_page_token().empty()) return rounds;
+      request.set_page_token(page.next_page_token());
+    }
+  }
+
+  v1::GetMetricsResponse GetMetrics() {
+    v1::GetMetricsRequest request;
+    request.set_run_id("run");
+    request.add_names("outer/gradient_norm");
+    request.add_names("loss_metrics/outer_validation_loss");
+    v1::GetMetricsResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(life_->states->GetMetrics(&context, request, &response).ok());
+    return response;
   }
 
   std::vector<v1::RunEvent> WatchToTheEnd(int64_t after_revision) {
@@ -231,6 +278,7 @@ class ServicesTest : public testing::Test {
         for (int shard : {0, 1}) Report(shard);
       }
       pushed_.clear();
+      if (version == 0) Evaluate("b", *b, 1, 2.5);
     }
     EXPECT_EQ(GetRun().state(), v1::RUN_STATE_COMPLETED);
   }
@@ -283,6 +331,55 @@ TEST_F(ServicesTest, StreamsEventsFromAnyRevisionOnUntilTheEnd) {
   grpc::ClientContext context;
   EXPECT_EQ(life_->states->WatchRun(&context, request)->Finish().error_code(),
             grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(ServicesTest, KeepsWhatReadersAskThroughSnapshotsAndARestart) {
+  life_.reset();
+  const SnapshotPolicy often = {.log_records_max = 1};
+  life_ = std::make_unique<Life>(store_, often);
+  RunAll();
+  const std::vector<v1::Round> rounds = ListRounds();
+  ASSERT_EQ(rounds.size(), 3u);
+  EXPECT_EQ(rounds[0].contributions_size(), 2);
+  EXPECT_EQ(rounds[0].evaluation().loss(), 2.5);
+  EXPECT_FALSE(rounds[1].has_evaluation());
+  const v1::GetMetricsResponse metrics = GetMetrics();
+  EXPECT_EQ(metrics.series(0).points_size(), 1);
+  EXPECT_EQ(metrics.series(1).points_size(), 3);
+  const auto snapshot = store_.ReadSnapshot("run");
+  ASSERT_TRUE(snapshot.ok() && snapshot->has_value());
+  ASSERT_GT((*snapshot)->compacted_revision(), 1);
+
+  life_.reset();
+  life_ = std::make_unique<Life>(store_, often);
+  const std::vector<v1::Round> again = ListRounds();
+  ASSERT_EQ(again.size(), rounds.size());
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    EXPECT_EQ(again[i].DebugString(), rounds[i].DebugString());
+  }
+  EXPECT_EQ(GetMetrics().DebugString(), metrics.DebugString());
+}
+
+TEST_F(ServicesTest, TellsAWatcherOfCompactedRevisionsToListAgain) {
+  life_.reset();
+  life_ = std::make_unique<Life>(store_, SnapshotPolicy{.log_records_max = 1});
+  RunAll();
+  const int64_t compacted = (*store_.ReadSnapshot("run"))->compacted_revision();
+  ASSERT_GT(compacted, 1);
+  v1::WatchRunRequest request;
+  request.set_run_id("run");
+  request.set_after_revision(compacted - 1);
+  grpc::ClientContext context;
+  const absl::Status refused =
+      rpc::FromGrpc(life_->states->WatchRun(&context, request)->Finish());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(rpc::ReasonOf(refused)->reason, "REVISION_COMPACTED");
+  // From there on nothing is missing; 0 is all that is kept.
+  const std::vector<v1::RunEvent> kept = WatchToTheEnd(compacted);
+  ASSERT_FALSE(kept.empty());
+  EXPECT_EQ(kept.back().run_state_changed().state(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(WatchToTheEnd(0).size(), kept.size());
+  EXPECT_TRUE(WatchToTheEnd(GetRun().revision()).empty());
 }
 
 TEST_F(ServicesTest, SendsAnIslandItsPlanAndFencesItsEarlierLife) {

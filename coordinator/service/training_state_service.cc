@@ -1,5 +1,9 @@
 #include "coordinator/service/training_state_service.h"
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
@@ -11,30 +15,53 @@ namespace atl::coordinator {
 namespace {
 
 // A page ends early once it holds so much: messages are bounded.
-constexpr size_t kPageBytes = 2 << 20;
+constexpr int64_t kPageBytes = 2 << 20;
 
-// Reads the rounds of a page from the log.
-absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
-                                                  const RunState& state,
-                                                  const RoundsPage& page) {
-  v1::ListRoundsResponse response;
-  size_t byte_count = 0;
-  for (int64_t revision : page.revisions) {
-    ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
-                     store.Scan(state.run_id(), revision - 1, 1));
-    if (records.empty() || !records[0].has_round_committed()) {
-      return absl::DataLossError("the log does not hold a round that it had");
-    }
-    v1::Round round = FinishRound(state, records[0].round_committed().round());
-    byte_count += round.ByteSizeLong();
-    if (byte_count > kPageBytes && response.rounds_size() > 0) {
-      response.set_next_page_token(absl::StrCat(
-          response.rounds(response.rounds_size() - 1).commit_seq()));
-      return response;
-    }
-    *response.add_rounds() = std::move(round);
+// Adds to rounds of fragment 0 what came after their commits: the evaluations
+// of the versions that they made.
+absl::Status AddEvaluations(const Store& store, const std::string& run_id,
+                            v1::ListRoundsResponse& response) {
+  std::map<int64_t, v1::Round*> rounds;  // By version.
+  for (v1::Round& round : *response.mutable_rounds()) {
+    if (round.fragment() == 0) rounds[round.version()] = &round;
   }
-  response.set_next_page_token(page.next_page_token);
+  if (rounds.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<HistoryRow> rows,
+                   store.ReadHistory(run_id, HistoryTable::kEvaluations,
+                                     rounds.begin()->first,
+                                     rounds.rbegin()->first + 1, kPageBytes));
+  for (const HistoryRow& row : rows) {
+    const auto round = rounds.find(row.number);
+    if (round == rounds.end()) continue;
+    if (!round->second->mutable_evaluation()->ParseFromString(row.value)) {
+      return absl::DataLossError("an evaluation cannot be read back");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Reads the rounds of a page from the history.
+absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
+                                                  const std::string& run_id,
+                                                  const RoundsPage& page) {
+  ASSIGN_OR_RETURN(const std::vector<HistoryRow> rows,
+                   store.ReadHistory(run_id, HistoryTable::kRounds, page.begin,
+                                     page.end, kPageBytes));
+  v1::ListRoundsResponse response;
+  int64_t next = page.begin;
+  for (const HistoryRow& row : rows) {
+    if (row.number != next++ ||
+        !response.add_rounds()->ParseFromString(row.value)) {
+      return absl::DataLossError("the history lacks a round that it had");
+    }
+  }
+  if (rows.empty() && page.begin < page.end) {
+    return absl::DataLossError("the history lacks a round that it had");
+  }
+  if (!page.last || next < page.end) {
+    response.set_next_page_token(absl::StrCat(next - 1));
+  }
+  RETURN_IF_ERROR(AddEvaluations(store, run_id, response));
   return response;
 }
 
@@ -69,27 +96,22 @@ grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListIslands(
 grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListRounds(
     grpc::CallbackServerContext* context, const v1::ListRoundsRequest* request,
     v1::ListRoundsResponse* response) {
-  // The log is read once the page's records are durable, in the answer.
+  // The history is read once the page's rounds are durable, in the answer.
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  struct Planned {
-    const RunState* state;
-    RoundsPage page;
-  };
-  loop_.Post<Planned>(
+  loop_.Post<RoundsPage>(
       [request](Coordinator& coordinator,
-                absl::Time now) -> absl::StatusOr<Planned> {
+                absl::Time now) -> absl::StatusOr<RoundsPage> {
         ASSIGN_OR_RETURN(RunMachine* const run,
                          coordinator.FindRun(request->run_id()));
-        ASSIGN_OR_RETURN(RoundsPage page, PlanRounds(run->state(), *request));
-        return Planned{&run->state(), std::move(page)};
+        return PlanRounds(run->state(), *request);
       },
-      [this, reactor, response](absl::StatusOr<Planned> planned) {
-        if (!planned.ok()) {
+      [this, reactor, request, response](absl::StatusOr<RoundsPage> page) {
+        if (!page.ok()) {
           return reactor->Finish(
-              rpc::ToGrpc(rpc::WithDefaultReason(planned.status())));
+              rpc::ToGrpc(rpc::WithDefaultReason(page.status())));
         }
         absl::StatusOr<v1::ListRoundsResponse> read =
-            ReadRounds(loop_.store(), *planned->state, planned->page);
+            ReadRounds(loop_.store(), request->run_id(), *page);
         if (read.ok()) *response = *std::move(read);
         reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(read.status())));
       });

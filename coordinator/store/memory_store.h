@@ -6,7 +6,9 @@
 #define COORDINATOR_STORE_MEMORY_STORE_H_
 
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -17,10 +19,15 @@ namespace atl::coordinator {
 
 class MemoryStore : public Store {
  public:
-  absl::Status Append(absl::Span<const LogEntry> entries) override;
+  absl::Status Append(const Batch& batch) override;
+  absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(
+      const std::string& run_id) const override;
   absl::StatusOr<std::vector<storage::v1::Record>> Scan(
       const std::string& run_id, int64_t after_revision,
       int64_t count_max) const override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(
+      const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
+      int64_t bytes_max) const override;
   absl::StatusOr<std::vector<std::string>> ListLogs() const override;
 
   // Every Append fails with `status` until it is OK again.
@@ -29,9 +36,14 @@ class MemoryStore : public Store {
   int append_count() const;
 
  private:
+  struct Log {
+    std::optional<storage::v1::Snapshot> snapshot;
+    std::map<int64_t, storage::v1::Record> records;  // By revision.
+    std::map<std::pair<HistoryTable, int64_t>, HistoryRow> history;
+  };
+
   mutable Mutex mutex_;
-  std::map<std::string, std::vector<storage::v1::Record>> logs_
-      ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Log> logs_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   int append_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };

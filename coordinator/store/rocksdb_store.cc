@@ -12,6 +12,10 @@
 #include "absl/strings/string_view.h"
 #include "base/codec/crc32c.h"
 #include "base/status/status_macros.h"
+#include "coordinator/core/history.h"
+#include "coordinator/store/batch_check.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "rocksdb/db.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
@@ -30,6 +34,21 @@ std::string LogKey(const std::string& run_id, int64_t revision) {
   return absl::StrCat(LogPrefix(run_id), absl::StrFormat("%016x", revision));
 }
 
+std::string SnapshotKey(const std::string& run_id) {
+  return absl::StrCat("snapshot/", run_id);
+}
+
+std::string HistoryPrefix(const std::string& run_id, HistoryTable table) {
+  return absl::StrCat(table == HistoryTable::kRounds ? "round/" : "evaluation/",
+                      run_id, "/");
+}
+
+std::string HistoryKey(const std::string& run_id, HistoryTable table,
+                       int64_t number) {
+  return absl::StrCat(HistoryPrefix(run_id, table),
+                      absl::StrFormat("%016x", number));
+}
+
 absl::string_view ToView(const rocksdb::Slice& slice) {
   return absl::string_view(slice.data(), slice.size());
 }
@@ -39,6 +58,18 @@ std::string Seal(std::string bytes) {
   char tail[4];
   std::memcpy(tail, &crc, 4);
   bytes.append(tail, 4);
+  return bytes;
+}
+
+// The same bytes for the same snapshot.
+std::string SerializeDeterministically(const storage::v1::Snapshot& snapshot) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    snapshot.SerializeToCodedStream(&coded);
+  }
   return bytes;
 }
 
@@ -143,7 +174,32 @@ absl::Status RocksDbStore::CheckFormat() {
         directory_, " has format ", format, ", newer than this program's ",
         kStoreFormat, ": use the program that wrote it, or a newer one"));
   }
-  return absl::OkStatus();
+  return format == 1 ? UpgradeFromFormat1() : absl::OkStatus();
+}
+
+absl::Status RocksDbStore::UpgradeFromFormat1() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> run_ids, ListLogs());
+  rocksdb::WriteOptions sync;
+  sync.sync = true;
+  for (const std::string& run_id : run_ids) {
+    int64_t revision = 0;
+    while (true) {
+      ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
+                       Scan(run_id, revision, /*count_max=*/1024));
+      if (records.empty()) break;
+      rocksdb::WriteBatch batch;
+      for (const storage::v1::Record& record : records) {
+        revision = record.revision();
+        const std::optional<HistoryRow> row = HistoryOf({run_id, record});
+        if (!row.has_value()) continue;
+        batch.Put(HistoryKey(run_id, row->table, row->number),
+                  Seal(row->value));
+      }
+      RETURN_IF_ERROR(ToStatus(db_->Write(sync, &batch), directory_));
+    }
+  }
+  return ToStatus(db_->Put(sync, kFormatKey, absl::StrCat(kStoreFormat)),
+                  directory_);
 }
 
 absl::StatusOr<int64_t> RocksDbStore::NewestRevision(
@@ -163,38 +219,68 @@ absl::StatusOr<int64_t> RocksDbStore::NewestRevision(
   return revision;
 }
 
-absl::Status RocksDbStore::Append(absl::Span<const LogEntry> entries) {
+absl::Status RocksDbStore::Append(const Batch& batch) {
   MutexLock lock(&mutex_);
   // After an error of its disk RocksDB refuses writes until it is told to try.
   RETURN_IF_ERROR(ToStatus(db_->Resume(), directory_));
-  std::map<std::string, int64_t> newest;
-  rocksdb::WriteBatch batch;
-  for (const LogEntry& entry : entries) {
-    if (!newest.contains(entry.run_id)) {
-      const auto known = newest_.find(entry.run_id);
-      if (known != newest_.end()) {
-        newest[entry.run_id] = known->second;
-      } else {
-        ASSIGN_OR_RETURN(newest[entry.run_id], NewestRevision(entry.run_id));
-      }
-    }
-    int64_t& revision = newest[entry.run_id];
-    if (entry.record.revision() != ++revision) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("record ", entry.record.revision(), " of run \"",
-                       entry.run_id, "\" does not follow"));
-    }
-    batch.Put(LogKey(entry.run_id, revision),
+  const auto& known = newest_;
+  const auto newest =
+      [&](const std::string& run_id) -> absl::StatusOr<int64_t> {
+    const auto found = known.find(run_id);
+    if (found != known.end()) return found->second;
+    return NewestRevision(run_id);
+  };
+  ASSIGN_OR_RETURN(const auto revisions, RevisionsAfter(batch, newest));
+  rocksdb::WriteBatch write;
+  for (const LogEntry& entry : batch.entries) {
+    write.Put(LogKey(entry.run_id, entry.record.revision()),
               Seal(entry.record.SerializeAsString()));
+  }
+  for (const HistoryRow& row : batch.history) {
+    write.Put(HistoryKey(row.run_id, row.table, row.number), Seal(row.value));
+  }
+  for (const LogSnapshot& taken : batch.snapshots) {
+    write.Put(SnapshotKey(taken.run_id),
+              Seal(SerializeDeterministically(taken.snapshot)));
+    write.DeleteRange(
+        LogKey(taken.run_id, 0),
+        LogKey(taken.run_id, taken.snapshot.compacted_revision() + 1));
   }
   rocksdb::WriteOptions options;
   options.sync = true;
-  const absl::Status status = ToStatus(db_->Write(options, &batch), directory_);
+  const absl::Status status = ToStatus(db_->Write(options, &write), directory_);
   if (!status.ok()) {
     newest_.clear();
     return status;
   }
-  for (const auto& [run_id, revision] : newest) newest_[run_id] = revision;
+  for (const auto& [run_id, revision] : revisions) newest_[run_id] = revision;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<storage::v1::Snapshot>> RocksDbStore::ReadSnapshot(
+    const std::string& run_id) const {
+  std::string value;
+  const rocksdb::Status read =
+      db_->Get(rocksdb::ReadOptions(), SnapshotKey(run_id), &value);
+  if (read.IsNotFound()) return std::nullopt;
+  RETURN_IF_ERROR(ToStatus(read, directory_));
+  absl::string_view bytes;
+  storage::v1::Snapshot snapshot;
+  if (!Unseal(value, bytes) ||
+      !snapshot.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::DataLossError(
+        absl::StrCat(directory_, ": the snapshot of run \"", run_id,
+                     "\" is damaged: restore the store from a copy"));
+  }
+  return snapshot;
+}
+
+absl::Status RocksDbStore::CheckKept(const std::string& run_id,
+                                     int64_t after_revision) const {
+  ASSIGN_OR_RETURN(const auto snapshot, ReadSnapshot(run_id));
+  if (snapshot.has_value() && after_revision < snapshot->compacted_revision()) {
+    return Compacted(run_id, snapshot->compacted_revision());
+  }
   return absl::OkStatus();
 }
 
@@ -207,23 +293,59 @@ absl::StatusOr<std::vector<storage::v1::Record>> RocksDbStore::Scan(
       db_->NewIterator(rocksdb::ReadOptions()));
   const int64_t begin = std::max<int64_t>(after_revision, 0);
   if (begin == INT64_MAX) return records;
+  int64_t expected = begin + 1;
   for (it->Seek(LogKey(run_id, begin + 1));
        it->Valid() && it->key().starts_with(prefix) &&
        static_cast<int64_t>(records.size()) < count_max;
        it->Next()) {
     absl::string_view bytes;
     storage::v1::Record record;
-    if (!Unseal(ToView(it->value()), bytes) ||
-        !record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-        record.revision() != begin + 1 + records.size()) {
-      return absl::DataLossError(absl::StrCat(
-          directory_, ": record ", begin + 1 + records.size(), " of run \"",
-          run_id, "\" is damaged: restore the store from a copy"));
+    const bool is_whole =
+        Unseal(ToView(it->value()), bytes) &&
+        record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+    if (is_whole && records.empty() && record.revision() > expected) {
+      if (begin > 0) RETURN_IF_ERROR(CheckKept(run_id, begin));
+      if (begin == 0) expected = record.revision();
+    }
+    if (!is_whole || record.revision() != expected) {
+      return absl::DataLossError(
+          absl::StrCat(directory_, ": record ", expected, " of run \"", run_id,
+                       "\" is damaged: restore the store from a copy"));
     }
     records.push_back(std::move(record));
+    ++expected;
   }
   RETURN_IF_ERROR(ToStatus(it->status(), directory_));
   return records;
+}
+
+absl::StatusOr<std::vector<HistoryRow>> RocksDbStore::ReadHistory(
+    const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
+    int64_t bytes_max) const {
+  std::vector<HistoryRow> rows;
+  const std::string prefix = HistoryPrefix(run_id, table);
+  std::unique_ptr<rocksdb::Iterator> it(
+      db_->NewIterator(rocksdb::ReadOptions()));
+  int64_t byte_count = 0;
+  for (it->Seek(HistoryKey(run_id, table, std::max<int64_t>(begin, 0)));
+       it->Valid() && it->key().starts_with(prefix) && byte_count < bytes_max;
+       it->Next()) {
+    HistoryRow row = {run_id, table, 0, ""};
+    absl::string_view bytes;
+    const bool has_number = absl::SimpleHexAtoi(
+        ToView(it->key()).substr(prefix.size()), &row.number);
+    if (has_number && row.number >= end) break;
+    if (!has_number || !Unseal(ToView(it->value()), bytes)) {
+      return absl::DataLossError(
+          absl::StrCat(directory_, ": \"", ToView(it->key()),
+                       "\" is damaged: restore the store from a copy"));
+    }
+    row.value = std::string(bytes);
+    byte_count += static_cast<int64_t>(bytes.size());
+    rows.push_back(std::move(row));
+  }
+  RETURN_IF_ERROR(ToStatus(it->status(), directory_));
+  return rows;
 }
 
 absl::StatusOr<std::vector<std::string>> RocksDbStore::ListLogs() const {

@@ -1,10 +1,14 @@
 // A Store in a RocksDB of its own.
 //
-// Keys and values, format 1:
+// Keys and values, format 2:
 //   "format"                                 decimal kStoreFormat
+//   "evaluation/" run_id "/" version         v1.Evaluation, serialised
 //   "log/" run_id "/" revision               storage.v1.Record, serialised
-// with the revision as 16 hex digits, so that keys sort by it. Values end with
-// the CRC-32C of what precedes, little-endian.
+//   "round/" run_id "/" commit_seq           v1.Round, serialised
+//   "snapshot/" run_id                       storage.v1.Snapshot, serialised
+// with numbers as 16 hex digits, so that keys sort by them. Values end with
+// the CRC-32C of what precedes, little-endian. Format 1 had logs alone, whole;
+// it is brought to format 2 when it is opened.
 //
 // Thread-safe.
 
@@ -13,6 +17,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,16 +43,26 @@ class RocksDbStore : public Store {
 
   ~RocksDbStore() override;
 
-  absl::Status Append(absl::Span<const LogEntry> entries) override;
+  absl::Status Append(const Batch& batch) override;
+  absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(
+      const std::string& run_id) const override;
   absl::StatusOr<std::vector<storage::v1::Record>> Scan(
       const std::string& run_id, int64_t after_revision,
       int64_t count_max) const override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(
+      const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
+      int64_t bytes_max) const override;
   absl::StatusOr<std::vector<std::string>> ListLogs() const override;
 
  private:
   RocksDbStore(std::string directory, std::unique_ptr<rocksdb::DB> db);
 
   absl::Status CheckFormat();
+  // Writes the history that format 1 did not have, then the format.
+  absl::Status UpgradeFromFormat1();
+  // OUT_OF_RANGE: the record behind `after_revision` was deleted.
+  absl::Status CheckKept(const std::string& run_id,
+                         int64_t after_revision) const;
   absl::StatusOr<int64_t> NewestRevision(const std::string& run_id) const;
 
   const std::string directory_;

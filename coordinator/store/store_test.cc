@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,6 @@ std::string NewDirectory() {
   return mkdtemp(pattern.data());
 }
 
-using Batch = std::vector<LogEntry>;
-
 Batch Records(const std::string& run_id, int64_t begin, int64_t end) {
   Batch batch;
   for (int64_t revision = begin; revision < end; ++revision) {
@@ -35,7 +34,7 @@ Batch Records(const std::string& run_id, int64_t begin, int64_t end) {
     record.set_revision(revision);
     record.mutable_run_state_set()->set_reason(run_id +
                                                std::to_string(revision));
-    batch.push_back({run_id, record});
+    batch.entries.push_back({run_id, record});
   }
   return batch;
 }
@@ -43,9 +42,52 @@ Batch Records(const std::string& run_id, int64_t begin, int64_t end) {
 Batch All(const std::vector<Batch>& parts) {
   Batch all;
   for (const Batch& part : parts) {
-    all.insert(all.end(), part.begin(), part.end());
+    all.entries.insert(all.entries.end(), part.entries.begin(),
+                       part.entries.end());
+    all.history.insert(all.history.end(), part.history.begin(),
+                       part.history.end());
+    all.snapshots.insert(all.snapshots.end(), part.snapshots.begin(),
+                         part.snapshots.end());
   }
   return all;
+}
+
+// A snapshot of record `revision` that deletes those up to `compacted`.
+Batch SnapshotOf(const std::string& run_id, int64_t revision,
+                 int64_t compacted) {
+  Batch batch;
+  LogSnapshot& taken = batch.snapshots.emplace_back();
+  taken.run_id = run_id;
+  taken.snapshot.set_revision(revision);
+  taken.snapshot.set_compacted_revision(compacted);
+  taken.snapshot.mutable_run()->set_commit_seq(revision * 10);
+  return batch;
+}
+
+Batch Rows(const std::string& run_id, HistoryTable table,
+           const std::vector<int64_t>& numbers) {
+  Batch batch;
+  for (int64_t number : numbers) {
+    batch.history.push_back(
+        {run_id, table, number, run_id + std::to_string(number)});
+  }
+  return batch;
+}
+
+// Numbers of the rows that are read.
+std::vector<int64_t> Numbers(const Store& store, const std::string& run_id,
+                             HistoryTable table, int64_t begin, int64_t end,
+                             int64_t bytes_max = 1 << 20) {
+  const auto rows = store.ReadHistory(run_id, table, begin, end, bytes_max);
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  std::vector<int64_t> numbers;
+  for (const HistoryRow& row : *rows) {
+    EXPECT_EQ(row.run_id, run_id);
+    EXPECT_EQ(row.table, table);
+    EXPECT_EQ(row.value, run_id + std::to_string(row.number));
+    numbers.push_back(row.number);
+  }
+  return numbers;
 }
 
 int64_t LastRevision(const Store& store, const std::string& run_id) {
@@ -63,6 +105,16 @@ std::vector<int64_t> Revisions(const Store& store, const std::string& run_id,
     revisions.push_back(record.revision());
   }
   return revisions;
+}
+
+// Opens the database under a store.
+std::unique_ptr<rocksdb::DB> OpenRaw(const std::string& directory) {
+  rocksdb::DB* opened = nullptr;
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  const rocksdb::Status status = rocksdb::DB::Open(options, directory, &opened);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return std::unique_ptr<rocksdb::DB>(opened);
 }
 
 class StoreTest : public testing::TestWithParam<bool> {
@@ -117,6 +169,70 @@ TEST_P(StoreTest, RefusesARevisionThatIsThereAlready) {
   EXPECT_TRUE(store_->Append(Records("a", 3, 4)).ok());
 }
 
+TEST_P(StoreTest, DeletesWithASnapshotWhatItSays) {
+  ASSERT_TRUE(store_
+                  ->Append(All({Records("a", 1, 10), Records("b", 1, 4),
+                                Records("a-b", 1, 4)}))
+                  .ok());
+  EXPECT_FALSE(store_->ReadSnapshot("a")->has_value());
+  // With records of the same batch, and with nothing deleted.
+  ASSERT_TRUE(
+      store_->Append(All({Records("a", 10, 13), SnapshotOf("a", 12, 0)})).ok());
+  EXPECT_THAT(Revisions(*store_, "a", 0, 3), ElementsAre(1, 2, 3));
+  ASSERT_TRUE(
+      store_->Append(All({Records("a", 13, 15), SnapshotOf("a", 14, 12)}))
+          .ok());
+  ASSERT_TRUE(store_->Append(Records("a", 15, 16)).ok());
+
+  const auto snapshot = store_->ReadSnapshot("a");
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  EXPECT_EQ((*snapshot)->revision(), 14);
+  EXPECT_EQ((*snapshot)->run().commit_seq(), 140);
+  EXPECT_THAT(Revisions(*store_, "a", 0, 10), ElementsAre(13, 14, 15));
+  EXPECT_THAT(Revisions(*store_, "a", 12, 10), ElementsAre(13, 14, 15));
+  EXPECT_THAT(Revisions(*store_, "a", 14, 10), ElementsAre(15));
+  for (const int64_t gone : {1, 11}) {
+    EXPECT_EQ(store_->Scan("a", gone, 10).status().code(),
+              absl::StatusCode::kOutOfRange);
+  }
+  EXPECT_THAT(Revisions(*store_, "b", 0, 10), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Revisions(*store_, "a-b", 0, 10), ElementsAre(1, 2, 3));
+  EXPECT_FALSE(store_->ReadSnapshot("b")->has_value());
+  EXPECT_THAT(*store_->ListLogs(), ElementsAre("a", "a-b", "b"));
+}
+
+TEST_P(StoreTest, RefusesASnapshotOfAnotherPlaceThanTheEnd) {
+  ASSERT_TRUE(store_->Append(Records("a", 1, 10)).ok());
+  for (const Batch& bad :
+       {SnapshotOf("a", 8, 0), SnapshotOf("a", 10, 0), SnapshotOf("a", 9, 9),
+        All({Records("a", 10, 11), SnapshotOf("a", 9, 0)})}) {
+    EXPECT_EQ(store_->Append(All({Records("b", 1, 2), bad})).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(LastRevision(*store_, "a"), 9);
+  EXPECT_THAT(*store_->ListLogs(), ElementsAre("a"));
+}
+
+TEST_P(StoreTest, ReadsHistoryByRange) {
+  using enum HistoryTable;
+  ASSERT_TRUE(store_
+                  ->Append(All({Rows("a", kRounds, {1, 2, 3, 300, 301}),
+                                Rows("a", kEvaluations, {0, 2}),
+                                Rows("a-b", kRounds, {1, 2})}))
+                  .ok());
+  ASSERT_TRUE(store_->Append(Rows("a", kRounds, {302})).ok());
+  EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 1000),
+              ElementsAre(1, 2, 3, 300, 301, 302));
+  EXPECT_THAT(Numbers(*store_, "a", kRounds, 2, 301), ElementsAre(2, 3, 300));
+  EXPECT_THAT(Numbers(*store_, "a", kRounds, 4, 300), ElementsAre());
+  EXPECT_THAT(Numbers(*store_, "a", kEvaluations, 0, 9), ElementsAre(0, 2));
+  EXPECT_THAT(Numbers(*store_, "none", kRounds, 0, 9), ElementsAre());
+  // "a1" is the first two bytes, "a2" the next: a page has at least one row.
+  EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 9, 1), ElementsAre(1));
+  EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 9, 2), ElementsAre(1));
+  EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 9, 3), ElementsAre(1, 2));
+}
+
 INSTANTIATE_TEST_SUITE_P(MemoryAndRocksDb, StoreTest, testing::Bool());
 
 TEST(RocksDbStoreTest, FindsEverythingAgainWhenItIsReopened) {
@@ -138,6 +254,83 @@ TEST(RocksDbStoreTest, FindsEverythingAgainWhenItIsReopened) {
   EXPECT_THAT(*(*store)->ListLogs(), ElementsAre("", "a", "b"));
 }
 
+TEST(RocksDbStoreTest, FindsSnapshotsAndHistoryAgainWhenItIsReopened) {
+  const std::string directory = NewDirectory();
+  ASSERT_TRUE((*RocksDbStore::Open(directory))
+                  ->Append(All({Records("a", 1, 9), SnapshotOf("a", 8, 5),
+                                Rows("a", HistoryTable::kRounds, {1, 2})}))
+                  .ok());
+  auto store = RocksDbStore::Open(directory);
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ((**(*store)->ReadSnapshot("a")).run().commit_seq(), 80);
+  EXPECT_THAT(Revisions(**store, "a", 0, 9), ElementsAre(6, 7, 8));
+  EXPECT_EQ((*store)->Scan("a", 4, 9).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(Numbers(**store, "a", HistoryTable::kRounds, 0, 9),
+              ElementsAre(1, 2));
+  EXPECT_TRUE((*store)->Append(Records("a", 9, 10)).ok());
+}
+
+TEST(RocksDbStoreTest, WritesTheHistoryThatFormat1DidNotHave) {
+  const std::string directory = NewDirectory();
+  Batch batch = Records("a", 1, 3);
+  storage::v1::Record record;
+  record.set_revision(3);
+  record.mutable_round_committed()->mutable_round()->set_commit_seq(7);
+  batch.entries.push_back({"a", record});
+  record.set_revision(4);
+  record.mutable_evaluated()->mutable_evaluation()->set_version(2);
+  batch.entries.push_back({"a", record});
+  ASSERT_TRUE((*RocksDbStore::Open(directory))->Append(batch).ok());
+  ASSERT_TRUE(
+      OpenRaw(directory)->Put(rocksdb::WriteOptions(), "format", "1").ok());
+  {
+    const auto store = RocksDbStore::Open(directory);
+    ASSERT_TRUE(store.ok()) << store.status();
+    const auto rounds =
+        (*store)->ReadHistory("a", HistoryTable::kRounds, 0, 99, 1 << 20);
+    ASSERT_EQ(rounds->size(), 1);
+    EXPECT_EQ(rounds->at(0).number, 7);
+    v1::Round round;
+    ASSERT_TRUE(round.ParseFromString(rounds->at(0).value));
+    EXPECT_EQ(round.commit_seq(), 7);
+    const auto evaluations =
+        (*store)->ReadHistory("a", HistoryTable::kEvaluations, 0, 99, 1 << 20);
+    ASSERT_EQ(evaluations->size(), 1);
+    EXPECT_EQ(evaluations->at(0).number, 2);
+  }
+  std::string format;
+  ASSERT_TRUE(
+      OpenRaw(directory)->Get(rocksdb::ReadOptions(), "format", &format).ok());
+  EXPECT_EQ(format, "2");
+}
+
+TEST(RocksDbStoreTest, SaysWhatIsDamagedBesideRecords) {
+  const std::string directory = NewDirectory();
+  ASSERT_TRUE((*RocksDbStore::Open(directory))
+                  ->Append(All({Records("a", 1, 4), SnapshotOf("a", 3, 1),
+                                Rows("a", HistoryTable::kRounds, {1, 2})}))
+                  .ok());
+  for (const std::string key : {"snapshot/a", "round/a/0000000000000002"}) {
+    const auto db = OpenRaw(directory);
+    std::string value;
+    ASSERT_TRUE(db->Get(rocksdb::ReadOptions(), key, &value).ok());
+    value[0] ^= 1;
+    ASSERT_TRUE(db->Put(rocksdb::WriteOptions(), key, value).ok());
+  }
+  const auto store = RocksDbStore::Open(directory);
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ((*store)->ReadSnapshot("a").status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Numbers(**store, "a", HistoryTable::kRounds, 1, 2),
+              ElementsAre(1));
+  EXPECT_EQ((*store)
+                ->ReadHistory("a", HistoryTable::kRounds, 1, 3, 1 << 20)
+                .status()
+                .code(),
+            absl::StatusCode::kDataLoss);
+}
+
 TEST(RocksDbStoreTest, IsOpenInOneProcessAtATime) {
   const std::string directory = NewDirectory();
   auto store = RocksDbStore::Open(directory);
@@ -152,9 +345,7 @@ TEST(RocksDbStoreTest, SaysWhichRecordIsDamaged) {
   ASSERT_TRUE(
       (*RocksDbStore::Open(directory))->Append(Records("a", 1, 4)).ok());
   {
-    rocksdb::DB* opened = nullptr;
-    ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), directory, &opened).ok());
-    std::unique_ptr<rocksdb::DB> db(opened);
+    const auto db = OpenRaw(directory);
     std::string value;
     const std::string key = "log/a/0000000000000002";
     ASSERT_TRUE(db->Get(rocksdb::ReadOptions(), key, &value).ok());
@@ -172,16 +363,12 @@ TEST(RocksDbStoreTest, SaysWhichRecordIsDamaged) {
 TEST(RocksDbStoreTest, RefusesANewerFormat) {
   const std::string directory = NewDirectory();
   {
-    rocksdb::DB* opened = nullptr;
-    rocksdb::Options options;
-    options.create_if_missing = true;
-    ASSERT_TRUE(rocksdb::DB::Open(options, directory, &opened).ok());
-    std::unique_ptr<rocksdb::DB> db(opened);
-    ASSERT_TRUE(db->Put(rocksdb::WriteOptions(), "format", "2").ok());
+    ASSERT_TRUE(
+        OpenRaw(directory)->Put(rocksdb::WriteOptions(), "format", "3").ok());
   }
   const auto store = RocksDbStore::Open(directory);
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr("format 2"));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("format 3"));
 }
 
 TEST(RocksDbStoreTest, SaysThatADamagedStoreIsDamaged) {

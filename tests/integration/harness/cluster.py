@@ -43,6 +43,7 @@ class Cluster:
         self._servers = []     # Ids, in the order of their first start.
         self._doomed = set()   # Names of processes that may end.
         self._islands = {}     # Name: arguments of start_island.
+        self._coordinator_arguments = []  # As it was started last.
         self._guarded = None   # Who is started again when it kills itself.
         self.deaths = []       # Names, as they were started again.
 
@@ -85,6 +86,7 @@ class Cluster:
     def start_coordinator(self, failpoint=None, data_dir=None, prefix=(),
                           arguments=()):
         """Starts it, or starts it again at the same address."""
+        self._coordinator_arguments = list(arguments)
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 
@@ -125,7 +127,8 @@ class Cluster:
         """Starts a killed process again, as it was, without a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
         if name == "coordinator":
-            return self.start_coordinator()
+            return self.start_coordinator(
+                arguments=self._coordinator_arguments)
         if name in self._servers:
             return self.start_server(name)
         return self.start_island(**self._islands[name])
