@@ -153,6 +153,15 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
       check.Rate(outer.beta2(), "outer.beta2");
     }
   }
+  const v1::MergeRuleKind rule = outer.merge().rule();
+  check.Require(rule == v1::MERGE_RULE_KIND_UNSPECIFIED ||
+                    rule == v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
+                "outer.merge.rule",
+                "must be WEIGHTED_MEAN: the others are not merged yet");
+  check.Require(kind != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
+                "outer.optimizer",
+                "Delayed Nesterov takes one step for each contribution, and "
+                "rounds here merge several: it is for async runs only");
   check.Require(outer.weighting() != v1::WEIGHTING_UNSPECIFIED &&
                     v1::Weighting_IsValid(outer.weighting()),
                 "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");

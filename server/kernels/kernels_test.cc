@@ -135,6 +135,7 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
   SCOPED_TRACE(Seed());
   const AdaptiveConstants<float> c = {0.1f, 0.9f, 0.1f, 0.99f, 0.01f, 1e-3f};
+  const DelayedConstants<float> delayed = {0.7f, 0.9f, 4.0f, 0.09f, 0.63f};
   for (int repeat = 0; repeat < 50; ++repeat) {
     const int n = Count();
     const auto g = Values(n);
@@ -189,6 +190,16 @@ TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
                      run([&](float* a, float* b, float* d) {
                        FedAdagradStepPlain(n, c, g.data(), a, b, d);
                      }));
+      for (const bool flush : {false, true}) {
+        ExpectSameBits(run([&](float* a, float* b, float* d) {
+                         t.delayed_nesterov(n, delayed, flush, g.data(), a, b,
+                                            d);
+                       }),
+                       run([&](float* a, float* b, float* d) {
+                         DelayedNesterovStepPlain(n, delayed, flush, g.data(),
+                                                  a, b, d);
+                       }));
+      }
     }
   }
 }
@@ -235,6 +246,26 @@ TEST_F(KernelTest, F32StaysNearTheSameRuleInF64) {
     FedAdamStepPlain(n, d, g64.data(), theta64.data(), m64.data(), v64.data());
     for (int i = 0; i < n; ++i) {
       EXPECT_NEAR(theta[i], theta64[i], 1e-5 * (1 + std::abs(theta64[i])));
+    }
+  }
+}
+
+TEST_F(KernelTest, DelayedNesterovWithABufferOfOneIsNesterov) {
+  SCOPED_TRACE(Seed());
+  const DelayedConstants<float> c = {0.7f, 0.9f, 1.0f, 0.0f, 0.9f};
+  for (const auto& [name, table] : Tables()) {
+    SCOPED_TRACE(name);
+    const int n = 100;
+    auto theta = Values(n), expected = theta;
+    std::vector<float> m(n, -0.0f), sum(n, -0.0f), expected_m(n, -0.0f);
+    for (int step = 0; step < 4; ++step) {
+      const auto g = Values(n);
+      table->delayed_nesterov(n, c, true, g.data(), theta.data(), m.data(),
+                              sum.data());
+      table->nesterov(n, 0.7f, 0.9f, g.data(), expected.data(),
+                      expected_m.data());
+      ExpectSameBits(theta, expected);
+      ExpectSameBits(m, expected_m);
     }
   }
 }

@@ -43,6 +43,12 @@ void FedAdagradStep(int64_t n, const AdaptiveConstants<float>& c,
   BestLoops().fed_adagrad(n, c, g, theta, m, v);
 }
 
+void DelayedNesterovStep(int64_t n, const DelayedConstants<float>& c,
+                         bool flush, const float* g, float* theta, float* m,
+                         float* sum) {
+  BestLoops().delayed_nesterov(n, c, flush, g, theta, m, sum);
+}
+
 void Scale(int64_t n, float weight, const float* x, float* sum) {
   BestLoops().scale(n, weight, x, sum);
 }
@@ -57,6 +63,20 @@ NormResult CheckAndNorm(int64_t n, const float* x) {
 
 bool AllFinite(int64_t n, const float* x) {
   return BestLoops().all_finite(n, x);
+}
+
+void SortRows(int64_t n, int row_count, float* const* rows) {
+  BestLoops().sort_rows(n, row_count, rows);
+}
+
+void MeanOfRows(int64_t n, int row_count, const float* const* rows,
+                float* mean) {
+  BestLoops().mean_of_rows(n, row_count, rows, mean);
+}
+
+void Products(int64_t n, int row_count, const float* const* rows,
+              double* products) {
+  BestLoops().products(n, row_count, rows, products);
 }
 
 }  // namespace atl::kernels

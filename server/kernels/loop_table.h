@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "server/kernels/merge_kernels.h"
+#include "server/kernels/order_kernels.h"
 #include "server/kernels/outer_steps.h"
 
 namespace atl::kernels {
@@ -20,10 +21,15 @@ struct LoopTable {
                    float*, float*, float*);
   void (*fed_adagrad)(int64_t, const AdaptiveConstants<float>&, const float*,
                       float*, float*, float*);
+  void (*delayed_nesterov)(int64_t, const DelayedConstants<float>&, bool,
+                           const float*, float*, float*, float*);
   void (*scale)(int64_t, float, const float*, float*);
   void (*accumulate)(int64_t, float, const float*, float*);
   NormResult (*check_and_norm)(int64_t, const float*);
   bool (*all_finite)(int64_t, const float*);
+  void (*sort_rows)(int64_t, int, float* const*);
+  void (*mean_of_rows)(int64_t, int, const float* const*, float*);
+  void (*products)(int64_t, int, const float* const*, double*);
 };
 
 // For the least machine that we run on.

@@ -15,7 +15,8 @@
 //
 // Sources: SGD, Momentum and Nesterov are PyTorch's torch.optim.SGD (its
 // add_ with alpha is an FMA in the vectorised path). FedAdam, FedYogi and
-// FedAdagrad are Algorithm 2 of arXiv 2003.00295 with Delta = -g.
+// FedAdagrad are Algorithm 2 of arXiv 2003.00295 with Delta = -g. Delayed
+// Nesterov is Algorithm 3 of arXiv 2401.09135.
 
 #ifndef SERVER_KERNELS_OUTER_STEPS_H_
 #define SERVER_KERNELS_OUTER_STEPS_H_
@@ -106,6 +107,39 @@ void FedAdagradStepPlain(int64_t n, const AdaptiveConstants<T>& c, const T* g,
   }
 }
 
+// Constants of Delayed Nesterov with a buffer of N contributions and the share
+// c of the momentum that each step between takes.
+template <typename T>
+struct DelayedConstants {
+  T lr;
+  T momentum;      // beta.
+  T buffer_count;  // N.
+  T carried;       // c beta.
+  T flushed;       // (1 - c N + c) beta.
+};
+
+// sum = sum + g, and then
+//   if `flush`: m = beta m + sum / N; sum = 0;
+//               theta = theta - lr ((1 - c N + c) beta m + g / N)
+//   else:       theta = theta - lr (c beta m + g / N)
+// The empty sum is -0, for which see core/outer_optimizer/nesterov.cc; with
+// N = 1 and c = 0 this is NesterovStep, bit for bit.
+template <typename T>
+void DelayedNesterovStepPlain(int64_t n, const DelayedConstants<T>& c,
+                              bool flush, const T* g, T* theta, T* m, T* sum) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T share = g[i] / c.buffer_count;
+    sum[i] = sum[i] + g[i];
+    T weight = c.carried;
+    if (flush) {
+      m[i] = m[i] * c.momentum + sum[i] / c.buffer_count;
+      sum[i] = T{-0.0};
+      weight = c.flushed;
+    }
+    theta[i] = std::fma(-c.lr, std::fma(weight, m[i], share), theta[i]);
+  }
+}
+
 // --- Vectorised, AVX-512 or AVX2 as the CPU has it --------------------------
 
 void SgdStep(int64_t n, float lr, const float* g, float* theta);
@@ -119,6 +153,9 @@ void FedYogiStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
                  float* theta, float* m, float* v);
 void FedAdagradStep(int64_t n, const AdaptiveConstants<float>& c,
                     const float* g, float* theta, float* m, float* v);
+void DelayedNesterovStep(int64_t n, const DelayedConstants<float>& c,
+                         bool flush, const float* g, float* theta, float* m,
+                         float* sum);
 
 }  // namespace atl::kernels
 

@@ -1,6 +1,7 @@
 #include "server/service/kernel_table.h"
 
 #include "server/kernels/merge_kernels.h"
+#include "server/kernels/order_kernels.h"
 #include "server/kernels/outer_steps.h"
 
 namespace atl::server {
@@ -35,6 +36,12 @@ class OuterTable final : public OuterKernels {
     kernels::FedAdagradStep(t.count, ToKernel(c), t.gradient, t.theta,
                             t.state[0], t.state[1]);
   }
+  void DelayedNesterov(const Delayed& c, bool flush,
+                       const OuterTile& t) const override {
+    kernels::DelayedNesterovStep(
+        t.count, {c.lr, c.momentum, c.buffer_count, c.carried, c.flushed},
+        flush, t.gradient, t.theta, t.state[0], t.state[1]);
+  }
 };
 
 class MergeTable final : public MergeKernels {
@@ -46,6 +53,17 @@ class MergeTable final : public MergeKernels {
   void Accumulate(int64_t n, float weight, const float* x,
                   float* sum) const override {
     kernels::Accumulate(n, weight, x, sum);
+  }
+  void SortRows(int64_t n, int row_count, float* const* rows) const override {
+    kernels::SortRows(n, row_count, rows);
+  }
+  void MeanOfRows(int64_t n, int row_count, const float* const* rows,
+                  float* mean) const override {
+    kernels::MeanOfRows(n, row_count, rows, mean);
+  }
+  void Products(int64_t n, int row_count, const float* const* rows,
+                double* products) const override {
+    kernels::Products(n, row_count, rows, products);
   }
 };
 

@@ -128,6 +128,7 @@ RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
   const int64_t count = round.range.ElementCount(blocks);
   OuterTile tile;
   tile.count = count;
+  tile.version = round.seal.version();
   tile.gradient = buffers.gradient.data();
   for (size_t i = 0; i < round.contributions.size(); ++i) {
     result.status =

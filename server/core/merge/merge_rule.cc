@@ -1,11 +1,43 @@
 #include "server/core/merge/merge_rule.h"
 
+#include "base/status/check.h"
+
 namespace atl::server {
 
+void MergeRule::Add(const MergeKernels& kernels, int index, float weight,
+                    int64_t n, const float* x, float* g) const {
+  CHECK(!"this rule takes rows");
+}
+
+void MergeRule::MergeRows(const MergeKernels& kernels, int64_t n,
+                          int contribution_count, float* const* x,
+                          float* g) const {
+  CHECK(!"this rule takes one contribution at a time");
+}
+
+MergeNeeds NeedsOf(const v1::MergeSpec& spec) {
+  switch (spec.rule()) {
+    case v1::MERGE_RULE_KIND_NORM_CLIP:
+      return MergeNeeds::kNorms;
+    case v1::MERGE_RULE_KIND_RDA:
+    case v1::MERGE_RULE_KIND_CENTRED_CLIP:
+    case v1::MERGE_RULE_KIND_KRUM:
+      return MergeNeeds::kProducts;
+    default:
+      return MergeNeeds::kNothing;
+  }
+}
+
 std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec) {
-  // Tokens, samples and uniform differ in the weights alone, which the seal
-  // has.
-  return MakeWeightedMean();
+  switch (spec.merge().rule()) {
+    case v1::MERGE_RULE_KIND_TRIMMED_MEAN:
+      return MakeTrimmedMean(spec.merge().byzantine_count());
+    case v1::MERGE_RULE_KIND_MEDIAN:
+      return MakeMedian();
+    default:
+      // The weights of the seal, or the coefficients of the verdict.
+      return MakeWeightedSum();
+  }
 }
 
 }  // namespace atl::server

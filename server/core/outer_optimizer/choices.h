@@ -27,6 +27,7 @@ MadeOptimizer MakeFedAvgM(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedAdam(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedYogi(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedAdagrad(const v1::OuterSpec& spec);
+MadeOptimizer MakeDelayedNesterov(const v1::OuterSpec& spec);
 
 // Checks of the constants.
 absl::Status CheckPositive(absl::string_view field, double value);

@@ -28,6 +28,8 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
       return MakeFedYogi(spec);
     case v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD:
       return MakeFedAdagrad(spec);
+    case v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV:
+      return MakeDelayedNesterov(spec);
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("outer.optimizer ", static_cast<int>(spec.optimizer()),

@@ -8,6 +8,7 @@
 //   m, v   state, f32, of the same shape as theta; how many there are and what
 //          they start from is the optimizer's
 //
+// Every rule but Delayed Nesterov takes the same step whatever the version.
 // A rule is element-wise: any cut of a fragment into tiles gives the same bits.
 
 #ifndef SERVER_CORE_OUTER_OPTIMIZER_OUTER_OPTIMIZER_H_
@@ -25,6 +26,7 @@ namespace atl::server {
 // A tile that takes a step. The arrays do not overlap.
 struct OuterTile {
   int64_t count = 0;                // Elements.
+  int64_t version = 0;              // v: steps taken before this one.
   const float* gradient = nullptr;  // g, [count].
   float* theta = nullptr;           // [count], read and written.
   float* state[2] = {};             // m, v: [count] each, read and written.
@@ -45,6 +47,15 @@ class OuterKernels {
     float tau;
   };
 
+  // Those of Delayed Nesterov, the same.
+  struct Delayed {
+    float lr;
+    float momentum;
+    float buffer_count;
+    float carried;
+    float flushed;
+  };
+
   virtual ~OuterKernels() = default;
   virtual void Sgd(float lr, const OuterTile& tile) const = 0;
   virtual void Momentum(float lr, float momentum,
@@ -57,6 +68,8 @@ class OuterKernels {
                        const OuterTile& tile) const = 0;
   virtual void FedAdagrad(const Adaptive& constants,
                           const OuterTile& tile) const = 0;
+  virtual void DelayedNesterov(const Delayed& constants, bool flush,
+                               const OuterTile& tile) const = 0;
 };
 
 class OuterOptimizer {

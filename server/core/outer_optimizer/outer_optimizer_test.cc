@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,22 @@ class PlainKernels : public OuterKernels {
     Adapt(c, t, [](float v, float square) { return v + square; });
   }
 
+  void DelayedNesterov(const Delayed& c, bool flush,
+                       const OuterTile& t) const override {
+    called = "delayed nesterov";
+    for (int64_t i = 0; i < t.count; ++i) {
+      float& m = t.state[0][i];
+      float& sum = t.state[1][i];
+      sum += t.gradient[i];
+      if (flush) {
+        m = c.momentum * m + sum / c.buffer_count;
+        sum = 0;
+      }
+      t.theta[i] -= c.lr * ((flush ? c.flushed : c.carried) * m +
+                            t.gradient[i] / c.buffer_count);
+    }
+  }
+
   mutable std::string called;
 
  private:
@@ -74,6 +91,8 @@ v1::OuterSpec SpecOf(v1::OuterOptimizerKind kind) {
   spec.set_beta1(0.9);
   spec.set_beta2(0.99);
   spec.set_tau(1e-3);
+  spec.set_buffer_count(4);
+  spec.set_momentum_share(0.1);
   return spec;
 }
 
@@ -155,6 +174,42 @@ TEST(OuterOptimizerTest,
   }
 }
 
+// arXiv 2401.09135, algorithm 3, in f64: between two updates of the momentum
+// the gradient's share alone moves it, c of the momentum beside.
+TEST(OuterOptimizerTest, DelayedNesterovTakesTheMomentumInEveryNContributions) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  const v1::OuterSpec spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  const auto optimizer = *MakeOuterOptimizer(spec);
+  const double lr = 0.5, beta = 0.9, count = 4, c = 0.1;
+  float gradient = 0, theta = 1;
+  float state[2] = {optimizer->initial_state(0), optimizer->initial_state(1)};
+  double expected = 1, m = 0, sum = 0;
+  for (int t = 0; t < 20; ++t) {
+    gradient = normal(random);
+    OuterTile tile;
+    tile.count = 1;
+    tile.version = t;
+    tile.gradient = &gradient;
+    tile.theta = &theta;
+    tile.state[0] = &state[0];
+    tile.state[1] = &state[1];
+    optimizer->Step(PlainKernels(), tile);
+    sum += gradient;
+    double weight = c;
+    if ((t + 1) % 4 == 0) {
+      m = beta * m + sum / count;
+      sum = 0;
+      weight = 1 - c * count + c;
+    }
+    expected -= lr * (weight * beta * m + gradient / count);
+    EXPECT_NEAR(theta, expected, 1e-5) << t;
+    EXPECT_NEAR(state[0], m, 1e-5) << t;
+  }
+}
+
 TEST(OuterOptimizerTest, EachKindAsksForItsOwnKernel) {
   const struct {
     v1::OuterOptimizerKind kind;
@@ -168,6 +223,7 @@ TEST(OuterOptimizerTest, EachKindAsksForItsOwnKernel) {
       {v1::OUTER_OPTIMIZER_KIND_FEDADAM, "fedadam"},
       {v1::OUTER_OPTIMIZER_KIND_FEDYOGI, "fedyogi"},
       {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD, "fedadagrad"},
+      {v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV, "delayed nesterov"},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(StepOnce(SpecOf(c.kind), 1.0f).called, c.kernel);
@@ -186,6 +242,16 @@ TEST(OuterOptimizerTest, AConstantOutOfRangeIsNamed) {
   made = MakeOuterOptimizer(spec);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(made.status().message().find("outer.tau"), std::string::npos);
+
+  spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  spec.set_momentum_share(0.26);  // More than 1 / 4.
+  made = MakeOuterOptimizer(spec);
+  EXPECT_NE(made.status().message().find("outer.momentum_share"),
+            std::string::npos);
+  spec.set_buffer_count(0);
+  made = MakeOuterOptimizer(spec);
+  EXPECT_NE(made.status().message().find("outer.buffer_count"),
+            std::string::npos);
 
   spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED);
   EXPECT_EQ(MakeOuterOptimizer(spec).status().code(),

@@ -1,14 +1,15 @@
 // g = w_0 x_0 + w_1 x_1 + ..., added from the left, in f32, each product
-// rounded before it is added.
+// rounded before it is added. With weights that add up to one it is the
+// weighted mean of federated averaging (arXiv 1602.05629, algorithm 1).
 
 #include "server/core/merge/merge_rule.h"
 
 namespace atl::server {
 namespace {
 
-class WeightedMean final : public MergeRule {
+class WeightedSum final : public MergeRule {
  public:
-  absl::string_view name() const override { return "weighted mean"; }
+  absl::string_view name() const override { return "weighted sum"; }
 
   void Add(const MergeKernels& kernels, int index, float weight, int64_t n,
            const float* x, float* g) const override {
@@ -22,8 +23,8 @@ class WeightedMean final : public MergeRule {
 
 }  // namespace
 
-std::unique_ptr<MergeRule> MakeWeightedMean() {
-  return std::make_unique<WeightedMean>();
+std::unique_ptr<MergeRule> MakeWeightedSum() {
+  return std::make_unique<WeightedSum>();
 }
 
 }  // namespace atl::server

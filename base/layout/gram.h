@@ -1,0 +1,111 @@
+// Sums that do not depend on how a vector is cut: inner products of
+// contributions, added over blocks, shards and tiles in any order.
+//
+// Pure. Thread-compatible.
+//
+// The inner product of two blocks is an f64; it is rounded once to a whole
+// multiple of 2^-64 and from there on added as a 128-bit integer. So what is
+// lost is at most 2^-65 a block (a block whose product is smaller counts as 0),
+// and what is added is exact. |sums| are below 2^62; a sum that is not, or that
+// something not finite went into, is `overflow` for good. Vectors whose squared
+// norms are below 2^62 overflow no sum of their products, however it is cut
+// (Cauchy and Schwarz).
+
+#ifndef BASE_LAYOUT_GRAM_H_
+#define BASE_LAYOUT_GRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace atl {
+
+// A sum in units of 2^-64.
+class ExactSum {
+ public:
+  // 0.
+  ExactSum() = default;
+  // The nearest multiple of 2^-64, ties to the even one; overflow if `value`
+  // is not finite or not below 2^62.
+  static ExactSum Round(double value);
+  // From high and low 64 bits, two's complement.
+  static ExactSum FromBits(uint64_t high, uint64_t low);
+
+  ExactSum& operator+=(const ExactSum& other);
+  // a + b - 2 c: the squared distance of two vectors with squared norms a and
+  // b and inner product c.
+  static ExactSum Distance(const ExactSum& a, const ExactSum& b,
+                           const ExactSum& c);
+
+  bool overflow() const { return units_ == absl::Int128Min(); }
+  // The nearest f64 of the sum. Requires: !overflow().
+  double ToDouble() const;
+  uint64_t high() const {
+    return static_cast<uint64_t>(absl::Int128High64(units_));
+  }
+  uint64_t low() const { return absl::Int128Low64(units_); }
+
+  // Overflow is less than every sum.
+  friend bool operator<(const ExactSum& a, const ExactSum& b) {
+    return a.units_ < b.units_;
+  }
+  friend bool operator==(const ExactSum& a, const ExactSum& b) {
+    return a.units_ == b.units_;
+  }
+  friend bool operator!=(const ExactSum& a, const ExactSum& b) {
+    return !(a == b);
+  }
+
+ private:
+  explicit ExactSum(absl::int128 units);
+
+  absl::int128 units_ = 0;  // Int128Min: overflow.
+};
+
+// Inner products of n vectors with each other: symmetric, n >= 0.
+class GramMatrix {
+ public:
+  // Bytes of an entry in ToBytes.
+  static constexpr int kEntryBytes = 16;
+
+  // All 0. Requires: n >= 0.
+  explicit GramMatrix(int n = 0);
+
+  int n() const { return n_; }
+  // Entries that are kept: n (n + 1) / 2.
+  static int64_t EntryCount(int n) { return int64_t{n} * (n + 1) / 2; }
+
+  // <x_i, x_j>. Requires: 0 <= i, j < n().
+  const ExactSum& at(int i, int j) const {
+    return i >= j ? entries_[EntryCount(i) + j] : entries_[EntryCount(j) + i];
+  }
+  // Adds one block's products: those of row 0 with 0, 1 with 0, 1 with 1, ...
+  // Requires: EntryCount(n()) of them.
+  void AddProducts(absl::Span<const double> products);
+  // Adds another range's matrix. Requires: of the same n.
+  GramMatrix& operator+=(const GramMatrix& other);
+  // True if an entry is.
+  bool overflow() const;
+
+  // Entries in the order of AddProducts, each 16 bytes, little-endian.
+  std::string ToBytes() const;
+  // INVALID_ARGUMENT: not of EntryCount(n) entries.
+  static absl::StatusOr<GramMatrix> FromBytes(int n, absl::string_view bytes);
+
+  friend bool operator==(const GramMatrix& a, const GramMatrix& b) {
+    return a.entries_ == b.entries_;
+  }
+
+ private:
+  int n_;
+  std::vector<ExactSum> entries_;
+};
+
+}  // namespace atl
+
+#endif  // BASE_LAYOUT_GRAM_H_

@@ -1,0 +1,85 @@
+// Centred clipping (arXiv 2012.10333): from a centre v, again and again
+//
+//   v = v + sum_i w_i (x_i - v) min(1, bound / |x_i - v|)
+//
+// so that nobody pulls it further than the bound each time. The paper starts
+// from the merge of the round before. Here v starts from 0, because every v is
+// then sum_i a_i x_i of this round's contributions, and all lengths follow from
+// their Gram matrix:
+//
+//   |x_i - v|^2 = G_ii - 2 (G a)_i + a' G a
+//   a_i = (1 - sum_j w_j s_j) a_i + w_i s_i,  s_i = min(1, bound / |x_i - v|)
+//
+// Zero is a centre that no island chose: a mean would already be the
+// attacker's. The bound is that of norm clipping.
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+
+namespace atl::coordinator {
+namespace {
+
+class CentredClip final : public VerdictRule {
+ public:
+  explicit CentredClip(const v1::MergeSpec& spec) : spec_(spec) {}
+
+  absl::string_view name() const override { return "centred clip"; }
+  bool needs_products() const override { return true; }
+
+  absl::StatusOr<Coefficients> Decide(
+      const VerdictInput& input) const override {
+    const int iteration_count =
+        spec_.iteration_count() > 0 ? spec_.iteration_count() : 3;
+    const double bound = ClipBound(spec_, input);
+    Coefficients coefficients;
+    for (const GramMatrix& gram : input.grams) {
+      std::vector<double> a(gram.n(), 0.0);
+      for (int k = 0; k < iteration_count; ++k) {
+        Iterate(input.weights, gram, bound, a);
+      }
+      ASSIGN_OR_RETURN(std::vector<float> rounded, RoundRow(a));
+      coefficients.rows.push_back(std::move(rounded));
+    }
+    coefficients.reason = absl::StrCat("clips differences to ", bound);
+    return coefficients;
+  }
+
+ private:
+  static void Iterate(const std::vector<double>& weights,
+                      const GramMatrix& gram, double bound,
+                      std::vector<double>& a) {
+    const int n = gram.n();
+    std::vector<double> products(n, 0.0);  // (G a)_i.
+    double square = 0;                     // a' G a.
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j < n; ++j) {
+        products[i] += gram.at(i, j).ToDouble() * a[j];
+      }
+      square += a[i] * products[i];
+    }
+    double moved = 0;
+    std::vector<double> pulls(n);  // w_i s_i.
+    for (int i = 0; i < n; ++i) {
+      const double distance = std::sqrt(
+          std::max(gram.at(i, i).ToDouble() - 2 * products[i] + square, 0.0));
+      pulls[i] = weights[i] * ClipScale(bound, distance);
+      moved += pulls[i];
+    }
+    for (int i = 0; i < n; ++i) a[i] = (1 - moved) * a[i] + pulls[i];
+  }
+
+  const v1::MergeSpec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<VerdictRule> MakeCentredClip(const v1::MergeSpec& spec) {
+  return std::make_unique<CentredClip>(spec);
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,41 @@
+// The statistics of a sealed round on one shard: inner products of its
+// contributions, a Gram matrix a group of tensors.
+//
+// Pure. Thread-compatible: a thread fills its own and they are added up, in any
+// order, for the sums are exact.
+
+#ifndef SERVER_CORE_MERGE_GRAM_SUMS_H_
+#define SERVER_CORE_MERGE_GRAM_SUMS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/layout/gram.h"
+#include "server/core/merge/merge_rule.h"
+
+namespace atl::server {
+
+class GramSums {
+ public:
+  // All 0: `group_count` matrices of `contribution_count` contributions.
+  GramSums(int group_count, int contribution_count);
+
+  // Adds one block (n elements, at most one block of the grid, because its
+  // product is rounded as a whole) of every contribution to `group`.
+  // Requires: 0 <= group < group_count.
+  void AddBlock(const MergeKernels& kernels, int group, int64_t n,
+                const float* const* x);
+  // Adds another thread's. Requires: made with the same counts.
+  GramSums& operator+=(const GramSums& other);
+
+  // By group.
+  const std::vector<GramMatrix>& grams() const { return grams_; }
+
+ private:
+  std::vector<GramMatrix> grams_;
+  std::vector<double> products_;  // Of one block.
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_MERGE_GRAM_SUMS_H_
