@@ -222,9 +222,8 @@ class GrpcParameterClient : public ParameterClient {
           header->set_shard(shard);
           const IndexRange span = layout_.BlockElements(fragment, blocks);
           *header->mutable_digest() =
-              ContributionDigest(
-                  {reinterpret_cast<const char*>(elements.data() + span.begin),
-                   static_cast<size_t>(span.size()) * sizeof(float)})
+              RangeDigest(layout_, fragment, blocks,
+                          elements.subspan(span.begin, span.size()))
                   .ToProto();
           return [request](int64_t /*placement_epoch*/) {
             return rpc::EncodeMessage(request);

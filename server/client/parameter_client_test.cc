@@ -462,9 +462,8 @@ TEST_F(ParameterClientTest, ImportsVersionZero) {
     const auto received = servers_[shard]->received().at({1, 0});
     EXPECT_EQ(received.import_header.shard(), static_cast<int32_t>(shard));
     EXPECT_EQ(Digest128::FromProto(received.import_header.digest()),
-              ContributionDigest(
-                  {reinterpret_cast<const char*>(received.elements.data()),
-                   received.elements.size() * sizeof(float)}));
+              RangeDigest(*layout_, 1, layout_->ShardBlocks(1, shard, 2),
+                          received.elements));
   }
 }
 

@@ -1,6 +1,7 @@
 // The questions of ShardMachine: who may push what, and where.
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "server/core/shard_machine.h"
@@ -157,6 +158,44 @@ absl::Status ShardMachine::AdmitContribution(
                      "; push again when one is decided"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ShardMachine::AdmitImport(
+    const v1::ImportHeader& header) const {
+  if (!fault_.empty()) {
+    return absl::UnavailableError(absl::StrCat("the shard stopped: ", fault_));
+  }
+  if (!has_plan_) {
+    return absl::UnavailableError(
+        "this server has no plan yet: it is starting");
+  }
+  RETURN_IF_ERROR(
+      CheckPlace(0, 0, header.layout_fingerprint(), header.shard()));
+  if (!shape_.import) {
+    return absl::InvalidArgumentError(
+        "the run makes its version 0 itself (init.import is not set); create a "
+        "run that imports");
+  }
+  const int32_t f = header.fragment();
+  if (f < 0 || f >= static_cast<int32_t>(fragments_.size()) ||
+      !shape_.fragments[f].holds) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "fragment ", f, " has no block on shard ", shape_.shard));
+  }
+  if (fragments_[f].version >= 0) {
+    if (Digest128::FromProto(header.digest()) ==
+        fragments_[f].version0_digest) {
+      return true;
+    }
+    return absl::AlreadyExistsError(absl::StrCat(
+        "version 0 of fragment ", f, " is here with other content (digest ",
+        fragments_[f].version0_digest.ToHex(),
+        "); create another run for this model"));
+  }
+  if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+    return absl::FailedPreconditionError("the run is cancelled");
+  }
+  return false;
 }
 
 absl::Status ShardMachine::AdmitPush(const v1::PushHeader& header,

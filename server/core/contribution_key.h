@@ -23,6 +23,11 @@ struct ContributionKey {
   static ContributionKey FromProto(const v1::ContributionKey& key) {
     return {key.run_epoch(), key.fragment(), key.slot(), key.seq()};
   }
+  // What version 0 of `fragment` is imported under: no run has epoch 0.
+  static ContributionKey OfImport(int32_t fragment) {
+    return {0, fragment, 0, 0};
+  }
+  bool is_import() const { return run_epoch == 0; }
   v1::ContributionKey ToProto() const {
     v1::ContributionKey key;
     key.set_run_epoch(run_epoch);
@@ -33,6 +38,7 @@ struct ContributionKey {
   }
   // For people: "epoch 1 fragment 0 slot 2 seq 7".
   std::string ToString() const {
+    if (is_import()) return absl::StrCat("the import of fragment ", fragment);
     return absl::StrCat("epoch ", run_epoch, " fragment ", fragment, " slot ",
                         slot, " seq ", seq);
   }

@@ -83,6 +83,7 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
   for (const v1::ContributionInfo& info : recovered.partial) {
     partial_[ContributionKey::FromProto(info.key())] = info;
   }
+  for (const int32_t f : recovered.imported) fragments_[f].imported = true;
   for (const PreparedFact& prepared : recovered.prepared) {
     fragments_[prepared.fragment].recorded = prepared;
   }
@@ -99,6 +100,10 @@ void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
   has_plan_ = true;
   run_epoch_ = plan.run_epoch();
   plan_ = plan;
+}
+
+void ShardMachine::OnImported(int32_t fragment) {
+  fragments_[fragment].imported = true;
 }
 
 void ShardMachine::OnVersion0(int32_t fragment, const Digest128& digest) {
@@ -221,10 +226,11 @@ std::vector<Action> ShardMachine::NextActions() {
 }
 
 void ShardMachine::NameVersion0(std::vector<Action>* actions) {
-  if (shape_.import || plan_.run_state() == v1::RUN_STATE_CANCELLED) return;
+  if (plan_.run_state() == v1::RUN_STATE_CANCELLED) return;
   for (size_t f = 0; f < fragments_.size(); ++f) {
     Fragment& fragment = fragments_[f];
     if (fragment.version >= 0 || fragment.version0_named) continue;
+    if (shape_.import && !fragment.imported) continue;
     fragment.version0_named = true;
     Action action{ActionKind::kMakeVersion0};
     action.fragment = static_cast<int32_t>(f);

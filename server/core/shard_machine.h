@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "atoll/v1/plan.pb.h"
@@ -82,12 +83,15 @@ struct RecoveredShard {
   std::vector<StoredFact> stored;
   std::vector<v1::ContributionInfo> partial;
   std::map<ContributionKey, std::string> refused;
+  // Fragments whose import is stored, but is not version 0 yet.
+  std::set<int32_t> imported;
   // Newest PREPARED record of each fragment that has one.
   std::vector<PreparedFact> prepared;
 };
 
 enum class ActionKind {
-  kMakeVersion0,  // fragment: generate, persist, OnVersion0.
+  kMakeVersion0,  // fragment: generate or take from the import, persist,
+                  // OnVersion0.
   kReserve,       // fragment, version, count: space for a round. No answer.
   kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
   kDiscard,       // fragment, version: forget what kPrepare made. No answer.
@@ -119,7 +123,9 @@ class ShardMachine {
 
   // Takes in a plan. One of a lower run_epoch than an earlier is ignored.
   void OnPlan(const v1::ServerRunPlan& plan);
-  // kMakeVersion0 is done, or an import is whole: version 0 is durable.
+  // An import of `fragment` is whole and durable.
+  void OnImported(int32_t fragment);
+  // kMakeVersion0 is done: version 0 is durable.
   void OnVersion0(int32_t fragment, const Digest128& digest);
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
@@ -160,6 +166,10 @@ class ShardMachine {
   // the header speaks of what no plan has said yet.
   absl::Status AdmitPush(const v1::PushHeader& header,
                          absl::string_view session_sha256) const;
+  // Whether an import may begin. True: version 0 is here, and is the same.
+  //
+  // The codes are those of ParameterService.ImportParameters.
+  absl::StatusOr<bool> AdmitImport(const v1::ImportHeader& header) const;
   // Whether these epochs fit, for pulls and imports. A run_epoch or
   // placement_epoch of 0 is not checked.
   absl::Status CheckPlace(int64_t run_epoch, int64_t placement_epoch,
@@ -181,6 +191,7 @@ class ShardMachine {
     int64_t persisted_version = -1;  // Newest persisted.
     Digest128 version0_digest;
     bool version0_named = false;           // kMakeVersion0 is under way.
+    bool imported = false;                 // Its import is stored.
     int64_t reserved_version = -1;         // kReserve was named for it.
     std::optional<PreparedFact> prepared;  // Ready now.
     std::optional<PreparedFact> recorded;  // What a record says of a round.

@@ -21,8 +21,9 @@ class ShardMachineTest : public testing::Test {
 
   // --- Verbs ----------------------------------------------------------------
 
-  void Restart(RecoveredShard recovered) {
+  void Restart(RecoveredShard recovered, bool import = false) {
     ShardShape shape;
+    shape.import = import;
     shape.run_id = "run";
     shape.shard = 1;
     shape.layout_fingerprint = kFingerprint;
@@ -152,6 +153,26 @@ TEST_F(ShardMachineTest, TriesVersion0AgainWhenTheDiskWasFull) {
   Plan();
   Trace();
   machine_->OnFailed(actions_[0], absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(Trace(), "make-version-0 fragment 0 version 0");
+}
+
+TEST_F(ShardMachineTest, AnImportBecomesVersion0WhenItIsStored) {
+  Restart({}, /*import=*/true);
+  Plan();
+  EXPECT_EQ(Trace(), "");
+  machine_->OnImported(0);
+  EXPECT_EQ(Trace(), "make-version-0 fragment 0 version 0");
+  EXPECT_EQ(Trace(), "");
+  EXPECT_FALSE(machine_->Report().initialized());
+  machine_->OnVersion0(0, Digest128{0, 100});
+  EXPECT_TRUE(machine_->Report().initialized());
+}
+
+TEST_F(ShardMachineTest, AnImportThatAStartFindsStoredBecomesVersion0) {
+  RecoveredShard disk;
+  disk.imported = {0};
+  Restart(disk, /*import=*/true);
+  Plan();
   EXPECT_EQ(Trace(), "make-version-0 fragment 0 version 0");
 }
 
@@ -555,6 +576,26 @@ TEST_F(AdmissionTest, ASlotCannotHoldManyUndecidedContributions) {
 TEST_F(AdmissionTest, BeforeAPlanEverythingIsUnavailable) {
   Restart({});
   EXPECT_EQ(Admit(), Code::kUnavailable);
+  EXPECT_EQ(machine_->AdmitImport(v1::ImportHeader()).status().code(),
+            Code::kUnavailable);
+}
+
+TEST_F(AdmissionTest, OneImportMayBeginAndIsKnownAgain) {
+  v1::ImportHeader header;
+  header.set_layout_fingerprint(kFingerprint);
+  header.set_shard(1);
+  header.mutable_digest()->set_low(100);
+  EXPECT_EQ(machine_->AdmitImport(header).status().code(),
+            Code::kInvalidArgument)
+      << "the run does not import";
+  Restart({}, /*import=*/true);
+  Plan();
+  EXPECT_EQ(machine_->AdmitImport(header).value_or(true), false);
+  machine_->OnVersion0(0, Digest128{0, 100});
+  EXPECT_EQ(machine_->AdmitImport(header).value_or(false), true);
+  header.mutable_digest()->set_low(101);
+  EXPECT_EQ(machine_->AdmitImport(header).status().code(),
+            Code::kAlreadyExists);
 }
 
 }  // namespace

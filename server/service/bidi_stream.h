@@ -1,7 +1,7 @@
 // The writing half of a bulk stream: answers go out one after the other, and
 // the status when all of them have.
 //
-// Thread-safe. Used by PushStream and ImportStream, which inherit it.
+// Thread-safe. UploadStream inherits it.
 
 #ifndef SERVER_SERVICE_BIDI_STREAM_H_
 #define SERVER_SERVICE_BIDI_STREAM_H_

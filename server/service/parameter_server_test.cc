@@ -195,7 +195,7 @@ TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
   ASSERT_OK(cluster.Begin());
   EXPECT_EQ(*cluster.Pull(0, 0), cluster.Gradient(0, 5, 5));
   EXPECT_TRUE(
-      absl::IsInvalidArgument(cluster.Import(0, cluster.Gradient(0, 6, 5))));
+      absl::IsAlreadyExists(cluster.Import(0, cluster.Gradient(0, 6, 5))));
   ASSERT_OK(cluster.Round(0, 2));
   cluster.CutPower(0);
   ASSERT_OK(cluster.Start(0));

@@ -18,8 +18,8 @@ ParameterServiceImpl::PullParameters(grpc::CallbackServerContext* call,
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
-ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* call) {
-  return ImportStream::Start(call, context_);
+ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* /*call*/) {
+  return ImportStream::Start(context_);
 }
 
 }  // namespace atl::server

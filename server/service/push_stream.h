@@ -1,49 +1,31 @@
-// One PushOuterGradient stream. DESIGN.md, "A push", has its steps.
-//
-// Lives until gRPC is done with it, then deletes itself.
+// One PushOuterGradient stream: an island's contribution.
 
 #ifndef SERVER_SERVICE_PUSH_STREAM_H_
 #define SERVER_SERVICE_PUSH_STREAM_H_
 
 #include <memory>
+#include <vector>
 
-#include "atoll/v1/parameter_service.pb.h"
-#include "base/rpc/chunk_codec.h"
 #include "grpcpp/server_context.h"
-#include "server/service/bidi_stream.h"
-#include "server/service/service_context.h"
+#include "server/service/upload_stream.h"
 
 namespace atl::server {
 
-class PushStream final : public BidiStream {
+class PushStream final : public UploadStream {
  public:
-  // Starts the stream; `server` must outlive it.
+  // Starts the stream; what `context` refers to must outlive it.
   static PushStream* Start(grpc::CallbackServerContext* call,
                            const ServiceContext& context);
 
  private:
-  PushStream(grpc::CallbackServerContext* call, const ServiceContext& context);
+  PushStream(grpc::CallbackServerContext* call, const ServiceContext& context)
+      : UploadStream(context), call_(call) {}
 
-  void OnMessage(const grpc::ByteBuffer& message) override;
-  void OnEnd() override;
-  void OnGone() override;
-  std::unique_ptr<google::protobuf::MessageLite> StoredAnswer() const override;
-
-  absl::Status TakeHeader(const v1::PushHeader& header);
-  absl::Status TakeChunk(const rpc::ReceivedChunk& chunk);
-  // Checks that the chunk's numbers fit the contribution.
-  absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
-  // Copies, checks and writes the blocks.
-  absl::Status StoreChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
-                          float* elements);
-  // Nobody sends any more: those that wait for missing blocks end.
-  void EndIfNobodySends(int sending_count);
+  absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) override;
+  std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
+      const std::vector<IndexRange>& missing, bool stored) const override;
 
   grpc::CallbackServerContext* const call_;
-  const ServiceContext& context_;
-  Shard* shard_ = nullptr;
-  std::shared_ptr<Contribution> contribution_;  // Set by the header.
-  bool sending_ = false;  // Counted in the shard's waiters.
 };
 
 }  // namespace atl::server

@@ -32,6 +32,33 @@ Digest128 TileDigest(const ShardRange& range, IndexRange blocks,
                      absl::MakeConstSpan(elements, range.ElementCount(blocks)));
 }
 
+// Version 0 of `blocks` as the run's generator makes it.
+void GenerateBlocks(const v1::RunSpec& spec, const ShardRange& range,
+                    IndexRange blocks, float* elements) {
+  const int64_t first = range.ElementOffset(blocks.begin);
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const TensorPlace& tensor =
+        range.layout().BlockTensor(range.fragment(), b);
+    GenerateInit(spec.layout().tensors(tensor.tensor).init(),
+                 spec.init().seed(), tensor.tensor,
+                 (b - tensor.first_block) * codec::kBlockElements,
+                 absl::MakeSpan(elements + (range.ElementOffset(b) - first),
+                                range.ElementCount({b, b + 1})));
+  }
+}
+
+// Writes the optimizer's first state.
+absl::Status WriteInitialState(VersionFile& file, const ShardRange& range,
+                               const OuterOptimizer& optimizer,
+                               IndexRange blocks, std::vector<float>& buffer) {
+  const int64_t count = range.ElementCount(blocks);
+  for (int i = 0; i < optimizer.state_count(); ++i) {
+    buffer.assign(count, optimizer.initial_state(i));
+    RETURN_IF_ERROR(file.Write(1 + i, blocks, buffer.data()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 struct RoundMerger::Round {
@@ -54,40 +81,32 @@ RoundMerger::RoundMerger(TilePool& pool)
   }
 }
 
-absl::Status RoundMerger::WriteInitialState(VersionFile& file,
-                                            const ShardRange& range,
-                                            const OuterOptimizer& optimizer,
-                                            IndexRange blocks,
-                                            std::vector<float>& buffer) {
-  const int64_t count = range.ElementCount(blocks);
-  for (int i = 0; i < optimizer.state_count(); ++i) {
-    buffer.assign(count, optimizer.initial_state(i));
-    RETURN_IF_ERROR(file.Write(1 + i, blocks, buffer.data()));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     RunStore& store, const OuterOptimizer& optimizer, int32_t fragment) {
   const ShardRange& range = store.range(fragment);
   const v1::RunSpec& spec = store.run().spec();
+  std::shared_ptr<Contribution> import;
+  if (spec.init().import()) {
+    import = store.Find(ContributionKey::OfImport(fragment));
+    if (import == nullptr ||
+        import->state() != Contribution::State::kStored) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("fragment ", fragment, " is not imported"));
+    }
+  }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
                    store.NewVersion(fragment, 0));
   std::vector<TileResult> results(TileCount(range));
   pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
     Buffers& buffers = buffers_[worker];
     const IndexRange blocks = TileBlocks(range, tile);
-    const int64_t first = range.ElementOffset(blocks.begin);
-    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-      const TensorPlace& tensor = range.layout().BlockTensor(fragment, b);
-      const int64_t offset = range.ElementOffset(b) - first;
-      GenerateInit(spec.layout().tensors(tensor.tensor).init(),
-                   spec.init().seed(), tensor.tensor,
-                   (b - tensor.first_block) * codec::kBlockElements,
-                   absl::MakeSpan(buffers.theta.data() + offset,
-                                  range.ElementCount({b, b + 1})));
-    }
     TileResult& result = results[tile];
+    if (import != nullptr) {
+      result.status = import->Read(blocks, buffers.theta.data());
+      if (!result.status.ok()) return;
+    } else {
+      GenerateBlocks(spec, range, blocks, buffers.theta.data());
+    }
     result.digest = TileDigest(range, blocks, buffers.theta.data());
     result.status = file->Write(0, blocks, buffers.theta.data());
     if (result.status.ok()) {

@@ -1,4 +1,4 @@
-// Makes versions: version 0 from the generator, version v + 1 from version v
+// Makes versions: version 0 from the generator or an import, version v + 1 from version v
 // and a sealed round.
 //
 // Works tile by tile, from the contributions' files and the version's image (or
@@ -37,10 +37,11 @@ class RoundMerger {
   // `pool` must outlive it.
   explicit RoundMerger(TilePool& pool);
 
-  // Makes version 0 of `fragment` and publishes it in `store`; returns its
-  // digest. Not durable yet.
+  // Makes version 0 of `fragment`, by the generator or from the stored import,
+  // and publishes it in `store`; returns its digest. Not durable yet.
   //
-  // RESOURCE_EXHAUSTED: the disk is full.
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: the import is damaged.
+  // FAILED_PRECONDITION: there is no import yet.
   absl::StatusOr<Digest128> MakeVersion0(RunStore& store,
                                          const OuterOptimizer& optimizer,
                                          int32_t fragment);
@@ -55,14 +56,6 @@ class RoundMerger {
                                      const OuterOptimizer& optimizer,
                                      const MergeRule& rule,
                                      const v1::Seal& seal);
-
-  // Writes the optimizer's first state for blocks of version 0 whose theta the
-  // caller has written.
-  static absl::Status WriteInitialState(VersionFile& file,
-                                        const ShardRange& range,
-                                        const OuterOptimizer& optimizer,
-                                        IndexRange blocks,
-                                        std::vector<float>& buffer);
 
  private:
   // One thread's buffers, each of a tile.

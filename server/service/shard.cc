@@ -2,11 +2,14 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
+#include "base/layout/digest.h"
 #include "base/obs/log.h"
 #include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
@@ -34,6 +37,20 @@ absl::Status DroppedStatus(const ContributionKey& key) {
       absl::StrCat(key.ToString(), " is decided; fetch the plan"));
 }
 
+// This shard's part of the fragment's digest, from the bytes that are stored.
+absl::StatusOr<Digest128> DigestOf(const Contribution& contribution) {
+  const ShardRange& range = contribution.range();
+  Digest128 digest;
+  std::vector<float> elements(codec::kBlockElements);
+  for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
+    const IndexRange block = {b, b + 1};
+    RETURN_IF_ERROR(contribution.Read(block, elements.data()));
+    digest += BlockDigest(
+        b, absl::MakeConstSpan(elements.data(), range.ElementCount(block)));
+  }
+  return digest;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
@@ -45,8 +62,10 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
   ShardShape shape = ShapeOf(*store);
-  return std::unique_ptr<Shard>(new Shard(
+  std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));
+  shard->DropImports();
+  return shard;
 }
 
 Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
@@ -164,10 +183,34 @@ void Shard::RunMakeVersion0(const Action& action) {
   absl::Status status = digest.status();
   if (status.ok()) status = store_->PersistVersion0(action.fragment);
   if (status.ok()) {
-    MutexLock lock(&mutex_);
-    machine_.OnVersion0(action.fragment, *digest);
+    {
+      MutexLock lock(&mutex_);
+      machine_.OnVersion0(action.fragment, *digest);
+    }
+    DropImports();
   }
   Ended(action, status);
+}
+
+void Shard::DropImports() {
+  std::vector<ContributionKey> keys;
+  {
+    MutexLock lock(&mutex_);
+    for (int32_t f = 0; f < store_->layout().fragment_count(); ++f) {
+      const auto key = ContributionKey::OfImport(f);
+      if (machine_.version(f) >= 0 && store_->Find(key) != nullptr) {
+        keys.push_back(key);
+      }
+    }
+  }
+  if (keys.empty()) return;
+  const absl::Status dropped = store_->Drop(keys);
+  if (!dropped.ok()) {
+    LOG(WARNING) << "run " << store_->run().run_id()
+                 << ": an import that is version 0 keeps its space until the "
+                    "next start: "
+                 << dropped.ToString();
+  }
 }
 
 void Shard::RunPrepare(const Action& action) {
@@ -227,31 +270,65 @@ void Shard::RunReserve(const Action& action) {
 
 // --- Handlers ---------------------------------------------------------------
 
+absl::StatusOr<std::shared_ptr<Contribution>> Shard::BindRetryable(
+    const v1::ContributionInfo& info) {
+  absl::StatusOr<std::shared_ptr<Contribution>> contribution =
+      store_->Bind(info);
+  if (absl::IsResourceExhausted(contribution.status())) {
+    return rpc::WithRetryDelay(contribution.status(), absl::Seconds(1));
+  }
+  return contribution;
+}
+
 absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     const v1::PushHeader& header, absl::string_view session_sha256) {
   {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
   }
-  absl::StatusOr<std::shared_ptr<Contribution>> contribution =
-      store_->Bind(header.info());
-  if (!contribution.ok()) {
-    if (absl::IsResourceExhausted(contribution.status())) {
-      return rpc::WithRetryDelay(contribution.status(), absl::Seconds(1));
-    }
-    return contribution.status();
-  }
+  ASSIGN_OR_RETURN(std::shared_ptr<Contribution> contribution,
+                   BindRetryable(header.info()));
   // Another stream may have bound the key meanwhile.
-  if ((*contribution)->info().SerializeAsString() !=
+  if (contribution->info().SerializeAsString() !=
       header.info().SerializeAsString()) {
-    return absl::AbortedError(absl::StrCat((*contribution)->key().ToString(),
+    return absl::AbortedError(absl::StrCat(contribution->key().ToString(),
                                            " is bound to another header"));
   }
-  if ((*contribution)->state() == Contribution::State::kPartial) {
+  if (contribution->state() == Contribution::State::kPartial) {
     MutexLock lock(&mutex_);
     machine_.OnBound(header.info());
   }
   return contribution;
+}
+
+absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
+    const v1::ImportHeader& header) {
+  v1::ContributionInfo info;
+  *info.mutable_key() =
+      ContributionKey::OfImport(header.fragment()).ToProto();
+  info.set_anchor_version(-1);
+  *info.mutable_digest() = header.digest();
+  info.set_codec(v1::CODEC_F32);
+  std::shared_ptr<Contribution> contribution;
+  // Twice: it may become version 0 between question and binding.
+  for (const bool bound : {false, true}) {
+    {
+      MutexLock lock(&mutex_);
+      ASSIGN_OR_RETURN(const bool done, machine_.AdmitImport(header));
+      if (done) break;
+    }
+    if (bound) return contribution;
+    ASSIGN_OR_RETURN(contribution, BindRetryable(info));
+    if (contribution->info().SerializeAsString() != info.SerializeAsString()) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "another model is being imported into fragment ", header.fragment(),
+          " (digest ",
+          Digest128::FromProto(contribution->info().digest()).ToHex(),
+          "); create another run for this one"));
+    }
+  }
+  DropImports();
+  return nullptr;
 }
 
 void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
@@ -262,15 +339,18 @@ void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
 
 void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   const ContributionKey& key = contribution->key();
-  const double norm_max = store_->run().spec().outer().contribution_norm_max();
-  const double norm = std::sqrt(contribution->NormSquared());
-  if (norm_max > 0 && !(norm <= norm_max)) {
-    Refuse(key,
-           absl::StrCat("its norm over shard ", store_->shard(), " is ", norm,
-                        ", and outer.contribution_norm_max is ", norm_max));
+  const absl::Status whole = CheckWhole(*contribution);
+  if (absl::IsInvalidArgument(whole)) {
+    Refuse(key, std::string(whole.message()));
     return;
   }
-  const absl::StatusOr<double> norm_squared = store_->Finish(*contribution);
+  absl::StatusOr<double> norm_squared = 0.0;
+  if (whole.ok()) {
+    norm_squared = store_->Finish(*contribution);
+  } else {
+    norm_squared = whole;
+    contribution->Reopen();
+  }
   if (!norm_squared.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": cannot store "
                  << key.ToString() << ": " << norm_squared.status().ToString();
@@ -279,20 +359,46 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   }
   {
     MutexLock lock(&mutex_);
-    machine_.OnStored(contribution->info(), *norm_squared);
+    if (key.is_import()) {
+      machine_.OnImported(key.fragment);
+    } else {
+      machine_.OnStored(contribution->info(), *norm_squared);
+    }
   }
   Advance();
   Changed();
   waiters_.Settle(key, absl::OkStatus());
 }
 
+absl::Status Shard::CheckWhole(const Contribution& contribution) const {
+  if (contribution.key().is_import()) {
+    ASSIGN_OR_RETURN(const Digest128 digest, DigestOf(contribution));
+    if (digest == Digest128::FromProto(contribution.info().digest())) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("its blocks have digest ", digest.ToHex(),
+                     ", which is not the header's"));
+  }
+  const double norm_max = store_->run().spec().outer().contribution_norm_max();
+  const double norm = std::sqrt(contribution.NormSquared());
+  if (norm_max > 0 && !(norm <= norm_max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its norm over shard ", store_->shard(), " is ", norm,
+                     ", and outer.contribution_norm_max is ", norm_max));
+  }
+  return absl::OkStatus();
+}
+
 void Shard::Refuse(const ContributionKey& key, const std::string& reason) {
-  const absl::Status refused = store_->Refuse(key, reason);
+  const ContributionKey keys[] = {key};
+  const absl::Status refused =
+      key.is_import() ? store_->Drop(keys) : store_->Refuse(key, reason);
   if (!refused.ok()) {
     LOG(WARNING) << "cannot record that " << key.ToString()
                  << " is refused: " << refused.ToString();
   }
-  {
+  if (!key.is_import()) {
     MutexLock lock(&mutex_);
     machine_.OnRefused(key, reason);
   }
@@ -339,42 +445,6 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   }
   source.held = *std::move(held);
   return source;
-}
-
-absl::Status Shard::CheckPlace(int64_t run_epoch, int64_t placement_epoch,
-                               uint64_t layout_fingerprint,
-                               int32_t shard) const {
-  MutexLock lock(&mutex_);
-  return machine_.CheckPlace(run_epoch, placement_epoch, layout_fingerprint,
-                             shard);
-}
-
-int64_t Shard::version(int32_t fragment) const {
-  MutexLock lock(&mutex_);
-  return machine_.version(fragment);
-}
-
-bool Shard::BeginImport(int32_t fragment) {
-  MutexLock lock(&mutex_);
-  return importing_.insert(fragment).second;
-}
-
-void Shard::EndImport(int32_t fragment) {
-  MutexLock lock(&mutex_);
-  importing_.erase(fragment);
-}
-
-absl::Status Shard::FinishImport(int32_t fragment) {
-  const std::optional<HeldVersion> held = store_->FindVersion(fragment, 0);
-  if (!held) return absl::InternalError("no imported version");
-  RETURN_IF_ERROR(store_->PersistVersion0(fragment));
-  {
-    MutexLock lock(&mutex_);
-    machine_.OnVersion0(fragment, held->digest);
-  }
-  Advance();
-  Changed();
-  return absl::OkStatus();
 }
 
 }  // namespace atl::server

@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -76,11 +75,18 @@ class Shard {
   // As ParameterService.PushOuterGradient. Blocks on the disk for a new key.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenPush(
       const v1::PushHeader& header, absl::string_view session_sha256);
+  // Admits an import: what its stream goes on with; null if version 0 is here
+  // and is the same.
+  //
+  // As ParameterService.ImportParameters. Blocks on the disk the first time.
+  absl::StatusOr<std::shared_ptr<Contribution>> OpenImport(
+      const v1::ImportHeader& header);
   // All blocks are there, and the caller has the right to finish: does it on
   // the finish queue, then settles the waiters.
   void FinishLater(std::shared_ptr<Contribution> contribution);
-  // Refuses the contribution whole and settles the waiters. Blocks. Requires:
-  // its TakeRefusal or TakeFinish said true.
+  // Refuses the contribution whole and settles the waiters; an import is
+  // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
+  // or TakeFinish said true.
   void Refuse(const ContributionKey& key, const std::string& reason);
 
   // What PullParameters reads.
@@ -93,17 +99,6 @@ class Shard {
   };
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request);
 
-  absl::Status CheckPlace(int64_t run_epoch, int64_t placement_epoch,
-                          uint64_t layout_fingerprint, int32_t shard) const;
-  // Newest applied version; -1 if there is no version 0.
-  int64_t version(int32_t fragment) const;
-  // Claims the import of `fragment` for one stream; false if another has it.
-  bool BeginImport(int32_t fragment);
-  void EndImport(int32_t fragment);
-  // An import has published version 0 of `fragment`: persists it. Blocks.
-  absl::Status FinishImport(int32_t fragment);
-
-  const OuterOptimizer& optimizer() const { return *optimizer_; }
   void AddReceivedBytes(int64_t bytes) { received_bytes_ += bytes; }
   void AddSentBytes(int64_t bytes) { sent_bytes_ += bytes; }
 
@@ -119,11 +114,18 @@ class Shard {
   void Changed();
 
   void RunMakeVersion0(const Action& action);
+  // Frees imports that are version 0 now.
+  void DropImports();
   void RunPrepare(const Action& action);
   void RunPersist(const Action& action);
   void RunDrop(const Action& action);
   void RunReserve(const Action& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
+  // RunStore::Bind; a full disk says when to try again.
+  absl::StatusOr<std::shared_ptr<Contribution>> BindRetryable(
+      const v1::ContributionInfo& info);
+  // Why a contribution that is whole cannot be taken.
+  absl::Status CheckWhole(const Contribution& contribution) const;
 
   const ShardResources resources_;
   const std::unique_ptr<RunStore> store_;
@@ -137,7 +139,6 @@ class Shard {
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
   // What failed last and is tried again at the next Tick.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<int32_t> importing_ ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
 };
 

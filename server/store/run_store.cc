@@ -120,7 +120,11 @@ RecoveredShard RunStore::Recovered() const {
   }
   for (const auto& [place, held] : versions_) recovered.held.insert(place);
   for (const auto& [key, contribution] : contributions_) {
-    if (contribution->state() == Contribution::State::kStored) {
+    if (key.is_import()) {
+      if (contribution->state() == Contribution::State::kStored) {
+        recovered.imported.insert(key.fragment);
+      }
+    } else if (contribution->state() == Contribution::State::kStored) {
       recovered.stored.push_back(
           {contribution->info(), contribution->NormSquared()});
     } else {

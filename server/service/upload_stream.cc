@@ -1,0 +1,220 @@
+#include "server/service/upload_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "base/codec/crc32c.h"
+#include "base/layout/ids.h"
+#include "base/status/status_macros.h"
+#include "server/kernels/merge_kernels.h"
+
+namespace atl::server {
+namespace {
+
+absl::string_view BytesOf(const float* elements, int64_t count) {
+  return absl::string_view(reinterpret_cast<const char*>(elements),
+                           static_cast<size_t>(count) * sizeof(float));
+}
+
+}  // namespace
+
+absl::StatusOr<Shard*> UploadStream::FindShard(
+    const std::string& run_id) const {
+  RETURN_IF_ERROR(ValidateId("run_id", run_id));
+  Shard* shard = context_.shards.FindShard(run_id);
+  if (shard == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("this server holds no shard of run ", run_id));
+  }
+  return shard;
+}
+
+void UploadStream::OnMessage(const grpc::ByteBuffer& message) {
+  absl::Status status;
+  if (contribution_ == nullptr) {
+    status = TakeHeader(message);
+  } else {
+    // A chunk is the same field of every request.
+    auto decoded = rpc::DecodeBulk<v1::PushOuterGradientRequest>(message);
+    status = decoded.status();
+    if (status.ok()) {
+      status = decoded->is_chunk
+                   ? TakeChunk(decoded->chunk)
+                   : absl::InvalidArgumentError(
+                         "after the header every message must be a chunk");
+    }
+  }
+  if (!status.ok()) FinishWith(status);
+}
+
+absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
+  ASSIGN_OR_RETURN(Opened opened, Open(message));
+  if (opened.contribution == nullptr) {
+    OnSettled(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  // Before the state is looked at, so that no settlement is missed.
+  opened.shard->waiters().Add(opened.contribution->key(), gate());
+  sending_ = true;
+  shard_ = opened.shard;
+  contribution_ = std::move(opened.contribution);
+  switch (contribution_->state()) {
+    case Contribution::State::kStored:
+      OnSettled(absl::OkStatus());
+      return absl::OkStatus();
+    case Contribution::State::kRefused:
+      return absl::InvalidArgumentError(
+          absl::StrCat(contribution_->key().ToString(),
+                       " is refused: ", contribution_->refused_reason()));
+    case Contribution::State::kPartial:
+      break;
+  }
+  const std::vector<IndexRange> missing = contribution_->Missing();
+  // All blocks came, and a restart or a full disk was faster than the finish.
+  if (contribution_->TakeFinish()) {
+    progress().waits_for_us = true;
+    shard_->FinishLater(contribution_);
+  } else {
+    Send(*MakeAnswer(missing, false));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
+  const rpc::ChunkHeader& header = chunk.header;
+  const ShardRange& range = contribution_->range();
+  if (header.codec != static_cast<int32_t>(contribution_->info().codec())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk.codec ", header.codec,
+                     " is not that of the contribution's header"));
+  }
+  // In this order, so that no sum overflows.
+  if (header.block_count < 1 || header.first_block < range.blocks().begin ||
+      header.first_block >= range.blocks().end ||
+      header.block_count > range.blocks().end - header.first_block) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk of ", header.block_count, " blocks from ",
+                     header.first_block, " is not within this shard's [",
+                     range.blocks().begin, ", ", range.blocks().end, ")"));
+  }
+  const int64_t bytes_expected =
+      range.ElementCount(
+          {header.first_block, header.first_block + header.block_count}) *
+      static_cast<int64_t>(sizeof(float));
+  if (bytes_expected > codec::kChunkPayloadBytesMax ||
+      static_cast<int64_t>(chunk.payload_bytes) != bytes_expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk of ", header.block_count, " blocks from ",
+                     header.first_block, " has ", chunk.payload_bytes,
+                     " bytes of payload; they have ", bytes_expected,
+                     ", and a chunk at most ", codec::kChunkPayloadBytesMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
+  const rpc::ChunkHeader& header = chunk.header;
+  const ContributionKey key = {header.run_epoch, header.fragment, header.slot,
+                               header.seq};
+  if (!header.has_key || !(key == contribution_->key())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chunk.key ", key.ToString(), " is not that of the stream's header"));
+  }
+  shard_->AddReceivedBytes(static_cast<int64_t>(chunk.payload_bytes));
+  progress().payload_bytes += static_cast<int64_t>(chunk.payload_bytes);
+  absl::Status status = CheckChunk(chunk);
+  if (status.ok()) {
+    const IndexRange blocks = {header.first_block,
+                               header.first_block + header.block_count};
+    BufferPool::Buffer buffer = context_.buffers->Take();
+    status = StoreChunk(chunk, blocks, buffer.get());
+    context_.buffers->Give(std::move(buffer));
+  } else {
+    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
+  }
+  // The checksum is right, so the chunk is what its sender meant: an error in
+  // it is the whole contribution's. But once that is whole, what else comes
+  // under its key is this stream's error.
+  if (absl::IsInvalidArgument(status) && contribution_->TakeRefusal()) {
+    shard_->Refuse(contribution_->key(), std::string(status.message()));
+  }
+  return status;
+}
+
+absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
+                                      IndexRange blocks, float* elements) {
+  const ShardRange& range = contribution_->range();
+  rpc::PayloadReader payload(chunk);
+  const int64_t first = range.ElementOffset(blocks.begin);
+  std::vector<BlockFact> facts(blocks.size());
+  int64_t bad_block = -1;
+  // Each block is copied, checked and summed while it is in cache; the chunk's
+  // checksum is put together from theirs.
+  uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    float* block = elements + (range.ElementOffset(b) - first);
+    const int64_t count = range.ElementCount({b, b + 1});
+    const absl::string_view bytes = BytesOf(block, count);
+    payload.Read(bytes.size(), reinterpret_cast<char*>(block));
+    const kernels::NormResult norm = kernels::CheckAndNorm(count, block);
+    if (!norm.finite) bad_block = b;
+    BlockFact& fact = facts[b - blocks.begin];
+    fact = {codec::Crc32c(bytes), norm.sum_of_squares};
+    crc = codec::CombineCrc32c(crc, fact.crc32c, bytes.size());
+  }
+  if (crc != chunk.header.crc32c) {
+    return absl::DataLossError(
+        "a chunk's checksum does not match: send it again");
+  }
+  if (bad_block >= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", bad_block, ", of tensor ",
+        range.layout().BlockTensor(range.fragment(), bad_block).name,
+        ", has a value that is NaN or infinite"));
+  }
+  bool complete = false;
+  for (const IndexRange claimed : contribution_->Claim(blocks)) {
+    ASSIGN_OR_RETURN(
+        const bool last,
+        shard_->store().WriteBlocks(
+            *contribution_, claimed,
+            elements + (range.ElementOffset(claimed.begin) - first),
+            absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
+                                               claimed.size())));
+    complete |= last;
+  }
+  if (complete) {
+    progress().waits_for_us = true;
+    shard_->FinishLater(contribution_);
+  }
+  return absl::OkStatus();
+}
+
+void UploadStream::OnEnd() {
+  if (contribution_ == nullptr) {
+    FinishWith(absl::InvalidArgumentError("the stream has no header"));
+    return;
+  }
+  if (sending_) {
+    sending_ = false;
+    EndIfNobodySends(shard_->waiters().EndSending(contribution_->key()));
+  }
+}
+
+void UploadStream::EndIfNobodySends(int sending_count) {
+  if (sending_count > 0 || contribution_->Missing().empty()) return;
+  shard_->waiters().Settle(
+      contribution_->key(),
+      absl::UnavailableError(
+          "blocks are missing and nobody sends them: push again"));
+}
+
+void UploadStream::OnGone() {
+  if (contribution_ == nullptr) return;
+  const int left =
+      shard_->waiters().Remove(contribution_->key(), gate().get(), sending_);
+  EndIfNobodySends(left);
+}
+
+}  // namespace atl::server

@@ -1,0 +1,101 @@
+// One stream that brings blocks of a contribution into the log: what
+// PushOuterGradient and ImportParameters have in common. DESIGN.md, "A push",
+// has its steps.
+//
+// Lives until gRPC is done with it, then deletes itself.
+
+#ifndef SERVER_SERVICE_UPLOAD_STREAM_H_
+#define SERVER_SERVICE_UPLOAD_STREAM_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/rpc/chunk_codec.h"
+#include "server/service/bidi_stream.h"
+#include "server/service/service_context.h"
+
+namespace atl::server {
+
+class UploadStream : public BidiStream {
+ protected:
+  // What the first message opened.
+  struct Opened {
+    Shard* shard = nullptr;
+    // Null if there is nothing to bring any more: the answer is `stored`.
+    std::shared_ptr<Contribution> contribution;
+  };
+
+  explicit UploadStream(const ServiceContext& context)
+      : BidiStream(context.push_watchdog), context_(context) {}
+
+  // Reads the header and admits it. The codes are those of the call.
+  virtual absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) = 0;
+  // The call's answer.
+  virtual std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
+      const std::vector<IndexRange>& missing, bool stored) const = 0;
+
+  // The shard of `run_id`.
+  //
+  // INVALID_ARGUMENT: that is no id. NOT_FOUND: it is not held here.
+  absl::StatusOr<Shard*> FindShard(const std::string& run_id) const;
+
+ private:
+  void OnMessage(const grpc::ByteBuffer& message) final;
+  void OnEnd() final;
+  void OnGone() final;
+  std::unique_ptr<google::protobuf::MessageLite> StoredAnswer() const final {
+    return MakeAnswer({}, true);
+  }
+
+  absl::Status TakeHeader(const grpc::ByteBuffer& message);
+  absl::Status TakeChunk(const rpc::ReceivedChunk& chunk);
+  // Checks that the chunk's numbers fit the contribution.
+  absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
+  // Copies, checks and writes the blocks.
+  absl::Status StoreChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
+                          float* elements);
+  // Nobody sends any more: those that wait for missing blocks end.
+  void EndIfNobodySends(int sending_count);
+
+  const ServiceContext& context_;
+  Shard* shard_ = nullptr;
+  std::shared_ptr<Contribution> contribution_;  // Set by the header.
+  bool sending_ = false;  // Counted in the shard's waiters.
+};
+
+// The header in the first message of a stream of `Request`s.
+//
+// INVALID_ARGUMENT: there is none.
+template <typename Request>
+auto HeaderOf(const grpc::ByteBuffer& message)
+    -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {
+  absl::StatusOr<rpc::BulkMessage<Request>> decoded =
+      rpc::DecodeBulk<Request>(message);
+  if (!decoded.ok()) return decoded.status();
+  if (!decoded->message.has_header()) {
+    return absl::InvalidArgumentError("the first message must be the header");
+  }
+  return decoded->message.header();
+}
+
+// An answer that says which blocks are missing, or that all are stored.
+template <typename Response>
+std::unique_ptr<google::protobuf::MessageLite> UploadAnswer(
+    const std::vector<IndexRange>& missing, bool stored) {
+  // A message must stay small: what does not fit is named the next time.
+  constexpr size_t kRangesMax = 65536;
+  auto answer = std::make_unique<Response>();
+  for (size_t i = 0; i < missing.size() && i < kRangesMax; ++i) {
+    auto* range = answer->add_missing();
+    range->set_begin(missing[i].begin);
+    range->set_end(missing[i].end);
+  }
+  answer->set_stored(stored);
+  return answer;
+}
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_UPLOAD_STREAM_H_
