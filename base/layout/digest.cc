@@ -43,6 +43,25 @@ std::string Digest128::ToHex() const {
   return absl::StrFormat("%016x%016x", high, low);
 }
 
+std::optional<Digest128> Digest128::FromHex(absl::string_view hex) {
+  if (hex.size() != 32) return std::nullopt;
+  Digest128 digest;
+  for (size_t i = 0; i < hex.size(); ++i) {
+    const char c = hex[i];
+    uint64_t digit;
+    if (c >= '0' && c <= '9') {
+      digit = static_cast<uint64_t>(c - '0');
+    } else if (c >= 'a' && c <= 'f') {
+      digit = static_cast<uint64_t>(c - 'a' + 10);
+    } else {
+      return std::nullopt;
+    }
+    uint64_t& half = i < 16 ? digest.high : digest.low;
+    half = half << 4 | digit;
+  }
+  return digest;
+}
+
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements) {
   return Hash(Bytes(elements), static_cast<uint64_t>(block));
 }

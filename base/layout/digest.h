@@ -6,8 +6,10 @@
 #define BASE_LAYOUT_DIGEST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/layout/layout.h"
@@ -29,8 +31,10 @@ struct Digest128 {
 
   v1::Digest ToProto() const;
   static Digest128 FromProto(const v1::Digest& digest);
-  // 32 hex digits.
+  // 32 lower-case hex digits.
   std::string ToHex() const;
+  // Nothing if `hex` is not what ToHex gives.
+  static std::optional<Digest128> FromHex(absl::string_view hex);
 };
 
 // XXH3-128 of the elements' little-endian bytes, seeded with the block's

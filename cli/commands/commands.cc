@@ -18,6 +18,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunResume(run, context);
   AddRunCancel(run, context);
   AddRunExport(run, context);
+  AddRunImport(run, context);
   AddIslandList(group("island", "The islands of a run"), context);
   AddRoundList(group("round", "The committed rounds of a run"), context);
   AddJoin(app, context);

@@ -20,6 +20,7 @@ void AddRunPause(CLI::App& app, Context& context);
 void AddRunResume(CLI::App& app, Context& context);
 void AddRunCancel(CLI::App& app, Context& context);
 void AddRunExport(CLI::App& app, Context& context);
+void AddRunImport(CLI::App& app, Context& context);
 
 // atoll island list, atoll round list
 void AddIslandList(CLI::App& app, Context& context);

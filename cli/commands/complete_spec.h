@@ -9,9 +9,12 @@
 namespace atl::cli {
 
 // Fills in layout.tensors and, unless the file gives one, data.fingerprint,
-// which reads the whole data set.
+// which reads the whole data set; for a run that imports also [model] and
+// init, which reads the whole model.
 //
-// INVALID_ARGUMENT: no such model or data. NOT_FOUND: the data is not there.
+// INVALID_ARGUMENT: no such model or data; the file says another [model] than
+// the one to import has. NOT_FOUND: model or data are not there. DATA_LOSS: the
+// model is damaged.
 absl::Status CompleteSpec(RunFile* run);
 
 }  // namespace atl::cli

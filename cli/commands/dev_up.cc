@@ -3,7 +3,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,11 +13,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/complete_spec.h"
 #include "cli/commands/describe.h"
 #include "cli/commands/dev_result.h"
 #include "cli/commands/export_run.h"
+#include "cli/commands/import_run.h"
 #include "cli/dev/cluster.h"
 #include "cli/dev/dev_directory.h"
 #include "cli/interrupt.h"
@@ -81,6 +85,8 @@ class DevUp {
   absl::StatusOr<Cluster::Options> ClusterOptions();
   absl::Status Serve();
   absl::Status CreateRun();
+  // Gives the run the model that it starts from, if it waits for one.
+  absl::Status Import();
   absl::Status WriteEndpoints();
   // Until the run ends (or for ever, with `keep`) or Ctrl-C.
   absl::Status Watch();
@@ -185,7 +191,54 @@ absl::Status DevUp::Serve() {
   RETURN_IF_ERROR(WriteEndpoints());
   RETURN_IF_ERROR(GetState());
   if (HasEnded(state_.run().state())) return absl::OkStatus();
+  RETURN_IF_ERROR(Import());
   return cluster_->StartIslands(run_.run_id);
+}
+
+absl::Status DevUp::Import() {
+  if (run_.model_directory.empty() ||
+      state_.run().state() != v1::RUN_STATE_STARTING) {
+    return absl::OkStatus();
+  }
+  // In a thread of its own: children may die meanwhile, and only this one may
+  // start them again.
+  Mutex mutex;
+  std::string line;
+  std::optional<absl::StatusOr<Imported>> imported;
+  ImportOptions import_options;
+  import_options.directory = run_.model_directory;
+  import_options.on_progress = [&](const std::string& text) {
+    MutexLock lock(&mutex);
+    line = text;
+  };
+  v1::Run run = state_.run();
+  *run.mutable_spec() = run_.spec;  // With its tensors.
+  absl::Status status;
+  {
+    std::stop_source stop;
+    import_options.stop = stop.get_token();
+    std::jthread thread([&] {
+      absl::StatusOr<Imported> result =
+          ImportRun(context_, *client_, run, import_options);
+      MutexLock lock(&mutex);
+      imported = std::move(result);
+    });
+    for (bool done = false; !done && status.ok();) {
+      {
+        MutexLock lock(&mutex);
+        done = imported.has_value();
+        if (!line.empty()) progress_.Update(line, absl::Now());
+      }
+      if (!done) status = Tick();
+    }
+    stop.request_stop();
+  }
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(imported->status());
+  progress_.Note(absl::StrCat("imported ", (*imported)->directory, ", ",
+                              FormatBytes((*imported)->size_bytes),
+                              ", sha256 ", (*imported)->parameters_sha256));
+  return absl::OkStatus();
 }
 
 absl::Status DevUp::CreateRun() {
@@ -394,7 +447,8 @@ void AddDevUp(CLI::App& app, Context& context) {
       "Ctrl-C stops; the same command on the same DIR goes on.\n"
       "Examples:\n"
       "  atoll dev up laptop --dir /tmp/laptop\n"
-      "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep");
+      "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep\n"
+      "  atoll dev up laptop --model /tmp/my/export --dir /tmp/tune");
   auto options = std::make_shared<DevUpOptions>();
   command->add_option("file", options->file, "Run file, or a preset's name")
       ->required();
@@ -410,6 +464,8 @@ void AddDevUp(CLI::App& app, Context& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--data", options->changes.data_path,
                       "Place of the data, if not as the file says");
+  command->add_option("--model", options->changes.model_directory,
+                      "Model to start from, if not as the file says");
   command->add_option("--run_id,--run", options->changes.run_id,
                       "Id of the run; the file's name without it");
   command->add_option("--threads", options->threads, "Threads of each island")

@@ -44,6 +44,12 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
                 absl::StrCat(run.spec.schedule().island_count_min()),
                 absl::StrCat(run.spec.server_count())});
   context.output().Print(ToJson(*response), table.ToString());
+  if (run.spec.init().import() && !options.validate_only &&
+      created.state() == v1::RUN_STATE_STARTING) {
+    context.output().Message(
+        absl::StrCat("it waits for its model: atoll run import ", run.run_id,
+                     " --model ", run.model_directory));
+  }
   return absl::OkStatus();
 }
 
@@ -72,6 +78,8 @@ void AddRunCreate(CLI::App& app, Context& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--data", options->changes.data_path,
                       "Place of the data, if not as the file says");
+  command->add_option("--model", options->changes.model_directory,
+                      "Model to start from, if not as the file says");
   command->add_flag("--validate_only", options->validate_only,
                     "Only check; create nothing");
   command->callback([&context, options] {

@@ -65,6 +65,13 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   options.name = path;
   options.find_preset = FindPreset;
   options.preset_names = PresetNames();
+  if (!changes.model_directory.empty()) {
+    std::error_code error;
+    options.model_directory =
+        std::filesystem::absolute(changes.model_directory, error)
+            .lexically_normal()
+            .string();
+  }
   const std::filesystem::path file(path);
   options.default_run_id = IdFromName(file.stem().string());
   std::optional<std::string> text = ReadText(path);

@@ -18,10 +18,12 @@ struct RunFileChanges {
   // 0: as the file says. Else island_count_min; min_quorum is at most it, and
   // data_shard_count follows where it was island_count_min.
   int32_t island_count = 0;
-  std::string data_path;  // Empty: as the file says.
+  std::string data_path;        // Empty: as the file says.
+  std::string model_directory;  // Empty: as the file says.
 };
 
-// Applies `changes` to `run`. Pure.
+// Applies `changes` to `run`, but for model_directory, which tells what a file
+// has to say. Pure.
 void ApplyChanges(const RunFileChanges& changes, RunFile* run);
 
 // Reads the run file `path`; a name without a slash or a dot that is no file

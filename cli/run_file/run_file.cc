@@ -62,10 +62,15 @@ class Faults {
   std::vector<std::string> lines_;
 };
 
-// Keys of a message that a file may not give.
-bool IsDerived(const FieldDescriptor& field) {
-  return field.containing_type() == v1::Layout::descriptor() &&
-         field.name() == "tensors";
+// What a key follows from that a file may not give; empty if it may.
+absl::string_view DerivedFrom(const FieldDescriptor& field) {
+  if (field.containing_type() == v1::Layout::descriptor()) {
+    return field.name() == "tensors" ? "[model]" : "";
+  }
+  if (field.containing_type() == v1::InitSpec::descriptor()) {
+    return field.name() == "seed" ? "" : "init.model, a model's directory";
+  }
+  return "";
 }
 
 bool IsDuration(const FieldDescriptor& field) {
@@ -83,24 +88,29 @@ std::string EnumValueName(const EnumValueDescriptor& value) {
 // Puts the values of one file into a message by reflection.
 class Reader {
  public:
-  // The paths of the keys that were read are added to `given`.
-  Reader(std::string file, std::set<std::string>* given, Faults* faults)
-      : file_(std::move(file)), given_(*given), faults_(*faults) {}
+  // The paths of the keys that were read are added to `given`; `other_keys`
+  // are read by somebody else.
+  Reader(std::string file, std::vector<std::string> other_keys,
+         std::set<std::string>* given, Faults* faults)
+      : file_(std::move(file)),
+        other_keys_(std::move(other_keys)),
+        given_(*given),
+        faults_(*faults) {}
 
   // `path` is "" at the top, "inner." inside of [inner].
   void ReadTable(const toml::table& table, const std::string& path,
-                 const std::vector<std::string>& other_keys, Message* message) {
+                 Message* message) {
     const Descriptor& type = *message->GetDescriptor();
     for (auto&& [key, node] : table) {
       const std::string name(key.str());
       const int line = static_cast<int>(key.source().begin.line);
-      if (path.empty() && Contains(other_keys, name)) continue;
+      if (Contains(other_keys_, path + name)) continue;
       const FieldDescriptor* field = type.FindFieldByName(name);
       if (field == nullptr) {
-        UnknownKey(type, other_keys, path, name, line);
-      } else if (IsDerived(*field)) {
-        Fault(line, absl::StrCat("'", path, name,
-                                 "' follows from [model]; leave it out"));
+        UnknownKey(type, path, name, line);
+      } else if (!DerivedFrom(*field).empty()) {
+        Fault(line, absl::StrCat("'", path, name, "' follows from ",
+                                 DerivedFrom(*field), "; leave it out"));
       } else {
         given_.insert(path + name);
         ReadValue(node, *field, path + name, line, message);
@@ -121,15 +131,18 @@ class Reader {
     faults_.Add(file_, line, text);
   }
 
-  void UnknownKey(const Descriptor& type,
-                  const std::vector<std::string>& other_keys,
-                  const std::string& path, const std::string& name, int line) {
+  void UnknownKey(const Descriptor& type, const std::string& path,
+                  const std::string& name, int line) {
     std::vector<std::string> names;
     for (int i = 0; i < type.field_count(); ++i) {
-      if (!IsDerived(*type.field(i))) names.push_back(type.field(i)->name());
+      if (DerivedFrom(*type.field(i)).empty()) {
+        names.push_back(type.field(i)->name());
+      }
     }
-    if (path.empty()) {
-      names.insert(names.end(), other_keys.begin(), other_keys.end());
+    for (absl::string_view other : other_keys_) {
+      if (absl::ConsumePrefix(&other, path) && !absl::StrContains(other, '.')) {
+        names.emplace_back(other);
+      }
     }
     std::string text = absl::StrCat("unknown key '", path, name, "'");
     std::string nearest = NearestName(name, names);
@@ -150,7 +163,7 @@ class Reader {
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_MESSAGE:
         if (const toml::table* table = node.as_table()) {
-          ReadTable(*table, path + ".", {},
+          ReadTable(*table, path + ".",
                     message->GetReflection()->MutableMessage(message, &field));
         } else {
           Fault(line, absl::StrCat("'", path, "' is a table: write [", path,
@@ -281,19 +294,29 @@ class Reader {
     return false;
   }
 
-  std::string file_;
+  const std::string file_;
+  const std::vector<std::string> other_keys_;
   std::set<std::string>& given_;
   Faults& faults_;
 };
 
-std::optional<std::string> TopString(const toml::table& table, const char* name,
-                                     const std::string& file, Faults* faults) {
-  const toml::node* node = table.get(name);
+std::optional<std::string> StringAt(const toml::table& table, const char* path,
+                                    const std::string& file, Faults* faults) {
+  const toml::node* node = table.at_path(path).node();
   if (node == nullptr) return std::nullopt;
   if (const auto* text = node->as_string()) return text->get();
   faults->Add(file, static_cast<int>(node->source().begin.line),
-              absl::StrCat("'", name, "' must be a string"));
+              absl::StrCat("'", path, "' must be a string"));
   return std::nullopt;
+}
+
+// A path of the file, made absolute.
+std::string PathFrom(const RunFileOptions& options, const std::string& path) {
+  if (path.empty() || options.directory.empty() ||
+      absl::StartsWith(path, "/")) {
+    return path;
+  }
+  return absl::StrCat(options.directory, "/", path);
 }
 
 // Reads one file into `run`; with `allow_preset` its preset goes before it.
@@ -309,11 +332,11 @@ void ReadFile(absl::string_view text, const std::string& name,
   const toml::table& table = parsed.table();
   std::vector<std::string> other_keys;
   if (allow_preset) {
-    other_keys = {"run_id", "preset"};
-    if (auto run_id = TopString(table, "run_id", name, faults)) {
+    other_keys = {"run_id", "preset", "init.model"};
+    if (auto run_id = StringAt(table, "run_id", name, faults)) {
       run->run_id = *run_id;
     }
-    if (auto preset = TopString(table, "preset", name, faults)) {
+    if (auto preset = StringAt(table, "preset", name, faults)) {
       std::optional<std::string> preset_text =
           options.find_preset ? options.find_preset(*preset) : std::nullopt;
       if (preset_text.has_value()) {
@@ -327,15 +350,20 @@ void ReadFile(absl::string_view text, const std::string& name,
       }
     }
   }
-  Reader(name, given, faults).ReadTable(table, "", other_keys, &run->spec);
+  Reader(name, other_keys, given, faults).ReadTable(table, "", &run->spec);
   if (const toml::table* data = table["data"].as_table()) {
     if (data->contains("fingerprint")) run->has_fingerprint = true;
-    if (data->contains("path") && !options.directory.empty() && allow_preset &&
-        !run->spec.data().path().empty() &&
-        !absl::StartsWith(run->spec.data().path(), "/")) {
+    if (data->contains("path") && allow_preset) {
       run->spec.mutable_data()->set_path(
-          absl::StrCat(options.directory, "/", run->spec.data().path()));
+          PathFrom(options, run->spec.data().path()));
     }
+  }
+  if (!allow_preset) return;
+  if (auto model = StringAt(table, "init.model", name, faults)) {
+    run->model_directory = PathFrom(options, *model);
+  }
+  if (const toml::table* model = table["model"].as_table()) {
+    for (auto&& [key, node] : *model) run->model_keys.emplace(key.str());
   }
 }
 
@@ -373,12 +401,14 @@ void CheckComplete(const std::string& name, const RunFile& run,
     if (value == 0) faults->Add(name, absl::StrCat("'", key, "' is missing"));
   };
   const v1::ModelSpec& model = run.spec.model();
-  required("model.vocab_size", model.vocab_size());
-  required("model.hidden_size", model.hidden_size());
-  required("model.intermediate_size", model.intermediate_size());
-  required("model.layer_count", model.layer_count());
-  required("model.head_count", model.head_count());
-  required("model.sequence_length", model.sequence_length());
+  if (run.model_directory.empty()) {
+    required("model.vocab_size", model.vocab_size());
+    required("model.hidden_size", model.hidden_size());
+    required("model.intermediate_size", model.intermediate_size());
+    required("model.layer_count", model.layer_count());
+    required("model.head_count", model.head_count());
+    required("model.sequence_length", model.sequence_length());
+  }
   required("schedule.inner_step_count", run.spec.schedule().inner_step_count());
   required("schedule.round_count", run.spec.schedule().round_count());
   if (run.spec.data().path().empty() && !run.has_fingerprint) {
@@ -444,6 +474,9 @@ absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
   run.spec = DefaultRunSpec();
   ReadFile(text, options.name, options, /*allow_preset=*/true, &run, &given,
            &faults);
+  if (!options.model_directory.empty()) {
+    run.model_directory = options.model_directory;
+  }
   if (faults.empty()) {
     DropUnread(given, &run.spec);
     FillIn(&run.spec);

@@ -5,14 +5,18 @@
 // The keys are the names of the fields of atoll.v1.RunSpec: a message is a
 // table ([schedule]), a field is a key, an enum is its value's name without the
 // prefix, in lower case ("adamw"), a duration is a string ("30s", "1m30s").
-// Two keys more stand at the top:
+// Three keys are the file's own:
 //
-//   run_id = "..."   the run's id; the file's name without it
-//   preset = "..."   a file of deploy/config that this one changes
+//   run_id = "..."       the run's id; the file's name without it
+//   preset = "..."       a file of deploy/config that this one changes
+//   [init] model = "..."  directory of a model (config.json, safetensors) that
+//                        version 0 is imported from. What [model] does not say
+//                        then follows from its config.json
 //
 // Values come from the file, then from its preset, then from the defaults of
 // DefaultRunSpec. Of `layout` only fragment_count may be given: its tensors
-// follow from the model. A data path is relative to the file's directory.
+// follow from the model; of `init` only the seed: the rest follows from
+// init.model. Paths are relative to the file's directory.
 //
 // Left at 0 or out: model.kv_head_count is head_count, schedule.min_quorum and
 // data.data_shard_count are schedule.island_count_min. The defaults of
@@ -23,6 +27,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -35,8 +40,14 @@ namespace atl::cli {
 struct RunFile {
   std::string run_id;
   // Complete but for layout.tensors and, unless `has_fingerprint`,
-  // data.fingerprint.
+  // data.fingerprint; with a `model_directory` also but for what follows from
+  // it: init.import, init.fragment_digests, and in [model] all but
+  // `model_keys`.
   v1::RunSpec spec;
+  // What version 0 is imported from; empty for a run that makes its own.
+  std::string model_directory;
+  // Keys of [model] that the file itself gives, not its preset.
+  std::set<std::string> model_keys;
   // The file or its preset says data.fingerprint, be it empty: data that is
   // local to each island.
   bool has_fingerprint = false;
@@ -45,10 +56,12 @@ struct RunFile {
 struct RunFileOptions {
   // How messages call the file.
   std::string name = "run.toml";
-  // What relative data paths are relative to; empty leaves them alone.
+  // What relative paths are relative to; empty leaves them alone.
   std::string directory;
   // Used when the file has no run_id.
   std::string default_run_id;
+  // Stands for the file's init.model, if not empty.
+  std::string model_directory;
   // Returns the text of a preset, or nothing.
   std::function<std::optional<std::string>(absl::string_view)> find_preset;
   // What the preset names, for messages: "diloco, fedavg, laptop".

@@ -166,16 +166,18 @@ TEST(RunFileTest, TellsEveryFaultAtOnce) {
 
 TEST(RunFileTest, RefusesWrongTypes) {
   const std::string fault = Fault(
-      "preset = \"tiny\"\nserver_count = \"two\"\ninner = 3\n[data]\n"
-      "path = 1\n[init]\nimport = 1\nseed = -1\n[schedule]\n"
-      "round_count = 2.5\n[outer]\nlearning_rate = \"big\"\n");
+      "preset = \"tiny\"\nserver_count = \"two\"\nlayout = 3\n[data]\n"
+      "path = 1\n[init]\nmodel = 1\nseed = -1\n[schedule]\n"
+      "round_count = 2.5\n[outer]\nlearning_rate = \"big\"\n"
+      "[inner]\nreset_each_round = 1\n");
   EXPECT_THAT(fault, HasSubstr(":2: 'server_count' must be a whole number"));
-  EXPECT_THAT(fault, HasSubstr(":3: 'inner' is a table"));
+  EXPECT_THAT(fault, HasSubstr(":3: 'layout' is a table"));
   EXPECT_THAT(fault, HasSubstr(":5: 'data.path' must be a string"));
-  EXPECT_THAT(fault, HasSubstr(":7: 'init.import' must be true or false"));
+  EXPECT_THAT(fault, HasSubstr(":7: 'init.model' must be a string"));
   EXPECT_THAT(fault, HasSubstr(":8: 'init.seed' must not be negative"));
   EXPECT_THAT(fault, HasSubstr(":10: 'schedule.round_count' must be a whole"));
   EXPECT_THAT(fault, HasSubstr(":12: 'outer.learning_rate' must be a number"));
+  EXPECT_THAT(fault, HasSubstr(":14: 'inner.reset_each_round' must be true or"));
 }
 
 TEST(RunFileTest, RefusesNumbersOutOfRange) {
@@ -200,6 +202,30 @@ TEST(RunFileTest, NamesThePresetsThatThereAre) {
 TEST(RunFileTest, TensorsFollowFromTheModel) {
   EXPECT_THAT(Fault("preset = \"tiny\"\n[[layout.tensors]]\nname = \"x\"\n"),
               HasSubstr("'layout.tensors' follows from [model]"));
+}
+
+TEST(RunFileTest, AModelToImportStandsForTheKeysOfModel) {
+  const RunFile run = Read(
+      "[init]\nmodel = \"export\"\n[model]\nsequence_length = 8\n"
+      "[schedule]\ninner_step_count = 2\nround_count = 3\n"
+      "[data]\npath = \"text\"\n");
+  EXPECT_EQ(run.model_directory, "/home/me/export");
+  EXPECT_THAT(run.model_keys, testing::ElementsAre("sequence_length"));
+  const RunFile changed = Read("preset = \"tiny\"\n[init]\nmodel = \"/m\"\n");
+  EXPECT_EQ(changed.model_directory, "/m");
+  EXPECT_THAT(changed.model_keys, testing::IsEmpty());
+  EXPECT_EQ(Read(kSmall).model_directory, "");
+}
+
+TEST(RunFileTest, WhatFollowsFromTheImportedModelIsNotGiven) {
+  const std::string fault = Fault(
+      "preset = \"tiny\"\n[init]\nimport = true\n"
+      "fragment_digests = [\"00\"]\nmodell = \"x\"\n");
+  EXPECT_THAT(fault, HasSubstr(":3: 'init.import' follows from init.model, a "
+                               "model's directory; leave it out"));
+  EXPECT_THAT(fault, HasSubstr(":4: 'init.fragment_digests' follows from"));
+  EXPECT_THAT(fault, HasSubstr(":5: unknown key 'init.modell'; did you mean "
+                               "'init.model'?"));
 }
 
 TEST(RunFileTest, SaysWhatIsMissing) {

@@ -71,12 +71,23 @@ void RunMachine::AdvanceStart() {
         report.version0_digests_size() != fragment_count) {
       return Wait(absl::StrCat(
           "waits for shard ", shard, " on ", state_.server_ids()[shard],
-          state_.spec().init().import() ? " to have imported version 0"
-                                        : " to have made version 0"));
+          state_.spec().init().import()
+              ? absl::StrCat(" to be given version 0: atoll run import ",
+                             state_.run_id())
+              : std::string(" to have made version 0")));
     }
     for (int32_t f = 0; f < fragment_count; ++f) {
       digests[f] += Digest128::FromProto(report.version0_digests(f));
     }
+  }
+  const v1::InitSpec& init = state_.spec().init();
+  for (int32_t f = 0; f < init.fragment_digests_size(); ++f) {
+    if (digests[f].ToHex() == init.fragment_digests(f)) continue;
+    return Wait(absl::StrCat(
+        "cannot start: the servers hold another model than the run was created "
+        "for: fragment ",
+        f, " has digest ", digests[f].ToHex(), ", not ",
+        init.fragment_digests(f), "; cancel it and create another run"));
   }
   storage::v1::Record record;
   for (int32_t f = 0; f < fragment_count; ++f) {

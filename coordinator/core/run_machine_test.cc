@@ -55,6 +55,21 @@ TEST_F(RunMachineTest, StartsOnceEveryServerHasVersionZero) {
   EXPECT_EQ(run_->state().version0()[0].digest().low(), 2u);
 }
 
+TEST_F(RunMachineTest, StartsFromTheImportThatItWasCreatedForAndNoOther) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_init()->set_import(true);
+  spec.mutable_init()->add_fragment_digests(std::string(31, '0') + "3");
+  run_ = std::make_unique<RunSimulation>(spec);
+  run_->StartServers();
+  EXPECT_EQ(State(), v1::RUN_STATE_STARTING);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("another model"));
+  spec.mutable_init()->set_fragment_digests(0, std::string(31, '0') + "2");
+  run_ = std::make_unique<RunSimulation>(spec);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("0 of 2"));
+  run_->StartServers();
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+}
+
 TEST_F(RunMachineTest, OpensTheFirstRoundWhenEnoughIslandsAreReady) {
   Start(SimpleSpec(), 1);
   EXPECT_EQ(Phase(), RoundPhase::kIdle);

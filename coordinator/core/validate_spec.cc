@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "google/protobuf/duration.pb.h"
 
@@ -67,7 +68,19 @@ void CheckLayout(const v1::RunSpec& spec, Checker& check) {
                 "layout.fragment_count");
   const absl::StatusOr<RunLayout> layout = RunLayout::Create(spec.layout());
   check.Require(layout.ok(), "layout", layout.status().message());
-  if (spec.init().import()) return;
+  const v1::InitSpec& init = spec.init();
+  check.Require(
+      init.fragment_digests_size() ==
+          (init.import() ? spec.layout().fragment_count() : 0),
+      "init.fragment_digests",
+      init.import() ? "must name the digest of every fragment's version 0"
+                    : "names what is imported, and init.import is not set");
+  for (int f = 0; f < init.fragment_digests_size(); ++f) {
+    check.Require(Digest128::FromHex(init.fragment_digests(f)).has_value(),
+                  absl::StrCat("init.fragment_digests[", f, "]"),
+                  "must be 32 lower-case hex digits");
+  }
+  if (init.import()) return;
   for (int i = 0; i < spec.layout().tensors_size(); ++i) {
     const v1::TensorInit& init = spec.layout().tensors(i).init();
     check.Require(init.kind() == v1::INIT_KIND_CONSTANT ||

@@ -35,6 +35,17 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        }},
       {"spec.layout.tensors[0].init",
        [](auto& s) { s.mutable_layout()->mutable_tensors(0)->clear_init(); }},
+      {"spec.init.fragment_digests",
+       [](auto& s) { s.mutable_init()->set_import(true); }},
+      {"spec.init.fragment_digests",
+       [](auto& s) {
+         s.mutable_init()->add_fragment_digests(std::string(32, 'a'));
+       }},
+      {"spec.init.fragment_digests[0]",
+       [](auto& s) {
+         s.mutable_init()->set_import(true);
+         s.mutable_init()->add_fragment_digests("0123");
+       }},
       {"spec.model.architecture",
        [](auto& s) { s.mutable_model()->set_architecture("gpt"); }},
       {"spec.model.kv_head_count",

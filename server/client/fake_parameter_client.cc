@@ -101,11 +101,14 @@ TransferOutcome FakeParameterClient::Pull(
 
 TransferOutcome FakeParameterClient::Import(int32_t fragment,
                                             absl::Span<const float> elements,
-                                            const CallBounds& /*bounds*/) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (auto error = TakeFront(push_errors_)) return OneShard(*error, 0);
-  imported_[fragment].assign(elements.begin(), elements.end());
-  counters_.sent_payload_bytes += BytesOf(elements.size());
+                                            const CallBounds& bounds) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (auto error = TakeFront(push_errors_)) return OneShard(*error, 0);
+    imported_[fragment].assign(elements.begin(), elements.end());
+    counters_.sent_payload_bytes += BytesOf(elements.size());
+  }
+  if (bounds.on_progress) bounds.on_progress(BytesOf(elements.size()));
   return OneShard(absl::OkStatus(), BytesOf(elements.size()));
 }
 

@@ -97,6 +97,7 @@ class UploadPart : public ShardPart {
         make_header_(std::move(make_header)) {}
 
   int32_t shard() const override { return shard_; }
+  int64_t done_bytes() const override { return done_bytes_; }
 
   absl::StatusOr<std::unique_ptr<BulkStream>> Open(
       StreamEvents& events) override {
@@ -105,6 +106,7 @@ class UploadPart : public ShardPart {
     upload.header = make_header_(route.placement_epoch);
     upload.peer = PeerName(shard_, route);
     upload.missing_count = &missing_count_;
+    upload.done_bytes = &done_bytes_;
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
 
@@ -114,6 +116,7 @@ class UploadPart : public ShardPart {
   const Upload upload_;
   const MakeHeader make_header_;
   int64_t missing_count_ = -1;
+  std::atomic<int64_t> done_bytes_{0};
 };
 
 class DownloadPart : public ShardPart {

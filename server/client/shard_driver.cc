@@ -79,14 +79,25 @@ class Driver {
       CheckBounds();
       const absl::Time now = absl::Now();
       for (auto& lane : lanes_) StartIfDue(*lane, now);
+      ShowProgress(now);
       if (AllEnded()) break;
       CancelStalled(now);
       Wait(now);
     }
+    next_progress_ = absl::InfinitePast();
+    ShowProgress(absl::Now());
     return Outcome();
   }
 
  private:
+  void ShowProgress(absl::Time now) {
+    if (!bounds_.on_progress || now < next_progress_) return;
+    next_progress_ = now + kTick;
+    int64_t bytes = 0;
+    for (const auto& lane : lanes_) bytes += lane->part.done_bytes();
+    bounds_.on_progress(bytes);
+  }
+
   // Takes in the streams that have ended.
   void CollectEnded() {
     for (auto& lane : lanes_) {
@@ -238,6 +249,7 @@ class Driver {
   const CallBounds bounds_;
   DriverSignal signal_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  absl::Time next_progress_ = absl::InfinitePast();
   std::optional<absl::Status>
       ending_;  // Set when no stream is opened any more.
 };

@@ -97,6 +97,8 @@ class ShardPart {
  public:
   virtual ~ShardPart() = default;
   virtual int32_t shard() const = 0;
+  // Payload bytes that the shard has of an upload. From any thread.
+  virtual int64_t done_bytes() const { return 0; }
   // A stream for what is still missing, to be started. `events` outlives it.
   virtual absl::StatusOr<std::unique_ptr<BulkStream>> Open(
       StreamEvents& events) = 0;

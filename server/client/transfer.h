@@ -4,6 +4,7 @@
 #define SERVER_CLIENT_TRANSFER_H_
 
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace atl::server {
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
+  // Of an upload: payload bytes that the shards have, those included that they
+  // had before. About once a second and at the end, from the caller's thread.
+  // May be empty.
+  std::function<void(int64_t)> on_progress = nullptr;
 };
 
 // What became of one shard's part.

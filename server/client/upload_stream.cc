@@ -81,7 +81,10 @@ class UploadStream
     bool start = false;
     {
       MutexLock lock(&mutex_);
-      if (answer.stored()) stored_ = true;
+      if (answer.stored()) {
+        stored_ = true;
+        *upload_.done_bytes = BytesOf(upload_.blocks);
+      }
       if (!answered_ && !stored_) {
         auto ranges = MissingRanges(answer, upload_.blocks);
         if (!ranges.ok()) {
@@ -101,6 +104,7 @@ class UploadStream
   void OnWriteDone(bool ok) override {
     if (!ok) return;  // The stream ends; OnDone says why.
     events_.Moved(writing_bytes_);
+    *upload_.done_bytes += writing_bytes_;
     {
       MutexLock lock(&mutex_);
       if (!header_written_) {
@@ -139,10 +143,22 @@ class UploadStream
   // Sees whether the shard has more than when it was last asked.
   void NoteMissing() {
     int64_t count = 0;
-    for (const IndexRange& range : ranges_) count += range.size();
+    int64_t missing_bytes = 0;
+    for (const IndexRange& range : ranges_) {
+      count += range.size();
+      missing_bytes += BytesOf(range);
+    }
+    *upload_.done_bytes = BytesOf(upload_.blocks) - missing_bytes;
     int64_t& before = *upload_.missing_count;
     if (before >= 0 && count < before) events_.Advanced();
     before = count;
+  }
+
+  // Payload bytes of `blocks`.
+  int64_t BytesOf(IndexRange blocks) const {
+    return upload_.layout->BlockElements(upload_.chunk.fragment, blocks)
+               .size() *
+           static_cast<int64_t>(sizeof(float));
   }
 
   void Fail(const absl::Status& status) {

@@ -6,6 +6,7 @@
 #ifndef SERVER_CLIENT_UPLOAD_STREAM_H_
 #define SERVER_CLIENT_UPLOAD_STREAM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,6 +35,8 @@ struct Upload {
   // Blocks that the shard missed when it was last asked; kept from stream to
   // stream, -1 before the first.
   int64_t* missing_count = nullptr;
+  // Payload bytes that the shard has, as far as is known here.
+  std::atomic<int64_t>* done_bytes = nullptr;
 };
 
 // `upload`'s pointers and `events` must outlive the stream.

@@ -476,12 +476,14 @@ absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
     batch.Put(absl::StrCat(KeyedName("chunk", contribution.key()), "/",
                            absl::StrFormat("%020d", blocks.begin)),
               record.SerializeAsString());
+    failpoint::Hit("server.chunk.before");
     status = records_.Write(batch, Sync::kProcess);
   }
   if (!status.ok()) {
     contribution.Settle(blocks, {});
     return status;
   }
+  failpoint::Hit("server.chunk.after");
   return contribution.Settle(blocks, facts);
 }
 

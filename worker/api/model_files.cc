@@ -36,15 +36,6 @@ void Scatter(const RunLayout& layout, int32_t fragment,
   }
 }
 
-void Gather(const RunLayout& layout, int32_t fragment,
-            absl::Span<const float> model, absl::Span<float> elements) {
-  for (const int32_t index : layout.fragment_tensors(fragment)) {
-    const TensorPlace& place = layout.tensors()[index];
-    std::copy_n(model.begin() + place.model_offset, place.element_count,
-                elements.begin() + place.fragment_offset);
-  }
-}
-
 // A trainer that holds the model in `directory`.
 absl::StatusOr<std::unique_ptr<engine::Trainer>> LoadModel(
     const std::string& directory, int thread_count, v1::ModelSpec& model) {
@@ -124,31 +115,6 @@ absl::StatusOr<ExportedModel> ExportModel(
   exported.size_bytes = files.size_bytes;
   exported.received_bytes = client.counters().received_payload_bytes;
   return exported;
-}
-
-absl::Status ImportModel(const std::string& directory, const v1::Run& run,
-                         server::ParameterClient& client, std::stop_token stop,
-                         absl::Duration fragment_timeout) {
-  if (!run.spec().init().import()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("run ", run.run_id(),
-                     " makes its version 0 itself: create a run that imports"));
-  }
-  ASSIGN_OR_RETURN(const RunLayout layout,
-                   RunLayout::Create(run.spec().layout()));
-  std::vector<float> parameters(layout.element_count());
-  RETURN_IF_ERROR(ReadCheckpoint(PosixFileSystem(), directory,
-                                 run.spec().layout(),
-                                 absl::MakeSpan(parameters)));
-  std::vector<float> buffer;
-  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
-    buffer.resize(layout.fragment_element_count(f));
-    Gather(layout, f, parameters, absl::MakeSpan(buffer));
-    const server::CallBounds bounds = {absl::Now() + fragment_timeout, stop};
-    RETURN_IF_ERROR(Annotate(client.Import(f, buffer, bounds).status,
-                             absl::StrCat("pushing fragment ", f)));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::ModelSpec> ReadModelSpec(const std::string& directory) {

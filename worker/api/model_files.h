@@ -1,4 +1,5 @@
-// Models as files: export of a cut, import, evaluation, generation.
+// Models as files: export of a cut, evaluation, generation. Imports have
+// import_model.h.
 //
 // Functions block, print nothing and are thread-safe for different directories.
 
@@ -45,17 +46,6 @@ struct ExportModelOptions {
 absl::StatusOr<ExportedModel> ExportModel(
     const v1::ExportCheckpointResponse& pinned, server::ParameterClient& client,
     const ExportModelOptions& options);
-
-// --- Import ------------------------------------------------------------------
-
-// Reads the model directory `directory` and pushes it as version 0 of `run`, a
-// run whose spec says `import`. `client` has the routes of all shards.
-//
-// As ReadCheckpoint; as ParameterClient::Import; FAILED_PRECONDITION: the run's
-// spec does not say import.
-absl::Status ImportModel(const std::string& directory, const v1::Run& run,
-                         server::ParameterClient& client, std::stop_token stop,
-                         absl::Duration fragment_timeout = absl::Minutes(10));
 
 // The shape of the model in `directory`: for the spec of a run that imports it.
 //

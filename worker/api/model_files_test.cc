@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "base/layout/init_generator.h"
 #include "gtest/gtest.h"
 #include "server/client/fake_parameter_client.h"
+#include "worker/api/import_model.h"
 #include "worker/api/tiny_run.h"
 #include "worker/api/train_alone.h"
 
@@ -146,29 +148,84 @@ TEST_F(ModelFilesTest, GeneratesTheSameTextForTheSameSeed) {
   EXPECT_TRUE(Generate(options).ok());
 }
 
-TEST_F(ModelFilesTest, AnImportGivesBackAnExport) {
-  ASSERT_TRUE(Export().ok());
-  v1::Run run = pinned_.run();
-  run.mutable_spec()->mutable_init()->set_import(true);
+class ImportTest : public ModelFilesTest {
+ protected:
+  void SetUp() override {
+    ModelFilesTest::SetUp();
+    ASSERT_TRUE(Export().ok());
+    run_ = pinned_.run();
+    v1::InitSpec* init = run_.mutable_spec()->mutable_init();
+    init->set_import(true);
+    for (const v1::FragmentVersion& at : pinned_.pin().cut()) {
+      init->add_fragment_digests(Digest128::FromProto(at.digest()).ToHex());
+    }
+  }
+  absl::StatusOr<ModelToImport> Read() {
+    return ReadModelToImport(directory_, spec_.layout());
+  }
+  // Changes the last value of the weights; they end with a whole tensor.
+  void PutLastValue(float value) {
+    std::fstream file(directory_ + "/model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-4, std::ios::end);
+    file.write(reinterpret_cast<const char*>(&value), 4);
+    file.close();
+    std::filesystem::remove(directory_ + "/manifest.json");
+  }
+
+  v1::Run run_;
+};
+
+TEST_F(ImportTest, GivesBackAnExport) {
+  const auto model = Read();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->parameters_sha256, trained_.parameters_sha256);
   server::FakeParameterClient client;
-  const absl::Status status =
-      ImportModel(directory_, run, client, std::stop_token());
+  ImportModelOptions options;
+  std::vector<std::pair<int64_t, int64_t>> progress;
+  options.on_progress = [&](int64_t done, int64_t total) {
+    progress.emplace_back(done, total);
+  };
+  const absl::Status status = ImportModel(*model, run_, client, options);
   ASSERT_TRUE(status.ok()) << status;
   const auto imported = client.imported();
   ASSERT_EQ(imported.size(), 2);
   const RunLayout layout = *RunLayout::Create(spec_.layout());
   for (const auto& [f, elements] : imported) {
     EXPECT_EQ(RangeDigest(layout, f, {0, layout.fragment_block_count(f)},
-                          elements),
-              Digest128::FromProto(pinned_.pin().cut(f).digest()));
+                          elements)
+                  .ToHex(),
+              run_.spec().init().fragment_digests(f));
   }
+  ASSERT_FALSE(progress.empty());
+  EXPECT_EQ(progress.back().first, layout.element_count() * 4);
+  EXPECT_EQ(progress.back().second, layout.element_count() * 4);
 }
 
-TEST_F(ModelFilesTest, RefusesAnImportIntoARunThatMakesItsOwn) {
-  ASSERT_TRUE(Export().ok());
-  EXPECT_EQ(ImportModel(directory_, pinned_.run(), client_, std::stop_token())
-                .code(),
+TEST_F(ImportTest, RefusesARunThatMakesItsOwn) {
+  EXPECT_EQ(ImportModel(*Read(), pinned_.run(), client_, {}).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ImportTest, RefusesAnotherModelThanTheRunsBeforeAnythingIsSent) {
+  PutLastValue(1.5f);
+  const auto model = Read();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CheckImport(*model, run_).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ImportModel(*model, run_, client_, {}).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(client_.imported().empty());
+}
+
+TEST_F(ImportTest, NamesTheTensorOfAValueThatIsNotFinite) {
+  PutLastValue(std::nanf(""));
+  const absl::Status status = Read().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const std::string& name =
+      spec_.layout().tensors(spec_.layout().tensors_size() - 1).name();
+  EXPECT_NE(status.message().find(name), std::string::npos) << status;
+  EXPECT_NE(status.message().find("NaN"), std::string::npos) << status;
 }
 
 TEST_F(ModelFilesTest, ADamagedModelIsAnError) {

@@ -1,14 +1,16 @@
 #include "worker/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/codec/sha256.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
@@ -17,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/model_config_file.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/weight_files.h"
 
 namespace atl::worker {
 namespace {
@@ -187,53 +190,92 @@ absl::Status CheckTarget(FileSystem& file_system,
                    "directory, or empty this one"));
 }
 
-absl::Status Damaged(const std::string& path, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      path, " is damaged: ", what, "; export or copy the model again"));
-}
-
-// The SHA-256 that the manifest gives for the weights; empty without one.
-absl::StatusOr<std::string> ExpectedSha256(FileSystem& file_system,
-                                           const std::string& directory) {
+// SHA-256 of the files that the manifest lists, by name; nothing without one.
+absl::StatusOr<std::optional<std::map<std::string, std::string>>>
+ExpectedSha256s(FileSystem& file_system, const std::string& directory) {
   const std::string path = PathOf(directory, kManifest);
   const absl::StatusOr<std::string> text =
       ReadFile(file_system, path, kSmallFileBytesMax);
-  if (absl::IsNotFound(text.status())) return "";
+  if (absl::IsNotFound(text.status())) return std::nullopt;
   RETURN_IF_ERROR(text.status());
   const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kManifestFormat) {
-    return Damaged(path, "it is not a manifest of this program's format");
+    return DamagedFile(path, "it is not a manifest of this program's format");
   }
   const auto files = json.find("files");
   if (files == json.end() || !files->is_array()) {
-    return Damaged(path, "it lists no files");
+    return DamagedFile(path, "it lists no files");
   }
+  std::map<std::string, std::string> sums;
   for (const Json& file : *files) {
     if (!file.is_object()) continue;
     const auto name = file.find("name");
     const auto sha = file.find("sha256");
-    if (name != file.end() && *name == kWeights && sha != file.end() &&
+    if (name != file.end() && name->is_string() && sha != file.end() &&
         sha->is_string()) {
-      return sha->get<std::string>();
+      sums[name->get<std::string>()] = sha->get<std::string>();
     }
   }
-  return Damaged(path, absl::StrCat("it does not list ", kWeights));
+  return sums;
 }
 
-absl::Status ReadExactly(const RandomAccessFile& file, const std::string& path,
-                         int64_t offset, absl::Span<char> out,
-                         codec::Sha256& sha) {
-  while (!out.empty()) {
-    const absl::Span<char> piece = out.subspan(0, kPieceBytes);
-    ASSIGN_OR_RETURN(const int64_t got, file.ReadAt(offset, piece));
-    if (got != static_cast<int64_t>(piece.size())) {
-      return Damaged(path, "it ends too early");
-    }
-    sha.Update({piece.data(), piece.size()});
-    offset += got;
-    out.remove_prefix(got);
+using WeightFiles = std::vector<std::unique_ptr<WeightFile>>;
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// A buffer that old exports hold and that follows from the configuration.
+bool IsIgnored(const std::string& name) {
+  return absl::EndsWith(name, ".rotary_emb.inv_freq");
+}
+
+// Checks that the files hold the layout's tensors, each once, in its shape.
+absl::Status CheckTensors(const std::string& directory,
+                          const WeightFiles& files,
+                          const v1::Layout& layout) {
+  std::map<std::string, const v1::TensorSpec*> missing;
+  std::set<std::string> seen;
+  for (const v1::TensorSpec& tensor : layout.tensors()) {
+    missing[tensor.name()] = &tensor;
   }
-  return absl::OkStatus();
+  for (const auto& file : files) {
+    for (const SafetensorsEntry& entry : file->entries()) {
+      if (IsIgnored(entry.name)) continue;
+      const auto wrong = [&](absl::string_view what) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(file->path(), ": tensor ", entry.name, " ", what));
+      };
+      if (!seen.insert(entry.name).second) return wrong("comes twice");
+      const auto found = missing.find(entry.name);
+      if (found == missing.end()) {
+        return wrong(
+            "is not in this model: give a model of the same architecture "
+            "(config.json says which)");
+      }
+      if (entry.dtype != "F32" && entry.dtype != "BF16" &&
+          entry.dtype != "F16") {
+        return wrong(absl::StrCat("is ", entry.dtype,
+                                  ": convert it to F32, BF16 or F16"));
+      }
+      const v1::TensorSpec& tensor = *found->second;
+      if (!std::equal(tensor.shape().begin(), tensor.shape().end(),
+                      entry.shape.begin(), entry.shape.end())) {
+        return wrong(absl::StrCat("has shape ", ShapeText(entry.shape),
+                                  ", but this model needs ",
+                                  ShapeText(tensor.shape()),
+                                  ": give a model of the same sizes"));
+      }
+      missing.erase(found);
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      files.size() == 1 ? files[0]->path() : directory, " lacks tensor ",
+      missing.begin()->first, " of the model",
+      missing.size() == 1 ? ""
+                          : absl::StrCat(" and ", missing.size() - 1, " more"),
+      ": give a model of the same architecture, whole"));
 }
 
 }  // namespace
@@ -279,79 +321,46 @@ absl::Status ReadCheckpoint(FileSystem& file_system,
                             const std::string& directory,
                             const v1::Layout& layout,
                             absl::Span<float> parameters) {
-  const std::string path = PathOf(directory, kWeights);
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> opened =
-      file_system.OpenForRead(path);
-  if (absl::IsNotFound(opened.status())) {
-    return absl::NotFoundError(absl::StrCat(
-        directory, " has no ", kWeights,
-        " (models in several files are not read): merge them into one"));
-  }
-  RETURN_IF_ERROR(opened.status());
-  const RandomAccessFile& file = **opened;
-  ASSIGN_OR_RETURN(const int64_t file_bytes, file.Size());
-  ASSIGN_OR_RETURN(const std::string expected,
-                   ExpectedSha256(file_system, directory));
   ASSIGN_OR_RETURN(const RunLayout run_layout, RunLayout::Create(layout));
-
-  codec::Sha256 sha;
-  uint64_t header_bytes = 0;
-  RETURN_IF_ERROR(ReadExactly(
-      file, path, 0,
-      {reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes)}, sha));
-  const int64_t data_begin =
-      static_cast<int64_t>(sizeof(header_bytes) + header_bytes);
-  if (header_bytes > kSafetensorsHeaderBytesMax || data_begin > file_bytes) {
-    return Damaged(path, "its header does not fit into it");
-  }
-  std::string header(header_bytes, '\0');
-  RETURN_IF_ERROR(ReadExactly(file, path, sizeof(header_bytes),
-                              absl::MakeSpan(header), sha));
-  const absl::StatusOr<std::vector<SafetensorsEntry>> entries =
-      ParseSafetensorsHeader(header, file_bytes - data_begin);
-  if (!entries.ok()) return Damaged(path, entries.status().message());
-
-  std::map<std::string, const v1::TensorSpec*> tensors;
-  std::map<std::string, const TensorPlace*> places;
-  for (const v1::TensorSpec& tensor : layout.tensors()) {
-    tensors[tensor.name()] = &tensor;
-  }
-  for (const TensorPlace& place : run_layout.tensors()) {
-    places[place.name] = &place;
-  }
   if (static_cast<int64_t>(parameters.size()) != run_layout.element_count()) {
     return absl::InternalError("parameters are not of the layout's length");
   }
-  for (const SafetensorsEntry& entry : *entries) {
-    const auto found = tensors.find(entry.name);
-    const auto differs = [&](absl::string_view what) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": tensor ", entry.name, " ", what));
-    };
-    if (found == tensors.end()) return differs("is not in this model");
-    if (entry.dtype != "F32") {
-      return differs(absl::StrCat("is ", entry.dtype, ": convert it to F32"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListWeightFiles(file_system, directory));
+  ASSIGN_OR_RETURN(const auto sums, ExpectedSha256s(file_system, directory));
+  WeightFiles files;
+  for (const std::string& name : names) {
+    absl::StatusOr<std::unique_ptr<WeightFile>> file =
+        WeightFile::Open(file_system, PathOf(directory, name));
+    if (absl::IsNotFound(file.status())) {
+      return absl::NotFoundError(absl::StrCat(
+          PathOf(directory, name),
+          ", which the model's index names, is missing: copy the model whole"));
     }
-    const v1::TensorSpec& tensor = *found->second;
-    if (!std::equal(tensor.shape().begin(), tensor.shape().end(),
-                    entry.shape.begin(), entry.shape.end())) {
-      return differs("has another shape than the model's");
+    RETURN_IF_ERROR(file.status());
+    files.push_back(*std::move(file));
+  }
+  RETURN_IF_ERROR(CheckTensors(directory, files, layout));
+  std::map<std::string, int64_t> offsets;
+  for (const TensorPlace& place : run_layout.tensors()) {
+    offsets[place.name] = place.model_offset;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const SafetensorsEntry& entry : files[i]->entries()) {
+      float* const values = IsIgnored(entry.name)
+                                ? nullptr
+                                : parameters.data() + offsets[entry.name];
+      RETURN_IF_ERROR(files[i]->ReadNext(values));
     }
-    const TensorPlace& place = *places[entry.name];
-    float* const values = parameters.data() + place.model_offset;
-    RETURN_IF_ERROR(ReadExactly(
-        file, path, data_begin + entry.begin,
-        {reinterpret_cast<char*>(values),
-         static_cast<size_t>(place.element_count) * sizeof(float)},
-        sha));
-    tensors.erase(found);
-  }
-  if (!tensors.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " lacks tensor ", tensors.begin()->first, " of the model"));
-  }
-  if (!expected.empty() && codec::ToHex(sha.Finish()) != expected) {
-    return Damaged(path, "its SHA-256 is not the manifest's");
+    if (!sums.has_value()) continue;
+    const auto sum = sums->find(names[i]);
+    if (sum == sums->end()) {
+      return DamagedFile(PathOf(directory, kManifest),
+                         absl::StrCat("it does not list ", names[i]));
+    }
+    if (files[i]->FinishSha256() != sum->second) {
+      return DamagedFile(files[i]->path(), "its SHA-256 is not the manifest's");
+    }
   }
   return absl::OkStatus();
 }

@@ -58,12 +58,14 @@ absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(
     FileSystem& file_system, const std::string& directory);
 
 // Reads the parameters into `parameters`, shape [layout.element_count()], in
-// the model order. Names, shapes and, if there is a manifest, SHA-256 are
-// checked.
+// the model order, from one safetensors file or from several with their index;
+// BF16 and F16 are widened. Names, shapes and dtypes are checked before any
+// value is read, and, if there is a manifest, SHA-256.
 //
-// NOT_FOUND: there is no model.safetensors. INVALID_ARGUMENT: its tensors are
-// not the layout's, or not F32. DATA_LOSS: it is truncated, or damaged. Messages
-// name the file and what to do.
+// NOT_FOUND: there are no weights, or a file of them is missing.
+// INVALID_ARGUMENT: their tensors are not the layout's, or of a dtype that is
+// not read. DATA_LOSS: a file is truncated, or damaged. Messages name the file,
+// the tensor and what to do.
 absl::Status ReadCheckpoint(FileSystem& file_system,
                             const std::string& directory,
                             const v1::Layout& layout,

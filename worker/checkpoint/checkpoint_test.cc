@@ -161,6 +161,74 @@ TEST_F(CheckpointTest, EveryDamagedHeaderByteIsAnError) {
   }
 }
 
+// A safetensors file; `bytes` of each tensor are given.
+struct RawTensor {
+  std::string name, dtype, shape, bytes;
+};
+std::string RawFile(const std::vector<RawTensor>& tensors) {
+  std::string header = "{", data;
+  for (const RawTensor& tensor : tensors) {
+    absl::StrAppend(&header, header.size() > 1 ? "," : "", "\"", tensor.name,
+                    "\":{\"dtype\":\"", tensor.dtype, "\",\"shape\":",
+                    tensor.shape, ",\"data_offsets\":[", data.size(), ",",
+                    data.size() + tensor.bytes.size(), "]}");
+    data += tensor.bytes;
+  }
+  header += "}";
+  const uint64_t size = header.size();
+  std::string file(reinterpret_cast<const char*>(&size), sizeof(size));
+  return file + header + data;
+}
+
+TEST_F(CheckpointTest, ReadsSeveralFilesByTheirIndexAndWidens) {
+  ASSERT_TRUE(Write().ok());
+  for (const char* name : {"model.safetensors", "manifest.json"}) {
+    fs::remove(directory_ + "/" + name);
+  }
+  // BF16 is the upper half of f32, F16 has 5 bits of exponent.
+  std::string a, b;
+  const std::vector<uint16_t> f16 = {0x3c00, 0xc000, 0x0001, 0x8400, 0x7bff};
+  const std::vector<float> f16_values = {1, -2, 0x1p-24f, -0x1p-14f, 65504};
+  for (int i = 0; i < 15; ++i) {
+    a.append(reinterpret_cast<const char*>(&f16[i % 5]), 2);
+    parameters_[i] = f16_values[i % 5];
+  }
+  for (int i = 0; i < 4097; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &parameters_[15 + i], 4);
+    bits &= 0xffff0000u;
+    std::memcpy(&parameters_[15 + i], &bits, 4);
+    b.append(reinterpret_cast<const char*>(&bits) + 2, 2);
+  }
+  Put("model-00001-of-00002.safetensors",
+      RawFile({{"b.weight", "BF16", "[4097]", b}}));
+  Put("model-00002-of-00002.safetensors",
+      RawFile({{"a.weight", "F16", "[3,5]", a},
+               {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[1]",
+                "1234"}}));
+  const std::string index =
+      "{\"weight_map\":{\"a.weight\":\"model-00002-of-00002.safetensors\","
+      "\"b.weight\":\"model-00001-of-00002.safetensors\"}}";
+  Put("model.safetensors.index.json", index);
+  std::vector<float> parameters;
+  const absl::Status read = Read(parameters);
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(parameters, parameters_);
+
+  fs::remove(directory_ + "/model-00001-of-00002.safetensors");
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kNotFound);
+  Put("model.safetensors.index.json",
+      "{\"weight_map\":{\"a.weight\":\"../x.safetensors\"}}");
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kDataLoss);
+  Put("model.safetensors.index.json", index.substr(1));
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kDataLoss);
+  Put("model-00001-of-00002.safetensors",
+      RawFile({{"b.weight", "BF16", "[4097]", b},
+               {"a.weight", "F16", "[3,5]", a}}));
+  Put("model.safetensors.index.json", index);
+  EXPECT_TRUE(absl::StrContains(Read(parameters).message(), "comes twice"));
+}
+
 TEST_F(CheckpointTest, RefusesAnotherModelsTensors) {
   ASSERT_TRUE(Write().ok());
   std::vector<float> parameters;
