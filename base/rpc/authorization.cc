@@ -142,11 +142,8 @@ absl::Status CheckRole(absl::string_view method, Role role) {
   if (row != Table().end() && (row->second & Bit(role)) != 0) {
     return absl::OkStatus();
   }
-  return WithReason(absl::PermissionDeniedError(absl::StrCat(
-                        "the role ", RoleName(role), " may not call ", method)),
-                    {"ROLE_NOT_ALLOWED",
-                     {{"method", std::string(method)},
-                      {"role", std::string(RoleName(role))}}});
+  return absl::PermissionDeniedError(
+      absl::StrCat("the role ", RoleName(role), " may not call ", method));
 }
 
 bool IsKnownMethod(absl::string_view method) {

@@ -46,8 +46,8 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 
 // OK if `role` may call `method` ("/atoll.v1.RunService/GetRun").
 //
-// PERMISSION_DENIED: it may not, or the method is not in the table. ErrorInfo
-// ROLE_NOT_ALLOWED with method and role.
+// PERMISSION_DENIED: it may not, or the method is not in the table. Without
+// details: gRPC's authentication step sends code and message alone.
 absl::Status CheckRole(absl::string_view method, Role role);
 
 // True if the table has a row for `method`.

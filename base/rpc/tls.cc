@@ -1,11 +1,18 @@
 #include "base/rpc/tls.h"
 
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <ctime>
 #include <fstream>
 #include <iterator>
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {
@@ -28,6 +35,24 @@ absl::StatusOr<std::string> ReadPem(absl::string_view flag,
         absl::StrCat(flag, ": \"", path, "\" is not a PEM file"));
   }
   return text;
+}
+
+struct BioFree {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+};
+struct CertificateFree {
+  void operator()(X509* certificate) const { X509_free(certificate); }
+};
+
+// Infinitely long ago if `time` is malformed.
+absl::Time ToTime(const ASN1_TIME* time) {
+  std::tm parts = {};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
+  return absl::FromTM(parts, absl::UTCTimeZone());
+}
+
+std::string Utc(absl::Time time) {
+  return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
 }
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -112,9 +137,33 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
   RETURN_IF_ERROR(CheckTlsFiles(files));
   TlsMaterial material;
   ASSIGN_OR_RETURN(material.cert_pem, ReadPem("--tls_cert", files.cert));
+  RETURN_IF_ERROR(Annotate(CheckValidity(material.cert_pem, absl::Now()),
+                           absl::StrCat("--tls_cert: \"", files.cert, "\"")));
   ASSIGN_OR_RETURN(material.key_pem, ReadPem("--tls_key", files.key));
   ASSIGN_OR_RETURN(material.ca_pem, ReadPem("--tls_ca", files.ca));
   return material;
+}
+
+absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
+  const std::unique_ptr<BIO, BioFree> bio(
+      BIO_new_mem_buf(cert_pem.data(), static_cast<int>(cert_pem.size())));
+  const std::unique_ptr<X509, CertificateFree> certificate(
+      PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError("holds no certificate");
+  }
+  const absl::Time begin = ToTime(X509_get0_notBefore(certificate.get()));
+  const absl::Time end = ToTime(X509_get0_notAfter(certificate.get()));
+  if (now > end) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        "the certificate expired at ", Utc(end), "; a new one is needed"));
+  }
+  if (now < begin) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("the certificate is valid from ", Utc(begin),
+                     ", and it is ", Utc(now), " here; is the clock right?"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace atl::rpc

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace atl::rpc {
 
@@ -51,8 +52,15 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 //
 // INVALID_ARGUMENT: a path is missing, or a file is empty, larger than 1 MiB or
 // not PEM.
-// NOT_FOUND: a file cannot be opened. Messages name flag and path.
+// NOT_FOUND: a file cannot be opened.
+// UNAUTHENTICATED: the certificate has expired or is not valid yet; the other
+// side would only break the connection. Messages name flag and path.
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
+
+// OK if the first certificate of `cert_pem` is valid at `now`. Pure.
+//
+// INVALID_ARGUMENT: it holds no certificate. UNAUTHENTICATED: as above.
+absl::Status CheckValidity(const std::string& cert_pem, absl::Time now);
 
 }  // namespace atl::rpc
 

@@ -1,8 +1,12 @@
 #include "base/rpc/tls.h"
 
 #include <fstream>
+#include <iterator>
+#include <string>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "base/rpc/test_certificates.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
@@ -57,6 +61,28 @@ TEST(TlsTest, NamesTheFlagOfAFileThatCannotBeRead) {
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(absl::StrContains(status.message(), "--tls_cert"));
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(TlsTest, KnowsFromWhenToWhenACertificateIsValid) {
+  TestAuthority authority(::testing::TempDir());
+  const TlsFiles files = authority.Issue("atoll:reader:a");
+  EXPECT_TRUE(ReadTlsFiles(files).ok());
+  const std::string pem = ReadAll(files.cert);
+  const absl::Time now = absl::Now();
+  EXPECT_TRUE(CheckValidity(pem, now).ok());
+  const absl::Status late = CheckValidity(pem, now + absl::Hours(2));
+  EXPECT_EQ(late.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_TRUE(absl::StrContains(late.message(), "expired at ")) << late;
+  const absl::Status early = CheckValidity(pem, now - absl::Hours(2));
+  EXPECT_EQ(early.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_TRUE(absl::StrContains(early.message(), "valid from ")) << early;
+  EXPECT_EQ(CheckValidity(ReadAll(files.key), now).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(TlsTest, RefusesAFileThatIsNoPem) {

@@ -79,7 +79,7 @@ std::string GetHint(const absl::Status& status) {
     case absl::StatusCode::kDeadlineExceeded:
       return "Try again, or give more time with --timeout.";
     case absl::StatusCode::kUnauthenticated:
-      return "Give --tls_cert, --tls_key and --tls_ca.";
+      return "Give --tls_cert, --tls_key and --tls_ca of a valid certificate.";
     case absl::StatusCode::kPermissionDenied:
       return "This certificate's role may not do that; use an operator's.";
     case absl::StatusCode::kUnimplemented:
