@@ -15,6 +15,7 @@
 #include "CLI/Formatter.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
@@ -41,6 +42,7 @@ struct Flags {
   std::string log_level = "info";
   int threads = 0;
   int64_t memory_mib = 0;
+  double slow_stream_s = 20;
   rpc::SecurityFlags security;
 };
 
@@ -70,6 +72,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "not fit is slower; 0: half of the machine's")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  app.add_option("--slow_stream_s", flags.slow_stream_s,
+                 "a push or pull that moves less than 16 KiB in so many "
+                 "seconds, while the server waits for it, is ended")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--log_level", flags.log_level, "info, warning or error")
       ->capture_default_str();
   app.add_option("--failpoint", flags.failpoint,
@@ -129,6 +136,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   options.image_bytes_max = flags.memory_mib > 0
                                 ? flags.memory_mib << 20
                                 : PhysicalMemoryBytes() / 2;
+  options.stream_limits.window = absl::Seconds(flags.slow_stream_s);
   const auto get_run =
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;

@@ -1,5 +1,6 @@
 #include "coordinator/service/listeners.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,10 @@
 
 namespace atl::coordinator {
 namespace {
+
+// Of gRPC's buffers: sixty of the largest messages at a time. gRPC refuses a
+// message that is too large only once it has it, so this is the bound.
+constexpr int64_t kPortMemoryBytesMax = int64_t{256} << 20;
 
 enum class ServiceKind { kRun, kTrainingState, kIsland, kServer };
 
@@ -81,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
   for (const PortPlan& port : PlanPorts(spec)) {
     rpc::RpcServer::Spec server_spec;
     server_spec.listener = ListenerOf(port, spec.security);
+    server_spec.memory_bytes_max = kPortMemoryBytesMax;
     for (const ServiceKind kind : port.services) {
       listeners->services_.push_back(MakeService(kind, loop));
       server_spec.services.push_back(listeners->services_.back().get());

@@ -9,8 +9,10 @@
 
 namespace atl::server {
 
-BidiStream::BidiStream(StreamWatchdog& watchdog)
-    : watchdog_(watchdog),
+BidiStream::BidiStream(grpc::CallbackServerContext* call,
+                       StreamWatchdog& watchdog)
+    : call_(call),
+      watchdog_(watchdog),
       gate_(std::make_shared<WaiterGate>(this)),
       progress_(std::make_shared<StreamProgress>()) {}
 
@@ -60,6 +62,7 @@ void BidiStream::WriteNext() {
   if (writing_ || finished_) return;
   if (!out_.empty()) {
     writing_ = true;
+    progress_->answering = true;
     StartWrite(&out_.front());
     return;
   }
@@ -72,6 +75,7 @@ void BidiStream::WriteNext() {
 void BidiStream::OnWriteDone(bool ok) {
   MutexLock lock(&mutex_);
   writing_ = false;
+  progress_->answering = false;
   out_.pop_front();
   if (!ok) {
     out_.clear();
@@ -84,6 +88,17 @@ void BidiStream::OnWriteDone(bool ok) {
 void BidiStream::OnSettled(const absl::Status& status) {
   if (status.ok()) Send(*StoredAnswer());
   FinishWith(status);
+}
+
+void BidiStream::OnTooSlow(const absl::Status& status) {
+  FinishWith(status);
+  bool stuck = false;
+  {
+    MutexLock lock(&mutex_);
+    stuck = writing_;
+  }
+  // The status would wait behind an answer that the peer does not take.
+  if (stuck) call_->TryCancel();
 }
 
 void BidiStream::OnCancel() {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "base/sync/mutex.h"
 #include "google/protobuf/message_lite.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/push_waiters.h"
@@ -27,9 +28,10 @@ class BidiStream
  public:
   // PushWaiter: `status` of OK sends what StoredAnswer says, then ends.
   void OnSettled(const absl::Status& status) override;
+  void OnTooSlow(const absl::Status& status) override;
 
  protected:
-  explicit BidiStream(StreamWatchdog& watchdog);
+  BidiStream(grpc::CallbackServerContext* call, StreamWatchdog& watchdog);
 
   // Begins to read; to be called once, by the maker. Refuses the stream if
   // there are too many.
@@ -51,6 +53,7 @@ class BidiStream
   void FinishWith(const absl::Status& status);
   bool finishing() const;
 
+  grpc::CallbackServerContext& call() const { return *call_; }
   const std::shared_ptr<WaiterGate>& gate() const { return gate_; }
   StreamProgress& progress() { return *progress_; }
 
@@ -61,6 +64,7 @@ class BidiStream
   void OnDone() final;
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  grpc::CallbackServerContext* const call_;
   StreamWatchdog& watchdog_;
   const std::shared_ptr<WaiterGate> gate_;
   const std::shared_ptr<StreamProgress> progress_;

@@ -5,8 +5,9 @@
 
 namespace atl::server {
 
-ImportStream* ImportStream::Start(const ServiceContext& context) {
-  ImportStream* stream = new ImportStream(context);
+ImportStream* ImportStream::Start(grpc::CallbackServerContext* call,
+                                  const ServiceContext& context) {
+  ImportStream* stream = new ImportStream(call, context);
   stream->Begin();
   return stream;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "grpcpp/server_context.h"
 #include "server/service/upload_stream.h"
 
 namespace atl::server {
@@ -14,11 +15,12 @@ namespace atl::server {
 class ImportStream final : public UploadStream {
  public:
   // Starts the stream; what `context` refers to must outlive it.
-  static ImportStream* Start(const ServiceContext& context);
+  static ImportStream* Start(grpc::CallbackServerContext* call,
+                             const ServiceContext& context);
 
  private:
-  explicit ImportStream(const ServiceContext& context)
-      : UploadStream(context) {}
+  ImportStream(grpc::CallbackServerContext* call, const ServiceContext& context)
+      : UploadStream(call, context) {}
 
   absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) override;
   std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(

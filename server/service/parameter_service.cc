@@ -14,12 +14,12 @@ ParameterServiceImpl::PushOuterGradient(grpc::CallbackServerContext* call) {
 grpc::ServerWriteReactor<grpc::ByteBuffer>*
 ParameterServiceImpl::PullParameters(grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request) {
-  return PullStream::Start(*request, context_);
+  return PullStream::Start(call, *request, context_);
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
-ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* /*call*/) {
-  return ImportStream::Start(context_);
+ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* call) {
+  return ImportStream::Start(call, context_);
 }
 
 }  // namespace atl::server

@@ -34,16 +34,19 @@ void EndLoan(void* argument) {
 
 }  // namespace
 
-PullStream* PullStream::Start(const grpc::ByteBuffer& request,
+PullStream* PullStream::Start(grpc::CallbackServerContext* call,
+                              const grpc::ByteBuffer& request,
                               const ServiceContext& context) {
-  PullStream* stream = new PullStream(context);
+  PullStream* stream = new PullStream(call, context);
   const absl::Status opened = stream->Open(request);
   if (!opened.ok()) stream->FinishWith(opened);
   return stream;
 }
 
-PullStream::PullStream(const ServiceContext& context)
-    : context_(context),
+PullStream::PullStream(grpc::CallbackServerContext* call,
+                       const ServiceContext& context)
+    : call_(call),
+      context_(context),
       gate_(std::make_shared<WaiterGate>(this)),
       progress_(std::make_shared<StreamProgress>()) {}
 

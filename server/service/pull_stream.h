@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/sync/mutex.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/service_context.h"
@@ -22,14 +23,20 @@ namespace atl::server {
 class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                          public PushWaiter {
  public:
-  static PullStream* Start(const grpc::ByteBuffer& request,
+  static PullStream* Start(grpc::CallbackServerContext* call,
+                           const grpc::ByteBuffer& request,
                            const ServiceContext& context);
 
-  // The watchdog ends it.
+  // Waits for nothing but its own writes.
   void OnSettled(const absl::Status& status) override { FinishWith(status); }
+  // A write is always under way, which the peer does not take: no status can
+  // follow it.
+  void OnTooSlow(const absl::Status& /*status*/) override {
+    call_->TryCancel();
+  }
 
  private:
-  explicit PullStream(const ServiceContext& context);
+  PullStream(grpc::CallbackServerContext* call, const ServiceContext& context);
 
   absl::Status Open(const grpc::ByteBuffer& request);
   // Reads the next chunk and writes it, or ends the stream.
@@ -40,6 +47,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnCancel() override;
   void OnDone() override;
 
+  grpc::CallbackServerContext* const call_;
   const ServiceContext& context_;
   const std::shared_ptr<WaiterGate> gate_;
   const std::shared_ptr<StreamProgress> progress_;

@@ -44,13 +44,13 @@ absl::StatusOr<UploadStream::Opened> PushStream::Open(
                    HeaderOf<v1::PushOuterGradientRequest>(message));
   RETURN_IF_ERROR(ValidateId("run_id", header.run_id()));
   RETURN_IF_ERROR(ValidateId("island_id", header.island_id()));
-  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::CallerOf(*call_));
+  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::CallerOf(call()));
   RETURN_IF_ERROR(
       rpc::CheckActsFor(caller, rpc::Role::kIsland, header.island_id()));
   Opened opened;
   ASSIGN_OR_RETURN(opened.shard, FindShard(header.run_id()));
   ASSIGN_OR_RETURN(opened.contribution,
-                   opened.shard->OpenPush(header, SessionSha256(*call_)));
+                   opened.shard->OpenPush(header, SessionSha256(call())));
   return opened;
 }
 

@@ -19,13 +19,11 @@ class PushStream final : public UploadStream {
 
  private:
   PushStream(grpc::CallbackServerContext* call, const ServiceContext& context)
-      : UploadStream(context), call_(call) {}
+      : UploadStream(call, context) {}
 
   absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) override;
   std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
       const std::vector<IndexRange>& missing, bool stored) const override;
-
-  grpc::CallbackServerContext* const call_;
 };
 
 }  // namespace atl::server

@@ -26,6 +26,9 @@ class PushWaiter {
   virtual ~PushWaiter() = default;
   // OK: stored. Else how the stream has to end.
   virtual void OnSettled(const absl::Status& status) = 0;
+  // The peer is too slow: the stream ends with `status`, or, if the peer takes
+  // not even that, without.
+  virtual void OnTooSlow(const absl::Status& status) = 0;
 };
 
 // Stands between a waiter and those who call it: it may end at any time.
@@ -36,6 +39,10 @@ class WaiterGate {
   void Call(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) waiter_->OnSettled(status);
+  }
+  void CallTooSlow(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (waiter_ != nullptr) waiter_->OnTooSlow(status);
   }
   // The waiter is never called after it returns.
   void Close() {

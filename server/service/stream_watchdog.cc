@@ -46,7 +46,7 @@ void StreamWatchdog::Check() {
     MutexLock lock(&mutex_);
     for (auto& [key, entry] : entries_) {
       const int64_t bytes = entry.progress->payload_bytes;
-      if (entry.progress->waits_for_us) {
+      if (entry.progress->waits_for_us && !entry.progress->answering) {
         entry.window_start = now;
         entry.bytes_at_start = bytes;
         continue;
@@ -60,7 +60,7 @@ void StreamWatchdog::Check() {
     }
   }
   for (const auto& gate : slow) {
-    gate->Call(absl::DeadlineExceededError(
+    gate->CallTooSlow(absl::DeadlineExceededError(
         absl::StrCat("the stream moved less than ", limits_.window_bytes_min,
                      " bytes in ", absl::FormatDuration(limits_.window))));
   }

@@ -31,8 +31,10 @@ struct StreamLimits {
 // How far a stream is; written by the stream, read by the watchdog.
 struct StreamProgress {
   std::atomic<int64_t> payload_bytes{0};
-  // True while the peer is not expected to do anything.
+  // True while the peer is not expected to send anything.
   std::atomic<bool> waits_for_us{false};
+  // True while an answer is on its way, which the peer has to take.
+  std::atomic<bool> answering{false};
 };
 
 class StreamWatchdog {
@@ -42,8 +44,9 @@ class StreamWatchdog {
                  bool run_thread = true);
   ~StreamWatchdog();
 
-  // Watches a stream, whose gate is called with DEADLINE_EXCEEDED if it is too
-  // slow. False if there are too many: the stream has to be refused.
+  // Watches a stream, whose gate is called with DEADLINE_EXCEEDED
+  // (CallTooSlow) if it is too slow, again in each further window. False if
+  // there are too many: the stream has to be refused.
   bool Add(std::shared_ptr<WaiterGate> gate,
            std::shared_ptr<StreamProgress> progress);
   void Remove(const WaiterGate* gate);

@@ -10,7 +10,10 @@ namespace {
 
 class FakeStream : public PushWaiter {
  public:
-  void OnSettled(const absl::Status& status) override { ended = status; }
+  void OnSettled(const absl::Status& status) override {
+    ADD_FAILURE() << "settled: " << status;
+  }
+  void OnTooSlow(const absl::Status& status) override { ended = status; }
 
   absl::Status ended;
   std::shared_ptr<WaiterGate> gate = std::make_shared<WaiterGate>(this);
@@ -58,6 +61,13 @@ TEST_F(StreamWatchdogTest, DoesNotCountTheTimeThatAPeerWaitsForUs) {
   EXPECT_TRUE(stream_.ended.ok());
   Pass(1, 0);
   EXPECT_FALSE(stream_.ended.ok());
+}
+
+TEST_F(StreamWatchdogTest, CountsTheTimeThatAPeerTakesNoAnswer) {
+  stream_.progress->waits_for_us = true;
+  stream_.progress->answering = true;
+  Pass(20, 0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream_.ended)) << stream_.ended;
 }
 
 TEST_F(StreamWatchdogTest, BoundsTheNumberOfStreams) {

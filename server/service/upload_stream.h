@@ -27,8 +27,8 @@ class UploadStream : public BidiStream {
     std::shared_ptr<Contribution> contribution;
   };
 
-  explicit UploadStream(const ServiceContext& context)
-      : BidiStream(context.push_watchdog), context_(context) {}
+  UploadStream(grpc::CallbackServerContext* call, const ServiceContext& context)
+      : BidiStream(call, context.push_watchdog), context_(context) {}
 
   // Reads the header and admits it. The codes are those of the call.
   virtual absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) = 0;
