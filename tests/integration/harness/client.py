@@ -90,7 +90,7 @@ class Method:
 
     def __init__(self, channel, schema, descriptor):
         self.request_class = schema.message_class(descriptor.input_type)
-        response_class = schema.message_class(descriptor.output_type)
+        self.response_class = schema.message_class(descriptor.output_type)
         service = descriptor.containing_service.full_name
         proto = descriptor_pb2.MethodDescriptorProto()
         descriptor.CopyToProto(proto)
@@ -104,7 +104,7 @@ class Method:
             # bytes pass as they are: a test may send what is no message.
             request_serializer=lambda m: m if isinstance(
                 m, bytes) else m.SerializeToString(),
-            response_deserializer=response_class.FromString,
+            response_deserializer=self.response_class.FromString,
         )
 
     def __call__(self, request=None, *, timeout=CALL_TIMEOUT_S, metadata=None,
@@ -131,10 +131,10 @@ class Service:
 class Client:
     """Everything that one address serves."""
 
-    # Every test process talks to few addresses; more than these are errors.
-    def __init__(self, address):
+    def __init__(self, address, credentials=None):
+        """`credentials`: of TLS; plaintext without."""
         self.address = address
-        self._channel = grpc.insecure_channel(address, options=[
+        options = [
             ("grpc.max_receive_message_length", 16 << 20),
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.min_reconnect_backoff_ms", 50),
@@ -142,18 +142,31 @@ class Client:
             ("grpc.enable_http_proxy", 0),
             # Each client has its own connection, whoever else is there.
             ("grpc.use_local_subchannel_pool", 1),
-        ])
+        ]
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials,
+                                                options=options)
         self.schema = Schema(self._channel)
         self._services = {}
         self._lock = threading.Lock()
 
     def service(self, name):
         """A service of package atoll.v1, by its short name."""
+        return self.full_service("atoll.v1." + name)
+
+    def full_service(self, name):
+        """A service by its full name."""
         with self._lock:
             if name not in self._services:
                 self._services[name] = Service(self._channel, self.schema,
-                                               "atoll.v1." + name)
+                                               name)
             return self._services[name]
+
+    def raw_call(self, path, timeout=CALL_TIMEOUT_S):
+        """Calls whatever `path` names, unary, with an empty message."""
+        return self._channel.unary_unary(path)(b"", timeout=timeout)
 
     def message(self, name):
         """A message class of atoll.v1, by its short name."""

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import re
 import signal
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import grpc
 from harness import arithmetic
 from harness import cases
 from harness import client as client_module
+from harness import power
 from harness import processes
 from harness import python_island
 from harness import run_file
@@ -27,15 +29,25 @@ MERGED, LATE, STALE, REJECTED, DROPPED, OUTCOME_CANCELLED = 1, 2, 3, 4, 5, 6
 JOINING, READY, LOST, LEFT = 1, 2, 3, 4
 
 
+_OWN_PORT = re.compile(r"its (\w+) port is (\S+)")
+
+
 class Died(AssertionError):
     """A process ended that should have gone on."""
 
 
 class Cluster:
-    """Processes of one test, all below one directory."""
+    """Processes of one test, all below one directory.
 
-    def __init__(self, directory):
+    `security` is None for plaintext. Else it says, by the name of a process
+    ("cli" for short commands), which flags it gets: `flags(name)`, and what
+    the test's own clients show: `credentials`.
+    """
+
+    def __init__(self, directory, security=None):
         self.directory = directory
+        self._security = security
+        self._own_ports = {}   # Who dials the coordinator there: address.
         os.makedirs(directory, exist_ok=True)
         self._ports = {}       # Name of a service: the port it keeps.
         self._clients = {}     # Address: Client.
@@ -44,6 +56,7 @@ class Cluster:
         self._doomed = set()   # Names of processes that may end.
         self._islands = {}     # Name: arguments of start_island.
         self._coordinator_arguments = []  # As it was started last.
+        self._disks = {}       # Name: its power.Disk.
         self._guarded = None   # Who is started again when it kills itself.
         self.deaths = []       # Names, as they were started again.
 
@@ -51,6 +64,7 @@ class Cluster:
 
     def _start(self, name, command, port_file=None, failpoint=None,
                prefix=()):
+        command = command + self.security_flags(name)
         if failpoint:
             command = command + ["--failpoint=" + failpoint]
             self._doomed.add(name)
@@ -59,7 +73,9 @@ class Cluster:
         log = os.path.join(self.directory, name + ".log")
         if port_file and os.path.exists(port_file):
             os.unlink(port_file)
-        process = processes.Process(name, list(prefix) + command, log)
+        disk = self._disks.get(name)
+        process = processes.Process(name, list(prefix) + command, log,
+                                    disk and disk.environment())
         self.processes[name] = process
         return process
 
@@ -90,12 +106,26 @@ class Cluster:
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 
+    def start_coordinator_with_own_ports(self):
+        """Islands, servers and queries each have a port of their own."""
+        names = ("island", "server", "query")
+        process = self.start_coordinator(
+            arguments=["--%s_listen=127.0.0.1:0" % n for n in names])
+
+        def told():
+            self.check_alive()
+            self._own_ports = dict(_OWN_PORT.findall(process.tail()))
+            return sorted(self._own_ports) == sorted(names)
+
+        wait.until("the coordinator names its ports", told)
+        return process
+
     def start_server(self, server_id, failpoint=None, data_dir=None,
                      prefix=(), arguments=()):
         if server_id not in self._servers:
             self._servers.append(server_id)
         return self._serve(server_id, processes.SERVER, [
-            "--coordinator=" + self.coordinator_address,
+            "--coordinator=" + self.dialled_by("server"),
             "--server_id=" + server_id,
         ] + list(arguments), failpoint, data_dir, prefix)
 
@@ -110,7 +140,8 @@ class Cluster:
                                    threads=threads, data=data,
                                    arguments=arguments)
         command = [
-            processes.binary(processes.CLI), "join", self.coordinator_address,
+            processes.binary(processes.CLI), "join",
+            self.dialled_by("island"),
             "--run", run_id, "--island_id", island_id,
             "--dir", os.path.join(self.directory, name),
             "--threads", str(threads),
@@ -126,12 +157,21 @@ class Cluster:
     def restart(self, name):
         """Starts a killed process again, as it was, without a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
+        if name in self._disks:
+            self._disks[name].cut()
         if name == "coordinator":
             return self.start_coordinator(
                 arguments=self._coordinator_arguments)
         if name in self._servers:
             return self.start_server(name)
         return self.start_island(**self._islands[name])
+
+    def cut_power_of(self, name, lies=False):
+        """Before the start of `name`: whenever it is started again, what it
+        had not synced is gone. Returns its power.Disk."""
+        disk = power.Disk(os.path.join(self.directory, name), lies)
+        self._disks[name] = disk
+        return disk
 
     def kill(self, name):
         """kill -9."""
@@ -193,13 +233,35 @@ class Cluster:
     def coordinator_address(self):
         return "127.0.0.1:%d" % self._ports["coordinator"]
 
+    def dialled_by(self, who):
+        """Where an "island", a "server" or a "query" finds the coordinator."""
+        return self._own_ports.get(who, self.coordinator_address)
+
+    def dial_through(self, who, address):
+        """From now on they find the coordinator there."""
+        self._own_ports[who] = address
+
+    @property
+    def server_ids(self):
+        return list(self._servers)
+
     def server_address(self, server_id):
         return "127.0.0.1:%d" % self._ports[server_id]
 
     def client(self, address):
         if address not in self._clients:
-            self._clients[address] = client_module.Client(address)
+            self._clients[address] = client_module.Client(
+                address, self._security and self._security.credentials)
         return self._clients[address]
+
+    def security_flags(self, name):
+        return self._security.flags(name) if self._security else []
+
+    def run_cli(self, *arguments, check=None):
+        """Runs a short command of the CLI against the coordinator."""
+        return processes.run_cli(
+            *arguments, "--coordinator", self.coordinator_address,
+            *self.security_flags("cli"), check=check)
 
     @property
     def coordinator(self):
@@ -211,7 +273,8 @@ class Cluster:
 
     @property
     def state(self):
-        return self.coordinator.service("TrainingStateService")
+        return self.client(self.dialled_by("query")).service(
+            "TrainingStateService")
 
     def retry(self, call, timeout=wait.PATIENCE_S, **fields):
         """Calls until it is not UNAVAILABLE: what a client should do."""
@@ -240,9 +303,8 @@ class Cluster:
     def create_run(self, values, run_id="run"):
         """Creates a run from a run file, as an operator does."""
         path = self.write_run_file(values, run_id)
-        processes.run_cli("run", "create", path, "--run_id", run_id,
-                          "--coordinator", self.coordinator_address,
-                          "-o", "json", check=0)
+        self.run_cli("run", "create", path, "--run_id", run_id, "-o", "json",
+                     check=0)
         return run_id
 
     def create_run_of(self, spec, run_id="run"):
@@ -368,9 +430,8 @@ class Cluster:
     def export_sha256(self, run_id="run"):
         """parameters_sha256 as the manifest of `atoll run export` says it."""
         directory = os.path.join(self.directory, "export-" + run_id)
-        processes.run_cli("run", "export", run_id, directory,
-                          "--coordinator", self.coordinator_address,
-                          "-o", "json", check=0)
+        self.run_cli("run", "export", run_id, directory, "-o", "json",
+                     check=0)
         with open(os.path.join(directory, "manifest.json"),
                   encoding="utf-8") as file:
             return json.load(file)["parameters_sha256"]
@@ -397,9 +458,10 @@ class IntegrationTest(unittest.TestCase):
         self._clusters = []
         self.cluster = self.new_cluster("cluster")
 
-    def new_cluster(self, name):
+    def new_cluster(self, name, security=None):
         """A further cluster; it ends with the test."""
-        made = Cluster(os.path.join(self.root, self._testMethodName, name))
+        made = Cluster(os.path.join(self.root, self._testMethodName, name),
+                       security)
         self._clusters.append(made)
         self.addCleanup(made.close)
         return made

@@ -9,12 +9,13 @@ import subprocess
 from harness import wait
 
 # Where the binaries lie: in a Bazel test the runfiles, by hand bazel-bin.
+_TREE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..",
+                     "..")
 _ROOTS = [
     os.environ.get("ATOLL_BIN", ""),
     os.path.join(os.environ.get("TEST_SRCDIR", ""),
                  os.environ.get("TEST_WORKSPACE", "atoll")),
-    os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "..",
-                 "bazel-bin"),
+    os.path.join(_TREE, "bazel-bin"),
 ]
 
 COORDINATOR = "coordinator/atoll-coordinator"
@@ -30,6 +31,15 @@ def binary(relative):
             return os.path.abspath(path)
     raise FileNotFoundError("%s in none of %s; build it, or set ATOLL_BIN" %
                             (relative, _ROOTS))
+
+
+def source(relative):
+    """Absolute path of a file of the tree that a test reads."""
+    for root in _ROOTS[1:] + [_TREE]:
+        path = os.path.join(root, relative)
+        if os.access(path, os.R_OK):
+            return path
+    raise FileNotFoundError(relative)
 
 
 _FAILPOINT = re.compile(

@@ -24,7 +24,8 @@ class Member:
         self.cluster = cluster
         self.run_id = run_id
         self.island_id = island_id
-        self.service = cluster.coordinator.service("IslandService")
+        self.service = cluster.client(cluster.dialled_by("island")).service(
+            "IslandService")
         capabilities.setdefault("devices", [{
             "kind": "cpu", "name": "python", "memory_bytes": 1 << 30
         }])

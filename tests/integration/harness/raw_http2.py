@@ -1,0 +1,147 @@
+"""One gRPC call over a bare socket, frame by frame.
+
+A gRPC library always sends whole messages and always takes what comes. This
+does neither unless it is told to, as a peer that means harm, or has died, does
+not. Plaintext; one stream a connection; no thread.
+"""
+
+import select
+import socket
+import struct
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = (
+    0, 1, 3, 4, 6, 7, 8)
+_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+_INITIAL_WINDOW_SIZE = 4
+_FRAME_BYTES_MAX = 16384
+
+
+def message(payload, compressed=False):
+    """A message as gRPC puts it into DATA frames."""
+    return struct.pack(">BI", compressed, len(payload)) + payload
+
+
+def _header(name, value):
+    # HPACK: a literal that is not indexed, its name spelled out.
+    name, value = name.encode(), value.encode()
+    assert len(name) < 127 and len(value) < 127
+    return b"\0%c%b%c%b" % (len(name), name, len(value), value)
+
+
+class RawCall:
+    """`path`: "/atoll.v1.ParameterService/PullParameters".
+
+    `window`: bytes of answers that we ever take. Nothing is acknowledged, so
+    the server may send no more than that.
+    """
+
+    def __init__(self, address, path, metadata=(), window=65535):
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=20)
+        self._in = b""
+        self._send_window = 65535  # Of the stream; the connection's is larger.
+        self._connection_window = 65535
+        self._initial_window = 65535
+        self.is_open = True
+        self.answer_bytes = 0
+        self.trailers = b""
+        self.reset_code = None
+        headers = [(":method", "POST"), (":scheme", "http"), (":path", path),
+                   (":authority", "test"), ("te", "trailers"),
+                   ("content-type", "application/grpc")] + list(metadata)
+        self._send(_PREFACE)
+        self._frame(_SETTINGS, 0, 0, struct.pack(
+            ">HI", _INITIAL_WINDOW_SIZE, window))
+        self._frame(_HEADERS, _END_HEADERS, 1,
+                    b"".join(_header(*h) for h in headers))
+
+    def _send(self, data):
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            self.is_open = False
+
+    def _frame(self, kind, flags, stream, payload=b""):
+        self._send(struct.pack(">I", len(payload))[1:] +
+                   struct.pack(">BBI", kind, flags, stream) + payload)
+
+    def send(self, data, end=False):
+        """Sends bytes of the request, in as many frames as it takes. Returns
+        whether the call was open all the time."""
+        data = memoryview(data)
+        while self.is_open:
+            room = min(self._send_window, self._connection_window,
+                       _FRAME_BYTES_MAX)
+            piece = data[:room]
+            data = data[len(piece):]
+            last = end and not data
+            if piece or last:
+                self._send_window -= len(piece)
+                self._connection_window -= len(piece)
+                self._frame(_DATA, _END_STREAM if last else 0, 1, bytes(piece))
+            self.look(0 if room else 0.05)
+            if not data:
+                break
+        return self.is_open
+
+    def look(self, timeout=0.0):
+        """Takes what has come; waits for it for at most `timeout` seconds.
+        Returns whether the call is open."""
+        while self.is_open:
+            ready, _, _ = select.select([self._socket], [], [], timeout)
+            if not ready:
+                break
+            timeout = 0
+            try:
+                data = self._socket.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                self.is_open = False
+            self._in += data
+            while self._take_frame():
+                pass
+        return self.is_open
+
+    def _take_frame(self):
+        if len(self._in) < 9:
+            return False
+        length = int.from_bytes(self._in[:3], "big")
+        if len(self._in) < 9 + length:
+            return False
+        kind, flags = self._in[3], self._in[4]
+        stream = int.from_bytes(self._in[5:9], "big")
+        payload, self._in = self._in[9:9 + length], self._in[9 + length:]
+        if kind == _SETTINGS and not flags & _ACK:
+            self._take_settings(payload)
+            self._frame(_SETTINGS, _ACK, 0)
+        elif kind == _PING and not flags & _ACK:
+            self._frame(_PING, _ACK, 0, payload)
+        elif kind == _WINDOW_UPDATE:
+            more = int.from_bytes(payload, "big")
+            if stream:
+                self._send_window += more
+            else:
+                self._connection_window += more
+        elif kind == _DATA:
+            self.answer_bytes += length
+        elif kind == _HEADERS and flags & _END_STREAM:
+            self.trailers = payload
+        elif kind == _RST_STREAM:
+            self.reset_code = int.from_bytes(payload, "big")
+        if kind in (_RST_STREAM, _GOAWAY) or (kind in (_DATA, _HEADERS) and
+                                              flags & _END_STREAM):
+            self.is_open = False
+        return True
+
+    def _take_settings(self, payload):
+        for at in range(0, len(payload), 6):
+            key, value = struct.unpack(">HI", payload[at:at + 6])
+            if key == _INITIAL_WINDOW_SIZE:
+                self._send_window += value - self._initial_window
+                self._initial_window = value
+
+    def close(self):
+        self.is_open = False
+        self._socket.close()

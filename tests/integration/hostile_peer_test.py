@@ -1,0 +1,280 @@
+#!/usr/bin/python3
+"""Peers that are too slow, take nothing, or send little that unfolds to much.
+
+A server ends their streams within its bound, keeps its memory, and the islands
+beside them end with the bits that they would have had.
+"""
+
+import threading
+import time
+import zlib
+
+import grpc
+
+from harness import cases
+from harness import client
+from harness import cluster as cluster_module
+from harness import processes
+from harness import raw_http2
+from harness import toy
+from harness import wait
+
+PUSH = "/atoll.v1.ParameterService/PushOuterGradient"
+PULL = "/atoll.v1.ParameterService/PullParameters"
+IMPORT = "/atoll.v1.ParameterService/ImportParameters"
+
+# A stream is ended after one to two of these, and a second; the rest is for a
+# loaded machine.
+WINDOW_S = 1
+BOUND_S = 15
+
+# One megabyte: more than any window that nobody opens.
+LARGE = {"layout": {"tensors": [
+    {"name": "embedding", "shape": [512, 512], "dtype": 1, "tensor_class": 2,
+     "fragment": 0, "init": {"kind": 2, "value": 0.02}}]}}
+
+AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE,
+         grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class HostilePeerTest(cluster_module.IntegrationTest):
+
+    def start(self, *changes):
+        """An active toy run of two islands and one impatient server."""
+        cluster = self.cluster
+        cluster.start_coordinator()
+        self.server = cluster.start_server(
+            "server-0", arguments=["--slow_stream_s=%d" % WINDOW_S])
+        members = toy.start(cluster, *changes, server_count=1)
+        self.address = cluster.server_address("server-0")
+        for member in members:
+            member.wait_open(0)
+        return members
+
+    def call(self, path, **kwargs):
+        made = raw_http2.RawCall(self.address, path, **kwargs)
+        self.addCleanup(made.close)
+        return made
+
+    def assert_ended(self, calls, each_tick=lambda call: None):
+        """All of them end within the bound, whatever they go on to do."""
+        start = time.monotonic()
+
+        def ended():
+            self.cluster.check_alive()
+            for call in calls:
+                if call.look():
+                    each_tick(call)
+            return not any(call.is_open for call in calls)
+
+        wait.until("%d streams are ended" % len(calls), ended, BOUND_S)
+        return time.monotonic() - start
+
+    def play_through(self, members, version):
+        """A round of islands that try again what may be tried again."""
+        for member in members:
+            member.wait_open(version)
+        for contribution in toy.gradients(members, version, cases.seed()):
+            for shard in range(len(members[0].plan.shards)):
+                self.push_patiently(contribution, shard)
+        for member in members:
+            member.wait_version(version + 1)
+            member.ready()
+
+    def push_patiently(self, contribution, shard):
+
+        def stored():
+            try:
+                return contribution.push_to(shard)[-1].stored
+            except grpc.RpcError as error:
+                if error.code() not in AGAIN:
+                    raise
+                self.codes.add(error.code())
+                return None
+
+        self.codes = set()
+        wait.until("the contribution is stored", stored)
+
+    def undisturbed(self):
+        cluster = self.new_cluster("undisturbed")
+        return toy.play(cluster, toy.start(cluster, server_count=1),
+                        cases.seed())
+
+    # --- Slow streams -----------------------------------------------------------
+
+    def test_fifty_pushes_of_a_byte_now_and_then_are_ended_and_harm_nobody(self):
+        members = self.start()
+        slow = [self.call(PUSH if i % 2 else IMPORT) for i in range(50)]
+        # The beginning of a message that never ends.
+        for call in slow:
+            self.assertTrue(call.send(b"\0\0\0\x40\0"))
+        self.play_through(members, 0)
+        self.assert_ended(slow, lambda call: call.send(b"\0"))
+        for call in slow:
+            self.assertIn(b"moved less than", call.trailers)
+        for version in (1, 2):
+            self.play_through(members, version)
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(), self.undisturbed())
+
+    def test_streams_that_fill_every_place_delay_an_island_and_no_more(self):
+        members = self.start()
+        slow = [self.call(PUSH) for _ in range(256)]
+        self.assertTrue(all(call.send(b"\0") for call in slow))
+        # They are taken one after the other: now a place must be missing.
+        contribution = members[0].contribution(
+            members[0].random_values("x"), 0)
+
+        def refused():
+            try:
+                contribution.push_to(0, chunks=[])
+            except grpc.RpcError as error:
+                return error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            return False
+
+        wait.until("a push is refused", refused, BOUND_S)
+        error = client.error_of(contribution.push_to, 0)
+        if error.code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            self.assertIsNotNone(error.retry_delay_s)
+        self.assert_ended(slow)
+        self.push_patiently(contribution, 0)
+
+    def test_valid_chunks_one_by_one_and_far_between_are_too_slow_too(self):
+        member, _ = self.start()
+        contribution = member.contribution(member.random_values("a"), 0)
+        method = self.cluster.client(self.address).service(
+            "ParameterService").PushOuterGradient
+        begin, end = contribution.blocks(0)
+        ended = threading.Event()
+
+        def trickle():
+            yield method.request_class(header=contribution.header(0))
+            # The smallest block again and again: four bytes of payload.
+            while not ended.wait(0.2):
+                yield method.request_class(
+                    chunk=contribution.chunk(end - 1, end))
+
+        start = time.monotonic()
+        error = client.error_of(method, trickle(), metadata=member.metadata,
+                                timeout=wait.PATIENCE_S)
+        ended.set()
+        self.assertEqual(error.code, grpc.StatusCode.DEADLINE_EXCEEDED,
+                         str(error))
+        self.assertIn("moved less than", error.message)
+        self.assertLess(time.monotonic() - start, BOUND_S)
+        # What came is kept: the rest is enough.
+        missing = contribution.push_to(0)[0].missing
+        self.assertEqual([(r.begin, r.end) for r in missing],
+                         [(begin, end - 1)])
+
+    # --- Peers that take nothing ------------------------------------------------
+
+    def pull_request(self, member):
+        plan = member.newest_plan()
+        service = self.cluster.client(self.address).service("ParameterService")
+        return service.PullParameters.request_class(
+            run_id="run", run_epoch=plan.run_epoch, fragment=0, version=0,
+            layout_fingerprint=plan.layout_fingerprint,
+            placement_epoch=plan.placement_epoch,
+            shard=0).SerializeToString()
+
+    def test_readers_who_do_not_read_are_ended_and_harm_nobody(self):
+        member, _ = self.start(LARGE)
+        request = raw_http2.message(self.pull_request(member))
+        self.server_peak()
+        stuck = [self.call(PULL, window=window)
+                 for window in (65535, 1000, 0) for _ in range(17)]
+        for call in stuck:
+            call.send(request, end=True)
+        before = self.cluster.parameters()
+        self.assert_ended(stuck)
+        self.assertGreater(max(call.answer_bytes for call in stuck), 30000)
+        self.assertEqual(self.cluster.parameters(), before)
+        # Fifty stuck chunks of 1 MiB and what they are made from.
+        self.assertLess(self.server_peak(), 300 << 20)
+
+    def test_pushers_who_take_no_answer_are_ended(self):
+        member, _ = self.start()
+        contribution = member.contribution(member.random_values("a"), 0)
+        request = self.cluster.client(self.address).service(
+            "ParameterService").PushOuterGradient.request_class
+
+        def encoded(**fields):
+            return raw_http2.message(request(**fields).SerializeToString())
+
+        def stuck():
+            call = self.call(PUSH, window=0, metadata=[
+                (k, v) for k, v in member.metadata])
+            call.send(encoded(header=contribution.header(0)))
+            return call
+
+        waiting = [stuck() for _ in range(3)]
+        # One sends everything, unasked, and waits for ever for "stored".
+        whole = stuck()
+        begin, end = contribution.blocks(0)
+        for block in range(begin, end):
+            whole.send(encoded(chunk=contribution.chunk(block, block + 1)))
+        whole.send(b"", end=True)
+        self.assert_ended(waiting + [whole])
+        self.assertTrue(contribution.push_to(0)[0].stored)
+
+    # --- Bombs ------------------------------------------------------------------
+
+    def server_peak(self, process=None):
+        """Most memory since the last look, in bytes."""
+        pid = (process or self.server).pid
+        with open("/proc/%d/status" % pid, encoding="ascii") as file:
+            peak = [int(line.split()[1]) << 10 for line in file
+                    if line.startswith("VmHWM")]
+        with open("/proc/%d/clear_refs" % pid, "w", encoding="ascii") as file:
+            file.write("5")
+        return peak[0]
+
+    def test_a_little_that_unfolds_to_much_takes_no_memory(self):
+        member, _ = self.start()
+        unfolded = 256 << 20
+        squeeze = zlib.compressobj(9, zlib.DEFLATED, 31)
+        nothing = bytes(1 << 20)
+        bomb = b"".join(squeeze.compress(nothing)
+                        for _ in range(unfolded >> 20)) + squeeze.flush()
+        self.assertLess(len(bomb), 1 << 20)
+        control = "/atoll.v1.%s"
+        targets = [
+            (self.server, self.address, PUSH),
+            (self.server, self.address, PULL),
+            (self.server, self.address, "/grpc.health.v1.Health/Check"),
+        ] + [(self.cluster.processes["coordinator"],
+              self.cluster.coordinator_address, control % name)
+             for name in ("RunService/CreateRun", "IslandService/Join",
+                          "TrainingStateService/GetRunState")]
+        for process, self.address, path in targets:
+            for encoding in ("gzip", "deflate", None):
+                with self.subTest(path=path, encoding=encoding):
+                    before = self.server_peak(process)
+                    call = self.call(path, metadata=[
+                        ("grpc-encoding", encoding)] if encoding else ())
+                    call.send(raw_http2.message(bomb, compressed=True),
+                              end=True)
+                    self.assert_ended([call])
+                    self.assertLess(self.server_peak(process) - before,
+                                    unfolded // 4)
+        self.assertEqual(member.heartbeat().lease_duration.seconds, 30)
+
+    def test_a_huge_message_takes_no_more_than_the_quota_of_its_port(self):
+        coordinator = self.cluster.start_coordinator()
+        self.address = self.cluster.coordinator_address
+        quota = 256 << 20
+        piece = bytes(1 << 20)
+        self.server_peak(coordinator)
+        call = self.call("/atoll.v1.RunService/CreateRun")
+        # gRPC looks at a message's length when it has all of it.
+        call.send(b"\0\xff\xff\xff\xff")
+        for _ in range(2 * quota // len(piece)):
+            call.send(piece)
+        self.assert_ended([call])
+        self.assertLess(self.server_peak(coordinator), quota * 5 // 4)
+        self.assertEqual(self.cluster.coordinator.health(), 1)
+
+
+if __name__ == "__main__":
+    cases.main()

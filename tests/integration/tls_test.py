@@ -1,0 +1,355 @@
+#!/usr/bin/python3
+"""Mutual TLS between real processes: who gets in, and who may call what."""
+
+import json
+import os
+import re
+
+import grpc
+
+from harness import cases
+from harness import certificates
+from harness import client
+from harness import cluster as cluster_module
+from harness import processes
+from harness import toy
+
+ROLES = ("operator", "island", "server", "reader")
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+CONNECTION, FORBIDDEN = 6, 7
+
+
+class Security:
+    """One authority, and a certificate for every process of a cluster."""
+
+    def __init__(self, directory):
+        self.authority = certificates.Authority(directory)
+        self._issued = {}
+
+    def certificate(self, role, name, **kwargs):
+        key = (role, name)
+        if key not in self._issued:
+            self._issued[key] = self.authority.issue(
+                "atoll:%s:%s" % key, dialled=role == "server", **kwargs)
+        return self._issued[key]
+
+    def flags(self, process):
+        """What harness/cluster.py gives to a process."""
+        role = "operator" if process == "cli" else \
+            "island" if process.startswith("island") else "server"
+        return self.certificate(role, process).flags
+
+    @property
+    def credentials(self):
+        return self.certificate("operator", "test").credentials
+
+
+class TlsTest(cluster_module.IntegrationTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.security = Security(os.path.join(cls.root, "ca"))
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.new_cluster("tls", self.security)
+
+    def start(self, server_count=1):
+        """A toy run of one island; every class of caller has its own port."""
+        self.cluster.start_coordinator_with_own_ports()
+        self.cluster.start_servers(server_count)
+        toy.create(self.cluster, {
+            "server_count": server_count,
+            "schedule": {"min_quorum": 1, "island_count_min": 1}})
+        self.cluster.wait_state(cluster_module.ACTIVE)
+
+    def caller(self, address, role, name="somebody"):
+        """A client with a certificate of `role`."""
+        made = client.Client(address, self.security.certificate(
+            role, name).credentials)
+        self.addCleanup(made.close)
+        return made
+
+    def addresses(self):
+        """Every port of the coordinator and of the servers."""
+        cluster = self.cluster
+        return [cluster.coordinator_address] + [
+            cluster.dialled_by(who) for who in ("island", "server", "query")
+        ] + [cluster.server_address(s) for s in cluster.server_ids]
+
+    # --- Who may call what ------------------------------------------------------
+
+    def test_a_run_completes_and_its_export_is_what_the_servers_hold(self):
+        cluster = self.cluster
+        cluster.start_coordinator_with_own_ports()
+        self.assertEqual(len(set(self.addresses())), 4)
+        cluster.start_servers(2)
+        values = self.run_values({"schedule": {
+            "island_count_min": 2, "min_quorum": 2}})
+        cluster.create_run(values)
+        cluster.start_islands(count=2)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.export_sha256(), cluster.parameters_sha256())
+
+    def test_every_method_of_every_port_obeys_the_table_of_roles(self):
+        self.start()
+        allowed = read_role_table()
+        seen = set()
+        for address in self.addresses():
+            names = self.cluster.client(address).schema.service_names()
+            for role in ROLES:
+                caller = self.caller(address, role)
+                # Descriptors come by reflection, which all may use, as health.
+                self.assertEqual(caller.health(), 1)
+                for name in names:
+                    if not name.startswith("atoll."):
+                        self.assertIn(name, _FOR_ALL)
+                        continue
+                    service = caller.full_service(name)
+                    for method in service.method_names:
+                        seen.add((name, method))
+                        self.check_cell(getattr(service, method), role,
+                                        role in allowed(name, method),
+                                        (address, name, method))
+        # The table has no row of what nobody serves, nor the other way round.
+        self.assertEqual(seen, allowed.methods(seen))
+        self.assertGreater(len(seen), 20)
+        self.assertEqual(self.cluster.run_state().run.state,
+                         cluster_module.ACTIVE)
+
+    def check_cell(self, method, role, is_allowed, where):
+        """Calls with an empty message: whatever else is wrong with that, the
+        role is what is looked at first."""
+        request = method.request_class()
+        if method.kind.startswith("stream"):
+            request = iter([request])
+        error = None
+        try:
+            answer = method(request, timeout=10)
+            if method.kind.endswith("stream"):
+                next(iter(answer), None)
+                answer.cancel()
+        except grpc.RpcError as failure:
+            error = client.protocols.ErrorDetails(failure)
+        # The role alone is refused without a reason (proto/DESIGN.md, 7).
+        denied = error is not None and (error.code, error.reason) == (DENIED,
+                                                                      "")
+        self.assertEqual(denied, not is_allowed, (where, role, str(error)))
+        if error is not None and not denied:
+            # Nor does an unrelated failure hide what the role may do.
+            self.assertNotIn(error.code, (
+                grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN,
+                grpc.StatusCode.DEADLINE_EXCEEDED), (where, role, str(error)))
+
+    def test_a_method_that_no_row_names_is_denied_to_everyone(self):
+        self.start()
+        for role in ROLES:
+            for path in ("/atoll.v1.RunService/Nothing", "/a/b"):
+                error = client.error_of(self.caller(
+                    self.cluster.coordinator_address, role).raw_call, path)
+                self.assertEqual((error.code, error.reason),
+                                 (DENIED, ""), (role, path))
+
+    def test_a_name_that_is_no_role_may_not_even_ask_for_health(self):
+        self.cluster.start_coordinator()
+        for name in ("atoll:admin:root", "atoll:operator", "operator",
+                     "atoll:operator:a b", "x:operator:a", "atoll:OPERATOR:a"):
+            certificate = self.security.authority.issue(name)
+            caller = client.Client(self.cluster.coordinator_address,
+                                   certificate.credentials)
+            self.addCleanup(caller.close)
+            error = client.error_of(caller.health)
+            self.assertEqual(error.code, grpc.StatusCode.UNAUTHENTICATED,
+                             (name, str(error)))
+
+    def test_a_reader_cannot_pause_and_is_told_what_would_help(self):
+        self.start()
+
+        def atoll(role, *arguments):
+            flags = self.security.certificate(role, "somebody").flags
+            done = processes.run_cli(
+                *arguments, "--coordinator", self.cluster.coordinator_address,
+                "-o", "json", *flags)
+            return done.returncode, json.loads(done.stdout)
+
+        status, envelope = atoll("reader", "run", "pause", "run")
+        self.assertEqual((status, envelope["exit_code"]), (FORBIDDEN,) * 2)
+        error = envelope["error"]
+        self.assertEqual(error["code"], "PERMISSION_DENIED")
+        for word in ("reader", "PauseRun"):
+            self.assertIn(word, error["message"])
+        self.assertIn("operator", error["hint"])
+        self.assertEqual(self.cluster.run_state().run.state,
+                         cluster_module.ACTIVE)
+        self.assertEqual(atoll("reader", "run", "list")[0], 0)
+        self.assertEqual(atoll("operator", "run", "pause", "run")[0], 0)
+        self.assertEqual(self.cluster.run_state().run.state,
+                         cluster_module.PAUSED)
+
+    # --- Whose objects ----------------------------------------------------------
+
+    def assert_not_yours(self, call, *args, **kwargs):
+        error = client.error_of(call, *args, **kwargs)
+        self.assertEqual((error.code, error.reason), (DENIED, "NOT_YOURS"),
+                         str(error))
+
+    def test_an_island_acts_for_no_other_island(self):
+        self.start()
+        cluster = self.cluster
+        # With its epoch and its secret: all but its certificate.
+        victim = cluster.join("run", "island-0")
+        thief = self.caller(cluster.dialled_by("island"), "island", "thief")
+        service = thief.service("IslandService")
+        for name in service.method_names:
+            with self.subTest(method=name):
+                method = getattr(service, name)
+                known = method.request_class.DESCRIPTOR.fields_by_name
+                self.assert_not_yours(
+                    method, metadata=victim.metadata,
+                    **{k: v for k, v in victim.who.items() if k in known})
+        victim.ready()
+        victim.wait_open(0)
+        push = victim.contribution(victim.random_values("a"), 0)
+        data = self.caller(cluster.server_address("server-0"), "island",
+                           "thief").service("ParameterService")
+        header = data.PushOuterGradient.request_class(header=push.header(0))
+        self.assert_not_yours(data.PushOuterGradient, [header],
+                              metadata=victim.metadata)
+        # The island itself may.
+        own = self.caller(cluster.server_address("server-0"), "island",
+                          "island-0").service("ParameterService")
+        answer = own.PushOuterGradient(iter([header]),
+                                       metadata=victim.metadata)
+        self.assertTrue(next(iter(answer)).missing)
+        answer.cancel()
+        self.assertEqual([i.island_id for i in cluster.islands()],
+                         ["island-0"])
+
+    def test_a_server_acts_for_no_other_server(self):
+        self.start()
+        thief = self.caller(self.cluster.dialled_by("server"), "server",
+                            "thief").service("ServerService")
+        for name in thief.method_names:
+            with self.subTest(method=name):
+                self.assert_not_yours(getattr(thief, name),
+                                      server_id="server-0",
+                                      incarnation=1 << 60)
+
+    # --- Who gets in ------------------------------------------------------------
+
+    def assert_kept_out(self, credentials):
+        """No port answers, not even health."""
+        for address in self.addresses():
+            stranger = client.Client(address, credentials)
+            error = client.error_of(stranger.health, timeout=10)
+            stranger.close()
+            self.assertEqual(error.code, grpc.StatusCode.UNAVAILABLE,
+                             (address, str(error)))
+
+    def test_only_a_valid_certificate_of_this_authority_gets_in(self):
+        self.start()
+        good = self.security
+        for address in self.addresses():
+            self.assertEqual(self.caller(address, "reader").health(), 1)
+        with self.subTest("plaintext"):
+            self.assert_kept_out(None)
+        with self.subTest("no certificate"):
+            self.assert_kept_out(
+                good.authority.credentials_without_certificate)
+        with self.subTest("a certificate of another authority"):
+            other = certificates.Authority(os.path.join(
+                self.cluster.directory, "other-ca"))
+            stranger = other.issue("atoll:operator:stranger")
+            # It trusts ours, so that it is the one who is refused.
+            self.assert_kept_out(certificates.Certificate(
+                stranger.cert, stranger.key, good.authority.ca).credentials)
+        with self.subTest("an expired certificate"):
+            self.assert_kept_out(good.authority.issue(
+                "atoll:operator:yesterday", days=-1).credentials)
+
+    def test_a_caller_trusts_no_server_of_another_authority(self):
+        self.cluster.start_coordinator()
+        other = certificates.Authority(os.path.join(
+            self.cluster.directory, "other-ca"))
+        mine = self.security.certificate("operator", "cli")
+        done = processes.run_cli(
+            "run", "list", "--coordinator", self.cluster.coordinator_address,
+            "-o", "json", "--timeout", "2s", *certificates.Certificate(
+                mine.cert, mine.key, other.ca).flags, check=CONNECTION)
+        self.assertIn("certificate", done.stdout)
+
+    def test_an_expired_certificate_is_named_before_anything_is_dialled(self):
+        expired = self.security.authority.issue("atoll:operator:yesterday",
+                                                days=-1, dialled=True)
+        done = processes.run_cli(
+            "run", "list", "--coordinator", "127.0.0.1:1", "-o", "json",
+            *expired.flags, check=FORBIDDEN)
+        error = json.loads(done.stdout)["error"]
+        for word in ("--tls_cert", expired.cert, "expired"):
+            self.assertIn(word, error["message"])
+        for program, arguments in (
+                (processes.COORDINATOR, []),
+                (processes.SERVER, ["--server_id=a",
+                                    "--coordinator=127.0.0.1:1"])):
+            process = processes.Process(
+                "expired", [processes.binary(program), "--listen=127.0.0.1:0",
+                            "--data_dir=" + self.root + "/expired"] +
+                arguments + expired.flags, self.root + "/expired.log")
+            self.addCleanup(process.stop)
+            self.assertNotEqual(process.wait(), 0)
+            self.assertIn("expired", process.tail())
+
+
+class _RoleTable:
+    """The rows of a table of roles: who may call (service, method)."""
+
+    def __init__(self, rows):
+        self._rows = rows  # [(service, method or "all", roles)]
+
+    def __call__(self, service, method):
+        for row_service, row_method, roles in self._rows:
+            if service == row_service and row_method in (method, "all"):
+                return roles
+        return ()
+
+    def methods(self, served):
+        """What its rows name; "all" is whatever `served` has of a service."""
+        named = set()
+        for service, method, _ in self._rows:
+            named |= {m for m in served if m[0] == service} \
+                if method == "all" else {(service, method)}
+        return named
+
+
+_FOR_ALL = ("grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection")
+
+
+def read_role_table():
+    """The table of proto/DESIGN.md, section 9: the contract itself."""
+    with open(processes.source("proto/DESIGN.md"), encoding="utf-8") as file:
+        text = file.read()
+    head = re.search(r"\| method \|(.+)\|\n", text)
+    roles = [r.strip() for r in head.group(1).split("|")]
+    assert sorted(roles) == sorted(ROLES), roles
+    rows = []
+    for line in text[head.end():].splitlines()[1:]:
+        if not line.startswith("|"):
+            break
+        what, *cells = [c.strip() for c in line.strip("|").split("|")]
+        may = [r for r, cell in zip(roles, cells) if cell == "yes"]
+        if what == "health, reflection":
+            assert sorted(may) == sorted(ROLES)
+            continue
+        service, methods = what.split(":")
+        rows += [("atoll.v1." + service, m.strip(), may)
+                 for m in methods.split(",")]
+    assert len(rows) > 12, rows
+    return _RoleTable(rows)
+
+
+if __name__ == "__main__":
+    cases.main()
