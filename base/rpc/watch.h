@@ -51,9 +51,14 @@ class Watch {
       std::function<std::unique_ptr<grpc::ClientReaderInterface<Message>>(
           grpc::ClientContext*)>;
 
-  Watch(const WatchOptions& options, Open open)
+  // True if `came` says less than `held`: then it does not replace it. Relays,
+  // and peers that did not hear that they are replaced, send such messages.
+  using IsOlder = std::function<bool(const Message& came, const Message& held)>;
+
+  Watch(const WatchOptions& options, Open open, IsOlder is_older = nullptr)
       : options_(options),
         open_(std::move(open)),
+        is_older_(std::move(is_older)),
         thread_([this](std::stop_token stop) { Run(stop); }) {}
 
   // Ends the stream and waits for the thread.
@@ -128,7 +133,10 @@ class Watch {
     while (reader->Read(&message)) {
       backoff.Reset();
       MutexLock lock(&mutex_);
-      newest_ = std::move(message);
+      if (is_older_ == nullptr || !newest_.has_value() ||
+          !is_older_(message, *newest_)) {
+        newest_ = std::move(message);
+      }
       message = Message();
       changed_.SignalAll();
     }
@@ -140,6 +148,7 @@ class Watch {
 
   const WatchOptions options_;
   const Open open_;
+  const IsOlder is_older_;
   Mutex mutex_;
   CondVar changed_;
   // Of the open stream.

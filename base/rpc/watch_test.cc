@@ -33,6 +33,11 @@ class PlanServiceDouble : public v1::ServerService::Service {
     changed_.notify_all();
   }
 
+  void AwaitStreamCount(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return stream_count_ >= count; });
+  }
+
   int stream_count() {
     std::lock_guard<std::mutex> lock(mutex_);
     return stream_count_;
@@ -45,6 +50,7 @@ class PlanServiceDouble : public v1::ServerService::Service {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       ++stream_count_;
+      changed_.notify_all();
       while (scripts_.empty() && !context->IsCancelled()) {
         changed_.wait_for(lock, std::chrono::milliseconds(10));
       }
@@ -84,14 +90,20 @@ class WatchTest : public ::testing::Test {
     options_.retry.max_delay = absl::Milliseconds(5);
   }
 
-  std::unique_ptr<PlanWatch> Open() {
+  static bool IsOlder(const v1::WatchServerPlanResponse& came,
+                      const v1::WatchServerPlanResponse& held) {
+    return came.plan().revision() < held.plan().revision();
+  }
+
+  std::unique_ptr<PlanWatch> Open(PlanWatch::IsOlder is_older = nullptr) {
     return std::make_unique<PlanWatch>(
         options_,
         [this](grpc::ClientContext* context)
             -> std::unique_ptr<
                 grpc::ClientReaderInterface<v1::WatchServerPlanResponse>> {
           return stub_->WatchServerPlan(context, {});
-        });
+        },
+        std::move(is_older));
   }
 
   // Takes messages until `revision` comes; 0 if the watch ends before.
@@ -126,6 +138,17 @@ TEST_F(WatchTest, HandsOverTheNewestAndDropsWhatItReplaces) {
   EXPECT_LE(taken_count, 500);
   EXPECT_EQ(watch->Next(absl::Now()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(WatchTest, AnOlderMessageReplacesNoneThatWasNotTaken) {
+  service_.Add({7, 7, false, absl::UnavailableError("stopping")});
+  service_.Add({3, 3, false, absl::UnavailableError("of yesterday")});
+  const auto watch = Open(&IsOlder);
+  // The second stream has been read to its end when the third is asked for.
+  service_.AwaitStreamCount(3);
+  const auto message = watch->Next(absl::Now() + kLong);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->plan().revision(), 7);
 }
 
 TEST_F(WatchTest, OpensTheStreamAgainWhenItBreaks) {

@@ -28,7 +28,10 @@ class PlanWatch {
  public:
   PlanWatch(const rpc::WatchOptions& options,
             typename rpc::Watch<Response>::Open open)
-      : watch_(options, std::move(open)) {}
+      : watch_(options, std::move(open),
+               [](const Response& came, const Response& held) {
+                 return PositionOf(came.plan()) < PositionOf(held.plan());
+               }) {}
 
   // As CoordinatorClient::WaitForPlan.
   absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,

@@ -160,6 +160,12 @@ TEST(ParameterServerTest, AMissingContributionIsAskedForAgain) {
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
   const auto infos = PushAll(cluster, 0);
+  // An older report has two of them as well.
+  ASSERT_TRUE(
+      cluster
+          .WaitForReport(
+              0, [](const v1::ShardReport& r) { return r.stored_size() == 3; })
+          .ok());
   // Loses the log: the shard starts from version 0 alone.
   v1::ContributionOutcome* dropped = cluster.plan().add_dropped();
   *dropped->mutable_key() = infos[1].key();
