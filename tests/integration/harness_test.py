@@ -6,6 +6,7 @@ import unittest
 
 from harness import arithmetic
 from harness import cases
+from harness import cluster
 from harness import protocols
 from harness import run_file
 from harness import wait
@@ -87,6 +88,86 @@ class HarnessTest(unittest.TestCase):
         self.assertEqual(run_file.BASE["outer"]["momentum"], 0.9)
         self.assertIn('\n[outer]\noptimizer = "nesterov"\n',
                       run_file.to_toml(changed))
+
+
+class CheckerTest(unittest.TestCase):
+    """Controls: what the checkers of every run must catch, made by hand."""
+
+    VALUES = {
+        "schedule": {"island_count_min": 2, "round_count": 2,
+                     "inner_step_count": 3},
+        "inner": {"batch_size": 2}, "model": {"sequence_length": 10},
+    }
+
+    def setUp(self):
+        self.rounds = [self.round(1), self.round(2)]
+
+    @staticmethod
+    def contribution(version, slot):
+        key = types.SimpleNamespace(run_epoch=1, fragment=0, slot=slot,
+                                    seq=version)
+        return types.SimpleNamespace(
+            outcome=cluster.MERGED, weight=0.5, token_count=60,
+            info=types.SimpleNamespace(
+                key=key, data_shard=slot, anchor_version=version - 1,
+                data_begin=6 * (version - 1), data_end=6 * version))
+
+    def round(self, version):
+        return types.SimpleNamespace(
+            commit_seq=version, fragment=0, version=version,
+            contributions=[self.contribution(version, s) for s in range(2)])
+
+    def check(self):
+        checker = cluster.IntegrationTest()
+        listed = types.SimpleNamespace(rounds=lambda run_id: self.rounds)
+        checker.assert_strict_run_whole(listed, self.VALUES)
+
+    def assert_caught(self):
+        with self.assertRaises(AssertionError):
+            self.check()
+
+    def test_a_whole_run_passes(self):
+        self.check()
+
+    def test_a_contribution_merged_twice_is_caught(self):
+        first, second = self.rounds[0].contributions
+        second.info.key = first.info.key
+        self.assert_caught()
+
+    def test_a_contribution_merged_again_in_the_next_round_is_caught(self):
+        self.rounds[1].contributions[0] = self.rounds[0].contributions[0]
+        self.assert_caught()
+
+    def test_a_round_committed_twice_is_caught(self):
+        self.rounds[1].commit_seq = 1
+        self.assert_caught()
+
+    def test_a_version_that_is_missing_is_caught(self):
+        self.rounds[1].version = 3
+        self.assert_caught()
+
+    def test_a_contribution_that_was_lost_is_caught(self):
+        self.rounds[1].contributions.pop()
+        self.rounds[1].contributions[0].weight = 1.0
+        self.assert_caught()
+
+    def test_a_contribution_without_an_outcome_is_caught(self):
+        self.rounds[1].contributions[0].outcome = 0
+        self.assert_caught()
+
+    def test_weights_that_are_no_mean_are_caught(self):
+        self.rounds[0].contributions[1].weight = 0.25
+        self.assert_caught()
+
+    def test_text_that_was_skipped_or_read_twice_is_caught(self):
+        info = self.rounds[1].contributions[1].info
+        for begin in (5, 7):
+            info.data_begin = begin
+            self.assert_caught()
+
+    def test_a_push_from_another_anchor_is_caught(self):
+        self.rounds[1].contributions[1].info.anchor_version = 0
+        self.assert_caught()
 
 
 if __name__ == "__main__":
