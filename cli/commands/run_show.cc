@@ -1,5 +1,6 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
@@ -9,6 +10,29 @@
 
 namespace atl::cli {
 namespace {
+
+// "yes", "not yet", or what is wrong.
+std::string DescribeDurable(const v1::Checkpoint& checkpoint) {
+  for (const v1::CheckpointShard& shard : checkpoint.shards()) {
+    if (shard.fault().empty()) continue;
+    return absl::StrCat("no: on ", shard.server_id(), ", ", shard.fault());
+  }
+  return checkpoint.durable() ? "yes" : "not yet";
+}
+
+std::string DescribeCheckpoints(
+    const std::vector<v1::Checkpoint>& checkpoints) {
+  Table table({"CHECKPOINT", ">COMMIT", ">ROUND", "MADE", "DURABLE"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    const v1::Pin& pin = checkpoint.pin();
+    if (!pin.checkpoint()) continue;
+    table.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
+                  pin.cut().empty() ? "-" : absl::StrCat(pin.cut(0).version()),
+                  FormatTimestamp(ToTime(checkpoint.create_time())),
+                  DescribeDurable(checkpoint)});
+  }
+  return table.empty() ? "" : absl::StrCat("\n", table.ToString());
+}
 
 std::string DescribeState(const v1::GetRunStateResponse& state) {
   const v1::Run& run = state.run();
@@ -56,13 +80,36 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   return text;
 }
 
+absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
+    coordinator::RunClient& client, const std::string& run_id) {
+  std::vector<v1::Checkpoint> checkpoints;
+  v1::ListCheckpointsRequest request;
+  request.set_run_id(run_id);
+  do {
+    ASSIGN_OR_RETURN(v1::ListCheckpointsResponse page,
+                     client.ListCheckpoints(request));
+    checkpoints.insert(checkpoints.end(), page.checkpoints().begin(),
+                       page.checkpoints().end());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return checkpoints;
+}
+
 absl::Status ShowRun(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
   v1::GetRunStateRequest request;
   request.set_run_id(run_id);
   ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
                    client->GetRunState(request));
-  context.output().Print(ToJson(state), DescribeState(state));
+  ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> checkpoints,
+                   ListAllCheckpoints(*client, run_id));
+  Json json = ToJson(state);
+  json["checkpoints"] = Json::array();
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    json["checkpoints"].push_back(ToJson(checkpoint));
+  }
+  context.output().Print(json, absl::StrCat(DescribeState(state),
+                                            DescribeCheckpoints(checkpoints)));
   return absl::OkStatus();
 }
 

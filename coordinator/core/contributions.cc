@@ -75,6 +75,15 @@ SeenContributions CollectContributions(const RunState& state,
       seen.refusal =
           refused.reason().empty() ? "a shard refused it" : refused.reason();
     }
+    // What it had and has lost ends too.
+    for (const auto& [place, info] : shards[shard].had) {
+      if (!Belongs(state, fragment, info.key())) continue;
+      SeenContribution& seen = all[{info.key().slot(), info.key().seq()}];
+      if (seen.info.has_value() || !seen.refusal.empty()) continue;
+      seen.key = info.key();
+      seen.info = info;
+      seen.refusal = InfoFault(state, info);
+    }
   }
   for (auto& [place, seen] : all) {
     seen.received = seen.stored_count == holders.size() && seen.refusal.empty();

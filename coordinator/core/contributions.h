@@ -33,7 +33,8 @@ struct SeenContribution {
 using SeenContributions =
     std::map<std::pair<int32_t, int64_t>, SeenContribution>;
 
-// The undecided contributions of `fragment` that the reports name. One is also
+// The undecided contributions of `fragment` that the reports name, or named and
+// a shard has lost. One is also
 // refused if shards name it with different headers, or if its header makes no
 // sense for the run. Those of another run_epoch or an unknown slot are left
 // out.

@@ -415,7 +415,7 @@ int64_t Coordinator::PlanRevision() const {
 v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
                                        int32_t slot) const {
   v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.view(), *this);
-  AddIsland(run.state(), slot, plan);
+  AddIsland(run.state(), run.view(), slot, plan);
   plan.set_revision(PlanRevision());
   plan.set_coordinator_epoch(coordinator_epoch_);
   return plan;

@@ -1,6 +1,9 @@
 #include "coordinator/core/plans.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "coordinator/core/recalls.h"
 
 namespace atl::coordinator {
 
@@ -54,12 +57,17 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
   return plan;
 }
 
-void AddIsland(const RunState& state, int32_t slot, v1::IslandPlan& plan) {
+void AddIsland(const RunState& state, const RunView& view, int32_t slot,
+               v1::IslandPlan& plan) {
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
   plan.clear_outcomes();
   for (v1::ContributionOutcome& outcome : state.outcomes().Newest(slot)) {
     *plan.add_outcomes() = std::move(outcome);
+  }
+  plan.clear_needed_again();
+  for (v1::ContributionKey& key : NeededAgain(view, slot)) {
+    *plan.add_needed_again() = std::move(key);
   }
 }
 

@@ -23,7 +23,8 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
                                      const ServerDirectory& servers);
 
 // Adds what only the island with `slot` is told.
-void AddIsland(const RunState& state, int32_t slot, v1::IslandPlan& plan);
+void AddIsland(const RunState& state, const RunView& view, int32_t slot,
+               v1::IslandPlan& plan);
 
 // What the owner of `shard` is told of the run. Requires: placed.
 v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,

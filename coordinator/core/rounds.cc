@@ -171,7 +171,9 @@ Prepared CollectPrepared(const RunState& state, const RunView& view,
   Prepared all;
   for (int32_t shard : ShardsOf(state, fragment)) {
     bool found = false;
-    if (view.shards[shard].reported) {
+    // What a shard that has stopped had prepared is not to be built on.
+    if (view.shards[shard].reported &&
+        view.shards[shard].report.fault().empty()) {
       for (const v1::PreparedRound& prepared :
            view.shards[shard].report.prepared()) {
         if (prepared.fragment() != fragment ||

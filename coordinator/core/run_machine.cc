@@ -17,6 +17,7 @@
 #include "coordinator/core/errors.h"
 #include "coordinator/core/island_requests.h"
 #include "coordinator/core/proto_time.h"
+#include "coordinator/core/recalls.h"
 #include "coordinator/core/validate_spec.h"
 
 namespace atl::coordinator {
@@ -159,6 +160,9 @@ void RunMachine::Touch(const std::string& island_id) {
 int64_t RunMachine::SeqSeen(int32_t slot) const {
   int64_t seq = state_.outcomes().SeqMax(slot);
   for (const ShardView& shard : view_.shards) {
+    for (const auto& [place, info] : shard.had) {
+      if (info.key().slot() == slot) seq = std::max(seq, info.key().seq());
+    }
     if (!shard.reported) continue;
     for (const auto& stored : shard.report.stored()) {
       if (stored.info().key().slot() != slot) continue;
@@ -369,6 +373,10 @@ absl::Status RunMachine::Pause(absl::Time now) {
 absl::Status RunMachine::Resume(absl::Time now) {
   SetNow(now);
   RETURN_IF_ERROR(CheckNotEnded());
+  const std::string fault = ShardFault(state_, view_);
+  if (!fault.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SHARD_FAULT", fault);
+  }
   if (state_.state() == v1::RUN_STATE_PAUSED) {
     EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
               "");
@@ -482,7 +490,10 @@ void RunMachine::OnServerChanged(const std::string& server_id, bool restarted,
   for (size_t shard = 0; shard < state_.server_ids().size(); ++shard) {
     if (state_.server_ids()[shard] != server_id) continue;
     plan_changed_ = true;
-    if (restarted) view_.shards[shard] = ShardView();
+    if (!restarted) continue;
+    ShardView fresh;
+    fresh.had = std::move(view_.shards[shard].had);
+    view_.shards[shard] = std::move(fresh);
   }
   Advance(now);
 }

@@ -143,6 +143,8 @@ class RunMachine {
   // One pass over all that may be due; true if a record was made.
   bool AdvanceOnce();
   void AdvanceStart();
+  // A shard that has stopped pauses the run, so that an operator sees why.
+  void PauseOnFault();
   void ExpireLeases();
   void ExpirePins();
   void AdvanceSealed();

@@ -8,6 +8,7 @@
 #include "base/layout/digest.h"
 #include "base/status/check.h"
 #include "coordinator/core/open_round.h"
+#include "coordinator/core/recalls.h"
 #include "coordinator/core/rounds.h"
 #include "coordinator/core/run_machine.h"
 
@@ -29,6 +30,8 @@ bool RunMachine::AdvanceOnce() {
   }
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
+  PauseOnFault();
+  plan_changed_ |= UpdateRecalls(state_, now_, view_);
   if (!state_.started()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;
@@ -41,6 +44,16 @@ bool RunMachine::AdvanceOnce() {
 
 void RunMachine::Wait(const std::string& reason) {
   if (waits_for_.empty()) waits_for_ = reason;
+}
+
+void RunMachine::PauseOnFault() {
+  const std::string fault = ShardFault(state_, view_);
+  if (fault.empty() || (state_.state() == v1::RUN_STATE_PAUSED &&
+                        state_.state_reason() == fault)) {
+    return;
+  }
+  EmitState(v1::RUN_STATE_PAUSED, fault);
+  reasons_.push_back(absl::StrCat("is paused: ", fault));
 }
 
 void RunMachine::AdvanceStart() {
@@ -125,7 +138,8 @@ void RunMachine::ExpirePins() {
 void RunMachine::AdvanceSealed() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
-    Decision decision = DecideCommit(state_, view_, f);
+    Decision decision = DecideRecall(state_, view_, f, now_);
+    if (decision.reason.empty()) decision = DecideCommit(state_, view_, f);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -215,6 +229,7 @@ absl::Time RunMachine::NextTimer() const {
       next = std::min(next, view_.members[slot].lease_end);
     }
   }
+  next = std::min(next, RecallTimer(state_, view_));
   if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase == RoundPhase::kOpen) {

@@ -549,7 +549,7 @@ TEST_F(RunMachineTest, KeepsPlansSmall) {
   ASSERT_EQ(Phase(), RoundPhase::kOpen);
   v1::IslandPlan plan =
       BuildSharedIslandPlan(run_->state(), run_->machine().view(), *run_);
-  AddIsland(run_->state(), 255, plan);
+  AddIsland(run_->state(), run_->machine().view(), 255, plan);
   EXPECT_LT(plan.ByteSizeLong(), 65536u);
   const v1::ServerRunPlan server =
       BuildServerRunPlan(run_->state(), run_->machine().view(), 0);

@@ -192,6 +192,32 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
   return response;
 }
 
+namespace {
+
+// What the shards say of a checkpoint.
+void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
+  bool durable = true;
+  const std::vector<ShardView>& shards = machine.view().shards;
+  for (size_t shard = 0; shard < shards.size(); ++shard) {
+    v1::CheckpointShard& added = *checkpoint.add_shards();
+    added.set_shard(static_cast<int32_t>(shard));
+    added.set_server_id(machine.state().server_ids()[shard]);
+    for (const v1::ShardCheckpoint& reported :
+         shards[shard].report.checkpoints()) {
+      if (reported.pin_id() != checkpoint.pin().pin_id() ||
+          reported.commit_seq() != checkpoint.pin().commit_seq()) {
+        continue;
+      }
+      added.set_durable(reported.durable());
+      added.set_fault(reported.fault());
+    }
+    durable = durable && added.durable();
+  }
+  checkpoint.set_durable(durable);
+}
+
+}  // namespace
+
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request) {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
@@ -226,6 +252,7 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     if (end != machine.view().pin_ends.end()) {
       *checkpoint.mutable_expire_time() = ToProto(end->second);
     }
+    if (it->second->pin.checkpoint()) SetDurable(machine, checkpoint);
   }
   return response;
 }

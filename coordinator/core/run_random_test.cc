@@ -38,6 +38,7 @@ class RandomRun {
   void Finish() {
     run_.finite = true;
     run_.stalled = false;
+    for (int32_t s = 0; s < run_.shard_count(); ++s) run_.SetFault(s, "");
     for (int round = 0; round < 400 && !run_.state().ended(); ++round) {
       for (int i = 0; i < kIslands; ++i) {
         const std::string id = IslandId(i);
@@ -87,6 +88,7 @@ class RandomRun {
           << "cut " << cut;
     }
   }
+  int lost_count() const { return lost_count_; }
 
  private:
   void Restart() {
@@ -101,7 +103,7 @@ class RandomRun {
     const std::string id = IslandId(Pick(kIslands));
     const int32_t shard = Pick(run_.shard_count());
     const int32_t f = Pick(static_cast<int>(run_.state().fragments().size()));
-    switch (Pick(24)) {
+    switch (Pick(27)) {
       case 0:
         run_.Join(id).IgnoreError();
         break;
@@ -147,6 +149,15 @@ class RandomRun {
       case 16:
         run_.FollowPlan(shard, Pick(2) == 0);
         break;
+      case 17:
+        if (run_.Lose(id, f, shard)) ++lost_count_;
+        break;
+      case 18:
+        run_.PushAgain(id);
+        break;
+      case 19:
+        run_.SetFault(shard, Pick(3) == 0 ? "DATA_LOSS: test" : "");
+        break;
       default:
         run_.Push(id, f, shard);
     }
@@ -154,12 +165,14 @@ class RandomRun {
 
   RunSimulation run_;
   std::mt19937_64 random_;
+  int lost_count_ = 0;
 };
 
 class RandomRunTest : public testing::TestWithParam<bool> {};
 
 TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   std::random_device device;
+  int lost_count = 0;
   for (int trial = 0; trial < 60; ++trial) {
     const uint64_t seed = device();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -176,10 +189,12 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     run.Go(250);
     if (testing::Test::HasFailure()) return;
     run.Finish();
+    lost_count += run.lost_count();
     if (testing::Test::HasFailure()) return;
     run.CheckSnapshots();
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(lost_count, 10) << "too few losses to prove anything";
 }
 
 INSTANTIATE_TEST_SUITE_P(StrictAndElastic, RandomRunTest, testing::Bool());

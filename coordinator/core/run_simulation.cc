@@ -90,7 +90,9 @@ void RunSimulation::StartServers() {
     machine_->OnServerChanged(id, /*restarted=*/true, now_);
   }
   Collect();
-  for (int32_t shard = 0; shard < shard_count(); ++shard) Report(shard);
+  for (int32_t shard = 0; shard < shard_count(); ++shard) {
+    SetFault(shard, fault_at_start);
+  }
 }
 
 absl::Status RunSimulation::Join(const std::string& island_id) {
@@ -188,6 +190,8 @@ bool RunSimulation::Push(const std::string& island_id, int32_t f,
   if (info == nullptr) return false;
   const Key key = {f, info->key().slot(), info->key().seq()};
   if (shards_[shard].refused.contains(key)) return false;
+  shards_[shard].lost.erase(key);
+  forgotten_.erase(key);
   v1::StoredContribution& stored = shards_[shard].stored[key];
   *stored.mutable_info() = *info;
   stored.set_norm_squared(2);
@@ -210,6 +214,8 @@ void RunSimulation::RefusePush(const std::string& island_id, int32_t f,
   if (info == nullptr) return;
   const Key key = {f, info->key().slot(), info->key().seq()};
   if (shards_[shard].stored.contains(key)) return;
+  // Pushed again after a loss, and refused this time.
+  shards_[shard].lost.erase(key);
   shards_[shard].refused[key] = "a value is not finite";
   ever_stored_.insert(key);
   Report(shard);
@@ -248,12 +254,62 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
     for (const v1::SealedContribution& sealed : seal.contributions()) {
       const Key key = {seal.fragment(), sealed.key().slot(),
                        sealed.key().seq()};
+      EXPECT_TRUE(shard.stored.contains(key) || shard.lost.contains(key) ||
+                  shard.refused.contains(key))
+          << "sealed what shard " << shard_index << " lacks";
       whole = whole && shard.stored.contains(key);
     }
-    EXPECT_TRUE(whole) << "sealed what shard " << shard_index << " lacks";
+    if (!whole) continue;
     shard.prepared[{seal.fragment(), seal.version(), seal.attempt()}] = finite;
   }
   Report(shard_index);
+}
+
+bool RunSimulation::Lose(const std::string& island_id, int32_t f,
+                         int32_t shard_index, bool keeps_merges) {
+  const auto made = islands_.at(island_id).newest.find(f);
+  if (made == islands_.at(island_id).newest.end()) return false;
+  const v1::ContributionKey& key = made->second.key();
+  const Key place = {f, key.slot(), key.seq()};
+  Shard& shard = shards_[shard_index];
+  if (state().outcomes().Contains(key) || shard.stored.erase(place) == 0) {
+    return false;
+  }
+  shard.lost.insert(place);
+  for (auto it = shard.prepared.begin();
+       !keeps_merges && it != shard.prepared.end();) {
+    it = std::get<0>(it->first) == f ? shard.prepared.erase(it) : std::next(it);
+  }
+  Report(shard_index);
+  return true;
+}
+
+std::vector<v1::ContributionKey> RunSimulation::NeededAgain(
+    const std::string& island_id) {
+  v1::IslandPlan plan;
+  AddIsland(state(), machine_->view(), islands_.at(island_id).slot, plan);
+  return {plan.needed_again().begin(), plan.needed_again().end()};
+}
+
+bool RunSimulation::PushAgain(const std::string& island_id) {
+  bool pushed = false;
+  for (const v1::ContributionKey& key : NeededAgain(island_id)) {
+    const auto made = islands_.at(island_id).newest.find(key.fragment());
+    // A newer life of the island has not kept it.
+    if (made == islands_.at(island_id).newest.end() ||
+        made->second.key().seq() != key.seq()) {
+      continue;
+    }
+    for (int32_t shard = 0; shard < shard_count(); ++shard) {
+      pushed |= Push(island_id, key.fragment(), shard);
+    }
+  }
+  return pushed;
+}
+
+void RunSimulation::SetFault(int32_t shard, const std::string& fault) {
+  shards_[shard].fault = fault;
+  Report(shard);
 }
 
 void RunSimulation::FollowPlans() {
@@ -270,6 +326,7 @@ void RunSimulation::Report(int32_t shard_index) {
   for (size_t f = 0; f < state().fragments().size(); ++f) {
     report.add_version0_digests()->set_low(f + 1);
   }
+  report.set_fault(shard.fault);
   report.set_persisted_commit_seq(shard.persisted);
   for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
   for (const auto& [key, reason] : shard.refused) {
@@ -297,7 +354,9 @@ void RunSimulation::Settle() {
   while (revision != state().revision()) {
     revision = state().revision();
     for (const auto& [id, island] : islands_) {
-      if (machine_->CheckIsland(Credentials(id)).ok()) PushAll(id);
+      if (!machine_->CheckIsland(Credentials(id)).ok()) continue;
+      PushAgain(id);
+      PushAll(id);
     }
     FollowPlans();
   }
@@ -339,6 +398,16 @@ void RunSimulation::Restart(int64_t snapshot_revision) {
   }
   EXPECT_EQ(state().DebugString(), before)
       << "from a snapshot of " << snapshot_revision << " records";
+  // What no shard has any more, nobody has known of since.
+  for (const Shard& shard : shards_) {
+    for (const Key& key : shard.lost) {
+      if (std::none_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
+            return s.stored.contains(key) || s.refused.contains(key);
+          })) {
+        forgotten_.insert(key);
+      }
+    }
+  }
   machine_->Recover(now_);
   Collect();
 }
@@ -435,6 +504,7 @@ void RunSimulation::CheckLog() {
 
 void RunSimulation::CheckAllDecided() {
   for (const Key& key : ever_stored_) {
+    if (forgotten_.contains(key)) continue;
     v1::ContributionKey wanted;
     wanted.set_fragment(std::get<0>(key));
     wanted.set_slot(std::get<1>(key));

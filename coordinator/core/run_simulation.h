@@ -60,6 +60,17 @@ class RunSimulation : public ServerDirectory {
   // committed, persists it if `persist`, and reports.
   void FollowPlan(int32_t shard, bool persist = true);
   void FollowPlans();
+  // The shard loses the island's newest contribution, if it has it and it is
+  // not decided, and what it had merged with it unless `keeps_merges`. False if
+  // there is none.
+  bool Lose(const std::string& island_id, int32_t fragment, int32_t shard,
+            bool keeps_merges = false);
+  // The island pushes what its plan says is needed again. False if nothing is.
+  bool PushAgain(const std::string& island_id);
+  // What the island's plan says is needed again.
+  std::vector<v1::ContributionKey> NeededAgain(const std::string& island_id);
+  // The shard stops with `fault`; empty: it has none any more. It reports.
+  void SetFault(int32_t shard, const std::string& fault);
   // All islands push, all shards follow, until nothing changes.
   void Settle();
   // Time passes; islands that are not `silent` heartbeat.
@@ -87,6 +98,8 @@ class RunSimulation : public ServerDirectory {
 
   // Makes the merges of the next attempts give values that are not finite.
   bool finite = true;
+  // What every shard's first report says of a fault.
+  std::string fault_at_start;
   // Shards merge, but take no commit in.
   bool stalled = false;
 
@@ -109,6 +122,8 @@ class RunSimulation : public ServerDirectory {
     std::map<Key, v1::StoredContribution> stored;
     std::map<Key, std::string> refused;
     std::map<std::tuple<int32_t, int64_t, int64_t>, bool> prepared;
+    std::set<Key> lost;
+    std::string fault;
     int64_t applied = 0;
     int64_t persisted = 0;
   };
@@ -133,6 +148,7 @@ class RunSimulation : public ServerDirectory {
   std::vector<storage::v1::Record> log_;
   std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
   std::set<Key> ever_stored_;
+  std::set<Key> forgotten_;  // Lost everywhere before a restart.
 };
 
 }  // namespace atl::coordinator

@@ -6,9 +6,12 @@
 #ifndef COORDINATOR_CORE_RUN_VIEW_H_
 #define COORDINATOR_CORE_RUN_VIEW_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -37,10 +40,23 @@ class ServerDirectory {
   virtual std::vector<std::string> AliveServers() const = 0;
 };
 
+// A contribution of the run's present epoch: fragment, slot, seq.
+using ContributionPlace = std::tuple<int32_t, int32_t, int64_t>;
+
 // The newest report of a shard by its server's present life.
 struct ShardView {
   bool reported = false;
   v1::ShardReport report;
+  // Undecided contributions that it has had, over its server's lives; some may
+  // be lost now (recalls.h).
+  std::map<ContributionPlace, v1::ContributionInfo> had;
+};
+
+// A contribution that shards had and have lost before its COMMIT.
+struct Recall {
+  v1::ContributionKey key;
+  std::set<int32_t> shards;                   // That lack it.
+  absl::Time since = absl::InfiniteFuture();  // When the first was seen to.
 };
 
 // What is known of a member beside its record.
@@ -64,6 +80,7 @@ struct RunView {
   std::vector<MemberView> members;             // By slot.
   std::vector<RoundTimers> timers;             // By fragment.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
+  std::map<ContributionPlace, Recall> recalls;
 };
 
 }  // namespace atl::coordinator

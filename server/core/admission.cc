@@ -144,6 +144,18 @@ absl::Status ShardMachine::AdmitContribution(
         key.ToString(), " is decided, or its anchor is older than version ",
         version - 1, "; fetch the plan"));
   }
+  // Pushed again after a loss: what was sealed, or nothing.
+  for (const v1::Seal& seal : plan_.seals()) {
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      if (ContributionKey::FromProto(sealed.key()) == key &&
+          Digest128::FromProto(sealed.digest()) !=
+              Digest128::FromProto(info.digest())) {
+        return absl::AbortedError(
+            absl::StrCat(key.ToString(), " is sealed with another digest (",
+                         Digest128::FromProto(sealed.digest()).ToHex(), ")"));
+      }
+    }
+  }
   int undecided_count = 0;
   const auto count = [&](const ContributionKey& other) {
     undecided_count += other.fragment == key.fragment &&

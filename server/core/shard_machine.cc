@@ -26,8 +26,18 @@ absl::string_view KindName(ActionKind kind) {
       return "drop";
     case ActionKind::kRelease:
       return "release";
+    case ActionKind::kWriteManifest:
+      return "write-manifest";
+    case ActionKind::kDropManifest:
+      return "drop-manifest";
   }
   return "?";
+}
+
+std::vector<bool> HoldsOf(const ShardShape& shape) {
+  std::vector<bool> holds;
+  for (const auto& fragment : shape.fragments) holds.push_back(fragment.holds);
+  return holds;
 }
 
 // Contributions that a round keeps space for, at most.
@@ -43,6 +53,9 @@ std::string Action::ToString() const {
         absl::StrJoin(keys, ", ", [](std::string* out, const auto& key) {
           absl::StrAppend(out, key.ToString());
         }));
+  }
+  if (kind == ActionKind::kWriteManifest || kind == ActionKind::kDropManifest) {
+    return absl::StrCat(text, " ", pin.pin_id());
   }
   absl::StrAppend(&text, " fragment ", fragment, " version ", version);
   if (kind == ActionKind::kPrepare) {
@@ -63,7 +76,9 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
       persisted_commit_seq_(recovered.persisted_commit_seq),
       fragments_(shape_.fragments.size()),
       held_(std::move(recovered.held)),
-      refused_(std::move(recovered.refused)) {
+      checkpoints_(HoldsOf(shape_), std::move(recovered.manifests)),
+      refused_(std::move(recovered.refused)),
+      lost_(std::move(recovered.lost)) {
   for (size_t f = 0; f < fragments_.size(); ++f) {
     Fragment& fragment = fragments_[f];
     if (f < recovered.versions.size()) {
@@ -124,7 +139,13 @@ void ShardMachine::OnStored(const v1::ContributionInfo& info,
                             double norm_squared) {
   const auto key = ContributionKey::FromProto(info.key());
   partial_.erase(key);
+  lost_.erase(key);
   stored_[key] = {info, norm_squared};
+}
+
+void ShardMachine::OnLost(const ContributionKey& key, absl::string_view why) {
+  stored_.erase(key);
+  lost_[key] = std::string(why);
 }
 
 void ShardMachine::OnRefused(const ContributionKey& key,
@@ -168,7 +189,24 @@ void ShardMachine::OnPersisted(int64_t commit_seq) {
   }
 }
 
+void ShardMachine::OnManifestWritten(const std::string& pin_id) {
+  checkpoints_.OnWritten(pin_id);
+}
+
+void ShardMachine::OnManifestDropped(const std::string& pin_id) {
+  checkpoints_.OnDropped(pin_id);
+}
+
+void ShardMachine::OnVersionDamaged(int32_t fragment, int64_t version,
+                                    absl::string_view why) {
+  checkpoints_.OnDamaged(fragment, version, why);
+}
+
 void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
+  if (action.kind == ActionKind::kWriteManifest) {
+    // A checkpoint that cannot be kept stops no round.
+    return checkpoints_.OnFailed(action.pin.pin_id(), status);
+  }
   if (absl::IsDataLoss(status) || absl::IsInternal(status) ||
       absl::IsInvalidArgument(status)) {
     OnFault(status.ToString());
@@ -201,6 +239,7 @@ void ShardMachine::Forget(const ContributionKey& key) {
   stored_.erase(key);
   partial_.erase(key);
   refused_.erase(key);
+  lost_.erase(key);
   decided_.erase(key);
 }
 
@@ -219,6 +258,7 @@ std::vector<Action> ShardMachine::NextActions() {
     NamePersist(&actions);
     NameReserves(&actions);
     NameDrops(&actions);
+    NameManifests(&actions);
     NameReleases(&actions);
   }
   if (!fault_.empty()) actions.clear();
@@ -316,12 +356,26 @@ const v1::Seal* ShardMachine::FindSeal(int32_t f, int64_t version,
   return nullptr;
 }
 
+const v1::Commit* ShardMachine::CommitOfNext(int32_t f) const {
+  for (const v1::Commit& commit : plan_.commits()) {
+    if (commit.fragment() == f &&
+        commit.version() == fragments_[f].version + 1) {
+      return &commit;
+    }
+  }
+  return nullptr;
+}
+
+bool ShardMachine::IsCommitted(const v1::Seal& seal) const {
+  const v1::Commit* commit = CommitOfNext(seal.fragment());
+  return commit != nullptr && commit->version() == seal.version() + 1 &&
+         commit->attempt() == seal.attempt();
+}
+
 const v1::Seal* ShardMachine::WantedSeal(int32_t f) const {
   const int64_t version = fragments_[f].version;
-  for (const v1::Commit& commit : plan_.commits()) {
-    if (commit.fragment() == f && commit.version() == version + 1) {
-      return FindSeal(f, version, commit.attempt());
-    }
+  if (const v1::Commit* commit = CommitOfNext(f)) {
+    return FindSeal(f, version, commit->attempt());
   }
   const v1::Seal* newest = nullptr;
   for (const v1::Seal& seal : plan_.seals()) {
@@ -338,6 +392,14 @@ bool ShardMachine::SealIsStored(const v1::Seal& seal) {
     const auto key = ContributionKey::FromProto(sealed.key());
     const auto it = stored_.find(key);
     if (it == stored_.end()) {
+      if (const v1::Commit* commit = CommitOfNext(seal.fragment())) {
+        const auto why = lost_.find(key);
+        OnFault(absl::StrCat(
+            "DATA_LOSS: commit ", commit->commit_seq(), " merges ",
+            key.ToString(), ", which is lost here",
+            why == lost_.end() ? "" : absl::StrCat(" (", why->second, ")")));
+        return false;
+      }
       waiting_reason_ = absl::StrCat(
           "fragment ", seal.fragment(), " version ", seal.version(),
           " waits to be pushed again: ", key.ToString());
@@ -387,11 +449,14 @@ void ShardMachine::NamePersist(std::vector<Action>* actions) {
   action.version = action.commit.version();
   for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
     const auto key = ContributionKey::FromProto(outcome.key());
-    if (stored_.count(key) || partial_.count(key) || refused_.count(key)) {
-      action.keys.push_back(key);
-    }
+    if (Knows(key)) action.keys.push_back(key);
   }
   actions->push_back(std::move(action));
+}
+
+bool ShardMachine::Knows(const ContributionKey& key) const {
+  return stored_.count(key) || partial_.count(key) || refused_.count(key) ||
+         lost_.count(key);
 }
 
 void ShardMachine::NameDrops(std::vector<Action>* actions) {
@@ -399,9 +464,7 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   for (const v1::ContributionOutcome& outcome : plan_.dropped()) {
     const auto key = ContributionKey::FromProto(outcome.key());
     if (decided_.count(key)) continue;  // kPersist frees it.
-    if (stored_.count(key) || partial_.count(key) || refused_.count(key)) {
-      action.keys.push_back(key);
-    }
+    if (Knows(key)) action.keys.push_back(key);
   }
   // What cannot count any more, whatever became of it.
   const auto drop_if_old = [&](const ContributionKey& key,
@@ -415,8 +478,15 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   for (const auto& [key, info] : partial_) drop_if_old(key, info);
   for (const auto& [key, fact] : stored_) drop_if_old(key, fact.info);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+    // But not what is committed and was not merged here yet.
+    std::set<ContributionKey> kept = decided_;
+    for (const v1::Commit& commit : plan_.commits()) {
+      for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+        kept.insert(ContributionKey::FromProto(outcome.key()));
+      }
+    }
     for (const auto& [key, fact] : stored_) {
-      if (!decided_.count(key)) action.keys.push_back(key);
+      if (!kept.count(key)) action.keys.push_back(key);
     }
   }
   std::sort(action.keys.begin(), action.keys.end());
@@ -437,7 +507,8 @@ void ShardMachine::NameReleases(std::vector<Action>* actions) {
   for (auto it = held_.begin(); it != held_.end();) {
     const Fragment& fragment = fragments_[it->first];
     const int64_t kept_from = fragment.persisted_version - 1;
-    if (it->second >= kept_from || pinned.count(*it)) {
+    if (it->second >= kept_from || pinned.count(*it) ||
+        checkpoints_.Names(it->first, it->second)) {
       ++it;
       continue;
     }
@@ -446,6 +517,22 @@ void ShardMachine::NameReleases(std::vector<Action>* actions) {
     action.version = it->second;
     actions->push_back(std::move(action));
     it = held_.erase(it);
+  }
+}
+
+void ShardMachine::NameManifests(std::vector<Action>* actions) {
+  CheckpointKeeper::Work work = checkpoints_.Next(
+      plan_.pins(), run_epoch_,
+      [this](int32_t f) { return fragments_[f].persisted_version; });
+  for (std::string& pin_id : work.to_drop) {
+    Action action{ActionKind::kDropManifest};
+    action.pin.set_pin_id(std::move(pin_id));
+    actions->push_back(std::move(action));
+  }
+  for (v1::Pin& pin : work.to_write) {
+    Action action{ActionKind::kWriteManifest};
+    action.pin = std::move(pin);
+    actions->push_back(std::move(action));
   }
 }
 
@@ -488,6 +575,7 @@ v1::ShardReport ShardMachine::Report() const {
     prepared->set_finite(fragment.prepared->finite);
     prepared->set_norm_squared(fragment.prepared->norm_squared);
   }
+  checkpoints_.Report(&report);
   report.set_fault(fault_);
   return report;
 }

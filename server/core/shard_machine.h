@@ -36,6 +36,7 @@
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/layout/digest.h"
+#include "server/core/checkpoint_keeper.h"
 #include "server/core/contribution_key.h"
 
 namespace atl::server {
@@ -85,8 +86,11 @@ struct RecoveredShard {
   std::map<ContributionKey, std::string> refused;
   // Fragments whose import is stored, but is not version 0 yet.
   std::set<int32_t> imported;
+  // Was stored, and why it is not there any more.
+  std::map<ContributionKey, std::string> lost;
   // Newest PREPARED record of each fragment that has one.
   std::vector<PreparedFact> prepared;
+  std::vector<ManifestFact> manifests;
 };
 
 enum class ActionKind {
@@ -99,6 +103,8 @@ enum class ActionKind {
   kPersist,       // commit, keys: make it durable and free `keys`, OnPersisted.
   kDrop,          // keys: free these contributions. No answer.
   kRelease,       // fragment, version: delete its file. No answer.
+  kWriteManifest,  // pin: of a checkpoint, OnManifestWritten.
+  kDropManifest,   // pin.pin_id: delete it, OnManifestDropped.
 };
 
 struct Action {
@@ -110,6 +116,7 @@ struct Action {
   v1::Seal seal;
   v1::Commit commit;
   std::vector<ContributionKey> keys;
+  v1::Pin pin;
 
   // One line: "prepare fragment 0 version 3 attempt 0".
   std::string ToString() const;
@@ -131,12 +138,21 @@ class ShardMachine {
   void OnBound(const v1::ContributionInfo& info);
   // It is whole and durable.
   void OnStored(const v1::ContributionInfo& info, double norm_squared);
+  // It was, and is not there any more. Until its COMMIT it can be pushed again;
+  // after it the shard has to stop.
+  void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
   void OnRefused(const ContributionKey& key, absl::string_view reason);
   // kPrepare is done.
   void OnPrepared(const PreparedFact& prepared);
   // kPersist is done.
   void OnPersisted(int64_t commit_seq);
+  // kWriteManifest and kDropManifest are done.
+  void OnManifestWritten(const std::string& pin_id);
+  void OnManifestDropped(const std::string& pin_id);
+  // A reader found that a version cannot be read.
+  void OnVersionDamaged(int32_t fragment, int64_t version,
+                        absl::string_view why);
   // An action that has an answer failed. DATA_LOSS, INTERNAL and
   // INVALID_ARGUMENT stop the shard; anything else lets NextActions name the
   // action again.
@@ -176,6 +192,8 @@ class ShardMachine {
                           uint64_t layout_fingerprint, int32_t shard) const;
 
   bool has_plan() const { return has_plan_; }
+  // True if the plan commits what `seal` merges.
+  bool IsCommitted(const v1::Seal& seal) const;
   int64_t run_epoch() const { return run_epoch_; }
   // Newest applied version; -1 if there is no version 0.
   int64_t version(int32_t fragment) const {
@@ -206,19 +224,24 @@ class ShardMachine {
   void NamePersist(std::vector<Action>* actions);
   void NameDrops(std::vector<Action>* actions);
   void NameReleases(std::vector<Action>* actions);
+  void NameManifests(std::vector<Action>* actions);
 
   const v1::Seal* FindSeal(int32_t f, int64_t version, int64_t attempt) const;
+  // The COMMIT that makes the next version of fragment f; null for none.
+  const v1::Commit* CommitOfNext(int32_t f) const;
   // The seal that fragment f has to merge now; null for none.
   const v1::Seal* WantedSeal(int32_t f) const;
   // The next commit to apply; null for none.
   const v1::Commit* NextCommit() const;
   // True if all contributions of `seal` are stored; stops the shard if one has
-  // another digest.
+  // another digest, or if one is lost that is committed.
   bool SealIsStored(const v1::Seal& seal);
   absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
   absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
                            absl::string_view session_sha256) const;
   void Forget(const ContributionKey& key);
+  // True if something about the key is recorded here.
+  bool Knows(const ContributionKey& key) const;
   bool AllInitialized() const;
 
   const ShardShape shape_;
@@ -233,9 +256,11 @@ class ShardMachine {
   std::deque<v1::Commit> to_persist_;  // Applied, in order.
   bool persisting_ = false;            // kPersist of the first is under way.
   std::set<std::pair<int32_t, int64_t>> held_;
+  CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;
   std::map<ContributionKey, v1::ContributionInfo> partial_;
   std::map<ContributionKey, std::string> refused_;
+  std::map<ContributionKey, std::string> lost_;
   // Decided by an applied COMMIT that is not persisted, or dropped: never
   // reported, never admitted again while they are here.
   std::set<ContributionKey> decided_;

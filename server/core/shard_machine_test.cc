@@ -377,6 +377,52 @@ TEST_F(ShardMachineTest, ARestartAfterStateHasNothingToDo) {
 
 // --- Space ------------------------------------------------------------------
 
+TEST_F(ShardMachineTest, WhatIsLostBeforeItsCommitIsWaitedForAndMergedThen) {
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnLost(Key(1, 0), "why");
+  machine_->OnFailed(actions_[0], absl::UnavailableError("lost"));
+  EXPECT_EQ(Trace(), "");
+  EXPECT_NE(machine_->waiting_reason().find("slot 1"), std::string::npos);
+  EXPECT_EQ(machine_->Report().fault(), "");
+  EXPECT_EQ(machine_->Report().stored_size(), 1);
+  machine_->OnStored(Info(1, 0), 2.0);
+  EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 2");
+}
+
+TEST_F(ShardMachineTest, WhatIsLostAfterItsCommitStopsTheShard) {
+  RecoveredShard disk = Disk(0, 0);
+  disk.stored = {{Info(0, 0), 1.0}};
+  disk.lost = {{Key(1, 0), "3.seg is missing"}};
+  Restart(disk);
+  Seal(0, 0, {0, 1});
+  Commit(1, 0, 1, 200, {0, 1});
+  Plan();
+  EXPECT_EQ(Trace(), "");
+  const std::string fault = machine_->Report().fault();
+  EXPECT_NE(fault.find("DATA_LOSS: commit 1"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("slot 1"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("3.seg is missing"), std::string::npos) << fault;
+}
+
+TEST_F(ShardMachineTest, ACancelledRunKeepsWhatACommitStillNeeds) {
+  BringToRound0();
+  Seal(0, 0, {0});
+  Commit(1, 0, 1, 200, {0});
+  plan_.set_run_state(v1::RUN_STATE_CANCELLED);
+  Plan();
+  EXPECT_EQ(Trace(),
+            "prepare fragment 0 version 0 attempt 0 of 1\n"
+            "drop " +
+                Key(1, 0).ToString());
+  machine_->OnPrepared(Prepared(0, 200));
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 1 commit 1\n"
+            "persist fragment 0 version 1 commit 1");
+}
+
 TEST_F(ShardMachineTest, ReservesSpaceForAnOpenRoundOnce) {
   BringToRound0();
   plan_.add_members()->set_slot(0);
@@ -411,6 +457,42 @@ TEST_F(ShardMachineTest, ReleasesOldVersionsThatNoPinNames) {
   plan_.clear_pins();
   Plan();
   EXPECT_EQ(Trace(), "release fragment 0 version 2");
+}
+
+TEST_F(ShardMachineTest, AManifestIsDeletedBeforeTheVersionsThatItNames) {
+  RecoveredShard disk = Disk(5, 5);
+  disk.held = {{0, 2}, {0, 4}, {0, 5}};
+  Restart(disk);
+  v1::Pin* pin = plan_.add_pins();
+  pin->set_pin_id("kept");
+  pin->set_checkpoint(true);
+  pin->add_cut()->set_version(2);
+  Plan();
+  EXPECT_EQ(Trace(), "write-manifest kept");
+  machine_->OnManifestWritten("kept");
+  ASSERT_EQ(machine_->Report().checkpoints_size(), 1);
+  EXPECT_TRUE(machine_->Report().checkpoints(0).durable());
+  plan_.clear_pins();
+  Plan();
+  EXPECT_EQ(Trace(), "drop-manifest kept");
+  EXPECT_EQ(Trace(), "");
+  machine_->OnManifestDropped("kept");
+  EXPECT_EQ(Trace(), "release fragment 0 version 2");
+}
+
+TEST_F(ShardMachineTest, ACheckpointThatCannotBeKeptStopsNothing) {
+  RecoveredShard disk = Disk(5, 5);
+  Restart(disk);
+  v1::Pin* pin = plan_.add_pins();
+  pin->set_pin_id("lost");
+  pin->set_checkpoint(true);
+  pin->add_cut()->set_version(2);
+  Plan();
+  EXPECT_EQ(Trace(), "write-manifest lost");
+  machine_->OnFailed(actions_[0], absl::DataLossError("f0-v2.ver"));
+  EXPECT_EQ(machine_->Report().fault(), "");
+  EXPECT_NE(machine_->Report().checkpoints(0).fault().find("f0-v2.ver"),
+            std::string::npos);
 }
 
 TEST_F(ShardMachineTest, APinAloneMovesThePersistedNumber) {
@@ -521,6 +603,16 @@ TEST_F(AdmissionTest, AKeyIsBoundByItsFirstHeader) {
   EXPECT_EQ(Admit(), Code::kAborted);
   *header_.mutable_info() = Info(0, 0);
   EXPECT_EQ(Admit(), Code::kOk);
+}
+
+TEST_F(AdmissionTest, WhatIsPushedAgainIsWhatWasSealed) {
+  machine_->OnStored(Info(0, 0), 1.0);
+  Seal(0, 0, {0});
+  Plan();
+  machine_->OnLost(Key(0, 0), "why");
+  EXPECT_EQ(Admit(), Code::kOk);
+  *header_.mutable_info() = Info(0, 0, /*digest=*/8);
+  EXPECT_EQ(Admit(), Code::kAborted);
 }
 
 TEST_F(AdmissionTest, ARefusedKeyStaysRefused) {

@@ -97,6 +97,7 @@ ParameterServer::ParameterServer(const Options& options,
       // wait for.
       disk_queue_(1, kBackgroundNice),
       finish_queue_(options.finish_thread_count),
+      low_queue_(1, kBackgroundNice),
       images_(ImagePool::Create(options.image_bytes_max)),
       push_watchdog_(options.stream_limits, SystemClock()),
       pull_watchdog_(options.stream_limits, SystemClock()) {}
@@ -120,12 +121,19 @@ void ParameterServer::Stop() {
   finish_queue_.Stop();
   merge_queue_.Stop();
   disk_queue_.Stop();
+  low_queue_.Stop();
 }
 
 // --- Shards -----------------------------------------------------------------
 
 ShardResources ParameterServer::Resources() {
-  return {merger_, merge_queue_, disk_queue_, finish_queue_, images_, [this] {
+  return {merger_,
+          merge_queue_,
+          disk_queue_,
+          finish_queue_,
+          low_queue_,
+          images_,
+          [this] {
             MutexLock lock(&mutex_);
             ++change_count_;
             changed_.SignalAll();
@@ -145,6 +153,7 @@ void ParameterServer::OpenShard(const records::RunRecord& record) {
   const std::string& run_id = record.run().run_id();
   Entry entry;
   entry.shard_number = record.shard();
+  entry.run_epoch = record.run().run_epoch();
   absl::StatusOr<std::unique_ptr<Shard>> shard =
       Shard::Create(Resources(), environment_.fs, environment_.records,
                     options_.data_dir, record);
@@ -289,7 +298,10 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
   {
     MutexLock lock(&mutex_);
     const auto it = entries_.find(plan.run_id());
-    if (it != entries_.end() && it->second.shard == nullptr) return true;
+    if (it != entries_.end() && it->second.shard == nullptr) {
+      it->second.run_epoch = std::max(it->second.run_epoch, plan.run_epoch());
+      return true;
+    }
   }
   Shard* shard = FindShard(plan.run_id());
   if (shard == nullptr) {
@@ -327,6 +339,7 @@ v1::ShardReport ParameterServer::FaultReport(const std::string& run_id,
                                              const Entry& entry) {
   v1::ShardReport report;
   report.set_run_id(run_id);
+  report.set_run_epoch(entry.run_epoch);
   report.set_shard(entry.shard_number);
   report.set_fault(entry.fault);
   return report;

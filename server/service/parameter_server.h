@@ -94,6 +94,7 @@ class ParameterServer final : public ShardDirectory {
     std::unique_ptr<Shard> shard;
     int32_t shard_number = 0;
     std::string fault;
+    int64_t run_epoch = 0;  // Of a run without a shard: the newest known.
   };
 
   ParameterServer(const Options& options, const Environment& environment,
@@ -125,6 +126,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue merge_queue_;
   WorkQueue disk_queue_;
   WorkQueue finish_queue_;
+  WorkQueue low_queue_;
   const std::shared_ptr<ImagePool> images_;
 
   mutable Mutex mutex_;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/service/test_cluster.h"
 
@@ -155,32 +157,131 @@ TEST(ParameterServerTest, APinnedVersionStaysReadableAndAnOldOneDoesNot) {
       << cluster.Pull(0, 2).status();
 }
 
-TEST(ParameterServerTest, AMissingContributionIsAskedForAgain) {
+TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
+  TestCluster cluster(SmallRun(), 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  ASSERT_OK(cluster.Round(0, 1));
+  v1::Pin* pin = cluster.plan().add_pins();
+  pin->set_pin_id("round-1");
+  pin->set_commit_seq(3);
+  pin->set_checkpoint(true);
+  for (int f = 0; f < 2; ++f) {
+    v1::FragmentVersion* version = pin->add_cut();
+    version->set_fragment(f);
+    version->set_version(1);
+  }
+  const auto durable = [](const v1::ShardReport& r) {
+    return r.checkpoints_size() == 1 && r.checkpoints(0).durable() &&
+           r.checkpoints(0).pin_id() == "round-1";
+  };
+  const std::string path = "data/runs/small/checkpoints/round-1.json";
+  cluster.Publish();
+  for (int shard = 0; shard < 2; ++shard) {
+    ASSERT_OK(cluster.WaitForReport(shard, durable).status());
+    EXPECT_TRUE(cluster.fs(shard).Exists(path));
+  }
+  for (int v = 1; v < 4; ++v) ASSERT_OK(cluster.Round(v, 1));
+  cluster.CutPower(1);
+  ASSERT_OK(cluster.Start(1));
+  ASSERT_OK(cluster.WaitForReport(1, durable).status());
+  EXPECT_TRUE(cluster.Pull(0, 1).ok());
+  cluster.plan().clear_pins();
+  cluster.Publish();
+  for (int shard = 0; shard < 2; ++shard) {
+    ASSERT_OK(cluster
+                  .WaitForReport(shard,
+                                 [](const v1::ShardReport& r) {
+                                   return r.checkpoints().empty();
+                                 })
+                  .status());
+  }
+  // The version goes after the manifest that names it.
+  const absl::Time end = absl::Now() + TestCluster::kPatience;
+  while (cluster.Pull(0, 1).ok() && absl::Now() < end) {
+  }
+  EXPECT_TRUE(absl::IsOutOfRange(cluster.Pull(0, 1).status()));
+  for (int shard = 0; shard < 2; ++shard) {
+    EXPECT_FALSE(cluster.fs(shard).Exists(path));
+  }
+}
+
+TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
+  Digest128 undisturbed;
+  {
+    TestCluster cluster(SmallRun(), 1);
+    ASSERT_OK(cluster.StartAll());
+    ASSERT_OK(cluster.Begin());
+    undisturbed = *cluster.Seal(0, 0, PushAll(cluster, 0));
+  }
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto gradient = cluster.Gradient(0, 0, 0);
+  const auto lost = cluster.Info(0, 0, 0, gradient);
+  ASSERT_OK(cluster.Push(lost, gradient));
+  // More segments are made for the round; the first is the one that is used.
+  const std::string log = "data/runs/small/log";
+  const auto names = cluster.fs(0).List(log);
+  for (const std::string& name : *names) {
+    auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
+    ASSERT_OK((*file)->WriteAt(*(*file)->Size() - 100, "damaged"));
+  }
+  auto infos = PushAll(cluster, 0);  // Slot 0's is there already.
+  cluster.AddSeal(0, 0, infos);
+  ASSERT_OK(cluster
+                .WaitForReport(0,
+                               [](const v1::ShardReport& r) {
+                                 return r.stored_size() == 2 &&
+                                        r.fault().empty();
+                               })
+                .status());
+  ASSERT_OK(cluster.Push(lost, gradient));
+  const auto digest = cluster.WaitForPrepared(0, 0);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_EQ(*digest, undisturbed);
+  ASSERT_OK(cluster.Commit(0, 0, *digest));
+}
+
+TEST(ParameterServerTest, ACommittedContributionThatIsDamagedStopsTheShard) {
   TestCluster cluster(SmallRun(), 1);
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
   const auto infos = PushAll(cluster, 0);
-  // An older report has two of them as well.
-  ASSERT_TRUE(
-      cluster
-          .WaitForReport(
-              0, [](const v1::ShardReport& r) { return r.stored_size() == 3; })
-          .ok());
-  // Loses the log: the shard starts from version 0 alone.
-  v1::ContributionOutcome* dropped = cluster.plan().add_dropped();
-  *dropped->mutable_key() = infos[1].key();
-  cluster.Publish();
-  ASSERT_TRUE(
-      cluster
-          .WaitForReport(
-              0, [](const v1::ShardReport& r) { return r.stored_size() == 2; })
-          .ok());
-  cluster.plan().clear_dropped();
-  v1::Seal seal;
-  cluster.Publish();
-  ASSERT_OK(cluster.Push(infos[1], cluster.Gradient(0, 1, 0)));
   const auto digest = cluster.Seal(0, 0, infos);
-  ASSERT_TRUE(digest.ok()) << digest.status();
+  ASSERT_OK(digest.status());
+  cluster.CutPower(0);
+  cluster.AddCommit(0, 0, *digest);
+  const std::string log = "data/runs/small/log";
+  const auto names = cluster.fs(0).List(log);
+  for (const std::string& name : *names) {
+    auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
+    ASSERT_OK((*file)->WriteAt(*(*file)->Size() - 100, "damaged"));
+    ASSERT_OK((*file)->Sync());
+  }
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_NE(report->fault().find("DATA_LOSS"), std::string::npos);
+  EXPECT_NE(report->fault().find(".seg"), std::string::npos) << report->fault();
+}
+
+TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.Stop(0);
+  const std::string versions = "data/runs/small/versions";
+  const auto names = cluster.fs(0).List(versions);
+  for (const std::string& name : *names) {
+    ASSERT_OK(cluster.fs(0).Remove(versions + "/" + name));
+  }
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->run_epoch(), 1);
 }
 
 TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {

@@ -108,7 +108,7 @@ void PullStream::WriteNext() {
         source_.held.file->Read(0, blocks, loan->buffer.get());
     if (!read.ok()) {
       EndLoan(loan.release());
-      FinishWith(read);
+      FinishUnread(read);
       return;
     }
   }
@@ -136,6 +136,13 @@ void PullStream::WriteNext() {
                           rpc::BorrowSlice(payload, EndLoan, loan.release()));
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);
+}
+
+void PullStream::FinishUnread(const absl::Status& read) {
+  if (!absl::IsDataLoss(read)) return FinishWith(read);
+  shard_->OnDamagedVersion(fragment_, source_.version, read);
+  FinishWith(absl::DataLossError(absl::StrCat(
+      read.message(), "; ask for the newest version or another checkpoint")));
 }
 
 void PullStream::FinishWith(const absl::Status& status) {

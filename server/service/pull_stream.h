@@ -42,6 +42,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Reads the next chunk and writes it, or ends the stream.
   void WriteNext();
   void FinishWith(const absl::Status& status);
+  // Ends because the version could not be read: says so to the shard too.
+  void FinishUnread(const absl::Status& read);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

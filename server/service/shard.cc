@@ -154,6 +154,12 @@ void Shard::Post(Action action) {
     case ActionKind::kDrop:
       resources_.disk_queue.Post([this, action] { RunDrop(action); });
       return;
+    case ActionKind::kWriteManifest:
+      resources_.low_queue.Post([this, action] { RunWriteManifest(action); });
+      return;
+    case ActionKind::kDropManifest:
+      resources_.disk_queue.Post([this, action] { RunDropManifest(action); });
+      return;
     case ActionKind::kRelease:
       resources_.disk_queue.Post([this, action] {
         store_->RemoveVersion(action.fragment, action.version);
@@ -218,6 +224,7 @@ void Shard::RunPrepare(const Action& action) {
   const absl::StatusOr<PreparedFact> prepared =
       resources_.merger.Merge(*store_, *optimizer_, *rule_, action.seal);
   absl::Status status = prepared.status();
+  if (absl::IsDataLoss(status)) status = LoseDamaged(action.seal, status);
   if (status.ok()) status = store_->RecordPrepared(*prepared);
   if (status.ok()) {
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
@@ -226,6 +233,31 @@ void Shard::RunPrepare(const Action& action) {
     machine_.OnPrepared(*prepared);
   }
   Ended(action, status);
+}
+
+absl::Status Shard::LoseDamaged(const v1::Seal& seal,
+                                const absl::Status& damage) {
+  {
+    MutexLock lock(&mutex_);
+    // Nobody has it any more: whatever can be repaired is to stay.
+    if (machine_.IsCommitted(seal)) return damage;
+  }
+  const std::vector<ContributionKey> keys = store_->FindDamaged(seal);
+  if (keys.empty()) return damage;
+  RETURN_IF_ERROR(store_->Lose(keys));
+  {
+    MutexLock lock(&mutex_);
+    for (const ContributionKey& key : keys) {
+      // It may have come again meanwhile.
+      const auto again = store_->Find(key);
+      if (again != nullptr && again->state() == Contribution::State::kStored) {
+        continue;
+      }
+      machine_.OnLost(key, damage.message());
+    }
+  }
+  return absl::UnavailableError(
+      absl::StrCat(keys.size(), " of its contributions are lost here"));
 }
 
 void Shard::RunPersist(const Action& action) {
@@ -266,6 +298,36 @@ void Shard::RunReserve(const Action& action) {
   const absl::Status status =
       store_->ReserveRound(action.fragment, action.version, action.count);
   if (!status.ok()) Ended(action, status);
+}
+
+void Shard::RunWriteManifest(const Action& action) {
+  const absl::Time begin = absl::Now();
+  int64_t run_epoch;
+  {
+    MutexLock lock(&mutex_);
+    run_epoch = machine_.run_epoch();
+  }
+  const absl::Status status = store_->WriteManifest(run_epoch, action.pin);
+  if (status.ok()) {
+    LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
+              << " took " << absl::FormatDuration(absl::Now() - begin);
+    MutexLock lock(&mutex_);
+    machine_.OnManifestWritten(action.pin.pin_id());
+  }
+  Ended(action, status);
+}
+
+void Shard::RunDropManifest(const Action& action) {
+  const absl::Status status = store_->DropManifest(action.pin.pin_id());
+  if (!status.ok()) {
+    // It names files that go now: the next start says so, and tries again.
+    LOG(WARNING) << action.ToString() << " failed: " << status.ToString();
+  }
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnManifestDropped(action.pin.pin_id());
+  }
+  Advance();
 }
 
 // --- Handlers ---------------------------------------------------------------
@@ -445,6 +507,18 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   }
   source.held = *std::move(held);
   return source;
+}
+
+void Shard::OnDamagedVersion(int32_t fragment, int64_t version,
+                             const absl::Status& damage) {
+  LOG(ERROR) << "run " << store_->run().run_id() << ": version " << version
+             << " of fragment " << fragment
+             << " cannot be read: " << damage.ToString();
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnVersionDamaged(fragment, version, damage.message());
+  }
+  Changed();
 }
 
 }  // namespace atl::server

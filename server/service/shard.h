@@ -39,6 +39,7 @@ struct ShardResources {
   WorkQueue& merge_queue;   // One thread.
   WorkQueue& disk_queue;    // One thread: persists, drops, releases, reserves.
   WorkQueue& finish_queue;  // Syncs contributions.
+  WorkQueue& low_queue;     // One thread of low priority: manifests.
   std::shared_ptr<ImagePool> images;  // Memory for versions.
   // Called, from any thread, when the report has changed.
   std::function<void()> on_change;
@@ -99,6 +100,10 @@ class Shard {
   };
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request);
 
+  // A reader of a version met damage: checkpoints that name it are broken.
+  void OnDamagedVersion(int32_t fragment, int64_t version,
+                        const absl::Status& damage);
+
   void AddReceivedBytes(int64_t bytes) { received_bytes_ += bytes; }
   void AddSentBytes(int64_t bytes) { sent_bytes_ += bytes; }
 
@@ -117,9 +122,14 @@ class Shard {
   // Frees imports that are version 0 now.
   void DropImports();
   void RunPrepare(const Action& action);
+  // A merge of `seal` met damage, `damage`: contributions that are damaged are
+  // lost, and the merge is tried again; if none is, the damage stands.
+  absl::Status LoseDamaged(const v1::Seal& seal, const absl::Status& damage);
   void RunPersist(const Action& action);
   void RunDrop(const Action& action);
   void RunReserve(const Action& action);
+  void RunWriteManifest(const Action& action);
+  void RunDropManifest(const Action& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
   // RunStore::Bind; a full disk says when to try again.
   absl::StatusOr<std::shared_ptr<Contribution>> BindRetryable(

@@ -195,9 +195,9 @@ absl::Status TestCluster::Begin() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Digest128> TestCluster::Seal(
-    int32_t fragment, int64_t version, std::vector<v1::ContributionInfo> infos,
-    int64_t attempt) {
+void TestCluster::AddSeal(int32_t fragment, int64_t version,
+                          std::vector<v1::ContributionInfo> infos,
+                          int64_t attempt) {
   std::sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
     return a.key().slot() < b.key().slot();
   });
@@ -212,6 +212,18 @@ absl::StatusOr<Digest128> TestCluster::Seal(
     sealed->set_weight(1.0f / static_cast<float>(infos.size()));
   }
   Publish();
+}
+
+absl::StatusOr<Digest128> TestCluster::Seal(
+    int32_t fragment, int64_t version, std::vector<v1::ContributionInfo> infos,
+    int64_t attempt) {
+  AddSeal(fragment, version, std::move(infos), attempt);
+  return WaitForPrepared(fragment, version, attempt);
+}
+
+absl::StatusOr<Digest128> TestCluster::WaitForPrepared(int32_t fragment,
+                                                       int64_t version,
+                                                       int64_t attempt) {
   Digest128 digest;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (layout_

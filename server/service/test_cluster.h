@@ -68,11 +68,16 @@ class TestCluster {
   bool WaitForRegistrations(int shard, size_t count);
   // All shards have version 0; the run is ACTIVE, rounds are open.
   absl::Status Begin();
-  // Seals the keys with equal weights and waits until all shards of the
-  // fragment are prepared; returns the sum of their digests.
+  // Seals the keys with equal weights.
+  void AddSeal(int32_t fragment, int64_t version,
+               std::vector<v1::ContributionInfo> infos, int64_t attempt = 0);
+  // The same, and waits until all shards of the fragment are prepared; returns
+  // the sum of their digests.
   absl::StatusOr<Digest128> Seal(int32_t fragment, int64_t version,
                                  std::vector<v1::ContributionInfo> infos,
                                  int64_t attempt = 0);
+  absl::StatusOr<Digest128> WaitForPrepared(int32_t fragment, int64_t version,
+                                            int64_t attempt = 0);
   // Commits what Seal returned; waits until all have persisted it.
   absl::Status Commit(int32_t fragment, int64_t version,
                       const Digest128& digest, int64_t attempt = 0);

@@ -132,7 +132,9 @@ RecoveredShard RunStore::Recovered() const {
     }
   }
   recovered.refused = refused_;
+  recovered.lost = lost_;
   recovered.prepared = prepared_;
+  recovered.manifests = found_manifests_;
   return recovered;
 }
 
@@ -431,6 +433,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   std::shared_ptr<Contribution> contribution;
   {
     MutexLock lock(&mutex_);
+    if (lost_.erase(key) > 0) batch.Delete(KeyedName("stored", key));
     const auto it = contributions_.find(key);
     if (it != contributions_.end()) {  // Another stream was faster.
       free_segments_[key.fragment].push_back(std::move(segment));
@@ -547,6 +550,7 @@ std::vector<RunStore::FreedSegment> RunStore::TakeOut(
     MutexLock lock(&mutex_);
     for (const ContributionKey& key : keys) {
       refused_.erase(key);
+      lost_.erase(key);
       const auto it = contributions_.find(key);
       if (it == contributions_.end()) continue;
       taken.push_back(std::move(it->second));
@@ -558,13 +562,16 @@ std::vector<RunStore::FreedSegment> RunStore::TakeOut(
     freed.push_back(
         {contribution->key().fragment, contribution->ReleaseSegment()});
   }
-  for (const ContributionKey& key : keys) {
-    batch->Delete(KeyedName("stored", key));
-    batch->Delete(KeyedName("bound", key));
-    batch->Delete(KeyedName("refused", key));
-    batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
-  }
+  for (const ContributionKey& key : keys) DeleteRecords(key, batch);
   return freed;
+}
+
+void RunStore::DeleteRecords(const ContributionKey& key,
+                             RecordBatch* batch) const {
+  batch->Delete(KeyedName("stored", key));
+  batch->Delete(KeyedName("bound", key));
+  batch->Delete(KeyedName("refused", key));
+  batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
 }
 
 void RunStore::RecycleAll(std::vector<FreedSegment> segments) {

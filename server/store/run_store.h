@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
@@ -60,8 +61,12 @@ class RunStore {
   // Opens a run that has a record: checks its files, verifies what PARTIAL
   // contributions have, removes what nothing names.
   //
-  // DATA_LOSS: a file that a record names is missing or damaged; the message
-  // names it.
+  // A STORED contribution whose segment is missing or short is lost. Its record
+  // stays, for an operator who brings the file back, until it is bound again or
+  // decided. The bytes of segments are checked when they are merged.
+  //
+  // DATA_LOSS: a version's file that a record names is missing or damaged; the
+  // message names it.
   //
   // `images` is the memory for versions; null: all of them are read from and
   // written to their files.
@@ -97,6 +102,15 @@ class RunStore {
   // The version, if it is held.
   std::optional<HeldVersion> FindVersion(int32_t fragment,
                                          int64_t version) const;
+  // Writes the manifest of a checkpoint, durably; its versions are persisted.
+  // Reads them whole, for their SHA-256.
+  //
+  // DATA_LOSS: a version is not held any more, or cannot be read.
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::Status WriteManifest(int64_t run_epoch, const v1::Pin& pin);
+  // Deletes it, durably; OK if there is none.
+  absl::Status DropManifest(const std::string& pin_id);
+
   // Forgets a version: its file is deleted. Readers that hold it go on.
   void RemoveVersion(int32_t fragment, int64_t version);
 
@@ -137,6 +151,12 @@ class RunStore {
   absl::Status Refuse(const ContributionKey& key, const std::string& reason);
   // Frees contributions, whatever their state.
   absl::Status Drop(absl::Span<const ContributionKey> keys);
+  // Those of `seal` whose bytes here do not match their checksums. Reads all of
+  // them: for when a merge has met damage.
+  std::vector<ContributionKey> FindDamaged(const v1::Seal& seal) const;
+  // Forgets contributions whose bytes are lost, durably, and removes their
+  // segments: the disk is not trusted there. They can be bound again then.
+  absl::Status Lose(absl::Span<const ContributionKey> keys);
 
  private:
   RunStore(FileSystem& fs, RecordStore& records, std::string directory,
@@ -152,14 +172,28 @@ class RunStore {
   VersionImage NewImage(int32_t fragment);
   // Lets go of the memory of durable versions that are not the newest.
   void DropOldImages(int32_t fragment);
+  std::string ManifestPath(const std::string& pin_id) const;
   // An empty version file: a spare one, or a new one.
   absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(int32_t fragment,
                                                                int64_t version);
 
   absl::Status RecoverState();
   absl::Status RecoverVersions();
+  absl::Status RecoverManifests();
+  // What a manifest says, checked against the files that it names.
+  //
+  // DATA_LOSS: it is not one of this pin.
+  absl::StatusOr<ManifestFact> CheckManifest(const std::string& pin_id,
+                                             absl::string_view text) const;
   absl::Status RecoverSegments();
   absl::Status RecoverContributions();
+  absl::Status RecoverStored();
+  // Segment `number` out of the free ones; null if there is none.
+  std::unique_ptr<Segment> TakeFreeSegment(int32_t fragment, int64_t number);
+  // True if the shard has a part of the key's fragment.
+  bool Fits(const v1::ContributionKey& key) const;
+  // Adds the deletion of all records about a key.
+  void DeleteRecords(const ContributionKey& key, RecordBatch* batch) const;
   absl::Status RecoverPartial(const records::BoundRecord& bound,
                               std::unique_ptr<Segment> segment);
   absl::Status WriteState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -210,9 +244,18 @@ class RunStore {
   std::map<ContributionKey, std::shared_ptr<Contribution>> contributions_
       ABSL_GUARDED_BY(mutex_);
   std::map<ContributionKey, std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  // Have a STORED record and no bytes; why.
+  std::map<ContributionKey, std::string> lost_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::vector<std::unique_ptr<Segment>>> free_segments_
       ABSL_GUARDED_BY(mutex_);
   int64_t next_segment_ ABSL_GUARDED_BY(mutex_) = 1;
+  struct KnownManifest {
+    int64_t run_epoch = 0;
+    int64_t commit_seq = 0;
+    std::string sha256;  // Of its bytes, hex.
+  };
+  std::map<std::string, KnownManifest> manifests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ManifestFact> found_manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<PreparedFact> prepared_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -41,6 +41,8 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
   const std::string directory = Directory(data_dir, record.run().run_id());
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/versions")));
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/log")));
+  RETURN_IF_ERROR(
+      fs.CreateDirectories(absl::StrCat(directory, "/checkpoints")));
   for (const std::string& parent :
        {data_dir, absl::StrCat(data_dir, "/runs"), directory}) {
     RETURN_IF_ERROR(fs.SyncDirectory(parent));
@@ -50,6 +52,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
                                                std::move(images)));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
+  RETURN_IF_ERROR(store->RecoverManifests());
   RETURN_IF_ERROR(store->RecoverSegments());
   RETURN_IF_ERROR(store->RecoverContributions());
   return store;
@@ -176,9 +179,16 @@ absl::Status RunStore::RecoverSegments() {
                       SegmentPath(header.segment()) != segment->path)) {
       read = absl::DataLossError("misplaced segment");
     }
+    if (read.ok()) {
+      ASSIGN_OR_RETURN(const int64_t size, segment->file->Size());
+      if (size <
+          static_cast<int64_t>(kHeaderPageBytes) + header.payload_bytes()) {
+        read = absl::DataLossError("short segment");
+      }
+    }
     if (!read.ok()) {
       // Made by a process that died: no record can name it. If one does, the
-      // contribution is lost, and RecoverContributions says so.
+      // contribution is lost, and RecoverStored says so.
       segment->file.reset();
       RETURN_IF_ERROR(fs_.Remove(segment->path));
       continue;
@@ -230,40 +240,48 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
   return absl::OkStatus();
 }
 
-absl::Status RunStore::RecoverContributions() {
-  // Takes segment `number` from the free ones; null if there is none.
-  const auto take = [this](int32_t fragment, int64_t number) {
-    MutexLock lock(&mutex_);
-    auto& free = free_segments_[fragment];
-    for (auto it = free.begin(); it != free.end(); ++it) {
-      if ((*it)->number != number) continue;
-      std::unique_ptr<Segment> segment = std::move(*it);
-      free.erase(it);
-      return segment;
-    }
-    return std::unique_ptr<Segment>();
-  };
-  const auto fits = [this](const v1::ContributionKey& key) {
-    return key.fragment() >= 0 && key.fragment() < layout_.fragment_count() &&
-           !ranges_[key.fragment()].empty();
-  };
+std::unique_ptr<Segment> RunStore::TakeFreeSegment(int32_t fragment,
+                                                   int64_t number) {
+  MutexLock lock(&mutex_);
+  auto& free = free_segments_[fragment];
+  for (auto it = free.begin(); it != free.end(); ++it) {
+    if ((*it)->number != number) continue;
+    std::unique_ptr<Segment> segment = std::move(*it);
+    free.erase(it);
+    return segment;
+  }
+  return nullptr;
+}
 
+bool RunStore::Fits(const v1::ContributionKey& key) const {
+  return key.fragment() >= 0 && key.fragment() < layout_.fragment_count() &&
+         !ranges_[key.fragment()].empty();
+}
+
+absl::Status RunStore::RecoverStored() {
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> stored,
                    records_.Scan(RecordName("stored/")));
   for (const RecordStore::Record& value : stored) {
     ASSIGN_OR_RETURN(const records::StoredRecord record,
                      Parse<records::StoredRecord>(value));
-    if (!fits(record.info().key())) {
+    if (!Fits(record.info().key())) {
       return absl::DataLossError(
           absl::StrCat("record ", value.first, " does not fit the layout"));
     }
     const auto key = ContributionKey::FromProto(record.info().key());
-    std::unique_ptr<Segment> segment = take(key.fragment, record.segment());
+    std::unique_ptr<Segment> segment =
+        TakeFreeSegment(key.fragment, record.segment());
     if (segment == nullptr ||
         record.block_crc32c_size() != ranges_[key.fragment].block_count()) {
-      return absl::DataLossError(absl::StrCat(SegmentPath(record.segment()),
-                                              ", which holds ", key.ToString(),
-                                              ", is missing or damaged"));
+      const std::string why =
+          absl::StrCat(SegmentPath(record.segment()), " is missing or damaged");
+      LOG(ERROR) << "run " << run_.run_id() << ": " << key.ToString()
+                 << " is lost here: " << why;
+      MutexLock lock(&mutex_);
+      lost_[key] = why;
+      // While the record names it, no other contribution may have it.
+      next_segment_ = std::max(next_segment_, record.segment() + 1);
+      continue;
     }
     auto contribution = std::make_shared<Contribution>(
         record.info(), ranges_[key.fragment], std::move(segment));
@@ -274,15 +292,20 @@ absl::Status RunStore::RecoverContributions() {
     MutexLock lock(&mutex_);
     contributions_[key] = std::move(contribution);
   }
+  return absl::OkStatus();
+}
 
+absl::Status RunStore::RecoverContributions() {
+  RETURN_IF_ERROR(RecoverStored());
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> bound,
                    records_.Scan(RecordName("bound/")));
   for (const RecordStore::Record& value : bound) {
     ASSIGN_OR_RETURN(const records::BoundRecord record,
                      Parse<records::BoundRecord>(value));
-    if (!fits(record.info().key())) continue;
+    if (!Fits(record.info().key())) continue;
     const auto key = ContributionKey::FromProto(record.info().key());
-    std::unique_ptr<Segment> segment = take(key.fragment, record.segment());
+    std::unique_ptr<Segment> segment =
+        TakeFreeSegment(key.fragment, record.segment());
     // Never acknowledged: without its segment it starts over.
     if (segment == nullptr) continue;
     RETURN_IF_ERROR(RecoverPartial(record, std::move(segment)));

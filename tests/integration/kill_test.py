@@ -15,6 +15,7 @@ import grpc
 from harness import cases
 from harness import client
 from harness import cluster as cluster_module
+from harness import damage
 from harness import processes
 from harness import run_file
 from harness import toy
@@ -41,6 +42,8 @@ ONCE = (
 SPECIAL = {
     "server.refused.": "refuse",
     "server.drop.": "late",
+    "server.lost.": "lose",
+    "server.manifest.": "manifest",
     "coordinator.outcome.": "late",
     "coordinator.abort.": "abort",
     "coordinator.pin.": "pin",
@@ -218,6 +221,50 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             for c in r.contributions:
                 if c.info.key.slot == slow.slot:
                     self.assertNotEqual(c.outcome, cluster_module.MERGED)
+
+    def lose(self):
+        changes = {"schedule": {"round_count": 2}}
+        members = self.start(changes, island_count=2)
+        made = toy.gradients(members, 0, cases.seed())
+        made[0].push()
+        for path in damage.segments(self.cluster, self.victim):
+            damage.flip(path)
+        self.dying(made[1].push)
+        self.revive()
+
+        def merged():
+            # What is found to be lost only now has to come once more.
+            for contribution in made:
+                try:
+                    contribution.push()
+                except (grpc.RpcError, ValueError):
+                    pass
+            return members[0].newest_plan().cut[0].version == 1
+
+        wait.until("the round is committed", merged)
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        toy.play_round(members, 1, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(),
+                         self.expected(changes, island_count=2))
+
+    def manifest(self):
+        changes = {"schedule": {"round_count": 2},
+                   "checkpoint_every_round_count": 1}
+        members = self.start(changes, island_count=2)
+        for contribution in toy.gradients(members, 0, cases.seed()):
+            self.dying(contribution.push)
+        self.revive()
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        toy.play_round(members, 1, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.cluster.wait_durable("round-1", "final")
+        self.assertEqual(self.cluster.parameters_sha256(),
+                         self.expected(changes, island_count=2))
 
     def abort(self):
         members = self.start(toy.STEEP, {"schedule": {"round_count": 2}},

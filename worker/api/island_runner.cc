@@ -414,10 +414,16 @@ absl::Status IslandRunner::Push(const Action& action) {
     failpoint::Hit("island.push.before");
     server::CallBounds bounds;
     bounds.deadline = absl::Now() + kTransferMax;
-    bounds.stop = mailbox_.BeginTransfer([&info](const v1::IslandPlan& plan) {
+    const bool stops_in_pause = !action.needed_again;
+    if (action.needed_again) {
+      LOG(WARNING) << "fragment " << action.fragment << ", contribution "
+                   << action.seq << ": " << action.reason
+                   << ": it is pushed again";
+    }
+    bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
       return CutVersion(plan, info.key().fragment()) > info.anchor_version() ||
              plan.run_state() == v1::RUN_STATE_CANCELLED ||
-             plan.run_state() == v1::RUN_STATE_PAUSED;
+             (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
     const server::TransferOutcome outcome =
         parameters_->Push(info, save_->contributions[i], bounds);

@@ -126,8 +126,10 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
     reset_due_ = true;
     position_.reset();
   }
-  if (unproven && sync_.has_value()) {
-    for (Sync::Part& part : sync_->parts) part.pushed = false;
+  if (sync_.has_value()) {
+    for (Sync::Part& part : sync_->parts) {
+      if (unproven || NeededAgain(*sync_, part)) part.pushed = false;
+    }
   }
   // A change of plan is worth a try at once.
   backing_off_ = false;
@@ -298,6 +300,15 @@ v1::Outcome IslandLoop::OutcomeOf(int32_t fragment, int64_t seq) const {
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
   return CutVersion(part.at.fragment) > part.at.anchor_version ||
          Decided(OutcomeOf(part.at.fragment, sync.seq));
+}
+
+bool IslandLoop::NeededAgain(const Sync& sync, const Sync::Part& part) const {
+  return std::any_of(plan_.needed_again().begin(), plan_.needed_again().end(),
+                     [&](const v1::ContributionKey& key) {
+                       return key.run_epoch() == run_epoch_ &&
+                              key.fragment() == part.at.fragment &&
+                              key.slot() == slot_ && key.seq() == sync.seq;
+                     });
 }
 
 bool IslandLoop::Away() const {

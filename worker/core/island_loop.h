@@ -75,9 +75,10 @@ struct Action {
   int64_t step_count = 0;
   int64_t data_begin = 0;
 
-  bool warm_up = false;    // kResetOptimizer.
-  int failure_count = 0;   // kWait: attempts in a row that failed.
-  absl::Status status;     // kFinish.
+  bool needed_again = false;  // kPush: a shard lost it; also while paused.
+  bool warm_up = false;       // kResetOptimizer.
+  int failure_count = 0;      // kWait: attempts in a row that failed.
+  absl::Status status;        // kFinish.
 };
 
 // What the loop needs to know of a SAVE.
@@ -167,6 +168,8 @@ class IslandLoop {
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
   v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
+  // True if the plan says that a shard has lost it.
+  bool NeededAgain(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
 
   // After an action.

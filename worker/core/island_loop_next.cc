@@ -94,8 +94,15 @@ std::optional<Action> IslandLoop::NextStop() const {
 
 std::optional<Action> IslandLoop::NextSync() const {
   if (!sync_.has_value()) return std::nullopt;
-  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
-    // Rounds that were sealed with it still commit.
+  // Rounds that were sealed with it still commit, also if a shard has to have
+  // it once more.
+  const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
+  const auto pushes = [&](const Sync::Part& part) {
+    return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
+           (!paused || NeededAgain(*sync_, part));
+  };
+  if (paused &&
+      std::none_of(sync_->parts.begin(), sync_->parts.end(), pushes)) {
     return Wait("the run is paused");
   }
   // Complete: what is not decided by now never will be.
@@ -108,9 +115,13 @@ std::optional<Action> IslandLoop::NextSync() const {
     return action;
   }
   for (const Sync::Part& part : sync_->parts) {
-    if (part.pushed || part.refused || PartDecided(*sync_, part)) continue;
+    if (!pushes(part)) continue;
     if (backing_off_) return Wait("a push failed");
-    Action action = Make(ActionKind::kPush, "the contribution is saved");
+    const bool needed_again = NeededAgain(*sync_, part);
+    Action action = Make(ActionKind::kPush,
+                         needed_again ? "a shard has lost the contribution"
+                                      : "the contribution is saved");
+    action.needed_again = needed_again;
     action.fragment = part.at.fragment;
     action.seq = sync_->seq;
     action.run_epoch = run_epoch_;

@@ -120,7 +120,15 @@ class World {
     added.set_outcome(outcome);
     decided_.insert({f, seq});
   }
+  // Nothing of fragment f is needed again any more.
+  void Have(int32_t f) {
+    auto& keys = *plan_.mutable_needed_again();
+    for (int i = keys.size() - 1; i >= 0; --i) {
+      if (keys[i].fragment() == f) keys.DeleteSubrange(i, 1);
+    }
+  }
   void Commit(int32_t f) {
+    Have(f);
     const auto stored = stored_.find({f, Version(f)});
     if (stored != stored_.end()) {
       Decide(f, stored->second,
@@ -134,7 +142,7 @@ class World {
 
   void Disturb() {
     const int32_t f = Roll(fragment_count_);
-    switch (Roll(12)) {
+    switch (Roll(13)) {
       case 0:
       case 1:
         if (Version(f) < kRounds) Commit(f);
@@ -173,6 +181,20 @@ class World {
       case 10:
         if (Roll(4) == 0) NewLife();
         break;
+      case 12: {  // A shard has lost what it had.
+        const auto stored = stored_.find({f, Version(f)});
+        if (stored == stored_.end() ||
+            decided_.count({f, stored->second}) != 0) {
+          break;
+        }
+        v1::ContributionKey& key = *plan_.add_needed_again();
+        key.set_run_epoch(1);
+        key.set_fragment(f);
+        key.set_slot(kSlot);
+        key.set_seq(stored->second);
+        stored_.erase(stored);
+        break;
+      }
       case 11:
         if (Roll(20) == 0) {
           loop_->OnStopRequested();
@@ -235,6 +257,7 @@ class World {
         CheckPush(action);
         if (status.ok()) {
           stored_[{action.fragment, Version(action.fragment)}] = action.seq;
+          Have(action.fragment);
         }
         break;
       case ActionKind::kRestoreSave:

@@ -298,6 +298,45 @@ TEST_F(IslandLoopTest, PushesAgainToAShardInANewLife) {
   EXPECT_EQ(Trace(), "push f0 #1; wait");
 }
 
+TEST_F(IslandLoopTest, PushesTheSameAgainForEveryPlanThatSaysAShardLostIt) {
+  PushFirst();
+  v1::ContributionKey& key = *plan_.add_needed_again();
+  key.set_run_epoch(1);
+  key.set_slot(kSlot);
+  key.set_seq(1);
+  Publish();
+  EXPECT_TRUE(loop_.Next().needed_again);
+  EXPECT_EQ(Trace(), "push f0 #1; wait");
+  EXPECT_EQ(NextLine(), "wait");
+  Publish();
+  EXPECT_EQ(Trace(), "push f0 #1; wait");
+  // Also while paused, when nothing else is pushed.
+  plan_.set_run_state(v1::RUN_STATE_PAUSED);
+  Publish();
+  EXPECT_EQ(Trace(), "push f0 #1; wait");
+  plan_.clear_needed_again();
+  Publish();
+  EXPECT_EQ(Trace(), "wait");
+}
+
+TEST_F(IslandLoopTest, PushesNothingAgainThatIsNotItsOwnOrIsDecided) {
+  PushFirst();
+  v1::ContributionKey& key = *plan_.add_needed_again();
+  key.set_run_epoch(1);
+  key.set_slot(kSlot);
+  key.set_seq(2);
+  Publish();
+  EXPECT_EQ(Trace(), "wait");
+  key.set_seq(1);
+  key.set_fragment(1);
+  Publish();
+  EXPECT_EQ(Trace(), "wait");
+  key.set_fragment(0);
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; wait");
+}
+
 TEST_F(IslandLoopTest, PushesAgainAfterACoordinatorRestart) {
   PushFirst();
   plan_.set_coordinator_epoch(2);

@@ -392,6 +392,22 @@ class Cluster:
             if not token:
                 return result
 
+    def checkpoints(self, run_id="run"):
+        """Pinned cuts by pin_id."""
+        return {c.pin.pin_id: c for c in self.retry(
+            lambda: self.state.ListCheckpoints(run_id=run_id)).checkpoints}
+
+    def wait_durable(self, *pin_ids, run_id="run"):
+        """Waits until these checkpoints are durable on all shards."""
+
+        def durable():
+            self.check_alive()
+            known = self.checkpoints(run_id)
+            return all(i in known and known[i].durable for i in pin_ids)
+
+        wait.until("checkpoints %s are durable" % (pin_ids,), durable)
+        return self.checkpoints(run_id)
+
     def islands(self, run_id="run"):
         return list(self.retry(
             lambda: self.state.ListIslands(run_id=run_id)).islands)

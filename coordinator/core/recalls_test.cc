@@ -1,0 +1,254 @@
+// What becomes of a run when a shard loses contributions, or stops.
+
+#include "coordinator/core/recalls.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/run_simulation.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RecallsTest : public testing::Test {
+ protected:
+  void Start(const v1::RunSpec& spec) {
+    run_ = std::make_unique<RunSimulation>(spec);
+    run_->StartServers();
+    for (const char* id : {"i0", "i1"}) {
+      ASSERT_TRUE(run_->Join(id).ok());
+      ASSERT_TRUE(run_->Ready(id).ok());
+    }
+  }
+  // Both islands have pushed to all shards; the round is sealed.
+  void StartSealed(const v1::RunSpec& spec) {
+    Start(spec);
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    ASSERT_EQ(Phase(), RoundPhase::kSealed);
+  }
+  RoundPhase Phase() const { return run_->fragment(0).phase; }
+  int64_t Version() const { return run_->fragment(0).newest.version(); }
+  int64_t Attempt() const { return run_->fragment(0).attempt; }
+  v1::RunState State() const { return run_->state().state(); }
+  // Seqs that the island is asked for.
+  std::vector<int64_t> Asked(const std::string& id) {
+    std::vector<int64_t> seqs;
+    for (const auto& key : run_->NeededAgain(id)) seqs.push_back(key.seq());
+    return seqs;
+  }
+  void TearDown() override {
+    if (run_ != nullptr) run_->CheckLog();
+  }
+
+  std::unique_ptr<RunSimulation> run_;
+};
+
+TEST_F(RecallsTest, ASealedContributionThatAShardLostIsPushedAgainAndMerged) {
+  StartSealed(SimpleSpec());
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  EXPECT_THAT(Asked("i0"), ElementsAre());
+  EXPECT_THAT(Asked("i1"), ElementsAre(1));
+  run_->FollowPlans();
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("shard 1"));
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("i1"));
+  ASSERT_TRUE(run_->PushAgain("i1"));
+  EXPECT_THAT(Asked("i1"), ElementsAre());
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 1);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_MERGED);
+}
+
+TEST_F(RecallsTest, AReceivedOneIsNoLongerReceivedAndAskedFor) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  ASSERT_TRUE(run_->Lose("i0", 0, 0));
+  EXPECT_THAT(Asked("i0"), ElementsAre(1));
+  run_->PushAll("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  ASSERT_TRUE(run_->PushAgain("i0"));
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_THAT(Asked("i0"), ElementsAre());
+}
+
+TEST_F(RecallsTest, WhatHasNotComeYetIsNotAskedForAgain) {
+  Start(SimpleSpec());
+  run_->Push("i0", 0, 0);  // On its way to shard 1.
+  EXPECT_THAT(Asked("i0"), ElementsAre());
+}
+
+TEST_F(RecallsTest, AShardThatHasNotReportedHasLostNothing) {
+  StartSealed(SimpleSpec());
+  run_->RestartServer(1);
+  EXPECT_THAT(Asked("i0"), ElementsAre());
+  ASSERT_TRUE(run_->Lose("i0", 0, 1));
+  EXPECT_THAT(Asked("i0"), ElementsAre(1));
+}
+
+TEST_F(RecallsTest, ALossBeforeTheSealIsSeenOverARestartOfTheServer) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->RestartServer(1);
+  ASSERT_TRUE(run_->Lose("i0", 0, 1));
+  EXPECT_THAT(Asked("i0"), ElementsAre(1));
+}
+
+TEST_F(RecallsTest, ALossAfterTheSealIsSeenOverARestartOfTheCoordinator) {
+  StartSealed(SimpleSpec());
+  run_->Restart();
+  EXPECT_THAT(Asked("i1"), ElementsAre());
+  run_->FollowPlan(0);
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  EXPECT_THAT(Asked("i1"), ElementsAre(1));
+}
+
+TEST_F(RecallsTest, WhatAShardHasMergedItNeedsNoMore) {
+  StartSealed(SimpleSpec());
+  run_->FollowPlan(1);
+  ASSERT_TRUE(run_->Lose("i0", 0, 1, /*keeps_merges=*/true));
+  EXPECT_THAT(Asked("i0"), ElementsAre());
+  run_->FollowPlan(0);
+  EXPECT_EQ(Version(), 1);
+}
+
+TEST_F(RecallsTest, AnOwnerThatLeftIsNotAwaited) {
+  StartSealed(ElasticSpec());
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  EXPECT_EQ(Attempt(), 1);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  // What the other has pushed counts in the next attempt.
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 1);
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+}
+
+TEST_F(RecallsTest, AnOwnerWhoseLeaseEndsIsNotAwaited) {
+  StartSealed(ElasticSpec());
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  run_->Pass(absl::Seconds(31), {"i1"});
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 1);
+}
+
+TEST_F(RecallsTest, AnOwnerThatDoesNotPushAgainIsAwaitedForABoundedTime) {
+  StartSealed(SimpleSpec());
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  run_->Pass(kRecallWait - absl::Seconds(1));
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(Attempt(), 0);
+  run_->Pass(absl::Seconds(1));
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(Attempt(), 1);
+  // A strict run asks its member again, for a new contribution.
+  EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+}
+
+TEST_F(RecallsTest, ARoundDeadlineIsTheBound) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->mutable_round_deadline()->set_seconds(3);
+  StartSealed(spec);
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  EXPECT_EQ(run_->machine().NextTimer(), run_->now() + absl::Seconds(3));
+  run_->Pass(absl::Seconds(3));
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+}
+
+TEST_F(RecallsTest, OneThatIsRefusedWhenItComesAgainEndsItsRound) {
+  StartSealed(ElasticSpec());
+  ASSERT_TRUE(run_->Lose("i1", 0, 1));
+  run_->RefusePush("i1", 0, 1);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(Attempt(), 1);
+  run_->Pass(absl::Seconds(2));  // The grace window.
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 1);
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+}
+
+TEST_F(RecallsTest, APausedRunStillCommitsWhatItSealed) {
+  StartSealed(SimpleSpec());
+  ASSERT_TRUE(run_->Lose("i0", 0, 0));
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  EXPECT_THAT(Asked("i0"), ElementsAre(1));
+  ASSERT_TRUE(run_->PushAgain("i0"));
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 1);
+}
+
+// --- Shards that stop --------------------------------------------------------
+
+TEST_F(RecallsTest, AFaultPausesTheRunAndSaysWhichServerAndWhy) {
+  Start(SimpleSpec());
+  run_->SetFault(1, "DATA_LOSS: f0-v0.ver is missing");
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  const std::string reason = run_->state().state_reason();
+  EXPECT_THAT(reason, HasSubstr("shard 1"));
+  EXPECT_THAT(reason, HasSubstr("server-1"));
+  EXPECT_THAT(reason, HasSubstr("f0-v0.ver is missing"));
+  EXPECT_THAT(reason, HasSubstr("atoll run resume run"));
+  // Durable, and recorded once.
+  const int64_t revision = run_->state().revision();
+  run_->SetFault(1, "DATA_LOSS: f0-v0.ver is missing");
+  EXPECT_EQ(run_->state().revision(), revision);
+  run_->Restart();
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  EXPECT_EQ(run_->state().state_reason(), reason);
+}
+
+TEST_F(RecallsTest, AFaultyRunIsNotResumedBeforeTheFaultIsGone) {
+  Start(SimpleSpec());
+  run_->SetFault(0, "DATA_LOSS: test");
+  const absl::Status refused = run_->machine().Resume(run_->now());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("server-0"));
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  run_->SetFault(0, "");
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  run_->Settle();
+  EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+}
+
+TEST_F(RecallsTest, AFaultExplainsAPauseThatAnOperatorMade) {
+  Start(SimpleSpec());
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  run_->SetFault(0, "DATA_LOSS: test");
+  EXPECT_THAT(run_->state().state_reason(), HasSubstr("DATA_LOSS: test"));
+}
+
+TEST_F(RecallsTest, AFaultBeforeTheStartPausesToo) {
+  run_ = std::make_unique<RunSimulation>(SimpleSpec());
+  run_->fault_at_start = "DATA_LOSS: test";
+  run_->StartServers();
+  EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
+  run_->SetFault(0, "");
+  run_->SetFault(1, "");
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+}
+
+TEST_F(RecallsTest, WhatAStoppedShardHadPreparedIsNotBuiltOn) {
+  StartSealed(SimpleSpec());
+  run_->FollowPlan(1);
+  run_->SetFault(1, "DATA_LOSS: test");
+  run_->FollowPlan(0);
+  EXPECT_EQ(Version(), 0);
+  EXPECT_THAT(Asked("i0"), ElementsAre());
+  run_->SetFault(1, "");
+  EXPECT_EQ(Version(), 1);
+}
+
+}  // namespace
+}  // namespace atl::coordinator

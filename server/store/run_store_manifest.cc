@@ -1,0 +1,197 @@
+// Manifests of checkpoints: how they are written, found and deleted.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "base/codec/sha256.h"
+#include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
+#include "base/layout/ids.h"
+#include "base/obs/log.h"
+#include "base/status/status_macros.h"
+#include "server/store/manifest.h"
+#include "server/store/run_store.h"
+
+namespace atl::server {
+namespace {
+
+constexpr absl::string_view kSuffix = ".json";
+constexpr int64_t kReadBytes = 1 << 20;
+// One entry a fragment, a few hundred bytes each.
+constexpr int64_t kManifestBytesMax = 16 << 20;
+
+// Fills in the size and the SHA-256 of the file at `path`.
+absl::Status Measure(FileSystem& fs, const std::string& path,
+                     ManifestFile* entry) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
+                   fs.OpenForRead(path));
+  ASSIGN_OR_RETURN(entry->size_bytes, file->Size());
+  std::string buffer(kReadBytes, '\0');
+  codec::Sha256 sha;
+  for (int64_t offset = 0; offset < entry->size_bytes;) {
+    ASSIGN_OR_RETURN(const int64_t count,
+                     file->ReadAt(offset, absl::MakeSpan(buffer)));
+    if (count <= 0) {
+      return absl::DataLossError(absl::StrCat(path, " ends early"));
+    }
+    sha.Update(absl::string_view(buffer).substr(0, count));
+    offset += count;
+  }
+  entry->sha256 = codec::ToHex(sha.Finish());
+  return absl::OkStatus();
+}
+
+std::string Sha256Hex(absl::string_view bytes) {
+  return codec::ToHex(codec::Sha256Of(bytes));
+}
+
+}  // namespace
+
+std::string RunStore::ManifestPath(const std::string& pin_id) const {
+  return absl::StrCat(directory_, "/checkpoints/", pin_id, kSuffix);
+}
+
+absl::Status RunStore::WriteManifest(int64_t run_epoch, const v1::Pin& pin) {
+  RETURN_IF_ERROR(ValidateId("pin_id", pin.pin_id()));
+  Manifest manifest;
+  manifest.run_id = run_.run_id();
+  manifest.run_epoch = run_epoch;
+  manifest.pin_id = pin.pin_id();
+  manifest.commit_seq = pin.commit_seq();
+  manifest.layout_fingerprint = layout_.fingerprint();
+  manifest.shard = shard_;
+  manifest.shard_count = shard_count_;
+  for (const v1::FragmentVersion& version : pin.cut()) {
+    const int32_t f = version.fragment();
+    if (f < 0 || f >= layout_.fragment_count()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pin ", pin.pin_id(), " names fragment ", f));
+    }
+    if (ranges_[f].empty()) continue;
+    const std::optional<HeldVersion> held = FindVersion(f, version.version());
+    const std::string path = VersionPath(f, version.version());
+    if (!held || held->file->path() != path) {
+      return absl::DataLossError(absl::StrCat(path, " is missing or damaged"));
+    }
+    ManifestFile& file = manifest.files.emplace_back();
+    file.fragment = f;
+    file.version = version.version();
+    file.commit_seq = version.commit_seq();
+    file.shard_digest = held->digest.ToHex();
+    file.digest = Digest128::FromProto(version.digest()).ToHex();
+    file.file = path.substr(directory_.size() + 1);
+    RETURN_IF_ERROR(Measure(fs_, path, &file));
+  }
+  {
+    MutexLock lock(&mutex_);
+    const KnownManifest* parent = nullptr;
+    for (const auto& [pin_id, known] : manifests_) {
+      if (known.run_epoch == run_epoch && known.commit_seq < pin.commit_seq() &&
+          (parent == nullptr || known.commit_seq > parent->commit_seq)) {
+        parent = &known;
+        manifest.parent_pin_id = pin_id;
+        manifest.parent_sha256 = known.sha256;
+      }
+    }
+  }
+  const std::string text = ToJson(manifest);
+  failpoint::Hit("server.manifest.before");
+  RETURN_IF_ERROR(WriteFileAtomically(fs_, ManifestPath(pin.pin_id()), text));
+  failpoint::Hit("server.manifest.after");
+  MutexLock lock(&mutex_);
+  manifests_[pin.pin_id()] = {run_epoch, pin.commit_seq(), Sha256Hex(text)};
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::DropManifest(const std::string& pin_id) {
+  RETURN_IF_ERROR(ValidateId("pin_id", pin_id));
+  {
+    MutexLock lock(&mutex_);
+    manifests_.erase(pin_id);
+  }
+  const absl::Status removed = fs_.Remove(ManifestPath(pin_id));
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  return fs_.SyncDirectory(absl::StrCat(directory_, "/checkpoints"));
+}
+
+absl::StatusOr<ManifestFact> RunStore::CheckManifest(
+    const std::string& pin_id, absl::string_view text) const {
+  ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
+  if (manifest.run_id != run_.run_id() || manifest.pin_id != pin_id ||
+      manifest.layout_fingerprint != layout_.fingerprint() ||
+      manifest.shard != shard_ || manifest.shard_count != shard_count_) {
+    return absl::DataLossError("it is of another run, pin, layout or shard");
+  }
+  ManifestFact fact;
+  fact.pin_id = pin_id;
+  fact.run_epoch = manifest.run_epoch;
+  fact.commit_seq = manifest.commit_seq;
+  for (const ManifestFile& file : manifest.files) {
+    if (file.fragment < 0 || file.fragment >= layout_.fragment_count()) {
+      return absl::DataLossError("it names a fragment that the run has not");
+    }
+    fact.versions[file.fragment] = file.version;
+    const std::string path = VersionPath(file.fragment, file.version);
+    // Open has checked header and table; the bytes are checked when read.
+    const std::optional<HeldVersion> held =
+        FindVersion(file.fragment, file.version);
+    if (!held) {
+      fact.fault = absl::StrCat(path, " is missing or damaged");
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> opened,
+                     fs_.OpenForRead(path));
+    ASSIGN_OR_RETURN(const int64_t size_bytes, opened->Size());
+    if (size_bytes != file.size_bytes) {
+      fact.fault = absl::StrCat(path, " has ", size_bytes, " bytes, and had ",
+                                file.size_bytes);
+    } else if (held->digest.ToHex() != file.shard_digest) {
+      fact.fault = absl::StrCat(path, " is not the file that it was");
+    }
+  }
+  return fact;
+}
+
+absl::Status RunStore::RecoverManifests() {
+  const std::string directory = absl::StrCat(directory_, "/checkpoints");
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    absl::string_view pin_id = name;
+    if (!absl::ConsumeSuffix(&pin_id, kSuffix) ||
+        !ValidateId("pin_id", std::string(pin_id)).ok()) {
+      RETURN_IF_ERROR(fs_.Remove(path));  // What a crash left half made.
+      continue;
+    }
+    const absl::StatusOr<std::string> text =
+        ReadFile(fs_, path, kManifestBytesMax);
+    absl::StatusOr<ManifestFact> fact =
+        text.ok() ? CheckManifest(std::string(pin_id), *text) : text.status();
+    if (!fact.ok()) {
+      // The versions are what counts: it is written again from them, if their
+      // pin is still there.
+      LOG(ERROR) << "run " << run_.run_id() << ": " << path
+                 << " is damaged and written again: "
+                 << fact.status().ToString();
+      RETURN_IF_ERROR(fs_.Remove(path));
+      continue;
+    }
+    if (!fact->fault.empty()) {
+      LOG(ERROR) << "run " << run_.run_id() << ": checkpoint " << pin_id
+                 << " is damaged here: " << fact->fault;
+    }
+    MutexLock lock(&mutex_);
+    manifests_[std::string(pin_id)] = {fact->run_epoch, fact->commit_seq,
+                                       Sha256Hex(*text)};
+    found_manifests_.push_back(*std::move(fact));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

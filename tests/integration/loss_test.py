@@ -1,0 +1,261 @@
+#!/usr/bin/python3
+"""A shard loses what it had: before a COMMIT it is pushed again and no bit
+changes; after it the shard stops, and the run says so."""
+
+import os
+
+import grpc
+
+from harness import cases
+from harness import client
+from harness import cluster as cluster_module
+from harness import damage
+from harness import processes
+from harness import toy
+from harness import wait
+
+VICTIM = "server-1"
+
+
+class LossTest(cluster_module.IntegrationTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.values = cls.run_values({"evaluation": {"every_round_count": 0}})
+        cls.reference = None
+
+    def undisturbed(self):
+        cls = type(self)
+        if cls.reference is None:
+            cluster = self.new_cluster("undisturbed")
+            cls.reference = self.run_strict(cluster, self.values)
+            cluster.close()
+        return cls.reference
+
+    def start(self, point):
+        """A strict run whose victim dies at `point`."""
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_server("server-0")
+        cluster.start_server(VICTIM, failpoint=point)
+        cluster.create_run(self.values)
+        cluster.start_islands()
+        cluster.await_failpoint(VICTIM)
+
+    def lose_before_commit(self, point, happen):
+        self.undisturbed()
+        self.start(point)
+        for path in damage.segments(self.cluster, VICTIM):
+            happen(path)
+        self.cluster.restart(VICTIM)
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(self.cluster, self.values)
+        self.assertEqual(self.cluster.parameters_sha256(), self.reference)
+        self.assertIn("is lost here", self.log_of(VICTIM))
+
+    def log_of(self, name):
+        with open(self.cluster.processes[name].log_path,
+                  errors="replace") as file:
+            return file.read()
+
+    def test_a_sealed_set_whose_segments_are_gone_is_pushed_again(self):
+        self.lose_before_commit("server.prepared.before@2", damage.remove)
+
+    def test_a_sealed_set_whose_segments_are_short_is_pushed_again(self):
+        self.lose_before_commit("server.prepared.before@3", damage.shorten)
+
+    def test_a_sealed_set_whose_bytes_are_wrong_is_pushed_again(self):
+        self.lose_before_commit("server.prepared.before@2", damage.flip)
+        self.assertIn("it is pushed again", "".join(
+            self.log_of("island-%d" % i) for i in range(3)))
+
+    def test_what_is_stored_and_not_sealed_is_pushed_again(self):
+        self.lose_before_commit("server.stored.after@5", damage.remove)
+
+    # --- What every island in every language is told ---------------------------
+
+    def sealed_toys(self, *changes, island_count=2):
+        """Members whose contributions are sealed, and of which the victim has
+        lost all; it runs again."""
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_server("server-0")
+        cluster.start_server(VICTIM, failpoint="server.prepared.before")
+        members = toy.start(cluster, *changes, island_count=island_count)
+        for member in members:
+            member.wait_open(0)
+        made = toy.gradients(members, 0, cases.seed())
+        for contribution in made:
+            contribution.push()
+        cluster.await_failpoint(VICTIM)
+        for path in damage.segments(cluster, VICTIM):
+            damage.flip(path)
+        cluster.restart(VICTIM)
+        return members, made
+
+    def wait_needed(self, member, contribution):
+        def named(plan):
+            return [(k.fragment, k.slot, k.seq) for k in plan.needed_again
+                    ] == [(0, member.slot, contribution.seq)]
+        member.wait_plan("its contribution is needed again", named)
+
+    def test_the_plan_names_what_is_needed_again_until_it_is_there(self):
+        undisturbed = self.new_cluster("undisturbed-toy")
+        expected = toy.play(undisturbed, toy.start(undisturbed), cases.seed())
+        members, made = self.sealed_toys()
+        for member, contribution in zip(members, made):
+            self.wait_needed(member, contribution)
+        self.assertIn("push them again",
+                      self.cluster.run_state().run.state_reason)
+        for contribution in made:
+            wait.until("it is stored again", lambda: self.stored(contribution))
+        for member in members:
+            member.wait_version(1)
+            self.assertEqual(list(member.plan.needed_again), [])
+            member.ready()
+        for version in range(1, 3):
+            toy.play_round(members, version, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(), expected)
+
+    def stored(self, contribution):
+        """Pushes as islands do while a server comes back."""
+        try:
+            contribution.member.newest_plan()
+            return contribution.push()
+        except (grpc.RpcError, ValueError) as error:
+            if isinstance(error, grpc.RpcError) and error.code() in (
+                    grpc.StatusCode.ABORTED,
+                    grpc.StatusCode.INVALID_ARGUMENT):
+                raise
+            return None
+
+    def test_an_owner_that_is_gone_is_not_awaited(self):
+        (gone, here), made = self.sealed_toys({"schedule": dict(
+            toy.ELASTIC_SCHEDULE, lease_duration={"seconds": 30},
+            min_quorum=1, island_count_min=2, grace_window={"seconds": 20})})
+        self.wait_needed(gone, made[0])
+        gone.leave()
+        wait.until("it is stored again", lambda: self.stored(made[1]))
+        here.wait_version(1)
+        first = self.cluster.rounds()[0]
+        self.assertEqual([(c.info.key.slot, c.outcome)
+                          for c in first.contributions],
+                         [(here.slot, cluster_module.MERGED)])
+        self.assertEqual(first.attempt, 1)
+        for event in self.cluster.events():
+            if event.HasField("round_aborted"):
+                self.assertIn(gone.island_id, event.round_aborted.reason)
+                self.assertIn("lost", event.round_aborted.reason)
+                break
+        self.cluster.check_alive()
+
+
+class FaultTest(cluster_module.IntegrationTest):
+
+    def test_a_loss_after_the_commit_pauses_the_run_until_it_is_repaired(self):
+        undisturbed = self.new_cluster("undisturbed")
+        expected = toy.play(undisturbed, toy.start(undisturbed), cases.seed())
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_server("server-0")
+        cluster.start_server(VICTIM, failpoint="server.state.before")
+        members = toy.start(cluster)
+        for member in members:
+            member.wait_open(0)
+        for contribution in toy.gradients(members, 0, cases.seed()):
+            contribution.push()
+        cluster.await_failpoint(VICTIM)
+        lost = damage.segments(cluster, VICTIM)
+        for path in lost:
+            os.rename(path, self.aside(path))
+        cluster.restart(VICTIM)
+        state = cluster.wait_state(cluster_module.PAUSED)
+        self.check_reason(state.run.state_reason)
+        self.check_everywhere(state)
+        with self.assertRaises(grpc.RpcError):
+            cluster.runs.ResumeRun(run_id="run")
+        details = client.error_of(cluster.runs.ResumeRun, run_id="run")
+        self.assertEqual(details.code, grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertEqual(details.reason, "SHARD_FAULT")
+        self.assertIn(VICTIM, details.message)
+        # The coordinator forgets nothing of it.
+        cluster.kill("coordinator")
+        cluster.restart("coordinator")
+        self.check_reason(cluster.wait_state(
+            cluster_module.PAUSED).run.state_reason)
+
+        cluster.kill(VICTIM)
+        for path in lost:
+            os.rename(self.aside(path), path)
+        cluster.restart(VICTIM)
+
+        def resumed():
+            try:
+                return cluster.runs.ResumeRun(run_id="run").run
+            except grpc.RpcError as error:
+                self.assertIn(error.code(), (
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    grpc.StatusCode.UNAVAILABLE))
+                return None
+
+        run = wait.until("the run is resumed", resumed)
+        self.assertEqual(run.state, cluster_module.ACTIVE)
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        for version in range(1, 3):
+            toy.play_round(members, version, cases.seed())
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(cluster.parameters_sha256(), expected)
+
+    def aside(self, path):
+        return os.path.join(self.cluster.directory, os.path.basename(path))
+
+    def check_reason(self, reason):
+        self.assertIn(VICTIM, reason)
+        self.assertRegex(reason, "shard [01] ")
+        self.assertIn("DATA_LOSS", reason)
+        self.assertIn(".seg", reason)
+        self.assertIn("atoll run resume run", reason)
+
+    def check_everywhere(self, state):
+        cluster = self.cluster
+        self.assertEqual([bool(s.fault) for s in state.servers],
+                         [s.placement.server_id == VICTIM
+                          for s in state.servers])
+        self.check_reason(cluster.runs.GetRun(run_id="run").run.state_reason)
+        for event in cluster.events():
+            changed = event.run_state_changed
+            if changed.state == cluster_module.PAUSED:
+                self.check_reason(changed.reason)
+                break
+        shown = processes.run_cli("run", "show", "run", "--coordinator",
+                                  cluster.coordinator_address, check=0)
+        self.assertIn("PAUSED", shown.stdout)
+        self.check_reason(" ".join(shown.stdout.split()))
+
+    def test_a_run_whose_files_are_gone_pauses_too(self):
+        cluster = self.cluster
+        toy.start(cluster)
+        cluster.kill(VICTIM)
+        versions = damage.versions(cluster, VICTIM)
+        for path in versions:
+            os.rename(path, self.aside(path))
+        cluster.restart(VICTIM)
+        reason = cluster.wait_state(cluster_module.PAUSED).run.state_reason
+        self.assertIn(VICTIM, reason)
+        self.assertIn(".ver", reason)
+        cluster.kill(VICTIM)
+        for path in versions:
+            os.rename(self.aside(path), path)
+        cluster.restart(VICTIM)
+        wait.until("the fault is gone", lambda: not any(
+            s.fault for s in cluster.run_state().servers))
+        self.assertEqual(cluster.runs.ResumeRun(run_id="run").run.state,
+                         cluster_module.ACTIVE)
+
+
+if __name__ == "__main__":
+    cases.main()
