@@ -1,11 +1,15 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/interrupt.h"
+#include "cli/output/error.h"
 
 namespace atl::cli {
 namespace {
@@ -15,20 +19,83 @@ struct WatchOptions {
   int64_t after_revision = 0;
 };
 
+// Where a watch goes on.
+struct Place {
+  int64_t revision = 0;    // Events up to here are not wanted, or printed.
+  int64_t commit_seq = 0;  // Of the newest round that was printed.
+};
+
+void Print(const v1::RunEvent& event, Output& output) {
+  output.PrintEvent(ToJson(event), DescribeEvent(event));
+}
+
+// In place of events that are compacted: the rounds that were committed since
+// `place` and the state that the run is in. Moves `place` to that state.
+absl::Status ListInstead(const std::string& run_id,
+                         coordinator::RunClient& client, Output& output,
+                         Place& place) {
+  v1::GetRunStateRequest state_request;
+  state_request.set_run_id(run_id);
+  ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
+                   client.GetRunState(state_request));
+  const int64_t revision = state.run().revision();
+  output.Message(absl::StrCat("events after revision ", place.revision,
+                              " are compacted: lists the rounds since, then "
+                              "goes on behind revision ",
+                              revision));
+  v1::ListRoundsRequest request;
+  request.set_run_id(run_id);
+  request.set_after_commit_seq(place.commit_seq);
+  bool more = place.commit_seq < state.commit_seq();
+  while (more) {
+    ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
+                     client.ListRounds(request));
+    for (v1::Round& round : *response.mutable_rounds()) {
+      // Later ones come as events.
+      if (round.commit_seq() > state.commit_seq()) break;
+      v1::RunEvent event;
+      *event.mutable_time() = round.commit_time();
+      *event.mutable_round_committed() = std::move(round);
+      Print(event, output);
+    }
+    request.set_page_token(response.next_page_token());
+    more = !request.page_token().empty();
+  }
+  v1::RunEvent event;
+  event.set_revision(revision);
+  *event.mutable_time() = state.run().has_end_time() ? state.run().end_time()
+                                                     : state.last_commit_time();
+  event.mutable_run_state_changed()->set_state(state.run().state());
+  event.mutable_run_state_changed()->set_reason(state.run().state_reason());
+  Print(event, output);
+  place = {revision, state.commit_seq()};
+  return absl::OkStatus();
+}
+
 absl::Status WatchRun(Context& context, const WatchOptions& options) {
   Interrupt interrupt;
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
-  v1::WatchRunRequest request;
-  request.set_run_id(options.run_id);
-  request.set_after_revision(options.after_revision);
   Output& output = context.output();
-  absl::Status status = client->WatchRun(
-      request, context.settings.timeout(),
-      [&](const v1::RunEvent& event) {
-        output.PrintEvent(ToJson(event), DescribeEvent(event));
-        return true;
-      },
-      interrupt.first());
+  Place place = {options.after_revision, 0};
+  absl::Status status;
+  while (true) {
+    v1::WatchRunRequest request;
+    request.set_run_id(options.run_id);
+    request.set_after_revision(place.revision);
+    status = client->WatchRun(
+        request, context.settings.timeout(),
+        [&](const v1::RunEvent& event) {
+          Print(event, output);
+          place.revision = event.revision();
+          place.commit_seq =
+              std::max(place.commit_seq, event.round_committed().commit_seq());
+          return true;
+        },
+        interrupt.first());
+    if (GetReason(status) != "REVISION_COMPACTED") break;
+    status = ListInstead(options.run_id, *client, output, place);
+    if (!status.ok()) break;
+  }
   // Ctrl-C is how a watch is meant to end.
   if (absl::IsCancelled(status) && interrupt.first().stop_requested()) {
     status = absl::OkStatus();
@@ -43,7 +110,8 @@ void AddRunWatch(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "watch", "Print what happens in a run until it ends or Ctrl-C");
   command->footer(
-      "Each event has a revision; --after REVISION goes on behind it.\n"
+      "Each event has a revision; --after REVISION goes on behind it. Where\n"
+      "events are no longer kept, committed rounds are printed instead.\n"
       "Example:\n  atoll run watch laptop -o jsonl --after 120");
   auto options = std::make_shared<WatchOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();

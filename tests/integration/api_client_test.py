@@ -2,6 +2,7 @@
 """A Python client with nothing but an address asks what happened."""
 
 import datetime
+import json
 
 import grpc
 
@@ -130,6 +131,40 @@ class ApiClientTest(cluster_module.IntegrationTest):
         self.assertEqual([e.round_committed.version for e in seen
                           if e.WhichOneof("event") == "round_committed"],
                          [1, 2, 3])
+
+    def test_what_is_compacted_is_listed_and_the_watch_goes_on(self):
+        cluster = self.cluster
+        cluster.start_coordinator(arguments=["--log_records_max=1"])
+        cluster.start_servers(2)
+        members = toy.start(cluster, {"schedule": {"round_count": 9}})
+        for version in range(8):
+            toy.play_round(members, version, cases.seed())
+        error = client.error_of(cluster.state.WatchRun, run_id="run",
+                                after_revision=1)
+        self.assertEqual(error.code, grpc.StatusCode.OUT_OF_RANGE)
+        self.assertEqual(error.reason, "REVISION_COMPACTED")
+        before = cluster.rounds(page_size=3)
+        self.assertEqual([r.version for r in before], list(range(1, 9)))
+        cluster.kill("coordinator")
+        cluster.restart("coordinator")
+        cluster.coordinator.wait_ready(20)
+        self.assertEqual([r.SerializeToString() for r in cluster.rounds()],
+                         [r.SerializeToString() for r in before])
+        # List, then watch.
+        events = cluster.events(
+            after_revision=cluster.run_state().run.revision)
+        toy.play_round(members, 8, cases.seed())
+        self.assertIn(9, [e.round_committed.version for e in events])
+        # The command does both by itself, and shows no round twice.
+        done = processes.run_cli(
+            "run", "watch", "run", "--after", "1", "-o", "jsonl",
+            "--coordinator", cluster.coordinator_address, check=0)
+        shown = [json.loads(line)["data"]
+                 for line in done.stdout.splitlines()]
+        self.assertEqual([int(e["round_committed"]["version"]) for e in shown
+                          if "round_committed" in e], list(range(1, 10)))
+        self.assertEqual(shown[-1]["run_state_changed"]["state"],
+                         "RUN_STATE_COMPLETED")
 
     def test_metrics_have_a_point_for_every_round(self):
         cluster = self.cluster
