@@ -6,15 +6,12 @@
 #ifndef COORDINATOR_CLIENT_FAKE_COORDINATOR_CLIENT_H_
 #define COORDINATOR_CLIENT_FAKE_COORDINATOR_CLIENT_H_
 
-#include <condition_variable>
-#include <deque>
-#include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/fake_plan_source.h"
 
 namespace atl::coordinator {
 
@@ -45,16 +42,11 @@ class FakeCoordinatorClient : public CoordinatorClient {
   absl::Status Leave(absl::string_view reason) override;
 
  private:
-  // The error that the next call of `method` ends with, or OK.
-  // Requires: mutex_ is held.
-  absl::Status NextError(const std::string& method);
+  FakePlanSource<v1::IslandPlan> plans_;
 
   mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
   // Guarded by mutex_.
   v1::JoinResponse join_response_;
-  std::optional<v1::IslandPlan> plan_;
-  std::map<std::string, std::deque<absl::Status>> errors_;
   std::vector<v1::JoinRequest> joins_;
   std::vector<int64_t> ready_;
   std::vector<v1::ReportProgressRequest> progress_;

@@ -4,13 +4,11 @@
 #define COORDINATOR_CLIENT_FAKE_SERVER_CONTROL_CLIENT_H_
 
 #include <condition_variable>
-#include <deque>
-#include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "coordinator/client/fake_plan_source.h"
 #include "coordinator/client/server_control_client.h"
 
 namespace atl::coordinator {
@@ -39,15 +37,12 @@ class FakeServerControlClient : public ServerControlClient {
       v1::ReportShardsRequest report) override;
 
  private:
-  // Requires: mutex_ is held.
-  absl::Status NextError(const std::string& method);
+  FakePlanSource<v1::ServerPlan> plans_;
 
   mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
+  std::condition_variable changed_;
   // Guarded by mutex_.
   v1::RegisterServerResponse register_response_;
-  std::optional<v1::ServerPlan> plan_;
-  std::map<std::string, std::deque<absl::Status>> errors_;
   std::vector<v1::RegisterServerRequest> registrations_;
   std::vector<v1::ReportShardsRequest> reports_;
 };
