@@ -144,6 +144,9 @@ class RandomRun {
       case 13:
         run_.PushAll(id);
         break;
+      case 17:
+        run_.Evaluate(id, Pick(8), 1 + Pick(100)).IgnoreError();
+        break;
       case 14:
       case 15:
       case 16:
@@ -185,6 +188,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     spec.mutable_schedule()->mutable_round_deadline()->set_seconds(
         GetParam() ? 0 : random() % 3 * 4);
     spec.set_checkpoint_every_round_count(random() % 3);
+    if (random() % 4 == 0) spec.mutable_data()->clear_fingerprint();
     RandomRun run(spec, seed);
     run.Go(250);
     if (testing::Test::HasFailure()) return;

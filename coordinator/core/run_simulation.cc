@@ -138,6 +138,18 @@ absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
   return machine_->Heartbeat(Credentials(island_id), now_);
 }
 
+absl::Status RunSimulation::Evaluate(const std::string& island_id,
+                                     int64_t version, double loss) {
+  v1::ReportProgressRequest request;
+  v1::Evaluation& evaluation = *request.add_evaluations();
+  evaluation.set_version(version);
+  evaluation.set_loss(loss);
+  const absl::Status status =
+      machine_->ReportProgress(Credentials(island_id), request, now_);
+  Collect();
+  return status;
+}
+
 const v1::ContributionInfo* RunSimulation::MakeContribution(
     const std::string& island_id, int32_t f) {
   Island& island = islands_.at(island_id);

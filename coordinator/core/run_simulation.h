@@ -43,6 +43,9 @@ class RunSimulation : public ServerDirectory {
   absl::Status Ready(const std::string& island_id);
   absl::Status Leave(const std::string& island_id);
   absl::Status Heartbeat(const std::string& island_id);
+  // Reports `loss` for the parameters of `version`.
+  absl::Status Evaluate(const std::string& island_id, int64_t version,
+                        double loss);
   // Pushes `island_id`'s contribution to the open round of `fragment` to one
   // shard, which reports it. Makes it first if there is none for the round.
   // False if the round is not open for the island.
