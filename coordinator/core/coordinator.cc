@@ -354,7 +354,8 @@ storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
   return snapshot;
 }
 
-void Coordinator::AddSnapshotIfDue(const std::string& run_id, Batch& batch) {
+void Coordinator::AddSnapshotIfDue(const std::string& run_id,
+                                   Effects& effects) {
   Log& log = logs_[run_id];
   if (!log.tail.SnapshotDue(options_.snapshots)) return;
   LogSnapshot added;
@@ -372,7 +373,11 @@ void Coordinator::AddSnapshotIfDue(const std::string& run_id, Batch& batch) {
     *snapshot.mutable_run() = state.ToSnapshot();
   }
   log.tail.Cut(snapshot.revision(), snapshot.ByteSizeLong());
-  batch.snapshots.push_back(std::move(added));
+  effects.reasons.push_back(absl::StrCat(
+      run_id.empty() ? "its own log" : absl::StrCat("run ", run_id),
+      ": a snapshot of record ", snapshot.revision(), "; those up to ",
+      snapshot.compacted_revision(), " are deleted"));
+  effects.batch.snapshots.push_back(std::move(added));
 }
 
 Effects Coordinator::TakeEffects(absl::Time now) {
@@ -401,8 +406,8 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     std::optional<HistoryRow> row = HistoryOf(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
   }
-  AddSnapshotIfDue("", effects.batch);
-  for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects.batch);
+  AddSnapshotIfDue("", effects);
+  for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects);
   if (effects.servers_changed || !effects.changed_runs.empty()) ++plan_count_;
   return effects;
 }

@@ -128,7 +128,7 @@ class Coordinator : public ServerDirectory {
   };
   void SetServer(const storage::v1::ServerSet& set);
   void NoteRecord(const LogEntry& entry);
-  void AddSnapshotIfDue(const std::string& run_id, Batch& batch);
+  void AddSnapshotIfDue(const std::string& run_id, Effects& effects);
   storage::v1::CoordinatorSnapshot OwnSnapshot() const;
   void EmitOwn(storage::v1::Record record, absl::Time now);
   void TellRuns(const std::string& server_id, bool restarted, absl::Time now);

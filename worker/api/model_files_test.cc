@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "server/client/fake_parameter_client.h"
 #include "worker/api/import_model.h"
-#include "worker/api/tiny_run.h"
+#include "worker/api/testing/tiny_run.h"
 #include "worker/api/train_alone.h"
 
 namespace atl::worker {

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "worker/api/model_spec.h"
-#include "worker/api/tiny_run.h"
+#include "worker/api/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/io/fake_file_system.h"
 #include "gtest/gtest.h"
-#include "worker/api/memory_service.h"
-#include "worker/api/tiny_run.h"
+#include "worker/api/testing/memory_service.h"
+#include "worker/api/testing/tiny_run.h"
 #include "worker/api/train_alone.h"
 
 namespace atl::worker {

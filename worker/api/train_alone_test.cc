@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "worker/api/tiny_run.h"
+#include "worker/api/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/api/memory_service.h"
+#include "worker/api/testing/memory_service.h"
 
 #include <algorithm>
 #include <utility>

@@ -4,8 +4,8 @@
 // It is as small as the protocol allows and no model of the real programs: the
 // tests of whole runs use those. Thread-safe.
 
-#ifndef WORKER_API_MEMORY_SERVICE_H_
-#define WORKER_API_MEMORY_SERVICE_H_
+#ifndef WORKER_API_TESTING_MEMORY_SERVICE_H_
+#define WORKER_API_TESTING_MEMORY_SERVICE_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -100,4 +100,4 @@ class MemoryService {
 
 }  // namespace atl::worker
 
-#endif  // WORKER_API_MEMORY_SERVICE_H_
+#endif  // WORKER_API_TESTING_MEMORY_SERVICE_H_

@@ -1,4 +1,4 @@
-#include "worker/api/tiny_run.h"
+#include "worker/api/testing/tiny_run.h"
 
 #include <fstream>
 #include <random>

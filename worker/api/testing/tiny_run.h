@@ -1,7 +1,7 @@
 // A run that is small enough for a test, and its data.
 
-#ifndef WORKER_API_TINY_RUN_H_
-#define WORKER_API_TINY_RUN_H_
+#ifndef WORKER_API_TESTING_TINY_RUN_H_
+#define WORKER_API_TESTING_TINY_RUN_H_
 
 #include <cstdint>
 #include <string>
@@ -29,4 +29,4 @@ std::string WriteTinyText(const std::string& directory, uint64_t seed,
 
 }  // namespace atl::worker
 
-#endif  // WORKER_API_TINY_RUN_H_
+#endif  // WORKER_API_TESTING_TINY_RUN_H_
