@@ -38,7 +38,7 @@ ONCE = (
 
 # Points that count for more the later they are: the first snapshots stand for
 # little, and delete nothing.
-LATER = {"coordinator.snapshot.": 6}
+LATER = {"coordinator.snapshot.": 4}
 
 # Points that an undisturbed strict run does not pass, and the scenario that
 # makes them happen (a method of SpecialKillTest). A new point that has none and
