@@ -14,10 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::codec {
 namespace HWY_NAMESPACE {
 
-// Random16 of elements [begin, begin + kLanes) of a block.
-HWY_INLINE VU Random16Vector(RandomKey key, uint32_t begin) {
+// Random16 of the elements `index` of a block.
+HWY_INLINE VU Random16Vector(RandomKey key, VU index) {
   const DU du;
-  const VU index = hn::Iota(du, begin);
   VU x =
       hn::Add(hn::Set(du, key.add), hn::Mul(index, hn::Set(du, kRandomStep)));
   x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, kRandomMixA));
@@ -49,6 +48,7 @@ struct Bf16Vector {
       random = RandomKeyOf(key.seed, key.first_element);
     }
     const VU magnitude_mask = hn::Set(du, kMagnitudeMask);
+    const VU lane = hn::Iota(du, 0u);
     const VU bf16_max = hn::Set(du, uint32_t{kBf16Max});
     VI most = hn::Zero(di);
     uint16_t* to = reinterpret_cast<uint16_t*>(encoded);
@@ -60,7 +60,8 @@ struct Bf16Vector {
       most = hn::Max(most, hn::BitCast(di, magnitude));
       VU addend;
       if constexpr (kStochastic) {
-        addend = Random16Vector(random, static_cast<uint32_t>(i));
+        addend = Random16Vector(
+            random, hn::Add(lane, hn::Set(du, static_cast<uint32_t>(i))));
       } else {
         const VU odd = hn::And(hn::ShiftRight<16>(magnitude), hn::Set(du, 1u));
         addend = hn::Add(hn::Set(du, 0x7fffu), odd);
