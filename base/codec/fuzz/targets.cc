@@ -1,0 +1,146 @@
+#include "base/codec/fuzz/targets.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/codec/codec.h"
+#include "base/status/check.h"
+
+namespace atl::codec {
+namespace {
+
+constexpr float kWeight = 0.37f;
+constexpr float kDecay = 0.95f;
+
+// One input, taken apart.
+struct Input {
+  CodecId id;
+  size_t n;
+  const uint8_t* rest;
+  size_t rest_size;
+
+  // `size` bytes of the rest, from `skip` on, again and again.
+  std::string Bytes(size_t skip, size_t size) const {
+    std::string bytes(size, '\0');
+    for (size_t i = 0; i < size; ++i) {
+      bytes[i] = static_cast<char>(rest[(skip + i) % rest_size]);
+    }
+    return bytes;
+  }
+
+  std::vector<float> Floats(size_t skip, size_t count) const {
+    const std::string bytes = Bytes(skip, count * sizeof(float));
+    std::vector<float> values(count);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+};
+
+// Most blocks are short, of at most one sub-block and a part: more inputs a
+// second. One input of some is of any length.
+bool Parse(const uint8_t* data, size_t size, Input* input) {
+  if (size < 4) return false;
+  const size_t n_max = data[3] % 32 == 7 ? 4096 : 600;
+  const auto codecs = AllCodecs();
+  input->id = codecs[data[0] % codecs.size()];
+  input->n = 1 + static_cast<size_t>(data[1] | data[2] << 8) % n_max;
+  input->rest = data + 3;
+  input->rest_size = size - 3;
+  return true;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+const std::vector<SimdPath>& Paths() {
+  static const std::vector<SimdPath>& paths =
+      *new std::vector<SimdPath>(SupportedPaths());
+  return paths;
+}
+
+absl::Span<char> Span(std::string& bytes) {
+  return absl::MakeSpan(&bytes[0], bytes.size());
+}
+
+}  // namespace
+
+void FuzzDecode(const uint8_t* data, size_t size) {
+  Input input;
+  if (!Parse(data, size, &input)) return;
+  const Codec& plain = GetCodec(input.id, SimdPath::kPlain);
+  const std::string whole = input.Bytes(0, plain.EncodedBytes(input.n));
+  // A vector and not a string: no byte lies behind its last.
+  const std::vector<char> exact(whole.begin(), whole.end());
+  const absl::string_view encoded(exact.data(), exact.size());
+  std::vector<float> values(input.n), scaled(input.n), sum(input.n, 0.5f);
+  const BlockFault fault = plain.Decode(encoded, absl::MakeSpan(values));
+  if (fault == BlockFault::kNone) {
+    for (const float value : values) CHECK(std::isfinite(value));
+    CHECK(plain.DecodeScaled(encoded, kWeight, absl::MakeSpan(scaled)) ==
+          fault);
+    CHECK(plain.DecodeAccumulate(encoded, kWeight, absl::MakeSpan(sum)) ==
+          fault);
+  }
+  for (const SimdPath path : Paths()) {
+    const Codec& codec = GetCodec(input.id, path);
+    std::vector<float> v(input.n), w(input.n), s(input.n, 0.5f);
+    CHECK(codec.Decode(encoded, absl::MakeSpan(v)) == fault);
+    CHECK(codec.DecodeScaled(encoded, kWeight, absl::MakeSpan(w)) == fault);
+    CHECK(codec.DecodeAccumulate(encoded, kWeight, absl::MakeSpan(s)) == fault);
+    if (fault != BlockFault::kNone) continue;
+    CHECK(SameBits(v, values));
+    CHECK(SameBits(w, scaled));
+    CHECK(SameBits(s, sum));
+  }
+}
+
+void FuzzEncode(const uint8_t* data, size_t size) {
+  Input input;
+  if (!Parse(data, size, &input)) return;
+  const size_t n = input.n;
+  const std::vector<float> gradient = input.Floats(0, n);
+  const std::vector<float> before = input.Floats(2, n);
+  const BlockKey key{input.rest[0], n};
+  const Codec& plain = GetCodec(input.id, SimdPath::kPlain);
+  std::string bytes(plain.EncodedBytes(n), '\0');
+  std::string residual_bytes = bytes;
+  std::vector<float> after(n);
+  const BlockFault fault = plain.Encode(key, gradient, Span(bytes));
+  const BlockFault residual_fault =
+      plain.EncodeWithFeedback(key, gradient, kDecay, before,
+                               absl::MakeSpan(after), Span(residual_bytes));
+  for (const SimdPath path : Paths()) {
+    const Codec& codec = GetCodec(input.id, path);
+    std::vector<char> exact(bytes.size());
+    CHECK(codec.Encode(key, gradient, absl::MakeSpan(exact)) == fault);
+    std::vector<float> values(n);
+    const absl::string_view encoded(exact.data(), exact.size());
+    if (fault == BlockFault::kNone) {
+      CHECK(encoded == bytes);
+      CHECK(codec.Decode(encoded, absl::MakeSpan(values)) == fault);
+      for (const float value : values) CHECK(std::isfinite(value));
+    }
+    std::vector<float> e(n);
+    CHECK(codec.EncodeWithFeedback(key, gradient, kDecay, before,
+                                   absl::MakeSpan(e),
+                                   absl::MakeSpan(exact)) == residual_fault);
+    if (residual_fault != BlockFault::kNone) continue;
+    CHECK(encoded == residual_bytes);
+    CHECK(SameBits(e, after));
+    CHECK(codec.Decode(encoded, absl::MakeSpan(values)) == residual_fault);
+    for (size_t i = 0; i < n; ++i) {
+      const float kept = kDecay * before[i];
+      const float sum = kept + gradient[i];
+      CHECK(e[i] == sum - values[i]);
+    }
+  }
+}
+
+}  // namespace atl::codec
