@@ -83,8 +83,9 @@ struct SubBlocked {
   }
 
   template <bool kResidual>
-  static BlockFault Encode(const BlockKey&, size_t n, Values<kResidual>* v,
-                           uint8_t* encoded) {
+  ATL_CODEC_FN static BlockFault Encode(const BlockKey&, size_t n,
+                                        Values<kResidual>* v,
+                                        uint8_t* encoded) {
     using P = typename S::Plain;
     uint8_t* scale = encoded;
     uint8_t* codes =
@@ -109,8 +110,8 @@ struct SubBlocked {
   }
 
   template <Into kInto>
-  static BlockFault Decode(size_t n, const uint8_t* encoded, float weight,
-                           float* out) {
+  ATL_CODEC_FN static BlockFault Decode(size_t n, const uint8_t* encoded,
+                                        float weight, float* out) {
     using P = typename S::Plain;
     const uint8_t* scale = encoded;
     const uint8_t* codes =

@@ -5,10 +5,14 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/codec/bits.h"
 #include "base/codec/codec.h"
+#include "base/codec/crc32c.h"
 #include "base/codec/test_values.h"
 #include "gtest/gtest.h"
 
@@ -152,6 +156,41 @@ TEST_F(PathsTest, DecodeGivesTheSameValuesInAllForms) {
       }
     }
   });
+}
+
+// The bytes of fixed values: held so that no compiler, CPU or change moves
+// them.
+TEST_F(PathsTest, BytesAreThoseOfTheFormat) {
+  const std::pair<CodecId, uint32_t> expected[] = {
+      {CodecId::kF32, 83081924},
+      {CodecId::kBf16, 3713448688},
+      {CodecId::kBf16Stochastic, 1680946099},
+      {CodecId::kInt8, 3485030020},
+      {CodecId::kE3m0, 2940931711},
+      {CodecId::kTwoBit, 2272230975},
+      {CodecId::kTopK, 1269856544}};
+  // 3700 values of 40 exponents, from integers alone.
+  std::vector<float> v(3700);
+  for (size_t i = 0; i < v.size(); ++i) {
+    const uint32_t high = Random16({1, 2}, static_cast<uint32_t>(i));
+    const uint32_t low = Random16({3, 4}, static_cast<uint32_t>(i));
+    v[i] = FloatOf((high & 0x8000) << 16 | (100 + high % 40) << 23 |
+                   (low << 7 & 0x007fffff));
+  }
+  for (const auto& [id, crc] : expected) {
+    for (const SimdPath path : SupportedPaths()) {
+      const Codec& codec = GetCodec(id, path);
+      const std::string bytes = EncodedOf(codec, {7, 8192}, v);
+      std::vector<float> sum = v;
+      ASSERT_EQ(codec.DecodeAccumulate(bytes, -0.7f, absl::MakeSpan(sum)),
+                BlockFault::kNone);
+      const uint32_t found = ExtendCrc32c(
+          Crc32c(bytes),
+          absl::string_view(reinterpret_cast<const char*>(sum.data()),
+                            sum.size() * sizeof(float)));
+      EXPECT_EQ(found, crc) << CodecName(id) << " on " << PathName(path);
+    }
+  }
 }
 
 // On every path the same fault or the same finite values, and nothing past the
