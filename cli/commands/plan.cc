@@ -36,7 +36,8 @@ struct PlanOptions {
   double slowest_tokens_per_second = 0;
   std::string tokens_per_step;
   std::string up_codec, down_codec;
-  std::string merge = "1GB/s";
+  std::string merge = "3GB/s";
+  std::string codec = "8GB/s";
   std::string server_link;
   int islands = 0;
   int64_t layers = 0;
@@ -145,6 +146,9 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   scene.link.round_trip_seconds = *rtt;
   ASSIGN_OR_RETURN(scene.service.merge_bytes_per_second,
                    Bandwidth("--merge", options.merge, ""));
+  ASSIGN_OR_RETURN(scene.service.encode_bytes_per_second,
+                   Bandwidth("--codec", options.codec, ""));
+  scene.service.decode_bytes_per_second = scene.service.encode_bytes_per_second;
   if (!options.server_link.empty()) {
     ASSIGN_OR_RETURN(scene.service.server_bytes_per_second,
                      Bandwidth("--server_link", options.server_link, ""));
@@ -230,7 +234,7 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
 }
 
 std::string Percent(double share) {
-  return absl::StrFormat("%.1f %%", 100 * share);
+  return absl::StrFormat(share < 0.001 ? "%.1g %%" : "%.1f %%", 100 * share);
 }
 
 std::string RoundTime(double seconds) {
@@ -304,14 +308,17 @@ std::string Assumptions(const Subject& subject, const Scene& scene) {
   return absl::StrFormat(
       "%s parameters, %d layers; a step of %d tokens takes %.3g s; %d islands; "
       "up %s, down %s, round trip %.3g ms, %.0f %% of it payload.\n"
-      "UP and DOWN are an island's payload a round; servers merge %s/s.\n",
+      "UP and DOWN are an island's payload a round; of f32, servers merge "
+      "%s/s,\n"
+      "an island encodes or decodes %s/s.\n",
       FormatSize(subject.model.element_count), subject.model.layer_count,
       subject.tokens_a_step, scene.compute.step_seconds,
       scene.service.island_count,
       FormatBandwidth(scene.link.up_bytes_per_second),
       FormatBandwidth(scene.link.down_bytes_per_second),
       1000 * scene.link.round_trip_seconds, 100 * scene.link.payload_share,
-      FormatBytes(static_cast<int64_t>(scene.service.merge_bytes_per_second)));
+      FormatBytes(static_cast<int64_t>(scene.service.merge_bytes_per_second)),
+      FormatBytes(static_cast<int64_t>(scene.service.encode_bytes_per_second)));
 }
 
 std::string Advice(const planner::Choice& take, const planner::Choice& best) {
@@ -446,6 +453,10 @@ void AddPlan(CLI::App& app, Context& context) {
   command
       ->add_option("--merge", options->merge,
                    "f32 bytes of contributions that all servers merge a second")
+      ->capture_default_str();
+  command
+      ->add_option("--codec", options->codec,
+                   "f32 bytes that an island encodes, or decodes, a second")
       ->capture_default_str();
   command->add_option("--server_link", options->server_link,
                       "All servers' bandwidth each way, shared by the islands");

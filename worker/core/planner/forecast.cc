@@ -81,9 +81,9 @@ absl::Status Check(const Compute& compute, const Link& link,
 
 // Seconds of a round, by what takes them.
 struct Costs {
-  std::vector<double> up, merge, down;  // A fragment.
-  double up_sum = 0, merge_sum = 0, down_sum = 0;
-  double codec = 0;
+  std::vector<double> up, merge, down, codec;  // A fragment.
+  double up_sum = 0, merge_sum = 0, down_sum = 0, codec_sum = 0;
+  bool codec_blocks = true;
   double round_trip = 0;  // One trip.
   int64_t up_bytes = 0, down_bytes = 0;
 };
@@ -120,12 +120,14 @@ Costs CostsOf(const Exchange& exchange, const Link& link,
     costs.down.push_back(static_cast<double>(down) / down_rate);
     costs.merge.push_back(merged * f32_bytes / service.merge_bytes_per_second +
                           service.commit_seconds);
-    costs.codec += f32_bytes / service.encode_bytes_per_second +
-                   f32_bytes / service.decode_bytes_per_second;
+    costs.codec.push_back(f32_bytes / service.encode_bytes_per_second +
+                          f32_bytes / service.decode_bytes_per_second);
   }
   costs.up_sum = Sum(costs.up);
   costs.merge_sum = Sum(costs.merge);
   costs.down_sum = Sum(costs.down);
+  costs.codec_sum = Sum(costs.codec);
+  costs.codec_blocks = service.codec_blocks;
   return costs;
 }
 
@@ -138,8 +140,9 @@ double LatencyTogether(const Costs& costs) {
     pushed += (f == 0 ? 1 : 2) * trip + costs.up[f];
     committed = std::max(pushed + trip / 2, committed) + costs.merge[f];
   }
+  // Each fragment is encoded before the first push begins.
   return committed + trip / 2 + static_cast<double>(costs.down.size()) * trip +
-         costs.down_sum;
+         costs.down_sum + (costs.codec_blocks ? 0 : costs.codec_sum);
 }
 
 // Seconds that an island stands in a round.
@@ -156,7 +159,8 @@ double StopSeconds(const Exchange& exchange, const Costs& costs,
   double stopped = 0;
   for (size_t f = 0; f < costs.up.size(); ++f) {
     const double latency = costs.up[f] + costs.merge[f] + costs.down[f] +
-                           kRoundTrips * costs.round_trip;
+                           kRoundTrips * costs.round_trip +
+                           (costs.codec_blocks ? 0 : costs.codec[f]);
     stopped += std::max(0.0, latency - hidden) / sharing;
   }
   return stopped;
@@ -173,13 +177,14 @@ double RoundSeconds(const Exchange& exchange, const Compute& compute,
                     const Costs& costs, int island_count) {
   const double computing =
       compute.step_seconds * static_cast<double>(exchange.inner_step_count);
-  const double alone = computing + costs.codec +
+  const double alone = computing + (costs.codec_blocks ? costs.codec_sum : 0) +
                        StopSeconds(exchange, costs, compute.step_seconds) +
                        WaitForSlowest(exchange, compute);
   // One asynchronous contribution after the other goes through the servers.
   const double merging =
       costs.merge_sum * (exchange.is_synchronous ? 1 : island_count);
-  return std::max({alone, costs.up_sum, merging, costs.down_sum});
+  return std::max(
+      {alone, costs.up_sum, merging, costs.down_sum, costs.codec_sum});
 }
 
 double Utilization(const Exchange& exchange, const Compute& compute,
@@ -225,7 +230,9 @@ Bound LargestBound(const Exchange& exchange, const Compute& compute,
     return Bound::kSampling;
   }
   if (waiting >= standing / 2) return Bound::kSlowest;
-  if (costs.codec >= standing / 2) return Bound::kCodec;
+  if (costs.codec_blocks && costs.codec_sum >= standing / 2) {
+    return Bound::kCodec;
+  }
   const double trips =
       kRoundTrips * costs.round_trip * static_cast<double>(costs.up.size());
   const double merging =
@@ -233,6 +240,7 @@ Bound LargestBound(const Exchange& exchange, const Compute& compute,
   const std::pair<double, Bound> parts[] = {{costs.up_sum, Bound::kUplink},
                                             {costs.down_sum, Bound::kDownlink},
                                             {merging, Bound::kMerge},
+                                            {costs.codec_sum, Bound::kCodec},
                                             {trips, Bound::kRoundTrip}};
   return std::max_element(
              std::begin(parts), std::end(parts),
@@ -243,6 +251,7 @@ Bound LargestBound(const Exchange& exchange, const Compute& compute,
 std::string Seconds(double seconds) {
   if (seconds < 0.1) return absl::StrFormat("%.3g ms", 1000 * seconds);
   if (seconds < 600) return absl::StrFormat("%.3g s", seconds);
+  if (seconds < 7200) return absl::StrFormat("%.0f min", seconds / 60);
   if (seconds < 48 * 3600) return absl::StrFormat("%.3g h", seconds / 3600);
   return absl::StrFormat("%.3g days", seconds / 86400);
 }
@@ -271,8 +280,9 @@ std::string Why(const Exchange& exchange, const Compute& compute,
                           " follow each other too often for ", computing,
                           " a round");
     case Bound::kCodec:
-      return absl::StrCat("encoding and decoding take ", Seconds(costs.codec),
-                          " a round, beside ", computing);
+      return absl::StrCat("encoding and decoding take ",
+                          Seconds(costs.codec_sum), " a round, beside ",
+                          computing);
     case Bound::kSlowest:
       return absl::StrCat("every round waits ",
                           Seconds(WaitForSlowest(exchange, compute)),

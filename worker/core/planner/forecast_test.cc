@@ -81,6 +81,23 @@ TEST(ForecastTest, EveryPartOfARoundTakesItsTime) {
                        0.25 + 1 /* encode */ + 0.5 /* decode */);
 }
 
+TEST(ForecastTest, ACodecBesideTheComputingIsLatencyThatOverlapHides) {
+  Exchange exchange = PlainExchange();
+  Service service = FreeService();
+  service.encode_bytes_per_second = 4e6;
+  service.decode_bytes_per_second = 4e6;
+  service.codec_blocks = false;
+  const auto seconds = [&] {
+    return MustPredict(exchange, PlainCompute(), PlainLink(), service)
+        .round_seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 4 + 4 + 1 + 1);
+  exchange.overlap_step_count = 99;
+  EXPECT_NEAR(seconds(), 10 + 0.1, 1e-9);
+  service.codec_blocks = true;
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 2);
+}
+
 TEST(ForecastTest, ServersShareTheirLinkAmongIslands) {
   Service service = FreeService();
   service.island_count = 4;

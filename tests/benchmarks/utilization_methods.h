@@ -1,0 +1,62 @@
+// The models and methods that utilization.cc compares, with published figures.
+//
+// Pure. Thread-safe.
+
+#ifndef TESTS_BENCHMARKS_UTILIZATION_METHODS_H_
+#define TESTS_BENCHMARKS_UTILIZATION_METHODS_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tests/benchmarks/utilization_simulator.h"
+#include "worker/core/planner/forecast.h"
+
+namespace atl::benchmarks {
+
+// Shares of time computing that a bandwidth is looked for.
+inline constexpr std::array<double, 5> kTargets = {0.5, 0.8, 0.9, 0.95, 0.99};
+
+// A model of arXiv 2501.18512, Table 4: layers and seconds of a step.
+struct SimulatedModel {
+  const char* name;
+  int64_t element_count;
+  int64_t layer_count;
+  double step_seconds;
+};
+absl::Span<const SimulatedModel> SimulatedModels();
+
+// A row of that table: gigabits a second for each of kTargets. The figures lie
+// on a grid of steps of a factor 10^(4/49) = 1.207 (0.1, ... 184.2, 222.3 ...)
+// and are its last point below the target, so that the least bandwidth is up to
+// that factor more.
+struct PublishedMethod {
+  const char* name;
+  double bits_an_element;
+  int64_t inner_step_count;
+  int64_t layers_a_fragment;  // 0: all.
+  int64_t overlap_step_count;
+  std::array<std::array<double, 5>, 3> gigabits;  // A model of SimulatedModels.
+};
+absl::Span<const PublishedMethod> PublishedMethods();
+
+Reduction ReductionOf(const PublishedMethod& method,
+                      const SimulatedModel& model);
+
+// One of ours: H = 100 and the codecs of base/codec.
+struct OurMethod {
+  const char* name;
+  int64_t layers_a_fragment;  // 0: all.
+  int64_t overlap_step_count;
+  worker::planner::WireCodec up_codec, down_codec;
+};
+absl::Span<const OurMethod> OurMethods();
+
+worker::planner::Exchange ExchangeOf(const OurMethod& method,
+                                     const SimulatedModel& model);
+
+}  // namespace atl::benchmarks
+
+#endif  // TESTS_BENCHMARKS_UTILIZATION_METHODS_H_
