@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/codec/codec.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/output/error.h"
@@ -163,14 +164,14 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
 }
 
 absl::Status SetCodec(const std::string& flag, const std::string& name,
-                      planner::WireCodec* codec) {
+                      codec::CodecId* codec) {
   if (name.empty()) return absl::OkStatus();
-  const std::optional<planner::WireCodec> found = planner::FindWireCodec(name);
+  const std::optional<codec::CodecId> found = planner::FindCodecNamed(name);
   if (!found.has_value()) {
     std::string names;
-    for (const planner::WireCodec other : planner::AllWireCodecs()) {
+    for (const codec::CodecId other : codec::AllCodecs()) {
       absl::StrAppend(&names, names.empty() ? "" : ", ",
-                      planner::WireCodecName(other));
+                      codec::CodecName(other));
     }
     return UsageError(absl::StrCat(flag, ": there is no codec '", name, "'"),
                       absl::StrCat("Codecs: ", names, "."));
@@ -267,9 +268,8 @@ Json ToData(const Row& row, const planner::Choice& take,
   data["inner_step_count"] = row.exchange.inner_step_count;
   data["fragment_count"] = row.exchange.fragment_elements.size();
   data["overlap_step_count"] = row.exchange.overlap_step_count;
-  data["up_codec"] = std::string(planner::WireCodecName(row.exchange.up_codec));
-  data["down_codec"] =
-      std::string(planner::WireCodecName(row.exchange.down_codec));
+  data["up_codec"] = std::string(codec::CodecName(row.exchange.up_codec));
+  data["down_codec"] = std::string(codec::CodecName(row.exchange.down_codec));
   data["price"] = row.preset == nullptr ? "" : std::string(row.preset->price);
   return data;
 }

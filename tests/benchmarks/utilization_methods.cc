@@ -5,7 +5,7 @@
 namespace atl::benchmarks {
 namespace {
 
-using worker::planner::WireCodec;
+using codec::CodecId;
 
 constexpr int64_t kInnerStepCount = 100;
 
@@ -84,13 +84,13 @@ Reduction ReductionOf(const PublishedMethod& method,
 
 absl::Span<const OurMethod> OurMethods() {
   static constexpr OurMethod kMethods[] = {
-      {"diloco_f32", 0, 0, WireCodec::kF32, WireCodec::kF32},
-      {"diloco_int8_bf16", 0, 0, WireCodec::kInt8, WireCodec::kBf16},
-      {"streaming_e3m0", 3, 5, WireCodec::kE3m0, WireCodec::kE3m0},
-      {"streaming_e3m0_by_layer", 1, 5, WireCodec::kE3m0, WireCodec::kE3m0},
-      {"eager_e3m0", 3, 99, WireCodec::kE3m0, WireCodec::kE3m0},
-      {"sparse_top_k_two_bit", 0, 0, WireCodec::kTopK, WireCodec::kTwoBit},
-      {"streaming_top_k_two_bit", 3, 5, WireCodec::kTopK, WireCodec::kTwoBit},
+      {"diloco_f32", 0, 0, CodecId::kF32, CodecId::kF32},
+      {"diloco_int8_bf16", 0, 0, CodecId::kInt8, CodecId::kBf16},
+      {"streaming_e3m0", 3, 5, CodecId::kE3m0, CodecId::kE3m0},
+      {"streaming_e3m0_by_layer", 1, 5, CodecId::kE3m0, CodecId::kE3m0},
+      {"eager_e3m0", 3, 99, CodecId::kE3m0, CodecId::kE3m0},
+      {"sparse_top_k_two_bit", 0, 0, CodecId::kTopK, CodecId::kTwoBit},
+      {"streaming_top_k_two_bit", 3, 5, CodecId::kTopK, CodecId::kTwoBit},
   };
   return kMethods;
 }

@@ -50,7 +50,7 @@ struct OurMethod {
   const char* name;
   int64_t layers_a_fragment;  // 0: all.
   int64_t overlap_step_count;
-  worker::planner::WireCodec up_codec, down_codec;
+  codec::CodecId up_codec, down_codec;
 };
 absl::Span<const OurMethod> OurMethods();
 

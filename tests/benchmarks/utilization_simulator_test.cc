@@ -19,7 +19,6 @@ using worker::planner::Exchange;
 using worker::planner::Link;
 using worker::planner::Predict;
 using worker::planner::Service;
-using worker::planner::WireCodec;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -89,7 +88,7 @@ RandomRun MakeRandomRun(Chance& chance) {
   for (int64_t& elements : exchange.fragment_elements) {
     elements = chance.Uniform(least, 2 * least);
   }
-  const auto codecs = worker::planner::AllWireCodecs();
+  const auto codecs = codec::AllCodecs();
   exchange.up_codec = codecs[chance.Uniform(0, codecs.size() - 1)];
   exchange.down_codec = codecs[chance.Uniform(0, codecs.size() - 1)];
   run.step_seconds = chance.LogUniform(0.01, 1);

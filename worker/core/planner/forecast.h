@@ -1,10 +1,11 @@
 // Predicts what a run's exchange costs: the share of time that an island
 // computes, bytes, and what it is bound by.
 //
-// Pure: a closed formula, no simulation. Thread-safe. An event-driven simulation
-// of the same run gives a utilization that differs by less than 0.005 in the
-// mean over random runs, and by 0.25 at most, where fragments of a stream queue
-// behind each other (tests/benchmarks/utilization_simulator_test.cc).
+// Pure: a closed formula, no simulation. Thread-safe. An event-driven
+// simulation of the same run gives a utilization that differs by less than
+// 0.005 in the mean over random runs, and by 0.25 at most, where fragments of a
+// stream queue behind each other
+// (tests/benchmarks/utilization_simulator_test.cc).
 //
 //   s    seconds of an inner step           H  inner steps a round
 //   P    fragments                          t  overlap, in inner steps
@@ -50,8 +51,8 @@ struct Exchange {
   std::vector<int64_t> fragment_elements;  // Of each fragment, >= 1; not empty.
   bool streaming = false;                  // Fragments at different steps.
   int64_t overlap_step_count = 0;          // t, in [0, H).
-  WireCodec up_codec = WireCodec::kF32;
-  WireCodec down_codec = WireCodec::kF32;
+  codec::CodecId up_codec = codec::CodecId::kF32;
+  codec::CodecId down_codec = codec::CodecId::kF32;
   // False: a merge takes one contribution, whenever it comes.
   bool is_synchronous = true;
   // A round waits for the slowest island. Not if a quorum is enough.

@@ -7,8 +7,10 @@
 namespace atl::worker::planner {
 namespace {
 
+using codec::CodecId;
+
 Exchange MakeExchange(int64_t inner_step_count, int64_t overlap_step_count,
-                      bool streaming, WireCodec up, WireCodec down) {
+                      bool streaming, CodecId up, CodecId down) {
   Exchange exchange;
   exchange.inner_step_count = inner_step_count;
   exchange.overlap_step_count = overlap_step_count;
@@ -22,8 +24,7 @@ Preset Diloco() {
   Preset preset;
   preset.name = "diloco";
   preset.what = "all at once, every 500 steps, f32";
-  preset.exchange =
-      MakeExchange(500, 0, false, WireCodec::kF32, WireCodec::kF32);
+  preset.exchange = MakeExchange(500, 0, false, CodecId::kF32, CodecId::kF32);
   return preset;
 }
 
@@ -31,8 +32,7 @@ Preset Streaming() {
   Preset preset;
   preset.name = "streaming";
   preset.what = "3 layers at a time, behind 5 steps, 4 bits";
-  preset.exchange =
-      MakeExchange(100, 5, true, WireCodec::kE3m0, WireCodec::kE3m0);
+  preset.exchange = MakeExchange(100, 5, true, CodecId::kE3m0, CodecId::kE3m0);
   preset.layers_a_fragment = 3;
   return preset;
 }
@@ -42,8 +42,7 @@ Preset Decoupled() {
   preset.name = "decoupled";
   preset.what = "24 fragments, every 24 steps, a quorum is enough";
   preset.price = "stragglers weigh less";
-  preset.exchange =
-      MakeExchange(24, 2, true, WireCodec::kInt8, WireCodec::kBf16);
+  preset.exchange = MakeExchange(24, 2, true, CodecId::kInt8, CodecId::kBf16);
   preset.exchange.awaits_slowest = false;
   preset.fragment_count = 24;
   return preset;
@@ -55,7 +54,7 @@ Preset Sparseloco() {
   preset.what = "64 of 4096 elements, every 30 steps, 2 bits";
   preset.price = "needs some hundreds of rounds";
   preset.exchange =
-      MakeExchange(30, 0, false, WireCodec::kTopK, WireCodec::kTwoBit);
+      MakeExchange(30, 0, false, CodecId::kTopK, CodecId::kTwoBit);
   return preset;
 }
 
@@ -64,8 +63,7 @@ Preset Eager() {
   preset.name = "eager";
   preset.what = "as streaming, behind a whole round";
   preset.price = "a little loss (2.52 against 2.50 at 1B)";
-  preset.exchange =
-      MakeExchange(100, 99, true, WireCodec::kE3m0, WireCodec::kE3m0);
+  preset.exchange = MakeExchange(100, 99, true, CodecId::kE3m0, CodecId::kE3m0);
   preset.layers_a_fragment = 3;
   return preset;
 }
@@ -75,8 +73,7 @@ Preset Async() {
   preset.name = "async";
   preset.what = "no rounds: each island when it is done, 50 steps";
   preset.price = "stale contributions";
-  preset.exchange =
-      MakeExchange(50, 0, false, WireCodec::kInt8, WireCodec::kBf16);
+  preset.exchange = MakeExchange(50, 0, false, CodecId::kInt8, CodecId::kBf16);
   preset.exchange.is_synchronous = false;
   preset.exchange.awaits_slowest = false;
   return preset;
@@ -86,8 +83,7 @@ Preset Federated(absl::string_view name, absl::string_view what) {
   Preset preset;
   preset.name = name;
   preset.what = what;
-  preset.exchange =
-      MakeExchange(10, 0, false, WireCodec::kF32, WireCodec::kF32);
+  preset.exchange = MakeExchange(10, 0, false, CodecId::kF32, CodecId::kF32);
   preset.exchange.sample_fraction = 0.5;
   preset.is_for_local_data = true;
   return preset;
