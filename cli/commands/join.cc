@@ -1,10 +1,12 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
@@ -14,6 +16,7 @@
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
+#include "cli/units/units.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -68,6 +71,27 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
   return found;
 }
 
+// What the first transfers let expect: "estimate from 3.4 MB up at 80 Mb/s and
+// 3.4 MB down at 90 Mb/s: 93.1 % of the time computing, ...".
+std::string ForecastLine(const worker::IslandProgress& at) {
+  const auto moved = [](const worker::Measured& m) {
+    return absl::StrCat(
+        FormatBytes(m.bytes), " in ", absl::StrFormat("%.3g s", m.seconds),
+        " (", FormatBandwidth(static_cast<double>(m.bytes) / m.seconds), ")");
+  };
+  const auto daily = [](double bytes_per_hour) {
+    return FormatBytes(
+        static_cast<int64_t>(std::min(24 * bytes_per_hour, 9e18)));
+  };
+  const worker::planner::Forecast& forecast = *at.forecast;
+  return absl::StrCat(
+      "estimate from ", moved(at.measured.pushed), " up and ",
+      moved(at.measured.pulled), " down, if the other islands are as fast: ",
+      absl::StrFormat("%.1f %%", 100 * forecast.utilization),
+      " of the time computing, ", daily(forecast.up_bytes_per_hour), " up and ",
+      daily(forecast.down_bytes_per_hour), " down a day; ", forecast.why);
+}
+
 // Shows an island's progress, as often as makes sense.
 class Reporter {
  public:
@@ -83,6 +107,10 @@ class Reporter {
       progress_.Note(
           absl::StrCat("version ", evaluated_version_, ": validation loss ",
                        FormatLoss(now_at.evaluation->loss()), " nats a token"));
+    }
+    if (now_at.forecast.has_value() && !forecast_told_) {
+      forecast_told_ = true;
+      progress_.Note(ForecastLine(now_at));
     }
     if (now < next_time_) return;
     next_time_ = now + interval_;
@@ -120,6 +148,7 @@ class Reporter {
   absl::Duration interval_;
   absl::Time next_time_ = absl::InfinitePast();
   int64_t evaluated_version_ = -1;
+  bool forecast_told_ = false;
   int64_t first_step_ = -1;  // Seen in this life, for the time left.
   absl::Time first_time_;
 };
@@ -137,6 +166,9 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   data["loss"] = at.loss;
   data["sent_bytes"] = at.sent_bytes;
   data["received_bytes"] = at.received_bytes;
+  data["utilization"] = at.utilization;
+  data["predicted_utilization"] =
+      at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
   return data;
 }
 
@@ -189,6 +221,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   fields.Add("tokens read", FormatCount(end->token_count));
   fields.Add("bytes up", FormatBytes(end->sent_bytes));
   fields.Add("bytes down", FormatBytes(end->received_bytes));
+  fields.Add("computing",
+             absl::StrFormat("%.1f %% of the time", 100 * end->utilization));
   context.output().Print(ToData(*end, options.run_id, options.island_id),
                          fields.ToString());
   return absl::OkStatus();

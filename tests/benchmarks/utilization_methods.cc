@@ -88,6 +88,7 @@ absl::Span<const OurMethod> OurMethods() {
       {"diloco_int8_bf16", 0, 0, CodecId::kInt8, CodecId::kBf16},
       {"streaming_e3m0", 3, 5, CodecId::kE3m0, CodecId::kE3m0},
       {"streaming_e3m0_by_layer", 1, 5, CodecId::kE3m0, CodecId::kE3m0},
+      {"streaming_e3m0_by_layer_10", 1, 10, CodecId::kE3m0, CodecId::kE3m0},
       {"eager_e3m0", 3, 99, CodecId::kE3m0, CodecId::kE3m0},
       {"sparse_top_k_two_bit", 0, 0, CodecId::kTopK, CodecId::kTwoBit},
       {"streaming_top_k_two_bit", 3, 5, CodecId::kTopK, CodecId::kTwoBit},

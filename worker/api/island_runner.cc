@@ -305,10 +305,14 @@ absl::Status IslandRunner::Pull(const Action& action) {
   bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
     return CutVersion(plan, action.fragment) != action.version;
   });
+  const int64_t before = parameters_->counters().received_payload_bytes;
+  const absl::Time begin = absl::Now();
   const server::TransferOutcome outcome = parameters_->Pull(
       action.fragment, action.version, Digest128::FromProto(action.digest),
       state_->FragmentBuffer(action.fragment), bounds);
   mailbox_.EndTransfer();
+  meter_.Pulled(parameters_->counters().received_payload_bytes - before,
+                absl::Now() - begin);
   RETURN_IF_ERROR(outcome.status);
   state_->SetAnchor(action.fragment);
   failpoint::Hit("island.pulled.after");
@@ -321,8 +325,9 @@ absl::Status IslandRunner::Train(const Action& action) {
   const absl::Time begin = absl::Now();
   ASSIGN_OR_RETURN(const StepResult result,
                    state_->Train(batch_, action.step));
-  const double seconds =
-      std::max(1e-9, absl::ToDoubleSeconds(absl::Now() - begin));
+  const absl::Time end = absl::Now();
+  meter_.Stepped(begin, end);
+  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
   const double speed = static_cast<double>(result.token_count) / seconds;
   progress_.tokens_per_second =
@@ -370,6 +375,8 @@ absl::Status IslandRunner::Contribute(const Action& action) {
   if (save_.has_value()) save.contributions.swap(save_->contributions);
   save_.reset();
   save.contributions.resize(action.contributions.size());
+  const absl::Time begin = absl::Now();
+  int64_t byte_count = 0;
   SaveHeader& header = save.header;
   header.run_id = options_.run_id;
   header.run_epoch = action.run_epoch;
@@ -386,6 +393,7 @@ absl::Status IslandRunner::Contribute(const Action& action) {
     const AnchoredFragment& at = action.contributions[i];
     state_->OuterGradient(at.fragment, save.contributions[i]);
     DescribeContribution(action, at, save.contributions[i], header);
+    byte_count += static_cast<int64_t>(BytesOf(save.contributions[i]).size());
   }
   failpoint::Hit("island.save.before");
   RETURN_IF_ERROR(Annotate(
@@ -393,6 +401,7 @@ absl::Status IslandRunner::Contribute(const Action& action) {
                 optimizer.first_moment, optimizer.second_moment,
                 save.contributions),
       "cannot write the save; free some space in the work directory"));
+  meter_.Contributed(byte_count, absl::Now() - begin);
   failpoint::Hit("island.save.after");
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, training loss "
@@ -425,9 +434,13 @@ absl::Status IslandRunner::Push(const Action& action) {
              plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
+    const int64_t before = parameters_->counters().sent_payload_bytes;
+    const absl::Time begin = absl::Now();
     const server::TransferOutcome outcome =
         parameters_->Push(info, save_->contributions[i], bounds);
     mailbox_.EndTransfer();
+    meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
+                  absl::Now() - begin);
     RETURN_IF_ERROR(outcome.status);
     failpoint::Hit("island.pushed.after");
     return absl::OkStatus();
@@ -501,6 +514,14 @@ void IslandRunner::Report(const Action& action) {
   const server::TransferCounters counters = parameters_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;
   progress_.received_bytes = counters.received_payload_bytes;
+  progress_.utilization = meter_.utilization();
+  progress_.measured = meter_.measurements(progress_.tokens_per_second);
+  if (!progress_.forecast.has_value()) {
+    // The first estimate stays: what came after shows how good it was.
+    const absl::StatusOr<planner::Forecast> forecast =
+        ForecastOfRun(spec_, progress_.measured);
+    if (forecast.ok()) progress_.forecast = *forecast;
+  }
   Log(action);
   v1::ReportProgressRequest report;
   report.set_step(progress_.step);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
 #include "worker/api/control_link.h"
+#include "worker/api/island_meter.h"
 #include "worker/api/island_state.h"
 #include "worker/api/mailbox.h"
 #include "worker/api/run_island.h"
@@ -78,6 +79,7 @@ class IslandRunner {
   std::optional<absl::Time> wait_until_;
   std::string logged_;  // Last activity and reason that were logged.
   double loss_sum_ = 0;  // Of the round's steps, for the log.
+  IslandMeter meter_;
   std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
 };
 

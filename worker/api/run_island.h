@@ -24,6 +24,7 @@
 #include "base/rpc/flags.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/parameter_client.h"
+#include "worker/api/planner.h"
 
 namespace atl::worker {
 
@@ -43,6 +44,13 @@ struct IslandProgress {
   int64_t sent_bytes = 0;        // Payload pushed in this life.
   int64_t received_bytes = 0;    // Payload pulled in this life.
   std::optional<v1::Evaluation> evaluation;  // The last one made here.
+  // What was measured here in this life, and what it lets expect for the run's
+  // own settings: an estimate, there once a push and a pull were measured.
+  IslandMeasurements measured;
+  std::optional<planner::Forecast> forecast;
+  // Share of time spent in inner steps, from the first one's begin to the last
+  // one's end; 0 before.
+  double utilization = 0;
 };
 
 struct RunIslandOptions {

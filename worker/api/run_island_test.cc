@@ -103,6 +103,12 @@ TEST_F(RunIslandTest, TrainsARunToItsEnd) {
   EXPECT_EQ(result->step, 40);
   EXPECT_EQ(result->token_count, 40 * 4 * 16);
   EXPECT_GT(result->sent_bytes, 0);
+  EXPECT_EQ(result->measured.pushed.bytes, result->sent_bytes);
+  EXPECT_EQ(result->measured.pulled.bytes, result->received_bytes);
+  ASSERT_TRUE(result->forecast.has_value());
+  EXPECT_EQ(result->forecast->up_bytes, result->sent_bytes / 4);
+  EXPECT_GT(result->utilization, 0);
+  EXPECT_LT(result->utilization, 1);
   const auto evaluations = service.evaluations();
   ASSERT_EQ(evaluations.size(), 4);
   EXPECT_LT(evaluations.back().loss(), evaluations.front().loss() - 0.1);

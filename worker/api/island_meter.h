@@ -1,0 +1,43 @@
+// Adds up what an island does with its time, for its forecast.
+//
+// Pure: times are handed in. Thread-compatible.
+
+#ifndef WORKER_API_ISLAND_METER_H_
+#define WORKER_API_ISLAND_METER_H_
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "worker/api/planner.h"
+
+namespace atl::worker {
+
+class IslandMeter {
+ public:
+  // An inner step took from `begin` to `end`; steps come in order.
+  void Stepped(absl::Time begin, absl::Time end);
+
+  // A call moved `bytes` of payload, or made outer gradients of so many f32
+  // bytes and saved them. One that moved nothing says nothing of the link and
+  // is not counted.
+  void Pushed(int64_t bytes, absl::Duration span);
+  void Pulled(int64_t bytes, absl::Duration span);
+  void Contributed(int64_t bytes, absl::Duration span);
+
+  // All of it; `tokens_per_second` is the caller's.
+  IslandMeasurements measurements(double tokens_per_second) const;
+
+  // Share of time in inner steps, from the first one's begin to the last one's
+  // end, in [0, 1]; 0 before.
+  double utilization() const;
+
+ private:
+  IslandMeasurements measured_;
+  absl::Duration stepping_;
+  absl::Time first_begin_ = absl::InfiniteFuture();
+  absl::Time last_end_ = absl::InfinitePast();
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_ISLAND_METER_H_
