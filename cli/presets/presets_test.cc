@@ -20,7 +20,7 @@ RunFile ReadPreset(const std::string& name, const std::string& more = "") {
 }
 
 TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
-  EXPECT_EQ(PresetNames(), "diloco, fedavg, laptop");
+  EXPECT_EQ(PresetNames(), "diloco, fedavg, fedopt, laptop");
   EXPECT_FALSE(FindPreset("desktop").has_value());
 }
 
@@ -60,6 +60,17 @@ TEST(PresetsTest, FedavgSamplesClientsWhoseDataIsLocal) {
   EXPECT_LE(run.spec.schedule().min_quorum(),
             std::floor(run.spec.schedule().sample_fraction() *
                        run.spec.schedule().island_count_min()));
+}
+
+TEST(PresetsTest, FedoptDiffersFromFedavgInItsOuterStepAlone) {
+  v1::RunSpec spec = ReadPreset("fedopt").spec;
+  EXPECT_EQ(spec.outer().optimizer(), v1::OUTER_OPTIMIZER_KIND_FEDADAM);
+  EXPECT_EQ(spec.outer().tau(), 1e-3);
+  EXPECT_EQ(spec.outer().beta1(), 0.9);
+  EXPECT_EQ(spec.outer().beta2(), 0.99);
+  const v1::RunSpec fedavg = ReadPreset("fedavg").spec;
+  *spec.mutable_outer() = fedavg.outer();
+  EXPECT_EQ(spec.SerializeAsString(), fedavg.SerializeAsString());
 }
 
 }  // namespace
