@@ -169,6 +169,12 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   data["utilization"] = at.utilization;
   data["predicted_utilization"] =
       at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
+  const LatencyHistogram& heartbeats = at.heartbeat_latency;
+  Json& latency = data["heartbeat_latency_seconds"];
+  latency["count"] = heartbeats.count();
+  latency["p50"] = absl::ToDoubleSeconds(heartbeats.Quantile(0.5));
+  latency["p99"] = absl::ToDoubleSeconds(heartbeats.Quantile(0.99));
+  latency["max"] = absl::ToDoubleSeconds(heartbeats.max());
   return data;
 }
 

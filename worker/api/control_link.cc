@@ -115,6 +115,11 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
   return false;
 }
 
+LatencyHistogram ControlLink::heartbeat_latency() const {
+  MutexLock lock(&mutex_);
+  return heartbeat_latency_;
+}
+
 bool ControlLink::KeepMembership(std::stop_token stop) {
   absl::Time next_heartbeat = absl::Now();
   absl::Time next_report = absl::Now();
@@ -122,9 +127,11 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
     absl::Time now = absl::Now();
     if (now >= next_heartbeat) {
       const absl::StatusOr<absl::Duration> lease = client_.Heartbeat();
-      now = absl::Now();
+      const absl::Duration latency = absl::Now() - now;
+      now += latency;
       MutexLock lock(&mutex_);
       if (lease.ok()) {
+        heartbeat_latency_.Add(latency);
         if (*lease > absl::ZeroDuration()) lease_ = *lease;
         last_contact_ = now;
         next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);

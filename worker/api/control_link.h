@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
+#include "base/obs/latency_histogram.h"
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/coordinator_client.h"
@@ -69,6 +70,9 @@ class ControlLink {
   // Best effort.
   absl::Status Leave(absl::string_view reason);
 
+  // How long heartbeats took that were answered.
+  LatencyHistogram heartbeat_latency() const;
+
  private:
   void RunControl(std::stop_token stop);
   void RunPlans(std::stop_token stop);
@@ -86,7 +90,7 @@ class ControlLink {
   Mailbox& mailbox_;
   const Listener listener_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool was_member_ ABSL_GUARDED_BY(mutex_) = false;  // Joined once.
   bool member_ ABSL_GUARDED_BY(mutex_) = false;      // As far as is known.
@@ -95,6 +99,7 @@ class ControlLink {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(30);
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  LatencyHistogram heartbeat_latency_ ABSL_GUARDED_BY(mutex_);
   v1::ReportProgressRequest progress_ ABSL_GUARDED_BY(mutex_);
   double loss_sum_ ABSL_GUARDED_BY(mutex_) = 0;
   bool progress_changed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -475,6 +475,7 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
 
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   if (action.status.ok()) link_->Flush(kFlushMax);
+  progress_.heartbeat_latency = link_->heartbeat_latency();
   link_.reset();
   if (absl::IsFailedPrecondition(action.status)) {
     // Joining again may be refused because the run has ended meanwhile.

@@ -21,6 +21,7 @@
 #include "atoll/v1/run.pb.h"
 #include "base/io/file_system.h"
 #include "base/layout/layout.h"
+#include "base/obs/latency_histogram.h"
 #include "base/rpc/flags.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/parameter_client.h"
@@ -51,6 +52,8 @@ struct IslandProgress {
   // Share of time spent in inner steps, from the first one's begin to the last
   // one's end; 0 before.
   double utilization = 0;
+  // Of this life; known at its end.
+  LatencyHistogram heartbeat_latency;
 };
 
 struct RunIslandOptions {

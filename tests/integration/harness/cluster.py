@@ -134,11 +134,11 @@ class Cluster:
             self.start_server("server-%d" % index)
 
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
-                     data=None, arguments=()):
+                     data=None, arguments=(), prefix=()):
         name = island_id if run_id == "run" else "%s-%s" % (run_id, island_id)
         self._islands[name] = dict(run_id=run_id, island_id=island_id,
                                    threads=threads, data=data,
-                                   arguments=arguments)
+                                   arguments=arguments, prefix=prefix)
         command = [
             processes.binary(processes.CLI), "join",
             self.dialled_by("island"),
@@ -148,7 +148,7 @@ class Cluster:
         ] + list(arguments)
         if data:
             command += ["--data", data]
-        return self._start(name, command, failpoint=failpoint)
+        return self._start(name, command, failpoint=failpoint, prefix=prefix)
 
     def start_islands(self, run_id="run", count=3, **kwargs):
         for index in range(count):

@@ -1,0 +1,43 @@
+// How long something took, over many times: count, quantiles, the longest.
+//
+// Pure; thread-compatible. Bounded: one counter for each 5 % step between
+// 100 us and 1,000 s, so a quantile is at most 5 % above the true one (below
+// 100 us: at most 100 us; above 1,000 s: the longest seen).
+
+#ifndef BASE_OBS_LATENCY_HISTOGRAM_H_
+#define BASE_OBS_LATENCY_HISTOGRAM_H_
+
+#include <array>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace atl {
+
+class LatencyHistogram {
+ public:
+  // Adds one; a negative `latency` counts as zero.
+  void Add(absl::Duration latency);
+
+  int64_t count() const { return count_; }
+  // The longest; zero without any.
+  absl::Duration max() const { return max_; }
+  // The smallest bound that at least the share `q` of all is not above, never
+  // more than max(); zero without any. Requires: 0 <= q <= 1.
+  absl::Duration Quantile(double q) const;
+
+ private:
+  // ceil(log(1,000 s / 100 us) / log(1.05)) steps and one for what is above.
+  static constexpr int kBucketCount = 332;
+
+  static int BucketOf(absl::Duration latency);
+  static absl::Duration UpperBound(int bucket);
+
+  std::array<int64_t, kBucketCount> counts_ = {};
+  int64_t count_ = 0;
+  absl::Duration max_;
+};
+
+}  // namespace atl
+
+#endif  // BASE_OBS_LATENCY_HISTOGRAM_H_

@@ -1,0 +1,242 @@
+"""How much of its time an island computes behind a slow link.
+
+usage: slow_link [--json] [--links 1Gb/s,100Mb/s,50Mb/s,10Mb/s] [--cases A,B]
+                 [--rtt_ms 20] [--islands 2] [--rounds 4] [--payload]
+
+For each link and case: a run over real processes, the islands in network
+namespaces of their own behind links of that bandwidth (`tc tbf`) and round trip
+(a relay). Prints the share of time that islands spent in inner steps, from the
+first to the last, the planner's prediction of it from the same
+speed, bytes up and down an island, and heartbeats' latency. `--payload` runs
+instead one 204.8 MB outer gradient over the slowest link: it must arrive, and no
+lease may end. Needs root, `ip` and `tc`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+_HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "integration")]
+
+# pylint: disable=wrong-import-position
+import links
+from harness import cluster as cluster_module
+from harness import processes
+from harness import run_file
+from harness import text
+
+_UNITS = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9}
+
+# The quickstart's model: 0.86 million parameters.
+_MODEL = {
+    "durability": "machine",
+    "model": {
+        "hidden_size": 128, "intermediate_size": 344, "layer_count": 4,
+        "head_count": 4, "kv_head_count": 4, "sequence_length": 128,
+    },
+    "inner": {"batch_size": 8, "learning_rate": 2e-3, "warmup_step_count": 10},
+    "evaluation": {"every_round_count": 0},
+    "schedule": {"inner_step_count": 20, "lease_duration": "10s"},
+}
+
+# Changes of a run file, by the name that the table shows.
+CASES = {
+    "diloco": {"outer": {"optimizer": "nesterov", "learning_rate": 0.9,
+                         "momentum": 0.5}},
+    "diloco_h100": {"outer": {"optimizer": "nesterov", "learning_rate": 0.9,
+                              "momentum": 0.5},
+                    "schedule": {"inner_step_count": 100}},
+}
+
+# 51.2 million parameters as f32 are 204.8 MB; one step on one short sequence.
+_PAYLOAD = {
+    "durability": "process",
+    "server_count": 2,
+    "model": {
+        "vocab_size": 256, "hidden_size": 640, "intermediate_size": 1796,
+        "layer_count": 10, "head_count": 10, "kv_head_count": 10,
+        "sequence_length": 16,
+    },
+    "inner": {"batch_size": 1},
+    "evaluation": {"every_round_count": 0},
+    "schedule": {"inner_step_count": 1, "round_count": 1,
+                 "island_count_min": 1, "min_quorum": 1,
+                 "lease_duration": "10s"},
+    "data": {"data_shard_count": 1},
+}
+
+
+def parse_link(word):
+    match = re.fullmatch(r"([0-9.]+)([kMG]?b/s)", word)
+    if not match:
+        raise argparse.ArgumentTypeError(
+            "%r is not a bandwidth such as 10Mb/s" % word)
+    return int(float(match.group(1)) * _UNITS[match.group(2)])
+
+
+def format_link(bits_per_second):
+    for unit in ("Gb/s", "Mb/s", "kb/s"):
+        if bits_per_second >= _UNITS[unit]:
+            return "%g%s" % (bits_per_second / _UNITS[unit], unit)
+    return "%db/s" % bits_per_second
+
+
+def cpu_model():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def relay_program():
+    return processes.binary("tests/benchmarks/slow_link/delay_relay")
+
+
+def outcome_of(process):
+    """What `atoll join -o json` says at its end."""
+    with open(process.log_path, encoding="utf-8", errors="replace") as file:
+        log = file.read()
+    return json.loads(log[log.rindex('{\n  "schema_version"'):])["data"]
+
+
+def predict(path, link_name, arguments, tokens_per_second):
+    """The planner's word on this run file, from the speed that was seen."""
+    done = processes.run_cli(
+        "plan", "--model", path, "--link", link_name, "--rtt",
+        "%gms" % arguments.rtt_ms, "--islands", str(arguments.islands),
+        "--tokens_per_second", "%f" % tokens_per_second, "-o", "json", check=0)
+    return json.loads(done.stdout)["data"]["presets"][0]["utilization"]
+
+
+def run_case(directory, values, bits_per_second, arguments, timeout):
+    """One run; returns what the islands said at their end, and its file."""
+    cluster = cluster_module.Cluster(directory)
+    made = []
+    try:
+        cluster.start_coordinator()
+        cluster.start_servers(values["server_count"])
+        cluster.create_run(values)
+        ports = [int(cluster.coordinator_address.split(":")[1])]
+        ports += [int(cluster.server_address("server-%d" % i).split(":")[1])
+                  for i in range(values["server_count"])]
+        islands = []
+        for index in range(values["schedule"]["island_count_min"]):
+            link = links.Link(index, bits_per_second, arguments.rtt_ms,
+                              relay_program())
+            made.append(link)
+            link.relay(ports)
+            islands.append(cluster.start_island(
+                "run", "island-%d" % index, arguments=["-o", "json"],
+                prefix=link.prefix))
+        cluster.wait_state(cluster_module.COMPLETED, timeout=timeout)
+        for island in islands:
+            island.wait(60)
+        return ([outcome_of(island) for island in islands],
+                cluster.islands(), os.path.join(directory, "run.toml"))
+    finally:
+        cluster.close()
+        for link in made:
+            link.close()
+
+
+def summarise(case, bits_per_second, arguments, result):
+    said, members, path = result
+    speed = sum(one["tokens_per_second"] for one in said) / len(said)
+    latency = [one["heartbeat_latency_seconds"] for one in said]
+    return {
+        "case": case,
+        "link": format_link(bits_per_second),
+        "rtt_ms": arguments.rtt_ms,
+        "islands": len(said),
+        "computing": sum(one["utilization"] for one in said) / len(said),
+        "predicted": predict(path, format_link(bits_per_second), arguments,
+                             speed),
+        "bytes_up": sum(one["sent_bytes"] for one in said) // len(said),
+        "bytes_down": sum(one["received_bytes"] for one in said) // len(said),
+        "heartbeats": sum(one["count"] for one in latency),
+        "heartbeat_p99_s": max(one["p99"] for one in latency),
+        "heartbeat_max_s": max(one["max"] for one in latency),
+        # An island whose lease ended would have joined again.
+        "rejoins": sum(member.island_epoch for member in members) - len(said),
+        "cpu": cpu_model(),
+    }
+
+
+def show(row, as_json):
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    print("%-12s %8s  computes %5.1f %% (predicted %5.1f %%)  up %7.2f MB  "
+          "down %7.2f MB  heartbeat p99 %6.1f ms, max %6.1f ms, rejoins %d" %
+          (row["case"], row["link"], 100 * row["computing"],
+           100 * row["predicted"], row["bytes_up"] / 1e6,
+           row["bytes_down"] / 1e6, 1e3 * row["heartbeat_p99_s"],
+           1e3 * row["heartbeat_max_s"], row["rejoins"]), flush=True)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], prog="slow_link")
+    parser.add_argument("--json", action="store_true",
+                        help="one object a line")
+    parser.add_argument("--links", default="1Gb/s,100Mb/s,50Mb/s,10Mb/s",
+                        help="bandwidths, each way (%(default)s)")
+    parser.add_argument("--cases", default=",".join(CASES),
+                        help="any of %(default)s")
+    parser.add_argument("--rtt_ms", type=float, default=20)
+    parser.add_argument("--islands", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--payload", action="store_true",
+                        help="204.8 MB over the slowest link, once")
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.links = [parse_link(w) for w in arguments.links.split(",")]
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    arguments.cases = arguments.cases.split(",")
+    for case in arguments.cases:
+        if case not in CASES:
+            parser.error("no case %r; there are %s" % (case, ", ".join(CASES)))
+    return arguments
+
+
+def main():
+    arguments = parse(sys.argv[1:])
+    links.in_private_namespace([sys.executable, "-B"] + sys.argv)
+    directory = tempfile.mkdtemp(prefix="atoll-slow-link-")
+    try:
+        data = {"data": {"path": text.write_text(
+            os.path.join(directory, "text"), 1)}}
+        if arguments.payload:
+            slowest = min(arguments.links)
+            values = run_file.merged(run_file.BASE, _PAYLOAD, data)
+            result = run_case(os.path.join(directory, "payload"), values,
+                              slowest, arguments, timeout=3600)
+            show(summarise("payload", slowest, arguments, result),
+                 arguments.json)
+            return
+        size = {"schedule": {"island_count_min": arguments.islands,
+                             "min_quorum": arguments.islands,
+                             "round_count": arguments.rounds},
+                "data": {"data_shard_count": arguments.islands}}
+        for link in arguments.links:
+            for case in arguments.cases:
+                values = run_file.merged(run_file.BASE, _MODEL, CASES[case],
+                                         size, data)
+                place = os.path.join(directory, "%s-%d" % (case, link))
+                result = run_case(place, values, link, arguments, 1800)
+                show(summarise(case, link, arguments, result), arguments.json)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The relay hands bytes on, and a small run behind shaped links is whole."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import unittest
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "integration")]
+
+# pylint: disable=wrong-import-position
+from harness import cases
+from harness import processes
+
+
+class RelayTest(unittest.TestCase):
+
+    def start(self, *arguments):
+        process = subprocess.Popen(
+            [processes.binary("tests/benchmarks/slow_link/delay_relay")] +
+            list(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_hands_on_every_byte_both_ways_and_the_end_of_each(self):
+        bytes_up = os.urandom(3 << 20)
+        bytes_down = os.urandom(1 << 20)
+        with socket.create_server(("127.0.0.1", 0)) as target:
+            port = processes.free_port()
+            relay = self.start("--delay_ms", "1", "127.0.0.1:%d=127.0.0.1:%d" %
+                               (port, target.getsockname()[1]))
+            self.assertEqual(relay.stdout.readline(), "ready\n")
+            caller = socket.create_connection(("127.0.0.1", port), 60)
+            answerer, _ = target.accept()
+            with caller, answerer:
+                answerer.settimeout(60)
+                caller.sendall(bytes_up)
+                caller.shutdown(socket.SHUT_WR)
+                with answerer.makefile("rb") as file:
+                    self.assertEqual(file.read(), bytes_up)
+                # The other way is still open.
+                answerer.sendall(bytes_down)
+                answerer.shutdown(socket.SHUT_WR)
+                with caller.makefile("rb") as file:
+                    self.assertEqual(file.read(), bytes_down)
+
+    def test_closes_a_connection_whose_target_is_not_there(self):
+        port, nobody = processes.free_port(), processes.free_port()
+        relay = self.start("127.0.0.1:%d=127.0.0.1:%d" % (port, nobody))
+        self.assertEqual(relay.stdout.readline(), "ready\n")
+        with socket.create_connection(("127.0.0.1", port), 60) as caller:
+            try:
+                self.assertEqual(caller.recv(1), b"")
+            except ConnectionResetError:
+                pass
+
+    def test_says_what_it_did_not_understand(self):
+        relay = self.start("127.0.0.1:0=127.0.0.1:1")
+        self.assertEqual(relay.wait(60), 2)
+        self.assertIn("127.0.0.1:0=127.0.0.1:1", relay.stderr.read())
+
+
+class SlowLinkTest(unittest.TestCase):
+
+    def test_a_run_behind_slow_links_loses_nothing(self):
+        done = subprocess.run(
+            [sys.executable, "-B", os.path.join(_HERE, "slow_link.py"),
+             "--json", "--links", "50Mb/s", "--cases", "diloco", "--rounds",
+             "2"], capture_output=True, text=True, timeout=240, check=False)
+        if "cannot be made here" in done.stderr:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row, = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual((row["case"], row["link"], row["islands"]),
+                         ("diloco", "50Mb/s", 2))
+        for share in (row["computing"], row["predicted"]):
+            self.assertGreater(share, 0)
+            self.assertLess(share, 1)
+        # Two rounds of 0.86 million parameters; nobody needs the last version.
+        self.assertEqual(row["bytes_up"], 2 * 4 * 857216)
+        self.assertEqual(row["bytes_down"], 2 * 4 * 857216)
+        self.assertGreater(row["heartbeats"], 0)
+        self.assertGreaterEqual(row["heartbeat_max_s"], row["heartbeat_p99_s"])
+        self.assertEqual(row["rejoins"], 0)
+
+    def test_names_what_is_wrong_with_an_argument(self):
+        for arguments, word in ((["--links", "10"], "10Mb/s"),
+                                (["--cases", "nothing"], "nothing")):
+            done = subprocess.run(
+                [sys.executable, "-B", os.path.join(_HERE, "slow_link.py")] +
+                arguments, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(word, done.stderr)
+
+
+if __name__ == "__main__":
+    cases.main()
