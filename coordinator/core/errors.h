@@ -11,18 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
+#include "base/status/refusal.h"
 
 namespace atl::coordinator {
 
-// An error with an ErrorInfo: domain "atoll.v1" and `reason` in
-// UPPER_SNAKE_CASE, which programs may switch on.
-absl::Status Refuse(absl::StatusCode code, absl::string_view reason,
-                    absl::string_view message);
-
-// The same with a RetryInfo: ask again after `delay`.
-absl::Status RefuseForNow(absl::StatusCode code, absl::string_view reason,
-                          absl::string_view message, absl::Duration delay);
+using atl::Refuse;
+using atl::RefuseForNow;
 
 // One wrong field of a request.
 struct FieldViolation {

@@ -2,12 +2,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "server/core/shard_machine.h"
 
 namespace atl::server {
 namespace {
+
+using Code = absl::StatusCode;
 
 // Contributions of one slot and fragment that are not decided, at most: a
 // member cannot fill the disk with keys that no round waits for.
@@ -27,12 +32,15 @@ bool SecretsEqual(absl::string_view a, absl::string_view b) {
 absl::Status CheckEpoch(absl::string_view what, int64_t theirs, int64_t ours) {
   if (theirs == ours) return absl::OkStatus();
   if (theirs < ours) {
-    return absl::AbortedError(absl::StrCat(what, " ", theirs,
-                                           " is not the newest, which is ",
-                                           ours, "; fetch the plan"));
+    return Refuse(Code::kAborted,
+                  absl::StrCat("STALE_", absl::AsciiStrToUpper(what)),
+                  absl::StrCat(what, " ", theirs,
+                               " is not the newest, which is ", ours,
+                               "; fetch the plan"));
   }
-  return absl::UnavailableError(absl::StrCat(
-      what, " ", theirs, " has not reached this server yet; call again"));
+  return Refuse(Code::kUnavailable, "PLAN_BEHIND",
+                absl::StrCat(what, " ", theirs,
+                             " has not reached this server yet; call again"));
 }
 
 }  // namespace
@@ -42,13 +50,13 @@ absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
                                       uint64_t layout_fingerprint,
                                       int32_t shard) const {
   if (layout_fingerprint != shape_.layout_fingerprint) {
-    return absl::AbortedError(
-        "layout_fingerprint is not that of this run; fetch the plan");
+    return Refuse(Code::kAborted, "OTHER_LAYOUT",
+                  "layout_fingerprint is not that of this run; fetch the plan");
   }
   if (shard != shape_.shard) {
-    return absl::AbortedError(absl::StrCat("this server holds shard ",
-                                           shape_.shard, ", not ", shard,
-                                           "; fetch the plan"));
+    return Refuse(Code::kAborted, "OTHER_SHARD",
+                  absl::StrCat("this server holds shard ", shape_.shard,
+                               ", not ", shard, "; fetch the plan"));
   }
   if (run_epoch != 0 && run_epoch_ != 0) {
     RETURN_IF_ERROR(CheckEpoch("run_epoch", run_epoch, run_epoch_));
@@ -67,16 +75,17 @@ absl::Status ShardMachine::AdmitMember(int32_t slot, int64_t island_epoch,
     RETURN_IF_ERROR(
         CheckEpoch("island_epoch", island_epoch, member.island_epoch()));
     if (!SecretsEqual(session_sha256, member.session_sha256())) {
-      return absl::UnauthenticatedError(
+      return Refuse(
+          Code::kUnauthenticated, "WRONG_SESSION",
           "the metadata \"atoll-session\" is not the secret that Join gave to "
-          "this slot");
+          "this slot; Join again");
     }
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("slot ", slot,
-                   " is not a member of the run; wait for the plan, or Join "
-                   "again"));
+  return Refuse(Code::kFailedPrecondition, "NOT_A_MEMBER",
+                absl::StrCat("slot ", slot,
+                             " is not a member of the run; wait for the plan, "
+                             "or Join again"));
 }
 
 absl::Status ShardMachine::AdmitContribution(
@@ -84,48 +93,54 @@ absl::Status ShardMachine::AdmitContribution(
   const auto key = ContributionKey::FromProto(info.key());
   if (key.fragment < 0 ||
       key.fragment >= static_cast<int32_t>(fragments_.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("info.key.fragment ", key.fragment, " is not in [0, ",
-                     fragments_.size(), ")"));
+    return Refuse(Code::kInvalidArgument, "NO_SUCH_FRAGMENT",
+                  absl::StrCat("info.key.fragment ", key.fragment,
+                               " is not in [0, ", fragments_.size(), ")"));
   }
   if (!shape_.fragments[key.fragment].holds) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shard ", shape_.shard, " holds no block of fragment ", key.fragment));
+    return NoBlock(key.fragment);
   }
   if (key.slot < 0 || key.seq < 1) {
-    return absl::InvalidArgumentError(
-        "info.key.slot must be >= 0 and info.key.seq >= 1");
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  "info.key.slot must be >= 0 and info.key.seq >= 1");
   }
   if (info.codec() != v1::CODEC_F32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("info.codec ", static_cast<int>(info.codec()),
-                     " is not one that this run takes (CODEC_F32)"));
+    return Refuse(Code::kInvalidArgument, "OTHER_CODEC",
+                  absl::StrCat("info.codec ", static_cast<int>(info.codec()),
+                               " is not one that this run takes (CODEC_F32)"));
   }
   if (info.anchor_version() < 0 || info.step_count() < 1 ||
       info.token_count() < 0 || info.data_shard() < 0 ||
       info.data_begin() < 0 || info.data_end() < info.data_begin()) {
-    return absl::InvalidArgumentError(
+    return Refuse(
+        Code::kInvalidArgument, "INVALID_FIELDS",
         "info has a negative number, no step, or data_end < data_begin");
   }
   const auto refused = refused_.find(key);
   if (refused != refused_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key.ToString(), " was refused: ", refused->second));
+    return Refuse(Code::kInvalidArgument, "CONTRIBUTION_REFUSED",
+                  absl::StrCat(key.ToString(), " was refused: ",
+                               refused->second,
+                               "; give it up and pull the newest version"));
   }
   // Bound here already: the header is checked against what it is bound to.
   if (!decided_.count(key) && (stored_.count(key) || partial_.count(key))) {
     const v1::ContributionInfo& bound =
         stored_.count(key) ? stored_.at(key).info : partial_.at(key);
     if (bound.SerializeAsString() != info.SerializeAsString()) {
-      return absl::AbortedError(
+      return Refuse(
+          Code::kAborted, "KEY_IS_BOUND",
           absl::StrCat(key.ToString(), " is bound to another header (digest ",
-                       Digest128::FromProto(bound.digest()).ToHex(), ")"));
+                       Digest128::FromProto(bound.digest()).ToHex(),
+                       "); push what the first header said, or take the next "
+                       "seq"));
     }
     return absl::OkStatus();
   }
   const int64_t version = fragments_[key.fragment].version;
   if (info.anchor_version() > version) {
-    return absl::UnavailableError(
+    return Refuse(
+        Code::kUnavailable, "PLAN_BEHIND",
         absl::StrCat("version ", info.anchor_version(), " of fragment ",
                      key.fragment, " is not here yet; call again"));
   }
@@ -140,9 +155,11 @@ absl::Status ShardMachine::AdmitContribution(
   }
   // The round just before may still be pushed to, to be recorded as LATE.
   if (decided || info.anchor_version() < version - 1) {
-    return absl::AbortedError(absl::StrCat(
-        key.ToString(), " is decided, or its anchor is older than version ",
-        version - 1, "; fetch the plan"));
+    return Refuse(Code::kAborted, "ALREADY_DECIDED",
+                  absl::StrCat(key.ToString(),
+                               " is decided, or its anchor is older than "
+                               "version ",
+                               version - 1, "; fetch the plan"));
   }
   // Pushed again after a loss: what was sealed, or nothing.
   for (const v1::Seal& seal : plan_.seals()) {
@@ -164,61 +181,74 @@ absl::Status ShardMachine::AdmitContribution(
   for (const auto& [other, fact] : stored_) count(other);
   for (const auto& [other, bound] : partial_) count(other);
   if (undecided_count >= kUndecidedMax) {
-    return absl::ResourceExhaustedError(
+    return RefuseForNow(
+        Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS",
         absl::StrCat("slot ", key.slot, " has ", undecided_count,
                      " undecided contributions of fragment ", key.fragment,
-                     "; push again when one is decided"));
+                     "; push again when one is decided"),
+        absl::Seconds(1));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ShardMachine::AdmitImport(
-    const v1::ImportHeader& header) const {
+absl::Status ShardMachine::CheckServes() const {
   if (!fault_.empty()) {
-    return absl::UnavailableError(absl::StrCat("the shard stopped: ", fault_));
+    return Refuse(Code::kUnavailable, "SHARD_STOPPED",
+                  absl::StrCat("the shard stopped: ", fault_,
+                               "; its operator has to look at it"));
   }
   if (!has_plan_) {
-    return absl::UnavailableError(
-        "this server has no plan yet: it is starting");
+    return Refuse(Code::kUnavailable, "STARTING",
+                  "this server has no plan yet: it is starting; call again");
   }
+  return absl::OkStatus();
+}
+
+absl::Status ShardMachine::NoBlock(int32_t fragment) const {
+  return Refuse(Code::kInvalidArgument, "NO_SUCH_FRAGMENT",
+                absl::StrCat("shard ", shape_.shard,
+                             " holds no block of fragment ", fragment,
+                             "; cut by the layout"));
+}
+
+absl::StatusOr<bool> ShardMachine::AdmitImport(
+    const v1::ImportHeader& header) const {
+  RETURN_IF_ERROR(CheckServes());
   RETURN_IF_ERROR(
       CheckPlace(0, 0, header.layout_fingerprint(), header.shard()));
   if (!shape_.import) {
-    return absl::InvalidArgumentError(
+    return Refuse(
+        Code::kInvalidArgument, "RUN_DOES_NOT_IMPORT",
         "the run makes its version 0 itself (init.import is not set); create a "
         "run that imports");
   }
   const int32_t f = header.fragment();
   if (f < 0 || f >= static_cast<int32_t>(fragments_.size()) ||
       !shape_.fragments[f].holds) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "fragment ", f, " has no block on shard ", shape_.shard));
+    return NoBlock(f);
   }
   if (fragments_[f].version >= 0) {
     if (Digest128::FromProto(header.digest()) ==
         fragments_[f].version0_digest) {
       return true;
     }
-    return absl::AlreadyExistsError(absl::StrCat(
-        "version 0 of fragment ", f, " is here with other content (digest ",
-        fragments_[f].version0_digest.ToHex(),
-        "); create another run for this model"));
+    return Refuse(
+        Code::kAlreadyExists, "OTHER_MODEL",
+        absl::StrCat("version 0 of fragment ", f,
+                     " is here with other content (digest ",
+                     fragments_[f].version0_digest.ToHex(),
+                     "); create another run for this model"));
   }
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
-    return absl::FailedPreconditionError("the run is cancelled");
+    return Refuse(Code::kFailedPrecondition, "RUN_ENDED",
+                  "the run is cancelled; create another");
   }
   return false;
 }
 
 absl::Status ShardMachine::AdmitPush(const v1::PushHeader& header,
                                      absl::string_view session_sha256) const {
-  if (!fault_.empty()) {
-    return absl::UnavailableError(absl::StrCat("the shard stopped: ", fault_));
-  }
-  if (!has_plan_) {
-    return absl::UnavailableError(
-        "this server has no plan yet: it is starting");
-  }
+  RETURN_IF_ERROR(CheckServes());
   const v1::ContributionKey& key = header.info().key();
   RETURN_IF_ERROR(
       CheckPlace(0, 0, header.layout_fingerprint(), header.shard()));
@@ -228,9 +258,10 @@ absl::Status ShardMachine::AdmitPush(const v1::PushHeader& header,
                              plan_.placement_epoch()));
   if (plan_.run_state() != v1::RUN_STATE_ACTIVE &&
       plan_.run_state() != v1::RUN_STATE_PAUSED) {
-    return absl::FailedPreconditionError(
+    return Refuse(
+        Code::kFailedPrecondition, "RUN_NOT_ACTIVE",
         absl::StrCat("the run is ", v1::RunState_Name(plan_.run_state()),
-                     " and takes no contributions"));
+                     " and takes no contributions; wait for the plan"));
   }
   RETURN_IF_ERROR(
       AdmitMember(key.slot(), header.island_epoch(), session_sha256));

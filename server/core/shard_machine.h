@@ -236,6 +236,10 @@ class ShardMachine {
   // True if all contributions of `seal` are stored; stops the shard if one has
   // another digest, or if one is lost that is committed.
   bool SealIsStored(const v1::Seal& seal);
+  // UNAVAILABLE: the shard has stopped, or knows no plan.
+  absl::Status CheckServes() const;
+  // The error of a fragment of which no block is here.
+  absl::Status NoBlock(int32_t fragment) const;
   absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
   absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
                            absl::string_view session_sha256) const;

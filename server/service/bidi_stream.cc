@@ -5,7 +5,8 @@
 #include "absl/time/time.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
+#include "server/service/data_status.h"
 
 namespace atl::server {
 
@@ -18,9 +19,10 @@ BidiStream::BidiStream(grpc::CallbackServerContext* call,
 
 void BidiStream::Begin() {
   if (!watchdog_.Add(gate_, progress_)) {
-    FinishWith(rpc::WithRetryDelay(
-        absl::ResourceExhaustedError("too many streams; call again later"),
-        absl::Seconds(1)));
+    FinishWith(RefuseForNow(absl::StatusCode::kResourceExhausted,
+                            "TOO_MANY_STREAMS",
+                            "too many streams; call again later",
+                            absl::Seconds(1)));
     return;
   }
   StartRead(&in_);
@@ -68,7 +70,7 @@ void BidiStream::WriteNext() {
   }
   if (status_.has_value()) {
     finished_ = true;
-    Finish(rpc::ToGrpc(rpc::WithDefaultReason(*status_)));
+    Finish(rpc::ToGrpc(ToDataStatus(*status_)));
   }
 }
 

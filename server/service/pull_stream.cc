@@ -9,11 +9,14 @@
 #include "base/codec/crc32c.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "server/service/data_status.h"
 
 namespace atl::server {
 namespace {
+
+using Code = absl::StatusCode;
 
 constexpr int64_t kChunkBlocks =
     codec::kChunkPayloadBytesMax /
@@ -53,12 +56,12 @@ PullStream::PullStream(grpc::CallbackServerContext* call,
 absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
   v1::PullParametersRequest request;
   if (!rpc::DecodeMessage(bytes, &request)) {
-    return absl::InvalidArgumentError("a message that cannot be parsed");
+    return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
+                  "a message that cannot be parsed");
   }
   shard_ = context_.shards.FindShard(request.run_id());
   if (shard_ == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
-        "this server holds no shard of run \"", request.run_id(), "\""));
+    return ShardNotHere(request.run_id());
   }
   ASSIGN_OR_RETURN(source_, shard_->OpenPull(request));
   fragment_ = request.fragment();
@@ -67,16 +70,16 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
     const IndexRange wanted = {request.range().begin(), request.range().end()};
     if (wanted.begin < left_.begin || wanted.end > left_.end ||
         wanted.begin > wanted.end) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "range [", wanted.begin, ", ", wanted.end,
-          ") is not within this shard's [", left_.begin, ", ", left_.end, ")"));
+      return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                    absl::StrCat("range [", wanted.begin, ", ", wanted.end,
+                                 ") is not within this shard's [", left_.begin,
+                                 ", ", left_.end, "); cut by the layout"));
     }
     left_ = wanted;
   }
   if (!context_.pull_watchdog.Add(gate_, progress_)) {
-    return rpc::WithRetryDelay(
-        absl::ResourceExhaustedError("too many streams; call again later"),
-        absl::Seconds(1));
+    return RefuseForNow(Code::kResourceExhausted, "TOO_MANY_STREAMS",
+                        "too many streams; call again later", absl::Seconds(1));
   }
   v1::PullParametersResponse response;
   v1::PullHeader* header = response.mutable_header();
@@ -149,7 +152,7 @@ void PullStream::FinishWith(const absl::Status& status) {
   MutexLock lock(&mutex_);
   if (finished_) return;
   finished_ = true;
-  Finish(rpc::ToGrpc(rpc::WithDefaultReason(status)));
+  Finish(rpc::ToGrpc(ToDataStatus(status)));
 }
 
 void PullStream::OnWriteDone(bool ok) {

@@ -9,6 +9,7 @@
 #include "base/layout/ids.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/call.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
@@ -42,8 +43,8 @@ absl::StatusOr<UploadStream::Opened> PushStream::Open(
     const grpc::ByteBuffer& message) {
   ASSIGN_OR_RETURN(const v1::PushHeader header,
                    HeaderOf<v1::PushOuterGradientRequest>(message));
-  RETURN_IF_ERROR(ValidateId("run_id", header.run_id()));
-  RETURN_IF_ERROR(ValidateId("island_id", header.island_id()));
+  RETURN_IF_ERROR(WithReasonIfNone(ValidateId("island_id", header.island_id()),
+                                   "INVALID_FIELDS"));
   ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::CallerOf(call()));
   RETURN_IF_ERROR(
       rpc::CheckActsFor(caller, rpc::Role::kIsland, header.island_id()));

@@ -6,6 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
 #include "server/service/buffer_pool.h"
 #include "server/service/shard.h"
 #include "server/service/stream_watchdog.h"
@@ -20,6 +23,13 @@ class ShardDirectory {
   // the server's streams do.
   virtual Shard* FindShard(const std::string& run_id) = 0;
 };
+
+// The error of a run of which no shard is here.
+inline absl::Status ShardNotHere(const std::string& run_id) {
+  return Refuse(absl::StatusCode::kNotFound, "SHARD_NOT_HERE",
+                absl::StrCat("this server holds no shard of run \"", run_id,
+                             "\"; fetch the plan"));
+}
 
 struct ServiceContext {
   ShardDirectory& shards;

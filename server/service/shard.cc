@@ -11,11 +11,14 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
 #include "base/obs/log.h"
-#include "base/rpc/status_details.h"
+#include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
 namespace {
+
+using Code = absl::StatusCode;
 
 ShardShape ShapeOf(const RunStore& store) {
   ShardShape shape;
@@ -33,8 +36,8 @@ ShardShape ShapeOf(const RunStore& store) {
 }
 
 absl::Status DroppedStatus(const ContributionKey& key) {
-  return absl::AbortedError(
-      absl::StrCat(key.ToString(), " is decided; fetch the plan"));
+  return Refuse(Code::kAborted, "ALREADY_DECIDED",
+                absl::StrCat(key.ToString(), " is decided; fetch the plan"));
 }
 
 // This shard's part of the fragment's digest, from the bytes that are stored.
@@ -332,16 +335,6 @@ void Shard::RunDropManifest(const Action& action) {
 
 // --- Handlers ---------------------------------------------------------------
 
-absl::StatusOr<std::shared_ptr<Contribution>> Shard::BindRetryable(
-    const v1::ContributionInfo& info) {
-  absl::StatusOr<std::shared_ptr<Contribution>> contribution =
-      store_->Bind(info);
-  if (absl::IsResourceExhausted(contribution.status())) {
-    return rpc::WithRetryDelay(contribution.status(), absl::Seconds(1));
-  }
-  return contribution;
-}
-
 absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     const v1::PushHeader& header, absl::string_view session_sha256) {
   {
@@ -349,12 +342,14 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<Contribution> contribution,
-                   BindRetryable(header.info()));
+                   store_->Bind(header.info()));
   // Another stream may have bound the key meanwhile.
   if (contribution->info().SerializeAsString() !=
       header.info().SerializeAsString()) {
-    return absl::AbortedError(absl::StrCat(contribution->key().ToString(),
-                                           " is bound to another header"));
+    return Refuse(Code::kAborted, "KEY_IS_BOUND",
+                  absl::StrCat(contribution->key().ToString(),
+                               " is bound to another header; push what the "
+                               "first one said, or take the next seq"));
   }
   if (contribution->state() == Contribution::State::kPartial) {
     MutexLock lock(&mutex_);
@@ -380,13 +375,15 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
       if (done) break;
     }
     if (bound) return contribution;
-    ASSIGN_OR_RETURN(contribution, BindRetryable(info));
+    ASSIGN_OR_RETURN(contribution, store_->Bind(info));
     if (contribution->info().SerializeAsString() != info.SerializeAsString()) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          "another model is being imported into fragment ", header.fragment(),
-          " (digest ",
-          Digest128::FromProto(contribution->info().digest()).ToHex(),
-          "); create another run for this one"));
+      return Refuse(
+          Code::kAlreadyExists, "OTHER_MODEL",
+          absl::StrCat(
+              "another model is being imported into fragment ",
+              header.fragment(), " (digest ",
+              Digest128::FromProto(contribution->info().digest()).ToHex(),
+              "); create another run for this one"));
     }
   }
   DropImports();
@@ -403,7 +400,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   const ContributionKey& key = contribution->key();
   const absl::Status whole = CheckWhole(*contribution);
   if (absl::IsInvalidArgument(whole)) {
-    Refuse(key, std::string(whole.message()));
+    RefuseWhole(key, whole);
     return;
   }
   absl::StatusOr<double> norm_squared = 0.0;
@@ -438,35 +435,38 @@ absl::Status Shard::CheckWhole(const Contribution& contribution) const {
     if (digest == Digest128::FromProto(contribution.info().digest())) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("its blocks have digest ", digest.ToHex(),
-                     ", which is not the header's"));
+    return Refuse(Code::kInvalidArgument, "WRONG_DIGEST",
+                  absl::StrCat("its blocks have digest ", digest.ToHex(),
+                               ", which is not the header's"));
   }
   const double norm_max = store_->run().spec().outer().contribution_norm_max();
   const double norm = std::sqrt(contribution.NormSquared());
   if (norm_max > 0 && !(norm <= norm_max)) {
-    return absl::InvalidArgumentError(
+    return Refuse(
+        Code::kInvalidArgument, "NORM_TOO_LARGE",
         absl::StrCat("its norm over shard ", store_->shard(), " is ", norm,
                      ", and outer.contribution_norm_max is ", norm_max));
   }
   return absl::OkStatus();
 }
 
-void Shard::Refuse(const ContributionKey& key, const std::string& reason) {
+void Shard::RefuseWhole(const ContributionKey& key,
+                        const absl::Status& reason) {
   const ContributionKey keys[] = {key};
+  const std::string text(reason.message());
   const absl::Status refused =
-      key.is_import() ? store_->Drop(keys) : store_->Refuse(key, reason);
+      key.is_import() ? store_->Drop(keys) : store_->Refuse(key, text);
   if (!refused.ok()) {
     LOG(WARNING) << "cannot record that " << key.ToString()
                  << " is refused: " << refused.ToString();
   }
   if (!key.is_import()) {
     MutexLock lock(&mutex_);
-    machine_.OnRefused(key, reason);
+    machine_.OnRefused(key, text);
   }
   Changed();
-  waiters_.Settle(key, absl::InvalidArgumentError(absl::StrCat(
-                           key.ToString(), " is refused: ", reason)));
+  waiters_.Settle(key, Annotate(reason, absl::StrCat(key.ToString(),
+                                                     " is refused")));
 }
 
 absl::StatusOr<Shard::PullSource> Shard::OpenPull(
@@ -480,28 +480,35 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
                             request.layout_fingerprint(), request.shard()));
     if (fragment < 0 || fragment >= store_->layout().fragment_count() ||
         store_->range(fragment).empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "fragment ", fragment, " has no block on shard ", store_->shard()));
+      return Refuse(Code::kInvalidArgument, "NO_SUCH_FRAGMENT",
+                    absl::StrCat("shard ", store_->shard(),
+                                 " holds no block of fragment ", fragment,
+                                 "; cut by the layout"));
     }
     const int64_t newest = machine_.version(fragment);
     if (newest < 0) {
-      return absl::UnavailableError("version 0 is not made yet");
+      return Refuse(Code::kUnavailable, "NOT_STARTED",
+                    "version 0 is not made yet; call again");
     }
     source.version = request.version() == -1 ? newest : request.version();
     if (source.version < 0) {
-      return absl::InvalidArgumentError(
+      return Refuse(
+          Code::kInvalidArgument, "INVALID_FIELDS",
           absl::StrCat("version ", source.version, " is neither -1 nor >= 0"));
     }
     if (source.version > newest) {
-      return absl::FailedPreconditionError(
+      return Refuse(
+          Code::kFailedPrecondition, "VERSION_NOT_HERE",
           absl::StrCat("version ", source.version, " of fragment ", fragment,
-                       " does not exist here yet; the newest is ", newest));
+                       " does not exist here yet; the newest is ", newest,
+                       "; call again, or fetch the plan"));
     }
   }
   std::optional<HeldVersion> held =
       store_->FindVersion(fragment, source.version);
   if (!held) {
-    return absl::OutOfRangeError(
+    return Refuse(
+        Code::kOutOfRange, "VERSION_RELEASED",
         absl::StrCat("version ", source.version, " of fragment ", fragment,
                      " is no longer held; ask for the newest"));
   }

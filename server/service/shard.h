@@ -88,7 +88,7 @@ class Shard {
   // Refuses the contribution whole and settles the waiters; an import is
   // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
   // or TakeFinish said true.
-  void Refuse(const ContributionKey& key, const std::string& reason);
+  void RefuseWhole(const ContributionKey& key, const absl::Status& reason);
 
   // What PullParameters reads.
   //
@@ -131,9 +131,6 @@ class Shard {
   void RunWriteManifest(const Action& action);
   void RunDropManifest(const Action& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
-  // RunStore::Bind; a full disk says when to try again.
-  absl::StatusOr<std::shared_ptr<Contribution>> BindRetryable(
-      const v1::ContributionInfo& info);
   // Why a contribution that is whole cannot be taken.
   absl::Status CheckWhole(const Contribution& contribution) const;
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
 
 namespace atl::server {
 
@@ -60,9 +61,12 @@ void StreamWatchdog::Check() {
     }
   }
   for (const auto& gate : slow) {
-    gate->CallTooSlow(absl::DeadlineExceededError(
-        absl::StrCat("the stream moved less than ", limits_.window_bytes_min,
-                     " bytes in ", absl::FormatDuration(limits_.window))));
+    gate->CallTooSlow(
+        Refuse(absl::StatusCode::kDeadlineExceeded, "TOO_SLOW",
+               absl::StrCat("the stream moved less than ",
+                            limits_.window_bytes_min, " bytes in ",
+                            absl::FormatDuration(limits_.window),
+                            ": call again, it goes on where it was")));
   }
 }
 

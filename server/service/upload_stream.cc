@@ -6,11 +6,18 @@
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/codec/crc32c.h"
 #include "base/layout/ids.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "server/kernels/merge_kernels.h"
 
 namespace atl::server {
 namespace {
+
+using Code = absl::StatusCode;
+
+absl::Status Misfit(absl::string_view what) {
+  return Refuse(Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT", what);
+}
 
 absl::string_view BytesOf(const float* elements, int64_t count) {
   return absl::string_view(reinterpret_cast<const char*>(elements),
@@ -21,11 +28,11 @@ absl::string_view BytesOf(const float* elements, int64_t count) {
 
 absl::StatusOr<Shard*> UploadStream::FindShard(
     const std::string& run_id) const {
-  RETURN_IF_ERROR(ValidateId("run_id", run_id));
+  RETURN_IF_ERROR(
+      WithReasonIfNone(ValidateId("run_id", run_id), "INVALID_FIELDS"));
   Shard* shard = context_.shards.FindShard(run_id);
   if (shard == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("this server holds no shard of run ", run_id));
+    return ShardNotHere(run_id);
   }
   return shard;
 }
@@ -37,12 +44,12 @@ void UploadStream::OnMessage(const grpc::ByteBuffer& message) {
   } else {
     // A chunk is the same field of every request.
     auto decoded = rpc::DecodeBulk<v1::PushOuterGradientRequest>(message);
-    status = decoded.status();
+    status = WithReasonIfNone(decoded.status(), "UNREADABLE_MESSAGE");
     if (status.ok()) {
       status = decoded->is_chunk
                    ? TakeChunk(decoded->chunk)
-                   : absl::InvalidArgumentError(
-                         "after the header every message must be a chunk");
+                   : Refuse(Code::kInvalidArgument, "WRONG_ORDER",
+                            "after the header every message must be a chunk");
     }
   }
   if (!status.ok()) FinishWith(status);
@@ -64,9 +71,11 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
       OnSettled(absl::OkStatus());
       return absl::OkStatus();
     case Contribution::State::kRefused:
-      return absl::InvalidArgumentError(
-          absl::StrCat(contribution_->key().ToString(),
-                       " is refused: ", contribution_->refused_reason()));
+      return Refuse(
+          Code::kInvalidArgument, "CONTRIBUTION_REFUSED",
+          absl::StrCat(contribution_->key().ToString(), " is refused: ",
+                       contribution_->refused_reason(),
+                       "; give it up and pull the newest version"));
     case Contribution::State::kPartial:
       break;
   }
@@ -85,18 +94,18 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
   const rpc::ChunkHeader& header = chunk.header;
   const ShardRange& range = contribution_->range();
   if (header.codec != static_cast<int32_t>(contribution_->info().codec())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk.codec ", header.codec,
-                     " is not that of the contribution's header"));
+    return Misfit(absl::StrCat("chunk.codec ", header.codec,
+                               " is not that of the contribution's header"));
   }
   // In this order, so that no sum overflows.
   if (header.block_count < 1 || header.first_block < range.blocks().begin ||
       header.first_block >= range.blocks().end ||
       header.block_count > range.blocks().end - header.first_block) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk of ", header.block_count, " blocks from ",
-                     header.first_block, " is not within this shard's [",
-                     range.blocks().begin, ", ", range.blocks().end, ")"));
+    return Misfit(absl::StrCat("chunk of ", header.block_count,
+                               " blocks from ", header.first_block,
+                               " is not within this shard's [",
+                               range.blocks().begin, ", ", range.blocks().end,
+                               "); cut by the layout"));
   }
   const int64_t bytes_expected =
       range.ElementCount(
@@ -104,11 +113,11 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
       static_cast<int64_t>(sizeof(float));
   if (bytes_expected > codec::kChunkPayloadBytesMax ||
       static_cast<int64_t>(chunk.payload_bytes) != bytes_expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk of ", header.block_count, " blocks from ",
-                     header.first_block, " has ", chunk.payload_bytes,
-                     " bytes of payload; they have ", bytes_expected,
-                     ", and a chunk at most ", codec::kChunkPayloadBytesMax));
+    return Misfit(absl::StrCat(
+        "chunk of ", header.block_count, " blocks from ", header.first_block,
+        " has ", chunk.payload_bytes, " bytes of payload; they have ",
+        bytes_expected, ", and a chunk at most ",
+        codec::kChunkPayloadBytesMax));
   }
   return absl::OkStatus();
 }
@@ -118,8 +127,10 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   const ContributionKey key = {header.run_epoch, header.fragment, header.slot,
                                header.seq};
   if (!header.has_key || !(key == contribution_->key())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chunk.key ", key.ToString(), " is not that of the stream's header"));
+    return Refuse(Code::kInvalidArgument, "WRONG_KEY",
+                  absl::StrCat("chunk.key ", key.ToString(),
+                               " is not that of the stream's header; open a "
+                               "stream for each contribution"));
   }
   shard_->AddReceivedBytes(static_cast<int64_t>(chunk.payload_bytes));
   progress().payload_bytes += static_cast<int64_t>(chunk.payload_bytes);
@@ -131,13 +142,14 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
     status = StoreChunk(chunk, blocks, buffer.get());
     context_.buffers->Give(std::move(buffer));
   } else {
-    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
+    RETURN_IF_ERROR(
+        WithReasonIfNone(rpc::CheckCrc32c(chunk), "CHUNK_DAMAGED"));
   }
   // The checksum is right, so the chunk is what its sender meant: an error in
   // it is the whole contribution's. But once that is whole, what else comes
   // under its key is this stream's error.
   if (absl::IsInvalidArgument(status) && contribution_->TakeRefusal()) {
-    shard_->Refuse(contribution_->key(), std::string(status.message()));
+    shard_->RefuseWhole(contribution_->key(), status);
   }
   return status;
 }
@@ -164,14 +176,16 @@ absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
     crc = codec::CombineCrc32c(crc, fact.crc32c, bytes.size());
   }
   if (crc != chunk.header.crc32c) {
-    return absl::DataLossError(
-        "a chunk's checksum does not match: send it again");
+    return Refuse(Code::kDataLoss, "CHUNK_DAMAGED",
+                  "a chunk's checksum does not match: send it again");
   }
   if (bad_block >= 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "block ", bad_block, ", of tensor ",
-        range.layout().BlockTensor(range.fragment(), bad_block).name,
-        ", has a value that is NaN or infinite"));
+    return Refuse(
+        Code::kInvalidArgument, "NOT_FINITE",
+        absl::StrCat(
+            "block ", bad_block, ", of tensor ",
+            range.layout().BlockTensor(range.fragment(), bad_block).name,
+            ", has a value that is NaN or infinite"));
   }
   bool complete = false;
   for (const IndexRange claimed : contribution_->Claim(blocks)) {
@@ -193,7 +207,8 @@ absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
 
 void UploadStream::OnEnd() {
   if (contribution_ == nullptr) {
-    FinishWith(absl::InvalidArgumentError("the stream has no header"));
+    FinishWith(Refuse(Code::kInvalidArgument, "WRONG_ORDER",
+                      "the stream ended without a header"));
     return;
   }
   if (sending_) {
@@ -206,8 +221,8 @@ void UploadStream::EndIfNobodySends(int sending_count) {
   if (sending_count > 0 || contribution_->Missing().empty()) return;
   shard_->waiters().Settle(
       contribution_->key(),
-      absl::UnavailableError(
-          "blocks are missing and nobody sends them: push again"));
+      Refuse(Code::kUnavailable, "BLOCKS_MISSING",
+             "blocks are missing and nobody sends them: push again"));
 }
 
 void UploadStream::OnGone() {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/chunk_codec.h"
+#include "base/status/refusal.h"
 #include "server/service/bidi_stream.h"
 #include "server/service/service_context.h"
 
@@ -73,9 +74,12 @@ auto HeaderOf(const grpc::ByteBuffer& message)
     -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {
   absl::StatusOr<rpc::BulkMessage<Request>> decoded =
       rpc::DecodeBulk<Request>(message);
-  if (!decoded.ok()) return decoded.status();
+  if (!decoded.ok()) {
+    return WithReasonIfNone(decoded.status(), "UNREADABLE_MESSAGE");
+  }
   if (!decoded->message.has_header()) {
-    return absl::InvalidArgumentError("the first message must be the header");
+    return Refuse(absl::StatusCode::kInvalidArgument, "WRONG_ORDER",
+                  "the first message must be the header");
   }
   return decoded->message.header();
 }
