@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "base/codec/crc32c.h"
+#include "base/obs/rocksdb_log.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/history.h"
 #include "coordinator/store/batch_check.h"
@@ -118,9 +119,8 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
       rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.write_buffer_size = 8 << 20;
   options.max_total_wal_size = 64 << 20;
-  options.keep_log_file_num = 2;
   options.max_open_files = 256;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.info_log = RocksDbLog();
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(options, directory, &raw);
   if (!opened.ok()) {

@@ -1,12 +1,10 @@
 #include "server/store/rocksdb_record_store.h"
 
-#include <cstdint>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/obs/rocksdb_log.h"
 #include "base/status/status_macros.h"
 #include "rocksdb/db.h"
 #include "rocksdb/options.h"
@@ -44,33 +42,18 @@ rocksdb::Options DatabaseOptions() {
   options.max_write_buffer_number = 2;
   options.max_background_jobs = 2;
   options.max_open_files = 64;
-  options.keep_log_file_num = 2;
   options.recycle_log_file_num = 0;
+  options.info_log = RocksDbLog();
   options.max_total_wal_size = 64 << 20;
   options.wal_recovery_mode =
       rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   return options;
 }
 
-// A database that is opened on a full disk cannot be closed again: its library
-// asserts that what it failed to write was written. So it is not opened there.
-constexpr uintmax_t kFreeBytesMin = 1 << 20;
-
-absl::Status CheckSpace(const std::string& directory) {
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(
-      std::filesystem::path(directory).parent_path(), error);
-  if (error || space.available >= kFreeBytesMin) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no space left for ", directory, ": ", space.available,
-                   " bytes are free, at least ", kFreeBytesMin, " are needed"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
     const std::string& directory) {
-  RETURN_IF_ERROR(CheckSpace(directory));
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened =
       rocksdb::DB::Open(DatabaseOptions(), directory, &raw);

@@ -8,6 +8,7 @@ not permitted.
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -161,6 +162,39 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
     def test_a_server_whose_disk_gets_full_goes_on(self):
         self.fill_in_mid_run("server-1")
+
+    def stop_on_a_full_disk(self, victim, fill):
+        """Asked to end while there is no space, it ends, and comes back."""
+        values, reference, disk = self.prepare(victim)
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        if fill == "in mid run":
+            cluster.create_run_of(self.spec)
+            cluster.start_islands()
+            cluster.wait_commits(2)
+        filler = Filler(disk)
+        for name in cluster.processes:
+            cluster.may_end(name)
+        if fill == "before the run":
+            cluster.create_run_of(self.spec)
+            cluster.start_islands()
+            for name in cluster.processes:
+                cluster.may_end(name)
+        process = cluster.processes[victim]
+        wait.until("someone reports the full disk",
+                   lambda: self.told() or process.poll() is not None)
+        process.signal(signal.SIGTERM)
+        self.assertGreaterEqual(process.wait(), 0, process.tail())
+        filler.close()
+        cluster.restart(victim)
+        self.finish(values, reference)
+
+    def test_a_server_ends_when_asked_on_a_disk_that_got_full(self):
+        self.stop_on_a_full_disk("server-1", "in mid run")
+
+    def test_a_server_ends_when_asked_without_room_for_a_run(self):
+        self.stop_on_a_full_disk("server-1", "before the run")
 
     def test_an_island_whose_disk_gets_full_goes_on(self):
         self.fill_in_mid_run("island-1")
