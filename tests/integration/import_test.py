@@ -36,8 +36,8 @@ class ImportTest(cluster_module.IntegrationTest):
         done = self.atoll(*arguments, check=code)
         return json.loads(done.stdout)["error"]
 
-    def start(self, servers=2, failpoint=None):
-        self.cluster.start_coordinator()
+    def start(self, servers=2, failpoint=None, coordinator=None):
+        self.cluster.start_coordinator(failpoint=coordinator)
         self.cluster.start_server("server-0", failpoint=failpoint)
         for index in range(1, servers):
             self.cluster.start_server("server-%d" % index)
@@ -163,6 +163,24 @@ class ImportTest(cluster_module.IntegrationTest):
                 self.assertGreaterEqual(sent, size)
                 self.assertLess(sent, size + (4 << 20))
                 self.assertEqual(self.cluster.deaths, ["server-0"])
+                self.assertEqual(self.cluster.parameters_sha256(), sha)
+                self.cluster.close()
+
+    def test_a_killed_coordinator_finds_the_import_again(self):
+        model, sha = self.make_model()
+        for point in ("coordinator.start.before", "coordinator.start.after"):
+            with self.subTest(point):
+                self.cluster = self.new_cluster(point)
+                self.cluster.guard("coordinator")
+                self.start(coordinator=point)
+                self.create(model)
+                client = self.cluster._start("import", [
+                    processes.binary(processes.CLI), "run", "import", "run",
+                    "--model", model, "--coordinator",
+                    self.cluster.coordinator_address])
+                self.cluster.wait_state(cluster_module.ACTIVE)
+                self.assertEqual(client.wait(), 0, client.tail())
+                self.assertEqual(self.cluster.deaths, ["coordinator"])
                 self.assertEqual(self.cluster.parameters_sha256(), sha)
                 self.cluster.close()
 
