@@ -228,6 +228,13 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
     ASSERT_OK((*file)->WriteAt(*(*file)->Size() - 100, "damaged"));
   }
   auto infos = PushAll(cluster, 0);  // Slot 0's is there already.
+  // An older report has two of them as well.
+  ASSERT_OK(cluster
+                .WaitForReport(0,
+                               [](const v1::ShardReport& r) {
+                                 return r.stored_size() == 3;
+                               })
+                .status());
   cluster.AddSeal(0, 0, infos);
   ASSERT_OK(cluster
                 .WaitForReport(0,
