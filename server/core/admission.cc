@@ -167,9 +167,11 @@ absl::Status ShardMachine::AdmitContribution(
       if (ContributionKey::FromProto(sealed.key()) == key &&
           Digest128::FromProto(sealed.digest()) !=
               Digest128::FromProto(info.digest())) {
-        return absl::AbortedError(
+        return Refuse(
+            Code::kAborted, "KEY_IS_BOUND",
             absl::StrCat(key.ToString(), " is sealed with another digest (",
-                         Digest128::FromProto(sealed.digest()).ToHex(), ")"));
+                         Digest128::FromProto(sealed.digest()).ToHex(),
+                         "); push the bytes that were pushed before"));
       }
     }
   }
