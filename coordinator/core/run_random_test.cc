@@ -103,7 +103,7 @@ class RandomRun {
     const std::string id = IslandId(Pick(kIslands));
     const int32_t shard = Pick(run_.shard_count());
     const int32_t f = Pick(static_cast<int>(run_.state().fragments().size()));
-    switch (Pick(27)) {
+    switch (Pick(28)) {
       case 0:
         run_.Join(id).IgnoreError();
         break;
@@ -144,9 +144,6 @@ class RandomRun {
       case 13:
         run_.PushAll(id);
         break;
-      case 17:
-        run_.Evaluate(id, Pick(8), 1 + Pick(100)).IgnoreError();
-        break;
       case 14:
       case 15:
       case 16:
@@ -160,6 +157,9 @@ class RandomRun {
         break;
       case 19:
         run_.SetFault(shard, Pick(3) == 0 ? "DATA_LOSS: test" : "");
+        break;
+      case 20:
+        run_.Evaluate(id, Pick(8), 1 + Pick(100)).IgnoreError();
         break;
       default:
         run_.Push(id, f, shard);
