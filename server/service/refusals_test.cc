@@ -34,10 +34,17 @@ class RefusalsTest : public testing::Test {
  protected:
   RefusalsTest() : contract_(ContractText()) { Begin(SmallRun()); }
 
-  void Begin(const v1::Run& run, bool started = true) {
+  // `has_room`: for the contributions of the round that opens.
+  void Begin(const v1::Run& run, bool started = true, bool has_room = true) {
     stub_.reset();
     cluster_ = std::make_unique<TestCluster>(run, 1);
     absl::Status begun = cluster_->StartAll();
+    if (!has_room) {
+      begun = cluster_->WaitForReport(0, [](const auto& r) {
+                          return r.initialized();
+                        }).status();
+      cluster_->fs(0).SetCapacity(1);
+    }
     if (begun.ok() && started) begun = cluster_->Begin();
     if (!started) {
       begun = cluster_
@@ -266,8 +273,8 @@ TEST_F(RefusalsTest, OfWhatHasNoRoom) {
   Expect(status, Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS");
   EXPECT_TRUE(rpc::RetryDelayOf(status).has_value());
 
-  Begin(SmallRun());
-  cluster_->fs(0).SetCapacity(1);
+  Begin(SmallRun(), /*started=*/true, /*has_room=*/false);
+  // A plan that has not come is UNAVAILABLE, before any key is bound.
   do {
     status = Push({Header()});
   } while (absl::IsUnavailable(status));

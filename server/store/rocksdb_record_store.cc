@@ -1,5 +1,7 @@
 #include "server/store/rocksdb_record_store.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -54,6 +56,9 @@ rocksdb::Options DatabaseOptions() {
 
 absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
     const std::string& directory) {
+  // RocksDB would make it too, after a complaint that it is not there.
+  std::error_code error;
+  std::filesystem::create_directory(directory, error);
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened =
       rocksdb::DB::Open(DatabaseOptions(), directory, &raw);

@@ -151,6 +151,9 @@ class CheckpointTest(cluster_module.IntegrationTest):
         self.cluster.restart("server-1")
 
         def same():
+            # Removed first, then written under another name and renamed.
+            if not os.path.exists(path):
+                return False
             with open(path, "rb") as file:
                 return file.read() == before
 

@@ -38,6 +38,11 @@ POINTS = [
     ("island-1", "island.pushed.after@2"),
 ]
 
+# Where a server has always written something that it did not sync: records of
+# chunks, a version under way. Elsewhere it depends on who pushes meanwhile.
+LOSSES = {"server.stored.before@2", "server.prepared.after@2",
+          "server.state.sealed@2"}
+
 
 class PowerCutTest(cluster_module.IntegrationTest):
 
@@ -76,8 +81,7 @@ class PowerCutTest(cluster_module.IntegrationTest):
         self.start({victim: point})
         cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(cluster.deaths, [victim], point + " was not reached")
-        # Coordinator and islands may have synced whatever they wrote.
-        if victim.startswith("server"):
+        if point in LOSSES:
             self.assertTrue(disk.losses[0], "the cut lost nothing")
         self.assert_strict_run_whole(cluster, self.values)
         self.assertEqual(cluster.parameters_sha256(), self.reference)
