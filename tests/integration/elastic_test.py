@@ -116,6 +116,18 @@ class ElasticTest(cluster_module.IntegrationTest):
         self.assert_rounds_whole(cluster, self.values)
         cluster.runs.CancelRun(run_id="run")
 
+    def test_an_island_says_what_it_can_do_when_it_joins(self):
+        cluster = self.start()
+        cluster.wait_commits(1)
+        for island in cluster.islands():
+            device, = island.capabilities.devices
+            self.assertEqual(device.kind, "cpu")
+            self.assertNotEqual(device.name, "")
+            self.assertGreater(device.memory_bytes, 1 << 30)
+            # Measured before the first round, so that this one fits already.
+            self.assertGreater(island.capabilities.tokens_per_second, 0)
+        cluster.runs.CancelRun(run_id="run")
+
     def test_a_slow_island_gets_fewer_steps_and_less_weight(self):
         # Sequences as long as 3 to 1 take as long: threads and batches are the
         # same, so speed is told by a stand-in: the coordinator's plan must

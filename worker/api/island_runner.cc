@@ -12,6 +12,7 @@
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "worker/api/device.h"
 
 namespace atl::worker {
 namespace {
@@ -103,6 +104,9 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
   ASSIGN_OR_RETURN(BatchReader reader,
                    BatchReader::Create(std::move(data), spec_));
   reader_.emplace(std::move(reader));
+  if (spec_.schedule().timing() == v1::TIMING_ELASTIC) {
+    MeasureSpeed();
+  }
   if (!options_.work_directory.empty()) {
     RETURN_IF_ERROR(
         links_.file_system->CreateDirectories(options_.work_directory));
@@ -115,17 +119,35 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
   return absl::OkStatus();
 }
 
+// Two steps before anything is pulled: the first touches memory and makes
+// kernels, the second is timed. What they leave is not kept: parameters are
+// pulled, the optimizer starts fresh. Best effort: what fails here fails again
+// in the first round, with a better place to say so.
+void IslandRunner::MeasureSpeed() {
+  for (int i = 0; i < 2; ++i) {
+    absl::Status read = reader_->Read(/*data_shard=*/0, /*position=*/0, batch_);
+    const absl::Time begin = absl::Now();
+    const absl::StatusOr<StepResult> result =
+        read.ok() ? state_->Train(batch_, /*step=*/0) : read;
+    if (!result.ok()) break;
+    if (i == 0) continue;
+    joining_tokens_per_second_ =
+        static_cast<double>(result->token_count) /
+        std::max(1e-9, absl::ToDoubleSeconds(absl::Now() - begin));
+  }
+  state_->ResetOptimizer(/*warm_up=*/false);
+}
+
 v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   v1::JoinRequest request;
   request.set_run_id(options_.run_id);
   request.set_island_id(options_.island_id);
   v1::IslandCapabilities* capabilities = request.mutable_capabilities();
-  v1::Device* device = capabilities->add_devices();
-  device->set_kind("cpu");
-  device->set_name("cpu");
+  *capabilities->add_devices() = DescribeCpu();
   capabilities->set_thread_count(options_.thread_count);
   capabilities->set_program_version(options_.program_version);
   capabilities->set_data_fingerprint(data_fingerprint_);
+  capabilities->set_tokens_per_second(joining_tokens_per_second_);
   return request;
 }
 

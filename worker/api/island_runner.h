@@ -40,6 +40,7 @@ class IslandRunner {
       : options_(options), links_(links), loop_(options.run_id) {}
 
   absl::Status Setup(const v1::Run& run);
+  void MeasureSpeed();
   v1::JoinRequest MakeJoinRequest() const;
   void OnJoined(const v1::JoinResponse& response);
   void OnPlan(const v1::IslandPlan& plan);
@@ -75,6 +76,7 @@ class IslandRunner {
   std::optional<Save> save_;  // Last written or read; its buffers are reused.
   Batch batch_;
   IslandProgress progress_;
+  double joining_tokens_per_second_ = 0;  // Elastic runs; else not measured.
   int stops_forwarded_ = 0;
   std::optional<absl::Time> wait_until_;
   std::string logged_;  // Last activity and reason that were logged.
