@@ -326,6 +326,25 @@ TEST_F(ParameterClientTest, StopsAtItsDeadlineAndSaysWhatWasWrong) {
       << outcome.status;
 }
 
+TEST_F(ParameterClientTest, StopsWhenNothingMovesAndSaysWhatWasWrong) {
+  UseLayout({{kBlock}});
+  StartServers(1);
+  ShardRoutes nowhere = Routes();
+  nowhere.shards[0].clear_address();
+  client_->SetRoutes(nowhere);
+  CallBounds bounds;
+  bounds.idle_max = absl::Milliseconds(30);
+  std::vector<float> out(kBlock);
+  const TransferOutcome outcome =
+      client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), bounds);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(outcome.status.message().find("nothing has moved for 30ms"),
+            std::string::npos)
+      << outcome.status;
+  EXPECT_NE(outcome.status.message().find("shard 0 is away"), std::string::npos)
+      << outcome.status;
+}
+
 TEST_F(ParameterClientTest, FollowsAShardToItsNewAddress) {
   UseLayout({{kBlock}});
   StartServers(1);

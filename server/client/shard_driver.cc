@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/client/idle_watch.h"
 
 namespace atl::server {
 namespace {
@@ -67,7 +68,9 @@ class Driver {
  public:
   Driver(const std::vector<std::unique_ptr<ShardPart>>& parts,
          const DriverOptions& options, const CallBounds& bounds)
-      : options_(options), bounds_(bounds) {
+      : options_(options),
+        bounds_(bounds),
+        idle_watch_(bounds.idle_max, absl::Now()) {
     for (const auto& part : parts) {
       lanes_.push_back(std::make_unique<Lane>(*part, signal_, options));
     }
@@ -168,7 +171,18 @@ class Driver {
     } else if (absl::Now() >= bounds_.deadline) {
       End(Prefixed(absl::StatusCode::kDeadlineExceeded,
                    "not done by the deadline", LastError()));
+    } else if (idle_watch_.IsIdle(MovedBytes(), absl::Now())) {
+      End(Prefixed(absl::StatusCode::kDeadlineExceeded,
+                   absl::StrCat("nothing has moved for ",
+                                absl::FormatDuration(bounds_.idle_max)),
+                   LastError()));
     }
+  }
+
+  int64_t MovedBytes() const {
+    int64_t bytes = 0;
+    for (const auto& lane : lanes_) bytes += lane->events.payload_bytes();
+    return bytes;
   }
 
   // An error of a part that is not done, or OK.
@@ -247,6 +261,7 @@ class Driver {
 
   const DriverOptions options_;
   const CallBounds bounds_;
+  IdleWatch idle_watch_;
   DriverSignal signal_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   absl::Time next_progress_ = absl::InfinitePast();

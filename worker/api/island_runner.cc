@@ -19,8 +19,9 @@ namespace {
 
 // Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// Longest push or pull before the loop looks around.
-constexpr absl::Duration kTransferMax = absl::Seconds(30);
+// Longest that nothing of a push or pull moves before the loop looks around: a
+// slow link may take hours. An island that leaves gives a push so long in all.
+constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(5);
@@ -323,10 +324,13 @@ absl::Status IslandRunner::RestoreSave() {
 
 absl::Status IslandRunner::Pull(const Action& action) {
   server::CallBounds bounds;
-  bounds.deadline = absl::Now() + kTransferMax;
+  bounds.idle_max = kTransferIdleMax;
   bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
     return CutVersion(plan, action.fragment) != action.version;
   });
+  // Who leaves needs no parameters.
+  const std::stop_callback leave(options_.stop,
+                                 [this] { mailbox_.StopTransfer(); });
   const int64_t before = parameters_->counters().received_payload_bytes;
   const absl::Time begin = absl::Now();
   const server::TransferOutcome outcome = parameters_->Pull(
@@ -444,7 +448,7 @@ absl::Status IslandRunner::Push(const Action& action) {
     }
     failpoint::Hit("island.push.before");
     server::CallBounds bounds;
-    bounds.deadline = absl::Now() + kTransferMax;
+    bounds.idle_max = kTransferIdleMax;
     const bool stops_in_pause = !action.needed_again;
     if (action.needed_again) {
       LOG(WARNING) << "fragment " << action.fragment << ", contribution "
@@ -456,6 +460,13 @@ absl::Status IslandRunner::Push(const Action& action) {
              plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
+    std::optional<std::stop_callback<std::function<void()>>> leave;
+    if (stops_forwarded_ > 0) {
+      bounds.deadline = absl::Now() + kTransferIdleMax;
+    } else {
+      // Goes on, bounded, once the loop knows that it is to leave.
+      leave.emplace(options_.stop, [this] { mailbox_.StopTransfer(); });
+    }
     const int64_t before = parameters_->counters().sent_payload_bytes;
     const absl::Time begin = absl::Now();
     const server::TransferOutcome outcome =

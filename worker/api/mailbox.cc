@@ -5,12 +5,17 @@
 namespace atl::worker {
 
 void Mailbox::PutJoined(v1::JoinResponse response) {
-  MutexLock lock(&mutex_);
-  joined_ = std::move(response);
-  // Of the life before: the response has a plan of its own.
-  plan_.reset();
-  woken_ = true;
-  changed_.SignalAll();
+  std::stop_source moot(std::nostopstate);
+  {
+    MutexLock lock(&mutex_);
+    if (moot_ && moot_(response.plan())) moot = transfer_;
+    joined_ = std::move(response);
+    // Of the life before: the response has a plan of its own.
+    plan_.reset();
+    woken_ = true;
+    changed_.SignalAll();
+  }
+  moot.request_stop();
 }
 
 void Mailbox::PutPlan(v1::IslandPlan plan) {

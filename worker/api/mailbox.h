@@ -38,8 +38,9 @@ class Mailbox {
   // Waits until something comes, at most `timeout`.
   void Wait(absl::Duration timeout);
 
-  // From now until EndTransfer a plan for which `moot` is true requests a stop
-  // of the returned token; so do StopTransfer() and PutRefused().
+  // From now until EndTransfer a plan for which `moot` is true, by itself or
+  // with a join, requests a stop of the returned token; so do StopTransfer() and
+  // PutRefused().
   std::stop_token BeginTransfer(MootCheck moot);
   void EndTransfer();
   void StopTransfer();

@@ -49,6 +49,19 @@ TEST(MailboxTest, APlanStopsATransferThatItMakesMoot) {
   EXPECT_TRUE(stop.stop_requested());
 }
 
+TEST(MailboxTest, APlanThatComesWithAJoinStopsItToo) {
+  Mailbox mailbox;
+  const std::stop_token stop = mailbox.BeginTransfer(
+      [](const v1::IslandPlan& plan) { return plan.cut(0).version() > 4; });
+  v1::JoinResponse joined;
+  *joined.mutable_plan() = Plan(1, 4);
+  mailbox.PutJoined(joined);
+  EXPECT_FALSE(stop.stop_requested());
+  *joined.mutable_plan() = Plan(1, 5);
+  mailbox.PutJoined(joined);
+  EXPECT_TRUE(stop.stop_requested());
+}
+
 TEST(MailboxTest, APlanThatCameJustBeforeCountsToo) {
   Mailbox mailbox;
   mailbox.PutPlan(Plan(1, 5));

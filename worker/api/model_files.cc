@@ -89,8 +89,9 @@ absl::StatusOr<ExportedModel> ExportModel(
     const bool whole = layout.fragment_count() == 1;
     if (!whole) buffer.resize(layout.fragment_element_count(at.fragment()));
     const absl::Span<float> out = absl::MakeSpan(whole ? parameters : buffer);
-    const server::CallBounds bounds = {
-        absl::Now() + options.fragment_timeout, options.stop};
+    server::CallBounds bounds;
+    bounds.idle_max = options.idle_max;
+    bounds.stop = options.stop;
     const server::TransferOutcome outcome =
         client.Pull(at.fragment(), at.version(),
                     Digest128::FromProto(at.digest()), out, bounds);

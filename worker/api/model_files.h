@@ -32,8 +32,8 @@ struct ExportedModel {
 
 struct ExportModelOptions {
   std::string directory;  // Made; replaced if it is an export already.
-  // Longest time for one fragment, retries included.
-  absl::Duration fragment_timeout = absl::Minutes(10);
+  // Longest time in which nothing moves: a slow link may take hours.
+  absl::Duration idle_max = absl::Minutes(1);
   std::stop_token stop;
 };
 
