@@ -16,13 +16,13 @@ namespace atl::server {
 // How long a call goes on trying.
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
-  // DEADLINE_EXCEEDED too if no payload has moved for this long, of any shard.
-  absl::Duration idle_max = absl::InfiniteDuration();
   std::stop_token stop;
   // Of an upload: payload bytes that the shards have, those included that they
   // had before. About once a second and at the end, from the caller's thread.
   // May be empty.
   std::function<void(int64_t)> on_progress = nullptr;
+  // DEADLINE_EXCEEDED too if no payload has moved for this long, of any shard.
+  absl::Duration idle_max = absl::InfiniteDuration();
 };
 
 // What became of one shard's part.
