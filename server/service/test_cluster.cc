@@ -160,6 +160,21 @@ absl::StatusOr<v1::ShardReport> TestCluster::WaitForReport(
   }
 }
 
+absl::Status TestCluster::WaitForPlan(int shard) {
+  coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (true) {
+    const std::vector<v1::ReportShardsRequest> reports = control.reports();
+    if (!reports.empty() && reports.back().plan_revision() >= revision_) {
+      return absl::OkStatus();
+    }
+    if (!control.WaitForReports(reports.size() + 1, deadline - absl::Now())) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("server ", shard, " has not taken in plan ", revision_));
+    }
+  }
+}
+
 bool TestCluster::WaitForRegistrations(int shard, size_t count) {
   coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
   const absl::Time deadline = absl::Now() + kPatience;

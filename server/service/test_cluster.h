@@ -60,6 +60,11 @@ class TestCluster {
   // DEADLINE_EXCEEDED: it never did; the message has the last report.
   absl::StatusOr<v1::ShardReport> WaitForReport(
       int shard, const std::function<bool(const v1::ShardReport&)>& done);
+  // The server has taken the newest plan in: without a client that asks again,
+  // a call before that is refused for what the plan before said.
+  //
+  // DEADLINE_EXCEEDED: it never did.
+  absl::Status WaitForPlan(int shard);
   // The server's next call of `method` fails.
   void FailNext(int shard, const std::string& method, absl::Status status) {
     nodes_[shard]->control->FailNext(method, std::move(status));
