@@ -114,8 +114,15 @@ class KillTest(cluster_module.IntegrationTest):
         for index in range(3):
             island = "island-%d" % index
             cluster.start_island("run", island, failpoint=armed.get(island))
+
+        def died():
+            cluster.check_alive()
+            return cluster.deaths
+
+        # The last evaluation may come when the run is complete already.
+        wait.until("%s is reached" % name, died)
         self.finish()
-        self.assertEqual(cluster.deaths, [victim], "%s was never reached" % name)
+        self.assertEqual(cluster.deaths, [victim])
 
 
 class SpecialKillTest(cluster_module.IntegrationTest):
