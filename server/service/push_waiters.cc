@@ -13,28 +13,35 @@ void PushWaiters::Add(const ContributionKey& key,
   entry.gates.push_back(std::move(gate));
 }
 
-int PushWaiters::EndSending(const ContributionKey& key) {
-  MutexLock lock(&mutex_);
-  const auto it = entries_.find(key);
-  if (it == entries_.end()) return 0;
-  return --it->second.sending_count;
+std::vector<std::shared_ptr<WaiterGate>>::iterator PushWaiters::Entry::Find(
+    const WaiterGate* gate) {
+  return std::find_if(gates.begin(), gates.end(), [gate](const auto& other) {
+    return other.get() == gate;
+  });
 }
 
-int PushWaiters::Remove(const ContributionKey& key, const WaiterGate* gate,
-                        bool sending) {
+bool PushWaiters::EndSending(const ContributionKey& key,
+                             const WaiterGate* gate) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(key);
-  if (it == entries_.end()) return 0;
+  if (it == entries_.end()) return false;
+  if (it->second.Find(gate) == it->second.gates.end()) return false;
+  return --it->second.sending_count == 0;
+}
+
+bool PushWaiters::Remove(const ContributionKey& key, const WaiterGate* gate,
+                         bool sending) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) return false;
   Entry& entry = it->second;
-  const auto found =
-      std::find_if(entry.gates.begin(), entry.gates.end(),
-                   [gate](const auto& other) { return other.get() == gate; });
-  if (found == entry.gates.end()) return entry.sending_count;
+  const auto found = entry.Find(gate);
+  if (found == entry.gates.end()) return false;
   entry.gates.erase(found);
   if (sending) --entry.sending_count;
-  const int left = entry.sending_count;
+  const bool nobody_sends = entry.sending_count == 0;
   if (entry.gates.empty()) entries_.erase(it);
-  return left;
+  return nobody_sends;
 }
 
 void PushWaiters::Settle(const ContributionKey& key,

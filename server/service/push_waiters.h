@@ -59,10 +59,14 @@ class PushWaiters {
  public:
   // A stream that sends blocks of `key`.
   void Add(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
-  // It sends no more, but waits on. Returns the number that still send.
-  int EndSending(const ContributionKey& key);
+  // It sends no more, but waits on. True if it still waited, and nobody who
+  // waits with it sends any more.
+  //
+  // A stream that was settled counts no more: under its key there may be
+  // another contribution by then, with streams of its own.
+  bool EndSending(const ContributionKey& key, const WaiterGate* gate);
   // It is gone; `sending` if it had not ended sending. Returns as EndSending.
-  int Remove(const ContributionKey& key, const WaiterGate* gate, bool sending);
+  bool Remove(const ContributionKey& key, const WaiterGate* gate, bool sending);
   // Calls all that wait for `key`, and forgets them.
   void Settle(const ContributionKey& key, const absl::Status& status);
 
@@ -70,6 +74,10 @@ class PushWaiters {
   struct Entry {
     int sending_count = 0;
     std::vector<std::shared_ptr<WaiterGate>> gates;
+
+    // gates.end() for none.
+    std::vector<std::shared_ptr<WaiterGate>>::iterator Find(
+        const WaiterGate* gate);
   };
 
   Mutex mutex_;

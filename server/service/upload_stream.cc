@@ -213,12 +213,13 @@ void UploadStream::OnEnd() {
   }
   if (sending_) {
     sending_ = false;
-    EndIfNobodySends(shard_->waiters().EndSending(contribution_->key()));
+    EndIfNobodySends(
+        shard_->waiters().EndSending(contribution_->key(), gate().get()));
   }
 }
 
-void UploadStream::EndIfNobodySends(int sending_count) {
-  if (sending_count > 0 || contribution_->Missing().empty()) return;
+void UploadStream::EndIfNobodySends(bool nobody_sends) {
+  if (!nobody_sends || contribution_->Missing().empty()) return;
   shard_->waiters().Settle(
       contribution_->key(),
       Refuse(Code::kUnavailable, "BLOCKS_MISSING",
@@ -227,9 +228,8 @@ void UploadStream::EndIfNobodySends(int sending_count) {
 
 void UploadStream::OnGone() {
   if (contribution_ == nullptr) return;
-  const int left =
-      shard_->waiters().Remove(contribution_->key(), gate().get(), sending_);
-  EndIfNobodySends(left);
+  EndIfNobodySends(
+      shard_->waiters().Remove(contribution_->key(), gate().get(), sending_));
 }
 
 }  // namespace atl::server

@@ -57,8 +57,8 @@ class UploadStream : public BidiStream {
   // Copies, checks and writes the blocks.
   absl::Status StoreChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
                           float* elements);
-  // Nobody sends any more: those that wait for missing blocks end.
-  void EndIfNobodySends(int sending_count);
+  // If so, those that wait for missing blocks end.
+  void EndIfNobodySends(bool nobody_sends);
 
   const ServiceContext& context_;
   Shard* shard_ = nullptr;

@@ -1,0 +1,69 @@
+#include "server/service/push_waiters.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// A stream that notes how it was settled.
+struct Stream final : PushWaiter {
+  void OnSettled(const absl::Status& status) override {
+    settled.emplace_back(status.message());
+  }
+  void OnTooSlow(const absl::Status& status) override { OnSettled(status); }
+
+  std::vector<std::string> settled;
+  std::shared_ptr<WaiterGate> gate = std::make_shared<WaiterGate>(this);
+};
+
+class PushWaitersTest : public testing::Test {
+ protected:
+  const ContributionKey key_ = {1, 0, 2, 3};
+  Stream first_, second_;
+  PushWaiters waiters_;
+};
+
+TEST_F(PushWaitersTest, TheLastThatSendsIsToldSo) {
+  waiters_.Add(key_, first_.gate);
+  waiters_.Add(key_, second_.gate);
+  EXPECT_FALSE(waiters_.EndSending(key_, first_.gate.get()));
+  EXPECT_TRUE(waiters_.EndSending(key_, second_.gate.get()));
+  waiters_.Settle(key_, absl::UnavailableError("missing"));
+  EXPECT_THAT(first_.settled, ElementsAre("missing"));
+  EXPECT_THAT(second_.settled, ElementsAre("missing"));
+}
+
+TEST_F(PushWaitersTest, OneThatGoesAwaySendsNoMore) {
+  waiters_.Add(key_, first_.gate);
+  waiters_.Add(key_, second_.gate);
+  EXPECT_FALSE(waiters_.EndSending(key_, first_.gate.get()));
+  EXPECT_TRUE(waiters_.Remove(key_, second_.gate.get(), /*sending=*/true));
+  waiters_.Settle(key_, absl::UnavailableError("missing"));
+  EXPECT_THAT(first_.settled, ElementsAre("missing"));
+  EXPECT_THAT(second_.settled, IsEmpty());
+}
+
+// The first one's contribution was refused and is forgotten; the second stream
+// carries another under the same key.
+TEST_F(PushWaitersTest, OneThatWasSettledSpeaksForNobodyElse) {
+  waiters_.Add(key_, first_.gate);
+  waiters_.Settle(key_, absl::InvalidArgumentError("refused"));
+  waiters_.Add(key_, second_.gate);
+  EXPECT_FALSE(waiters_.EndSending(key_, first_.gate.get()));
+  EXPECT_TRUE(waiters_.EndSending(key_, second_.gate.get()));
+  EXPECT_FALSE(waiters_.Remove(key_, first_.gate.get(), /*sending=*/false));
+  waiters_.Settle(key_, absl::OkStatus());
+  EXPECT_THAT(first_.settled, ElementsAre("refused"));
+  EXPECT_THAT(second_.settled, ElementsAre(""));
+}
+
+}  // namespace
+}  // namespace atl::server
