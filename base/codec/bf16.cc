@@ -127,29 +127,12 @@ HWY_AFTER_NAMESPACE();
 namespace atl::codec {
 
 const Codec& Bf16Codec(SimdPath path) {
-  static const CodecOf<Bf16Plain<false>, SimdPath::kPlain> plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::Bf16Here();
-    case SimdPath::kAvx512:
-      return N_AVX3::Bf16Here();
-  }
-  return plain;
+  return OnPath<Bf16Plain<false>>(path, N_AVX2::Bf16Here, N_AVX3::Bf16Here);
 }
 
 const Codec& Bf16StochasticCodec(SimdPath path) {
-  static const CodecOf<Bf16Plain<true>, SimdPath::kPlain> plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::Bf16StochasticHere();
-    case SimdPath::kAvx512:
-      return N_AVX3::Bf16StochasticHere();
-  }
-  return plain;
+  return OnPath<Bf16Plain<true>>(path, N_AVX2::Bf16StochasticHere,
+                                 N_AVX3::Bf16StochasticHere);
 }
 
 }  // namespace atl::codec

@@ -118,16 +118,8 @@ HWY_AFTER_NAMESPACE();
 namespace atl::codec {
 
 const Codec& E3m0Codec(SimdPath path) {
-  static const CodecOf<SubBlocked<PlainSub<E3m0Plain>>, SimdPath::kPlain> plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::E3m0Here();
-    case SimdPath::kAvx512:
-      return N_AVX3::E3m0Here();
-  }
-  return plain;
+  return OnPath<SubBlocked<PlainSub<E3m0Plain>>>(path, N_AVX2::E3m0Here,
+                                                 N_AVX3::E3m0Here);
 }
 
 }  // namespace atl::codec

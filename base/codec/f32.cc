@@ -80,16 +80,7 @@ HWY_AFTER_NAMESPACE();
 namespace atl::codec {
 
 const Codec& F32Codec(SimdPath path) {
-  static const CodecOf<F32Plain, SimdPath::kPlain> plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::F32Here();
-    case SimdPath::kAvx512:
-      return N_AVX3::F32Here();
-  }
-  return plain;
+  return OnPath<F32Plain>(path, N_AVX2::F32Here, N_AVX3::F32Here);
 }
 
 }  // namespace atl::codec

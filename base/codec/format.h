@@ -207,6 +207,24 @@ class CodecOf final : public Codec {
   }
 };
 
+// The Codec on `path` of a format whose plain definition is F: the one here, or
+// one of the vectorised, each made where its instructions are compiled, and only
+// if it is asked for.
+template <typename F>
+const Codec& OnPath(SimdPath path, const Codec& (*avx2)(),
+                    const Codec& (*avx512)()) {
+  static const CodecOf<F, SimdPath::kPlain> plain;
+  switch (path) {
+    case SimdPath::kPlain:
+      return plain;
+    case SimdPath::kAvx2:
+      return avx2();
+    case SimdPath::kAvx512:
+      return avx512();
+  }
+  return plain;
+}
+
 }  // namespace atl::codec
 
 #endif  // BASE_CODEC_FORMAT_H_

@@ -84,16 +84,8 @@ HWY_AFTER_NAMESPACE();
 namespace atl::codec {
 
 const Codec& Int8Codec(SimdPath path) {
-  static const CodecOf<SubBlocked<PlainSub<Int8Plain>>, SimdPath::kPlain> plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::Int8Here();
-    case SimdPath::kAvx512:
-      return N_AVX3::Int8Here();
-  }
-  return plain;
+  return OnPath<SubBlocked<PlainSub<Int8Plain>>>(path, N_AVX2::Int8Here,
+                                                 N_AVX3::Int8Here);
 }
 
 }  // namespace atl::codec

@@ -155,16 +155,7 @@ const SubsetModel& TheSubsetModel() {
 }
 
 const Codec& TopKCodec(SimdPath path) {
-  static const CodecOf<TopKPlain, SimdPath::kPlain> plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::TopKHere();
-    case SimdPath::kAvx512:
-      return N_AVX3::TopKHere();
-  }
-  return plain;
+  return OnPath<TopKPlain>(path, N_AVX2::TopKHere, N_AVX3::TopKHere);
 }
 
 }  // namespace atl::codec

@@ -164,17 +164,8 @@ HWY_AFTER_NAMESPACE();
 namespace atl::codec {
 
 const Codec& TwoBitCodec(SimdPath path) {
-  static const CodecOf<SubBlocked<PlainSub<TwoBitPlain>>, SimdPath::kPlain>
-      plain;
-  switch (path) {
-    case SimdPath::kPlain:
-      return plain;
-    case SimdPath::kAvx2:
-      return N_AVX2::TwoBitHere();
-    case SimdPath::kAvx512:
-      return N_AVX3::TwoBitHere();
-  }
-  return plain;
+  return OnPath<SubBlocked<PlainSub<TwoBitPlain>>>(path, N_AVX2::TwoBitHere,
+                                                   N_AVX3::TwoBitHere);
 }
 
 }  // namespace atl::codec
