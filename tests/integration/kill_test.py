@@ -102,25 +102,11 @@ class KillTest(cluster_module.IntegrationTest):
 
     def kill_at(self, victim, name):
         cluster = self.cluster
-        armed = {victim: self.point(name)}
         # Whenever it dies, from its first moment on, it is started again.
         cluster.guard(victim)
-        cluster.start_coordinator(failpoint=armed.get("coordinator"),
-                                  arguments=["--log_records_max=1"])
-        for index in range(2):
-            server = "server-%d" % index
-            cluster.start_server(server, failpoint=armed.get(server))
-        cluster.create_run_of(self.spec)
-        for index in range(3):
-            island = "island-%d" % index
-            cluster.start_island("run", island, failpoint=armed.get(island))
-
-        def died():
-            cluster.check_alive()
-            return cluster.deaths
-
+        cluster.start_armed(self.spec, {victim: self.point(name)})
         # The last evaluation may come when the run is complete already.
-        wait.until("%s is reached" % name, died)
+        cluster.await_death("%s is reached" % name)
         self.finish()
         self.assertEqual(cluster.deaths, [victim])
 

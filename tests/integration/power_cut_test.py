@@ -61,24 +61,11 @@ class PowerCutTest(cluster_module.IntegrationTest):
             cls.spec = undisturbed.runs.GetRun(run_id="run").run.spec
             undisturbed.close()
 
-    def start(self, armed):
-        cluster = self.cluster
-        # Snapshots as often as it can, so that it comes back from one.
-        cluster.start_coordinator(failpoint=armed.get("coordinator"),
-                                  arguments=["--log_records_max=1"])
-        for index in range(2):
-            server = "server-%d" % index
-            cluster.start_server(server, failpoint=armed.get(server))
-        cluster.create_run_of(self.spec)
-        for index in range(3):
-            island = "island-%d" % index
-            cluster.start_island("run", island, failpoint=armed.get(island))
-
     def cut_at(self, victim, point):
         cluster = self.cluster
         disk = cluster.cut_power_of(victim)
         cluster.guard(victim)
-        self.start({victim: point})
+        cluster.start_armed(self.spec, {victim: point})
         cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(cluster.deaths, [victim], point + " was not reached")
         if point in LOSSES:
@@ -93,12 +80,8 @@ class PowerCutTest(cluster_module.IntegrationTest):
         cluster = self.cluster
         cluster.cut_power_of(victim, lies=True)
         cluster.guard(victim)
-        self.start({victim: point})
-        wait.until(victim + " lost everything", self.died)
-
-    def died(self):
-        self.cluster.check_alive()
-        return self.cluster.deaths
+        cluster.start_armed(self.spec, {victim: point})
+        cluster.await_death(victim + " lost everything")
 
     def test_a_coordinator_that_did_not_sync_has_lost_its_runs(self):
         self.lie_to("coordinator", "coordinator.commit.after@2")
@@ -123,7 +106,7 @@ class PowerCutTest(cluster_module.IntegrationTest):
                  "island-2"]
         for name in names:
             cluster.cut_power_of(name)
-        self.start({})
+        cluster.start_armed(self.spec, {})
         cluster.wait_commits(2)
         for name in names:
             cluster.kill(name)

@@ -154,6 +154,20 @@ class Cluster:
         for index in range(count):
             self.start_island(run_id, "island-%d" % index, **kwargs)
 
+    def start_armed(self, spec, armed):
+        """A strict run of `spec` from its start: two servers, three islands;
+        `armed` has the failpoints of those that are to die, by name."""
+        # Snapshots as often as it can, so that it comes back from one.
+        self.start_coordinator(failpoint=armed.get("coordinator"),
+                               arguments=["--log_records_max=1"])
+        for index in range(2):
+            server = "server-%d" % index
+            self.start_server(server, failpoint=armed.get(server))
+        self.create_run_of(spec)
+        for index in range(3):
+            island = "island-%d" % index
+            self.start_island("run", island, failpoint=armed.get(island))
+
     def restart(self, name):
         """Starts a killed process again, as it was, without a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
@@ -195,6 +209,15 @@ class Cluster:
     def guard(self, name):
         """From now on every wait starts `name` again if it kills itself."""
         self._guarded = name
+
+    def await_death(self, what):
+        """Waits until the guarded process has killed itself once."""
+
+        def died():
+            self.check_alive()
+            return self.deaths
+
+        wait.until(what, died)
 
     def may_end(self, name):
         """Says that this process may end by itself."""
