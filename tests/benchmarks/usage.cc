@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <fstream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/obs/cpu_model.h"
 
 namespace atl::benchmarks {
 
@@ -35,18 +35,8 @@ int64_t AnonymousBytes(pid_t pid) {
 }
 
 std::string CpuName() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string name = "unknown";
-  std::string line;
-  while (std::getline(info, line)) {
-    const size_t colon = line.find(':');
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
-      name = std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
-      break;
-    }
-  }
-  return absl::StrCat(name, ", ", std::thread::hardware_concurrency(),
-                      " cores");
+  return absl::StrCat(ThisCpuModelName("unknown"), ", ",
+                      std::thread::hardware_concurrency(), " cores");
 }
 
 MemoryWatch::MemoryWatch(pid_t pid)
