@@ -1,5 +1,7 @@
 #include "coordinator/core/contributions.h"
 
+#include "coordinator/core/verdict/verdict_rule.h"
+
 namespace atl::coordinator {
 namespace {
 
@@ -85,7 +87,13 @@ SeenContributions CollectContributions(const RunState& state,
       seen.refusal = InfoFault(state, info);
     }
   }
+  const bool is_judged =
+      MakeVerdictRule(state.spec().outer().merge()) != nullptr;
   for (auto& [place, seen] : all) {
+    if (is_judged && seen.refusal.empty() &&
+        !(seen.norm_squared < kVerdictNormSquaredMax)) {
+      seen.refusal = "its norm is not below 2^26, as the merge rule needs it";
+    }
     seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
   }
   return all;

@@ -10,6 +10,7 @@
 #include "coordinator/core/data_leases.h"
 #include "coordinator/core/pacing.h"
 #include "coordinator/core/sampling.h"
+#include "coordinator/core/verdict/contributions_max.h"
 
 namespace atl::coordinator {
 namespace {
@@ -128,8 +129,10 @@ Decision DecideOpen(const RunState& state, const RunView& view) {
   }
   std::vector<int32_t> slots =
       SampleSlots(std::vector<int32_t>(candidates.begin(), candidates.end()),
-                  SampleSize(candidates.size(), schedule.sample_fraction(),
-                             schedule.min_quorum()),
+                  std::min(SampleSize(candidates.size(),
+                                      schedule.sample_fraction(),
+                                      schedule.min_quorum()),
+                           ContributionsMax(state.layout(), state.spec())),
                   schedule.sample_seed(), version, attempt);
   std::set<int32_t> expected(slots.begin(), slots.end());
   expected.insert(received.begin(), received.end());

@@ -54,6 +54,7 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
       return event;
     case storage::v1::Record::kRunPlaced:
     case storage::v1::Record::kRunStarted:
+    case storage::v1::Record::kRoundJudged:
     case storage::v1::Record::kOutcomesSet:
     case storage::v1::Record::kCoordinatorStarted:
     case storage::v1::Record::kServerSet:

@@ -11,6 +11,7 @@
 #include "coordinator/core/recalls.h"
 #include "coordinator/core/rounds.h"
 #include "coordinator/core/run_machine.h"
+#include "coordinator/core/verdicts.h"
 
 namespace atl::coordinator {
 
@@ -139,7 +140,10 @@ void RunMachine::AdvanceSealed() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
     Decision decision = DecideRecall(state_, view_, f, now_);
-    if (decision.reason.empty()) decision = DecideCommit(state_, view_, f);
+    if (decision.reason.empty()) {
+      decision = WaitsForVerdict(state_, f) ? DecideVerdict(state_, view_, f)
+                                            : DecideCommit(state_, view_, f);
+    }
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;

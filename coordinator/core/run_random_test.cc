@@ -189,6 +189,10 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
         GetParam() ? 0 : random() % 3 * 4);
     spec.set_checkpoint_every_round_count(random() % 3);
     if (random() % 4 == 0) spec.mutable_data()->clear_fingerprint();
+    const v1::MergeRuleKind rules[] = {v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
+                                       v1::MERGE_RULE_KIND_NORM_CLIP,
+                                       v1::MERGE_RULE_KIND_CENTRED_CLIP};
+    spec.mutable_outer()->mutable_merge()->set_rule(rules[random() % 3]);
     RandomRun run(spec, seed);
     run.Go(250);
     if (testing::Test::HasFailure()) return;

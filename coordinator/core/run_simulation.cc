@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/gram.h"
 #include "base/status/check.h"
 #include "coordinator/core/plans.h"
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/validate_spec.h"
+#include "coordinator/core/verdict/verdict_rule.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -254,6 +256,9 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   for (const auto& outcome : plan.dropped()) drop(outcome);
   if (persist && !stalled) shard.persisted = shard.applied;
   shard.prepared.clear();
+  shard.measured.clear();
+  const bool judged =
+      MakeVerdictRule(state().spec().outer().merge()) != nullptr;
   for (const v1::Seal& seal : plan.seals()) {
     const bool is_under_way =
         std::none_of(plan.commits().begin(), plan.commits().end(),
@@ -272,6 +277,10 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
       whole = whole && shard.stored.contains(key);
     }
     if (!whole) continue;
+    if (judged && !seal.has_verdict()) {
+      shard.measured.push_back(seal);
+      continue;
+    }
     shard.prepared[{seal.fragment(), seal.version(), seal.attempt()}] = finite;
   }
   Report(shard_index);
@@ -357,6 +366,21 @@ void RunSimulation::Report(int32_t shard_index) {
     prepared.mutable_digest()->set_low(std::get<1>(round) + 100);
     prepared.set_finite(is_finite);
   }
+  for (const v1::Seal& seal : shard.measured) {
+    v1::RoundStatistics& statistics = *report.add_statistics();
+    statistics.set_fragment(seal.fragment());
+    statistics.set_version(seal.version());
+    statistics.set_attempt(seal.attempt());
+    std::vector<double> products;
+    for (int i = 0; i < seal.contributions_size(); ++i) {
+      products.insert(products.end(), i, 0.0);
+      products.push_back(overflow ? 1e300
+                                  : seal.contributions(i).key().slot() + 1.0);
+    }
+    GramMatrix gram(seal.contributions_size());
+    gram.AddProducts(products);
+    statistics.add_grams(gram.ToBytes());
+  }
   machine_->OnShardReport(absl::StrCat("server-", shard_index), report, now_);
   Collect();
 }
@@ -428,6 +452,7 @@ void RunSimulation::RestartServer(int32_t shard) {
   const std::string id = absl::StrCat("server-", shard);
   servers_[id].incarnation += 1;
   shards_[shard].prepared.clear();
+  shards_[shard].measured.clear();
   machine_->OnServerChanged(id, /*restarted=*/true, now_);
   Collect();
 }

@@ -60,7 +60,8 @@ class RunSimulation : public ServerDirectory {
   void RefusePush(const std::string& island_id, int32_t fragment,
                   int32_t shard);
   // The shard takes its plan in, merges what is sealed, applies what is
-  // committed, persists it if `persist`, and reports.
+  // committed, persists it if `persist`, and reports. Contributions are
+  // orthogonal, and that of slot s has the squared norm s + 1 on each shard.
   void FollowPlan(int32_t shard, bool persist = true);
   void FollowPlans();
   // The shard loses the island's newest contribution, if it has it and it is
@@ -103,6 +104,8 @@ class RunSimulation : public ServerDirectory {
   bool finite = true;
   // What every shard's first report says of a fault.
   std::string fault_at_start;
+  // Gram matrices overflow.
+  bool overflow = false;
   // Shards merge, but take no commit in.
   bool stalled = false;
 
@@ -127,6 +130,7 @@ class RunSimulation : public ServerDirectory {
     std::map<std::tuple<int32_t, int64_t, int64_t>, bool> prepared;
     std::set<Key> lost;
     std::string fault;
+    std::vector<v1::Seal> measured;  // Wait for their verdict.
     int64_t applied = 0;
     int64_t persisted = 0;
   };

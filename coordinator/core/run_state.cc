@@ -62,6 +62,8 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
       return ApplyOpened(record.round_opened(), time);
     case storage::v1::Record::kRoundSealed:
       return ApplySealed(record.round_sealed(), time);
+    case storage::v1::Record::kRoundJudged:
+      return ApplyJudged(record.round_judged());
     case storage::v1::Record::kRoundCommitted:
       return ApplyCommitted(record.round_committed(), time);
     case storage::v1::Record::kRoundAborted:
@@ -183,6 +185,19 @@ absl::Status RunState::ApplySealed(const storage::v1::RoundSealed& body,
   return absl::OkStatus();
 }
 
+absl::Status RunState::ApplyJudged(const storage::v1::RoundJudged& body) {
+  FragmentState* fragment = FindFragment(body.fragment());
+  if (fragment == nullptr || fragment->phase != RoundPhase::kSealed ||
+      body.version() != fragment->newest.version() ||
+      body.attempt() != fragment->attempt ||
+      fragment->sealed.seal().has_verdict()) {
+    return Misfit(absl::StrCat("VERDICT of fragment ", body.fragment(),
+                               ", version ", body.version()));
+  }
+  *fragment->sealed.mutable_seal()->mutable_verdict() = body.verdict();
+  return absl::OkStatus();
+}
+
 absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
                                       absl::Time time) {
   const v1::Commit& commit = body.commit();
@@ -215,6 +230,11 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   PushBounded(norm_points_,
               Point(time, commit_seq_, body.round().outer_gradient_norm()),
               kMetricPointsMax);
+  if (fragment->sealed.seal().has_verdict()) {
+    PushBounded(fragment->median_norms,
+                fragment->sealed.seal().verdict().median_norm(),
+                kMedianNormsMax);
+  }
   fragment->newest.set_version(commit.version());
   fragment->newest.set_commit_seq(commit.commit_seq());
   *fragment->newest.mutable_digest() = commit.digest();
@@ -301,6 +321,9 @@ std::string RunState::DebugString() const {
                     static_cast<int>(fragment.phase), " attempt ",
                     fragment.attempt, "\n", fragment.open.DebugString(),
                     fragment.sealed.DebugString());
+    for (double norm : fragment.median_norms) {
+      absl::StrAppend(&text, "median norm ", norm, "\n");
+    }
     if (fragment.phase != RoundPhase::kIdle) {
       absl::StrAppend(&text, absl::FormatTime(fragment.open_time), "\n");
     }

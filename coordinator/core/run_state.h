@@ -25,6 +25,7 @@
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/layout/layout.h"
 #include "coordinator/core/outcome_table.h"
+#include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
 
@@ -64,6 +65,9 @@ struct FragmentState {
   absl::Time open_time;             // kOpen and kSealed.
   storage::v1::RoundSealed sealed;  // kSealed.
   absl::Time seal_time;             // kSealed.
+  // Median norms of the newest kMedianNormsMax commits that had a verdict,
+  // oldest first.
+  std::deque<double> median_norms;
 };
 
 // A kept cut.
@@ -180,6 +184,7 @@ class RunState {
   absl::Status ApplyOpened(const v1::OpenRound& body, absl::Time time);
   absl::Status ApplySealed(const storage::v1::RoundSealed& body,
                            absl::Time time);
+  absl::Status ApplyJudged(const storage::v1::RoundJudged& body);
   absl::Status ApplyCommitted(const storage::v1::RoundCommitted& body,
                               absl::Time time);
   absl::Status ApplyAborted(const storage::v1::RoundAborted& body);

@@ -25,6 +25,7 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   storage::v1::FragmentSnapshot snapshot;
   *snapshot.mutable_newest() = fragment.newest;
   snapshot.set_attempt(fragment.attempt);
+  for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
   if (fragment.phase != RoundPhase::kIdle) {
     *snapshot.mutable_open() = fragment.open;
     *snapshot.mutable_open_time() = ToProto(fragment.open_time);
@@ -112,6 +113,8 @@ absl::Status RunState::RestoreFragment(
   if (fragment == nullptr) return Broken();
   fragment->newest = snapshot.newest();
   fragment->attempt = snapshot.attempt();
+  fragment->median_norms.assign(snapshot.median_norms().begin(),
+                                snapshot.median_norms().end());
   if (!snapshot.has_open()) return absl::OkStatus();
   fragment->phase = RoundPhase::kOpen;
   fragment->open = snapshot.open();

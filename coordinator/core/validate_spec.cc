@@ -1,5 +1,6 @@
 #include "coordinator/core/validate_spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -7,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "coordinator/core/verdict/contributions_max.h"
+#include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
 
 namespace atl::coordinator {
@@ -69,11 +72,11 @@ void CheckLayout(const v1::RunSpec& spec, Checker& check) {
   const absl::StatusOr<RunLayout> layout = RunLayout::Create(spec.layout());
   check.Require(layout.ok(), "layout", layout.status().message());
   const v1::InitSpec& init = spec.init();
-  check.Require(
-      init.fragment_digests_size() ==
-          (init.import() ? spec.layout().fragment_count() : 0),
-      "init.fragment_digests",
-      init.import() ? "must name the digest of every fragment's version 0"
+  check.Require(init.fragment_digests_size() ==
+                    (init.import() ? spec.layout().fragment_count() : 0),
+                "init.fragment_digests",
+                init.import()
+                    ? "must name the digest of every fragment's version 0"
                     : "names what is imported, and init.import is not set");
   for (int f = 0; f < init.fragment_digests_size(); ++f) {
     check.Require(Digest128::FromHex(init.fragment_digests(f)).has_value(),
@@ -139,6 +142,52 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
   check.InRange(inner.batch_size(), 1, 1 << 20, "inner.batch_size");
 }
 
+// Constants of a rule that does not read them are refused, so that nobody
+// believes in a defence that is not there.
+void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
+  const v1::MergeRuleKind rule = merge.rule();
+  const bool counts_hostile = rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
+                              rule == v1::MERGE_RULE_KIND_KRUM;
+  if (counts_hostile) {
+    check.InRange(merge.byzantine_count(), 0, kIslandsMax,
+                  "outer.merge.byzantine_count");
+  } else {
+    check.Require(merge.byzantine_count() == 0, "outer.merge.byzantine_count",
+                  "only TRIMMED_MEAN and KRUM read it: leave it 0");
+  }
+  check.Require(rule == v1::MERGE_RULE_KIND_KRUM || merge.selected_count() == 0,
+                "outer.merge.selected_count", "only KRUM reads it: leave it 0");
+  const bool clips = rule == v1::MERGE_RULE_KIND_NORM_CLIP ||
+                     rule == v1::MERGE_RULE_KIND_CENTRED_CLIP;
+  if (clips) {
+    check.NotNegative(merge.clip_factor(), "outer.merge.clip_factor");
+    check.InRange(merge.clip_round_count(), 0, kMedianNormsMax,
+                  "outer.merge.clip_round_count");
+  } else {
+    check.Require(merge.clip_factor() == 0, "outer.merge.clip_factor",
+                  "only NORM_CLIP and CENTRED_CLIP read it: leave it 0");
+    check.Require(merge.clip_round_count() == 0, "outer.merge.clip_round_count",
+                  "only NORM_CLIP and CENTRED_CLIP read it: leave it 0");
+  }
+  if (rule == v1::MERGE_RULE_KIND_CENTRED_CLIP) {
+    check.InRange(merge.iteration_count(), 0, 64,
+                  "outer.merge.iteration_count");
+  } else {
+    check.Require(merge.iteration_count() == 0, "outer.merge.iteration_count",
+                  "only CENTRED_CLIP reads it: leave it 0");
+  }
+  check.Require(
+      rule == v1::MERGE_RULE_KIND_RDA || merge.mean_tensor_classes().empty(),
+      "outer.merge.mean_tensor_classes",
+      "only RDA reads it: a plain mean of some tensors would let one "
+      "island have its way with them");
+  for (const int tensor_class : merge.mean_tensor_classes()) {
+    check.Require(tensor_class != v1::TENSOR_CLASS_UNSPECIFIED &&
+                      v1::TensorClass_IsValid(tensor_class),
+                  "outer.merge.mean_tensor_classes", "must be classes");
+  }
+}
+
 void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
   const v1::OuterOptimizerKind kind = outer.optimizer();
   check.Require(kind != v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED &&
@@ -166,11 +215,13 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
       check.Rate(outer.beta2(), "outer.beta2");
     }
   }
-  const v1::MergeRuleKind rule = outer.merge().rule();
-  check.Require(rule == v1::MERGE_RULE_KIND_UNSPECIFIED ||
-                    rule == v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
-                "outer.merge.rule",
-                "must be WEIGHTED_MEAN: the others are not merged yet");
+  check.Require(v1::MergeRuleKind_IsValid(outer.merge().rule()),
+                "outer.merge.rule", "must name a merge rule");
+  CheckMergeConstants(outer.merge(), check);
+  check.Require(outer.buffer_count() == 0 && outer.momentum_share() == 0,
+                "outer.buffer_count",
+                "only DELAYED_NESTEROV reads it and outer.momentum_share: "
+                "leave both 0");
   check.Require(kind != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
                 "outer.optimizer",
                 "Delayed Nesterov takes one step for each contribution, and "
@@ -180,6 +231,42 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
                 "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
   check.NotNegative(outer.contribution_norm_max(),
                     "outer.contribution_norm_max");
+}
+
+// What a rule asks of the number of contributions.
+void CheckMergeCounts(const v1::RunSpec& spec, Checker& check) {
+  const v1::MergeSpec& merge = spec.outer().merge();
+  const int64_t quorum = spec.schedule().min_quorum();
+  const int64_t f = merge.byzantine_count();
+  if (merge.rule() == v1::MERGE_RULE_KIND_TRIMMED_MEAN) {
+    check.Require(
+        quorum >= 2 * f + 1, "outer.merge.byzantine_count",
+        absl::StrCat("a trimmed mean leaves out ", f,
+                     " values at each end, so a round needs ", 2 * f + 1,
+                     " contributions, and "
+                     "schedule.min_quorum is ",
+                     quorum));
+  }
+  if (merge.rule() == v1::MERGE_RULE_KIND_KRUM) {
+    check.Require(
+        quorum >= 2 * f + 3, "outer.merge.byzantine_count",
+        absl::StrCat("Krum against ", f, " hostile islands needs ", 2 * f + 3,
+                     " contributions a round, and "
+                     "schedule.min_quorum is ",
+                     quorum));
+    check.Require(
+        merge.selected_count() >= 0 &&
+            merge.selected_count() <= std::max<int64_t>(quorum - f - 2, 1),
+        "outer.merge.selected_count",
+        "must be at most schedule.min_quorum - byzantine_count - 2");
+  }
+  const absl::StatusOr<RunLayout> layout = RunLayout::Create(spec.layout());
+  if (!layout.ok()) return;
+  const int64_t most = ContributionsMax(*layout, spec);
+  check.Require(quorum <= most, "schedule.min_quorum",
+                absl::StrCat("this merge rule takes at most ", most,
+                             " contributions a round in this layout: its "
+                             "statistics would not fit a report"));
 }
 
 void CheckStrict(const v1::ScheduleSpec& schedule, Checker& check) {
@@ -280,6 +367,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckInner(spec.inner(), check);
   CheckOuter(spec.outer(), check);
   CheckSchedule(spec.schedule(), check);
+  CheckMergeCounts(spec, check);
   CheckData(spec, check);
   check.Require(v1::Durability_IsValid(spec.durability()), "durability",
                 "must be MACHINE or PROCESS");

@@ -39,6 +39,8 @@ Failpoints FailpointsOf(const storage::v1::Record& record) {
       return {"coordinator.open.before", "coordinator.open.after"};
     case storage::v1::Record::kRoundSealed:
       return {"coordinator.seal.before", "coordinator.seal.after"};
+    case storage::v1::Record::kRoundJudged:
+      return {"coordinator.verdict.before", "coordinator.verdict.after"};
     case storage::v1::Record::kRoundCommitted:
       return {"coordinator.commit.before", "coordinator.commit.after"};
     case storage::v1::Record::kRoundAborted:

@@ -14,6 +14,8 @@ absl::string_view KindName(ActionKind kind) {
       return "make-version-0";
     case ActionKind::kReserve:
       return "reserve";
+    case ActionKind::kMeasure:
+      return "measure";
     case ActionKind::kPrepare:
       return "prepare";
     case ActionKind::kDiscard:
@@ -58,7 +60,7 @@ std::string Action::ToString() const {
     return absl::StrCat(text, " ", pin.pin_id());
   }
   absl::StrAppend(&text, " fragment ", fragment, " version ", version);
-  if (kind == ActionKind::kPrepare) {
+  if (kind == ActionKind::kPrepare || kind == ActionKind::kMeasure) {
     absl::StrAppend(&text, " attempt ", attempt, " of ",
                     seal.contributions_size());
   }
@@ -155,6 +157,12 @@ void ShardMachine::OnRefused(const ContributionKey& key,
   refused_[key] = std::string(reason);
 }
 
+void ShardMachine::OnMeasured(MeasuredFact measured) {
+  Fragment& fragment = fragments_[measured.fragment];
+  fragment.measuring.reset();
+  fragment.measured = std::move(measured);
+}
+
 void ShardMachine::OnPrepared(const PreparedFact& prepared) {
   Fragment& fragment = fragments_[prepared.fragment];
   fragment.preparing.reset();
@@ -216,6 +224,9 @@ void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
   switch (action.kind) {
     case ActionKind::kMakeVersion0:
       fragment.version0_named = false;
+      break;
+    case ActionKind::kMeasure:
+      fragment.measuring.reset();
       break;
     case ActionKind::kPrepare:
       fragment.preparing.reset();
@@ -429,6 +440,10 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
     action.version = fragment.version + 1;
     actions->push_back(std::move(action));
   }
+  if (shape_.judged && seal != nullptr && !seal->has_verdict()) {
+    return NameMeasure(*seal, actions);
+  }
+  fragment.measured.reset();
   if (seal == nullptr || fragment.prepared || fragment.preparing) return;
   if (!SealIsStored(*seal)) return;
   fragment.preparing = {fragment.version, seal->attempt()};
@@ -437,6 +452,24 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
   action.version = fragment.version;
   action.attempt = seal->attempt();
   action.seal = *seal;
+  actions->push_back(std::move(action));
+}
+
+void ShardMachine::NameMeasure(const v1::Seal& seal,
+                               std::vector<Action>* actions) {
+  Fragment& fragment = fragments_[seal.fragment()];
+  if (fragment.measured && (fragment.measured->version != seal.version() ||
+                            fragment.measured->attempt != seal.attempt())) {
+    fragment.measured.reset();
+  }
+  if (fragment.measured || fragment.measuring) return;
+  if (!SealIsStored(seal)) return;
+  fragment.measuring = {seal.version(), seal.attempt()};
+  Action action{ActionKind::kMeasure};
+  action.fragment = seal.fragment();
+  action.version = seal.version();
+  action.attempt = seal.attempt();
+  action.seal = seal;
   actions->push_back(std::move(action));
 }
 
@@ -576,6 +609,16 @@ v1::ShardReport ShardMachine::Report() const {
     prepared->set_norm_squared(fragment.prepared->norm_squared);
   }
   checkpoints_.Report(&report);
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.measured) continue;
+    v1::RoundStatistics* statistics = report.add_statistics();
+    statistics->set_fragment(fragment.measured->fragment);
+    statistics->set_version(fragment.measured->version);
+    statistics->set_attempt(fragment.measured->attempt);
+    for (const std::string& gram : fragment.measured->grams) {
+      statistics->add_grams(gram);
+    }
+  }
   report.set_fault(fault_);
   return report;
 }

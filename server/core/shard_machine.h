@@ -14,6 +14,11 @@
 //   prepared --COMMIT, in commit_seq order--> applied --OnPersisted-->
 //   persisted
 //
+// With a merge rule that needs a verdict, before preparing:
+//
+//   waiting --seal, all stored--> measuring --OnMeasured--> measured
+//   --the seal has its VERDICT--> preparing
+//
 // A restart is the same path: the machine starts from what was persisted and
 // redoes the plan's commits from its stored contributions.
 
@@ -47,6 +52,7 @@ struct ShardShape {
   int32_t shard = 0;
   uint64_t layout_fingerprint = 0;
   bool import = false;  // Version 0 comes from a client.
+  bool judged = false;  // The merge rule needs a verdict.
   // One entry a fragment.
   struct Fragment {
     bool holds = false;      // False: this shard has no block of it.
@@ -69,6 +75,15 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
+};
+
+// The statistics of a sealed round, which its verdict is made from. Not kept:
+// a start computes them again.
+struct MeasuredFact {
+  int32_t fragment = 0;
+  int64_t version = 0;  // v; the merge makes v + 1.
+  int64_t attempt = 0;
+  std::vector<std::string> grams;  // As RoundStatistics.grams.
 };
 
 // What a start finds on the disk.
@@ -97,6 +112,7 @@ enum class ActionKind {
   kMakeVersion0,  // fragment: generate or take from the import, persist,
                   // OnVersion0.
   kReserve,       // fragment, version, count: space for a round. No answer.
+  kMeasure,       // seal: statistics of its contributions, OnMeasured.
   kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
   kDiscard,       // fragment, version: forget what kPrepare made. No answer.
   kApply,         // commit: v + 1 is now the newest. No answer.
@@ -143,6 +159,8 @@ class ShardMachine {
   void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
   void OnRefused(const ContributionKey& key, absl::string_view reason);
+  // kMeasure is done.
+  void OnMeasured(MeasuredFact measured);
   // kPrepare is done.
   void OnPrepared(const PreparedFact& prepared);
   // kPersist is done.
@@ -215,12 +233,16 @@ class ShardMachine {
     std::optional<PreparedFact> recorded;  // What a record says of a round.
     // kPrepare that is under way.
     std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
+    std::optional<MeasuredFact> measured;  // Reported while `seal` waits.
+    std::optional<std::pair<int64_t, int64_t>> measuring;  // As preparing.
   };
 
   void NameVersion0(std::vector<Action>* actions);
   void NameReserves(std::vector<Action>* actions);
   void NameApplies(std::vector<Action>* actions);
   void NamePrepare(int32_t f, std::vector<Action>* actions);
+  // For a seal without its verdict: measures it, or keeps what was measured.
+  void NameMeasure(const v1::Seal& seal, std::vector<Action>* actions);
   void NamePersist(std::vector<Action>* actions);
   void NameDrops(std::vector<Action>* actions);
   void NameReleases(std::vector<Action>* actions);

@@ -28,6 +28,7 @@ class ShardMachineTest : public testing::Test {
     shape.shard = 1;
     shape.layout_fingerprint = kFingerprint;
     shape.fragments = {{true, true}, {false, false}};
+    shape.judged = judged_;
     if (recovered.versions.empty()) {
       recovered.versions = {-1, 0};
       recovered.version0_digests.resize(2);
@@ -127,6 +128,7 @@ class ShardMachineTest : public testing::Test {
     return disk;
   }
 
+  bool judged_ = false;  // For the next Restart.
   v1::ServerRunPlan plan_;
   std::optional<ShardMachine> machine_;
   std::vector<Action> actions_;
@@ -135,6 +137,67 @@ class ShardMachineTest : public testing::Test {
 TEST_F(ShardMachineTest, DoesNothingBeforeAPlan) {
   EXPECT_EQ(Trace(), "");
   EXPECT_FALSE(machine_->Report().initialized());
+}
+
+TEST_F(ShardMachineTest, MeasuresBeforeAVerdictAndPreparesWithIt) {
+  judged_ = true;
+  Restart({});
+  BringToRound0();
+  Seal(0, 0, {0, 1, 2});
+  Plan();
+  EXPECT_EQ(Trace(), "");  // Slot 2 is not stored.
+  machine_->OnStored(Info(2, 0), 1.0);
+  EXPECT_EQ(Trace(), "measure fragment 0 version 0 attempt 0 of 3");
+  EXPECT_EQ(Trace(), "");
+  EXPECT_EQ(machine_->Report().statistics_size(), 0);
+  machine_->OnMeasured({0, 0, 0, {"gram"}});
+  EXPECT_EQ(Trace(), "");
+  ASSERT_EQ(machine_->Report().statistics_size(), 1);
+  EXPECT_EQ(machine_->Report().statistics(0).grams(0), "gram");
+  plan_.mutable_seals(0)->mutable_verdict()->add_rows();
+  Plan();
+  EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 3");
+  EXPECT_EQ(actions_[0].seal.verdict().rows_size(), 1);
+  EXPECT_EQ(machine_->Report().statistics_size(), 0);
+}
+
+TEST_F(ShardMachineTest, MeasuresTheNextAttemptAnew) {
+  judged_ = true;
+  Restart({});
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnMeasured({0, 0, 0, {"old"}});
+  plan_.clear_seals();
+  Plan();
+  EXPECT_EQ(Trace(), "");
+  EXPECT_EQ(machine_->Report().statistics_size(), 0);
+  Seal(0, 1, {0});
+  Plan();
+  EXPECT_EQ(Trace(), "measure fragment 0 version 0 attempt 1 of 1");
+}
+
+TEST_F(ShardMachineTest, AFailedMeasureIsNamedAgain) {
+  judged_ = true;
+  Restart({});
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnFailed(actions_[0], absl::FailedPreconditionError("not now"));
+  EXPECT_EQ(Trace(), "measure fragment 0 version 0 attempt 0 of 2");
+}
+
+// A start finds the verdict in the plan and needs no statistics.
+TEST_F(ShardMachineTest, PreparesAtOnceIfTheVerdictIsThere) {
+  judged_ = true;
+  Restart({});
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  plan_.mutable_seals(0)->mutable_verdict();
+  Plan();
+  EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 2");
 }
 
 TEST_F(ShardMachineTest, MakesVersion0OfWhatItHoldsOnce) {

@@ -10,6 +10,7 @@
 #include "base/status/status_macros.h"
 #include "server/kernels/merge_kernels.h"
 #include "server/service/kernel_table.h"
+#include "server/service/sealed_set.h"
 
 namespace atl::server {
 namespace {
@@ -37,8 +38,7 @@ void GenerateBlocks(const v1::RunSpec& spec, const ShardRange& range,
                     IndexRange blocks, float* elements) {
   const int64_t first = range.ElementOffset(blocks.begin);
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const TensorPlace& tensor =
-        range.layout().BlockTensor(range.fragment(), b);
+    const TensorPlace& tensor = range.layout().BlockTensor(range.fragment(), b);
     GenerateInit(spec.layout().tensors(tensor.tensor).init(),
                  spec.init().seed(), tensor.tensor,
                  (b - tensor.first_block) * codec::kBlockElements,
@@ -64,9 +64,8 @@ absl::Status WriteInitialState(VersionFile& file, const ShardRange& range,
 struct RoundMerger::Round {
   const ShardRange& range;
   const OuterOptimizer& optimizer;
-  const MergeRule& rule;
   const v1::Seal& seal;
-  std::vector<std::shared_ptr<Contribution>> contributions;
+  const SealedSet& set;
   std::shared_ptr<VersionFile> from;
   std::shared_ptr<VersionFile> to;
 };
@@ -77,7 +76,7 @@ RoundMerger::RoundMerger(TilePool& pool)
     buffers.theta.resize(kTileElements);
     for (auto& state : buffers.state) state.resize(kTileElements);
     buffers.gradient.resize(kTileElements);
-    buffers.contribution.resize(kTileElements);
+    buffers.contributions.resize(kTileElements);
   }
 }
 
@@ -88,8 +87,7 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
   std::shared_ptr<Contribution> import;
   if (spec.init().import()) {
     import = store.Find(ContributionKey::OfImport(fragment));
-    if (import == nullptr ||
-        import->state() != Contribution::State::kStored) {
+    if (import == nullptr || import->state() != Contribution::State::kStored) {
       return absl::FailedPreconditionError(
           absl::StrCat("fragment ", fragment, " is not imported"));
     }
@@ -149,14 +147,10 @@ RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
   tile.count = count;
   tile.version = round.seal.version();
   tile.gradient = buffers.gradient.data();
-  for (size_t i = 0; i < round.contributions.size(); ++i) {
-    result.status =
-        round.contributions[i]->Read(blocks, buffers.contribution.data());
-    if (!result.status.ok()) return result;
-    round.rule.Add(FastMergeKernels(), static_cast<int>(i),
-                   round.seal.contributions(static_cast<int>(i)).weight(),
-                   count, buffers.contribution.data(), buffers.gradient.data());
-  }
+  result.status =
+      round.set.Merge(FastMergeKernels(), blocks, buffers.contributions,
+                      buffers.gradient.data());
+  if (!result.status.ok()) return result;
   const kernels::NormResult merged =
       kernels::CheckAndNorm(count, buffers.gradient.data());
   result.norm_squared = merged.sum_of_squares;
@@ -181,7 +175,8 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
                                                 const MergeRule& rule,
                                                 const v1::Seal& seal) {
   const int32_t fragment = seal.fragment();
-  Round round{store.range(fragment), optimizer, rule, seal};
+  ASSIGN_OR_RETURN(const SealedSet set, SealedSet::Open(store, rule, seal));
+  Round round{store.range(fragment), optimizer, seal, set};
   const std::optional<HeldVersion> from =
       store.FindVersion(fragment, seal.version());
   if (!from) {
@@ -189,16 +184,6 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
         "fragment ", fragment, " has no version ", seal.version(), " here"));
   }
   round.from = from->file;
-  for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const auto key = ContributionKey::FromProto(sealed.key());
-    std::shared_ptr<Contribution> contribution = store.Find(key);
-    if (contribution == nullptr ||
-        contribution->state() != Contribution::State::kStored) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(key.ToString(), " is not stored here"));
-    }
-    round.contributions.push_back(std::move(contribution));
-  }
   ASSIGN_OR_RETURN(round.to, store.NewVersion(fragment, seal.version() + 1));
 
   const int64_t tile_count = TileCount(round.range);
@@ -219,6 +204,30 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   }
   store.PublishVersion(fragment, seal.version() + 1,
                        {std::move(round.to), 0, fact.digest});
+  return fact;
+}
+
+absl::StatusOr<MeasuredFact> RoundMerger::Measure(RunStore& store,
+                                                  const MergeRule& rule,
+                                                  const v1::Seal& seal) {
+  ASSIGN_OR_RETURN(const SealedSet set, SealedSet::Open(store, rule, seal));
+  const ShardRange& range = store.range(seal.fragment());
+  // A sum a thread: they are exact, so that who adds what cannot be seen.
+  std::vector<GramSums> sums(buffers_.size(), set.NewSums());
+  std::vector<absl::Status> statuses(TileCount(range));
+  pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
+    statuses[tile] = set.Measure(FastMergeKernels(), TileBlocks(range, tile),
+                                 buffers_[worker].contributions, sums[worker]);
+  });
+  for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
+  MeasuredFact fact;
+  fact.fragment = seal.fragment();
+  fact.version = seal.version();
+  fact.attempt = seal.attempt();
+  for (size_t i = 1; i < sums.size(); ++i) sums[0] += sums[i];
+  for (const GramMatrix& gram : sums[0].grams()) {
+    fact.grams.push_back(gram.ToBytes());
+  }
   return fact;
 }
 

@@ -57,13 +57,20 @@ class RoundMerger {
                                      const MergeRule& rule,
                                      const v1::Seal& seal);
 
+  // The statistics of `seal`'s contributions on this shard, for its verdict.
+  //
+  // DATA_LOSS: a file is damaged. FAILED_PRECONDITION: a contribution is not
+  // here.
+  absl::StatusOr<MeasuredFact> Measure(RunStore& store, const MergeRule& rule,
+                                       const v1::Seal& seal);
+
  private:
   // One thread's buffers, each of a tile.
   struct Buffers {
     std::vector<float> theta;
     std::vector<float> state[OuterOptimizer::kMaxStateCount];
     std::vector<float> gradient;
-    std::vector<float> contribution;
+    std::vector<float> contributions;  // A tile of one, or a block of each.
   };
   // What the tiles of one merge share.
   struct Round;

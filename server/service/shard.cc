@@ -26,6 +26,8 @@ ShardShape ShapeOf(const RunStore& store) {
   shape.shard = store.shard();
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
+  shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
+                 MergeNeeds::kNothing;
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
     shape.fragments.push_back(
@@ -135,6 +137,9 @@ void Shard::Post(Action action) {
     case ActionKind::kMakeVersion0:
       resources_.merge_queue.Post([this, action] { RunMakeVersion0(action); });
       return;
+    case ActionKind::kMeasure:
+      resources_.merge_queue.Post([this, action] { RunMeasure(action); });
+      return;
     case ActionKind::kPrepare:
       resources_.merge_queue.Post([this, action] { RunPrepare(action); });
       return;
@@ -220,6 +225,23 @@ void Shard::DropImports() {
                     "next start: "
                  << dropped.ToString();
   }
+}
+
+void Shard::RunMeasure(const Action& action) {
+  const absl::Time begin = absl::Now();
+  failpoint::Hit("server.measured.before");
+  absl::StatusOr<MeasuredFact> measured =
+      resources_.merger.Measure(*store_, *rule_, action.seal);
+  if (measured.ok()) {
+    LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
+              << " took " << absl::FormatDuration(absl::Now() - begin);
+    MutexLock lock(&mutex_);
+    machine_.OnMeasured(*std::move(measured));
+    failpoint::Hit("server.measured.after");
+  }
+  absl::Status status = measured.status();
+  if (absl::IsDataLoss(status)) status = LoseDamaged(action.seal, status);
+  Ended(action, status);
 }
 
 void Shard::RunPrepare(const Action& action) {

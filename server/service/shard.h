@@ -121,6 +121,7 @@ class Shard {
   void RunMakeVersion0(const Action& action);
   // Frees imports that are version 0 now.
   void DropImports();
+  void RunMeasure(const Action& action);
   void RunPrepare(const Action& action);
   // A merge of `seal` met damage, `damage`: contributions that are damaged are
   // lost, and the merge is tried again; if none is, the damage stands.

@@ -14,6 +14,7 @@
 #ifndef COORDINATOR_CORE_VERDICT_VERDICT_RULE_H_
 #define COORDINATOR_CORE_VERDICT_VERDICT_RULE_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,8 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec);
 // Contributions that a round of such a run asks for, at most: Gram matrices
 // and coefficients grow with n^2 and n, and reports and plans hold them.
 inline constexpr int kVerdictContributionsMax = 64;
+// Medians that a fragment remembers: the longest window of the clips.
+inline constexpr size_t kMedianNormsMax = 64;
 // A contribution whose squared norm is not below it is refused in a run whose
 // merge needs a verdict: 2^52, so that no sum of products overflows (a norm of
 // 6.7e7).

@@ -2,13 +2,22 @@
 
 namespace atl::server {
 
-GramSums::GramSums(int group_count, int contribution_count)
-    : grams_(group_count, GramMatrix(contribution_count)),
+GramSums::GramSums(int group_count, int contribution_count, bool diagonal_only)
+    : diagonal_only_(diagonal_only),
+      grams_(group_count, GramMatrix(contribution_count)),
       products_(GramMatrix::EntryCount(contribution_count)) {}
 
 void GramSums::AddBlock(const MergeKernels& kernels, int group, int64_t n,
                         const float* const* x) {
-  kernels.Products(n, grams_[group].n(), x, products_.data());
+  const int count = grams_[group].n();
+  if (diagonal_only_) {
+    // Beside the diagonal the products stay 0.
+    for (int i = 0; i < count; ++i) {
+      kernels.Products(n, 1, x + i, &products_[GramMatrix::EntryCount(i) + i]);
+    }
+  } else {
+    kernels.Products(n, count, x, products_.data());
+  }
   grams_[group].AddProducts(products_);
 }
 

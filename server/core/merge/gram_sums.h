@@ -17,8 +17,10 @@ namespace atl::server {
 
 class GramSums {
  public:
-  // All 0: `group_count` matrices of `contribution_count` contributions.
-  GramSums(int group_count, int contribution_count);
+  // All 0: `group_count` matrices of `contribution_count` contributions; with
+  // `diagonal_only` their norms alone are summed.
+  GramSums(int group_count, int contribution_count,
+           bool diagonal_only = false);
 
   // Adds one block (n elements, at most one block of the grid, because its
   // product is rounded as a whole) of every contribution to `group`.
@@ -32,6 +34,7 @@ class GramSums {
   const std::vector<GramMatrix>& grams() const { return grams_; }
 
  private:
+  const bool diagonal_only_;
   std::vector<GramMatrix> grams_;
   std::vector<double> products_;  // Of one block.
 };

@@ -1,0 +1,122 @@
+#include "server/service/sealed_set.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/block_grid.h"
+#include "base/status/status_macros.h"
+
+namespace atl::server {
+
+absl::StatusOr<SealedSet> SealedSet::Open(RunStore& store,
+                                          const MergeRule& rule,
+                                          const v1::Seal& seal) {
+  const v1::RunSpec& spec = store.run().spec();
+  SealedSet set(store.range(seal.fragment()), rule, seal,
+                MergeGroups(store.layout(), spec, seal.fragment()),
+                NeedsOf(spec.outer().merge()));
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const auto key = ContributionKey::FromProto(sealed.key());
+    std::shared_ptr<Contribution> contribution = store.Find(key);
+    if (contribution == nullptr ||
+        contribution->state() != Contribution::State::kStored) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(key.ToString(), " is not stored here"));
+    }
+    set.contributions_.push_back(std::move(contribution));
+  }
+  if (!seal.has_verdict()) return set;
+  if (seal.verdict().rows_size() != set.groups_.count()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the verdict has ", seal.verdict().rows_size(),
+                     " rows of coefficients, not ", set.groups_.count()));
+  }
+  for (const v1::CoefficientRow& row : seal.verdict().rows()) {
+    if (row.coefficients_size() != seal.contributions_size()) {
+      return absl::FailedPreconditionError(
+          "a row of the verdict is not for the sealed contributions");
+    }
+  }
+  return set;
+}
+
+int SealedSet::GroupOf(int64_t block) const {
+  return groups_.GroupOf(
+      range_.layout().BlockTensor(range_.fragment(), block).tensor);
+}
+
+float SealedSet::Factor(int i, int group) const {
+  return group == MergeGroups::kNone || !seal_.has_verdict()
+             ? seal_.contributions(i).weight()
+             : seal_.verdict().rows(group).coefficients(i);
+}
+
+absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
+                                 std::vector<float>& buffer,
+                                 float* gradient) const {
+  const int64_t count = range_.ElementCount(blocks);
+  if (buffer.size() < count) buffer.resize(count);
+  const int64_t first = range_.ElementOffset(blocks.begin);
+  for (int i = 0; i < seal_.contributions_size(); ++i) {
+    RETURN_IF_ERROR(contributions_[i]->Read(blocks, buffer.data()));
+    // Blocks of one group at a time: most tiles are of one.
+    for (int64_t begin = blocks.begin; begin < blocks.end;) {
+      const int group = GroupOf(begin);
+      int64_t end = begin + 1;
+      while (end < blocks.end && GroupOf(end) == group) ++end;
+      const int64_t offset = range_.ElementOffset(begin) - first;
+      rule_.Add(kernels, i, Factor(i, group), range_.ElementCount({begin, end}),
+                buffer.data() + offset, gradient + offset);
+      begin = end;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SealedSet::ReadRows(int64_t block, std::vector<float>& buffer,
+                                 std::vector<float*>& rows) const {
+  const size_t size = contributions_.size() * codec::kBlockElements;
+  if (buffer.size() < size) buffer.resize(size);
+  rows.clear();
+  for (size_t i = 0; i < contributions_.size(); ++i) {
+    rows.push_back(buffer.data() + i * codec::kBlockElements);
+    RETURN_IF_ERROR(contributions_[i]->Read({block, block + 1}, rows.back()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SealedSet::Merge(const MergeKernels& kernels, IndexRange blocks,
+                              std::vector<float>& buffer,
+                              float* gradient) const {
+  if (!rule_.takes_rows()) return MergeSum(kernels, blocks, buffer, gradient);
+  const int64_t first = range_.ElementOffset(blocks.begin);
+  std::vector<float*> rows;
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    RETURN_IF_ERROR(ReadRows(block, buffer, rows));
+    rule_.MergeRows(kernels, range_.ElementCount({block, block + 1}),
+                    static_cast<int>(rows.size()), rows.data(),
+                    gradient + range_.ElementOffset(block) - first);
+  }
+  return absl::OkStatus();
+}
+
+GramSums SealedSet::NewSums() const {
+  return GramSums(groups_.count(), seal_.contributions_size(),
+                  /*diagonal_only=*/needs_ == MergeNeeds::kNorms);
+}
+
+absl::Status SealedSet::Measure(const MergeKernels& kernels, IndexRange blocks,
+                                std::vector<float>& buffer,
+                                GramSums& sums) const {
+  std::vector<float*> rows;
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const int group = GroupOf(block);
+    if (group == MergeGroups::kNone) continue;
+    RETURN_IF_ERROR(ReadRows(block, buffer, rows));
+    sums.AddBlock(kernels, group, range_.ElementCount({block, block + 1}),
+                  rows.data());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server
