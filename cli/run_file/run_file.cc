@@ -160,6 +160,10 @@ class Reader {
       ReadDuration(node, field, path, line, message);
       return;
     }
+    if (field.is_repeated()) {
+      ReadList(node, field, path, line, message);
+      return;
+    }
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_MESSAGE:
         if (const toml::table* table = node.as_table()) {
@@ -214,17 +218,37 @@ class Reader {
         ->CopyFrom(duration);
   }
 
+  // Lists are of names; those of a preset are replaced whole.
+  void ReadList(const toml::node& node, const FieldDescriptor& field,
+                const std::string& path, int line, Message* message) {
+    const toml::array* list = node.as_array();
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM) {
+      Fault(line, absl::StrCat("'", path, "' cannot be given in a file"));
+    } else if (list == nullptr) {
+      Fault(line, absl::StrCat("'", path, "' must be a list, as [\"...\"]"));
+    } else {
+      message->GetReflection()->ClearField(message, &field);
+      for (const toml::node& item : *list) {
+        ReadEnum(item, field, path, line, message);
+      }
+    }
+  }
+
   void ReadEnum(const toml::node& node, const FieldDescriptor& field,
                 const std::string& path, int line, Message* message) {
     const EnumDescriptor& type = *field.enum_type();
+    const google::protobuf::Reflection& reflection = *message->GetReflection();
     std::vector<std::string> names;
     const auto* text = node.as_string();
     for (int i = 1; i < type.value_count(); ++i) {
       names.push_back(EnumValueName(*type.value(i)));
-      if (text != nullptr && text->get() == names.back()) {
-        message->GetReflection()->SetEnum(message, &field, type.value(i));
-        return;
+      if (text == nullptr || text->get() != names.back()) continue;
+      if (field.is_repeated()) {
+        reflection.AddEnum(message, &field, type.value(i));
+      } else {
+        reflection.SetEnum(message, &field, type.value(i));
       }
+      return;
     }
     std::string fault = absl::StrCat("'", path, "' must be one of \"",
                                      absl::StrJoin(names, "\", \""), "\"");

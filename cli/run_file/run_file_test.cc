@@ -86,6 +86,25 @@ fragment_count = 2
   EXPECT_EQ(run.spec.layout().fragment_count(), 2);
 }
 
+TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[outer.merge]\nrule = \"rda\"\n"
+      "mean_tensor_classes = [\"embedding\", \"vector\"]\n");
+  const v1::MergeSpec& merge = run.spec.outer().merge();
+  EXPECT_EQ(merge.rule(), v1::MERGE_RULE_KIND_RDA);
+  ASSERT_EQ(merge.mean_tensor_classes_size(), 2);
+  EXPECT_EQ(merge.mean_tensor_classes(0), v1::TENSOR_CLASS_EMBEDDING);
+  EXPECT_EQ(merge.mean_tensor_classes(1), v1::TENSOR_CLASS_VECTOR);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[outer.merge]\nrule = \"crum\"\n"),
+              HasSubstr("did you mean \"krum\"?"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[outer.merge]\n"
+                    "mean_tensor_classes = \"embedding\"\n"),
+              HasSubstr("must be a list"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[outer.merge]\nrule = \"rda\"\n"
+                    "mean_tensor_classes = [\"vektor\"]\n"),
+              HasSubstr("did you mean \"vector\"?"));
+}
+
 TEST(RunFileTest, DurationsAreText) {
   const std::string text = std::string(kSmall);
   const RunFile run = Read(
