@@ -53,6 +53,8 @@ SPECIAL = {
     "coordinator.pin.": "pin",
     "coordinator.unpin.": "pin",
     "island.leave.": "leave",
+    "coordinator.verdict.": "verdict",
+    "server.measured.": "verdict",
 }
 
 
@@ -283,6 +285,23 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             toy.play(self.cluster, members, cases.seed(), 2),
             self.expected(toy.STEEP, {"schedule": {"round_count": 2}},
                           island_count=2))
+
+    def verdict(self):
+        changes = toy.robust(toy.KRUM, {"schedule": {"round_count": 2}})
+        expected = self.expected(*changes, island_count=5)
+        members = self.start(*changes, island_count=5)
+        pushed = toy.gradients(members, 0, cases.seed())
+        for contribution in pushed:
+            self.dying(contribution.push)
+        self.revive()
+        for contribution in pushed:
+            self.push_until_stored(contribution)
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        toy.play_round(members, 1, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(), expected)
 
     def pin(self):
         members = self.start(island_count=2)

@@ -107,6 +107,25 @@ def play(cluster, members, seed, round_count=3, run_id="run"):
 TRIO = {"schedule": {"min_quorum": 2, "island_count_min": 3, "round_count": 2},
         "outer": {"contribution_norm_max": 1e6}}
 
+# Merge rules, as `outer.merge`. Numbers are those of run.proto.
+RDA = {"rule": 2, "mean_tensor_classes": [2]}  # Not of embeddings.
+NORM_CLIP = {"rule": 3}
+TRIMMED_MEAN = {"rule": 4, "byzantine_count": 1}
+MEDIAN = {"rule": 5}
+# Random vectors of one length are all nearer to their mean than that length: a
+# bound of the median norm would clip none of them and give the plain mean.
+CENTRED_CLIP = {"rule": 6, "clip_factor": 0.5}
+KRUM = {"rule": 7, "byzantine_count": 1}
+
+
+def robust(merge, *changes, island_count=5):
+    """Changes for a run of so many islands that merges by `merge`."""
+    return ({"schedule": {"min_quorum": island_count,
+                          "island_count_min": island_count},
+             "data": {"data_shard_count": island_count},
+             "outer": {"merge": merge}},) + changes
+
+
 # A step of this rate takes gradients of 1e38 beyond f32, though each is finite.
 STEEP = {"outer": {"learning_rate": 10.0}}
 

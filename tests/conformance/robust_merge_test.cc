@@ -1,0 +1,248 @@
+// Attack x merge rule x share of hostile islands, on a quadratic: what each
+// rule holds against, and that the plain mean does not.
+//
+// Islands hold outer gradients 0.5 (theta - target) + noise of their own. The
+// whole way of a merge is walked: exact sums over two shards, the verdict, the
+// sum with its coefficients, the outer step. A run has held if its loss ends
+// within 5 % (of what was there to lose) of the run without hostile islands.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/verdict/verdict_rule.h"
+#include "gtest/gtest.h"
+#include "server/core/merge/gram_sums.h"
+#include "server/core/merge/merge_rule.h"
+#include "server/kernels/merge_kernels.h"
+#include "server/kernels/order_kernels.h"
+
+namespace atl {
+namespace {
+
+constexpr int kIslands = 8;
+constexpr int kElements = 1000;
+constexpr int kRounds = 60;
+
+using Vectors = std::vector<std::vector<float>>;
+
+class Kernels final : public server::MergeKernels {
+ public:
+  void Scale(int64_t n, float w, const float* x, float* sum) const override {
+    kernels::Scale(n, w, x, sum);
+  }
+  void Accumulate(int64_t n, float w, const float* x,
+                  float* sum) const override {
+    kernels::Accumulate(n, w, x, sum);
+  }
+  void SortRows(int64_t n, int count, float* const* rows) const override {
+    kernels::SortRows(n, count, rows);
+  }
+  void MeanOfRows(int64_t n, int count, const float* const* rows,
+                  float* mean) const override {
+    kernels::MeanOfRows(n, count, rows, mean);
+  }
+  void Products(int64_t n, int count, const float* const* rows,
+                double* products) const override {
+    kernels::Products(n, count, rows, products);
+  }
+};
+
+// The merge of one round, as coordinator and servers do it.
+class Merger {
+ public:
+  explicit Merger(const v1::MergeSpec& spec) {
+    outer_.mutable_merge()->CopyFrom(spec);
+    rule_ = server::MakeMergeRule(outer_);
+    verdict_ = coordinator::MakeVerdictRule(spec);
+  }
+
+  std::vector<float> Merge(Vectors x) {
+    const int n = static_cast<int>(x.size());
+    std::vector<float*> rows;
+    for (auto& row : x) rows.push_back(row.data());
+    std::vector<float> g(kElements);
+    if (rule_->takes_rows()) {
+      rule_->MergeRows(Kernels(), kElements, n, rows.data(), g.data());
+      return g;
+    }
+    std::vector<float> factors(n, 1.0f / n);
+    if (verdict_ != nullptr) factors = Judge(rows);
+    for (int i = 0; i < n; ++i) {
+      rule_->Add(Kernels(), i, factors[i], kElements, rows[i], g.data());
+    }
+    return g;
+  }
+
+ private:
+  std::vector<float> Judge(const std::vector<float*>& rows) {
+    const int n = static_cast<int>(rows.size());
+    // Two shards, each with a block.
+    server::GramSums sums(1, n), second(1, n);
+    std::vector<const float*> upper;
+    for (const float* row : rows) upper.push_back(row + kElements / 2);
+    sums.AddBlock(Kernels(), 0, kElements / 2, rows.data());
+    second.AddBlock(Kernels(), 0, kElements - kElements / 2, upper.data());
+    sums += second;
+    coordinator::VerdictInput input;
+    input.weights.assign(n, 1.0 / n);
+    input.grams = sums.grams();
+    for (int i = 0; i < n; ++i) {
+      input.norms.push_back(std::sqrt(input.grams[0].at(i, i).ToDouble()));
+    }
+    input.past_median_norms = medians_;
+    medians_.push_back(coordinator::MedianOf(input.norms));
+    const auto coefficients = verdict_->Decide(input);
+    EXPECT_TRUE(coefficients.ok()) << coefficients.status();
+    return coefficients->rows[0];
+  }
+
+  v1::OuterSpec outer_;
+  std::unique_ptr<server::MergeRule> rule_;
+  std::unique_ptr<coordinator::VerdictRule> verdict_;
+  std::vector<double> medians_;
+};
+
+// What hostile islands send, all the same, if they see the honest ones.
+using Attack = std::function<std::vector<float>(const Vectors& honest)>;
+
+std::vector<float> MeanOf(const Vectors& x) {
+  std::vector<float> mean(kElements, 0.0f);
+  for (const auto& row : x) {
+    for (int e = 0; e < kElements; ++e) mean[e] += row[e] / x.size();
+  }
+  return mean;
+}
+
+Attack Times(float factor) {
+  return [factor](const Vectors& honest) {
+    std::vector<float> x = honest[0];
+    for (float& value : x) value *= factor;
+    return x;
+  };
+}
+
+// Always the same way, as long as twenty honest gradients are at the start.
+std::vector<float> Drift(const Vectors& honest) {
+  return std::vector<float>(kElements, 10.0f);
+}
+
+// Inner product manipulation (arXiv 1903.03936): against the honest mean.
+std::vector<float> InnerProduct(const Vectors& honest) {
+  std::vector<float> x = MeanOf(honest);
+  for (float& value : x) value *= -10.0f;
+  return x;
+}
+
+// A little is enough (arXiv 1902.06156): inside the honest spread, always at
+// its same edge.
+std::vector<float> LittleIsEnough(const Vectors& honest) {
+  std::vector<float> x = MeanOf(honest);
+  for (int e = 0; e < kElements; ++e) {
+    double variance = 0;
+    for (const auto& row : honest) {
+      variance += (row[e] - x[e]) * (row[e] - x[e]) / honest.size();
+    }
+    x[e] += static_cast<float>(1.5 * std::sqrt(variance));
+  }
+  return x;
+}
+
+class RobustMergeTest : public testing::Test {
+ protected:
+  RobustMergeTest() : seed_(std::random_device()()) {
+    RecordProperty("seed", std::to_string(seed_));
+  }
+
+  // Loss at the end; it is 1 at the start.
+  double Run(const v1::MergeSpec& spec, int hostile_count,
+             const Attack& attack) const {
+    std::mt19937 random(seed_);
+    std::normal_distribution<float> normal;
+    std::vector<float> target(kElements), theta(kElements, 0.0f);
+    for (float& value : target) value = normal(random) > 0 ? 1.0f : -1.0f;
+    Merger merger(spec);
+    for (int round = 0; round < kRounds; ++round) {
+      Vectors x(kIslands - hostile_count, std::vector<float>(kElements));
+      for (auto& row : x) {
+        for (int e = 0; e < kElements; ++e) {
+          row[e] = 0.5f * (theta[e] - target[e]) + 0.05f * normal(random);
+        }
+      }
+      if (hostile_count > 0) x.resize(kIslands, attack(x));
+      std::shuffle(x.begin(), x.end(), random);
+      const std::vector<float> g = merger.Merge(std::move(x));
+      for (int e = 0; e < kElements; ++e) theta[e] -= g[e];
+    }
+    double loss = 0;
+    for (int e = 0; e < kElements; ++e) {
+      const double difference = double{theta[e]} - target[e];
+      loss += difference * difference / kElements;
+    }
+    return std::isfinite(loss) ? loss : 1e300;
+  }
+
+  const unsigned seed_;
+};
+
+v1::MergeSpec SpecOf(v1::MergeRuleKind rule, int byzantine_count) {
+  v1::MergeSpec spec;
+  spec.set_rule(rule);
+  if (rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
+      rule == v1::MERGE_RULE_KIND_KRUM) {
+    spec.set_byzantine_count(byzantine_count);
+  }
+  return spec;
+}
+
+TEST_F(RobustMergeTest, EachRuleHoldsWhereThePlainMeanFails) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  const struct {
+    const char* name;
+    Attack attack;
+    bool breaks_the_mean;
+  } attacks[] = {
+      {"sign flip", Times(-10.0f), true},
+      {"times 100", Times(100.0f), true},
+      {"drift", Drift, true},
+      {"inner product", InnerProduct, true},
+      // Meant for servers that look for outliers; the mean bears it here.
+      {"a little is enough", LittleIsEnough, false},
+  };
+  const v1::MergeRuleKind rules[] = {
+      v1::MERGE_RULE_KIND_NORM_CLIP, v1::MERGE_RULE_KIND_TRIMMED_MEAN,
+      v1::MERGE_RULE_KIND_MEDIAN, v1::MERGE_RULE_KIND_CENTRED_CLIP,
+      v1::MERGE_RULE_KIND_KRUM};
+  for (const int hostile_count : {1, 2}) {
+    for (const auto& attack : attacks) {
+      const v1::MergeSpec mean = SpecOf(v1::MERGE_RULE_KIND_WEIGHTED_MEAN, 0);
+      const double undefended = Run(mean, hostile_count, attack.attack);
+      if (attack.breaks_the_mean) {
+        EXPECT_GT(undefended, 0.5)
+            << "the control held: " << attack.name << " by " << hostile_count;
+      }
+      for (const v1::MergeRuleKind kind : rules) {
+        const v1::MergeSpec spec = SpecOf(kind, hostile_count);
+        const double honest = Run(spec, 0, nullptr);
+        const double loss = Run(spec, hostile_count, attack.attack);
+        EXPECT_LT(loss, honest + 0.05)
+            << v1::MergeRuleKind_Name(kind) << " against " << attack.name
+            << " by " << hostile_count << " of " << kIslands;
+      }
+    }
+  }
+}
+
+// No rule is enough alone: more hostile islands than a rule is told of win.
+TEST_F(RobustMergeTest, MoreThanARuleIsMeantForBreakIt) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 1), 2, Drift), 0.5);
+  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_MEDIAN, 0), 5, Drift), 0.5);
+}
+
+}  // namespace
+}  // namespace atl
