@@ -124,6 +124,37 @@ TEST_F(VerdictsTest, AnOverflowAbortsAndPauses) {
   EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_DROPPED);
 }
 
+TEST_F(VerdictsTest, WhatIsLostBeforeTheVerdictIsPushedAgainFirst) {
+  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+  run_->FollowPlan(0);
+  ASSERT_TRUE(run_->Lose("i2", 0, 1));
+  run_->FollowPlans();
+  EXPECT_FALSE(Seal().has_verdict());
+  EXPECT_THAT(run_->machine().waits_for(), HasSubstr("shard 1 has lost"));
+  ASSERT_TRUE(run_->PushAgain("i2"));
+  run_->FollowPlans();
+  ASSERT_TRUE(Seal().has_verdict());
+  EXPECT_THAT(Row(), ElementsAre(1, 0, 0));
+  // And after it, before this shard has merged.
+  ASSERT_TRUE(run_->Lose("i0", 0, 0));
+  run_->FollowPlans();
+  EXPECT_EQ(run_->fragment(0).newest.version(), 0);
+  ASSERT_TRUE(run_->PushAgain("i0"));
+  run_->FollowPlans();
+  EXPECT_EQ(run_->fragment(0).newest.version(), 1);
+}
+
+TEST_F(VerdictsTest, StatisticsOfAShardThatHasStoppedDoNotCount) {
+  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+  run_->FollowPlan(0);
+  run_->SetFault(0, "DATA_LOSS: test");
+  run_->FollowPlan(1);
+  EXPECT_FALSE(Seal().has_verdict());
+  run_->SetFault(0, "");
+  ASSERT_TRUE(Seal().has_verdict());
+  EXPECT_THAT(Row(), ElementsAre(1, 0, 0));
+}
+
 TEST_F(VerdictsTest, TheMeanAsksForNoStatistics) {
   StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_MEDIAN));
   EXPECT_FALSE(WaitsForVerdict(run_->state(), 0));

@@ -75,13 +75,14 @@ class LossTest(cluster_module.IntegrationTest):
 
     # --- What every island in every language is told ---------------------------
 
-    def sealed_toys(self, *changes, island_count=2):
+    def sealed_toys(self, *changes, island_count=2,
+                    point="server.prepared.before"):
         """Members whose contributions are sealed, and of which the victim has
-        lost all; it runs again."""
+        lost all; it runs again. It died at `point`."""
         cluster = self.cluster
         cluster.start_coordinator()
         cluster.start_server("server-0")
-        cluster.start_server(VICTIM, failpoint="server.prepared.before")
+        cluster.start_server(VICTIM, failpoint=point)
         members = toy.start(cluster, *changes, island_count=island_count)
         for member in members:
             member.wait_open(0)
@@ -116,6 +117,22 @@ class LossTest(cluster_module.IntegrationTest):
             member.ready()
         for version in range(1, 3):
             toy.play_round(members, version, cases.seed())
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(), expected)
+
+    def test_what_is_lost_before_the_verdict_is_pushed_again(self):
+        changes = toy.robust(toy.KRUM, {"schedule": {"round_count": 2}})
+        undisturbed = self.new_cluster("undisturbed-krum")
+        expected = toy.play(undisturbed, toy.start(
+            undisturbed, *changes, island_count=5), cases.seed(), 2)
+        members, made = self.sealed_toys(*changes, island_count=5,
+                                         point="server.measured.before")
+        for contribution in made:
+            wait.until("it is stored again", lambda: self.stored(contribution))
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        toy.play_round(members, 1, cases.seed())
         self.cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(self.cluster.parameters_sha256(), expected)
 

@@ -1,0 +1,64 @@
+// What the coordinator is told of a shard.
+
+#include <algorithm>
+#include <string>
+
+#include "server/core/shard_machine.h"
+
+namespace atl::server {
+
+v1::ShardReport ShardMachine::Report() const {
+  v1::ShardReport report;
+  report.set_run_id(shape_.run_id);
+  report.set_run_epoch(run_epoch_);
+  report.set_shard(shape_.shard);
+  report.set_initialized(AllInitialized());
+  if (AllInitialized()) {
+    for (const Fragment& fragment : fragments_) {
+      *report.add_version0_digests() = fragment.version0_digest.ToProto();
+    }
+  }
+  // A PIN takes a number too, and there is nothing to persist for it.
+  const bool all_persisted = has_plan_ && AllInitialized() &&
+                             to_persist_.empty() && NextCommit() == nullptr;
+  report.set_persisted_commit_seq(
+      all_persisted ? std::max(persisted_commit_seq_, plan_.commit_seq())
+                    : persisted_commit_seq_);
+  for (const auto& [key, fact] : stored_) {
+    if (decided_.count(key)) continue;
+    v1::StoredContribution* stored = report.add_stored();
+    *stored->mutable_info() = fact.info;
+    stored->set_norm_squared(fact.norm_squared);
+  }
+  for (const auto& [key, reason] : refused_) {
+    if (decided_.count(key)) continue;
+    v1::RefusedContribution* refused = report.add_refused();
+    *refused->mutable_key() = key.ToProto();
+    refused->set_reason(reason);
+  }
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.prepared) continue;
+    v1::PreparedRound* prepared = report.add_prepared();
+    prepared->set_fragment(fragment.prepared->fragment);
+    prepared->set_version(fragment.prepared->version);
+    prepared->set_attempt(fragment.prepared->attempt);
+    *prepared->mutable_digest() = fragment.prepared->digest.ToProto();
+    prepared->set_finite(fragment.prepared->finite);
+    prepared->set_norm_squared(fragment.prepared->norm_squared);
+  }
+  checkpoints_.Report(&report);
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.measured) continue;
+    v1::RoundStatistics* statistics = report.add_statistics();
+    statistics->set_fragment(fragment.measured->fragment);
+    statistics->set_version(fragment.measured->version);
+    statistics->set_attempt(fragment.measured->attempt);
+    for (const std::string& gram : fragment.measured->grams) {
+      statistics->add_grams(gram);
+    }
+  }
+  report.set_fault(fault_);
+  return report;
+}
+
+}  // namespace atl::server
