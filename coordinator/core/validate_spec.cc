@@ -357,6 +357,29 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
+// What the contract has words for and this program does not do yet.
+void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
+  const v1::ExchangeSpec& exchange = spec.exchange();
+  const auto is_f32 = [](v1::Codec codec) {
+    return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
+  };
+  check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
+  check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
+  check.Require(!exchange.error_feedback(), "exchange.error_feedback",
+                "must be false: F32 leaves nothing unsaid");
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  check.Require(schedule.overlap_step_count() == 0,
+                "schedule.overlap_step_count", "must be 0");
+  check.Require(schedule.blend() == 0, "schedule.blend", "must be 0");
+  check.Require(
+      schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED,
+      "schedule.fragment_schedule", "must be TOGETHER");
+  check.Require(!schedule.eager(), "schedule.eager", "must be false");
+  check.Require(
+      spec.outer().weighting() != v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
+      "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
+}
+
 }  // namespace
 
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
@@ -369,8 +392,10 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckSchedule(spec.schedule(), check);
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
-  check.Require(v1::Durability_IsValid(spec.durability()), "durability",
-                "must be MACHINE or PROCESS");
+  CheckNotBuilt(spec, check);
+  check.Require(v1::Durability_IsValid(spec.durability()) &&
+                    spec.durability() != v1::DURABILITY_ISLAND,
+                "durability", "must be MACHINE or PROCESS");
   check.InRange(spec.server_count(), 1, kServersMax, "server_count");
   check.InRange(spec.checkpoint_every_round_count(), 0, kCountMax,
                 "checkpoint_every_round_count");

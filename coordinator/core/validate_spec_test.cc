@@ -46,6 +46,25 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
          s.mutable_init()->set_import(true);
          s.mutable_init()->add_fragment_digests("0123");
        }},
+      {"spec.durability",
+       [](auto& s) { s.set_durability(v1::DURABILITY_ISLAND); }},
+      {"spec.exchange.up",
+       [](auto& s) { s.mutable_exchange()->set_up(v1::CODEC_INT8); }},
+      {"spec.exchange.down",
+       [](auto& s) { s.mutable_exchange()->set_down(v1::CODEC_BF16); }},
+      {"spec.exchange.error_feedback",
+       [](auto& s) { s.mutable_exchange()->set_error_feedback(true); }},
+      {"spec.schedule.overlap_step_count",
+       [](auto& s) { s.mutable_schedule()->set_overlap_step_count(1); }},
+      {"spec.schedule.blend",
+       [](auto& s) { s.mutable_schedule()->set_blend(0.5); }},
+      {"spec.schedule.fragment_schedule",
+       [](auto& s) {
+         s.mutable_schedule()->set_fragment_schedule(
+             v1::FRAGMENT_SCHEDULE_STAGGERED);
+       }},
+      {"spec.schedule.eager",
+       [](auto& s) { s.mutable_schedule()->set_eager(true); }},
       {"spec.model.architecture",
        [](auto& s) { s.mutable_model()->set_architecture("gpt"); }},
       {"spec.model.kv_head_count",
