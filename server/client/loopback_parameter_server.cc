@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/codec/codec.h"
 #include "base/layout/digest.h"
+#include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
@@ -124,16 +126,19 @@ absl::Status LoopbackParameterServer::Keep(Received& received, int32_t fragment,
   if (range.begin < blocks.begin || range.empty() || range.end > blocks.end) {
     return absl::InvalidArgumentError("a chunk outside the shard");
   }
-  const IndexRange span = layout_.BlockElements(fragment, range);
-  const int64_t first = layout_.BlockOffset(fragment, blocks.begin);
-  if (static_cast<int64_t>(chunk.payload().size()) != span.size() * 4 ||
+  const codec::Codec* const codec = codec::FindCodec(chunk.codec());
+  if (codec == nullptr) return absl::InvalidArgumentError("no such codec");
+  const EncodedLayout layout(layout_, fragment, *codec);
+  if (static_cast<int64_t>(chunk.payload().size()) != layout.ByteCount(range) ||
       chunk.payload().size() > (1 << 20)) {
     return absl::InvalidArgumentError("a chunk of another size");
   }
   RETURN_IF_ERROR(rpc::CheckCrc32c(rpc::FromProto(chunk)));
   std::lock_guard<std::mutex> lock(mutex_);
-  std::memcpy(received.elements.data() + (span.begin - first),
-              chunk.payload().data(), chunk.payload().size());
+  received.encoded.resize(layout.ByteCount(blocks));
+  std::copy(
+      chunk.payload().begin(), chunk.payload().end(),
+      received.encoded.begin() + layout.ByteCount({blocks.begin, range.begin}));
   for (int64_t b = range.begin; b < range.end; ++b) {
     received.blocks[b - blocks.begin] = true;
   }
@@ -151,7 +156,6 @@ absl::Status LoopbackParameterServer::Receive(
   {
     std::lock_guard<std::mutex> lock(mutex_);
     received.blocks.resize(blocks.size());
-    received.elements.resize(layout_.BlockElements(fragment, blocks).size());
     AddMissing(received.blocks, blocks.begin, answer);
     answer.set_stored(received.stored);
   }

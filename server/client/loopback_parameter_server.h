@@ -44,7 +44,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   struct Received {
     v1::PushHeader header;           // Of a push.
     v1::ImportHeader import_header;  // Of an import.
-    std::vector<float> elements;     // Of the shard's range.
+    std::vector<char> encoded;       // Of the shard's range.
     std::vector<bool> blocks;        // Which have come.
     bool stored = false;
   };

@@ -7,6 +7,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/codec.h"
+#include "base/codec/f32_bytes.h"
+#include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/status/status_macros.h"
@@ -167,14 +170,12 @@ class GrpcParameterClient : public ParameterClient {
   }
 
   TransferOutcome Push(const v1::ContributionInfo& info,
-                       absl::Span<const float> elements,
+                       absl::Span<const char> encoded,
                        const CallBounds& bounds) override {
     const int32_t fragment = info.key().fragment();
-    const absl::Status fits = CheckFragment(fragment, elements.size());
+    const codec::Codec* const codec = codec::FindCodec(info.codec());
+    const absl::Status fits = CheckEncoded(fragment, codec, encoded.size());
     if (!fits.ok()) return Refused(fits);
-    if (info.codec() != v1::CODEC_F32) {
-      return Refused(absl::InvalidArgumentError("codec must be CODEC_F32"));
-    }
     const PushIdentity identity = Identity();
     Upload upload;
     upload.method = kPushMethod;
@@ -192,7 +193,7 @@ class GrpcParameterClient : public ParameterClient {
     *header.mutable_info() = info;
     header.set_layout_fingerprint(layout_.fingerprint());
     return SendAll(
-        std::move(upload), elements, bounds,
+        std::move(upload), *codec, encoded, bounds,
         [&header](int32_t shard, IndexRange /*blocks*/) {
           return [header, shard](int64_t placement_epoch) {
             v1::PushOuterGradientRequest request;
@@ -206,7 +207,7 @@ class GrpcParameterClient : public ParameterClient {
 
   TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,
                          const CallBounds& bounds) override {
-    const absl::Status fits = CheckFragment(fragment, elements.size());
+    const absl::Status fits = CheckElements(fragment, elements.size());
     if (!fits.ok()) return Refused(fits);
     Upload upload;
     upload.method = kImportMethod;
@@ -214,8 +215,10 @@ class GrpcParameterClient : public ParameterClient {
     upload.chunk.has_key = true;
     upload.chunk.fragment = fragment;
     upload.chunk.codec = v1::CODEC_F32;
+    const codec::Codec& f32 = codec::GetCodec(codec::CodecId::kF32);
+    const absl::Span<const char> bytes = codec::F32Bytes(elements);
     return SendAll(
-        std::move(upload), elements, bounds,
+        std::move(upload), f32, bytes, bounds,
         [&](int32_t shard, IndexRange blocks) {
           v1::ImportParametersRequest request;
           v1::ImportHeader* header = request.mutable_header();
@@ -238,7 +241,7 @@ class GrpcParameterClient : public ParameterClient {
                        const std::optional<Digest128>& expected,
                        absl::Span<float> out,
                        const CallBounds& bounds) override {
-    const absl::Status fits = CheckFragment(fragment, out.size());
+    const absl::Status fits = CheckElements(fragment, out.size());
     if (!fits.ok()) return Refused(fits);
     if (version < 0) {
       return Refused(absl::InvalidArgumentError("version is negative"));
@@ -296,11 +299,32 @@ class GrpcParameterClient : public ParameterClient {
     return identity_;
   }
 
-  absl::Status CheckFragment(int32_t fragment, size_t element_count) const {
+  absl::Status CheckFragment(int32_t fragment) const {
     if (fragment < 0 || fragment >= layout_.fragment_count()) {
       return absl::InvalidArgumentError(
           absl::StrCat("no fragment ", fragment, " in the layout"));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckEncoded(int32_t fragment, const codec::Codec* codec,
+                            size_t byte_count) const {
+    RETURN_IF_ERROR(CheckFragment(fragment));
+    if (codec == nullptr) {
+      return absl::InvalidArgumentError("info.codec is none that is known");
+    }
+    const int64_t expected =
+        EncodedLayout(layout_, fragment, *codec).byte_count();
+    if (static_cast<int64_t>(byte_count) != expected) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fragment ", fragment, " takes ", expected, " bytes as ",
+                       codec::CodecName(codec->id()), ", not ", byte_count));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckElements(int32_t fragment, size_t element_count) const {
+    RETURN_IF_ERROR(CheckFragment(fragment));
     const int64_t expected = layout_.fragment_element_count(fragment);
     if (static_cast<int64_t>(element_count) != expected) {
       return absl::InvalidArgumentError(
@@ -313,11 +337,13 @@ class GrpcParameterClient : public ParameterClient {
   // Uploads every shard's part. `make_header(shard, blocks)` gives the
   // UploadPart::MakeHeader of one.
   template <typename MakeHeader>
-  TransferOutcome SendAll(Upload upload, absl::Span<const float> elements,
+  TransferOutcome SendAll(Upload upload, const codec::Codec& codec,
+                          absl::Span<const char> encoded,
                           const CallBounds& bounds, MakeHeader make_header) {
+    const EncodedLayout layout(layout_, upload.chunk.fragment, codec);
     BorrowTracker tracker;
-    upload.layout = &layout_;
-    upload.elements = elements;
+    upload.layout = &layout;
+    upload.encoded = encoded;
     upload.tracker = &tracker;
     std::vector<std::unique_ptr<ShardPart>> parts;
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {

@@ -7,7 +7,8 @@
 // as long as the caller lets them.
 //
 // Shapes: a fragment's elements are f32, [layout.fragment_element_count(f)], in
-// the fragment's flat order (base/layout/layout.h).
+// the fragment's flat order (base/layout/layout.h); encoded, they lie as
+// base/layout/encoded_layout.h says.
 //
 // Thread-safe: several fragments may move at once, each call from a thread of
 // its own. Calls block.
@@ -71,9 +72,10 @@ class ParameterClient {
   // Gives the identity of the pushes that start from now on.
   virtual void SetIdentity(PushIdentity identity) = 0;
 
-  // Pushes the contribution `info` (codec f32; its digest is the caller's:
+  // Pushes the contribution `info` (its digest is the caller's:
   // ContributionDigest of the same bytes) to every shard that holds a part of
-  // its fragment. `elements` is read until the call returns, never after.
+  // its fragment. `encoded`, by info.codec, is read until the call returns,
+  // never after.
   //
   // Tries again: UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
   // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind), until
@@ -84,7 +86,7 @@ class ParameterClient {
   //   UNAUTHENTICATED, PERMISSION_DENIED, ...: as the shard says.
   // Whatever the outcome, shards keep what they have stored.
   virtual TransferOutcome Push(const v1::ContributionInfo& info,
-                               absl::Span<const float> elements,
+                               absl::Span<const char> encoded,
                                const CallBounds& bounds) = 0;
 
   // Pulls `fragment` at exactly `version` into `out`. If `expected` is given

@@ -9,7 +9,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/parameter_service.pb.h"
-#include "base/codec/block_grid.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/sync/mutex.h"
@@ -18,10 +17,6 @@
 
 namespace atl::server {
 namespace {
-
-constexpr int64_t kChunkBlocksMax =
-    codec::kChunkPayloadBytesMax /
-    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
 
 // ImportParametersResponse has the same fields with the same numbers.
 using Answer = v1::PushOuterGradientResponse;
@@ -83,7 +78,7 @@ class UploadStream
       MutexLock lock(&mutex_);
       if (answer.stored()) {
         stored_ = true;
-        *upload_.done_bytes = BytesOf(upload_.blocks);
+        *upload_.done_bytes = upload_.layout->ByteCount(upload_.blocks);
       }
       if (!answered_ && !stored_) {
         auto ranges = MissingRanges(answer, upload_.blocks);
@@ -146,19 +141,13 @@ class UploadStream
     int64_t missing_bytes = 0;
     for (const IndexRange& range : ranges_) {
       count += range.size();
-      missing_bytes += BytesOf(range);
+      missing_bytes += upload_.layout->ByteCount(range);
     }
-    *upload_.done_bytes = BytesOf(upload_.blocks) - missing_bytes;
+    *upload_.done_bytes =
+        upload_.layout->ByteCount(upload_.blocks) - missing_bytes;
     int64_t& before = *upload_.missing_count;
     if (before >= 0 && count < before) events_.Advanced();
     before = count;
-  }
-
-  // Payload bytes of `blocks`.
-  int64_t BytesOf(IndexRange blocks) const {
-    return upload_.layout->BlockElements(upload_.chunk.fragment, blocks)
-               .size() *
-           static_cast<int64_t>(sizeof(float));
   }
 
   void Fail(const absl::Status& status) {
@@ -206,14 +195,13 @@ class UploadStream
     if (range_index_ >= ranges_.size()) return std::nullopt;
     IndexRange& range = ranges_[range_index_];
     const IndexRange blocks = {
-        range.begin, std::min(range.end, range.begin + kChunkBlocksMax)};
+        range.begin,
+        std::min(range.end, range.begin + upload_.layout->chunk_blocks())};
     range.begin = blocks.end;
     if (range.empty()) ++range_index_;
-    const IndexRange span =
-        upload_.layout->BlockElements(upload_.chunk.fragment, blocks);
     const absl::string_view payload(
-        reinterpret_cast<const char*>(upload_.elements.data() + span.begin),
-        static_cast<size_t>(span.size()) * sizeof(float));
+        upload_.encoded.data() + upload_.layout->ByteOffset(blocks.begin),
+        static_cast<size_t>(upload_.layout->ByteCount(blocks)));
     rpc::ChunkHeader header = upload_.chunk;
     header.first_block = blocks.begin;
     header.block_count = static_cast<int32_t>(blocks.size());

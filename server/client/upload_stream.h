@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "base/layout/encoded_layout.h"
 #include "base/layout/layout.h"
 #include "base/rpc/chunk_codec.h"
 #include "grpcpp/channel.h"
@@ -29,8 +30,8 @@ struct Upload {
   // What every chunk has: key and codec. Its fragment says which.
   rpc::ChunkHeader chunk;
   IndexRange blocks;  // The shard's; not empty.
-  const RunLayout* layout = nullptr;
-  absl::Span<const float> elements;  // Of the whole fragment.
+  const EncodedLayout* layout = nullptr;
+  absl::Span<const char> encoded;  // The whole fragment's.
   BorrowTracker* tracker = nullptr;
   // Blocks that the shard missed when it was last asked; kept from stream to
   // stream, -1 before the first.

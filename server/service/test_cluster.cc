@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/sha256.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
@@ -328,10 +329,7 @@ v1::ContributionInfo TestCluster::Info(
   info.mutable_key()->set_seq(version + 1);
   info.set_anchor_version(version);
   *info.mutable_digest() =
-      ContributionDigest(
-          absl::MakeConstSpan(reinterpret_cast<const char*>(gradient.data()),
-                              gradient.size() * sizeof(float)))
-          .ToProto();
+      ContributionDigest(codec::F32Bytes(gradient)).ToProto();
   info.set_codec(v1::CODEC_F32);
   info.set_step_count(10);
   info.set_token_count(1000);
@@ -368,7 +366,7 @@ absl::Status TestCluster::Push(const v1::ContributionInfo& info,
                                absl::Duration patience) {
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,
                    Client(info.key().slot()));
-  return client->Push(info, gradient, {absl::Now() + patience, {}}).status;
+  return client->Push(info, codec::F32Bytes(gradient), {absl::Now() + patience, {}}).status;
 }
 
 absl::Status TestCluster::Import(int32_t fragment,

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "base/rpc/allocator.h"
@@ -153,10 +154,7 @@ absl::StatusOr<v1::ContributionInfo> RoundIsland::Describe(int64_t version) {
   info.set_anchor_version(version);
   info.set_codec(v1::CODEC_F32);
   *info.mutable_digest() =
-      ContributionDigest(
-          absl::MakeConstSpan(reinterpret_cast<const char*>(gradient_.data()),
-                              gradient_.size() * sizeof(float)))
-          .ToProto();
+      ContributionDigest(codec::F32Bytes(gradient_)).ToProto();
   return info;
 }
 
@@ -173,7 +171,7 @@ absl::Status RoundIsland::PlayRound(int64_t version) {
   servers_->SetRoutes(server::RoutesOf(plan_));
   const int64_t begin = Nanoseconds(CLOCK_MONOTONIC);
   const int64_t begin_cpu = Nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
-  RETURN_IF_ERROR(servers_->Push(info, gradient_, Bounds()).status);
+  RETURN_IF_ERROR(servers_->Push(info, codec::F32Bytes(gradient_), Bounds()).status);
   const int64_t end = Nanoseconds(CLOCK_MONOTONIC);
   std::cout << "pushed " << begin << " " << end << " "
             << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << std::endl;

@@ -470,7 +470,7 @@ absl::Status IslandRunner::Push(const Action& action) {
     const int64_t before = parameters_->counters().sent_payload_bytes;
     const absl::Time begin = absl::Now();
     const server::TransferOutcome outcome =
-        parameters_->Push(info, save_->contributions[i], bounds);
+        parameters_->Push(info, BytesOf(save_->contributions[i]), bounds);
     mailbox_.EndTransfer();
     meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
                   absl::Now() - begin);
