@@ -111,27 +111,6 @@ std::vector<pid_t> PidsOf(const Children& children) {
   return pids;
 }
 
-absl::Status GiveAll(const Children& children, const std::string& order) {
-  for (const auto& child : children) {
-    RETURN_IF_ERROR(child->WriteLine(order));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ExpectAll(const Children& children, const std::string& answer) {
-  for (const auto& child : children) {
-    RETURN_IF_ERROR(child->Expect(answer, kPatience));
-  }
-  return absl::OkStatus();
-}
-
-// Gives all children the same order and waits for all answers.
-absl::Status OrderAll(const Children& children, const std::string& order,
-                      const std::string& answer) {
-  RETURN_IF_ERROR(GiveAll(children, order));
-  return ExpectAll(children, answer);
-}
-
 // Times an order that the children answer with "done".
 absl::Status Time(const Children& children, const std::vector<pid_t>& pids,
                   const std::string& order, Series* series) {
@@ -417,9 +396,11 @@ int Benchmark(Flags flags) {
 
 int RunRole(const Flags& flags) {
   if (flags.role == "island") {
-    return RunIsland(flags.coordinator, "round",
-                     absl::StrCat("island-", flags.index), flags.index,
-                     flags.island_count);
+    return RunIsland({.coordinator = flags.coordinator,
+                      .run_id = "round",
+                      .island_id = absl::StrCat("island-", flags.index),
+                      .index = flags.index,
+                      .island_count = flags.island_count});
   }
   if (flags.role == "yardstick_server") {
     return RunYardstickServer(flags.island_count, flags.element_count());
