@@ -8,6 +8,7 @@
 // client for parameters stands one that alters each outer gradient and its
 // digest, so that no shard can tell it from an honest one by its form.
 
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/codec/f32_bytes.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "base/rpc/channel.h"
@@ -44,17 +46,18 @@ class HostileClient final : public server::ParameterClient {
   }
 
   server::TransferOutcome Push(const v1::ContributionInfo& info,
-                               absl::Span<const float> elements,
+                               absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
-    std::vector<float> altered(elements.begin(), elements.end());
+    if (info.codec() != v1::CODEC_F32) {
+      return {.status = absl::UnimplementedError("attacks are on f32 alone")};
+    }
+    std::vector<float> altered(encoded.size() / sizeof(float));
+    std::memcpy(altered.data(), encoded.data(), encoded.size());
     Apply(attack_, absl::MakeSpan(altered));
+    const absl::Span<const char> bytes = codec::F32Bytes(altered);
     v1::ContributionInfo altered_info = info;
-    *altered_info.mutable_digest() =
-        ContributionDigest(absl::MakeConstSpan(
-                               reinterpret_cast<const char*>(altered.data()),
-                               altered.size() * sizeof(float)))
-            .ToProto();
-    return honest_->Push(altered_info, altered, bounds);
+    *altered_info.mutable_digest() = ContributionDigest(bytes).ToProto();
+    return honest_->Push(altered_info, bytes, bounds);
   }
 
   server::TransferOutcome Pull(int32_t fragment, int64_t version,

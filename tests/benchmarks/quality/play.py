@@ -9,6 +9,10 @@ import sys
 import threading
 import time
 
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..")]
+
+# pylint: disable=wrong-import-position
+import methods
 import rows as rows_module
 from harness import cluster as cluster_module
 from harness import processes
@@ -25,27 +29,6 @@ _HOSTILE = "tests/benchmarks/quality/hostile_island"
 
 class NotHere(Exception):
     """This row cannot be run; the message says why."""
-
-
-def _error_of(done):
-    try:
-        return json.loads(done.stdout)["error"]
-    except (json.JSONDecodeError, KeyError):
-        raise RuntimeError("atoll: exit %d: %s" % (done.returncode,
-                                                   done.stderr))
-
-
-def _create(cluster, values):
-    path = cluster.write_run_file(values)
-    done = cluster.run_cli("run", "create", path, "--run_id", "run", "-o",
-                           "json")
-    if done.returncode == 0:
-        return
-    error = _error_of(done)
-    # A run file that is wrong is a mistake of the table.
-    if error["reason"] != "INVALID_FIELDS":
-        raise RuntimeError(error["message"])
-    raise NotHere("refused: " + error["message"])
 
 
 class _Slowed:
@@ -105,7 +88,10 @@ def _play_run(row, values, directory, held_out):
     slowed = None
     try:
         cluster.start_coordinator()
-        _create(cluster, values)
+        try:
+            methods.create(cluster, values)
+        except methods.Refused as why:
+            raise NotHere("refused: %s" % why)
         cluster.start_servers(values["server_count"])
         begin = time.monotonic()
         last = _start_islands(cluster, row,
