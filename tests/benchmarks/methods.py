@@ -7,6 +7,7 @@ islands, 30 rounds of 20 steps. What papers give for hundreds of rounds (momentu
 paper's, the line says so.
 """
 
+import json
 import os
 import sys
 import tomllib
@@ -119,3 +120,25 @@ def laptop():
 def values_of(method, *changes):
     """A whole run file's values: the quickstart's with `method` and changes."""
     return run_file.merged(laptop(), METHODS[method], *changes)
+
+
+class Refused(Exception):
+    """The coordinator refuses the run; the message is its sentence."""
+
+
+def create(cluster, values):
+    """Creates the run, or raises Refused. A run file that is wrong in itself is
+    a mistake of the table."""
+    path = cluster.write_run_file(values)
+    done = cluster.run_cli("run", "create", path, "--run_id", "run", "-o",
+                           "json")
+    if done.returncode == 0:
+        return
+    try:
+        error = json.loads(done.stdout)["error"]
+    except (json.JSONDecodeError, KeyError):
+        raise RuntimeError("atoll: exit %d: %s" % (done.returncode,
+                                                   done.stderr))
+    if error["reason"] != "INVALID_FIELDS":
+        raise RuntimeError(error["message"])
+    raise Refused(error["message"])

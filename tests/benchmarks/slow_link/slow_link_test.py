@@ -7,10 +7,11 @@ import subprocess
 import sys
 import unittest
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "integration")]
+_HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [_HERE]
 
 # pylint: disable=wrong-import-position
+import slow_link
 from harness import cases
 from harness import processes
 
@@ -88,6 +89,18 @@ class SlowLinkTest(unittest.TestCase):
         self.assertGreater(row["heartbeats"], 0)
         self.assertGreaterEqual(row["heartbeat_max_s"], row["heartbeat_p99_s"])
         self.assertEqual(row["rejoins"], 0)
+
+    def test_a_case_is_a_run_file_of_as_many_islands_as_it_is_given(self):
+        arguments = slow_link.parse(["--islands", "2", "--rounds", "5"])
+        for case in slow_link.CASES:
+            values = slow_link.values_of(case, arguments, {})
+            schedule = values["schedule"]
+            self.assertEqual(schedule["island_count_min"], 2)
+            self.assertEqual(values["data"]["data_shard_count"], 2)
+            self.assertLessEqual(schedule["min_quorum"], 2)
+            self.assertEqual(schedule["round_count"],
+                             10 if case == "async" else 5)
+            self.assertEqual(values["evaluation"]["every_round_count"], 0)
 
     def test_names_what_is_wrong_with_an_argument(self):
         for arguments, word in ((["--links", "10"], "10Mb/s"),
