@@ -5,6 +5,8 @@
 
 #include "coordinator/core/recalls.h"
 
+#include "coordinator/core/rounds.h"
+
 namespace atl::coordinator {
 
 google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
@@ -99,6 +101,12 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
       v1::OpenRound& open = *plan.add_open_rounds();
       open = fragment.open;
       open.clear_slots();
+      if (state.spec().durability() == v1::DURABILITY_ISLAND) {
+        for (const v1::GatherSlot& slot :
+             ExpectedSeal(state, view, fragment.newest.fragment())) {
+          *open.add_gather() = slot;
+        }
+      }
     } else if (fragment.phase == RoundPhase::kSealed) {
       *plan.add_seals() = fragment.sealed.seal();
     }

@@ -321,6 +321,32 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
   return record;
 }
 
+std::vector<v1::GatherSlot> ExpectedSeal(const RunState& state,
+                                         const RunView& view,
+                                         int32_t fragment) {
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  const SeenContributions seen =
+      CollectContributions(state, view.shards, fragment);
+  const RoundProgress progress = ProgressOf(state, open, seen);
+  std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
+  for (const SeenContribution* refused : progress.refused) {
+    left_out.insert(refused->key.slot());
+  }
+  std::vector<v1::GatherSlot> slots;
+  std::vector<int64_t> token_counts;
+  for (const v1::SlotPlan& plan : open.slots()) {
+    if (left_out.contains(plan.slot())) continue;
+    slots.emplace_back().set_slot(plan.slot());
+    token_counts.push_back(
+        CountedTokens(state.spec(), plan.step_count(), INT64_MAX));
+  }
+  if (slots.empty()) return slots;
+  const std::vector<float> weights =
+      NormalizedWeights(state.spec().outer().weighting(), token_counts);
+  for (size_t i = 0; i < slots.size(); ++i) slots[i].set_weight(weights[i]);
+  return slots;
+}
+
 Decision DecideSeal(const RunState& state, const RunView& view,
                     int32_t fragment, absl::Time now, RoundTimers& timers) {
   const v1::OpenRound& open = state.fragments()[fragment].open;

@@ -24,6 +24,12 @@ namespace atl::coordinator {
 Decision DecideSeal(const RunState& state, const RunView& view,
                     int32_t fragment, absl::Time now, RoundTimers& timers);
 
+// What a SEAL of an open round will hold as far as can be known now: the slots
+// that are received or awaited, in order, with the weights that they have if
+// all claim the tokens that were planned.
+std::vector<v1::GatherSlot> ExpectedSeal(const RunState& state,
+                                         const RunView& view, int32_t fragment);
+
 // When DecideSeal has to be asked again at the latest without news.
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);

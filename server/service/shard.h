@@ -10,9 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -27,6 +30,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/push_waiters.h"
+#include "server/service/round_gatherer.h"
 #include "server/service/round_merger.h"
 #include "server/service/work_queue.h"
 #include "server/store/run_store.h"
@@ -85,6 +89,17 @@ class Shard {
   // All blocks are there, and the caller has the right to finish: does it on
   // the finish queue, then settles the waiters.
   void FinishLater(std::shared_ptr<Contribution> contribution);
+  // Level ISLAND: where the blocks of a contribution go.
+  struct Gathering {
+    std::shared_ptr<Contribution> contribution;
+    std::shared_ptr<RoundGatherer> gatherer;  // Null: it is not its turn.
+    int index = 0;                            // In the gatherer's set.
+  };
+  // Its turn comes with PushWaiter::OnGather.
+  //
+  // ABORTED: the contribution is decided, or of a round that is.
+  absl::StatusOr<Gathering> FindGathering(
+      const v1::ContributionInfo& info) const;
   // Refuses the contribution whole and settles the waiters; an import is
   // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
   // or TakeFinish said true.
@@ -113,6 +128,7 @@ class Shard {
 
   // Names the machine's next actions and posts them.
   void Advance();
+  void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tells the machine how an action ended, and goes on.
   void Ended(const Action& action, const absl::Status& status);
@@ -122,6 +138,8 @@ class Shard {
   // Frees imports that are version 0 now.
   void DropImports();
   void RunMeasure(const Action& action);
+  void RunGather(const Action& action);
+  absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   void RunPrepare(const Action& action);
   // A merge of `seal` met damage, `damage`: contributions that are damaged are
   // lost, and the merge is tried again; if none is, the damage stands.
@@ -145,6 +163,15 @@ class Shard {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
+  // Level ISLAND: what is merged as it comes, by fragment.
+  struct Gathered {
+    std::shared_ptr<RoundGatherer> gatherer;
+    std::vector<std::shared_ptr<Contribution>> contributions;
+  };
+  std::map<int32_t, Gathered> gathered_ ABSL_GUARDED_BY(mutex_);
+  // Streams to be told once the lock is released.
+  std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
+      ABSL_GUARDED_BY(mutex_);
   // What failed last and is tried again at the next Tick.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);

@@ -66,6 +66,12 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   sending_ = true;
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
+  if (contribution_->is_gathered()) {
+    // What it waits for is not its sender's doing.
+    progress().waits_for_us = true;
+    BeginGather();
+    return absl::OkStatus();
+  }
   switch (contribution_->state()) {
     case Contribution::State::kStored:
       OnSettled(absl::OkStatus());
@@ -139,8 +145,11 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
     const IndexRange blocks = {header.first_block,
                                header.first_block + header.block_count};
     BufferPool::Buffer buffer = context_.buffers->Take();
-    status = StoreChunk(chunk, blocks, buffer.get());
-    context_.buffers->Give(std::move(buffer));
+    absl::StatusOr<std::vector<BlockFact>> facts =
+        CopyChunk(chunk, blocks, buffer.get());
+    status = facts.ok() ? KeepChunk(blocks, *std::move(facts), buffer)
+                        : facts.status();
+    if (buffer != nullptr) context_.buffers->Give(std::move(buffer));
   } else {
     RETURN_IF_ERROR(
         WithReasonIfNone(rpc::CheckCrc32c(chunk), "CHUNK_DAMAGED"));
@@ -154,8 +163,8 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   return status;
 }
 
-absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
-                                      IndexRange blocks, float* elements) {
+absl::StatusOr<std::vector<BlockFact>> UploadStream::CopyChunk(
+    const rpc::ReceivedChunk& chunk, IndexRange blocks, float* elements) const {
   const ShardRange& range = contribution_->range();
   rpc::PayloadReader payload(chunk);
   const int64_t first = range.ElementOffset(blocks.begin);
@@ -187,13 +196,24 @@ absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
             range.layout().BlockTensor(range.fragment(), bad_block).name,
             ", has a value that is NaN or infinite"));
   }
+  return facts;
+}
+
+absl::Status UploadStream::KeepChunk(IndexRange blocks,
+                                     std::vector<BlockFact> facts,
+                                     BufferPool::Buffer& buffer) {
+  if (contribution_->is_gathered()) {
+    return OfferChunk(blocks, std::move(facts), buffer);
+  }
+  const ShardRange& range = contribution_->range();
+  const int64_t first = range.ElementOffset(blocks.begin);
   bool complete = false;
   for (const IndexRange claimed : contribution_->Claim(blocks)) {
     ASSIGN_OR_RETURN(
         const bool last,
         shard_->store().WriteBlocks(
             *contribution_, claimed,
-            elements + (range.ElementOffset(claimed.begin) - first),
+            buffer.get() + (range.ElementOffset(claimed.begin) - first),
             absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
                                                claimed.size())));
     complete |= last;
@@ -204,6 +224,103 @@ absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
   }
   return absl::OkStatus();
 }
+
+// --- Level ISLAND -----------------------------------------------------------
+
+void UploadStream::BeginGather() {
+  absl::StatusOr<Shard::Gathering> found =
+      shard_->FindGathering(contribution_->info());
+  if (!found.ok()) {
+    FinishWith(found.status());
+    return;
+  }
+  // OnGather comes when it is its turn.
+  if (found->gatherer == nullptr) return;
+  std::vector<IndexRange> missing;
+  {
+    MutexLock lock(&gather_mutex_);
+    if (gathering_.gatherer != nullptr) return;
+    gathering_ = *std::move(found);
+    missing = gathering_.contribution->Missing();
+  }
+  // Without a missing block it waits for the commit.
+  if (missing.empty()) return;
+  progress().waits_for_us = false;
+  Send(*MakeAnswer(missing, false));
+}
+
+void UploadStream::OnRestart() {
+  {
+    MutexLock lock(&gather_mutex_);
+    if (gathering_.gatherer == nullptr) return;
+  }
+  FinishWith(Refuse(Code::kUnavailable, "SET_CHANGED",
+                    "other contributions than expected are merged: push "
+                    "again"));
+}
+
+void UploadStream::OnTaken() {
+  progress().waits_for_us = false;
+  Resume();
+}
+
+std::shared_ptr<Contribution> UploadStream::contribution() const {
+  MutexLock lock(&gather_mutex_);
+  return gathering_.contribution != nullptr ? gathering_.contribution
+                                            : contribution_;
+}
+
+absl::Status UploadStream::OfferChunk(IndexRange blocks,
+                                      std::vector<BlockFact> facts,
+                                      BufferPool::Buffer& buffer) {
+  Shard::Gathering gathering;
+  {
+    MutexLock lock(&gather_mutex_);
+    gathering = gathering_;
+  }
+  if (gathering.gatherer == nullptr) {
+    return Refuse(Code::kInvalidArgument, "WRONG_ORDER",
+                  "a chunk came before the header was answered");
+  }
+  const int64_t cell = gathering.gatherer->CellOf(blocks);
+  if (cell < 0) {
+    return Misfit(absl::StrCat(
+        "chunk of blocks [", blocks.begin, ", ", blocks.end,
+        "): at level ISLAND a chunk is ", kCellBlocks,
+        " blocks, counted from the shard's first, or the rest at its end"));
+  }
+  // It came on another stream.
+  if (gathering.contribution->Claim(blocks).empty()) return absl::OkStatus();
+  struct Offered {
+    std::shared_ptr<BufferPool> pool;
+    BufferPool::Buffer buffer;
+    std::vector<BlockFact> facts;
+  };
+  auto offered = std::make_shared<Offered>(
+      Offered{context_.buffers, std::move(buffer), std::move(facts)});
+  const auto settle = [offered, blocks, shard = shard_,
+                       contribution = gathering.contribution] {
+    offered->pool->Give(std::move(offered->buffer));
+    if (contribution->Settle(blocks, offered->facts)) {
+      shard->FinishLater(contribution);
+    }
+  };
+  // The next chunk is read when this one has been taken in.
+  Pause();
+  progress().waits_for_us = true;
+  const bool taken = gathering.gatherer->Offer(
+      gathering.index, cell, offered->buffer.get(), [settle, gate = gate()] {
+        settle();
+        gate->Call(&PushWaiter::OnTaken);
+      });
+  if (taken) {
+    settle();
+    OnTaken();
+  }
+  return absl::OkStatus();
+}
+
+// --- The end ---------------------------------------------------------------
 
 void UploadStream::OnEnd() {
   if (contribution_ == nullptr) {
@@ -219,7 +336,7 @@ void UploadStream::OnEnd() {
 }
 
 void UploadStream::EndIfNobodySends(bool nobody_sends) {
-  if (!nobody_sends || contribution_->Missing().empty()) return;
+  if (!nobody_sends || contribution()->Missing().empty()) return;
   shard_->waiters().Settle(
       contribution_->key(),
       Refuse(Code::kUnavailable, "BLOCKS_MISSING",

@@ -12,11 +12,13 @@ namespace atl::server {
 
 Contribution::Contribution(const v1::ContributionInfo& info,
                            const ShardRange& range,
-                           std::unique_ptr<Segment> segment)
+                           std::unique_ptr<Segment> segment, int64_t gather_id)
     : info_(info),
       key_(ContributionKey::FromProto(info.key())),
       range_(range),
-      segment_number_(segment->number),
+      segment_number_(segment == nullptr ? 0 : segment->number),
+      is_gathered_(segment == nullptr),
+      gather_id_(gather_id),
       absent_count_(range.block_count()),
       blocks_(range.block_count(), BlockState::kMissing),
       facts_(range.block_count()),
@@ -74,6 +76,7 @@ void Contribution::Leave() const {
 }
 
 absl::Status Contribution::Write(IndexRange blocks, const float* elements) {
+  if (is_gathered_) return absl::OkStatus();
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
   const int64_t offset =
       kHeaderPageBytes +

@@ -44,14 +44,19 @@ class Contribution {
  public:
   enum class State { kPartial, kStored, kRefused };
 
-  // A contribution of which nothing has come.
+  // A contribution of which nothing has come. Without a segment its blocks are
+  // only counted: whoever writes them keeps nothing (level ISLAND).
   Contribution(const v1::ContributionInfo& info, const ShardRange& range,
-               std::unique_ptr<Segment> segment);
+               std::unique_ptr<Segment> segment, int64_t gather_id = 0);
 
   const v1::ContributionInfo& info() const { return info_; }
   const ContributionKey& key() const { return key_; }
   const ShardRange& range() const { return range_; }
   int64_t segment_number() const { return segment_number_; }
+  // Level ISLAND: its blocks are only counted.
+  bool is_gathered() const { return is_gathered_; }
+  // The set that it is gathered for; 0 for none.
+  int64_t gather_id() const { return gather_id_; }
 
   State state() const;
   // Ranges that are not there and that nobody writes now, in order.
@@ -81,6 +86,7 @@ class Contribution {
   // Reads blocks back.
   //
   // DATA_LOSS: a checksum does not match; the message names the file.
+  // Requires: it has a segment.
   absl::Status Read(IndexRange blocks, float* elements) const;
   // Makes the segment's bytes durable.
   absl::Status Sync();
@@ -123,6 +129,8 @@ class Contribution {
   const ContributionKey key_;
   const ShardRange range_;
   const int64_t segment_number_;
+  const bool is_gathered_;
+  const int64_t gather_id_;
 
   mutable Mutex mutex_;
   mutable CondVar idle_;

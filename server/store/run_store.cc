@@ -20,7 +20,10 @@ std::string KeyText(const ContributionKey& key) {
 }
 
 Sync SyncOf(v1::Durability durability) {
-  return durability == v1::DURABILITY_PROCESS ? Sync::kProcess : Sync::kMachine;
+  return durability == v1::DURABILITY_PROCESS ||
+                 durability == v1::DURABILITY_ISLAND
+             ? Sync::kProcess
+             : Sync::kMachine;
 }
 
 std::vector<ShardRange> RangesOf(const RunLayout& layout, int32_t shard,
@@ -87,6 +90,7 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       shard_count_(record.shard_count()),
       state_count_(state_count),
       durability_(SyncOf(record.run().spec().durability())),
+      gathers_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
       images_(std::move(images)),
       ranges_(RangesOf(layout_, shard_, shard_count_)) {}
 
@@ -135,6 +139,7 @@ RecoveredShard RunStore::Recovered() const {
   recovered.lost = lost_;
   recovered.prepared = prepared_;
   recovered.manifests = found_manifests_;
+  recovered.prepared_here = prepared_here_;
   return recovered;
 }
 
@@ -297,6 +302,16 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
   return absl::OkStatus();
 }
 
+absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
+                                       std::shared_ptr<VersionFile> file) {
+  const int64_t version = prepared.version + 1;
+  RETURN_IF_ERROR(
+      file->WriteHeader({run_.run_id(), shard_, version, 0, prepared.digest}));
+  PublishVersion(prepared.fragment, version,
+                 {std::move(file), 0, prepared.digest});
+  return absl::OkStatus();
+}
+
 absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
                                absl::Span<const ContributionKey> keys) {
   const int32_t f = commit.fragment();
@@ -392,7 +407,7 @@ void RunStore::Recycle(int32_t fragment, std::unique_ptr<Segment> segment) {
 
 absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,
                                     int64_t count) {
-  while (true) {
+  while (!gathers_) {
     {
       MutexLock lock(&mutex_);
       int64_t have = static_cast<int64_t>(free_segments_[fragment].size());
@@ -424,6 +439,15 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     const v1::ContributionInfo& info) {
   const auto key = ContributionKey::FromProto(info.key());
   if (auto found = Find(key)) return found;
+  if (gathers_ && !key.is_import()) {
+    MutexLock lock(&mutex_);
+    std::shared_ptr<Contribution>& bound = contributions_[key];
+    if (bound == nullptr) {
+      bound =
+          std::make_shared<Contribution>(info, ranges_[key.fragment], nullptr);
+    }
+    return bound;
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, TakeSegment(key.fragment));
   records::BoundRecord bound;
   *bound.mutable_info() = info;
@@ -457,6 +481,20 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   return contribution;
 }
 
+std::vector<std::shared_ptr<Contribution>> RunStore::Renew(
+    absl::Span<const ContributionKey> keys, int64_t gather_id) {
+  std::vector<std::shared_ptr<Contribution>> renewed;
+  MutexLock lock(&mutex_);
+  for (const ContributionKey& key : keys) {
+    const auto it = contributions_.find(key);
+    if (it == contributions_.end()) continue;
+    it->second = std::make_shared<Contribution>(
+        it->second->info(), ranges_[key.fragment], nullptr, gather_id);
+    renewed.push_back(it->second);
+  }
+  return renewed;
+}
+
 std::shared_ptr<Contribution> RunStore::Find(const ContributionKey& key) const {
   MutexLock lock(&mutex_);
   const auto it = contributions_.find(key);
@@ -469,7 +507,7 @@ absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
                                            absl::Span<const BlockFact> facts) {
   const Contribution::SegmentUse use(contribution);
   absl::Status status = contribution.Write(blocks, elements);
-  if (status.ok()) {
+  if (status.ok() && !contribution.is_gathered()) {
     records::ChunkRecord record;
     for (const BlockFact& fact : facts) {
       record.add_block_crc32c(fact.crc32c);
@@ -498,6 +536,12 @@ absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
   }
   const double norm_squared = contribution.NormSquared();
   std::vector<uint32_t> crcs = contribution.BlockCrcs();
+  if (contribution.is_gathered()) {
+    failpoint::Hit("server.stored.before");
+    contribution.MarkStored(norm_squared, std::move(crcs));
+    failpoint::Hit("server.stored.after");
+    return norm_squared;
+  }
   records::StoredRecord record;
   *record.mutable_info() = contribution.info();
   record.set_segment(contribution.segment_number());

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,6 +87,8 @@ class RunStore {
   int state_count() const { return state_count_; }
   // How far OK'd contributions must have got.
   Sync durability() const { return durability_; }
+  // Level ISLAND: contributions are merged as they come, and none is kept.
+  bool gathers() const { return gathers_; }
 
   // --- Versions -------------------------------------------------------------
 
@@ -118,6 +121,11 @@ class RunStore {
   absl::Status PersistVersion0(int32_t fragment);
   // PREPARED, before anyone hears of it.
   absl::Status RecordPrepared(const PreparedFact& prepared);
+  // Publishes a version whose arrays are in its file already, so that it
+  // outlives the process: writes the rest, unsynced. RecordPrepared has to
+  // follow.
+  absl::Status PublishPrepared(const PreparedFact& prepared,
+                               std::shared_ptr<VersionFile> file);
   // STATE: makes a published version durable as the newest, and frees `keys`.
   // Of a fragment without a file here only the number is kept.
   absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
@@ -137,6 +145,10 @@ class RunStore {
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<std::shared_ptr<Contribution>> Bind(
       const v1::ContributionInfo& info);
+  // Level ISLAND: starts these contributions over, for set `gather_id`, and
+  // returns them, in this order. Those that are not bound are left out.
+  std::vector<std::shared_ptr<Contribution>> Renew(
+      absl::Span<const ContributionKey> keys, int64_t gather_id);
   // Null if the key is not bound.
   std::shared_ptr<Contribution> Find(const ContributionKey& key) const;
   // Writes claimed blocks and their record. Returns true if the contribution
@@ -185,6 +197,10 @@ class RunStore {
   // DATA_LOSS: it is not one of this pin.
   absl::StatusOr<ManifestFact> CheckManifest(const std::string& pin_id,
                                              absl::string_view text) const;
+  // Level ISLAND: takes up a version that was prepared by an earlier process;
+  // false if the file at `path` is not whole, or not the one that was recorded.
+  bool AdoptPrepared(const std::string& path, int32_t fragment,
+                     int64_t version);
   absl::Status RecoverSegments();
   absl::Status RecoverContributions();
   absl::Status RecoverStored();
@@ -222,6 +238,7 @@ class RunStore {
   const int32_t shard_count_;
   const int state_count_;
   const Sync durability_;
+  const bool gathers_;
   const std::shared_ptr<ImagePool> images_;
   std::vector<ShardRange> ranges_;
 
@@ -257,6 +274,7 @@ class RunStore {
   std::map<std::string, KnownManifest> manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<ManifestFact> found_manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<PreparedFact> prepared_ ABSL_GUARDED_BY(mutex_);
+  std::set<int32_t> prepared_here_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

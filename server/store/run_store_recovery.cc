@@ -113,6 +113,13 @@ absl::Status RunStore::RecoverVersions() {
                                     &version, &end) == 3 &&
                         end == 'r' && absl::EndsWith(name, ".ver") &&
                         fragment >= 0 && fragment < layout_.fragment_count();
+    // What is not in STATE may be prepared, and its contributions gone.
+    if (gathers_ && end == 'r' && fragment >= 0 &&
+        fragment < layout_.fragment_count() &&
+        version == state.fragments(fragment).version() + 1 &&
+        AdoptPrepared(path, static_cast<int32_t>(fragment), version)) {
+      continue;
+    }
     // What a crash left half made, and what was renamed but is not in STATE.
     if (!parsed || version > state.fragments(fragment).version()) {
       RETURN_IF_ERROR(fs_.Remove(path));
@@ -158,6 +165,46 @@ absl::Status RunStore::RecoverVersions() {
     }
   }
   return absl::OkStatus();
+}
+
+bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
+                             int64_t version) {
+  std::optional<Digest128> recorded;
+  {
+    MutexLock lock(&mutex_);
+    for (const PreparedFact& fact : prepared_) {
+      if (fact.fragment == fragment && fact.version + 1 == version) {
+        recorded = fact.digest;
+      }
+    }
+  }
+  const ShardRange& range = ranges_[fragment];
+  if (!recorded || range.empty()) return false;
+  absl::StatusOr<std::unique_ptr<VersionFile>> opened =
+      VersionFile::Open(fs_, path, range, state_count_, /*writable=*/true);
+  if (!opened.ok()) return false;
+  const VersionIdentity& identity = (*opened)->identity();
+  if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
+      identity.version != version || identity.digest != *recorded) {
+    return false;
+  }
+  // Every block, because not every one need have reached a disk that lost
+  // power.
+  Digest128 digest;
+  std::vector<float> elements;
+  for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
+    const IndexRange block = {b, b + 1};
+    elements.resize(range.ElementCount(block));
+    for (int array = state_count_; array >= 0; --array) {
+      if (!(*opened)->Read(array, block, elements.data()).ok()) return false;
+    }
+    digest += BlockDigest(b, elements);
+  }
+  if (digest != *recorded) return false;
+  PublishVersion(fragment, version, {*std::move(opened), 0, digest});
+  MutexLock lock(&mutex_);
+  prepared_here_.insert(fragment);
+  return true;
 }
 
 absl::Status RunStore::RecoverSegments() {

@@ -1,0 +1,166 @@
+#include "server/service/round_gatherer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "server/service/kernel_table.h"
+
+namespace atl::server {
+
+absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
+    RunStore& store, const OuterOptimizer& optimizer, const MergeRule& rule,
+    const GatherSet& set) {
+  if (rule.takes_rows()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        rule.name(),
+        " needs all contributions at once: level ISLAND has none"));
+  }
+  std::optional<HeldVersion> from =
+      store.FindVersion(set.fragment, set.version);
+  if (!from) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "fragment ", set.fragment, " has no version ", set.version, " here"));
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
+                   store.NewVersion(set.fragment, set.version + 1));
+  VersionImage keep;
+  if (to->Map(0, store.range(set.fragment).blocks(), &keep) == nullptr) {
+    return absl::ResourceExhaustedError(
+        "no memory to merge contributions in as they come; raise --memory_mib, "
+        "or take another durability than ISLAND");
+  }
+  return absl::WrapUnique(new RoundGatherer(store, optimizer, rule, set,
+                                            *std::move(from), std::move(to)));
+}
+
+RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
+                             const MergeRule& rule, const GatherSet& set,
+                             HeldVersion from, std::shared_ptr<VersionFile> to)
+    : store_(store),
+      optimizer_(optimizer),
+      rule_(rule),
+      set_(set),
+      range_(store.range(set.fragment)),
+      from_(std::move(from)),
+      to_(std::move(to)),
+      cells_((range_.block_count() + kCellBlocks - 1) / kCellBlocks),
+      results_(TileCount(range_)) {}
+
+IndexRange RoundGatherer::CellBlocks(int64_t cell) const {
+  const int64_t begin = range_.blocks().begin + cell * kCellBlocks;
+  return {begin, std::min(begin + kCellBlocks, range_.blocks().end)};
+}
+
+int64_t RoundGatherer::CellOf(IndexRange blocks) const {
+  const int64_t cell = (blocks.begin - range_.blocks().begin) / kCellBlocks;
+  const IndexRange expected = CellBlocks(cell);
+  return expected.begin == blocks.begin && expected.end == blocks.end ? cell
+                                                                      : -1;
+}
+
+bool RoundGatherer::Offer(int index, int64_t cell, const float* elements,
+                          std::function<void()> taken) {
+  {
+    MutexLock lock(&mutex_);
+    Cell& state = cells_[cell];
+    if (state.next != index || state.busy) {
+      state.waiting[index] = {elements, std::move(taken)};
+      return false;
+    }
+    state.busy = true;
+  }
+  Take(index, cell, elements);
+  // Then those that have waited for their turn.
+  while (true) {
+    Waiting next;
+    {
+      MutexLock lock(&mutex_);
+      Cell& state = cells_[cell];
+      ++index;
+      state.next = index;
+      const auto it = state.waiting.find(index);
+      if (it == state.waiting.end()) {
+        state.busy = false;
+        return true;
+      }
+      next = std::move(it->second);
+      state.waiting.erase(it);
+    }
+    Take(index, cell, next.elements);
+    next.taken();
+  }
+}
+
+void RoundGatherer::Take(int index, int64_t cell, const float* elements) {
+  if (index + 1 == static_cast<int>(set_.keys.size())) {
+    TakeLast(cell, elements);
+    return;
+  }
+  const IndexRange blocks = CellBlocks(cell);
+  VersionImage keep;
+  // The sum is kept where theta will be.
+  float* const sum = to_->Map(0, blocks, &keep);
+  rule_.Add(FastMergeKernels(), index, set_.weights[index],
+            range_.ElementCount(blocks), elements, sum);
+}
+
+void RoundGatherer::TakeLast(int64_t cell, const float* elements) {
+  std::unique_ptr<TileBuffers> buffers;
+  {
+    MutexLock lock(&mutex_);
+    if (!free_buffers_.empty()) {
+      buffers = std::move(free_buffers_.back());
+      free_buffers_.pop_back();
+    }
+  }
+  if (buffers == nullptr) buffers = std::make_unique<TileBuffers>();
+  const int last = static_cast<int>(set_.keys.size()) - 1;
+  const IndexRange blocks = CellBlocks(cell);
+  const int64_t first = range_.ElementOffset(blocks.begin);
+  for (int64_t b = blocks.begin; b < blocks.end; b += kTileBlocks) {
+    const IndexRange tile = {b, std::min(b + kTileBlocks, blocks.end)};
+    const int64_t count = range_.ElementCount(tile);
+    VersionImage keep;
+    float* const gradient = buffers->gradient.data();
+    if (last > 0) {
+      std::memcpy(gradient, to_->Map(0, tile, &keep), count * sizeof(float));
+    }
+    rule_.Add(FastMergeKernels(), last, set_.weights[last], count,
+              elements + (range_.ElementOffset(b) - first), gradient);
+    results_[(b - range_.blocks().begin) / kTileBlocks] = StepTile(
+        {range_, optimizer_, *from_.file, *to_, set_.version}, tile, *buffers);
+  }
+  // While it is in the cache: what is prepared here is in the file.
+  const absl::Status written = to_->WriteBack(blocks);
+  if (!written.ok()) {
+    results_[(blocks.begin - range_.blocks().begin) / kTileBlocks].status =
+        written;
+  }
+  MutexLock lock(&mutex_);
+  free_buffers_.push_back(std::move(buffers));
+}
+
+absl::StatusOr<PreparedFact> RoundGatherer::Publish(int64_t attempt) {
+  {
+    MutexLock lock(&mutex_);
+    for (const Cell& cell : cells_) {
+      if (cell.next != static_cast<int>(set_.keys.size())) {
+        return absl::InternalError("a round that is gathered lacks a cell");
+      }
+    }
+  }
+  PreparedFact fact;
+  fact.fragment = set_.fragment;
+  fact.version = set_.version;
+  fact.attempt = attempt;
+  RETURN_IF_ERROR(AddUp(results_, fact));
+  RETURN_IF_ERROR(store_.PublishPrepared(fact, to_));
+  return fact;
+}
+
+}  // namespace atl::server
