@@ -357,6 +357,31 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
+// Shards merge contributions as they come, chunk by chunk in the order of slots,
+// and keep nothing of them.
+void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  check.Require(schedule.timing() == v1::TIMING_STRICT, "durability",
+                "ISLAND needs schedule.timing STRICT: every expected island is "
+                "waited for, and one that is slow holds up the pushes of all");
+  const v1::MergeRuleKind rule = spec.outer().merge().rule();
+  check.Require(rule == v1::MERGE_RULE_KIND_UNSPECIFIED ||
+                    rule == v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
+                "durability",
+                "ISLAND needs the merge rule WEIGHTED_MEAN: every other rule "
+                "looks at all contributions of a round before it merges one, "
+                "and at this level shards keep none");
+  check.Require(
+      schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED &&
+          schedule.overlap_step_count() == 0,
+      "durability",
+      "ISLAND needs the fragment schedule TOGETHER without overlap: a push "
+      "ends with its round's commit, and an island makes one at a time");
+  check.Require(spec.exchange().up() == v1::CODEC_UNSPECIFIED ||
+                    spec.exchange().up() == v1::CODEC_F32,
+                "durability", "ISLAND needs exchange.up F32");
+}
+
 // What the contract has words for and this program does not do yet.
 void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
   const v1::ExchangeSpec& exchange = spec.exchange();
@@ -393,9 +418,9 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
   CheckNotBuilt(spec, check);
-  check.Require(v1::Durability_IsValid(spec.durability()) &&
-                    spec.durability() != v1::DURABILITY_ISLAND,
-                "durability", "must be MACHINE or PROCESS");
+  check.Require(v1::Durability_IsValid(spec.durability()), "durability",
+                "must be MACHINE, PROCESS or ISLAND");
+  if (spec.durability() == v1::DURABILITY_ISLAND) CheckLevelIsland(spec, check);
   check.InRange(spec.server_count(), 1, kServersMax, "server_count");
   check.InRange(spec.checkpoint_every_round_count(), 0, kCountMax,
                 "checkpoint_every_round_count");

@@ -21,6 +21,9 @@ using Change = std::function<void(v1::RunSpec&)>;
 TEST(ValidateSpecTest, TakesAGoodSpec) {
   EXPECT_TRUE(ValidateSpec(SimpleSpec(3)).empty());
   EXPECT_TRUE(ValidateSpec(ElasticSpec()).empty());
+  v1::RunSpec island = SimpleSpec(3);
+  island.set_durability(v1::DURABILITY_ISLAND);
+  EXPECT_TRUE(ValidateSpec(island).empty());
 }
 
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
@@ -47,7 +50,21 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
          s.mutable_init()->add_fragment_digests("0123");
        }},
       {"spec.durability",
-       [](auto& s) { s.set_durability(v1::DURABILITY_ISLAND); }},
+       [](auto& s) {
+         s.set_durability(v1::DURABILITY_ISLAND);
+         s.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+       }},
+      {"spec.durability",
+       [](auto& s) {
+         s.set_durability(v1::DURABILITY_ISLAND);
+         s.mutable_outer()->mutable_merge()->set_rule(
+             v1::MERGE_RULE_KIND_MEDIAN);
+       }},
+      {"spec.durability",
+       [](auto& s) {
+         s.set_durability(v1::DURABILITY_ISLAND);
+         s.mutable_outer()->mutable_merge()->set_rule(v1::MERGE_RULE_KIND_RDA);
+       }},
       {"spec.exchange.up",
        [](auto& s) { s.mutable_exchange()->set_up(v1::CODEC_INT8); }},
       {"spec.exchange.down",

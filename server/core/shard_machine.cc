@@ -476,6 +476,9 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
       !(fragment.gathering && fragment.gathering->Merges(*seal))) {
     return;
   }
+  // What is committed and not persisted needs its PREPARED record: there is one
+  // a fragment.
+  if (shape_.gather && fragment.persisted_version != fragment.version) return;
   if (!SealIsStored(*seal)) return;
   fragment.preparing = {fragment.version, seal->attempt()};
   Action action{ActionKind::kPrepare};

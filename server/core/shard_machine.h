@@ -159,14 +159,12 @@ class ShardMachine {
   void OnVersion0(int32_t fragment, const Digest128& digest);
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
-  // It is whole and durable.
-  void OnStored(const v1::ContributionInfo& info, double norm_squared);
-  // It was, and is not there any more. Until its COMMIT it can be pushed again;
-  // after it the shard has to stop.
-  void OnLost(const ContributionKey& key, absl::string_view why);
   // It is whole and durable; at level ISLAND: taken in, for set `gather_id`.
   void OnStored(const v1::ContributionInfo& info, double norm_squared,
                 int64_t gather_id = 0);
+  // It was, and is not there any more. Until its COMMIT it can be pushed again;
+  // after it the shard has to stop.
+  void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
   void OnRefused(const ContributionKey& key, absl::string_view reason);
   // kMeasure is done.

@@ -39,6 +39,14 @@ std::optional<GatherSet> ShardMachine::WantedSet(int32_t f) {
   GatherSet set;
   set.fragment = f;
   set.version = fragments_[f].version;
+  if (const v1::Commit* commit = CommitOfNext(f)) {
+    // It had prepared it, or there would be no COMMIT; islands that were told
+    // of that have gone on.
+    OnFault(absl::StrCat("DATA_LOSS: commit ", commit->commit_seq(),
+                         " is version ", commit->version(), " of fragment ", f,
+                         ", whose file is not here any more, or is damaged"));
+    return std::nullopt;
+  }
   if (const v1::Seal* seal = WantedSeal(f)) {
     for (const v1::SealedContribution& sealed : seal->contributions()) {
       const auto key = ContributionKey::FromProto(sealed.key());

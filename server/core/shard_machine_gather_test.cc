@@ -214,6 +214,47 @@ TEST_F(GatherTest, AVersionThatWasPreparedNeedsNothingAfterARestart) {
   EXPECT_EQ(machine_->Report().prepared_size(), 1);
 }
 
+TEST_F(GatherTest, ACommitWhoseVersionIsGoneStopsTheShard) {
+  Seal({0, 1});
+  v1::Commit* commit = plan_.add_commits();
+  commit->set_commit_seq(1);
+  commit->set_version(1);
+  machine_->OnPlan(plan_);
+  EXPECT_TRUE(machine_->NextActions().empty());
+  EXPECT_EQ(machine_->fault().substr(0, 9), "DATA_LOSS") << machine_->fault();
+}
+
+TEST_F(GatherTest, PreparesNothingBeforeTheLastVersionIsPersisted) {
+  Seal({0});
+  machine_->OnBound(Info(0));
+  Gathered();
+  Take(0);
+  ASSERT_EQ(Next(ActionKind::kPrepare).size(), 1);
+  machine_->OnPrepared({});
+  v1::Commit* commit = plan_.add_commits();
+  commit->set_commit_seq(1);
+  commit->set_version(1);
+  *commit->mutable_digest() = Digest128().ToProto();
+  v1::ContributionOutcome* outcome = commit->add_outcomes();
+  *outcome->mutable_key() = Info(0).key();
+  outcome->set_outcome(v1::OUTCOME_MERGED);
+  v1::ContributionInfo next = Info(0, /*seq=*/2);
+  next.set_anchor_version(1);
+  machine_->OnBound(next);
+  v1::Seal* seal = plan_.add_seals();
+  seal->set_version(1);
+  v1::SealedContribution* sealed = seal->add_contributions();
+  *sealed->mutable_key() = next.key();
+  sealed->set_weight(1);
+  machine_->OnPlan(plan_);
+  EXPECT_EQ(Gathered(), "0");
+  EXPECT_EQ(set_.version, 1);
+  machine_->OnStored(next, 1, set_.id);
+  EXPECT_TRUE(Next(ActionKind::kPrepare).empty());
+  machine_->OnPersisted(1);
+  EXPECT_EQ(Next(ActionKind::kPrepare).size(), 1);
+}
+
 TEST_F(GatherTest, AFailureIsTriedAgain) {
   Open({0});
   machine_->OnBound(Info(0));

@@ -62,6 +62,36 @@ class IslandLevelTest(cluster_module.IntegrationTest):
         self.assertEqual(self.run_strict(self.cluster, values, islands=order),
                          self.reference(), order)
 
+    def test_fragments_that_are_merged_one_after_the_other(self):
+        fragments = {"layout": {"fragment_count": 3}}
+        reference = self.run_strict(self.new_cluster("whole"),
+                                    self.run_values(fragments))
+        self.assertEqual(
+            self.run_strict(self.cluster, self.run_values(LEVEL, fragments)),
+            reference)
+
+    def test_a_sealed_round_goes_on_without_an_island_that_is_gone(self):
+        cluster = self.cluster
+        values = self.run_values(LEVEL, {
+            "schedule": {"lease_duration": "3s", "min_quorum": 2},
+            "evaluation": {"every_round_count": 0}})
+        cluster.start_coordinator()
+        cluster.start_server("server-0",
+                             failpoint="server.prepared.before@2")
+        cluster.start_server("server-1")
+        cluster.create_run(values)
+        cluster.start_islands()
+        # What was sealed is in no log, and one owner does not come back.
+        cluster.await_failpoint("server-0")
+        cluster.kill("island-2")
+        cluster.restart("server-0")
+        cluster.wait_state(cluster_module.COMPLETED)
+        rounds = self.assert_rounds_whole(cluster, values)
+        self.assertEqual([r.attempt for r in rounds][:3], [0, 1, 0])
+        merged = [[c.info.key.slot for c in r.contributions
+                   if c.outcome == cluster_module.MERGED] for r in rounds]
+        self.assertEqual(merged, [[0, 1, 2]] + [[0, 1]] * 3)
+
     def test_a_server_or_an_island_killed_after_every_commit(self):
         generator = random.Random(cases.seed())
         values = self.run_values(LEVEL, {"schedule": {"round_count": 6}})
