@@ -1,6 +1,7 @@
 #include "worker/api/island_runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -455,9 +456,11 @@ absl::Status IslandRunner::Push(const Action& action) {
                    << action.seq << ": " << action.reason
                    << ": it is pushed again";
     }
+    std::atomic<bool> decided{false};
     bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
-      return CutVersion(plan, info.key().fragment()) > info.anchor_version() ||
-             plan.run_state() == v1::RUN_STATE_CANCELLED ||
+      decided =
+          CutVersion(plan, info.key().fragment()) > info.anchor_version();
+      return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
     std::optional<std::stop_callback<std::function<void()>>> leave;
@@ -474,7 +477,11 @@ absl::Status IslandRunner::Push(const Action& action) {
     mailbox_.EndTransfer();
     meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
                   absl::Now() - begin);
-    RETURN_IF_ERROR(outcome.status);
+    // At level ISLAND the plan may know of the commit before the servers' answer
+    // is here; that is what was waited for.
+    if (!decided || !absl::IsCancelled(outcome.status)) {
+      RETURN_IF_ERROR(outcome.status);
+    }
     failpoint::Hit("island.pushed.after");
     return absl::OkStatus();
   }
