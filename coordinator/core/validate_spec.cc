@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "coordinator/core/validate_exchange.h"
 #include "coordinator/core/verdict/contributions_max.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
@@ -390,8 +391,6 @@ void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
   };
   check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
   check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
-  check.Require(!exchange.error_feedback(), "exchange.error_feedback",
-                "must be false: F32 leaves nothing unsaid");
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.overlap_step_count() == 0,
                 "schedule.overlap_step_count", "must be 0");
@@ -417,6 +416,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckSchedule(spec.schedule(), check);
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
+  CheckExchange(spec, violations);
   CheckNotBuilt(spec, check);
   check.Require(v1::Durability_IsValid(spec.durability()), "durability",
                 "must be MACHINE, PROCESS or ISLAND");

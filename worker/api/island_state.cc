@@ -84,10 +84,9 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
 }
 
 void IslandState::OuterGradient(int32_t fragment,
-                                std::vector<float>& out) const {
+                                absl::Span<float> out) const {
   const absl::Span<const float> local =
       const_cast<const engine::Trainer&>(*trainer_).parameters();
-  out.resize(layout_.fragment_element_count(fragment));
   for (const int32_t index : layout_.fragment_tensors(fragment)) {
     const TensorPlace& tensor = layout_.tensors()[index];
     const float* anchor = anchors_.data() + tensor.model_offset;

@@ -62,9 +62,9 @@ class IslandState {
   // As Trainer::Step.
   absl::StatusOr<StepResult> Train(const Batch& batch, int64_t step);
 
-  // Sets `out` to the outer gradient of `fragment`, anchor - local, in the
-  // fragment's flat order, shape [F_f]: in memory that is CODEC_F32.
-  void OuterGradient(int32_t fragment, std::vector<float>& out) const;
+  // Sets `out`, shape [F_f], to the outer gradient of `fragment`, anchor -
+  // local, in the fragment's flat order.
+  void OuterGradient(int32_t fragment, absl::Span<float> out) const;
 
   // Mean loss of the anchors on `batch`, nats a token. Local parameters are
   // overwritten: only between rounds.

@@ -130,6 +130,8 @@ class IslandLoop {
   // --- To look at ---
 
   bool joined() const { return joined_; }
+  // What became of this island's contribution `key`, if it is still told.
+  v1::Outcome OutcomeOf(const v1::ContributionKey& key) const;
   // Whose turn it is to evaluate the version that the round under way makes.
   // For the SAVE.
   SaveSummary EvaluatorOf(int64_t version) const;
@@ -175,6 +177,8 @@ class IslandLoop {
   // After an action.
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
+  // Ends with `status`, and tells the coordinator.
+  void LeaveWith(const absl::Status& status);
   void OnTrained(const Action& action, const absl::Status& status);
   void OnContributed(const Action& action);
 
