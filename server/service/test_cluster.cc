@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/codec/block_run.h"
 #include "base/codec/codec.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/sha256.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
@@ -367,6 +368,10 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
 std::vector<char> TestCluster::Encode(
     int32_t fragment, const std::vector<float>& gradient) const {
   const codec::Codec& codec = UpCodec(run_.spec());
+  if (codec.id() == codec::CodecId::kF32) {  // Be it what none would encode.
+    const absl::Span<const char> bytes = codec::F32Bytes(gradient);
+    return {bytes.begin(), bytes.end()};
+  }
   const EncodedLayout layout(layout_, fragment, codec);
   const std::vector<int32_t> counts =
       layout.ElementCounts({0, layout_.fragment_block_count(fragment)});
