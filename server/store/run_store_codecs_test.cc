@@ -136,7 +136,7 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
 };
 
 TEST_P(RunStoreCodecsTest, WhatIsStoredOutlivesAPowerCutInItsOwnSize) {
-  const EncodedRange& range = store_->encoded(0);
+  const EncodedRange range = store_->encoded(0);
   const std::vector<char> bytes = Encoded(range);
   ASSERT_EQ(bytes.size(), range.byte_count());
   {
