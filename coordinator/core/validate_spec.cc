@@ -389,7 +389,6 @@ void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
   const auto is_f32 = [](v1::Codec codec) {
     return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
   };
-  check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
   check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.overlap_step_count() == 0,
