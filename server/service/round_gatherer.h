@@ -27,6 +27,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/merge_tile.h"
+#include "server/service/view_maker.h"
 #include "server/store/run_store.h"
 
 namespace atl::server {
@@ -76,7 +77,8 @@ class RoundGatherer {
 
   RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                 const MergeRule& rule, const GatherSet& set, HeldVersion from,
-                std::shared_ptr<VersionFile> to);
+                std::shared_ptr<VersionFile> to,
+                std::unique_ptr<ViewMaker> view);
 
   IndexRange CellBlocks(int64_t cell) const;
   // Adds contribution `index`; the last takes the step.
@@ -90,6 +92,7 @@ class RoundGatherer {
   const ShardRange& range_;
   const HeldVersion from_;
   const std::shared_ptr<VersionFile> to_;
+  const std::unique_ptr<ViewMaker> view_;  // Null if the run has no view.
 
   mutable Mutex mutex_;
   std::vector<Cell> cells_ ABSL_GUARDED_BY(mutex_);
