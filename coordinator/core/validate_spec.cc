@@ -390,7 +390,6 @@ void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
     return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
   };
   check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
-  check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.overlap_step_count() == 0,
                 "schedule.overlap_step_count", "must be 0");

@@ -202,8 +202,9 @@ class RunStore {
   absl::Status RecoverState();
   absl::Status RecoverVersions();
   absl::Status RecoverDeltas();
-  // Makes D of a version that is held, as the one before is, if it is missing.
-  absl::Status MakeDeltaAgain(int32_t fragment, int64_t version);
+  // Makes D of a version that is held, as the one before is, if it is missing;
+  // true if it did.
+  absl::StatusOr<bool> MakeDeltaAgain(int32_t fragment, int64_t version);
   absl::Status RecoverManifests();
   // What a manifest says, checked against the files that it names.
   //

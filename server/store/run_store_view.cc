@@ -40,12 +40,12 @@ absl::Status RunStore::RecoverDeltas() {
     if (ranges_[f].empty()) continue;
     // The newest persisted version, and one that an earlier process prepared.
     for (const int64_t version : {persisted[f], persisted[f] + 1}) {
-      const absl::Status made = MakeDeltaAgain(f, version);
+      const absl::StatusOr<bool> made = MakeDeltaAgain(f, version);
       if (!made.ok()) {
         LOG(WARNING) << "run " << run_.run_id() << ": no D of version "
                      << version << " of fragment " << f
-                     << ", islands get the view in full: " << made.ToString();
-      } else if (version == persisted[f]) {
+                     << ", islands get the view in full: " << made.status();
+      } else if (*made && version == persisted[f]) {
         deltas_->Persist(f, version);
       }
     }
@@ -53,11 +53,12 @@ absl::Status RunStore::RecoverDeltas() {
   return absl::OkStatus();
 }
 
-absl::Status RunStore::MakeDeltaAgain(int32_t fragment, int64_t version) {
+absl::StatusOr<bool> RunStore::MakeDeltaAgain(int32_t fragment,
+                                              int64_t version) {
   const std::optional<HeldVersion> from = FindVersion(fragment, version - 1);
   const std::optional<HeldVersion> to = FindVersion(fragment, version);
   if (!from || !to || !deltas_->Chain(fragment, version - 1, version).empty()) {
-    return absl::OkStatus();
+    return false;
   }
   const ShardRange& range = ranges_[fragment];
   const EncodedLayout& layout = deltas_->layout(fragment);
@@ -87,7 +88,7 @@ absl::Status RunStore::MakeDeltaAgain(int32_t fragment, int64_t version) {
     return absl::DataLossError("it does not lead to the view that is held");
   }
   deltas_->Publish(fragment, version, delta);
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace atl::server
