@@ -385,11 +385,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
 
 // What the contract has words for and this program does not do yet.
 void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
-  const v1::ExchangeSpec& exchange = spec.exchange();
-  const auto is_f32 = [](v1::Codec codec) {
-    return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
-  };
-  check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.overlap_step_count() == 0,
                 "schedule.overlap_step_count", "must be 0");

@@ -102,6 +102,18 @@ class ParameterClient {
                                absl::Span<float> out,
                                const CallBounds& bounds) = 0;
 
+  // Takes `out` to the view V of `fragment` at exactly `version`: what islands
+  // of a run with a view (base/layout/exchange.h) hold, theta itself in others.
+  // `from_version` is the version of V that `out` holds before; -1: none. Shards
+  // send what leads from there to here, or V in full. Every shard says which
+  // digest its part has: the result is what the shard holds, bit for bit.
+  //
+  // Errors and retries as Pull; INTERNAL: what came is no encoding, or not of
+  // finite values. After an error `out` holds no defined values.
+  virtual TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const CallBounds& bounds) = 0;
+
   // Pushes version 0 of `fragment`, for a run whose spec says `import`. Errors
   // and retries as Push.
   virtual TransferOutcome Import(int32_t fragment,

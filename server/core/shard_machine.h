@@ -78,6 +78,7 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
+  Digest128 view_digest;  // Of V of v + 1, in a run with a view.
 };
 
 // The statistics of a sealed round, which its verdict is made from. Not kept:

@@ -35,13 +35,18 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
         "no memory to merge contributions in as they come; raise --memory_mib, "
         "or take another durability than ISLAND");
   }
+  ASSIGN_OR_RETURN(std::unique_ptr<ViewMaker> view,
+                   ViewMaker::Create(store, set.fragment, set.version + 1,
+                                     from->file, to));
   return absl::WrapUnique(new RoundGatherer(store, optimizer, rule, set,
-                                            *std::move(from), std::move(to)));
+                                            *std::move(from), std::move(to),
+                                            std::move(view)));
 }
 
 RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                              const MergeRule& rule, const GatherSet& set,
-                             HeldVersion from, std::shared_ptr<VersionFile> to)
+                             HeldVersion from, std::shared_ptr<VersionFile> to,
+                             std::unique_ptr<ViewMaker> view)
     : store_(store),
       optimizer_(optimizer),
       rule_(rule),
@@ -50,6 +55,7 @@ RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
       encoded_(store.encoded(set.fragment)),
       from_(std::move(from)),
       to_(std::move(to)),
+      view_(std::move(view)),
       cells_((range_.block_count() + kCellBlocks - 1) / kCellBlocks),
       results_(TileCount(range_)) {}
 
@@ -144,8 +150,9 @@ void RoundGatherer::TakeLast(int64_t cell, const char* encoded) {
         encoded + encoded_.ByteCount({blocks.begin, b}), gradient);
     TileResult& result = results_[(b - range_.blocks().begin) / kTileBlocks];
     const absl::Status before = result.status;
-    result = StepTile({range_, optimizer_, *from_.file, *to_, set_.version},
-                      tile, *buffers);
+    result = StepTile(
+        {range_, optimizer_, *from_.file, *to_, set_.version, view_.get()},
+        tile, *buffers);
     Note(b, before);
     Note(b, added);
   }
@@ -169,6 +176,7 @@ absl::StatusOr<PreparedFact> RoundGatherer::Publish(int64_t attempt) {
   fact.version = set_.version;
   fact.attempt = attempt;
   RETURN_IF_ERROR(AddUp(results_, fact));
+  if (view_ != nullptr) view_->Publish();
   RETURN_IF_ERROR(store_.PublishPrepared(fact, to_));
   return fact;
 }

@@ -27,6 +27,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/merge_tile.h"
+#include "server/service/view_maker.h"
 #include "server/store/run_store.h"
 
 namespace atl::server {
@@ -77,7 +78,8 @@ class RoundGatherer {
 
   RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                 const MergeRule& rule, const GatherSet& set, HeldVersion from,
-                std::shared_ptr<VersionFile> to);
+                std::shared_ptr<VersionFile> to,
+                std::unique_ptr<ViewMaker> view);
 
   // Adds contribution `index`; the last takes the step.
   void Take(int index, int64_t cell, const char* encoded);
@@ -93,6 +95,7 @@ class RoundGatherer {
   const EncodedRange& encoded_;
   const HeldVersion from_;
   const std::shared_ptr<VersionFile> to_;
+  const std::unique_ptr<ViewMaker> view_;  // Null if the run has no view.
 
   mutable Mutex mutex_;
   std::vector<Cell> cells_ ABSL_GUARDED_BY(mutex_);

@@ -417,6 +417,20 @@ absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
   return elements;
 }
 
+absl::StatusOr<int64_t> TestCluster::PullView(int32_t fragment,
+                                              int64_t version,
+                                              int64_t from_version,
+                                              std::vector<float>& view) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
+  view.resize(layout_.fragment_element_count(fragment));
+  RETURN_IF_ERROR(client
+                      ->PullView(fragment, version, from_version,
+                                 absl::MakeSpan(view),
+                                 {absl::Now() + kPatience, {}})
+                      .status);
+  return client->counters().received_payload_bytes;
+}
+
 absl::Status TestCluster::Round(int64_t version, int slots) {
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
     std::vector<v1::ContributionInfo> infos;

@@ -97,7 +97,7 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       layout_(std::move(layout)),
       shard_(record.shard()),
       shard_count_(record.shard_count()),
-      state_count_(state_count),
+      state_count_(state_count + (HasView(record.run().spec()) ? 1 : 0)),
       durability_(SyncOf(record.run().spec().durability())),
       gathers_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
       images_(std::move(images)),
@@ -228,6 +228,7 @@ void RunStore::CommitVersion(int32_t fragment, int64_t version,
     if (it != versions_.end()) it->second.commit_seq = commit_seq;
   }
   DropOldImages(fragment);
+  if (deltas_ != nullptr) deltas_->Commit(fragment, version);
 }
 
 std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
@@ -264,6 +265,11 @@ void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
   fs_.Remove(file->path()).IgnoreError();
 }
 
+void RunStore::DiscardVersion(int32_t fragment, int64_t version) {
+  RemoveVersion(fragment, version);
+  if (deltas_ != nullptr) deltas_->Remove(fragment, version);
+}
+
 absl::Status RunStore::WriteState(RecordBatch* batch) {
   std::string state;
   {
@@ -278,7 +284,8 @@ absl::Status RunStore::PersistVersion0(int32_t fragment) {
   const std::optional<HeldVersion> held = FindVersion(fragment, 0);
   if (!held) return absl::InternalError("version 0 was not published");
   RETURN_IF_ERROR(
-      held->file->Seal({run_.run_id(), shard_, 0, 0, held->digest}));
+      held->file->Seal(
+          {run_.run_id(), shard_, 0, 0, held->digest, held->view_digest}));
   RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
   held->file->set_path(VersionPath(fragment, 0));
   RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
@@ -305,6 +312,7 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
   *record.mutable_digest() = prepared.digest.ToProto();
   record.set_finite(prepared.finite);
   record.set_norm_squared(prepared.norm_squared);
+  *record.mutable_view_digest() = prepared.view_digest.ToProto();
   RecordBatch batch;
   batch.Put(RecordName(absl::StrCat("prepared/", prepared.fragment)),
             record.SerializeAsString());
@@ -317,10 +325,11 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
 absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
                                        std::shared_ptr<VersionFile> file) {
   const int64_t version = prepared.version + 1;
-  RETURN_IF_ERROR(
-      file->WriteHeader({run_.run_id(), shard_, version, 0, prepared.digest}));
-  PublishVersion(prepared.fragment, version,
-                 {std::move(file), 0, prepared.digest});
+  RETURN_IF_ERROR(file->WriteHeader({run_.run_id(), shard_, version, 0,
+                                     prepared.digest, prepared.view_digest}));
+  PublishVersion(
+      prepared.fragment, version,
+      {std::move(file), 0, prepared.digest, prepared.view_digest});
   return absl::OkStatus();
 }
 
@@ -335,8 +344,10 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     digest = held->digest;
     const std::string path = VersionPath(f, commit.version());
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
-                                      commit.commit_seq(), digest}));
+                                      commit.commit_seq(), digest,
+                                      held->view_digest}));
     DropOldImages(f);
+    if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {
       RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));

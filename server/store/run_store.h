@@ -30,6 +30,7 @@
 #include "server/core/contribution_key.h"
 #include "server/core/shard_machine.h"
 #include "server/store/contribution.h"
+#include "server/store/delta_ring.h"
 #include "server/store/encoded_range.h"
 #include "server/store/record_store.h"
 #include "server/store/shard_range.h"
@@ -44,7 +45,8 @@ namespace atl::server {
 struct HeldVersion {
   std::shared_ptr<VersionFile> file;
   int64_t commit_seq = 0;
-  Digest128 digest;  // This shard's part.
+  Digest128 digest;       // This shard's part.
+  Digest128 view_digest;  // The same of V, in a run with a view.
 };
 
 class RunStore {
@@ -68,10 +70,10 @@ class RunStore {
   // decided. The bytes of segments are checked when they are merged.
   //
   // DATA_LOSS: a version's file that a record names is missing or damaged; the
-  // message names it.
+  // message names it. INVALID_ARGUMENT: the run's codecs are not known.
   //
-  // `images` is the memory for versions; null: all of them are read from and
-  // written to their files.
+  // `state_count`: arrays of the outer optimizer. `images` is the memory for
+  // versions; null: all of them are read from and written to their files.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(
       FileSystem& fs, RecordStore& records, const std::string& data_dir,
       const records::RunRecord& record, int state_count,
@@ -89,7 +91,13 @@ class RunStore {
   const EncodedRange& encoded(int32_t fragment) const {
     return encoded_ranges_[fragment];
   }
+  // Arrays of a version after theta: the outer optimizer's, then V if there is
+  // a view.
   int state_count() const { return state_count_; }
+  // The array of a version that is V; 0, theta, if the run has no view.
+  int view_array() const { return deltas_ == nullptr ? 0 : state_count_; }
+  // Null if the run has no view.
+  DeltaRing* deltas() { return deltas_.get(); }
   // How far OK'd contributions must have got.
   Sync durability() const { return durability_; }
   // Level ISLAND: contributions are merged as they come, and none is kept.
@@ -121,6 +129,8 @@ class RunStore {
 
   // Forgets a version: its file is deleted. Readers that hold it go on.
   void RemoveVersion(int32_t fragment, int64_t version);
+  // Forgets what a merge made that is not committed.
+  void DiscardVersion(int32_t fragment, int64_t version);
 
   // Version 0 is published: makes it durable.
   absl::Status PersistVersion0(int32_t fragment);
@@ -196,6 +206,10 @@ class RunStore {
 
   absl::Status RecoverState();
   absl::Status RecoverVersions();
+  absl::Status RecoverDeltas();
+  // Makes D of a version that is held, as the one before is, if it is missing;
+  // true if it did.
+  absl::StatusOr<bool> MakeDeltaAgain(int32_t fragment, int64_t version);
   absl::Status RecoverManifests();
   // What a manifest says, checked against the files that it names.
   //
@@ -259,6 +273,7 @@ class RunStore {
   const std::vector<ShardRange> ranges_;
   const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
   const std::vector<EncodedRange> import_ranges_;   // f32.
+  std::unique_ptr<DeltaRing> deltas_;  // Of a run with a view; made by Open.
 
   // Held while a version's file is made or reserved, so that no two are made
   // under one name. Before mutex_.

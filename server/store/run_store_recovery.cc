@@ -12,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/codec/codec.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
@@ -38,6 +40,13 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     std::shared_ptr<ImagePool> images) {
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(record.run().spec().layout()));
+  const v1::ExchangeSpec& exchange = record.run().spec().exchange();
+  if (exchange.down() != v1::CODEC_UNSPECIFIED &&
+      codec::FindCodec(exchange.down()) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange.down is ", static_cast<int>(exchange.down()),
+                     ", which this program does not know"));
+  }
   const std::string directory = Directory(data_dir, record.run().run_id());
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/versions")));
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/log")));
@@ -52,6 +61,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
                                                std::move(images)));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
+  RETURN_IF_ERROR(store->RecoverDeltas());
   RETURN_IF_ERROR(store->RecoverManifests());
   RETURN_IF_ERROR(store->RecoverSegments());
   RETURN_IF_ERROR(store->RecoverContributions());
@@ -93,7 +103,8 @@ absl::Status RunStore::RecoverState() {
     MutexLock lock(&mutex_);
     prepared_.push_back({fact.fragment(), fact.version(), fact.attempt(),
                          Digest128::FromProto(fact.digest()), fact.finite(),
-                         fact.norm_squared()});
+                         fact.norm_squared(),
+                         Digest128::FromProto(fact.view_digest())});
   }
   return absl::OkStatus();
 }
@@ -148,7 +159,8 @@ absl::Status RunStore::RecoverVersions() {
     }
     const std::shared_ptr<VersionFile> file = *std::move(opened);
     const VersionIdentity& identity = file->identity();
-    HeldVersion held = {file, identity.commit_seq, identity.digest};
+    HeldVersion held = {file, identity.commit_seq, identity.digest,
+                        identity.view_digest};
     PublishVersion(static_cast<int32_t>(fragment), version, std::move(held));
   }
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
@@ -170,12 +182,12 @@ absl::Status RunStore::RecoverVersions() {
 
 bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
                              int64_t version) {
-  std::optional<Digest128> recorded;
+  std::optional<PreparedFact> recorded;
   {
     MutexLock lock(&mutex_);
     for (const PreparedFact& fact : prepared_) {
       if (fact.fragment == fragment && fact.version + 1 == version) {
-        recorded = fact.digest;
+        recorded = fact;
       }
     }
   }
@@ -186,23 +198,29 @@ bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
   if (!opened.ok()) return false;
   const VersionIdentity& identity = (*opened)->identity();
   if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
-      identity.version != version || identity.digest != *recorded) {
+      identity.version != version || identity.digest != recorded->digest ||
+      identity.view_digest != recorded->view_digest) {
     return false;
   }
   // Every block, because not every one need have reached a disk that lost
   // power.
-  Digest128 digest;
+  Digest128 digest, view_digest;
   std::vector<float> elements;
   for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
     const IndexRange block = {b, b + 1};
     elements.resize(range.ElementCount(block));
-    for (int array = state_count_; array >= 0; --array) {
+    for (int array = 0; array <= state_count_; ++array) {
       if (!(*opened)->Read(array, block, elements.data()).ok()) return false;
+      if (array == 0) digest += BlockDigest(b, elements);
     }
-    digest += BlockDigest(b, elements);
+    // The last array.
+    if (HasView(run_.spec())) view_digest += BlockDigest(b, elements);
   }
-  if (digest != *recorded) return false;
-  PublishVersion(fragment, version, {*std::move(opened), 0, digest});
+  if (digest != recorded->digest || view_digest != recorded->view_digest) {
+    return false;
+  }
+  PublishVersion(fragment, version,
+                 {*std::move(opened), 0, digest, view_digest});
   MutexLock lock(&mutex_);
   prepared_here_.insert(fragment);
   return true;

@@ -12,6 +12,7 @@
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/ids.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -353,9 +354,15 @@ absl::Status IslandRunner::Pull(const Action& action) {
                                  [this] { mailbox_.StopTransfer(); });
   const int64_t before = parameters_->counters().received_payload_bytes;
   const absl::Time begin = absl::Now();
-  const server::TransferOutcome outcome = parameters_->Pull(
-      action.fragment, action.version, Digest128::FromProto(action.digest),
-      state_->FragmentBuffer(action.fragment), bounds);
+  // The plan has the digest of theta; of a view the shards say it themselves.
+  const server::TransferOutcome outcome =
+      HasView(spec_)
+          ? parameters_->PullView(action.fragment, action.version,
+                                  action.from_version,
+                                  state_->AnchorBuffer(action.fragment), bounds)
+          : parameters_->Pull(action.fragment, action.version,
+                              Digest128::FromProto(action.digest),
+                              state_->FragmentBuffer(action.fragment), bounds);
   mailbox_.EndTransfer();
   meter_.Pulled(parameters_->counters().received_payload_bytes - before,
                 absl::Now() - begin);
@@ -515,6 +522,31 @@ absl::Status IslandRunner::Push(const Action& action) {
   return absl::InternalError("the save has no such contribution");
 }
 
+// What is evaluated is theta: with a view it is not what anchors are.
+absl::Status IslandRunner::PullForEvaluation() {
+  if (!HasView(spec_)) {
+    state_->SetLocalToAnchors();
+    return absl::OkStatus();
+  }
+  for (const v1::FragmentVersion& at : loop_.plan().cut()) {
+    server::CallBounds bounds;
+    bounds.idle_max = kTransferIdleMax;
+    bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& plan) {
+      return CutVersion(plan, at.fragment()) > at.version() + 1;
+    });
+    const std::stop_callback leave(options_.stop,
+                                   [this] { mailbox_.StopTransfer(); });
+    const server::TransferOutcome outcome = parameters_->Pull(
+        at.fragment(), at.version(), Digest128::FromProto(at.digest()),
+        state_->FragmentBuffer(at.fragment()), bounds);
+    mailbox_.EndTransfer();
+    RETURN_IF_ERROR(
+        Annotate(outcome.status, "cannot pull what is to be evaluated"));
+    state_->SetLocal(at.fragment());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status IslandRunner::Evaluate(const Action& action) {
   if (!evaluation_batch_.has_value()) {
     ASSIGN_OR_RETURN(evaluation_batch_, reader_->ReadEvaluation());
@@ -524,8 +556,9 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
                  << "window takes";
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(PullForEvaluation());
   ASSIGN_OR_RETURN(const double loss,
-                   state_->EvaluateAnchors(*evaluation_batch_));
+                   state_->EvaluateLocal(*evaluation_batch_));
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);

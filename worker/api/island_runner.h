@@ -60,6 +60,7 @@ class IslandRunner {
   SaveHeader DescribeSave(const Action& action) const;
   absl::Status Push(const Action& action);
   absl::Status Evaluate(const Action& action);
+  absl::Status PullForEvaluation();
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);
