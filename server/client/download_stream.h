@@ -14,6 +14,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "grpcpp/channel.h"
+#include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
 
 namespace atl::server {
@@ -26,6 +27,10 @@ struct Download {
   const RunLayout* layout = nullptr;
   absl::Span<float> out;  // The whole fragment.
   std::string peer;       // For messages.
+  Pacer* pacer = nullptr;    // Of all downloads.
+  // What the server may send before we ask for it (rpc::ChannelOptions); counts
+  // only under a cap.
+  int64_t window_bytes = 0;
 
   int64_t next_block = 0;  // All before it have come; starts at blocks.begin.
   Digest128 digest;        // Of these.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
@@ -18,9 +19,8 @@ namespace {
 
 using Code = absl::StatusCode;
 
-constexpr int64_t kChunkBlocks =
-    codec::kChunkPayloadBytesMax /
-    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
+constexpr int64_t kBlockBytes =
+    codec::kBlockElements * static_cast<int64_t>(sizeof(float));
 
 // Bytes on loan to gRPC: a version's own, or a buffer and where it goes back
 // to.
@@ -99,8 +99,10 @@ void PullStream::WriteNext() {
     FinishWith(absl::OkStatus());
     return;
   }
+  const int64_t block_count =
+      std::max<int64_t>(1, sizer_.bytes() / kBlockBytes);
   const IndexRange blocks = {left_.begin,
-                             std::min(left_.end, left_.begin + kChunkBlocks)};
+                             std::min(left_.end, left_.begin + block_count)};
   auto loan = std::make_unique<Loan>();
   const float* elements = source_.held.file->Map(0, blocks, &loan->image);
   if (elements == nullptr) {
@@ -137,6 +139,7 @@ void PullStream::WriteNext() {
   writing_bytes_ = static_cast<int64_t>(payload.size());
   out_ = rpc::EncodeChunk(header,
                           rpc::BorrowSlice(payload, EndLoan, loan.release()));
+  write_begin_ = absl::Now();
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);
 }
@@ -160,6 +163,7 @@ void PullStream::OnWriteDone(bool ok) {
     FinishWith(absl::CancelledError("the peer is gone"));
     return;
   }
+  if (writing_bytes_ > 0) sizer_.Moved(absl::Now() - write_begin_);
   progress_->payload_bytes += writing_bytes_;
   shard_->AddSentBytes(writing_bytes_);
   WriteNext();

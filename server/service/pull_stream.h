@@ -11,7 +11,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "atoll/v1/parameter_service.pb.h"
+#include "base/rpc/chunk_sizer.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -58,6 +60,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   int32_t fragment_ = 0;
   IndexRange left_;  // Blocks that are not written yet.
   int64_t writing_bytes_ = 0;
+  absl::Time write_begin_;
+  rpc::ChunkSizer sizer_;
   grpc::ByteBuffer out_;
 
   Mutex mutex_;

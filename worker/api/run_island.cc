@@ -46,6 +46,7 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
     data.shard_count = spec.server_count();
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
+    data.caps = options.caps;
     return server::MakeParameterClient(data, layout);
   };
   return RunIslandOver(options, links);
