@@ -16,6 +16,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/client/delay.h"
 
 namespace atl::server {
 namespace {
@@ -54,12 +55,16 @@ class DownloadStream
   }
 
   void Start() override {
+    TakeForWindow();
     StartRead(&message_);
     StartWriteLast(&request_, grpc::WriteOptions());
     StartCall();
   }
 
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override {
+    context_.TryCancel();
+    delay_.Hurry();
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
@@ -68,15 +73,49 @@ class DownloadStream
       context_.TryCancel();
       return;
     }
-    StartRead(&message_);
+    const absl::Duration wait = TakeForWindow();
+    if (wait <= absl::ZeroDuration()) {
+      StartRead(&message_);
+      return;
+    }
+    AddHold();
+    delay_.Start(wait, [this] {
+      StartRead(&message_);
+      RemoveHold();
+    });
   }
 
   void OnDone(const grpc::Status& grpc_status) override {
+    download_.pacer->GiveBack(paid_bytes_ - received_bytes_);
     events_.Done(
         Finish(rpc::NamePeer(rpc::FromGrpc(grpc_status), download_.peer)));
   }
 
  private:
+  // Pays for what the server may send once the next read has begun: of what is
+  // still to come, as much as the window lets through. Returns how long that
+  // read has to wait.
+  absl::Duration TakeForWindow() {
+    const int64_t left_bytes = LeftBytes();
+    const int64_t target_bytes =
+        received_bytes_ + std::min(left_bytes, download_.window_bytes);
+    const int64_t bytes = std::max<int64_t>(0, target_bytes - paid_bytes_);
+    paid_bytes_ += bytes;
+    return download_.pacer->Take(bytes);
+  }
+
+  // Payload bytes that have not come, at most: f32 until a header says
+  // otherwise.
+  int64_t LeftBytes() const {
+    const IndexRange left = {download_.next_block, download_.blocks.end};
+    if (codec_ != nullptr) {
+      const size_t block_bytes = codec_->EncodedBytes(codec::kBlockElements);
+      return left.size() * static_cast<int64_t>(block_bytes) * chain_count_;
+    }
+    return download_.layout->BlockElements(download_.fragment, left).size() *
+           static_cast<int64_t>(sizeof(float));
+  }
+
   // Takes in the message that was read.
   absl::Status Take() {
     ASSIGN_OR_RETURN(auto message, rpc::DecodeBulk<Message>(message_));
@@ -148,6 +187,7 @@ class DownloadStream
     }
     RETURN_IF_ERROR(codec_ == nullptr ? TakeElements(chunk, blocks)
                                       : TakeDelta(chunk, blocks));
+    received_bytes_ += static_cast<int64_t>(chunk.payload_bytes);
     events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
     if (link_ == 0) events_.Advanced();
     return absl::OkStatus();
@@ -291,6 +331,9 @@ class DownloadStream
   std::vector<float> view_;  // Of `group_`, as far as they lead.
   char encoded_[codec::kBlockElements * sizeof(float)];  // A block.
   absl::Status failure_;  // Found here; wins over the call's status.
+  int64_t received_bytes_ = 0;  // Payload, on this stream.
+  int64_t paid_bytes_ = 0;      // Taken from the pacer for it.
+  Delay delay_;
 };
 
 }  // namespace

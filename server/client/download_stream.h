@@ -17,6 +17,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "grpcpp/channel.h"
+#include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
 
 namespace atl::server {
@@ -32,6 +33,10 @@ struct Download {
   bool is_view = false;   // V is asked for, not theta.
   // Of a view: the version that `out` holds from next_block on; -1: none.
   int64_t from_version = -1;
+  Pacer* pacer = nullptr;    // Of all downloads.
+  // What the server may send before we ask for it (rpc::ChannelOptions); counts
+  // only under a cap.
+  int64_t window_bytes = 0;
 
   int64_t next_block = 0;  // All before it have come; starts at blocks.begin.
   Digest128 digest;        // Of these.

@@ -78,6 +78,11 @@ int LoopbackParameterServer::chunk_count() const {
   return chunk_count_;
 }
 
+int64_t LoopbackParameterServer::payload_bytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return payload_bytes_;
+}
+
 int LoopbackParameterServer::stream_count() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return stream_count_;
@@ -94,10 +99,17 @@ bool LoopbackParameterServer::WaitForChunks(int count) {
                            [&] { return chunk_count_ >= count; });
 }
 
+bool LoopbackParameterServer::WaitForStreams(int count) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return stream_count_ >= count; });
+}
+
 LoopbackParameterServer::Fault LoopbackParameterServer::BeginStream(
     const grpc::ServerContext& context) {
   std::lock_guard<std::mutex> lock(mutex_);
   ++stream_count_;
+  changed_.notify_all();
   const auto found = context.client_metadata().find(rpc::kSessionMetadata);
   session_ = found == context.client_metadata().end()
                  ? ""
@@ -143,6 +155,7 @@ absl::Status LoopbackParameterServer::Keep(Received& received, int32_t fragment,
     received.blocks[b - blocks.begin] = true;
   }
   ++chunk_count_;
+  payload_bytes_ += static_cast<int64_t>(chunk.payload().size());
   changed_.notify_all();
   return absl::OkStatus();
 }

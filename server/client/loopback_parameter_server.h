@@ -71,11 +71,14 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
 
   // By fragment and seq; imports have seq 0.
   std::map<std::pair<int32_t, int64_t>, Received> received() const;
-  int chunk_count() const;      // Received, all streams together.
-  int stream_count() const;     // Opened.
-  std::string session() const;  // Metadata of the newest stream.
+  int chunk_count() const;        // Received, all streams together.
+  int64_t payload_bytes() const;  // Of them.
+  int stream_count() const;       // Opened.
+  std::string session() const;    // Metadata of the newest stream.
   // Waits until so many chunks have come; false if they do not soon.
   bool WaitForChunks(int count);
+  // The same of streams.
+  bool WaitForStreams(int count);
 
   grpc::Status PushOuterGradient(
       grpc::ServerContext* context,
@@ -119,6 +122,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   std::map<std::pair<int32_t, int64_t>, Chain> chains_;
   std::deque<Fault> faults_;
   int chunk_count_ = 0;
+  int64_t payload_bytes_ = 0;
   int stream_count_ = 0;
   std::string session_;
   // Last: it serves this object.

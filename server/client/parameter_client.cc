@@ -1,5 +1,6 @@
 #include "server/client/parameter_client.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <set>
@@ -17,6 +18,7 @@
 #include "server/client/borrow_tracker.h"
 #include "server/client/channel_pool.h"
 #include "server/client/download_stream.h"
+#include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
 #include "server/client/upload_stream.h"
 
@@ -29,6 +31,12 @@ constexpr char kImportMethod[] = "/atoll.v1.ParameterService/ImportParameters";
 // How long a connection may hold borrowed memory after the calls have ended
 // before it is closed to get the memory back.
 constexpr absl::Duration kReturnGrace = absl::Seconds(1);
+
+// Of a capped download: what all servers together may send unasked. It is as
+// long as a round trip that does not yet slow a pull down.
+constexpr absl::Duration kCappedWindowSpan = absl::Milliseconds(200);
+constexpr int64_t kCappedWindowBytesMin = 16 << 10;
+constexpr int64_t kCappedWindowBytesMax = 4 << 20;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
 
@@ -109,6 +117,7 @@ class UploadPart : public ShardPart {
     upload.header = make_header_(route.placement_epoch);
     upload.peer = PeerName(shard_, route);
     upload.missing_count = &missing_count_;
+    upload.sizer = &sizer_;
     upload.done_bytes = &done_bytes_;
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
@@ -120,6 +129,7 @@ class UploadPart : public ShardPart {
   const MakeHeader make_header_;
   int64_t missing_count_ = -1;
   std::atomic<int64_t> done_bytes_{0};
+  rpc::ChunkSizer sizer_;
 };
 
 class DownloadPart : public ShardPart {
@@ -158,7 +168,11 @@ class GrpcParameterClient : public ParameterClient {
  public:
   GrpcParameterClient(const ParameterClientOptions& options,
                       const RunLayout& layout)
-      : options_(options), layout_(layout), routes_(options.channel) {}
+      : options_(options),
+        layout_(layout),
+        routes_(options.channel),
+        up_pacer_(options.caps.up_bytes_per_second),
+        down_pacer_(options.caps.down_bytes_per_second) {}
 
   void SetRoutes(ShardRoutes routes) override {
     routes_.Set(std::move(routes));
@@ -333,6 +347,8 @@ class GrpcParameterClient : public ParameterClient {
     upload.layout = &layout;
     upload.encoded = encoded;
     upload.tracker = &tracker;
+    upload.whole_units = options_.whole_units;
+    upload.pacer = &up_pacer_;
     std::vector<std::unique_ptr<ShardPart>> parts;
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
@@ -373,6 +389,8 @@ class GrpcParameterClient : public ParameterClient {
       download.blocks =
           layout_.ShardBlocks(wanted.fragment, shard, options_.shard_count);
       if (download.blocks.empty()) continue;
+      download.pacer = &down_pacer_;
+      download.window_bytes = options_.channel.receive_window_bytes;
       v1::PullParametersRequest request;
       request.set_run_id(options_.run_id);
       request.set_fragment(wanted.fragment);
@@ -395,6 +413,8 @@ class GrpcParameterClient : public ParameterClient {
   const ParameterClientOptions options_;
   const RunLayout& layout_;
   RouteTable routes_;
+  Pacer up_pacer_;
+  Pacer down_pacer_;
   std::atomic<int64_t> sent_bytes_{0};
   std::atomic<int64_t> received_bytes_{0};
   mutable Mutex mutex_;
@@ -411,8 +431,17 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
   if (options.stall_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("stall_timeout must be positive");
   }
+  RETURN_IF_ERROR(CheckCaps(options.caps));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
-  return std::make_unique<GrpcParameterClient>(options, layout);
+  ParameterClientOptions used = options;
+  if (const Pacer down(options.caps.down_bytes_per_second);
+      down.is_capped()) {
+    used.channel.receive_window_bytes = static_cast<int>(std::max(
+        kCappedWindowBytesMin,
+        down.BytesIn(kCappedWindowSpan, 0, kCappedWindowBytesMax) /
+            options.shard_count));
+  }
+  return std::make_unique<GrpcParameterClient>(used, layout);
 }
 
 }  // namespace atl::server

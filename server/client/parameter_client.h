@@ -31,6 +31,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
+#include "server/client/bandwidth.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
@@ -127,6 +128,10 @@ struct ParameterClientOptions {
   std::string run_id;
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
+  BandwidthCaps caps;  // Of all calls together.
+  // Of a run at level ISLAND, whose servers take in whole units
+  // (codec::kChunkBlocksUnit).
+  bool whole_units = false;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
@@ -18,9 +19,10 @@ namespace {
 
 using Code = absl::StatusCode;
 
-constexpr int64_t kChunkBlocks =
-    codec::kChunkPayloadBytesMax /
-    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
+constexpr int64_t kBlockBytesMax =
+    codec::kBlockElements * static_cast<int64_t>(sizeof(float));
+constexpr int64_t kChunkBlocksMax =
+    codec::kChunkPayloadBytesMax / kBlockBytesMax;
 
 // Bytes on loan to gRPC: a version's or a delta's own, or a buffer and where it
 // goes back to.
@@ -167,13 +169,25 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
   return absl::OkStatus();
 }
 
+int64_t PullStream::ChunkBlocks() const {
+  int64_t block_bytes = kBlockBytesMax;
+  if (source_.content == v1::PULL_CONTENT_CHAIN) {
+    block_bytes = static_cast<int64_t>(
+        shard_->store().deltas()->layout(fragment_).codec().EncodedBytes(
+            codec::kBlockElements));
+  }
+  return std::clamp<int64_t>(sizer_.bytes() / block_bytes, 1, kChunkBlocksMax);
+}
+
 void PullStream::WriteNext() {
   if (left_.empty()) {
     FinishWith(absl::OkStatus());
     return;
   }
-  const IndexRange blocks = {left_.begin,
-                             std::min(left_.end, left_.begin + kChunkBlocks)};
+  if (link_ == 0) {
+    group_end_ = std::min(left_.end, left_.begin + ChunkBlocks());
+  }
+  const IndexRange blocks = {left_.begin, group_end_};
   rpc::ChunkHeader header;
   header.first_block = blocks.begin;
   header.block_count = static_cast<int32_t>(blocks.size());
@@ -191,6 +205,7 @@ void PullStream::WriteNext() {
   out_ = rpc::EncodeChunk(
       header,
       rpc::BorrowSlice(payload.bytes, EndLoan, payload.loan.release()));
+  write_begin_ = absl::Now();
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);
 }
@@ -222,6 +237,7 @@ void PullStream::OnWriteDone(bool ok) {
     FinishWith(absl::CancelledError("the peer is gone"));
     return;
   }
+  if (writing_bytes_ > 0) sizer_.Moved(absl::Now() - write_begin_);
   progress_->payload_bytes += writing_bytes_;
   shard_->AddSentBytes(writing_bytes_);
   WriteNext();
