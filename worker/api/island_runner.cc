@@ -10,6 +10,7 @@
 #include "base/io/files.h"
 #include "base/layout/digest.h"
 #include "base/layout/ids.h"
+#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -327,7 +328,8 @@ absl::Status IslandRunner::Pull(const Action& action) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
   bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
-    return CutVersion(plan, action.fragment) != action.version;
+    return !IsFreshEnough(spec_.schedule(), action.version,
+                          CutVersion(plan, action.fragment));
   });
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
@@ -458,8 +460,10 @@ absl::Status IslandRunner::Push(const Action& action) {
     }
     std::atomic<bool> decided{false};
     bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+      // Of an async run too old to count: it pulls the newest and goes on.
       decided =
-          CutVersion(plan, info.key().fragment()) > info.anchor_version();
+          !IsFreshEnough(spec_.schedule(), info.anchor_version(),
+                         CutVersion(plan, info.key().fragment()));
       return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
