@@ -27,8 +27,6 @@ constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(5);
-// Weight of the newest step in the running speed.
-constexpr double kSpeedWeight = 0.1;
 
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
@@ -327,7 +325,7 @@ absl::Status IslandRunner::RestoreSave() {
 absl::Status IslandRunner::Pull(const Action& action) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
+  bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
     return !IsFreshEnough(spec_.schedule(), action.version,
                           CutVersion(plan, action.fragment));
   });
@@ -356,14 +354,9 @@ absl::Status IslandRunner::Train(const Action& action) {
                    state_->Train(batch_, action.step));
   const absl::Time end = absl::Now();
   meter_.Stepped(begin, end);
-  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
+  step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
-  const double speed = static_cast<double>(result.token_count) / seconds;
-  progress_.tokens_per_second =
-      progress_.token_count == 0
-          ? speed
-          : (1 - kSpeedWeight) * progress_.tokens_per_second +
-                kSpeedWeight * speed;
+  progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + 1;
   progress_.token_count += result.token_count;
   progress_.loss = result.loss;
