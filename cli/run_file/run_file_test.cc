@@ -164,6 +164,19 @@ TEST(RunFileTest, DefaultsHoldForOptimizersThatReadThem) {
             0.5);
 }
 
+TEST(RunFileTest, AnAsyncRunMergesOneContributionAtATime) {
+  const std::string async = "preset = \"tiny\"\n[schedule]\ntiming = "
+      "\"elastic\"\nmax_staleness = 4\n[outer]\noptimizer = "
+      "\"delayed_nesterov\"\nbuffer_count = 4\n";
+  const v1::RunSpec spec = Read(async).spec;
+  EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_UNIFORM);
+  EXPECT_EQ(spec.outer().momentum(), 0.9);
+  EXPECT_EQ(spec.schedule().min_quorum(), 1);
+  // What is said stays, and the coordinator refuses it.
+  EXPECT_EQ(Read(async + "weighting = \"tokens\"\n").spec.outer().weighting(),
+            v1::WEIGHTING_TOKENS);
+}
+
 TEST(RunFileTest, DataPathsAreRelativeToTheFile) {
   EXPECT_EQ(Read(kSmall).spec.data().path(), "/home/me/text");
   EXPECT_EQ(

@@ -155,13 +155,15 @@ absl::Status ShardMachine::AdmitContribution(
       decided |= ContributionKey::FromProto(outcome.key()) == key;
     }
   }
-  // The round just before may still be pushed to, to be recorded as LATE.
-  if (decided || info.anchor_version() < version - 1) {
+  // What is too old by one may still be pushed, to be recorded as LATE or
+  // STALE.
+  const int64_t oldest = version - 1 - shape_.max_staleness;
+  if (decided || info.anchor_version() < oldest) {
     return Refuse(Code::kAborted, "ALREADY_DECIDED",
                   absl::StrCat(key.ToString(),
                                " is decided, or its anchor is older than "
                                "version ",
-                               version - 1, "; fetch the plan"));
+                               oldest, "; fetch the plan"));
   }
   // Pushed again after a loss: what was sealed, or nothing.
   for (const v1::Seal& seal : plan_.seals()) {

@@ -539,9 +539,10 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   // What cannot count any more, whatever became of it.
   const auto drop_if_old = [&](const ContributionKey& key,
                                const v1::ContributionInfo& info) {
-    const int64_t persisted = fragments_[key.fragment].persisted_version;
+    const int64_t oldest = fragments_[key.fragment].persisted_version - 1 -
+                           shape_.max_staleness;
     if (!decided_.count(key) &&
-        (key.run_epoch < run_epoch_ || info.anchor_version() < persisted - 1)) {
+        (key.run_epoch < run_epoch_ || info.anchor_version() < oldest)) {
       action.keys.push_back(key);
     }
   };

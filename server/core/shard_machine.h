@@ -56,6 +56,7 @@ struct ShardShape {
   bool judged = false;  // The merge rule needs a verdict.
   bool gather = false;  // Level ISLAND: contributions are merged as they come.
   v1::Codec codec = v1::CODEC_F32;  // Of contributions.
+  int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
   struct Fragment {
     bool holds = false;      // False: this shard has no block of it.

@@ -27,6 +27,7 @@ ShardShape ShapeOf(const RunStore& store) {
   shape.shard = store.shard();
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
+  shape.max_staleness = store.run().spec().schedule().max_staleness();
   shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
                  MergeNeeds::kNothing;
   shape.gather = store.gathers();

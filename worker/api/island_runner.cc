@@ -13,6 +13,7 @@
 #include "base/layout/exchange.h"
 #include "base/layout/ids.h"
 #include "base/layout/exchange.h"
+#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -29,8 +30,6 @@ constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(5);
-// Weight of the newest step in the running speed.
-constexpr double kSpeedWeight = 0.1;
 
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
@@ -346,8 +345,9 @@ void IslandRunner::LearnOutcomes() {
 absl::Status IslandRunner::Pull(const Action& action) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
-    return CutVersion(plan, action.fragment) != action.version;
+  bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+    return !IsFreshEnough(spec_.schedule(), action.version,
+                          CutVersion(plan, action.fragment));
   });
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
@@ -380,14 +380,9 @@ absl::Status IslandRunner::Train(const Action& action) {
                    state_->Train(batch_, action.step));
   const absl::Time end = absl::Now();
   meter_.Stepped(begin, end);
-  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
+  step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
-  const double speed = static_cast<double>(result.token_count) / seconds;
-  progress_.tokens_per_second =
-      progress_.token_count == 0
-          ? speed
-          : (1 - kSpeedWeight) * progress_.tokens_per_second +
-                kSpeedWeight * speed;
+  progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + 1;
   progress_.token_count += result.token_count;
   progress_.loss = result.loss;
@@ -492,8 +487,10 @@ absl::Status IslandRunner::Push(const Action& action) {
     }
     std::atomic<bool> decided{false};
     bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+      // Of an async run too old to count: it pulls the newest and goes on.
       decided =
-          CutVersion(plan, info.key().fragment()) > info.anchor_version();
+          !IsFreshEnough(spec_.schedule(), info.anchor_version(),
+                         CutVersion(plan, info.key().fragment()));
       return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });

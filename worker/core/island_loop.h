@@ -204,6 +204,21 @@ class IslandLoop {
   bool PullWanted() const;
   bool EvaluationDue() const;
   bool HeldAll() const;
+  // The version that an evaluation would be of.
+  int64_t EvaluatedVersion() const;
+
+  // What async runs do otherwise: island_loop_async.cc.
+  bool async() const;
+  // True if no version can take a contribution from this anchor any more.
+  bool Moot(const AnchoredFragment& at) const;
+  // True if it ended so that its optimizer is not to be carried on.
+  bool DecidedAgainst(const Sync& sync, const Sync::Part& part) const;
+  // True if `fragment` is held as new as the next round needs it.
+  bool HeldEnough(int32_t fragment) const;
+  void NoteWanted();
+  std::optional<Round> ChooseAsyncRound() const;
+  bool AsyncEvaluationDue() const;
+
   Action Wait(std::string reason) const;
 
   const std::string run_id_;
@@ -229,6 +244,10 @@ class IslandLoop {
   std::optional<std::pair<int32_t, int64_t>> position_;
 
   std::vector<int64_t> held_;  // Version of each anchor; -1: none.
+  int64_t held_commit_seq_ = 0;  // The newest that was pulled.
+  // Async: the cut when the round or contribution before was settled; empty
+  // while one is under way.
+  std::vector<int64_t> wanted_;
   std::optional<Round> round_;
   std::optional<Sync> sync_;
   // (island_epoch, coordinator_epoch) that was last reported ready.
