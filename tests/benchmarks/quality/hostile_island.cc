@@ -67,6 +67,12 @@ class HostileClient final : public server::ParameterClient {
     return honest_->Pull(fragment, version, expected, out, bounds);
   }
 
+  server::TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const server::CallBounds& bounds) override {
+    return honest_->PullView(fragment, version, from_version, out, bounds);
+  }
+
   server::TransferOutcome Import(int32_t fragment,
                                  absl::Span<const float> elements,
                                  const server::CallBounds& bounds) override {
