@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/core/run_simulation.h"
+#include "coordinator/core/validate_spec.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -37,6 +38,7 @@ TEST(ValidateExchangeTest, TakesEveryCodecWithWhatItNeeds) {
       const bool good = feedback ? codec != v1::CODEC_F32 : !sparse;
       EXPECT_EQ(Refused(spec), good ? "" : "spec.exchange.error_feedback ")
           << codec << " " << feedback;
+      EXPECT_EQ(ValidateSpec(spec).empty(), good);
     }
   }
 }

@@ -378,9 +378,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
       "durability",
       "ISLAND needs the fragment schedule TOGETHER without overlap: a push "
       "ends with its round's commit, and an island makes one at a time");
-  check.Require(spec.exchange().up() == v1::CODEC_UNSPECIFIED ||
-                    spec.exchange().up() == v1::CODEC_F32,
-                "durability", "ISLAND needs exchange.up F32");
 }
 
 // What the contract has words for and this program does not do yet.
@@ -389,7 +386,6 @@ void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
   const auto is_f32 = [](v1::Codec codec) {
     return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
   };
-  check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
   check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.overlap_step_count() == 0,

@@ -55,6 +55,7 @@ struct ShardShape {
   bool import = false;  // Version 0 comes from a client.
   bool judged = false;  // The merge rule needs a verdict.
   bool gather = false;  // Level ISLAND: contributions are merged as they come.
+  v1::Codec codec = v1::CODEC_F32;  // Of contributions.
   // One entry a fragment.
   struct Fragment {
     bool holds = false;      // False: this shard has no block of it.

@@ -47,14 +47,15 @@ class RoundGatherer {
 
   const GatherSet& set() const { return set_; }
 
-  // The cell that `blocks` are; -1 if they are not exactly one.
-  int64_t CellOf(IndexRange blocks) const;
+  // The cells that `blocks` are; empty if they are not whole ones.
+  IndexRange CellsOf(IndexRange blocks) const;
+  IndexRange CellBlocks(int64_t cell) const;
 
-  // Takes a cell of contribution `index`, checked by the caller. Returns true
-  // if it has been taken in. Else its turn has not come: `taken` is called once
-  // it has, from any thread, and until then `elements` must stay. A cell of a
-  // contribution is offered once.
-  bool Offer(int index, int64_t cell, const float* elements,
+  // Takes the encoding of a cell of contribution `index`, checked by the
+  // caller. Returns true if it has been taken in. Else its turn has not come:
+  // `taken` is called once it has, from any thread, and until then `encoded`
+  // must stay. A cell of a contribution is offered once.
+  bool Offer(int index, int64_t cell, const char* encoded,
              std::function<void()> taken);
 
   // The version is whole: writes its header and publishes it in the store, not
@@ -65,7 +66,7 @@ class RoundGatherer {
 
  private:
   struct Waiting {
-    const float* elements = nullptr;
+    const char* encoded = nullptr;
     std::function<void()> taken;
   };
   struct Cell {
@@ -78,16 +79,18 @@ class RoundGatherer {
                 const MergeRule& rule, const GatherSet& set, HeldVersion from,
                 std::shared_ptr<VersionFile> to);
 
-  IndexRange CellBlocks(int64_t cell) const;
   // Adds contribution `index`; the last takes the step.
-  void Take(int index, int64_t cell, const float* elements);
-  void TakeLast(int64_t cell, const float* elements);
+  void Take(int index, int64_t cell, const char* encoded);
+  void TakeLast(int64_t cell, const char* encoded);
+  // Keeps an error of the tile that begins with `block`, for Publish.
+  void Note(int64_t block, const absl::Status& status);
 
   RunStore& store_;
   const OuterOptimizer& optimizer_;
   const MergeRule& rule_;
   const GatherSet set_;
   const ShardRange& range_;
+  const EncodedRange& encoded_;
   const HeldVersion from_;
   const std::shared_ptr<VersionFile> to_;
 

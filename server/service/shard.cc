@@ -10,6 +10,7 @@
 #include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -29,6 +30,7 @@ ShardShape ShapeOf(const RunStore& store) {
   shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
                  MergeNeeds::kNothing;
   shape.gather = store.gathers();
+  shape.codec = ProtoOf(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
     shape.fragments.push_back(

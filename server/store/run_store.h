@@ -30,6 +30,7 @@
 #include "server/core/contribution_key.h"
 #include "server/core/shard_machine.h"
 #include "server/store/contribution.h"
+#include "server/store/encoded_range.h"
 #include "server/store/record_store.h"
 #include "server/store/shard_range.h"
 #include "server/store/version_file.h"
@@ -84,6 +85,10 @@ class RunStore {
   int32_t shard() const { return shard_; }
   int32_t shard_count() const { return shard_count_; }
   const ShardRange& range(int32_t fragment) const { return ranges_[fragment]; }
+  // Where a contribution's blocks lie when encoded by the run's codec.
+  const EncodedRange& encoded(int32_t fragment) const {
+    return encoded_ranges_[fragment];
+  }
   int state_count() const { return state_count_; }
   // How far OK'd contributions must have got.
   Sync durability() const { return durability_; }
@@ -151,11 +156,11 @@ class RunStore {
       absl::Span<const ContributionKey> keys, int64_t gather_id);
   // Null if the key is not bound.
   std::shared_ptr<Contribution> Find(const ContributionKey& key) const;
-  // Writes claimed blocks and their record. Returns true if the contribution
-  // is complete and the caller has to Finish it. The claim is settled either
-  // way.
+  // Writes the encoding of claimed blocks and their record. Returns true if the
+  // contribution is complete and the caller has to Finish it. The claim is
+  // settled either way.
   absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
-                                   IndexRange blocks, const float* elements,
+                                   IndexRange blocks, const char* bytes,
                                    absl::Span<const BlockFact> facts);
   // PARTIAL -> STORED at the run's durability. Returns the norm squared.
   absl::StatusOr<double> Finish(Contribution& contribution);
@@ -204,8 +209,10 @@ class RunStore {
   absl::Status RecoverSegments();
   absl::Status RecoverContributions();
   absl::Status RecoverStored();
-  // Segment `number` out of the free ones; null if there is none.
-  std::unique_ptr<Segment> TakeFreeSegment(int32_t fragment, int64_t number);
+  // Segment `number` out of the free ones; null if there is none, or not of the
+  // size that the contribution has.
+  std::unique_ptr<Segment> TakeFreeSegment(const ContributionKey& key,
+                                           int64_t number);
   // True if the shard has a part of the key's fragment.
   bool Fits(const v1::ContributionKey& key) const;
   // Adds the deletion of all records about a key.
@@ -214,9 +221,18 @@ class RunStore {
                               std::unique_ptr<Segment> segment);
   absl::Status WriteState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment);
-  absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(int32_t fragment);
+  // Where the blocks of a contribution of `key` lie: imports are f32.
+  const EncodedRange& EncodedOf(const ContributionKey& key) const;
+  absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment,
+                                                      int64_t payload_bytes);
+  absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(
+      const ContributionKey& key);
+  // True if it has the size that contributions have.
+  bool IsUsedAgain(int32_t fragment, const Segment& segment) const;
+  // Keeps a segment for the next contribution, or removes it.
   void Recycle(int32_t fragment, std::unique_ptr<Segment> segment);
+  // Removes free segments that no contribution will have.
+  void DropUselessSegments();
   // A segment that is free once the records that name it are gone.
   struct FreedSegment {
     int32_t fragment;
@@ -240,7 +256,9 @@ class RunStore {
   const Sync durability_;
   const bool gathers_;
   const std::shared_ptr<ImagePool> images_;
-  std::vector<ShardRange> ranges_;
+  const std::vector<ShardRange> ranges_;
+  const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
+  const std::vector<EncodedRange> import_ranges_;   // f32.
 
   // Held while a version's file is made or reserved, so that no two are made
   // under one name. Before mutex_.

@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
   RETURN_IF_ERROR(store->RecoverManifests());
   RETURN_IF_ERROR(store->RecoverSegments());
   RETURN_IF_ERROR(store->RecoverContributions());
+  store->DropUselessSegments();
   return store;
 }
 
@@ -241,6 +242,7 @@ absl::Status RunStore::RecoverSegments() {
       continue;
     }
     segment->number = header.segment();
+    segment->payload_bytes = header.payload_bytes();
     MutexLock lock(&mutex_);
     next_segment_ = std::max(next_segment_, segment->number + 1);
     free_segments_[header.fragment()].push_back(std::move(segment));
@@ -252,12 +254,12 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
                                       std::unique_ptr<Segment> segment) {
   const auto key = ContributionKey::FromProto(bound.info().key());
   const ShardRange& range = ranges_[key.fragment];
-  auto contribution =
-      std::make_shared<Contribution>(bound.info(), range, std::move(segment));
+  auto contribution = std::make_shared<Contribution>(
+      bound.info(), EncodedOf(key), std::move(segment));
   const std::string prefix = absl::StrCat(KeyedName("chunk", key), "/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
                    records_.Scan(prefix));
-  std::vector<float> elements;
+  std::vector<char> bytes;
   for (const RecordStore::Record& record : chunks) {
     ASSIGN_OR_RETURN(const records::ChunkRecord chunk,
                      Parse<records::ChunkRecord>(record));
@@ -275,8 +277,8 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
                               chunk.block_norm_squared(i)};
       contribution->Settle(block, absl::MakeConstSpan(&fact, 1));
       // Power may have been cut before the bytes reached the disk.
-      elements.resize(range.ElementCount(block));
-      if (!contribution->Read(block, elements.data()).ok()) {
+      bytes.resize(EncodedOf(key).ByteCount(block));
+      if (!contribution->ReadEncoded(block, bytes.data()).ok()) {
         contribution->Unsettle(block);
       }
     }
@@ -287,12 +289,14 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
   return absl::OkStatus();
 }
 
-std::unique_ptr<Segment> RunStore::TakeFreeSegment(int32_t fragment,
+std::unique_ptr<Segment> RunStore::TakeFreeSegment(const ContributionKey& key,
                                                    int64_t number) {
+  const int64_t payload_bytes = EncodedOf(key).byte_count();
   MutexLock lock(&mutex_);
-  auto& free = free_segments_[fragment];
+  auto& free = free_segments_[key.fragment];
   for (auto it = free.begin(); it != free.end(); ++it) {
     if ((*it)->number != number) continue;
+    if ((*it)->payload_bytes != payload_bytes) return nullptr;
     std::unique_ptr<Segment> segment = std::move(*it);
     free.erase(it);
     return segment;
@@ -316,8 +320,7 @@ absl::Status RunStore::RecoverStored() {
           absl::StrCat("record ", value.first, " does not fit the layout"));
     }
     const auto key = ContributionKey::FromProto(record.info().key());
-    std::unique_ptr<Segment> segment =
-        TakeFreeSegment(key.fragment, record.segment());
+    std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
     if (segment == nullptr ||
         record.block_crc32c_size() != ranges_[key.fragment].block_count()) {
       const std::string why =
@@ -331,7 +334,7 @@ absl::Status RunStore::RecoverStored() {
       continue;
     }
     auto contribution = std::make_shared<Contribution>(
-        record.info(), ranges_[key.fragment], std::move(segment));
+        record.info(), EncodedOf(key), std::move(segment));
     contribution->MarkStored(
         record.norm_squared(),
         std::vector<uint32_t>(record.block_crc32c().begin(),
@@ -351,8 +354,7 @@ absl::Status RunStore::RecoverContributions() {
                      Parse<records::BoundRecord>(value));
     if (!Fits(record.info().key())) continue;
     const auto key = ContributionKey::FromProto(record.info().key());
-    std::unique_ptr<Segment> segment =
-        TakeFreeSegment(key.fragment, record.segment());
+    std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
     // Never acknowledged: without its segment it starts over.
     if (segment == nullptr) continue;
     RETURN_IF_ERROR(RecoverPartial(record, std::move(segment)));
