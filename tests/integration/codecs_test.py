@@ -94,7 +94,7 @@ class CodecRunTest(cluster_module.IntegrationTest):
         self.assertGreater(state.sent_bytes, 12 * elements)
         self.assertLess(state.sent_bytes, 12 * elements * 1.05)
         shown = cluster.run_cli("run", "show", "run", check=0).stdout
-        self.assertIn("int8 up with error feedback", shown)
+        self.assertIn("int8 up with error feedback, f32 down", shown)
 
 
 def _add_cases():
