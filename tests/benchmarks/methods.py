@@ -29,6 +29,8 @@ _STAGGERED = {
 # What comes as it comes: one contribution is a version.
 _ASYNC = {
     "schedule": {"timing": "elastic", "min_quorum": 1, "max_staleness": 16},
+    # One contribution a version: there is nothing to weigh.
+    "outer": {"weighting": "uniform"},
 }
 
 

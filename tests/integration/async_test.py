@@ -147,12 +147,19 @@ class AsyncTest(cluster_module.IntegrationTest):
             steps = {island: m[-1][1].info.step_count
                      for island, m in merged.items()}
             return (steps["island-2"] <= 24 and
-                    max(steps["island-0"], steps["island-1"]) >= 30) and merged
+                    max(steps["island-0"], steps["island-1"]) >= 30)
 
-        merged = wait.until("DyLU gives the slow one fewer steps", settled)
-        # About as often as the others, not a quarter as often.
-        most = max(len(m) for m in merged.values())
-        self.assertGreater(4 * len(merged["island-2"]), most)
+        wait.until("DyLU gives the slow one fewer steps", settled)
+        # It goes on to be merged. How often is tests/simulation's to say, where
+        # nothing else takes time.
+        before = cluster.run_state().commit_seq
+
+        def merged_again():
+            cluster.check_alive()
+            later = [r for r in cluster.rounds()[before:]]
+            return len(self.merged_of(later).get("island-2", ())) >= 3
+
+        wait.until("the slow island is merged three times more", merged_again)
         cluster.runs.CancelRun(run_id="run")
 
     def die_and_end(self, name, point):
