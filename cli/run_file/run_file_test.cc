@@ -105,6 +105,21 @@ TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
               HasSubstr("did you mean \"vector\"?"));
 }
 
+TEST(RunFileTest, AnExchangeIsATableOfItsOwn) {
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[exchange]\nup = \"top_k\"\n"
+      "error_feedback = true\nerror_feedback_decay = 0.95\nseed = 3\n");
+  EXPECT_EQ(run.spec.exchange().up(), v1::CODEC_TOP_K);
+  EXPECT_TRUE(run.spec.exchange().error_feedback());
+  EXPECT_EQ(run.spec.exchange().error_feedback_decay(), 0.95);
+  EXPECT_EQ(run.spec.exchange().seed(), 3);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[exchange]\nup = \"int9\"\n"),
+              HasSubstr("did you mean \"int8\"?"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[exchange]\n"
+                    "error_feedback_decay = 1.5\n"),
+              HasSubstr("must be at most 1"));
+}
+
 TEST(RunFileTest, DurationsAreText) {
   const std::string text = std::string(kSmall);
   const RunFile run = Read(

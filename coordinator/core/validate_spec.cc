@@ -9,6 +9,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_timing.h"
+#include "coordinator/core/validate_exchange.h"
 #include "coordinator/core/verdict/contributions_max.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
@@ -468,14 +469,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
 
 // What the contract has words for and this program does not do yet.
 void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
-  const v1::ExchangeSpec& exchange = spec.exchange();
-  const auto is_f32 = [](v1::Codec codec) {
-    return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
-  };
-  check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
-  check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
-  check.Require(!exchange.error_feedback(), "exchange.error_feedback",
-                "must be false: F32 leaves nothing unsaid");
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.overlap_step_count() == 0,
                 "schedule.overlap_step_count", "must be 0");
@@ -502,6 +495,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckTiming(spec, check);
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
+  CheckExchange(spec, violations);
   CheckNotBuilt(spec, check);
   check.Require(v1::Durability_IsValid(spec.durability()), "durability",
                 "must be MACHINE, PROCESS or ISLAND");

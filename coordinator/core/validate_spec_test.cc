@@ -66,9 +66,11 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
          s.mutable_outer()->mutable_merge()->set_rule(v1::MERGE_RULE_KIND_RDA);
        }},
       {"spec.exchange.up",
-       [](auto& s) { s.mutable_exchange()->set_up(v1::CODEC_INT8); }},
+       [](auto& s) { s.mutable_exchange()->set_up(static_cast<v1::Codec>(8)); }},
       {"spec.exchange.down",
-       [](auto& s) { s.mutable_exchange()->set_down(v1::CODEC_BF16); }},
+       [](auto& s) {
+         s.mutable_exchange()->set_down(static_cast<v1::Codec>(99));
+       }},
       {"spec.exchange.error_feedback",
        [](auto& s) { s.mutable_exchange()->set_error_feedback(true); }},
       {"spec.schedule.overlap_step_count",

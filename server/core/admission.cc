@@ -104,10 +104,12 @@ absl::Status ShardMachine::AdmitContribution(
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
                   "info.key.slot must be >= 0 and info.key.seq >= 1");
   }
-  if (info.codec() != v1::CODEC_F32) {
+  if (info.codec() != shape_.codec) {
     return Refuse(Code::kInvalidArgument, "OTHER_CODEC",
                   absl::StrCat("info.codec ", static_cast<int>(info.codec()),
-                               " is not one that this run takes (CODEC_F32)"));
+                               " is not the one that this run takes (",
+                               v1::Codec_Name(shape_.codec),
+                               ", exchange.up)"));
   }
   if (info.anchor_version() < 0 || info.step_count() < 1 ||
       info.token_count() < 0 || info.data_shard() < 0 ||

@@ -191,12 +191,15 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
   const std::optional<PreparedFact>& record = fragment.recorded;
   if (record && record->version == prepared.version &&
       record->attempt == prepared.attempt &&
-      record->digest != prepared.digest) {
+      (record->digest != prepared.digest ||
+       record->view_digest != prepared.view_digest)) {
     OnFault(absl::StrCat("DATA_LOSS: fragment ", prepared.fragment, " version ",
                          prepared.version + 1, " attempt ", prepared.attempt,
                          " was prepared before with digest ",
                          record->digest.ToHex(), ", and now with ",
-                         prepared.digest.ToHex()));
+                         prepared.digest.ToHex(), " (views ",
+                         record->view_digest.ToHex(), " and ",
+                         prepared.view_digest.ToHex(), ")"));
     return;
   }
   fragment.recorded = prepared;

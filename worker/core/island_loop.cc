@@ -187,6 +187,8 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kContribute:
       if (status.ok()) OnContributed(action);
+      // What cannot be encoded now never will be.
+      if (NeverRetry(status)) LeaveWith(status);
       break;
     case ActionKind::kEvaluate:
       // Best effort: one that fails is left out.
@@ -225,13 +227,14 @@ void IslandLoop::OnBegun() {
   }
 }
 
+void IslandLoop::LeaveWith(const absl::Status& status) {
+  // The others need not wait for this island's lease.
+  leave_due_ = !refused_.has_value();
+  OnRefused(status);
+}
+
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
-  if (!status.ok()) {
-    // The others need not wait for this island's lease.
-    leave_due_ = !refused_.has_value();
-    OnRefused(status);
-    return;
-  }
+  if (!status.ok()) return LeaveWith(status);
   if (position_.has_value()) {
     position_->second = action.data_position + spec_.inner().batch_size();
   }
@@ -296,6 +299,12 @@ v1::Outcome IslandLoop::OutcomeOf(int32_t fragment, int64_t seq) const {
     if (matches(outcome)) return outcome.outcome();
   }
   return v1::OUTCOME_UNSPECIFIED;
+}
+
+v1::Outcome IslandLoop::OutcomeOf(const v1::ContributionKey& key) const {
+  return key.run_epoch() == run_epoch_ && key.slot() == slot_
+             ? OutcomeOf(key.fragment(), key.seq())
+             : v1::OUTCOME_UNSPECIFIED;
 }
 
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {

@@ -30,7 +30,8 @@ enum class ActionKind {
   kLoadSave,        // Read the SAVE; answer with OnSaveLoaded().
   kRestoreSave,     // Optimizer state of the SAVE into the trainer.
   kResetOptimizer,  // Fresh optimizer state; with a warm-up if `warm_up`.
-  kPull,            // `fragment` at `version`, checked against `digest`.
+  kPull,            // `fragment` at `version`, checked against `digest`; the
+                    // anchor of `from_version` may be built on.
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
   kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
@@ -61,6 +62,7 @@ struct Action {
   int32_t fragment = 0;    // kPull, kPush.
   int64_t version = 0;     // kPull; kEvaluate: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
+  int64_t from_version = -1;  // kPull: the anchor that is held; -1: none.
   int64_t commit_seq = 0;  // kReportReady, kEvaluate.
 
   int64_t step = 0;           // kTrain: clock of the learning rate.
@@ -130,6 +132,8 @@ class IslandLoop {
   // --- To look at ---
 
   bool joined() const { return joined_; }
+  // What became of this island's contribution `key`, if it is still told.
+  v1::Outcome OutcomeOf(const v1::ContributionKey& key) const;
   // Whose turn it is to evaluate the version that the round under way makes.
   // For the SAVE.
   SaveSummary EvaluatorOf(int64_t version) const;
@@ -175,6 +179,8 @@ class IslandLoop {
   // After an action.
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
+  // Ends with `status`, and tells the coordinator.
+  void LeaveWith(const absl::Status& status);
   void OnTrained(const Action& action, const absl::Status& status);
   void OnContributed(const Action& action);
 

@@ -209,6 +209,7 @@ std::optional<Action> IslandLoop::NextPull() const {
     action.fragment = f;
     action.version = plan_.cut(f).version();
     action.digest = plan_.cut(f).digest();
+    action.from_version = held_[f];
     action.commit_seq = plan_.cut(f).commit_seq();
     return action;
   }
