@@ -91,7 +91,9 @@ class AsyncTest(cluster_module.IntegrationTest):
         outcome is recorded."""
         cluster = self.cluster
         rounds = self.assert_rounds_whole(cluster, self.values)
-        self.assertEqual(len(rounds), self.values["schedule"]["round_count"])
+        self.assertEqual(len(rounds), self.values["schedule"]["round_count"] *
+                         self.values.get("layout", {}).get("fragment_count",
+                                                           1))
         for r in rounds:
             sealed, = [c for c in r.contributions
                        if c.outcome == cluster_module.MERGED]
@@ -161,6 +163,18 @@ class AsyncTest(cluster_module.IntegrationTest):
 
         wait.until("the slow island is merged three times more", merged_again)
         cluster.runs.CancelRun(run_id="run")
+
+    def test_two_fragments_in_codecs_both_ways_and_two_deaths(self):
+        cluster = self.start(
+            failpoints={"island-1": "island.pushed.after@4",
+                        "server-0": "server.commit.after@9"},
+            exchange={"up": "int8", "down": "bf16", "error_feedback": True},
+            layout={"fragment_count": 2})
+        for name in ("island-1", "server-0"):
+            cluster.await_failpoint(name)
+            cluster.restart(name)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_async_run_whole()
 
     def die_and_end(self, name, point):
         """`name` kills itself at `point`, comes back, and the run ends."""
