@@ -170,9 +170,18 @@ class AsyncTest(cluster_module.IntegrationTest):
                         "server-0": "server.commit.after@9"},
             exchange={"up": "int8", "down": "bf16", "error_feedback": True},
             layout={"fragment_count": 2})
-        for name in ("island-1", "server-0"):
-            cluster.await_failpoint(name)
-            cluster.restart(name)
+        alive = {"island-1", "server-0"}
+
+        def both_died():
+            cluster.check_alive()
+            for name in sorted(alive):
+                if cluster.processes[name].poll() is not None:
+                    cluster.await_failpoint(name)
+                    cluster.restart(name)
+                    alive.discard(name)
+            return not alive
+
+        wait.until("both have died, in any order", both_died)
         cluster.wait_state(cluster_module.COMPLETED)
         self.assert_async_run_whole()
 
