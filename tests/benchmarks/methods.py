@@ -29,6 +29,8 @@ _STAGGERED = {
 # What comes as it comes: one contribution is a version.
 _ASYNC = {
     "schedule": {"timing": "elastic", "min_quorum": 1, "max_staleness": 16},
+    # One contribution a version: there is nothing to weigh.
+    "outer": {"weighting": "uniform"},
 }
 
 
@@ -92,11 +94,12 @@ METHODS = {
                              "mean_tensor_classes": ["embedding"]}},
          "schedule": {"timing": "elastic", "min_quorum": 2,
                       "grace_window": "500ms", "overlap_step_count": 2}}),
-    # arXiv 2401.09135. Both take one step for each contribution.
+    # arXiv 2401.09135. Both take one step for each contribution. Delayed
+    # Nesterov has less momentum than rounds have: staleness acts as some.
     "async_naive": run_file.merged(
         _ASYNC, {"outer": {"optimizer": "nesterov"}}),
     "async": run_file.merged(
-        _ASYNC, _outer("delayed_nesterov", learning_rate=0.9, momentum=0.5,
+        _ASYNC, _outer("delayed_nesterov", learning_rate=0.9, momentum=0.3,
                        buffer_count=3)),
 }
 
