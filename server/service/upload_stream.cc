@@ -19,6 +19,10 @@ absl::Status Misfit(absl::string_view what) {
   return Refuse(Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT", what);
 }
 
+// Chunks of a stream of level ISLAND that may wait for their turn: enough that
+// the islands need not move in step to the chunk.
+constexpr int kOfferedChunksMax = 4;
+
 absl::string_view BytesOf(const float* elements, int64_t count) {
   return absl::string_view(reinterpret_cast<const char*>(elements),
                            static_cast<size_t>(count) * sizeof(float));
@@ -260,6 +264,14 @@ void UploadStream::OnRestart() {
 }
 
 void UploadStream::OnTaken() {
+  bool resumes = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    --offered_count_;
+    resumes = gather_paused_ && offered_count_ < kOfferedChunksMax;
+    if (resumes) gather_paused_ = false;
+  }
+  if (!resumes) return;
   progress().waits_for_us = false;
   Resume();
 }
@@ -305,9 +317,15 @@ absl::Status UploadStream::OfferChunk(IndexRange blocks,
       shard->FinishLater(contribution);
     }
   };
-  // The next chunk is read when this one has been taken in.
-  Pause();
-  progress().waits_for_us = true;
+  // Further chunks are read only while few wait for their turn.
+  {
+    MutexLock lock(&gather_mutex_);
+    if (++offered_count_ >= kOfferedChunksMax) {
+      gather_paused_ = true;
+      progress().waits_for_us = true;
+      Pause();
+    }
+  }
   const bool taken = gathering.gatherer->Offer(
       gathering.index, cell, offered->buffer.get(), [settle, gate = gate()] {
         settle();
