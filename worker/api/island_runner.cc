@@ -9,7 +9,11 @@
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
+#include "base/layout/encoded_layout.h"
+#include "base/layout/exchange.h"
 #include "base/layout/ids.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -26,8 +30,6 @@ constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(5);
-// Weight of the newest step in the running speed.
-constexpr double kSpeedWeight = 0.1;
 
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
@@ -36,11 +38,6 @@ absl::Duration BackoffOf(int failure_count) {
   absl::Duration delay = kBackoffMin;
   for (int i = 1; i < failure_count && delay < kBackoffMax; ++i) delay *= 2;
   return std::min(delay, kBackoffMax);
-}
-
-absl::Span<const char> BytesOf(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()),
-          values.size() * sizeof(float)};
 }
 
 int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
@@ -89,6 +86,7 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
                      "left to train"));
   }
   ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count));
+  encoder_.emplace(state_->layout(), spec_);
   ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
                    DataSet::Open(spec_.data(), options_.data_path));
   if (!spec_.data().fingerprint().empty()) {
@@ -187,6 +185,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   });
   while (true) {
     mailbox_.DrainInto(loop_);
+    LearnOutcomes();
     ForwardStops();
     const Action action = loop_.Next();
     Report(action);
@@ -290,12 +289,14 @@ std::optional<SaveSummary> IslandRunner::LoadSave() {
   summary.evaluator_version = header.evaluator_version;
   summary.evaluator_index = header.evaluator_index;
   summary.evaluator_count = header.evaluator_count;
-  for (size_t i = 0; i < header.contributions.size(); ++i) {
-    const v1::ContributionInfo& info = header.contributions[i];
+  const codec::Codec& codec = UpCodec(spec_);
+  for (const EncodedContribution& contribution : save->contributions) {
+    const v1::ContributionInfo& info = contribution.info;
     const int32_t f = info.key().fragment();
     if (f < 0 || f >= state_->layout().fragment_count() ||
-        static_cast<int64_t>(save->contributions[i].size()) !=
-            state_->layout().fragment_element_count(f)) {
+        info.codec() != ProtoOf(codec) ||
+        static_cast<int64_t>(contribution.bytes.size()) !=
+            EncodedLayout(state_->layout(), f, codec).byte_count()) {
       LOG(WARNING) << SavePath() << " is of another layout and not used";
       return std::nullopt;
     }
@@ -313,6 +314,14 @@ absl::Status IslandRunner::RestoreSave() {
       state.second_moment.size() != save_->second_moment.size()) {
     return absl::DataLossError("the save is of another optimizer");
   }
+  for (SavedFeedback& feedback : save_->feedback) {
+    const absl::Status restored = encoder_->Restore(feedback.View());
+    if (!restored.ok()) {
+      encoder_.emplace(state_->layout(), spec_);
+      return restored;
+    }
+  }
+  save_->feedback.clear();
   std::copy(save_->first_moment.begin(), save_->first_moment.end(),
             state.first_moment.begin());
   std::copy(save_->second_moment.begin(), save_->second_moment.end(),
@@ -323,20 +332,37 @@ absl::Status IslandRunner::RestoreSave() {
   return absl::OkStatus();
 }
 
+// The error feedback of a contribution moves on when it is merged, and only
+// then.
+void IslandRunner::LearnOutcomes() {
+  for (const v1::ContributionKey& key : encoder_->Pending()) {
+    const v1::Outcome outcome = loop_.OutcomeOf(key);
+    if (outcome == v1::OUTCOME_UNSPECIFIED) continue;
+    encoder_->Resolve(key, outcome == v1::OUTCOME_MERGED);
+  }
+}
+
 absl::Status IslandRunner::Pull(const Action& action) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
-    return CutVersion(plan, action.fragment) != action.version;
+  bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+    return !IsFreshEnough(spec_.schedule(), action.version,
+                          CutVersion(plan, action.fragment));
   });
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
                                  [this] { mailbox_.StopTransfer(); });
   const int64_t before = parameters_->counters().received_payload_bytes;
   const absl::Time begin = absl::Now();
-  const server::TransferOutcome outcome = parameters_->Pull(
-      action.fragment, action.version, Digest128::FromProto(action.digest),
-      state_->FragmentBuffer(action.fragment), bounds);
+  // The plan has the digest of theta; of a view the shards say it themselves.
+  const server::TransferOutcome outcome =
+      HasView(spec_)
+          ? parameters_->PullView(action.fragment, action.version,
+                                  action.from_version,
+                                  state_->AnchorBuffer(action.fragment), bounds)
+          : parameters_->Pull(action.fragment, action.version,
+                              Digest128::FromProto(action.digest),
+                              state_->FragmentBuffer(action.fragment), bounds);
   mailbox_.EndTransfer();
   meter_.Pulled(parameters_->counters().received_payload_bytes - before,
                 absl::Now() - begin);
@@ -354,14 +380,9 @@ absl::Status IslandRunner::Train(const Action& action) {
                    state_->Train(batch_, action.step));
   const absl::Time end = absl::Now();
   meter_.Stepped(begin, end);
-  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
+  step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
-  const double speed = static_cast<double>(result.token_count) / seconds;
-  progress_.tokens_per_second =
-      progress_.token_count == 0
-          ? speed
-          : (1 - kSpeedWeight) * progress_.tokens_per_second +
-                kSpeedWeight * speed;
+  progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + 1;
   progress_.token_count += result.token_count;
   progress_.loss = result.loss;
@@ -371,29 +392,43 @@ absl::Status IslandRunner::Train(const Action& action) {
   return absl::OkStatus();
 }
 
-void IslandRunner::DescribeContribution(
-    const Action& action, const AnchoredFragment& at,
-    const std::vector<float>& outer_gradient, SaveHeader& header) const {
-  v1::ContributionInfo& info = header.contributions.emplace_back();
+v1::ContributionInfo IslandRunner::DescribeContribution(
+    const Action& action, const AnchoredFragment& at) const {
+  v1::ContributionInfo info;
   info.mutable_key()->set_run_epoch(action.run_epoch);
   info.mutable_key()->set_fragment(at.fragment);
   info.mutable_key()->set_slot(action.slot);
   info.mutable_key()->set_seq(action.seq);
   info.set_anchor_version(at.anchor_version);
-  *info.mutable_digest() =
-      ContributionDigest(BytesOf(outer_gradient)).ToProto();
-  info.set_codec(v1::CODEC_F32);
   info.set_step_count(action.step_count);
   info.set_token_count(action.step_count * spec_.inner().batch_size() *
                        spec_.model().sequence_length());
   info.set_data_shard(action.data_shard);
   info.set_data_begin(action.data_begin);
   info.set_data_end(action.data_position);
-  if (at.fragment != 0) return;
-  const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
-  header.evaluator_version = evaluator.evaluator_version;
-  header.evaluator_index = evaluator.evaluator_index;
-  header.evaluator_count = evaluator.evaluator_count;
+  return info;
+}
+
+SaveHeader IslandRunner::DescribeSave(const Action& action) const {
+  SaveHeader header;
+  header.run_id = options_.run_id;
+  header.run_epoch = action.run_epoch;
+  header.slot = action.slot;
+  header.seq = action.seq;
+  header.step = progress_.step;
+  header.data_shard = action.data_shard;
+  header.data_position = action.data_position;
+  header.restart_step_count = state_->restart_step_count();
+  header.optimizer_step_count =
+      state_->trainer().optimizer_state().step_count;
+  for (const AnchoredFragment& at : action.contributions) {
+    if (at.fragment != 0) continue;
+    const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
+    header.evaluator_version = evaluator.evaluator_version;
+    header.evaluator_index = evaluator.evaluator_index;
+    header.evaluator_count = evaluator.evaluator_count;
+  }
+  return header;
 }
 
 absl::Status IslandRunner::Contribute(const Action& action) {
@@ -404,29 +439,23 @@ absl::Status IslandRunner::Contribute(const Action& action) {
   save.contributions.resize(action.contributions.size());
   const absl::Time begin = absl::Now();
   int64_t byte_count = 0;
-  SaveHeader& header = save.header;
-  header.run_id = options_.run_id;
-  header.run_epoch = action.run_epoch;
-  header.slot = action.slot;
-  header.seq = action.seq;
-  header.step = progress_.step;
-  header.data_shard = action.data_shard;
-  header.data_position = action.data_position;
-  header.restart_step_count = state_->restart_step_count();
-  const engine::OptimizerState optimizer =
-      state_->trainer().optimizer_state();
-  header.optimizer_step_count = optimizer.step_count;
+  save.header = DescribeSave(action);
   for (size_t i = 0; i < action.contributions.size(); ++i) {
+    EncodedContribution& contribution = save.contributions[i];
     const AnchoredFragment& at = action.contributions[i];
-    state_->OuterGradient(at.fragment, save.contributions[i]);
-    DescribeContribution(action, at, save.contributions[i], header);
-    byte_count += static_cast<int64_t>(BytesOf(save.contributions[i]).size());
+    contribution.info = DescribeContribution(action, at);
+    const absl::Span<float> gradient = encoder_->GradientRoom(contribution);
+    state_->OuterGradient(at.fragment, gradient);
+    RETURN_IF_ERROR(encoder_->Encode(contribution));
+    byte_count += static_cast<int64_t>(gradient.size() * sizeof(float));
   }
   failpoint::Hit("island.save.before");
+  const engine::OptimizerState optimizer = state_->trainer().optimizer_state();
+  const std::vector<FeedbackView> feedback = encoder_->Feedback();
   RETURN_IF_ERROR(Annotate(
-      WriteSave(*links_.file_system, SavePath(), header,
-                optimizer.first_moment, optimizer.second_moment,
-                save.contributions),
+      WriteSave(*links_.file_system, SavePath(), save.header,
+                {optimizer.first_moment, optimizer.second_moment,
+                 save.contributions, feedback}),
       "cannot write the save; free some space in the work directory"));
   meter_.Contributed(byte_count, absl::Now() - begin);
   failpoint::Hit("island.save.after");
@@ -441,8 +470,8 @@ absl::Status IslandRunner::Contribute(const Action& action) {
 
 absl::Status IslandRunner::Push(const Action& action) {
   if (!save_.has_value()) return absl::InternalError("there is no save");
-  for (size_t i = 0; i < save_->header.contributions.size(); ++i) {
-    const v1::ContributionInfo& info = save_->header.contributions[i];
+  for (const EncodedContribution& contribution : save_->contributions) {
+    const v1::ContributionInfo& info = contribution.info;
     if (info.key().fragment() != action.fragment ||
         info.key().seq() != action.seq) {
       continue;
@@ -458,8 +487,10 @@ absl::Status IslandRunner::Push(const Action& action) {
     }
     std::atomic<bool> decided{false};
     bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+      // Of an async run too old to count: it pulls the newest and goes on.
       decided =
-          CutVersion(plan, info.key().fragment()) > info.anchor_version();
+          !IsFreshEnough(spec_.schedule(), info.anchor_version(),
+                         CutVersion(plan, info.key().fragment()));
       return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
@@ -473,7 +504,7 @@ absl::Status IslandRunner::Push(const Action& action) {
     const int64_t before = parameters_->counters().sent_payload_bytes;
     const absl::Time begin = absl::Now();
     const server::TransferOutcome outcome =
-        parameters_->Push(info, BytesOf(save_->contributions[i]), bounds);
+        parameters_->Push(info, contribution.bytes, bounds);
     mailbox_.EndTransfer();
     meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
                   absl::Now() - begin);
@@ -488,6 +519,31 @@ absl::Status IslandRunner::Push(const Action& action) {
   return absl::InternalError("the save has no such contribution");
 }
 
+// What is evaluated is theta: with a view it is not what anchors are.
+absl::Status IslandRunner::PullForEvaluation() {
+  if (!HasView(spec_)) {
+    state_->SetLocalToAnchors();
+    return absl::OkStatus();
+  }
+  for (const v1::FragmentVersion& at : loop_.plan().cut()) {
+    server::CallBounds bounds;
+    bounds.idle_max = kTransferIdleMax;
+    bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& plan) {
+      return CutVersion(plan, at.fragment()) > at.version() + 1;
+    });
+    const std::stop_callback leave(options_.stop,
+                                   [this] { mailbox_.StopTransfer(); });
+    const server::TransferOutcome outcome = parameters_->Pull(
+        at.fragment(), at.version(), Digest128::FromProto(at.digest()),
+        state_->FragmentBuffer(at.fragment()), bounds);
+    mailbox_.EndTransfer();
+    RETURN_IF_ERROR(
+        Annotate(outcome.status, "cannot pull what is to be evaluated"));
+    state_->SetLocal(at.fragment());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status IslandRunner::Evaluate(const Action& action) {
   if (!evaluation_batch_.has_value()) {
     ASSIGN_OR_RETURN(evaluation_batch_, reader_->ReadEvaluation());
@@ -497,8 +553,9 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
                  << "window takes";
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(PullForEvaluation());
   ASSIGN_OR_RETURN(const double loss,
-                   state_->EvaluateAnchors(*evaluation_batch_));
+                   state_->EvaluateLocal(*evaluation_batch_));
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);

@@ -20,6 +20,8 @@
 #include "worker/api/island_state.h"
 #include "worker/api/mailbox.h"
 #include "worker/api/run_island.h"
+#include "worker/api/step_speed.h"
+#include "worker/core/contribution_encoder.h"
 #include "worker/core/island_loop.h"
 #include "worker/data/batch_reader.h"
 #include "worker/save/save_file.h"
@@ -50,14 +52,16 @@ class IslandRunner {
   void Wait(const Action& action);
   std::optional<SaveSummary> LoadSave();
   absl::Status RestoreSave();
+  void LearnOutcomes();
   absl::Status Pull(const Action& action);
   absl::Status Train(const Action& action);
   absl::Status Contribute(const Action& action);
-  void DescribeContribution(const Action& action, const AnchoredFragment& at,
-                            const std::vector<float>& outer_gradient,
-                            SaveHeader& header) const;
+  v1::ContributionInfo DescribeContribution(const Action& action,
+                                            const AnchoredFragment& at) const;
+  SaveHeader DescribeSave(const Action& action) const;
   absl::Status Push(const Action& action);
   absl::Status Evaluate(const Action& action);
+  absl::Status PullForEvaluation();
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);
@@ -70,6 +74,7 @@ class IslandRunner {
   v1::RunSpec spec_;
   std::string data_fingerprint_;
   std::unique_ptr<IslandState> state_;
+  std::optional<ContributionEncoder> encoder_;
   std::optional<BatchReader> reader_;
   std::optional<Batch> evaluation_batch_;
   std::unique_ptr<server::ParameterClient> parameters_;
@@ -82,6 +87,7 @@ class IslandRunner {
   std::string logged_;  // Last activity and reason that were logged.
   double loss_sum_ = 0;  // Of the round's steps, for the log.
   IslandMeter meter_;
+  StepSpeed step_speed_;
   std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
 };
 

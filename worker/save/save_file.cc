@@ -27,6 +27,14 @@ absl::string_view BytesOf(absl::Span<const float> values) {
           values.size() * sizeof(float)};
 }
 
+absl::string_view BytesOf(absl::Span<const char> bytes) {
+  return {bytes.data(), bytes.size()};
+}
+
+std::string HexOf(const google::protobuf::MessageLite& message) {
+  return absl::BytesToHexString(message.SerializeAsString());
+}
+
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the save is damaged: ", what));
 }
@@ -50,11 +58,6 @@ Json HeaderJson(const SaveHeader& header) {
       {"evaluator_index", header.evaluator_index},
       {"evaluator_count", header.evaluator_count},
   };
-  json["contributions"] = Json::array();
-  for (const v1::ContributionInfo& info : header.contributions) {
-    json["contributions"].push_back(
-        absl::BytesToHexString(info.SerializeAsString()));
-  }
   return json;
 }
 
@@ -65,6 +68,26 @@ bool Get(const Json& json, const char* name, T& value) {
   if (found == json.end() || !found->is_number_integer()) return false;
   value = found->template get<T>();
   return true;
+}
+
+// Reads the list of messages `name`, each in hex.
+template <typename Message>
+absl::StatusOr<std::vector<Message>> GetMessages(const Json& json,
+                                                 const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_array()) {
+    return Damaged(absl::StrCat("its header has no ", name));
+  }
+  std::vector<Message> messages;
+  for (const Json& hex : *found) {
+    Message message;
+    if (!hex.is_string() || !message.ParseFromString(absl::HexStringToBytes(
+                                hex.get<std::string>()))) {
+      return Damaged(absl::StrCat("one of its ", name, " cannot be read"));
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
 }
 
 absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
@@ -86,18 +109,6 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
       !Get(json, "evaluator_count", header.evaluator_count)) {
     return Damaged("its header lacks a number");
   }
-  const auto contributions = json.find("contributions");
-  if (contributions == json.end() || !contributions->is_array()) {
-    return Damaged("its header has no contributions");
-  }
-  for (const Json& hex : *contributions) {
-    v1::ContributionInfo info;
-    if (!hex.is_string() ||
-        !info.ParseFromString(absl::HexStringToBytes(hex.get<std::string>()))) {
-      return Damaged("a contribution's description cannot be read");
-    }
-    header.contributions.push_back(std::move(info));
-  }
   return header;
 }
 
@@ -110,29 +121,48 @@ absl::Status ReadExactly(const RandomAccessFile& file, int64_t offset,
   return absl::OkStatus();
 }
 
-// Reads one section of floats; moves `offset` past it.
-absl::StatusOr<std::vector<float>> ReadSection(const RandomAccessFile& file,
-                                               const Json& section,
-                                               int64_t file_bytes,
-                                               int64_t& offset) {
-  int64_t bytes = 0;
-  uint32_t crc = 0;
-  if (!section.is_object() || !Get(section, "bytes", bytes) ||
-      !Get(section, "crc32c", crc) || bytes < 0 ||
-      bytes % static_cast<int64_t>(sizeof(float)) != 0 ||
-      bytes > file_bytes - offset) {
-    return Damaged("a section does not fit into it");
+// Reads sections one after the other.
+class SectionReader {
+ public:
+  SectionReader(const RandomAccessFile& file, int64_t file_bytes,
+                int64_t offset, const Json& sections)
+      : file_(file),
+        file_bytes_(file_bytes),
+        offset_(offset),
+        sections_(sections) {}
+
+  // The next one, as many T.
+  template <typename T>
+  absl::Status Next(std::vector<T>& values) {
+    const Json& section = sections_[index_++];
+    int64_t bytes = 0;
+    uint32_t crc = 0;
+    if (!section.is_object() || !Get(section, "bytes", bytes) ||
+        !Get(section, "crc32c", crc) || bytes < 0 ||
+        bytes % static_cast<int64_t>(sizeof(T)) != 0 ||
+        bytes > file_bytes_ - offset_) {
+      return Damaged("a section does not fit into it");
+    }
+    values.resize(bytes / sizeof(T));
+    RETURN_IF_ERROR(ReadExactly(
+        file_, offset_,
+        {reinterpret_cast<char*>(values.data()), static_cast<size_t>(bytes)}));
+    offset_ += bytes;
+    if (codec::Crc32c(BytesOf(absl::MakeConstSpan(values))) != crc) {
+      return Damaged("a section's checksum does not match");
+    }
+    return absl::OkStatus();
   }
-  std::vector<float> values(bytes / sizeof(float));
-  RETURN_IF_ERROR(ReadExactly(
-      file, offset, {reinterpret_cast<char*>(values.data()),
-                     static_cast<size_t>(bytes)}));
-  offset += bytes;
-  if (codec::Crc32c(BytesOf(values)) != crc) {
-    return Damaged("a section's checksum does not match");
-  }
-  return values;
-}
+
+  bool AtEnd() const { return offset_ == file_bytes_; }
+
+ private:
+  const RandomAccessFile& file_;
+  const int64_t file_bytes_;
+  int64_t offset_;
+  const Json& sections_;
+  size_t index_ = 0;
+};
 
 absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
                                     int64_t& offset) {
@@ -144,9 +174,9 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
     return Damaged("it does not begin as one");
   }
   if (numbers[0] != kSaveFormat) {
-    return absl::DataLossError(
-        absl::StrCat("the save has format ", numbers[0], ", this program reads ",
-                     kSaveFormat));
+    return absl::DataLossError(absl::StrCat("the save has format ", numbers[0],
+                                            ", this program reads ",
+                                            kSaveFormat));
   }
   if (numbers[1] > kHeaderBytesMax) return Damaged("its header is too long");
   std::string text(numbers[1], '\0');
@@ -163,16 +193,21 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
 }  // namespace
 
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
-                       const SaveHeader& header,
-                       absl::Span<const float> first_moment,
-                       absl::Span<const float> second_moment,
-                       absl::Span<const std::vector<float>> contributions) {
-  std::vector<absl::string_view> sections = {BytesOf(first_moment),
-                                             BytesOf(second_moment)};
-  for (const std::vector<float>& contribution : contributions) {
-    sections.push_back(BytesOf(contribution));
-  }
+                       const SaveHeader& header, const SaveView& view) {
   Json json = HeaderJson(header);
+  std::vector<absl::string_view> sections = {BytesOf(view.first_moment),
+                                             BytesOf(view.second_moment)};
+  json["contributions"] = Json::array();
+  for (const EncodedContribution& contribution : view.contributions) {
+    json["contributions"].push_back(HexOf(contribution.info));
+    sections.push_back(BytesOf(absl::MakeConstSpan(contribution.bytes)));
+  }
+  json["feedback"] = Json::array();
+  for (const FeedbackView& feedback : view.feedback) {
+    json["feedback"].push_back(HexOf(feedback.key));
+    sections.push_back(BytesOf(feedback.before));
+    sections.push_back(BytesOf(feedback.after));
+  }
   json["sections"] = Json::array();
   for (const absl::string_view section : sections) {
     json["sections"].push_back(SectionJson(section));
@@ -201,24 +236,30 @@ absl::StatusOr<Save> ReadSave(FileSystem& file_system,
   ASSIGN_OR_RETURN(const Json json, ReadHeaderJson(*file, offset));
   Save save;
   ASSIGN_OR_RETURN(save.header, ParseHeader(json));
+  ASSIGN_OR_RETURN(std::vector<v1::ContributionInfo> infos,
+                   GetMessages<v1::ContributionInfo>(json, "contributions"));
+  ASSIGN_OR_RETURN(std::vector<v1::ContributionKey> keys,
+                   GetMessages<v1::ContributionKey>(json, "feedback"));
   const auto sections = json.find("sections");
   if (sections == json.end() || !sections->is_array() ||
-      sections->size() != 2 + save.header.contributions.size()) {
-    return Damaged("its sections are not as many as its contributions need");
+      sections->size() != 2 + infos.size() + 2 * keys.size()) {
+    return Damaged("its sections are not as many as its header needs");
   }
-  for (size_t i = 0; i < sections->size(); ++i) {
-    ASSIGN_OR_RETURN(
-        std::vector<float> values,
-        ReadSection(*file, (*sections)[i], file_bytes, offset));
-    if (i == 0) {
-      save.first_moment = std::move(values);
-    } else if (i == 1) {
-      save.second_moment = std::move(values);
-    } else {
-      save.contributions.push_back(std::move(values));
-    }
+  SectionReader reader(*file, file_bytes, offset, *sections);
+  RETURN_IF_ERROR(reader.Next(save.first_moment));
+  RETURN_IF_ERROR(reader.Next(save.second_moment));
+  for (v1::ContributionInfo& info : infos) {
+    EncodedContribution& contribution = save.contributions.emplace_back();
+    contribution.info = std::move(info);
+    RETURN_IF_ERROR(reader.Next(contribution.bytes));
   }
-  if (offset != file_bytes) return Damaged("it is longer than it says");
+  for (v1::ContributionKey& key : keys) {
+    SavedFeedback& feedback = save.feedback.emplace_back();
+    feedback.key = std::move(key);
+    RETURN_IF_ERROR(reader.Next(feedback.before));
+    RETURN_IF_ERROR(reader.Next(feedback.after));
+  }
+  if (!reader.AtEnd()) return Damaged("it is longer than it says");
   return save;
 }
 

@@ -1,10 +1,12 @@
 // The SAVE of an island: what it needs to go on after a crash without a change
 // of bits (worker/DESIGN.md, "SAVE").
 //
-// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (1), the
-// header's length and its CRC-32C; the header, JSON; then the sections, one
-// after the other. The header lists the sections with name, length and CRC-32C,
-// and holds 64-bit numbers as JSON integers, digests and messages as hex.
+// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (2),
+// the header's length and its CRC-32C; the header, JSON; then the sections, one
+// after the other: first moment, second moment, the bytes of every
+// contribution, then of every fragment with error feedback e before and after.
+// The header lists the sections with length and CRC-32C, and holds 64-bit
+// numbers as JSON integers, messages as hex.
 //
 // Functions are thread-safe for different paths.
 
@@ -20,10 +22,11 @@
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/io/file_system.h"
+#include "worker/core/contribution_encoder.h"
 
 namespace atl::worker {
 
-inline constexpr uint32_t kSaveFormat = 1;
+inline constexpr uint32_t kSaveFormat = 2;
 
 // All but the numbers in bulk.
 struct SaveHeader {
@@ -39,8 +42,15 @@ struct SaveHeader {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Of every fragment of the synchronisation, in the order of the sections.
-  std::vector<v1::ContributionInfo> contributions;
+};
+
+// The error feedback of a fragment: FeedbackView with its own memory.
+struct SavedFeedback {
+  v1::ContributionKey key;
+  std::vector<float> before;
+  std::vector<float> after;
+
+  FeedbackView View() const { return {key, before, after}; }
 };
 
 // A SAVE that was read. Moments may be empty.
@@ -48,8 +58,17 @@ struct Save {
   SaveHeader header;
   std::vector<float> first_moment;
   std::vector<float> second_moment;
-  // Encoded as CODEC_F32, beside header.contributions.
-  std::vector<std::vector<float>> contributions;
+  // What is not known to be decided, each as it is pushed.
+  std::vector<EncodedContribution> contributions;
+  std::vector<SavedFeedback> feedback;
+};
+
+// What is written: a Save whose arrays are elsewhere.
+struct SaveView {
+  absl::Span<const float> first_moment;
+  absl::Span<const float> second_moment;
+  absl::Span<const EncodedContribution> contributions;
+  absl::Span<const FeedbackView> feedback;
 };
 
 // Replaces the SAVE at `path`: durable and whole on return, the old one after
@@ -57,17 +76,13 @@ struct Save {
 //
 // Errors as the file system's; RESOURCE_EXHAUSTED: the disk is full.
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
-                       const SaveHeader& header,
-                       absl::Span<const float> first_moment,
-                       absl::Span<const float> second_moment,
-                       absl::Span<const std::vector<float>> contributions);
+                       const SaveHeader& header, const SaveView& view);
 
 // Reads the SAVE at `path`.
 //
 // NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format; the
 // message says how. Else as the file system's.
-absl::StatusOr<Save> ReadSave(FileSystem& file_system,
-                              const std::string& path);
+absl::StatusOr<Save> ReadSave(FileSystem& file_system, const std::string& path);
 
 }  // namespace atl::worker
 
