@@ -159,7 +159,7 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   // The checksum is right, so the chunk is what its sender meant: an error in
   // it is the whole contribution's. But once that is whole, what else comes
   // under its key is this stream's error.
-  if (absl::IsInvalidArgument(status) && contribution_->TakeRefusal()) {
+  if (absl::IsInvalidArgument(status) && contribution()->TakeRefusal()) {
     shard_->RefuseWhole(contribution_->key(), status);
   }
   return status;
