@@ -50,9 +50,11 @@ std::vector<int32_t> EncodedLayout::ElementCounts(IndexRange blocks) const {
   return counts;
 }
 
-int64_t EncodedLayout::chunk_blocks() const {
-  return codec::kChunkPayloadBytesMax / full_block_bytes_ /
-         codec::kChunkBlocksUnit * codec::kChunkBlocksUnit;
+int64_t EncodedLayout::chunk_blocks(int64_t payload_bytes_max) const {
+  const int64_t count = payload_bytes_max / full_block_bytes_;
+  return count >= codec::kChunkBlocksUnit
+             ? count / codec::kChunkBlocksUnit * codec::kChunkBlocksUnit
+             : std::max<int64_t>(1, count);
 }
 
 }  // namespace atl

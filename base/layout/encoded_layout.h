@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
 #include "base/layout/layout.h"
 
@@ -40,7 +41,13 @@ class EncodedLayout {
 
   // Blocks of a chunk: as many times kChunkBlocksUnit as fit in
   // kChunkPayloadBytesMax.
-  int64_t chunk_blocks() const;
+  int64_t chunk_blocks() const {
+    return chunk_blocks(codec::kChunkPayloadBytesMax);
+  }
+  // Those of one with at most `payload_bytes_max` (>= 0, at most
+  // kChunkPayloadBytesMax) of payload: as many times kChunkBlocksUnit as fit in
+  // it, or, if that is none, as many blocks; at least one.
+  int64_t chunk_blocks(int64_t payload_bytes_max) const;
 
   // Element counts of `blocks`, in order: what codec::BlockRun wants.
   std::vector<int32_t> ElementCounts(IndexRange blocks) const;

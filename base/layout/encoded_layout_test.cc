@@ -90,6 +90,11 @@ TEST_F(EncodedLayoutTest, AChunkIsAsManyUnitsAsFit) {
     EXPECT_LE(count * full, codec::kChunkPayloadBytesMax);
     EXPECT_GT((count + codec::kChunkBlocksUnit) * full,
               codec::kChunkPayloadBytesMax);
+    EXPECT_EQ(encoded.chunk_blocks(codec::kChunkPayloadBytesMax), count);
+    EXPECT_EQ(encoded.chunk_blocks(0), 1);
+    EXPECT_EQ(encoded.chunk_blocks(2 * full - 1), 1);
+    EXPECT_EQ(encoded.chunk_blocks(63 * full), 63);
+    EXPECT_EQ(encoded.chunk_blocks(64 * full), 64);
   }
 }
 

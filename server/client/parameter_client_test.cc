@@ -60,6 +60,7 @@ class ParameterClientTest : public ::testing::Test {
     options.retry.max_delay = absl::Milliseconds(20);
     options.seed = seed_;
     options.stall_timeout = stall_timeout_;
+    options.caps = caps_;
     client_ = *MakeParameterClient(options, *layout_);
     client_->SetRoutes(Routes());
     client_->SetIdentity({"island-1", 3, "\x01\xab"});
@@ -143,6 +144,7 @@ class ParameterClientTest : public ::testing::Test {
   const uint32_t seed_;
   std::mt19937 random_;
   absl::Duration stall_timeout_ = absl::Seconds(60);
+  BandwidthCaps caps_;
   std::unique_ptr<RunLayout> layout_;
   std::vector<std::unique_ptr<LoopbackParameterServer>> servers_;
   std::unique_ptr<ParameterClient> client_;
@@ -240,8 +242,8 @@ TEST_F(ParameterClientTest, PushesOnlyWhatIsMissingAfterAStreamBroke) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 3);
-  // Each of the sixteen chunks of 64 blocks came once.
-  EXPECT_EQ(servers_[0]->chunk_count(), 16);
+  // Each byte came once.
+  EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
 }
 
 TEST_F(ParameterClientTest, SendsNothingAgainThatIsStored) {
@@ -510,6 +512,69 @@ TEST_F(ParameterClientTest, ReturnsAtOnceWhenAVersionIsGone) {
   EXPECT_EQ(client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
                 .status.code(),
             absl::StatusCode::kOutOfRange);
+}
+
+// --- Caps --------------------------------------------------------------------
+
+TEST_F(ParameterClientTest, WhatIsCappedArrivesAsWhatIsNot) {
+  UseLayout({{300 * kBlock + 17}});
+  caps_ = {.up_bytes_per_second = 2e7, .down_bytes_per_second = 3e7};
+  StartServers(2);
+  servers_[0]->FailNext({Fault::kEnd, 3, absl::UnavailableError("oops")});
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome pushed = Push(Info(0, 1), elements, Soon());
+  ASSERT_TRUE(pushed.status.ok()) << pushed.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+  // A fortieth of a second is 500 kB: no chunk is larger.
+  EXPECT_GE(servers_[0]->chunk_count() + servers_[1]->chunk_count(), 10);
+  ServeEverywhere(0, 1, elements);
+  servers_[1]->FailNext({Fault::kEnd, 1, absl::UnavailableError("oops")});
+  std::vector<float> out(elements.size());
+  const TransferOutcome pulled =
+      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  ASSERT_TRUE(pulled.status.ok()) << pulled.status;
+  EXPECT_TRUE(SameBits(out, elements));
+}
+
+TEST_F(ParameterClientTest, ACallThatACapKeepsWaitingStopsWhenToldTo) {
+  UseLayout({{64 * kBlock}});
+  // A block takes more than a second, the whole longer than any patience.
+  caps_ = {kCapBytesPerSecondMin, kCapBytesPerSecondMin};
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  std::vector<float> out(elements.size());
+  for (const bool push : {true, false}) {
+    std::stop_source stop;
+    CallBounds bounds = Soon();
+    bounds.stop = stop.get_token();
+    TransferOutcome outcome;
+    std::jthread call([&] {
+      outcome = push ? Push(Info(0, 1), elements, bounds)
+                     : client_->Pull(0, 1, {}, absl::MakeSpan(out), bounds);
+    });
+    if (push) {
+      EXPECT_TRUE(servers_[0]->WaitForChunks(1));
+    } else {
+      EXPECT_TRUE(servers_[0]->WaitForStreams(2));
+    }
+    stop.request_stop();
+    call.join();
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled)
+        << outcome.status;
+  }
+}
+
+TEST_F(ParameterClientTest, ACapThatWouldEndStreamsIsRefused) {
+  UseLayout({{10}});
+  for (const double cap : {-1.0, 1.0, kCapBytesPerSecondMin - 1, 0.0 / 0.0}) {
+    ParameterClientOptions options;
+    options.shard_count = 1;
+    options.caps.down_bytes_per_second = cap;
+    EXPECT_EQ(MakeParameterClient(options, *layout_).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << cap;
+  }
 }
 
 // --- Import ------------------------------------------------------------------

@@ -12,6 +12,7 @@ sys.path[:0] = [_HERE]
 
 # pylint: disable=wrong-import-position
 import slow_link
+import traffic
 from harness import cases
 from harness import processes
 
@@ -67,6 +68,37 @@ class RelayTest(unittest.TestCase):
         self.assertIn("127.0.0.1:0=127.0.0.1:1", relay.stderr.read())
 
 
+class TrafficTest(unittest.TestCase):
+
+    def points(self, rates):
+        """Ten a second; a rate a second."""
+        points, count = [(0.0, 0)], 0
+        for second, rate in enumerate(rates):
+            for tenth in range(1, 11):
+                count += rate / 10
+                points.append((second + tenth / 10, count))
+        return points
+
+    def test_a_steady_rate_has_its_share_in_every_window(self):
+        shares = traffic.shares_of(self.points([100] * 10), 100, 3)
+        self.assertGreater(len(shares), 60)
+        for share in shares:
+            self.assertAlmostEqual(share, 1, places=6)
+
+    def test_too_much_in_one_second_shows_in_the_windows_that_hold_it(self):
+        shares = traffic.shares_of(
+            self.points([100] * 5 + [130] + [100] * 5), 100, 3)
+        self.assertAlmostEqual(shares[-1], 1.1, places=6)
+        self.assertAlmostEqual(shares[0], 1, places=6)
+
+    def test_pauses_belong_to_no_window(self):
+        shares = traffic.shares_of(
+            self.points([100] * 6 + [0] * 4 + [100] * 6), 100, 3)
+        self.assertTrue(shares)
+        self.assertGreater(shares[0], 0.8)
+        self.assertEqual(traffic.shares_of(self.points([0] * 9), 100, 3), [])
+
+
 class SlowLinkTest(unittest.TestCase):
 
     def test_a_run_behind_slow_links_loses_nothing(self):
@@ -104,6 +136,7 @@ class SlowLinkTest(unittest.TestCase):
 
     def test_names_what_is_wrong_with_an_argument(self):
         for arguments, word in ((["--links", "10"], "10Mb/s"),
+                                (["--up", "fast"], "fast"),
                                 (["--cases", "nothing"], "nothing")):
             done = subprocess.run(
                 [sys.executable, "-B", os.path.join(_HERE, "slow_link.py")] +
