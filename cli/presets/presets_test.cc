@@ -21,7 +21,7 @@ RunFile ReadPreset(const std::string& name, const std::string& more = "") {
 }
 
 TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
-  EXPECT_EQ(PresetNames(), "async, diloco, fedavg, fedopt, laptop");
+  EXPECT_EQ(PresetNames(), "async, diloco, fedavg, fedopt, laptop, sparseloco");
   EXPECT_FALSE(FindPreset("desktop").has_value());
 }
 
@@ -81,6 +81,22 @@ TEST(PresetsTest, AsyncIsDelayedNesterovOverAsManyAsThereAreIslands) {
             v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
   EXPECT_EQ(spec.outer().buffer_count(), spec.schedule().island_count_min());
   EXPECT_EQ(spec.outer().momentum_share(), 0);
+  EXPECT_EQ(
+      spec.inner().warmup_step_count(),
+      spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);
+}
+
+TEST(PresetsTest, SparselocoFeedsBackWhatItLeavesOutAndHasNoMomentum) {
+  const v1::RunSpec spec = ReadPreset("sparseloco").spec;
+  EXPECT_EQ(spec.exchange().up(), v1::CODEC_TOP_K);
+  EXPECT_TRUE(spec.exchange().error_feedback());
+  EXPECT_EQ(spec.exchange().error_feedback_decay(), 0.95);
+  EXPECT_EQ(spec.outer().optimizer(), v1::OUTER_OPTIMIZER_KIND_SGD);
+  EXPECT_EQ(spec.outer().learning_rate(), 1);
+  EXPECT_EQ(spec.outer().momentum(), 0);
+  EXPECT_EQ(spec.schedule().inner_step_count(), 30);
+  // Thirty rounds are too few for what is fed back to come.
+  EXPECT_GE(spec.schedule().round_count(), 200);
   EXPECT_EQ(
       spec.inner().warmup_step_count(),
       spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);

@@ -93,6 +93,9 @@ class CodecRunTest(cluster_module.IntegrationTest):
         # Three islands, four rounds; a scale for every 256 elements of a tensor.
         self.assertGreater(state.sent_bytes, 12 * elements)
         self.assertLess(state.sent_bytes, 12 * elements * 1.05)
+        # Nothing was pushed twice, so the rounds' own count is the same.
+        self.assertEqual(sum(c.payload_bytes for r in cluster.rounds()
+                             for c in r.contributions), state.sent_bytes)
         shown = cluster.run_cli("run", "show", "run", check=0).stdout
         self.assertIn("int8 up with error feedback, f32 down", shown)
 

@@ -4,8 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/codec.h"
+#include "base/layout/exchange.h"
 #include "base/layout/layout.h"
+#include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "worker/api/model_spec.h"
 
@@ -22,11 +23,6 @@ std::vector<int64_t> FragmentElementsOf(const v1::Layout& layout) {
     }
   }
   return elements;
-}
-
-codec::CodecId CodecOf(v1::Codec codec) {
-  return codec == v1::CODEC_UNSPECIFIED ? codec::CodecId::kF32
-                                        : static_cast<codec::CodecId>(codec);
 }
 
 }  // namespace
@@ -88,10 +84,9 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   exchange.streaming =
       schedule.fragment_schedule() == v1::FRAGMENT_SCHEDULE_STAGGERED;
   exchange.overlap_step_count = schedule.overlap_step_count();
-  exchange.up_codec = CodecOf(spec.exchange().up());
-  exchange.down_codec = CodecOf(spec.exchange().down());
-  // A synchronous run takes nothing stale.
-  exchange.is_synchronous = schedule.max_staleness() == 0;
+  exchange.up_codec = UpCodec(spec).id();
+  exchange.down_codec = DownCodec(spec).id();
+  exchange.is_synchronous = !IsAsync(schedule);
   // An elastic run gives slower islands fewer steps.
   exchange.awaits_slowest = spec.schedule().timing() == v1::TIMING_STRICT;
   if (spec.schedule().sample_fraction() > 0) {

@@ -92,6 +92,7 @@ TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {
   v1::ScheduleSpec& schedule = *spec.mutable_schedule();
   schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
   schedule.set_overlap_step_count(5);
+  schedule.set_timing(v1::TIMING_ELASTIC);
   schedule.set_max_staleness(4);
   exchange = ExchangeOfRun(spec);
   EXPECT_TRUE(exchange.streaming);

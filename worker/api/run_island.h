@@ -95,6 +95,11 @@ struct IslandLinks {
   FileSystem* file_system = nullptr;
 };
 
+// RunIsland, with what `alter` has made of its links before anything is called.
+absl::StatusOr<IslandProgress> RunIslandAltered(
+    const RunIslandOptions& options,
+    const std::function<void(IslandLinks&)>& alter);
+
 // RunIsland over `links`.
 absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
                                              const IslandLinks& links);

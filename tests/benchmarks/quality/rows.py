@@ -54,7 +54,7 @@ _FOUR = {"schedule": {"island_count_min": 4, "min_quorum": 4},
 # What is pushed for g: the first turns each step around, the second outweighs
 # all others, the third pulls every merge the same way.
 _ATTACKS = (("sign_flip", "sign_flip"), ("x100", "scale:100"),
-            ("drift", "drift:1"))
+            ("drift", "drift:3"))
 # Which rules are held against which attack: a clip bounds how far a merge goes,
 # not where.
 _AGAINST = {
@@ -96,6 +96,8 @@ def _async_rows():
                "Delayed Nesterov and DyLU; one island at a quarter of the "
                "speed", _within("diloco", 0.01), method="async",
                changes=_contributions(130), slow=4)
+    yield _row("async", "Delayed Nesterov, three equal islands",
+               _beside("diloco"), changes=_contributions(90))
 
 
 _LONG = {"schedule": {"round_count": 120},
@@ -115,7 +117,6 @@ ROWS = [
     _row("e3m0", "4 bits up", _within("diloco", 0.005)),
     _row("int8_bf16_ef", "int8 up with error feedback, bf16 down",
          _within("diloco", 0.005)),
-    _row("two_bit", "2 bits up, nothing fed back", _beside("diloco")),
     _row("two_bit_ef", "2 bits up with error feedback", _beside("diloco")),
     _row("top_k_ef", "64 of 4096 in 2 bits with error feedback",
          _beside("diloco")),
