@@ -3,6 +3,7 @@
 //
 //   bazel run -c opt //server/core:view_benchmark
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
