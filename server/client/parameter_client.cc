@@ -200,6 +200,7 @@ class GrpcParameterClient : public ParameterClient {
     upload.chunk.slot = info.key().slot();
     upload.chunk.seq = info.key().seq();
     upload.chunk.codec = info.codec();
+    upload.whole_chunks = options_.whole_chunks;
     v1::PushHeader header;
     header.set_run_id(options_.run_id);
     header.set_island_id(identity.island_id);

@@ -117,6 +117,10 @@ struct ParameterClientOptions {
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
+  // Pushes are cut into the largest chunks, whatever the streams' speed, as
+  // level ISLAND wants them: caps are then kept by the MiB, and a slow stream
+  // needs a whole chunk in the servers' window.
+  bool whole_chunks = false;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),

@@ -222,6 +222,7 @@ class UploadStream
 
   // Blocks of the next chunk at most.
   int64_t ChunkBlocksMax() const {
+    if (upload_.whole_chunks) return upload_.layout->chunk_blocks();
     return upload_.layout->chunk_blocks(
         std::min(upload_.sizer->bytes(),
                  upload_.pacer->BytesIn(kCappedChunkSpan, 0,

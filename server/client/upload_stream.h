@@ -36,6 +36,7 @@ struct Upload {
   absl::Span<const char> encoded;  // The whole fragment's.
   BorrowTracker* tracker = nullptr;
   Pacer* pacer = nullptr;            // Of all uploads.
+  bool whole_chunks = false;         // However slow the stream.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
   // Blocks that the shard missed when it was last asked; kept from stream to
   // stream, -1 before the first.

@@ -47,6 +47,7 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
+    data.whole_chunks = spec.durability() == v1::DURABILITY_ISLAND;
     return server::MakeParameterClient(data, layout);
   };
   return RunIslandOver(options, links);
