@@ -39,13 +39,18 @@ struct ListenerOptions {
   std::string address = "127.0.0.1:0";  // host:port; port 0 takes a free one.
   TlsFiles tls;
   bool insecure = false;  // Plaintext off loopback.
+  // A connection of this age, give or take a tenth, is told to take no more
+  // calls, and is closed after as long again, a minute at most. What goes on by
+  // then ends with UNAVAILABLE: watches and bulk streams are made again where
+  // they were. Nothing else bounds a request whose bytes never end.
+  absl::Duration connection_age_max = absl::Minutes(10);
 };
 
 // OK if a listener may start with these options.
 //
 // INVALID_ARGUMENT: the address is malformed; only some TLS files are given, or
-// TLS and --insecure; the address is off loopback and neither is. Messages name
-// the flags.
+// TLS and --insecure; the address is off loopback and neither is; connections
+// have less than a second. Messages name the flags.
 absl::Status CheckListener(const ListenerOptions& options);
 
 // A running gRPC server. Thread-safe.

@@ -48,6 +48,7 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
     data.whole_chunks = spec.durability() == v1::DURABILITY_ISLAND;
+    data.stream_count = options.stream_count;
     return server::MakeParameterClient(data, layout);
   };
   return RunIslandOver(options, links);
