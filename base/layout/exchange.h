@@ -23,6 +23,19 @@ inline const codec::Codec& UpCodec(const v1::RunSpec& spec) {
   return CodecOf(spec.exchange().up());
 }
 
+// Of versions, servers to islands.
+inline const codec::Codec& DownCodec(const v1::RunSpec& spec) {
+  return CodecOf(spec.exchange().down());
+}
+
+// True if versions travel in a codec that loses something: then islands hold V,
+// a view that follows theta, and theta itself is what servers keep, what is
+// evaluated and what is exported. Else V is theta.
+inline bool HasView(const v1::RunSpec& spec) {
+  const v1::Codec down = spec.exchange().down();
+  return down != v1::CODEC_UNSPECIFIED && down != v1::CODEC_F32;
+}
+
 // The number of `codec` in messages.
 inline v1::Codec ProtoOf(const codec::Codec& codec) {
   return static_cast<v1::Codec>(codec.id());

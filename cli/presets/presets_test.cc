@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/layout/run_timing.h"
 #include "cli/run_file/run_file.h"
 #include "gtest/gtest.h"
 
@@ -20,7 +21,7 @@ RunFile ReadPreset(const std::string& name, const std::string& more = "") {
 }
 
 TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
-  EXPECT_EQ(PresetNames(), "diloco, fedavg, fedopt, laptop");
+  EXPECT_EQ(PresetNames(), "async, diloco, fedavg, fedopt, laptop");
   EXPECT_FALSE(FindPreset("desktop").has_value());
 }
 
@@ -71,6 +72,18 @@ TEST(PresetsTest, FedoptDiffersFromFedavgInItsOuterStepAlone) {
   const v1::RunSpec fedavg = ReadPreset("fedavg").spec;
   *spec.mutable_outer() = fedavg.outer();
   EXPECT_EQ(spec.SerializeAsString(), fedavg.SerializeAsString());
+}
+
+TEST(PresetsTest, AsyncIsDelayedNesterovOverAsManyAsThereAreIslands) {
+  const v1::RunSpec spec = ReadPreset("async").spec;
+  EXPECT_TRUE(IsAsync(spec.schedule()));
+  EXPECT_EQ(spec.outer().optimizer(),
+            v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  EXPECT_EQ(spec.outer().buffer_count(), spec.schedule().island_count_min());
+  EXPECT_EQ(spec.outer().momentum_share(), 0);
+  EXPECT_EQ(
+      spec.inner().warmup_step_count(),
+      spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);
 }
 
 }  // namespace

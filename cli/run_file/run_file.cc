@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/layout/ids.h"
+#include "base/layout/run_timing.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"
 #include "cli/run_file/range.h"
@@ -401,16 +402,24 @@ void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
   if (outer != v1::OUTER_OPTIMIZER_KIND_MOMENTUM &&
       outer != v1::OUTER_OPTIMIZER_KIND_NESTEROV &&
       outer != v1::OUTER_OPTIMIZER_KIND_FEDAVGM &&
+      outer != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV &&
       given.count("outer.momentum") == 0) {
     spec->mutable_outer()->set_momentum(0);
   }
 }
 
 // What follows from other values.
-void FillIn(v1::RunSpec* spec) {
+void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
   v1::ModelSpec& model = *spec->mutable_model();
   if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
   v1::ScheduleSpec& schedule = *spec->mutable_schedule();
+  if (IsAsync(schedule)) {
+    // One contribution a version: no other values make sense.
+    if (schedule.min_quorum() == 0) schedule.set_min_quorum(1);
+    if (given.count("outer.weighting") == 0) {
+      spec->mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
+    }
+  }
   if (schedule.min_quorum() == 0) {
     schedule.set_min_quorum(schedule.island_count_min());
   }
@@ -503,7 +512,7 @@ absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
   }
   if (faults.empty()) {
     DropUnread(given, &run.spec);
-    FillIn(&run.spec);
+    FillIn(given, &run.spec);
     CheckComplete(options.name, run, &faults);
   }
   if (!faults.empty()) return faults.ToStatus();

@@ -20,7 +20,9 @@
 //
 // Left at 0 or out: model.kv_head_count is head_count, schedule.min_quorum and
 // data.data_shard_count are schedule.island_count_min. The defaults of
-// inner.weight_decay and outer.momentum hold for optimizers that have them.
+// inner.weight_decay and outer.momentum hold for optimizers that have them. An
+// async run (schedule.max_staleness above 0) has min_quorum 1 and weighting
+// uniform unless the file says otherwise.
 
 #ifndef CLI_RUN_FILE_RUN_FILE_H_
 #define CLI_RUN_FILE_RUN_FILE_H_

@@ -105,6 +105,21 @@ TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
               HasSubstr("did you mean \"vector\"?"));
 }
 
+TEST(RunFileTest, AnExchangeIsATableOfItsOwn) {
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[exchange]\nup = \"top_k\"\n"
+      "error_feedback = true\nerror_feedback_decay = 0.95\nseed = 3\n");
+  EXPECT_EQ(run.spec.exchange().up(), v1::CODEC_TOP_K);
+  EXPECT_TRUE(run.spec.exchange().error_feedback());
+  EXPECT_EQ(run.spec.exchange().error_feedback_decay(), 0.95);
+  EXPECT_EQ(run.spec.exchange().seed(), 3);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[exchange]\nup = \"int9\"\n"),
+              HasSubstr("did you mean \"int8\"?"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[exchange]\n"
+                    "error_feedback_decay = 1.5\n"),
+              HasSubstr("must be at most 1"));
+}
+
 TEST(RunFileTest, DurationsAreText) {
   const std::string text = std::string(kSmall);
   const RunFile run = Read(
@@ -147,6 +162,19 @@ TEST(RunFileTest, DefaultsHoldForOptimizersThatReadThem) {
                 .spec.inner()
                 .weight_decay(),
             0.5);
+}
+
+TEST(RunFileTest, AnAsyncRunMergesOneContributionAtATime) {
+  const std::string async = "preset = \"tiny\"\n[schedule]\ntiming = "
+      "\"elastic\"\nmax_staleness = 4\n[outer]\noptimizer = "
+      "\"delayed_nesterov\"\nbuffer_count = 4\n";
+  const v1::RunSpec spec = Read(async).spec;
+  EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_UNIFORM);
+  EXPECT_EQ(spec.outer().momentum(), 0.9);
+  EXPECT_EQ(spec.schedule().min_quorum(), 1);
+  // What is said stays, and the coordinator refuses it.
+  EXPECT_EQ(Read(async + "weighting = \"tokens\"\n").spec.outer().weighting(),
+            v1::WEIGHTING_TOKENS);
 }
 
 TEST(RunFileTest, DataPathsAreRelativeToTheFile) {

@@ -48,6 +48,11 @@ std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
                                                      const RunView& view,
                                                      int32_t fragment);
 
+// SEAL of the open round of `fragment` with `sealed`, in the order of (slot,
+// seq): their weights, and the tokens that count, by the OPEN's plans.
+storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
+                             const std::vector<const SeenContribution*>& sealed);
+
 // The record that ends the round under way with an ABORT.
 storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
                               const std::string& reason,

@@ -31,6 +31,10 @@ void CheckExchange(const v1::RunSpec& spec,
   };
   require(v1::Codec_IsValid(exchange.up()), "exchange.up",
           "must be one of the codecs of this program");
+  // What one version leaves unsaid stays in theta - V and is part of what the
+  // next one says, so that any codec will do.
+  require(v1::Codec_IsValid(exchange.down()), "exchange.down",
+          "must be one of the codecs of this program");
   if (exchange.error_feedback()) {
     require(!IsF32(exchange.up()), "exchange.error_feedback",
             "must be false: exchange.up is F32, which leaves nothing unsaid");

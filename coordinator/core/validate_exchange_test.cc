@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/core/run_simulation.h"
+#include "coordinator/core/validate_spec.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -32,11 +33,15 @@ TEST(ValidateExchangeTest, TakesEveryCodecWithWhatItNeeds) {
     for (const bool feedback : {false, true}) {
       v1::RunSpec spec = SimpleSpec();
       spec.mutable_exchange()->set_up(static_cast<v1::Codec>(codec));
+      // Down any one goes with any other.
+      spec.mutable_exchange()->set_down(
+          static_cast<v1::Codec>(v1::CODEC_TOP_K + 1 - codec));
       spec.mutable_exchange()->set_error_feedback(feedback);
       const bool sparse = codec >= v1::CODEC_TWO_BIT;
       const bool good = feedback ? codec != v1::CODEC_F32 : !sparse;
       EXPECT_EQ(Refused(spec), good ? "" : "spec.exchange.error_feedback ")
           << codec << " " << feedback;
+      EXPECT_EQ(ValidateSpec(spec).empty(), good);
     }
   }
 }
@@ -50,6 +55,10 @@ TEST(ValidateExchangeTest, NamesTheFieldOfEveryFault) {
       {"spec.exchange.up ",
        [](auto& s) {
          s.mutable_exchange()->set_up(static_cast<v1::Codec>(-1));
+       }},
+      {"spec.exchange.down ",
+       [](auto& s) {
+         s.mutable_exchange()->set_down(static_cast<v1::Codec>(8));
        }},
       {"spec.exchange.error_feedback ",
        [](auto& s) { s.mutable_schedule()->set_sample_fraction(0.5); }},

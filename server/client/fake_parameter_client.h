@@ -52,6 +52,12 @@ class FakeParameterClient : public ParameterClient {
                        const std::optional<Digest128>& expected,
                        absl::Span<float> out,
                        const CallBounds& bounds) override;
+  // V is what SetVersion gave.
+  TransferOutcome PullView(int32_t fragment, int64_t version,
+                           int64_t from_version, absl::Span<float> out,
+                           const CallBounds& bounds) override {
+    return Pull(fragment, version, std::nullopt, out, bounds);
+  }
   TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,
                          const CallBounds& bounds) override;
   TransferCounters counters() const override;

@@ -246,6 +246,29 @@ grpc::Status LoopbackParameterServer::ImportParameters(
   return rpc::ToGrpc(Receive(context, *received, fragment, fault, stream));
 }
 
+void LoopbackParameterServer::SetChain(int32_t fragment, int64_t from_version,
+                                       int64_t version, codec::CodecId codec,
+                                       std::vector<std::string> deltas) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  chains_[{fragment, version}] = {from_version, codec, std::move(deltas)};
+}
+
+LoopbackParameterServer::Chain LoopbackParameterServer::ChainOf(
+    const v1::PullParametersRequest& request) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = chains_.find({request.fragment(), request.version()});
+  if (found != chains_.end() && request.has_from_version() &&
+      request.from_version() == found->second.from_version) {
+    return found->second;
+  }
+  // The version itself: F32 is its own encoding.
+  const auto& elements = versions_.at({request.fragment(), request.version()});
+  Chain chain;
+  chain.deltas.emplace_back(reinterpret_cast<const char*>(elements.data()),
+                            elements.size() * sizeof(float));
+  return chain;
+}
+
 grpc::Status LoopbackParameterServer::PullParameters(
     grpc::ServerContext* context, const v1::PullParametersRequest* request,
     grpc::ServerWriter<v1::PullParametersResponse>* writer) {
@@ -260,13 +283,18 @@ grpc::Status LoopbackParameterServer::PullParameters(
     }
     elements = found->second;
   }
+  const Chain chain = ChainOf(*request);
+  const EncodedLayout encoded(layout_, fragment, codec::GetCodec(chain.codec));
   const IndexRange held = layout_.ShardBlocks(fragment, shard_, shard_count_);
   const IndexRange span = layout_.BlockElements(fragment, held);
   v1::PullParametersResponse response;
   v1::PullHeader* header = response.mutable_header();
   header->set_version(request->version());
   *header->mutable_range() = request->range();
-  header->set_codec(v1::CODEC_F32);
+  header->set_codec(static_cast<v1::Codec>(chain.codec));
+  header->set_content(chain.from_version >= 0 ? v1::PULL_CONTENT_CHAIN
+                                              : request->content());
+  header->set_from_version(chain.from_version);
   *header->mutable_digest() = RangeDigest(layout_, fragment, held,
                                           absl::MakeConstSpan(elements).subspan(
                                               span.begin, span.size()))
@@ -276,23 +304,30 @@ grpc::Status LoopbackParameterServer::PullParameters(
   int count = 0;
   for (int64_t b = request->range().begin(); b < request->range().end();) {
     const int64_t end = std::min(b + kChunkBlocks, request->range().end());
-    const IndexRange part = layout_.BlockElements(fragment, {b, end});
-    v1::Chunk* chunk = response.mutable_chunk();
-    chunk->set_codec(v1::CODEC_F32);
-    chunk->set_first_block(b);
-    chunk->set_block_count(static_cast<int32_t>(end - b));
-    chunk->set_payload(elements.data() + part.begin, part.size() * 4);
-    rpc::ReceivedChunk whole = rpc::FromProto(*chunk);
-    chunk->set_crc32c(rpc::ChunkCrc32c(whole.header, whole.payload));
-    if (count == fault.after_chunk_count) {
-      if (fault.kind == Fault::kEnd) return rpc::ToGrpc(fault.status);
-      if (fault.kind == Fault::kHang) Hang(context);
-      if (fault.kind == Fault::kCorruptChecksum) {
-        chunk->set_crc32c(chunk->crc32c() ^ 1);
+    for (const std::string& delta : chain.deltas) {
+      v1::Chunk* chunk = response.mutable_chunk();
+      chunk->set_codec(static_cast<v1::Codec>(chain.codec));
+      chunk->set_first_block(b);
+      chunk->set_block_count(static_cast<int32_t>(end - b));
+      chunk->set_payload(delta.substr(encoded.ByteOffset(b),
+                                      encoded.ByteCount({b, end})));
+      rpc::ReceivedChunk whole = rpc::FromProto(*chunk);
+      chunk->set_crc32c(rpc::ChunkCrc32c(whole.header, whole.payload));
+      if (count == fault.after_chunk_count) {
+        if (fault.kind == Fault::kEnd) return rpc::ToGrpc(fault.status);
+        if (fault.kind == Fault::kHang) Hang(context);
+        if (fault.kind == Fault::kLoseChains) {
+          std::lock_guard<std::mutex> lock(mutex_);
+          chains_.clear();
+          return {grpc::StatusCode::UNAVAILABLE, "lost"};
+        }
+        if (fault.kind == Fault::kCorruptChecksum) {
+          chunk->set_crc32c(chunk->crc32c() ^ 1);
+        }
       }
+      if (!writer->Write(response)) return grpc::Status::CANCELLED;
+      ++count;
     }
-    if (!writer->Write(response)) break;
-    ++count;
     b = end;
   }
   if (count == fault.after_chunk_count && fault.kind == Fault::kEnd) {

@@ -36,7 +36,7 @@ constexpr absl::Duration kReturnGrace = absl::Seconds(1);
 
 // What a server may send ahead of the chunk that is read: it is lost when the
 // connection is cut, and takes memory.
-constexpr int kWindowBytes = 1 << 20;
+constexpr int kWindowBytes = 256 << 10;
 
 // Of a capped download: what all servers together may send unasked. It is as
 // long as a round trip that does not yet slow a pull down.
@@ -152,7 +152,7 @@ class DownloadPart : public ShardPart {
         routes_(routes),
         session_(std::move(session)),
         download_(std::move(download)) {
-    download_.StartOver();
+    download_.Begin();
   }
 
   int32_t shard() const override { return request_.shard(); }
@@ -212,7 +212,6 @@ class GrpcParameterClient : public ParameterClient {
     upload.chunk.slot = info.key().slot();
     upload.chunk.seq = info.key().seq();
     upload.chunk.codec = info.codec();
-    upload.whole_chunks = options_.whole_chunks;
     v1::PushHeader header;
     header.set_run_id(options_.run_id);
     header.set_island_id(identity.island_id);
@@ -268,50 +267,36 @@ class GrpcParameterClient : public ParameterClient {
                        const std::optional<Digest128>& expected,
                        absl::Span<float> out,
                        const CallBounds& bounds) override {
-    const absl::Status fits = CheckElements(fragment, out.size());
-    if (!fits.ok()) return Refused(fits);
-    if (version < 0) {
-      return Refused(absl::InvalidArgumentError("version is negative"));
-    }
-    std::vector<std::unique_ptr<ShardPart>> parts;
-    const std::string session = rpc::HexOf(Identity().session_secret);
-    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
-      const IndexRange blocks =
-          layout_.ShardBlocks(fragment, shard, options_.shard_count);
-      if (blocks.empty()) continue;
-      v1::PullParametersRequest request;
-      request.set_run_id(options_.run_id);
-      request.set_fragment(fragment);
-      request.set_version(version);
-      request.set_layout_fingerprint(layout_.fingerprint());
-      request.set_shard(shard);
-      Download download;
-      download.fragment = fragment;
-      download.version = version;
-      download.blocks = blocks;
-      download.layout = &layout_;
-      download.out = out;
-      download.pacer = &down_pacer_;
-      download.window_bytes = options_.channel.receive_window_bytes;
-      parts.push_back(std::make_unique<DownloadPart>(
-          std::move(request), routes_, session, download));
-    }
-    TransferOutcome outcome = DriveShards(parts, Options(), bounds);
-    for (const ShardOutcome& shard : outcome.shards) {
-      received_bytes_ += shard.payload_bytes;
-    }
-    if (outcome.status.ok() && expected.has_value()) {
-      Digest128 digest;
-      for (const auto& part : parts) {
-        digest += static_cast<const DownloadPart&>(*part).digest();
-      }
-      if (digest != *expected) {
-        outcome.status = absl::DataLossError(absl::StrCat(
-            "fragment ", fragment, " at version ", version, " has digest ",
-            digest.ToHex(), ", but ", expected->ToHex(), " was committed"));
-      }
+    Download download;
+    download.fragment = fragment;
+    download.version = version;
+    download.out = out;
+    Digest128 digest;
+    TransferOutcome outcome = ReceiveAll(download, bounds, digest);
+    if (outcome.status.ok() && expected.has_value() && digest != *expected) {
+      outcome.status = absl::DataLossError(absl::StrCat(
+          "fragment ", fragment, " at version ", version, " has digest ",
+          digest.ToHex(), ", but ", expected->ToHex(), " was committed"));
     }
     return outcome;
+  }
+
+  TransferOutcome PullView(int32_t fragment, int64_t version,
+                           int64_t from_version, absl::Span<float> out,
+                           const CallBounds& bounds) override {
+    if (from_version > version) {
+      return Refused(absl::InvalidArgumentError(
+          absl::StrCat("version ", version, " is older than from_version ",
+                       from_version)));
+    }
+    Download download;
+    download.fragment = fragment;
+    download.version = version;
+    download.out = out;
+    download.is_view = true;
+    download.from_version = from_version;
+    Digest128 digest;
+    return ReceiveAll(download, bounds, digest);
   }
 
   TransferCounters counters() const override {
@@ -381,6 +366,7 @@ class GrpcParameterClient : public ParameterClient {
     upload.layout = &layout;
     upload.encoded = encoded;
     upload.tracker = &tracker;
+    upload.whole_units = options_.whole_units;
     upload.pacer = &up_pacer_;
     std::vector<std::unique_ptr<ShardPart>> parts;
     const int64_t even_bytes = layout.byte_count() / options_.shard_count;
@@ -406,6 +392,44 @@ class GrpcParameterClient : public ParameterClient {
       routes_.DropAll();
       while (!tracker.WaitUntilReturned(absl::Seconds(10))) {
       }
+    }
+    return outcome;
+  }
+
+  // Downloads every shard's part of `wanted`, which has no blocks yet; `digest`
+  // is the sum of what came.
+  TransferOutcome ReceiveAll(const Download& wanted, const CallBounds& bounds,
+                             Digest128& digest) {
+    const absl::Status fits = CheckElements(wanted.fragment, wanted.out.size());
+    if (!fits.ok()) return Refused(fits);
+    if (wanted.version < 0) {
+      return Refused(absl::InvalidArgumentError("version is negative"));
+    }
+    std::vector<std::unique_ptr<ShardPart>> parts;
+    const std::string session = rpc::HexOf(Identity().session_secret);
+    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
+      Download download = wanted;
+      download.layout = &layout_;
+      download.blocks =
+          layout_.ShardBlocks(wanted.fragment, shard, options_.shard_count);
+      if (download.blocks.empty()) continue;
+      download.pacer = &down_pacer_;
+      download.window_bytes = options_.channel.receive_window_bytes;
+      v1::PullParametersRequest request;
+      request.set_run_id(options_.run_id);
+      request.set_fragment(wanted.fragment);
+      request.set_version(wanted.version);
+      request.set_layout_fingerprint(layout_.fingerprint());
+      request.set_shard(shard);
+      parts.push_back(std::make_unique<DownloadPart>(
+          std::move(request), routes_, session, download));
+    }
+    TransferOutcome outcome = DriveShards(parts, Options(), bounds);
+    for (const ShardOutcome& shard : outcome.shards) {
+      received_bytes_ += shard.payload_bytes;
+    }
+    for (const auto& part : parts) {
+      digest += static_cast<const DownloadPart&>(*part).digest();
     }
     return outcome;
   }

@@ -103,6 +103,18 @@ class ParameterClient {
                                absl::Span<float> out,
                                const CallBounds& bounds) = 0;
 
+  // Takes `out` to the view V of `fragment` at exactly `version`: what islands
+  // of a run with a view (base/layout/exchange.h) hold, theta itself in others.
+  // `from_version` is the version of V that `out` holds before; -1: none. Shards
+  // send what leads from there to here, or V in full. Every shard says which
+  // digest its part has: the result is what the shard holds, bit for bit.
+  //
+  // Errors and retries as Pull; INTERNAL: what came is no encoding, or not of
+  // finite values. After an error `out` holds no defined values.
+  virtual TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const CallBounds& bounds) = 0;
+
   // Pushes version 0 of `fragment`, for a run whose spec says `import`. Errors
   // and retries as Push.
   virtual TransferOutcome Import(int32_t fragment,
@@ -119,10 +131,9 @@ struct ParameterClientOptions {
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
-  // Pushes are cut into the largest chunks, whatever the streams' speed, as
-  // level ISLAND wants them: caps are then kept by the MiB, and a slow stream
-  // needs a whole chunk in the servers' window.
-  bool whole_chunks = false;
+  // Of a run at level ISLAND, whose servers take in whole units
+  // (codec::kChunkBlocksUnit).
+  bool whole_units = false;
   // Over how many streams, each on a connection of its own, a call spreads if
   // it is large enough, >= 1; a shard has one at least (stripes.h).
   int stream_count = kDefaultStreamCount;

@@ -38,8 +38,9 @@ struct Upload {
   const EncodedLayout* layout = nullptr;
   absl::Span<const char> encoded;  // The whole fragment's.
   BorrowTracker* tracker = nullptr;
+  // Whether a chunk has to be whole units of kChunkBlocksUnit blocks.
+  bool whole_units = false;
   Pacer* pacer = nullptr;            // Of all uploads.
-  bool whole_chunks = false;         // However slow the stream.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
   UploadLedger* ledger = nullptr;  // Of the part.
   int index = 0;                   // Among the part's streams.

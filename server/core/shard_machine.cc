@@ -191,12 +191,15 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
   const std::optional<PreparedFact>& record = fragment.recorded;
   if (record && record->version == prepared.version &&
       record->attempt == prepared.attempt &&
-      record->digest != prepared.digest) {
+      (record->digest != prepared.digest ||
+       record->view_digest != prepared.view_digest)) {
     OnFault(absl::StrCat("DATA_LOSS: fragment ", prepared.fragment, " version ",
                          prepared.version + 1, " attempt ", prepared.attempt,
                          " was prepared before with digest ",
                          record->digest.ToHex(), ", and now with ",
-                         prepared.digest.ToHex()));
+                         prepared.digest.ToHex(), " (views ",
+                         record->view_digest.ToHex(), " and ",
+                         prepared.view_digest.ToHex(), ")"));
     return;
   }
   fragment.recorded = prepared;
@@ -536,9 +539,10 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   // What cannot count any more, whatever became of it.
   const auto drop_if_old = [&](const ContributionKey& key,
                                const v1::ContributionInfo& info) {
-    const int64_t persisted = fragments_[key.fragment].persisted_version;
+    const int64_t oldest = fragments_[key.fragment].persisted_version - 1 -
+                           shape_.max_staleness;
     if (!decided_.count(key) &&
-        (key.run_epoch < run_epoch_ || info.anchor_version() < persisted - 1)) {
+        (key.run_epoch < run_epoch_ || info.anchor_version() < oldest)) {
       action.keys.push_back(key);
     }
   };

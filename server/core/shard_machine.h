@@ -55,6 +55,8 @@ struct ShardShape {
   bool import = false;  // Version 0 comes from a client.
   bool judged = false;  // The merge rule needs a verdict.
   bool gather = false;  // Level ISLAND: contributions are merged as they come.
+  v1::Codec codec = v1::CODEC_F32;  // Of contributions.
+  int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
   struct Fragment {
     bool holds = false;      // False: this shard has no block of it.
@@ -77,6 +79,7 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
+  Digest128 view_digest;  // Of V of v + 1, in a run with a view.
 };
 
 // The statistics of a sealed round, which its verdict is made from. Not kept:

@@ -66,6 +66,12 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   result.finite &= kernels::AllFinite(count, tile.theta);
   result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
                               blocks, absl::MakeConstSpan(tile.theta, count));
+  if (step.view != nullptr && result.finite) {
+    result.status =
+        step.view->MakeTile(blocks, tile.theta, buffers.view,
+                            result.view_digest, result.finite);
+    if (!result.status.ok()) return result;
+  }
   result.status = step.to.Write(0, blocks, tile.theta);
   for (int i = 0; i < step.optimizer.state_count() && result.status.ok(); ++i) {
     result.finite &= kernels::AllFinite(count, tile.state[i]);
@@ -80,6 +86,7 @@ absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact) {
     fact.digest += result.digest;
     fact.finite &= result.finite;
     fact.norm_squared += result.norm_squared;
+    fact.view_digest += result.view_digest;
   }
   return absl::OkStatus();
 }

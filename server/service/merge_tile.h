@@ -15,6 +15,7 @@
 #include "base/layout/layout.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
+#include "server/service/view_maker.h"
 #include "server/store/shard_range.h"
 #include "server/store/version_file.h"
 
@@ -34,6 +35,7 @@ struct TileBuffers {
   std::vector<float> state[OuterOptimizer::kMaxStateCount];
   std::vector<float> gradient;
   std::vector<float> contributions;  // A tile of one, or a block of each.
+  ViewBuffers view;
 };
 
 // What one tile came to.
@@ -42,6 +44,7 @@ struct TileResult {
   Digest128 digest;  // Of theta's blocks.
   bool finite = true;
   double norm_squared = 0;  // Of the merged gradient.
+  Digest128 view_digest;    // Of V's blocks, in a run with a view.
 };
 
 // From which version, by which rule, to which.
@@ -51,9 +54,10 @@ struct OuterStep {
   const VersionFile& from;
   VersionFile& to;
   int64_t version = 0;  // Of `from`.
+  const ViewMaker* view = nullptr;  // Null if the run has none.
 };
 
-// Takes the outer step on `blocks` with the merged gradient in
+// Takes the outer step, and that of the view, on `blocks` with the merged gradient in
 // `buffers.gradient`.
 TileResult StepTile(const OuterStep& step, IndexRange blocks,
                     TileBuffers& buffers);

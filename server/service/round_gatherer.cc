@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "server/service/add_blocks.h"
 #include "server/service/kernel_table.h"
 
 namespace atl::server {
@@ -34,20 +35,27 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
         "no memory to merge contributions in as they come; raise --memory_mib, "
         "or take another durability than ISLAND");
   }
+  ASSIGN_OR_RETURN(std::unique_ptr<ViewMaker> view,
+                   ViewMaker::Create(store, set.fragment, set.version + 1,
+                                     from->file, to));
   return absl::WrapUnique(new RoundGatherer(store, optimizer, rule, set,
-                                            *std::move(from), std::move(to)));
+                                            *std::move(from), std::move(to),
+                                            std::move(view)));
 }
 
 RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                              const MergeRule& rule, const GatherSet& set,
-                             HeldVersion from, std::shared_ptr<VersionFile> to)
+                             HeldVersion from, std::shared_ptr<VersionFile> to,
+                             std::unique_ptr<ViewMaker> view)
     : store_(store),
       optimizer_(optimizer),
       rule_(rule),
       set_(set),
       range_(store.range(set.fragment)),
+      encoded_(store.encoded(set.fragment)),
       from_(std::move(from)),
       to_(std::move(to)),
+      view_(std::move(view)),
       cells_((range_.block_count() + kCellBlocks - 1) / kCellBlocks),
       results_(TileCount(range_)) {}
 
@@ -56,25 +64,28 @@ IndexRange RoundGatherer::CellBlocks(int64_t cell) const {
   return {begin, std::min(begin + kCellBlocks, range_.blocks().end)};
 }
 
-int64_t RoundGatherer::CellOf(IndexRange blocks) const {
-  const int64_t cell = (blocks.begin - range_.blocks().begin) / kCellBlocks;
-  const IndexRange expected = CellBlocks(cell);
-  return expected.begin == blocks.begin && expected.end == blocks.end ? cell
-                                                                      : -1;
+IndexRange RoundGatherer::CellsOf(IndexRange blocks) const {
+  const int64_t first = range_.blocks().begin;
+  const bool whole = (blocks.begin - first) % kCellBlocks == 0 &&
+                     (blocks.end == range_.blocks().end ||
+                      (blocks.end - first) % kCellBlocks == 0);
+  if (!whole) return {};
+  return {(blocks.begin - first) / kCellBlocks,
+          (blocks.end - first + kCellBlocks - 1) / kCellBlocks};
 }
 
-bool RoundGatherer::Offer(int index, int64_t cell, const float* elements,
+bool RoundGatherer::Offer(int index, int64_t cell, const char* encoded,
                           std::function<void()> taken) {
   {
     MutexLock lock(&mutex_);
     Cell& state = cells_[cell];
     if (state.next != index || state.busy) {
-      state.waiting[index] = {elements, std::move(taken)};
+      state.waiting[index] = {encoded, std::move(taken)};
       return false;
     }
     state.busy = true;
   }
-  Take(index, cell, elements);
+  Take(index, cell, encoded);
   // Then those that have waited for their turn.
   while (true) {
     Waiting next;
@@ -91,25 +102,30 @@ bool RoundGatherer::Offer(int index, int64_t cell, const float* elements,
       next = std::move(it->second);
       state.waiting.erase(it);
     }
-    Take(index, cell, next.elements);
+    Take(index, cell, next.encoded);
     next.taken();
   }
 }
 
-void RoundGatherer::Take(int index, int64_t cell, const float* elements) {
+void RoundGatherer::Take(int index, int64_t cell, const char* encoded) {
   if (index + 1 == static_cast<int>(set_.keys.size())) {
-    TakeLast(cell, elements);
+    TakeLast(cell, encoded);
     return;
   }
   const IndexRange blocks = CellBlocks(cell);
   VersionImage keep;
   // The sum is kept where theta will be.
   float* const sum = to_->Map(0, blocks, &keep);
-  rule_.Add(FastMergeKernels(), index, set_.weights[index],
-            range_.ElementCount(blocks), elements, sum);
+  Note(blocks.begin, AddBlocks(FastMergeKernels(), rule_, encoded_, blocks,
+                               index, set_.weights[index], encoded, sum));
 }
 
-void RoundGatherer::TakeLast(int64_t cell, const float* elements) {
+void RoundGatherer::Note(int64_t block, const absl::Status& status) {
+  if (status.ok()) return;
+  results_[(block - range_.blocks().begin) / kTileBlocks].status = status;
+}
+
+void RoundGatherer::TakeLast(int64_t cell, const char* encoded) {
   std::unique_ptr<TileBuffers> buffers;
   {
     MutexLock lock(&mutex_);
@@ -121,7 +137,6 @@ void RoundGatherer::TakeLast(int64_t cell, const float* elements) {
   if (buffers == nullptr) buffers = std::make_unique<TileBuffers>();
   const int last = static_cast<int>(set_.keys.size()) - 1;
   const IndexRange blocks = CellBlocks(cell);
-  const int64_t first = range_.ElementOffset(blocks.begin);
   for (int64_t b = blocks.begin; b < blocks.end; b += kTileBlocks) {
     const IndexRange tile = {b, std::min(b + kTileBlocks, blocks.end)};
     const int64_t count = range_.ElementCount(tile);
@@ -130,17 +145,19 @@ void RoundGatherer::TakeLast(int64_t cell, const float* elements) {
     if (last > 0) {
       std::memcpy(gradient, to_->Map(0, tile, &keep), count * sizeof(float));
     }
-    rule_.Add(FastMergeKernels(), last, set_.weights[last], count,
-              elements + (range_.ElementOffset(b) - first), gradient);
-    results_[(b - range_.blocks().begin) / kTileBlocks] = StepTile(
-        {range_, optimizer_, *from_.file, *to_, set_.version}, tile, *buffers);
+    const absl::Status added = AddBlocks(
+        FastMergeKernels(), rule_, encoded_, tile, last, set_.weights[last],
+        encoded + encoded_.ByteCount({blocks.begin, b}), gradient);
+    TileResult& result = results_[(b - range_.blocks().begin) / kTileBlocks];
+    const absl::Status before = result.status;
+    result = StepTile(
+        {range_, optimizer_, *from_.file, *to_, set_.version, view_.get()},
+        tile, *buffers);
+    Note(b, before);
+    Note(b, added);
   }
   // While it is in the cache: what is prepared here is in the file.
-  const absl::Status written = to_->WriteBack(blocks);
-  if (!written.ok()) {
-    results_[(blocks.begin - range_.blocks().begin) / kTileBlocks].status =
-        written;
-  }
+  Note(blocks.begin, to_->WriteBack(blocks));
   MutexLock lock(&mutex_);
   free_buffers_.push_back(std::move(buffers));
 }
@@ -159,6 +176,7 @@ absl::StatusOr<PreparedFact> RoundGatherer::Publish(int64_t attempt) {
   fact.version = set_.version;
   fact.attempt = attempt;
   RETURN_IF_ERROR(AddUp(results_, fact));
+  if (view_ != nullptr) view_->Publish();
   RETURN_IF_ERROR(store_.PublishPrepared(fact, to_));
   return fact;
 }

@@ -27,6 +27,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/merge_tile.h"
+#include "server/service/view_maker.h"
 #include "server/store/run_store.h"
 
 namespace atl::server {
@@ -47,14 +48,15 @@ class RoundGatherer {
 
   const GatherSet& set() const { return set_; }
 
-  // The cell that `blocks` are; -1 if they are not exactly one.
-  int64_t CellOf(IndexRange blocks) const;
+  // The cells that `blocks` are; empty if they are not whole ones.
+  IndexRange CellsOf(IndexRange blocks) const;
+  IndexRange CellBlocks(int64_t cell) const;
 
-  // Takes a cell of contribution `index`, checked by the caller. Returns true
-  // if it has been taken in. Else its turn has not come: `taken` is called once
-  // it has, from any thread, and until then `elements` must stay. A cell of a
-  // contribution is offered once.
-  bool Offer(int index, int64_t cell, const float* elements,
+  // Takes the encoding of a cell of contribution `index`, checked by the
+  // caller. Returns true if it has been taken in. Else its turn has not come:
+  // `taken` is called once it has, from any thread, and until then `encoded`
+  // must stay. A cell of a contribution is offered once.
+  bool Offer(int index, int64_t cell, const char* encoded,
              std::function<void()> taken);
 
   // The version is whole: writes its header and publishes it in the store, not
@@ -65,7 +67,7 @@ class RoundGatherer {
 
  private:
   struct Waiting {
-    const float* elements = nullptr;
+    const char* encoded = nullptr;
     std::function<void()> taken;
   };
   struct Cell {
@@ -76,20 +78,24 @@ class RoundGatherer {
 
   RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                 const MergeRule& rule, const GatherSet& set, HeldVersion from,
-                std::shared_ptr<VersionFile> to);
+                std::shared_ptr<VersionFile> to,
+                std::unique_ptr<ViewMaker> view);
 
-  IndexRange CellBlocks(int64_t cell) const;
   // Adds contribution `index`; the last takes the step.
-  void Take(int index, int64_t cell, const float* elements);
-  void TakeLast(int64_t cell, const float* elements);
+  void Take(int index, int64_t cell, const char* encoded);
+  void TakeLast(int64_t cell, const char* encoded);
+  // Keeps an error of the tile that begins with `block`, for Publish.
+  void Note(int64_t block, const absl::Status& status);
 
   RunStore& store_;
   const OuterOptimizer& optimizer_;
   const MergeRule& rule_;
   const GatherSet set_;
   const ShardRange& range_;
+  const EncodedRange& encoded_;
   const HeldVersion from_;
   const std::shared_ptr<VersionFile> to_;
+  const std::unique_ptr<ViewMaker> view_;  // Null if the run has no view.
 
   mutable Mutex mutex_;
   std::vector<Cell> cells_ ABSL_GUARDED_BY(mutex_);

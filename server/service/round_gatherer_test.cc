@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
 #include "base/io/fake_file_system.h"
 #include "base/status/check.h"
@@ -26,7 +27,7 @@ namespace {
 constexpr int64_t kElements = 4096 * 150 + 77;
 constexpr int kIslands = 4;
 
-v1::Run MakeRun(v1::Durability durability) {
+v1::Run MakeRun(v1::Durability durability, v1::Codec codec) {
   v1::Run run;
   run.set_run_id("run");
   run.set_run_epoch(1);
@@ -43,23 +44,25 @@ v1::Run MakeRun(v1::Durability durability) {
   spec->mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   spec->mutable_outer()->set_learning_rate(0.7);
   spec->mutable_outer()->set_momentum(0.9);
+  spec->mutable_exchange()->set_up(codec);
   spec->set_durability(durability);
   return run;
 }
 
-v1::ContributionInfo Info(int32_t slot) {
+v1::ContributionInfo Info(int32_t slot, v1::Codec codec) {
   v1::ContributionInfo info;
   info.mutable_key()->set_run_epoch(1);
   info.mutable_key()->set_slot(slot);
   info.mutable_key()->set_seq(1);
-  info.set_codec(v1::CODEC_F32);
+  info.set_codec(codec);
   return info;
 }
 
 // A store with version 0, at one level.
 struct Bench {
-  explicit Bench(v1::Durability durability) : pool(2), merger(pool) {
-    CHECK(RunStore::CreateRun(records, MakeRun(durability), 0, 1).ok());
+  explicit Bench(v1::Durability durability, v1::Codec codec = v1::CODEC_F32)
+      : pool(2), merger(pool) {
+    CHECK(RunStore::CreateRun(records, MakeRun(durability, codec), 0, 1).ok());
     Open();
     CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
     CHECK(store->PersistVersion0(0).ok());
@@ -101,10 +104,29 @@ class RoundGathererTest : public testing::Test {
   RoundGathererTest() : seed_(std::random_device()()), random_(seed_) {
     std::normal_distribution<float> normal;
     for (int i = 0; i < kIslands; ++i) {
-      set_.keys.push_back(ContributionKey::FromProto(Info(i).key()));
+      set_.keys.push_back(
+          ContributionKey::FromProto(Info(i, v1::CODEC_F32).key()));
       set_.weights.push_back(0.1f * static_cast<float>(i + 1));
       vectors_.emplace_back(kElements);
       for (float& element : vectors_.back()) element = normal(random_);
+    }
+    UseCodec(v1::CODEC_F32);
+  }
+
+  // Encodes the contributions.
+  void UseCodec(v1::Codec number) {
+    codec_ = number;
+    encoded_.clear();
+    const codec::Codec& codec = *codec::FindCodec(number);
+    for (const std::vector<float>& vector : vectors_) {
+      std::vector<char>& bytes = encoded_.emplace_back();
+      for (int64_t begin = 0; begin < kElements; begin += 4096) {
+        const auto values = absl::MakeConstSpan(vector).subspan(begin, 4096);
+        const size_t offset = bytes.size();
+        bytes.resize(offset + codec.EncodedBytes(values.size()));
+        CHECK(codec.Encode({}, values, absl::MakeSpan(bytes).subspan(offset)) ==
+              codec::BlockFault::kNone);
+      }
     }
   }
 
@@ -113,17 +135,17 @@ class RoundGathererTest : public testing::Test {
     v1::Seal seal;
     const IndexRange blocks = bench.store->range(0).blocks();
     for (int i = 0; i < kIslands; ++i) {
-      auto bound = bench.store->Bind(Info(i));
+      auto bound = bench.store->Bind(Info(i, codec_));
       CHECK(bound.ok());
       CHECK(!(*bound)->Claim(blocks).empty());
-      CHECK((*bound)->Write(blocks, vectors_[i].data()).ok());
+      CHECK((*bound)->Write(blocks, encoded_[i].data()).ok());
       std::vector<BlockFact> facts(blocks.size());
+      const EncodedRange& range = bench.store->encoded(0);
+      CHECK(range.byte_count() == encoded_[i].size());
       for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-        const ShardRange& range = bench.store->range(0);
-        facts[b].crc32c = codec::Crc32c(absl::string_view(
-            reinterpret_cast<const char*>(vectors_[i].data() +
-                                          range.ElementOffset(b)),
-            range.ElementCount({b, b + 1}) * sizeof(float)));
+        facts[b].crc32c = codec::Crc32c(
+            absl::string_view(encoded_[i].data() + range.ByteOffset(b),
+                              range.ByteCount({b, b + 1})));
       }
       CHECK((*bound)->Settle(blocks, facts));
       CHECK(bench.store->Finish(**bound).ok());
@@ -144,18 +166,13 @@ class RoundGathererTest : public testing::Test {
     return *std::move(made);
   }
 
-  IndexRange CellBlocks(Bench& bench, int64_t cell) {
-    const IndexRange blocks = bench.store->range(0).blocks();
-    return {cell * kCellBlocks, std::min((cell + 1) * kCellBlocks, blocks.end)};
-  }
-
   void Offer(Bench& bench, RoundGatherer& gatherer, int index, int64_t cell,
              std::function<void()> taken) {
-    const IndexRange blocks = CellBlocks(bench, cell);
-    ASSERT_EQ(gatherer.CellOf(blocks), cell);
+    const IndexRange blocks = gatherer.CellBlocks(cell);
+    ASSERT_EQ(gatherer.CellsOf(blocks), (IndexRange{cell, cell + 1}));
     if (gatherer.Offer(index, cell,
-                       vectors_[index].data() +
-                           bench.store->range(0).ElementOffset(blocks.begin),
+                       encoded_[index].data() +
+                           bench.store->encoded(0).ByteOffset(blocks.begin),
                        taken)) {
       taken();
     }
@@ -164,7 +181,9 @@ class RoundGathererTest : public testing::Test {
   const unsigned seed_;
   std::mt19937 random_;
   GatherSet set_;
+  v1::Codec codec_ = v1::CODEC_F32;
   std::vector<std::vector<float>> vectors_;
+  std::vector<std::vector<char>> encoded_;
 };
 
 void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -196,6 +215,36 @@ TEST_F(RoundGathererTest, AnyOrderOfArrivalGivesTheBitsOfTheLog) {
     ExpectSameBits(bench.Read(1, 0), log.Read(1, 0));
     ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
   }
+}
+
+TEST_F(RoundGathererTest, EveryCodecGivesTheBitsOfTheLog) {
+  SCOPED_TRACE(seed_);
+  for (const codec::CodecId id : codec::AllCodecs()) {
+    UseCodec(static_cast<v1::Codec>(id));
+    Bench log(v1::DURABILITY_PROCESS, codec_);
+    const PreparedFact expected = MergeFromLog(log);
+    Bench bench(v1::DURABILITY_ISLAND, codec_);
+    const auto gatherer = Gatherer(bench);
+    for (int64_t cell = 2; cell >= 0; --cell) {
+      for (int i = kIslands - 1; i >= 0; --i) {
+        Offer(bench, *gatherer, i, cell, [] {});
+      }
+    }
+    const auto made = gatherer->Publish(0);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->digest, expected.digest) << codec::CodecName(id);
+    ExpectSameBits(bench.Read(1, 0), log.Read(1, 0));
+  }
+}
+
+TEST_F(RoundGathererTest, TakesOnlyWholeCells) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  const auto gatherer = Gatherer(bench);
+  EXPECT_EQ(gatherer->CellsOf({0, 128}), (IndexRange{0, 2}));
+  EXPECT_EQ(gatherer->CellsOf({64, 151}), (IndexRange{1, 3}));
+  EXPECT_TRUE(gatherer->CellsOf({0, 63}).empty());
+  EXPECT_TRUE(gatherer->CellsOf({1, 64}).empty());
+  EXPECT_TRUE(gatherer->CellsOf({64, 150}).empty());
 }
 
 TEST_F(RoundGathererTest, ThreadsThatBringContributionsGiveTheSameBits) {

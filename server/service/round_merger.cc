@@ -56,6 +56,7 @@ struct RoundMerger::Round {
   const SealedSet& set;
   std::shared_ptr<VersionFile> from;
   std::shared_ptr<VersionFile> to;
+  std::unique_ptr<ViewMaker> view;  // Null if the run has none.
 };
 
 RoundMerger::RoundMerger(TilePool& pool)
@@ -92,6 +93,10 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
       result.status =
           WriteInitialState(*file, range, optimizer, blocks, buffers.gradient);
     }
+    if (result.status.ok() && store.view_array() != 0) {
+      result.status =
+          file->Write(store.view_array(), blocks, buffers.theta.data());
+    }
     buffers.gradient.resize(buffers.theta.size());
   });
   Digest128 digest;
@@ -99,7 +104,9 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     RETURN_IF_ERROR(result.status);
     digest += result.digest;
   }
-  store.PublishVersion(fragment, 0, {std::move(file), 0, digest});
+  HeldVersion held = {std::move(file), 0, digest};
+  if (store.view_array() != 0) held.view_digest = digest;
+  store.PublishVersion(fragment, 0, std::move(held));
   return digest;
 }
 
@@ -114,7 +121,7 @@ TileResult RoundMerger::MergeTile(const Round& round, IndexRange blocks,
     return failed;
   }
   return StepTile({round.range, round.optimizer, *round.from, *round.to,
-                   round.seal.version()},
+                   round.seal.version(), round.view.get()},
                   blocks, buffers);
 }
 
@@ -133,6 +140,9 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   }
   round.from = from->file;
   ASSIGN_OR_RETURN(round.to, store.NewVersion(fragment, seal.version() + 1));
+  ASSIGN_OR_RETURN(round.view,
+                   ViewMaker::Create(store, fragment, seal.version() + 1,
+                                     round.from, round.to));
 
   const int64_t tile_count = TileCount(round.range);
   std::vector<TileResult> results(tile_count);
@@ -145,8 +155,10 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   fact.version = seal.version();
   fact.attempt = seal.attempt();
   RETURN_IF_ERROR(AddUp(results, fact));
-  store.PublishVersion(fragment, seal.version() + 1,
-                       {std::move(round.to), 0, fact.digest});
+  if (round.view != nullptr) round.view->Publish();
+  store.PublishVersion(
+      fragment, seal.version() + 1,
+      {std::move(round.to), 0, fact.digest, fact.view_digest});
   return fact;
 }
 

@@ -1,6 +1,8 @@
 // Makes versions: version 0 from the generator or an import, version v + 1 from
 // version v and a sealed round.
 //
+// With them their views (core/view.h), if the run has one.
+//
 // Works tile by tile, from the contributions' files and the version's image (or
 // file, without one) into the next version's, so that its own memory does not
 // depend on the size of the shard, nor on the number of contributions. What a
@@ -24,6 +26,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/merge_tile.h"
+#include "server/service/view_maker.h"
 #include "server/service/work_queue.h"
 #include "server/store/run_store.h"
 

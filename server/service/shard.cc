@@ -10,6 +10,7 @@
 #include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -26,9 +27,11 @@ ShardShape ShapeOf(const RunStore& store) {
   shape.shard = store.shard();
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
+  shape.max_staleness = store.run().spec().schedule().max_staleness();
   shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
                  MergeNeeds::kNothing;
   shape.gather = store.gathers();
+  shape.codec = ProtoOf(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
     shape.fragments.push_back(
@@ -161,7 +164,7 @@ void Shard::Post(Action action) {
       return;
     case ActionKind::kDiscard:
       // At once, so that it cannot meet the next attempt's file.
-      store_->RemoveVersion(action.fragment, action.version);
+      store_->DiscardVersion(action.fragment, action.version);
       return;
     case ActionKind::kApply:
       failpoint::Hit("server.commit.before");
@@ -632,7 +635,47 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
                      " is no longer held; ask for the newest"));
   }
   source.held = *std::move(held);
+  RETURN_IF_ERROR(ChooseContent(request, source));
   return source;
+}
+
+absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
+                                  PullSource& source) {
+  source.digest = source.held.digest;
+  if (request.content() == v1::PULL_CONTENT_UNSPECIFIED ||
+      request.content() == v1::PULL_CONTENT_PARAMETERS) {
+    return absl::OkStatus();
+  }
+  if (request.content() != v1::PULL_CONTENT_VIEW) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  "content must be PARAMETERS or VIEW");
+  }
+  if (request.has_from_version() &&
+      (request.from_version() < 0 || request.from_version() > source.version)) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  absl::StrCat("from_version ", request.from_version(),
+                               " is not in [0, ", source.version, "]"));
+  }
+  source.content = v1::PULL_CONTENT_VIEW;
+  source.array = store_->view_array();
+  if (store_->deltas() == nullptr) return absl::OkStatus();
+  source.digest = source.held.view_digest;
+  if (!request.has_from_version()) return absl::OkStatus();
+  source.chain = store_->deltas()->Chain(
+      request.fragment(), request.from_version(), source.version);
+  if (source.chain.empty()) return absl::OkStatus();
+  source.content = v1::PULL_CONTENT_CHAIN;
+  source.from_version = request.from_version();
+  return absl::OkStatus();
+}
+
+void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
+                           const absl::Status& damage) {
+  LOG(ERROR) << "run " << store_->run().run_id() << ": D of version " << version
+             << " of fragment " << fragment
+             << " cannot be read, islands get the view in full: "
+             << damage.ToString();
+  store_->deltas()->Remove(fragment, version);
 }
 
 void Shard::OnDamagedVersion(int32_t fragment, int64_t version,

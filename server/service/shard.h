@@ -112,12 +112,22 @@ class Shard {
   struct PullSource {
     HeldVersion held;
     int64_t version = 0;
+    v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
+    Digest128 digest;  // Of what the caller has in the end.
+    int array = 0;     // Of the version: what is read, but for CHAIN.
+    // CHAIN: D of from_version + 1 to version.
+    int64_t from_version = 0;
+    std::vector<std::shared_ptr<DeltaFile>> chain;
   };
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request);
 
   // A reader of a version met damage: checkpoints that name it are broken.
   void OnDamagedVersion(int32_t fragment, int64_t version,
                         const absl::Status& damage);
+
+  // A reader of D of a version met damage: it is not held any more.
+  void OnDamagedDelta(int32_t fragment, int64_t version,
+                      const absl::Status& damage);
 
   void AddReceivedBytes(int64_t bytes) { received_bytes_ += bytes; }
   void AddSentBytes(int64_t bytes) { sent_bytes_ += bytes; }
@@ -133,6 +143,9 @@ class Shard {
   // Tells the machine how an action ended, and goes on.
   void Ended(const Action& action, const absl::Status& status);
   void Changed();
+  // What a pull gives of `source`'s version.
+  absl::Status ChooseContent(const v1::PullParametersRequest& request,
+                             PullSource& source);
 
   void RunMakeVersion0(const Action& action);
   // Frees imports that are version 0 now.

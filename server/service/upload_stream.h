@@ -68,10 +68,9 @@ class UploadStream : public BidiStream {
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk);
   // Checks that the chunk's numbers fit the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
-  // Copies the blocks to `elements` and checks them.
+  // Copies the encoded blocks to `bytes` and checks them.
   absl::StatusOr<std::vector<BlockFact>> CopyChunk(
-      const rpc::ReceivedChunk& chunk, IndexRange blocks,
-      float* elements) const;
+      const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const;
   // Keeps blocks that are checked: in the log, or in the round's merge.
   absl::Status KeepChunk(IndexRange blocks, std::vector<BlockFact> facts,
                          BufferPool::Buffer& buffer);

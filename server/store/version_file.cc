@@ -135,9 +135,12 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     return absl::DataLossError(
         absl::StrCat(path, ": the table's checksum does not match"));
   }
-  version->identity_ = {header.run_id(), header.shard(), header.version(),
+  version->identity_ = {header.run_id(),
+                        header.shard(),
+                        header.version(),
                         header.commit_seq(),
-                        Digest128::FromProto(header.digest())};
+                        Digest128::FromProto(header.digest()),
+                        Digest128::FromProto(header.view_digest())};
   return version;
 }
 
@@ -235,6 +238,9 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   header.set_version(identity.version);
   header.set_commit_seq(identity.commit_seq);
   *header.mutable_digest() = identity.digest.ToProto();
+  if (identity.view_digest != Digest128()) {
+    *header.mutable_view_digest() = identity.view_digest.ToProto();
+  }
   header.set_block_begin(range_.blocks().begin);
   header.set_block_end(range_.blocks().end);
   header.set_element_count(range_.element_count());

@@ -2,7 +2,8 @@
 // the optimizer's state. Immutable once it is sealed. DESIGN.md, "Version
 // file", has the format.
 //
-// Array 0 is theta, arrays 1.. are the state; each has the range's elements.
+// Array 0 is theta, arrays 1.. are the state: the optimizer's and, in a run with
+// a view, V as the last one. Each has the range's elements.
 //
 // With an image (version_image.h) the arrays are in memory: Write and Read do
 // not touch the file, and Seal writes all of it. What is in memory is not
@@ -37,7 +38,8 @@ struct VersionIdentity {
   int32_t shard = 0;
   int64_t version = 0;
   int64_t commit_seq = 0;
-  Digest128 digest;  // This shard's part.
+  Digest128 digest;       // This shard's part.
+  Digest128 view_digest;  // The same of V, in a run with a view.
 };
 
 class VersionFile {

@@ -86,7 +86,7 @@ absl::Status RoundIsland::Start() {
   data.run_id = options_.run_id;
   data.shard_count = joined.run().spec().server_count();
   data.channel.kind = rpc::ChannelKind::kData;
-  data.whole_chunks =
+  data.whole_units =
       joined.run().spec().durability() == v1::DURABILITY_ISLAND;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
   servers_->SetIdentity({.island_id = options_.island_id,

@@ -12,6 +12,8 @@
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/ids.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -28,8 +30,6 @@ constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(5);
-// Weight of the newest step in the running speed.
-constexpr double kSpeedWeight = 0.1;
 
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
@@ -345,17 +345,24 @@ void IslandRunner::LearnOutcomes() {
 absl::Status IslandRunner::Pull(const Action& action) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
-    return CutVersion(plan, action.fragment) != action.version;
+  bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+    return !IsFreshEnough(spec_.schedule(), action.version,
+                          CutVersion(plan, action.fragment));
   });
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
                                  [this] { mailbox_.StopTransfer(); });
   const int64_t before = parameters_->counters().received_payload_bytes;
   const absl::Time begin = absl::Now();
-  const server::TransferOutcome outcome = parameters_->Pull(
-      action.fragment, action.version, Digest128::FromProto(action.digest),
-      state_->FragmentBuffer(action.fragment), bounds);
+  // The plan has the digest of theta; of a view the shards say it themselves.
+  const server::TransferOutcome outcome =
+      HasView(spec_)
+          ? parameters_->PullView(action.fragment, action.version,
+                                  action.from_version,
+                                  state_->AnchorBuffer(action.fragment), bounds)
+          : parameters_->Pull(action.fragment, action.version,
+                              Digest128::FromProto(action.digest),
+                              state_->FragmentBuffer(action.fragment), bounds);
   mailbox_.EndTransfer();
   meter_.Pulled(parameters_->counters().received_payload_bytes - before,
                 absl::Now() - begin);
@@ -373,14 +380,9 @@ absl::Status IslandRunner::Train(const Action& action) {
                    state_->Train(batch_, action.step));
   const absl::Time end = absl::Now();
   meter_.Stepped(begin, end);
-  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
+  step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
-  const double speed = static_cast<double>(result.token_count) / seconds;
-  progress_.tokens_per_second =
-      progress_.token_count == 0
-          ? speed
-          : (1 - kSpeedWeight) * progress_.tokens_per_second +
-                kSpeedWeight * speed;
+  progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + 1;
   progress_.token_count += result.token_count;
   progress_.loss = result.loss;
@@ -485,8 +487,10 @@ absl::Status IslandRunner::Push(const Action& action) {
     }
     std::atomic<bool> decided{false};
     bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
+      // Of an async run too old to count: it pulls the newest and goes on.
       decided =
-          CutVersion(plan, info.key().fragment()) > info.anchor_version();
+          !IsFreshEnough(spec_.schedule(), info.anchor_version(),
+                         CutVersion(plan, info.key().fragment()));
       return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
              (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
     });
@@ -515,6 +519,31 @@ absl::Status IslandRunner::Push(const Action& action) {
   return absl::InternalError("the save has no such contribution");
 }
 
+// What is evaluated is theta: with a view it is not what anchors are.
+absl::Status IslandRunner::PullForEvaluation() {
+  if (!HasView(spec_)) {
+    state_->SetLocalToAnchors();
+    return absl::OkStatus();
+  }
+  for (const v1::FragmentVersion& at : loop_.plan().cut()) {
+    server::CallBounds bounds;
+    bounds.idle_max = kTransferIdleMax;
+    bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& plan) {
+      return CutVersion(plan, at.fragment()) > at.version() + 1;
+    });
+    const std::stop_callback leave(options_.stop,
+                                   [this] { mailbox_.StopTransfer(); });
+    const server::TransferOutcome outcome = parameters_->Pull(
+        at.fragment(), at.version(), Digest128::FromProto(at.digest()),
+        state_->FragmentBuffer(at.fragment()), bounds);
+    mailbox_.EndTransfer();
+    RETURN_IF_ERROR(
+        Annotate(outcome.status, "cannot pull what is to be evaluated"));
+    state_->SetLocal(at.fragment());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status IslandRunner::Evaluate(const Action& action) {
   if (!evaluation_batch_.has_value()) {
     ASSIGN_OR_RETURN(evaluation_batch_, reader_->ReadEvaluation());
@@ -524,8 +553,9 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
                  << "window takes";
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(PullForEvaluation());
   ASSIGN_OR_RETURN(const double loss,
-                   state_->EvaluateAnchors(*evaluation_batch_));
+                   state_->EvaluateLocal(*evaluation_batch_));
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);

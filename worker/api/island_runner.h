@@ -20,6 +20,7 @@
 #include "worker/api/island_state.h"
 #include "worker/api/mailbox.h"
 #include "worker/api/run_island.h"
+#include "worker/api/step_speed.h"
 #include "worker/core/contribution_encoder.h"
 #include "worker/core/island_loop.h"
 #include "worker/data/batch_reader.h"
@@ -60,6 +61,7 @@ class IslandRunner {
   SaveHeader DescribeSave(const Action& action) const;
   absl::Status Push(const Action& action);
   absl::Status Evaluate(const Action& action);
+  absl::Status PullForEvaluation();
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);
@@ -85,6 +87,7 @@ class IslandRunner {
   std::string logged_;  // Last activity and reason that were logged.
   double loss_sum_ = 0;  // Of the round's steps, for the log.
   IslandMeter meter_;
+  StepSpeed step_speed_;
   std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
 };
 

@@ -36,12 +36,25 @@ absl::Span<float> IslandState::FragmentBuffer(int32_t fragment) {
       0, layout_.fragment_element_count(fragment));
 }
 
-void IslandState::SetAnchor(int32_t fragment) {
+absl::Span<float> IslandState::AnchorBuffer(int32_t fragment) {
+  for (const int32_t index : layout_.fragment_tensors(fragment)) {
+    const TensorPlace& tensor = layout_.tensors()[index];
+    std::copy_n(anchors_.begin() + tensor.model_offset, tensor.element_count,
+                buffer_.begin() + tensor.fragment_offset);
+  }
+  return FragmentBuffer(fragment);
+}
+
+void IslandState::Scatter(int32_t fragment, absl::Span<float> model) const {
   for (const int32_t index : layout_.fragment_tensors(fragment)) {
     const TensorPlace& tensor = layout_.tensors()[index];
     std::copy_n(buffer_.begin() + tensor.fragment_offset, tensor.element_count,
-                anchors_.begin() + tensor.model_offset);
+                model.begin() + tensor.model_offset);
   }
+}
+
+void IslandState::SetAnchor(int32_t fragment) {
+  Scatter(fragment, absl::MakeSpan(anchors_));
 }
 
 Digest128 IslandState::BufferDigest(int32_t fragment) const {
@@ -98,8 +111,15 @@ void IslandState::OuterGradient(int32_t fragment,
   }
 }
 
-absl::StatusOr<double> IslandState::EvaluateAnchors(const Batch& batch) {
+void IslandState::SetLocalToAnchors() {
   std::copy(anchors_.begin(), anchors_.end(), trainer_->parameters().begin());
+}
+
+void IslandState::SetLocal(int32_t fragment) {
+  Scatter(fragment, trainer_->parameters());
+}
+
+absl::StatusOr<double> IslandState::EvaluateLocal(const Batch& batch) {
   return trainer_->EvaluateLoss(batch.inputs, batch.targets);
 }
 

@@ -46,6 +46,8 @@ class IslandState {
   // Room for the elements of `fragment`, shape [F_f], to be filled before
   // SetAnchor(). Valid until the next call.
   absl::Span<float> FragmentBuffer(int32_t fragment);
+  // The other way round: fills FragmentBuffer() with the anchor and returns it.
+  absl::Span<float> AnchorBuffer(int32_t fragment);
   // The anchor of `fragment` becomes what FragmentBuffer() was filled with.
   void SetAnchor(int32_t fragment);
   // Digest of what FragmentBuffer() holds (FragmentVersion.digest).
@@ -66,9 +68,12 @@ class IslandState {
   // local, in the fragment's flat order.
   void OuterGradient(int32_t fragment, absl::Span<float> out) const;
 
-  // Mean loss of the anchors on `batch`, nats a token. Local parameters are
-  // overwritten: only between rounds.
-  absl::StatusOr<double> EvaluateAnchors(const Batch& batch);
+  // Local parameters become the anchors, or, of `fragment`, what
+  // FragmentBuffer() was filled with. Only between rounds.
+  void SetLocalToAnchors();
+  void SetLocal(int32_t fragment);
+  // Mean loss of the local parameters on `batch`, nats a token.
+  absl::StatusOr<double> EvaluateLocal(const Batch& batch);
 
   // Anchors = anchors - (anchors - local): the outer step of one island with
   // SGD and lr 1, in f32.
@@ -84,6 +89,9 @@ class IslandState {
 
  private:
   IslandState(RunLayout layout, const v1::RunSpec& spec);
+
+  // Copies FragmentBuffer() to where `fragment` lies in `model`.
+  void Scatter(int32_t fragment, absl::Span<float> model) const;
 
   const RunLayout layout_;
   const v1::RunSpec spec_;

@@ -47,7 +47,7 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
-    data.whole_chunks = spec.durability() == v1::DURABILITY_ISLAND;
+    data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
     data.stream_count = options.stream_count;
     return server::MakeParameterClient(data, layout);
   };

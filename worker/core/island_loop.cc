@@ -158,6 +158,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       if (status.ok() &&
           action.fragment < static_cast<int32_t>(held_.size())) {
         held_[action.fragment] = action.version;
+        held_commit_seq_ = std::max(held_commit_seq_, action.commit_seq);
       }
       if (NeverRetry(status)) OnRefused(status);
       break;
@@ -307,8 +308,7 @@ v1::Outcome IslandLoop::OutcomeOf(const v1::ContributionKey& key) const {
 }
 
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
-  return CutVersion(part.at.fragment) > part.at.anchor_version ||
-         Decided(OutcomeOf(part.at.fragment, sync.seq));
+  return Moot(part.at) || Decided(OutcomeOf(part.at.fragment, sync.seq));
 }
 
 bool IslandLoop::NeededAgain(const Sync& sync, const Sync::Part& part) const {
@@ -334,7 +334,7 @@ bool IslandLoop::HeldAll() const {
     return false;
   }
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    if (held_[f] != plan_.cut(f).version()) return false;
+    if (!HeldEnough(f)) return false;
   }
   return true;
 }
@@ -354,6 +354,8 @@ SaveSummary IslandLoop::EvaluatorOf(int64_t version) const {
 
 void IslandLoop::DropAll() {
   held_.clear();
+  held_commit_seq_ = 0;
+  wanted_.clear();
   round_.reset();
   sync_.reset();
   restore_due_ = false;
@@ -369,6 +371,7 @@ void IslandLoop::Settle() {
   NoteOpenRounds();
   if (save_looked_at_) SettleSync();
   SettleRound();
+  NoteWanted();
 }
 
 void IslandLoop::NoteOpenRounds() {
@@ -394,9 +397,7 @@ void IslandLoop::SettleSync() {
   // Decided against, and the version did not move: the round opens again. What
   // led there was not good, so the optimizer does not carry it on.
   for (const Sync::Part& part : sync_->parts) {
-    if (CutVersion(part.at.fragment) == part.at.anchor_version) {
-      reset_due_ = true;
-    }
+    if (DecidedAgainst(*sync_, part)) reset_due_ = true;
   }
   sync_.reset();
 }
@@ -405,6 +406,7 @@ void IslandLoop::SettleRound() {
   if (!round_.has_value()) return;
   auto& fragments = round_->fragments;
   const auto overtaken = [this](const AnchoredFragment& at) {
+    if (async()) return Moot(at);
     if (CutVersion(at.fragment) != at.anchor_version) return true;
     const v1::OpenRound* open = FindOpen(at.fragment, at.anchor_version);
     return open != nullptr && FindSlot(*open) == nullptr;
@@ -425,9 +427,10 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   for (const AnchoredFragment& at : save.contributions) {
     const int64_t cut = CutVersion(at.fragment);
     const v1::Outcome outcome = OutcomeOf(at.fragment, save.seq);
-    const bool open = cut == at.anchor_version && !Decided(outcome);
-    const bool merged =
-        cut == at.anchor_version + 1 && outcome == v1::OUTCOME_MERGED;
+    const bool open =
+        cut >= at.anchor_version && !Moot(at) && !Decided(outcome);
+    const bool merged = outcome == v1::OUTCOME_MERGED &&
+                        (async() || cut == at.anchor_version + 1);
     if (!open && !merged) return;
     sync.parts.push_back({at, false, false});
   }

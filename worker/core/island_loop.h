@@ -30,7 +30,8 @@ enum class ActionKind {
   kLoadSave,        // Read the SAVE; answer with OnSaveLoaded().
   kRestoreSave,     // Optimizer state of the SAVE into the trainer.
   kResetOptimizer,  // Fresh optimizer state; with a warm-up if `warm_up`.
-  kPull,            // `fragment` at `version`, checked against `digest`.
+  kPull,            // `fragment` at `version`, checked against `digest`; the
+                    // anchor of `from_version` may be built on.
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
   kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
@@ -61,6 +62,7 @@ struct Action {
   int32_t fragment = 0;    // kPull, kPush.
   int64_t version = 0;     // kPull; kEvaluate: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
+  int64_t from_version = -1;  // kPull: the anchor that is held; -1: none.
   int64_t commit_seq = 0;  // kReportReady, kEvaluate.
 
   int64_t step = 0;           // kTrain: clock of the learning rate.
@@ -202,6 +204,21 @@ class IslandLoop {
   bool PullWanted() const;
   bool EvaluationDue() const;
   bool HeldAll() const;
+  // The version that an evaluation would be of.
+  int64_t EvaluatedVersion() const;
+
+  // What async runs do otherwise: island_loop_async.cc.
+  bool async() const;
+  // True if no version can take a contribution from this anchor any more.
+  bool Moot(const AnchoredFragment& at) const;
+  // True if it ended so that its optimizer is not to be carried on.
+  bool DecidedAgainst(const Sync& sync, const Sync::Part& part) const;
+  // True if `fragment` is held as new as the next round needs it.
+  bool HeldEnough(int32_t fragment) const;
+  void NoteWanted();
+  std::optional<Round> ChooseAsyncRound() const;
+  bool AsyncEvaluationDue() const;
+
   Action Wait(std::string reason) const;
 
   const std::string run_id_;
@@ -227,6 +244,10 @@ class IslandLoop {
   std::optional<std::pair<int32_t, int64_t>> position_;
 
   std::vector<int64_t> held_;  // Version of each anchor; -1: none.
+  int64_t held_commit_seq_ = 0;  // The newest that was pulled.
+  // Async: the cut when the round or contribution before was settled; empty
+  // while one is under way.
+  std::vector<int64_t> wanted_;
   std::optional<Round> round_;
   std::optional<Sync> sync_;
   // (island_epoch, coordinator_epoch) that was last reported ready.

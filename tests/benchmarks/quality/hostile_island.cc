@@ -114,6 +114,7 @@ absl::Status Join(const worker::RunIslandOptions& options,
     data.shard_count = spec.server_count();
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
+    data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
     ASSIGN_OR_RETURN(auto honest, server::MakeParameterClient(data, layout));
     return std::make_unique<HostileClient>(std::move(honest), attack);
   };

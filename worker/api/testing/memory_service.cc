@@ -152,6 +152,12 @@ class MemoryParameters : public server::ParameterClient {
     return {absl::OkStatus(), {}};
   }
 
+  server::TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const server::CallBounds& bounds) override {
+    return Pull(fragment, version, std::nullopt, out, bounds);
+  }
+
   server::TransferOutcome Import(int32_t fragment,
                                  absl::Span<const float> elements,
                                  const server::CallBounds& bounds) override {
