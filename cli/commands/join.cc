@@ -107,9 +107,9 @@ std::string RecipesLine(const worker::IslandProgress& at) {
   };
   std::string line = "computing, by recipe";
   if (at.measured.round_trip_seconds > 0) {
-    absl::StrAppend(
-        &line, absl::StrFormat(", at a round trip of %.3g ms",
-                               1000 * at.measured.round_trip_seconds));
+    absl::StrAppend(&line,
+                    absl::StrFormat(", at a round trip of %.3g ms",
+                                    1000 * at.measured.round_trip_seconds));
   }
   absl::StrAppend(&line, ": ");
   bool first = true;

@@ -74,9 +74,8 @@ std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
 
 absl::Status Listeners::Check(const Spec& spec) {
   for (const PortPlan& port : PlanPorts(spec)) {
-    RETURN_IF_ERROR(
-        Annotate(rpc::CheckListener(ListenerOf(port, spec)),
-                 absl::StrCat("the ", port.name, " port")));
+    RETURN_IF_ERROR(Annotate(rpc::CheckListener(ListenerOf(port, spec)),
+                             absl::StrCat("the ", port.name, " port")));
   }
   return absl::OkStatus();
 }

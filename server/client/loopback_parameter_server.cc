@@ -195,8 +195,7 @@ absl::Status LoopbackParameterServer::Receive(
            received.blocks.end();
   };
   // Other streams may bring what is missing.
-  while (!is_whole() && received.sending_count > 0 &&
-         !context->IsCancelled()) {
+  while (!is_whole() && received.sending_count > 0 && !context->IsCancelled()) {
     changed_.wait_for(lock, std::chrono::milliseconds(10));
   }
   if (!is_whole()) return absl::UnavailableError("not complete");

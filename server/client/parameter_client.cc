@@ -71,7 +71,9 @@ class RouteTable {
     pool_.KeepOnly(addresses);
   }
 
-  // With the `index`-th connection. UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
+  // With the `index`-th connection to it.
+  //
+  // UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
   absl::StatusOr<Route> Find(int32_t shard, int index) {
     Route route;
     {
@@ -109,8 +111,8 @@ class UploadPart : public ShardPart {
   // The first message for a placement epoch.
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
-  UploadPart(int32_t shard, int stream_count, RouteTable& routes,
-             Upload upload, MakeHeader make_header)
+  UploadPart(int32_t shard, int stream_count, RouteTable& routes, Upload upload,
+             MakeHeader make_header)
       : shard_(shard),
         routes_(routes),
         upload_(std::move(upload)),
@@ -370,9 +372,10 @@ class GrpcParameterClient : public ParameterClient {
     upload.pacer = &up_pacer_;
     std::vector<std::unique_ptr<ShardPart>> parts;
     const int64_t even_bytes = layout.byte_count() / options_.shard_count;
+    const int stream_count =
+        StreamCount(even_bytes, up_pacer_) * options_.shard_count;
     upload.chunk_bytes_max =
-        ChunkBytesMax(options_.in_flight_bytes_max,
-                      StreamCount(even_bytes, up_pacer_) * options_.shard_count);
+        ChunkBytesMax(options_.in_flight_bytes_max, stream_count);
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
                                           options_.shard_count);

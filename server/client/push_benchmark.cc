@@ -47,8 +47,8 @@ class Sink;
 // What the streams of one push have in common.
 struct Pushed {
   Mutex mutex;
-  int64_t received_count = 0;       // Blocks.
-  std::vector<Sink*> waiting;       // Have sent all that they had.
+  int64_t received_count = 0;  // Blocks.
+  std::vector<Sink*> waiting;  // Have sent all that they had.
 };
 
 // Says that it misses everything, reads it; when every block has come on any

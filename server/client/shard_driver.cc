@@ -51,9 +51,9 @@ struct Lane {
       : part(part),
         index(index),
         events(signal),
-        backoff(options.retry,
-                options.seed + 0x9E3779B97F4A7C15u * (part.shard() + 1) +
-                    0xBF58476D1CE4E5B9u * index) {}
+        backoff(options.retry, options.seed +
+                                   0x9E3779B97F4A7C15u * (part.shard() + 1) +
+                                   0xBF58476D1CE4E5B9u * index) {}
 
   ShardPart& part;
   const int index;  // Of the part's streams.

@@ -73,8 +73,8 @@ bool UploadLedger::is_stored() const {
 int64_t UploadLedger::done_bytes() const {
   MutexLock lock(&mutex_);
   if (stored_) return byte_count_;
-  const double share = static_cast<double>(open_count_) /
-                       static_cast<double>(states_.size());
+  const double share =
+      static_cast<double>(open_count_) / static_cast<double>(states_.size());
   return byte_count_ -
          static_cast<int64_t>(share * static_cast<double>(byte_count_));
 }

@@ -63,7 +63,7 @@ class UploadLedger {
   std::vector<int32_t> states_ ABSL_GUARDED_BY(mutex_);  // A block each.
   // None before it is due; an index of `states_`.
   size_t first_due_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t open_count_ ABSL_GUARDED_BY(mutex_);  // Unknown or due.
+  int64_t open_count_ ABSL_GUARDED_BY(mutex_);          // Unknown or due.
   int64_t missing_count_ ABSL_GUARDED_BY(mutex_) = -1;  // Of the last answer.
   bool stored_ ABSL_GUARDED_BY(mutex_) = false;
 };

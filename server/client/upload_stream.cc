@@ -204,10 +204,9 @@ class UploadStream
 
   // Blocks of the next chunk at most.
   int64_t ChunkBlocksMax() const {
-    const int64_t count = upload_.layout->chunk_blocks(
-        std::min(upload_.sizer->bytes(),
-                 upload_.pacer->BytesIn(kCappedChunkSpan, 0,
-                                        upload_.chunk_bytes_max)));
+    const int64_t count = upload_.layout->chunk_blocks(std::min(
+        upload_.sizer->bytes(),
+        upload_.pacer->BytesIn(kCappedChunkSpan, 0, upload_.chunk_bytes_max)));
     return upload_.whole_units ? std::max(count, codec::kChunkBlocksUnit)
                                : count;
   }

@@ -42,8 +42,8 @@ struct Upload {
   bool whole_units = false;
   Pacer* pacer = nullptr;            // Of all uploads.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
-  UploadLedger* ledger = nullptr;  // Of the part.
-  int index = 0;                   // Among the part's streams.
+  UploadLedger* ledger = nullptr;    // Of the part.
+  int index = 0;                     // Among the part's streams.
   int64_t chunk_bytes_max = codec::kChunkPayloadBytesMax;
 };
 

@@ -155,15 +155,14 @@ absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
   std::vector<planner::Candidate> candidates;
   for (const planner::Preset& preset : planner::Presets()) {
     planner::Exchange exchange = preset.exchange;
-    ASSIGN_OR_RETURN(
-        exchange.fragment_elements,
-        FragmentElements(model,
-                         planner::FragmentCountOf(preset, model.layer_count)));
+    ASSIGN_OR_RETURN(exchange.fragment_elements,
+                     FragmentElements(model, planner::FragmentCountOf(
+                                                 preset, model.layer_count)));
     planner::Candidate candidate;
     candidate.preset = &preset;
-    ASSIGN_OR_RETURN(candidate.forecast,
-                     planner::Predict(exchange, scene.compute, scene.link,
-                                      scene.service));
+    ASSIGN_OR_RETURN(
+        candidate.forecast,
+        planner::Predict(exchange, scene.compute, scene.link, scene.service));
     candidates.push_back(std::move(candidate));
   }
   return candidates;
