@@ -55,6 +55,7 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
     data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
+    data.stream_count = options.stream_count;
     return server::MakeParameterClient(data, layout);
   };
   alter(links);
