@@ -65,9 +65,8 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                      options.checkpoint.empty() ? request.pin_id() : "");
   ASSIGN_OR_RETURN(const RunLayout layout,
                    RunLayout::Create(pinned.run().spec().layout()));
-  server::ParameterClientOptions client_options;
-  client_options.run_id = options.run_id;
-  client_options.shard_count = pinned.run().spec().server_count();
+  server::ParameterClientOptions client_options =
+      server::OptionsOfRun(options.run_id, pinned.run().spec());
   client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
   ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
                    server::MakeParameterClient(client_options, layout));

@@ -229,9 +229,8 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
   if (run.state() != v1::RUN_STATE_STARTING) return imported;
 
   ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec.layout()));
-  server::ParameterClientOptions client_options;
-  client_options.run_id = run_id;
-  client_options.shard_count = spec.server_count();
+  server::ParameterClientOptions client_options =
+      server::OptionsOfRun(run_id, spec);
   client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
   ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
                    server::MakeParameterClient(client_options, layout));

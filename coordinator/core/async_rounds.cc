@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/contributions.h"
-#include "coordinator/core/data_leases.h"
 #include "coordinator/core/open_round.h"
 #include "coordinator/core/pacing.h"
 #include "coordinator/core/rounds.h"
@@ -46,18 +44,9 @@ std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
   const std::vector<int32_t> slots = ReadySlots(state);
   const std::vector<int64_t> steps =
       ElasticSteps(Speeds(state, view, slots), schedule.inner_step_count());
-  std::set<int32_t> leased;
-  for (const Member& member : state.members()) {
-    if (member.present()) leased.insert(member.record.data_shard());
-  }
-  std::vector<int32_t> primary;
-  for (int32_t slot : slots) {
-    primary.push_back(state.members()[slot].record.data_shard());
-  }
   const bool is_local = state.spec().data().fingerprint().empty();
   const std::vector<std::vector<int32_t>> dealt =
-      DealDataShards(primary, leased, state.spec().data().data_shard_count(),
-                     /*adopt_free=*/!is_local);
+      DealToSlots(state, slots, /*adopt_free=*/!is_local);
   std::map<int32_t, v1::SlotPlan> plans;
   for (size_t i = 0; i < slots.size(); ++i) {
     v1::SlotPlan& plan = plans[slots[i]];

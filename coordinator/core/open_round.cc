@@ -59,17 +59,8 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
     steps =
         ElasticSteps(Speeds(state, view, slots), schedule.inner_step_count());
   }
-  std::set<int32_t> leased;
-  for (const Member& member : state.members()) {
-    if (member.present()) leased.insert(member.record.data_shard());
-  }
-  std::vector<int32_t> primary;
-  for (int32_t slot : slots) {
-    primary.push_back(state.members()[slot].record.data_shard());
-  }
   const std::vector<std::vector<int32_t>> dealt =
-      DealDataShards(primary, leased, state.spec().data().data_shard_count(),
-                     elastic && !is_local);
+      DealToSlots(state, slots, elastic && !is_local);
   std::vector<v1::SlotPlan> plans;
   for (size_t i = 0; i < slots.size(); ++i) {
     v1::SlotPlan plan;
@@ -155,6 +146,21 @@ Decision DecideOpen(const RunState& state, const RunView& view) {
     decision.records.push_back(std::move(record));
   }
   return decision;
+}
+
+std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
+                                              const std::vector<int32_t>& slots,
+                                              bool adopt_free) {
+  std::set<int32_t> leased;
+  for (const Member& member : state.members()) {
+    if (member.present()) leased.insert(member.record.data_shard());
+  }
+  std::vector<int32_t> primary;
+  for (int32_t slot : slots) {
+    primary.push_back(state.members()[slot].record.data_shard());
+  }
+  return DealDataShards(primary, leased,
+                        state.spec().data().data_shard_count(), adopt_free);
 }
 
 }  // namespace atl::coordinator

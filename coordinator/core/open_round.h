@@ -25,6 +25,12 @@ Decision DecideOpen(const RunState& state, const RunView& view);
 std::vector<double> Speeds(const RunState& state, const RunView& view,
                            const std::vector<int32_t>& slots);
 
+// The data shards that each of `slots` may read, in order: its own, and with
+// `adopt_free` those that no present island has (data_leases.h).
+std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
+                                              const std::vector<int32_t>& slots,
+                                              bool adopt_free);
+
 }  // namespace atl::coordinator
 
 #endif  // COORDINATOR_CORE_OPEN_ROUND_H_

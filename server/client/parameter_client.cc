@@ -450,6 +450,15 @@ class GrpcParameterClient : public ParameterClient {
 
 }  // namespace
 
+ParameterClientOptions OptionsOfRun(absl::string_view run_id,
+                                    const v1::RunSpec& spec) {
+  ParameterClientOptions options;
+  options.run_id = std::string(run_id);
+  options.shard_count = spec.server_count();
+  options.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
+  return options;
+}
+
 absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     const ParameterClientOptions& options, const RunLayout& layout) {
   if (options.shard_count < 1) {

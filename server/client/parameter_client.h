@@ -24,9 +24,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "atoll/v1/parameter_service.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "base/rpc/channel.h"
@@ -148,6 +150,10 @@ struct ParameterClientOptions {
   // A stream on which nothing moves for this long is given up and tried again.
   absl::Duration stall_timeout = absl::Seconds(60);
 };
+
+// The options that `spec` decides, of a client of run `run_id`.
+ParameterClientOptions OptionsOfRun(absl::string_view run_id,
+                                    const v1::RunSpec& spec);
 
 // A client on connections of its own, one a server. Nothing is dialled before
 // the first call; `layout` must outlive it.

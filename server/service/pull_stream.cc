@@ -19,10 +19,8 @@ namespace {
 
 using Code = absl::StatusCode;
 
-constexpr int64_t kBlockBytesMax =
+constexpr int64_t kF32BlockBytes =
     codec::kBlockElements * static_cast<int64_t>(sizeof(float));
-constexpr int64_t kChunkBlocksMax =
-    codec::kChunkPayloadBytesMax / kBlockBytesMax;
 
 // Bytes on loan to gRPC: a version's or a delta's own, or a buffer and where it
 // goes back to.
@@ -170,13 +168,13 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
 }
 
 int64_t PullStream::ChunkBlocks() const {
-  int64_t block_bytes = kBlockBytesMax;
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
-    block_bytes = static_cast<int64_t>(
-        shard_->store().deltas()->layout(fragment_).codec().EncodedBytes(
-            codec::kBlockElements));
+    return std::min(
+        shard_->store().deltas()->layout(fragment_).chunk_blocks(
+            sizer_.bytes()),
+        codec::kChunkBlocksUnit);
   }
-  return std::clamp<int64_t>(sizer_.bytes() / block_bytes, 1, kChunkBlocksMax);
+  return std::max<int64_t>(1, sizer_.bytes() / kF32BlockBytes);
 }
 
 void PullStream::WriteNext() {

@@ -342,11 +342,9 @@ v1::ContributionInfo TestCluster::Info(
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
     int32_t slot) {
-  ParameterClientOptions options;
-  options.run_id = run_.run_id();
+  ParameterClientOptions options = OptionsOfRun(run_.run_id(), run_.spec());
   options.shard_count = static_cast<int32_t>(nodes_.size());
   options.channel.kind = rpc::ChannelKind::kData;
-  options.whole_units = run_.spec().durability() == v1::DURABILITY_ISLAND;
   options.retry.initial_delay = absl::Milliseconds(5);
   options.retry.max_delay = absl::Milliseconds(100);
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,

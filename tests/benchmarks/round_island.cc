@@ -82,12 +82,9 @@ absl::Status RoundIsland::Start() {
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(joined.run().spec().layout()));
   layout_ = std::make_unique<RunLayout>(std::move(layout));
-  server::ParameterClientOptions data;
-  data.run_id = options_.run_id;
-  data.shard_count = joined.run().spec().server_count();
+  server::ParameterClientOptions data =
+      server::OptionsOfRun(options_.run_id, joined.run().spec());
   data.channel.kind = rpc::ChannelKind::kData;
-  data.whole_units =
-      joined.run().spec().durability() == v1::DURABILITY_ISLAND;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
   servers_->SetIdentity({.island_id = options_.island_id,
                          .island_epoch = joined.island_epoch(),

@@ -48,13 +48,11 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
   };
   links.make_parameter_client = [&](const v1::RunSpec& spec,
                                     const RunLayout& layout) {
-    server::ParameterClientOptions data;
-    data.run_id = options.run_id;
-    data.shard_count = spec.server_count();
+    server::ParameterClientOptions data =
+        server::OptionsOfRun(options.run_id, spec);
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
-    data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
     data.stream_count = options.stream_count;
     return server::MakeParameterClient(data, layout);
   };

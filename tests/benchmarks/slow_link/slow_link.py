@@ -83,21 +83,11 @@ _PAYLOAD = {
 
 
 # One step on one short sequence a round: what counts is what crosses the link.
-_CAPPED = {
-    "durability": "process",
-    "server_count": 2,
-    "model": {
-        "vocab_size": 256, "hidden_size": 256, "intermediate_size": 512,
-        "layer_count": 1, "head_count": 4, "kv_head_count": 4,
-        "sequence_length": 16,
-    },
-    "inner": {"batch_size": 1},
-    "evaluation": {"every_round_count": 0},
-    "schedule": {"inner_step_count": 1, "round_count": 2,
-                 "island_count_min": 1, "min_quorum": 1,
-                 "lease_duration": "10s"},
-    "data": {"data_shard_count": 1},
-}
+_CAPPED = run_file.merged(_PAYLOAD, {
+    "model": {"hidden_size": 256, "intermediate_size": 512, "layer_count": 1,
+              "head_count": 4, "kv_head_count": 4},
+    "schedule": {"round_count": 2},
+})
 _LAYER_BYTES = 4 * (4 * 256 * 256 + 3 * 256 * 512)
 _WINDOW_S = 3
 
