@@ -7,11 +7,18 @@ namespace atl::server {
 UploadLedger::UploadLedger(IndexRange blocks, int64_t byte_count)
     : blocks_(blocks),
       byte_count_(byte_count),
-      states_(static_cast<size_t>(blocks.size()), kUnknown),
+      states_(static_cast<size_t>(blocks.size())),
       open_count_(blocks.size()) {}
 
-bool UploadLedger::Answered(absl::Span<const IndexRange> missing) {
+int64_t UploadLedger::Asked() {
   MutexLock lock(&mutex_);
+  return ++now_;
+}
+
+bool UploadLedger::Answered(int64_t asked,
+                            absl::Span<const IndexRange> missing) {
+  MutexLock lock(&mutex_);
+  ++now_;
   int64_t count = 0;
   open_count_ = 0;
   auto range = missing.begin();
@@ -20,13 +27,13 @@ bool UploadLedger::Answered(absl::Span<const IndexRange> missing) {
     while (range != missing.end() && range->end <= block) ++range;
     const bool is_missing = range != missing.end() && range->begin <= block;
     count += is_missing;
-    int32_t& state = states_[i];
+    Block& known = states_[i];
     if (!is_missing) {
-      state = kHeld;
-    } else if (state < 0) {
-      state = kDue;
-      ++open_count_;
+      known = {kHeld, now_};
+    } else if (known.state < 0 && known.since <= asked) {
+      known.state = kDue;
     }
+    open_count_ += known.state == kUnknown || known.state == kDue;
   }
   first_due_ = 0;
   const bool fewer = missing_count_ >= 0 && count < missing_count_;
@@ -37,13 +44,13 @@ bool UploadLedger::Answered(absl::Span<const IndexRange> missing) {
 IndexRange UploadLedger::Next(int stream, int64_t count_max) {
   MutexLock lock(&mutex_);
   if (stored_) return {};
-  while (first_due_ < states_.size() && states_[first_due_] != kDue) {
+  while (first_due_ < states_.size() && states_[first_due_].state != kDue) {
     ++first_due_;
   }
   const size_t begin = first_due_;
-  while (first_due_ < states_.size() && states_[first_due_] == kDue &&
+  while (first_due_ < states_.size() && states_[first_due_].state == kDue &&
          static_cast<int64_t>(first_due_ - begin) < count_max) {
-    states_[first_due_++] = stream;
+    states_[first_due_++].state = stream;
   }
   const auto count = static_cast<int64_t>(first_due_ - begin);
   open_count_ -= count;
@@ -53,9 +60,10 @@ IndexRange UploadLedger::Next(int stream, int64_t count_max) {
 
 void UploadLedger::Broke(int stream) {
   MutexLock lock(&mutex_);
-  for (int32_t& state : states_) {
-    if (state != stream) continue;
-    state = kUnknown;
+  ++now_;
+  for (Block& block : states_) {
+    if (block.state != stream) continue;
+    block = {kUnknown, now_};
     ++open_count_;
   }
 }

@@ -6,12 +6,15 @@
 // A stream takes the next blocks that nobody has sent. What the shard says that
 // it misses is believed of blocks that no open stream has sent: those of the
 // others are on their way. When a stream breaks, what it sent is in doubt until
-// the shard is asked again. So a block is sent twice only if it did not come,
-// or if it was being taken in when the shard was asked.
+// the shard is asked again. Streams ask at the same time and their answers pass
+// each other, so an answer is not believed where something newer is known. So a
+// block is sent twice only if it did not come, or if it was being taken in when
+// the shard was asked.
 //
 //   unknown --missing--> due --Next--> sent by a stream --it broke--> unknown
 //   unknown, due, sent --not missing--> held --missing--> due
 //   sent --missing--> sent, for the stream is open
+//   unknown, held --missing, but asked before it became so--> the same
 
 #ifndef SERVER_CLIENT_UPLOAD_LEDGER_H_
 #define SERVER_CLIENT_UPLOAD_LEDGER_H_
@@ -31,10 +34,13 @@ class UploadLedger {
   // Of `blocks` (not empty), which are `byte_count` bytes of payload.
   UploadLedger(IndexRange blocks, int64_t byte_count);
 
-  // The shard misses `missing`: ascending ranges within the part, each not
-  // empty, none overlapping. True if these are fewer blocks than when it was
-  // last asked.
-  bool Answered(absl::Span<const IndexRange> missing);
+  // A stream asks the shard what it misses: the moment, for Answered.
+  int64_t Asked();
+
+  // The shard, asked at `asked`, misses `missing`: ascending ranges within the
+  // part, each not empty, none overlapping. True if these are fewer blocks than
+  // in the last answer.
+  bool Answered(int64_t asked, absl::Span<const IndexRange> missing);
 
   // The next blocks for `stream` (>= 0), in one range of at most `count_max`
   // (>= 1); empty if nothing is due.
@@ -57,10 +63,16 @@ class UploadLedger {
   static constexpr int32_t kDue = -2;
   static constexpr int32_t kHeld = -3;
 
+  struct Block {
+    int32_t state = kUnknown;
+    int64_t since = 0;  // The moment at which it became unknown or held.
+  };
+
   const IndexRange blocks_;
   const int64_t byte_count_;
   mutable Mutex mutex_;
-  std::vector<int32_t> states_ ABSL_GUARDED_BY(mutex_);  // A block each.
+  int64_t now_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts what happens.
+  std::vector<Block> states_ ABSL_GUARDED_BY(mutex_);
   // None before it is due; an index of `states_`.
   size_t first_due_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t open_count_ ABSL_GUARDED_BY(mutex_);          // Unknown or due.

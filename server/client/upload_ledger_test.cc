@@ -16,7 +16,7 @@ using Ranges = std::vector<IndexRange>;
 TEST(UploadLedgerTest, StreamsShareWhatIsMissing) {
   UploadLedger ledger({10, 20}, 1000);
   EXPECT_TRUE(ledger.Next(0, 4).empty());  // Nobody has asked the shard.
-  EXPECT_FALSE(ledger.Answered(Ranges{{10, 14}, {16, 20}}));
+  EXPECT_FALSE(ledger.Answered(ledger.Asked(), Ranges{{10, 14}, {16, 20}}));
   EXPECT_EQ(ledger.Next(0, 3), (IndexRange{10, 13}));
   EXPECT_EQ(ledger.Next(1, 3), (IndexRange{13, 14}));
   EXPECT_EQ(ledger.Next(0, 3), (IndexRange{16, 19}));
@@ -26,38 +26,57 @@ TEST(UploadLedgerTest, StreamsShareWhatIsMissing) {
 
 TEST(UploadLedgerTest, WhatAnOpenStreamHasSentIsOnItsWay) {
   UploadLedger ledger({0, 10}, 1000);
-  ledger.Answered(Ranges{{0, 10}});
+  ledger.Answered(ledger.Asked(), Ranges{{0, 10}});
   ledger.Next(0, 6);
   // The second stream's answer: two have come, four have not.
-  EXPECT_TRUE(ledger.Answered(Ranges{{2, 10}}));
+  EXPECT_TRUE(ledger.Answered(ledger.Asked(), Ranges{{2, 10}}));
   EXPECT_EQ(ledger.Next(1, 10), (IndexRange{6, 10}));
 }
 
 TEST(UploadLedgerTest, WhatABrokenStreamSentWaitsForTheNextAnswer) {
   UploadLedger ledger({0, 10}, 1000);
-  ledger.Answered(Ranges{{0, 10}});
+  ledger.Answered(ledger.Asked(), Ranges{{0, 10}});
   ledger.Next(0, 4);
   ledger.Next(1, 4);
   ledger.Broke(0);
   EXPECT_EQ(ledger.Next(1, 10), (IndexRange{8, 10}));
   EXPECT_TRUE(ledger.Next(1, 10).empty());
   // All but one of them had come.
-  ledger.Answered(Ranges{{3, 10}});
+  ledger.Answered(ledger.Asked(), Ranges{{3, 10}});
   EXPECT_EQ(ledger.Next(0, 10), (IndexRange{3, 4}));
   EXPECT_TRUE(ledger.Next(0, 10).empty());
 }
 
 TEST(UploadLedgerTest, WhatAShardHasLostIsDueAgain) {
   UploadLedger ledger({0, 4}, 1000);
-  ledger.Answered(Ranges{{2, 4}});
-  EXPECT_FALSE(ledger.Answered(Ranges{{0, 4}}));
+  ledger.Answered(ledger.Asked(), Ranges{{2, 4}});
+  EXPECT_FALSE(ledger.Answered(ledger.Asked(), Ranges{{0, 4}}));
   EXPECT_EQ(ledger.Next(0, 10), (IndexRange{0, 4}));
+}
+
+TEST(UploadLedgerTest, AnAnswerThatWasPassedByANewerOneChangesNothing) {
+  UploadLedger ledger({0, 8}, 1000);
+  const int64_t first = ledger.Asked();
+  const int64_t second = ledger.Asked();
+  ledger.Answered(first, Ranges{{0, 8}});
+  ledger.Next(0, 4);
+  ledger.Answered(ledger.Asked(), Ranges{{2, 8}});
+  // Asked before the first two had come.
+  ledger.Answered(second, Ranges{{0, 8}});
+  EXPECT_EQ(ledger.Next(1, 10), (IndexRange{4, 8}));
+  // Asked before the stream broke that had sent them.
+  const int64_t third = ledger.Asked();
+  ledger.Broke(0);
+  ledger.Answered(third, Ranges{{2, 4}});
+  EXPECT_TRUE(ledger.Next(1, 10).empty());
+  ledger.Answered(ledger.Asked(), Ranges{{3, 4}});
+  EXPECT_EQ(ledger.Next(1, 10), (IndexRange{3, 4}));
 }
 
 TEST(UploadLedgerTest, ProgressIsWhatIsHeldOrSentAndAllWhenItIsStored) {
   UploadLedger ledger({0, 10}, 1000);
   EXPECT_EQ(ledger.done_bytes(), 0);
-  ledger.Answered(Ranges{{5, 10}});
+  ledger.Answered(ledger.Asked(), Ranges{{5, 10}});
   EXPECT_EQ(ledger.done_bytes(), 500);
   ledger.Next(0, 2);
   EXPECT_EQ(ledger.done_bytes(), 700);
@@ -70,8 +89,9 @@ TEST(UploadLedgerTest, ProgressIsWhatIsHeldOrSentAndAllWhenItIsStored) {
   EXPECT_TRUE(ledger.Next(0, 10).empty());
 }
 
-// A shard that takes chunks in when it likes, streams that break: every block
-// comes, and none is sent again that had come before it was asked.
+// A shard that takes chunks in when it likes, answers that pass each other,
+// streams that break: every block comes, and none is sent again that had come
+// before it was asked.
 TEST(UploadLedgerTest, EveryBlockComesAndNoneTwiceWithoutNeed) {
   const uint32_t seed = std::random_device{}();
   std::cout << "seed " << seed << std::endl;
@@ -84,6 +104,11 @@ TEST(UploadLedgerTest, EveryBlockComesAndNoneTwiceWithoutNeed) {
     UploadLedger ledger({first, first + count}, 4 * count);
     std::vector<bool> held(count);
     std::map<int, Ranges> open;  // Streams, and what is on their way.
+    struct Question {
+      int64_t asked;
+      Ranges missing;  // The answer, which is on its way.
+    };
+    std::map<int, Question> questions;
     std::vector<int> sent(count), lost(count);
     for (int step = 0; step < 100000; ++step) {
       if (std::find(held.begin(), held.end(), false) == held.end()) break;
@@ -97,14 +122,19 @@ TEST(UploadLedgerTest, EveryBlockComesAndNoneTwiceWithoutNeed) {
           }
           ++missing.back().end;
         }
-        ledger.Answered(missing);
+        questions[stream] = {ledger.Asked(), missing};
         open[stream] = {};
       } else if (chance(20)) {
         for (const IndexRange& range : open[stream]) {
           for (int64_t b = range.begin; b < range.end; ++b) ++lost[b - first];
         }
         open.erase(stream);
+        questions.erase(stream);
         ledger.Broke(stream);
+      } else if (questions.contains(stream)) {
+        if (!chance(3)) continue;
+        ledger.Answered(questions[stream].asked, questions[stream].missing);
+        questions.erase(stream);
       } else if (chance(2) && !open[stream].empty()) {
         const IndexRange range = open[stream].front();
         open[stream].erase(open[stream].begin());

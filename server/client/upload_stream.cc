@@ -60,6 +60,7 @@ class UploadStream
   }
 
   void Start() override {
+    asked_ = upload_.ledger->Asked();
     StartRead(&answer_);
     StartWrite(&upload_.header);
     StartCall();
@@ -94,7 +95,7 @@ class UploadStream
           FailLocked(ranges.status());
           return;
         }
-        if (upload_.ledger->Answered(*ranges)) events_.Advanced();
+        if (upload_.ledger->Answered(asked_, *ranges)) events_.Advanced();
       }
       start = !answered_ && header_written_;
       answered_ = true;
@@ -232,6 +233,7 @@ class UploadStream
   grpc::ClientContext context_;
   Upload upload_;
   StreamEvents& events_;
+  int64_t asked_ = 0;  // When the header was sent.
 
   // Of the reader.
   grpc::ByteBuffer answer_;

@@ -109,6 +109,21 @@ class DiskFullTest(cluster_module.IntegrationTest):
         undisturbed.close()
         return values, reference, self.small_disk(victim)
 
+    def wait_settled(self, victim):
+        """What was reserved may be enough for all that is left to do."""
+        cluster = self.cluster
+
+        def settled():
+            if self.told() or cluster.processes[victim].poll() is not None:
+                return True
+            try:
+                return cluster.run_state().run.state == \
+                    cluster_module.COMPLETED
+            except grpc.RpcError:
+                return False
+
+        wait.until("the run ends, or someone reports the full disk", settled)
+
     def fill_in_mid_run(self, victim):
         """What was reserved may be used; what was not is an error. Either way
         the run ends with the right bits once there is space."""
@@ -122,13 +137,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         for name in cluster.processes:
             cluster.may_end(name)
         filler = Filler(disk)
-
-        def settled():
-            if self.told() or cluster.processes[victim].poll() is not None:
-                return True
-            return cluster.run_state().run.state == cluster_module.COMPLETED
-
-        wait.until("the run ends, or someone reports the full disk", settled)
+        self.wait_settled(victim)
         filler.close()
         self.finish(values, reference)
 
@@ -182,8 +191,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
             for name in cluster.processes:
                 cluster.may_end(name)
         process = cluster.processes[victim]
-        wait.until("someone reports the full disk",
-                   lambda: self.told() or process.poll() is not None)
+        self.wait_settled(victim)
         process.signal(signal.SIGTERM)
         self.assertGreaterEqual(process.wait(), 0, process.tail())
         filler.close()
