@@ -305,7 +305,7 @@ class DownloadStream
       return absl::UnavailableError(
           "the server ended the stream before all blocks had come");
     }
-    if (download_.digest != part_digest_) {
+    if (!download_.total->Add(download_.digest, part_digest_)) {
       download_.StartOver();
       return absl::DataLossError(
           "the blocks are not those of the server's digest");
@@ -337,6 +337,20 @@ class DownloadStream
 };
 
 }  // namespace
+
+bool DownloadTotal::Add(const Digest128& digest, const Digest128& expected) {
+  MutexLock lock(&mutex_);
+  digest_ += digest;
+  if (--left_count_ > 0 || digest_ == expected) return true;
+  left_count_ = 1;
+  digest_ = Digest128();
+  return false;
+}
+
+Digest128 DownloadTotal::digest() const {
+  MutexLock lock(&mutex_);
+  return digest_;
+}
 
 std::unique_ptr<BulkStream> MakeDownloadStream(
     const std::shared_ptr<grpc::Channel>& channel, const std::string& session,

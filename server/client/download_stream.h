@@ -1,4 +1,5 @@
-// One stream that pulls a shard's blocks: PullParameters.
+// One stream that pulls a shard's blocks: PullParameters. A large part is cut
+// into stripes, each with a stream of its own.
 //
 //   client: request           server: header, chunks in order, OK
 //
@@ -12,21 +13,43 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "base/sync/mutex.h"
 #include "grpcpp/channel.h"
 #include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
 
 namespace atl::server {
 
-// What of a shard's part has come; kept from stream to stream.
+// What the stripes of a shard's part add up to. Thread-safe.
+class DownloadTotal {
+ public:
+  explicit DownloadTotal(int stripe_count) : left_count_(stripe_count) {}
+
+  // A stripe has come whose blocks sum to `digest`, and the server says that
+  // the part's do to `expected`. False if it was the last one and they do not:
+  // then the part is expected anew, in one stripe.
+  bool Add(const Digest128& digest, const Digest128& expected);
+  // Of the part, once all of it has come.
+  Digest128 digest() const;
+
+ private:
+  mutable Mutex mutex_;
+  int left_count_ ABSL_GUARDED_BY(mutex_);
+  Digest128 digest_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What of one stripe has come; kept from stream to stream.
 struct Download {
   int32_t fragment = 0;
   int64_t version = 0;
-  IndexRange blocks;  // The shard's; not empty.
+  IndexRange part;    // All of the shard's blocks.
+  IndexRange blocks;  // The stripe's; not empty.
+  DownloadTotal* total = nullptr;  // Of the part.
   const RunLayout* layout = nullptr;
   absl::Span<float> out;  // The whole fragment.
   std::string peer;       // For messages.
@@ -47,16 +70,18 @@ struct Download {
     next_block = blocks.begin;
     digest = Digest128();
   }
-  // Forgets what has come, and what was there before.
+  // Forgets what has come of the whole part, and what was there before.
   void StartOver() {
     from_version = -1;
+    blocks = part;
     Begin();
   }
 };
 
 // `request` has all but the range. `download` and `events` must outlive the
-// stream. Ends with DATA_LOSS if the part's digest is not the header's; then
-// `download` has started over.
+// stream. The one that brings the last of a part ends with DATA_LOSS if the
+// part's digest is not the header's; then `download` has started over, and is
+// all of it.
 std::unique_ptr<BulkStream> MakeDownloadStream(
     const std::shared_ptr<grpc::Channel>& channel, const std::string& session,
     v1::PullParametersRequest request, Download& download,

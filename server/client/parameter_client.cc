@@ -146,36 +146,47 @@ class UploadPart : public ShardPart {
   std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
 };
 
+// A part that is downloaded, in stripes.
 class DownloadPart : public ShardPart {
  public:
   DownloadPart(v1::PullParametersRequest request, RouteTable& routes,
-               std::string session, Download download)
+               std::string session, int stream_count, Download download)
       : request_(std::move(request)),
         routes_(routes),
         session_(std::move(session)),
-        download_(std::move(download)) {
-    download_.Begin();
+        total_(stream_count) {
+    download.total = &total_;
+    for (int i = 0; i < stream_count; ++i) {
+      download.blocks = StripeOf(download.part, stream_count, i);
+      download.Begin();
+      stripes_.push_back(download);
+    }
   }
 
   int32_t shard() const override { return request_.shard(); }
+  int stream_count() const override {
+    return static_cast<int>(stripes_.size());
+  }
 
   absl::StatusOr<std::unique_ptr<BulkStream>> Open(
       int index, StreamEvents& events) override {
     ASSIGN_OR_RETURN(const Route route, routes_.Find(shard(), index));
     v1::PullParametersRequest request = request_;
     request.set_placement_epoch(route.placement_epoch);
-    download_.peer = PeerName(shard(), route);
+    Download& stripe = stripes_[index];
+    stripe.peer = PeerName(shard(), route);
     return MakeDownloadStream(route.channel, session_, std::move(request),
-                              download_, events);
+                              stripe, events);
   }
 
-  const Digest128& digest() const { return download_.digest; }
+  Digest128 digest() const { return total_.digest(); }
 
  private:
   const v1::PullParametersRequest request_;
   RouteTable& routes_;
   const std::string session_;
-  Download download_;
+  DownloadTotal total_;
+  std::vector<Download> stripes_;  // One a stream.
 };
 
 class GrpcParameterClient : public ParameterClient {
@@ -317,6 +328,15 @@ class GrpcParameterClient : public ParameterClient {
                          pacer.BytesIn(absl::Milliseconds(100), 0, kNoCap));
   }
 
+  // The same of a download. Under a cap it is one: its window is as long as the
+  // round trip that the cap is meant for.
+  int DownloadStreamCount(int32_t fragment, IndexRange part) const {
+    if (down_pacer_.is_capped()) return 1;
+    const IndexRange span = layout_.BlockElements(fragment, part);
+    return StreamCount(span.size() * static_cast<int64_t>(sizeof(float)),
+                       down_pacer_);
+  }
+
   PushIdentity Identity() const {
     MutexLock lock(&mutex_);
     return identity_;
@@ -413,9 +433,9 @@ class GrpcParameterClient : public ParameterClient {
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       Download download = wanted;
       download.layout = &layout_;
-      download.blocks =
+      download.part =
           layout_.ShardBlocks(wanted.fragment, shard, options_.shard_count);
-      if (download.blocks.empty()) continue;
+      if (download.part.empty()) continue;
       download.pacer = &down_pacer_;
       download.window_bytes = options_.channel.receive_window_bytes;
       v1::PullParametersRequest request;
@@ -425,7 +445,8 @@ class GrpcParameterClient : public ParameterClient {
       request.set_layout_fingerprint(layout_.fingerprint());
       request.set_shard(shard);
       parts.push_back(std::make_unique<DownloadPart>(
-          std::move(request), routes_, session, download));
+          std::move(request), routes_, session,
+          DownloadStreamCount(wanted.fragment, download.part), download));
     }
     TransferOutcome outcome = DriveShards(parts, Options(), bounds);
     for (const ShardOutcome& shard : outcome.shards) {

@@ -563,6 +563,71 @@ TEST_F(ParameterClientTest, AStreamThatBreaksLeavesTheOthersAlone) {
   }
 }
 
+TEST_F(ParameterClientTest, SeveralStreamsPullALargePartAndEachByteOnce) {
+  UseLayout({{1100 * kBlock + 5}, {100 * kBlock}});
+  stream_count_ = 4;
+  StartServers(1);
+  for (const int32_t fragment : {0, 1}) {
+    const int before = servers_[0]->stream_count();
+    const std::vector<float> elements = Elements(fragment);
+    ServeEverywhere(fragment, 1, elements);
+    std::vector<float> out(elements.size());
+    const TransferOutcome outcome =
+        client_->Pull(fragment, 1, DigestOf(fragment, elements),
+                      absl::MakeSpan(out), Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(out, elements));
+    // The second one is not worth a second stream.
+    EXPECT_EQ(servers_[0]->stream_count() - before, fragment == 0 ? 4 : 1);
+    ASSERT_EQ(outcome.shards.size(), 1);
+    EXPECT_EQ(outcome.shards[0].payload_bytes,
+              static_cast<int64_t>(elements.size() * sizeof(float)));
+  }
+}
+
+TEST_F(ParameterClientTest, AStripeThatBreaksGoesOnWhereItWas) {
+  UseLayout({{1100 * kBlock}});
+  stream_count_ = 3;
+  StartServers(1);
+  std::uniform_int_distribution<int> chunks(0, 8);
+  for (int64_t version = 1; version <= 5; ++version) {
+    for (int i = 0; i < 8; ++i) {
+      servers_[0]->FailNext(
+          {Fault::kEnd, chunks(random_), absl::UnavailableError("oops")});
+    }
+    const std::vector<float> elements = Elements(0);
+    ServeEverywhere(0, version, elements);
+    std::vector<float> out(elements.size());
+    const TransferOutcome outcome =
+        client_->Pull(0, version, DigestOf(0, elements), absl::MakeSpan(out),
+                      Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(out, elements));
+    EXPECT_EQ(outcome.shards[0].payload_bytes,
+              static_cast<int64_t>(elements.size() * sizeof(float)));
+  }
+}
+
+TEST_F(ParameterClientTest, StripesThatAreNotThoseOfTheDigestArePulledAgain) {
+  UseLayout({{1100 * kBlock}});
+  stream_count_ = 3;
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  // Whichever stream is the last one.
+  for (int i = 0; i < 3; ++i) {
+    servers_[0]->FailNext({Fault::kCorruptDigest, -1, {}});
+  }
+  std::vector<float> out(elements.size());
+  const TransferOutcome outcome =
+      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(out, elements));
+  EXPECT_EQ(outcome.shards[0].attempt_count, 4);
+  EXPECT_EQ(outcome.shards[0].payload_bytes,
+            static_cast<int64_t>(2 * elements.size() * sizeof(float)));
+}
+
 // --- Caps --------------------------------------------------------------------
 
 TEST_F(ParameterClientTest, WhatIsCappedArrivesAsWhatIsNot) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/codec/block_grid.h"
+#include "base/layout/layout.h"
 #include "base/rpc/chunk_sizer.h"
 
 namespace atl::server {
@@ -30,6 +32,19 @@ inline int StreamCountOf(int64_t part_bytes, int32_t shard_count,
        tenth_bytes / kStreamWindowBytes / shard_count,
        static_cast<int64_t>(kStreamCountMax)});
   return static_cast<int>(std::max<int64_t>(1, count));
+}
+
+// Stripe `index` of `count` (>= 1) of a part, which has a block for each at
+// least; cut between chunks of the largest kind where it is large enough.
+inline IndexRange StripeOf(IndexRange part, int count, int index) {
+  const int64_t unit =
+      part.size() >= count * codec::kChunkBlocksUnit ? codec::kChunkBlocksUnit
+                                                     : 1;
+  const auto cut = [part, count, unit](int64_t i) {
+    return i == count ? part.end
+                      : part.begin + part.size() * i / count / unit * unit;
+  };
+  return {cut(index), cut(index + 1)};
 }
 
 // Payload of a chunk at most, so that `stream_count` (>= 1) streams with two

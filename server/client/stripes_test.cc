@@ -1,5 +1,9 @@
 #include "server/client/stripes.h"
 
+#include <algorithm>
+
+#include "base/codec/block_grid.h"
+#include "base/layout/layout.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {
@@ -25,6 +29,27 @@ TEST(StripesTest, ALowCapHasFewStreams) {
   EXPECT_EQ(StreamCountOf(kMany, 1, 4, 62500), 1);
   EXPECT_EQ(StreamCountOf(kMany, 1, 4, 250000), 3);
   EXPECT_EQ(StreamCountOf(kMany, 4, 4, 250000), 1);
+}
+
+TEST(StripesTest, StripesAreThePartInOrderAndNoneIsEmpty) {
+  for (const IndexRange part :
+       {IndexRange{3, 4}, IndexRange{7, 17}, IndexRange{5, 261},
+        IndexRange{100, 1417}}) {
+    for (int count = 1; count <= std::min<int64_t>(6, part.size()); ++count) {
+      int64_t at = part.begin;
+      for (int i = 0; i < count; ++i) {
+        const IndexRange stripe = StripeOf(part, count, i);
+        EXPECT_EQ(stripe.begin, at);
+        EXPECT_FALSE(stripe.empty());
+        at = stripe.end;
+        // No chunk of the largest kind is cut short but the last.
+        if (part.size() >= 1000 && i + 1 < count) {
+          EXPECT_EQ(stripe.size() % codec::kChunkBlocksUnit, 0);
+        }
+      }
+      EXPECT_EQ(at, part.end);
+    }
+  }
 }
 
 TEST(StripesTest, ManyStreamsHaveSmallerChunks) {
