@@ -3,6 +3,10 @@
 //
 //     bazel run -c opt //tests/benchmarks:round -- --json
 //
+// Cases: `push`, one way, of raw TCP's speed; `f32_nesterov`, the whole round;
+// `int8_bf16`, the same with int8 up with error feedback and bf16 down, encoding
+// and decoding included, beside the same yardstick of f32; `gloo`, the ring.
+//
 // A coordinator, a server and N islands run as processes, a set for every
 // durability, and so do the yardstick and Gloo's peers. Repetitions are
 // interleaved: one round of each, and so on, the first not counted. A round
@@ -52,6 +56,7 @@ struct Flags {
   int repetitions = 5;
   std::vector<int> islands = {2, 4};
   std::vector<std::string> durabilities = {"island", "process"};
+  std::vector<std::string> cases = {"f32_nesterov", "int8_bf16"};
   bool gloo = true;
   std::string directory;
   std::string coordinator_binary = "coordinator/atoll-coordinator";
@@ -92,6 +97,7 @@ struct OurResult {
 
 struct Result {
   int islands = 0;
+  std::string name;  // Of the case.
   std::vector<OurResult> ours;
   Series yardstick;
   Series raw;
@@ -187,15 +193,27 @@ v1::Durability DurabilityOf(const std::string& name) {
   return name == "island" ? v1::DURABILITY_ISLAND : v1::DURABILITY_PROCESS;
 }
 
-absl::Status StartOurs(const Flags& flags, int island_count,
-                       const std::string& durability, RoundCluster* cluster) {
+v1::ExchangeSpec ExchangeOf(const std::string& name) {
+  v1::ExchangeSpec exchange;
+  if (name == "int8_bf16") {
+    exchange.set_up(v1::CODEC_INT8);
+    exchange.set_error_feedback(true);
+    exchange.set_down(v1::CODEC_BF16);
+  }
+  return exchange;
+}
+
+absl::Status StartOurs(const Flags& flags, const std::string& name,
+                       int island_count, const std::string& durability,
+                       RoundCluster* cluster) {
   ClusterOptions options;
   options.island_count = island_count;
   options.element_count = flags.element_count();
   options.round_count = flags.repetitions + 1;
   options.durability = DurabilityOf(durability);
-  options.directory =
-      absl::StrCat(flags.directory, "/", durability, "-", island_count);
+  options.exchange = ExchangeOf(name);
+  options.directory = absl::StrCat(flags.directory, "/", name, "-", durability,
+                                   "-", island_count);
   options.coordinator_binary = flags.coordinator_binary;
   options.server_binary = flags.server_binary;
   options.island_command = {SelfPath(), "--role=island",
@@ -262,19 +280,21 @@ absl::Status PlayOurs(const RoundCluster& cluster, int version,
 
 // --- Measuring ---------------------------------------------------------------
 
-absl::StatusOr<Result> Measure(const Flags& flags, int island_count) {
-  Result result{.islands = island_count};
+absl::StatusOr<Result> Measure(const Flags& flags, const std::string& name,
+                               int island_count) {
+  Result result{.islands = island_count, .name = name};
   std::vector<std::unique_ptr<RoundCluster>> clusters;
   for (const std::string& durability : flags.durabilities) {
     clusters.push_back(std::make_unique<RoundCluster>());
     RETURN_IF_ERROR(
-        StartOurs(flags, island_count, durability, clusters.back().get()));
+        StartOurs(flags, name, island_count, durability,
+                  clusters.back().get()));
     result.ours.push_back({.durability = durability});
   }
   Yardstick yardstick;
   RETURN_IF_ERROR(yardstick.Start(flags, island_count));
   Children gloo;
-  if (flags.gloo) {
+  if (flags.gloo && name == "f32_nesterov") {
     ASSIGN_OR_RETURN(gloo, StartGloo(flags, island_count));
   }
   for (int version = 0; version <= flags.repetitions; ++version) {
@@ -287,8 +307,8 @@ absl::StatusOr<Result> Measure(const Flags& flags, int island_count) {
     for (size_t i = 0; i < clusters.size(); ++i) {
       RETURN_IF_ERROR(PlayOurs(*clusters[i], version, &result.ours[i]));
       std::cerr << absl::StrFormat(
-          "%d islands, round %d, %s: %.0f ms, push %.0f ms\n", island_count,
-          version, flags.durabilities[i],
+          "%d islands, %s, round %d, %s: %.0f ms, push %.0f ms\n",
+          island_count, name, version, flags.durabilities[i],
           1e3 * result.ours[i].round.seconds.back(),
           1e3 * result.ours[i].push.seconds.back());
     }
@@ -316,31 +336,38 @@ double CpuPerGb(const Series& series, double gigabytes) {
   return Median(series.cpu_seconds) / gigabytes;
 }
 
+void PrintPush(const Flags& flags, const Result& result,
+               const OurResult& ours) {
+  const double pushed = result.islands * flags.gigabytes();
+  const double raw = Median(result.raw.seconds);
+  const double push = Median(ours.push.seconds);
+  std::cout << absl::StrFormat(
+      "{\"case\": \"push\", \"islands\": %d, \"ratio\": %.3f, "
+      "\"ours_gb_per_s\": %.2f, \"raw_gb_per_s\": %.2f, "
+      "\"cpu_s_per_gb\": %.3f, \"raw_cpu_s_per_gb\": %.3f, "
+      "\"durability\": \"%s\", \"cpu\": \"%s\"}\n",
+      result.islands, raw / push, pushed / push, pushed / raw,
+      CpuPerGb(ours.push, pushed), CpuPerGb(result.raw, pushed),
+      ours.durability, CpuName());
+}
+
+// Gigabytes are those of f32, whatever travels.
 void PrintJson(const Flags& flags, const Result& result) {
   const double pushed = result.islands * flags.gigabytes();
   const double moved = 2 * pushed;
   const double yardstick = Median(result.yardstick.seconds);
-  const double raw = Median(result.raw.seconds);
   const std::string cpu = CpuName();
   for (const OurResult& ours : result.ours) {
-    const double push = Median(ours.push.seconds);
-    std::cout << absl::StrFormat(
-        "{\"case\": \"push\", \"islands\": %d, \"ratio\": %.3f, "
-        "\"ours_gb_per_s\": %.2f, \"raw_gb_per_s\": %.2f, "
-        "\"cpu_s_per_gb\": %.3f, \"raw_cpu_s_per_gb\": %.3f, "
-        "\"durability\": \"%s\", \"cpu\": \"%s\"}\n",
-        result.islands, raw / push, pushed / push, pushed / raw,
-        CpuPerGb(ours.push, pushed), CpuPerGb(result.raw, pushed),
-        ours.durability, cpu);
+    if (result.name == "f32_nesterov") PrintPush(flags, result, ours);
     const double round = Median(ours.round.seconds);
     std::cout << absl::StrFormat(
-        "{\"case\": \"f32_nesterov\", \"islands\": %d, \"ratio\": %.3f, "
+        "{\"case\": \"%s\", \"islands\": %d, \"ratio\": %.3f, "
         "\"ours_ms\": %.1f, \"yardstick_ms\": %.1f, \"durability\": \"%s\", "
         "\"cpu_s_per_gb\": %.3f, \"yardstick_cpu_s_per_gb\": %.3f, "
         "\"server_anonymous_mib\": %d, \"merge_gb_per_s\": %.2f, "
         "\"cpu\": \"%s\"}\n",
-        result.islands, round / yardstick, 1e3 * round, 1e3 * yardstick,
-        ours.durability, CpuPerGb(ours.round, moved),
+        result.name, result.islands, round / yardstick, 1e3 * round,
+        1e3 * yardstick, ours.durability, CpuPerGb(ours.round, moved),
         CpuPerGb(result.yardstick, moved), ours.server_bytes >> 20,
         pushed / std::max(1e-6, Median(ours.merge.seconds)), cpu);
   }
@@ -369,9 +396,9 @@ void PrintTable(const Flags& flags, const Result& result) {
   const double pushed = result.islands * flags.gigabytes();
   const double yardstick = Median(result.yardstick.seconds);
   const double raw = Median(result.raw.seconds);
-  std::cout << absl::StrFormat("%d islands, %d MiB of f32, medians of %d, %s\n",
-                               result.islands, flags.mib, flags.repetitions,
-                               CpuName());
+  std::cout << absl::StrFormat("%s, %d islands, %d MiB of f32, medians of %d, %s\n",
+                               result.name, result.islands, flags.mib,
+                               flags.repetitions, CpuName());
   for (const OurResult& ours : result.ours) {
     std::cout << absl::StrFormat(
         "  round, %-8s %s  %.3f of the yardstick  %.3f CPU-s/GB  server %d "
@@ -403,17 +430,18 @@ int Benchmark(Flags flags) {
   }
   flags.directory = directory;
   int status = 0;
-  for (int island_count : flags.islands) {
-    absl::StatusOr<Result> result = Measure(flags, island_count);
-    if (!result.ok()) {
-      std::cerr << result.status() << "\n";
-      status = 1;
-      break;
-    }
-    if (flags.json) {
-      PrintJson(flags, *result);
-    } else {
-      PrintTable(flags, *result);
+  for (const std::string& name : flags.cases) {
+    for (int island_count : flags.islands) {
+      if (status != 0) break;
+      absl::StatusOr<Result> result = Measure(flags, name, island_count);
+      if (!result.ok()) {
+        std::cerr << result.status() << "\n";
+        status = 1;
+      } else if (flags.json) {
+        PrintJson(flags, *result);
+      } else {
+        PrintTable(flags, *result);
+      }
     }
   }
   std::error_code ignored;
@@ -451,6 +479,8 @@ int Main(int argc, char** argv) {
   app.add_option("--durability", flags.durabilities,
                  "any of island, process and machine")
       ->check(CLI::IsMember({"island", "process", "machine"}));
+  app.add_option("--cases", flags.cases, "any of f32_nesterov and int8_bf16")
+      ->check(CLI::IsMember({"f32_nesterov", "int8_bf16"}));
   app.add_option("--gloo", flags.gloo, "Whether Gloo's ring is measured too");
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";

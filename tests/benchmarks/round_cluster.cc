@@ -70,6 +70,7 @@ v1::RunSpec MakeSpec(const ClusterOptions& options) {
   data.set_data_shard_count(options.island_count);
   spec.mutable_evaluation()->set_batch_count(1);
   spec.set_durability(options.durability);
+  *spec.mutable_exchange() = options.exchange;
   spec.set_server_count(1);
   return spec;
 }

@@ -39,6 +39,7 @@ struct ClusterOptions {
   int64_t element_count = 0;  // A multiple of 4096.
   int round_count = 1;        // Rounds that are played.
   v1::Durability durability = v1::DURABILITY_PROCESS;
+  v1::ExchangeSpec exchange;  // F32 both ways if nothing is set.
   std::string directory;  // Made, and removed at the end.
   std::string coordinator_binary;
   std::string server_binary;

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -15,12 +16,14 @@
 #include "absl/time/clock.h"
 #include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
+#include "base/layout/exchange.h"
 #include "base/layout/layout.h"
 #include "base/rpc/allocator.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/parameter_client.h"
 #include "tests/benchmarks/vectors.h"
+#include "worker/core/contribution_encoder.h"
 
 namespace atl::benchmarks {
 namespace {
@@ -47,7 +50,13 @@ class RoundIsland {
   const v1::OpenRound* FindOpen(int64_t version) const;
   absl::Status WaitForOpen(int64_t version);
   absl::Status WaitForVersion(int64_t version);
-  absl::StatusOr<v1::ContributionInfo> Describe(int64_t version);
+  absl::Status Describe(int64_t version);
+  absl::Status Encode();
+  // What travels of the contribution.
+  absl::Span<const char> Encoded() const {
+    return encoder_ == nullptr ? codec::F32Bytes(gradient_)
+                               : absl::MakeConstSpan(contribution_.bytes);
+  }
   absl::Status Pull();
   absl::Status PlayRound(int64_t version);
 
@@ -63,6 +72,12 @@ class RoundIsland {
   int64_t next_seq_ = 1;
   absl::Span<float> gradient_;
   absl::Span<float> parameters_;
+  // Null in a run whose contributions are f32: then the gradient is sent from
+  // where it is.
+  std::unique_ptr<worker::ContributionEncoder> encoder_;
+  worker::EncodedContribution contribution_;
+  bool has_view_ = false;
+  int64_t held_version_ = -1;  // Of parameters_.
 };
 
 absl::Status RoundIsland::Start() {
@@ -86,6 +101,11 @@ absl::Status RoundIsland::Start() {
       server::OptionsOfRun(options_.run_id, joined.run().spec());
   data.channel.kind = rpc::ChannelKind::kData;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
+  const v1::RunSpec& spec = joined.run().spec();
+  has_view_ = HasView(spec);
+  if (spec.exchange().error_feedback()) {
+    encoder_ = std::make_unique<worker::ContributionEncoder>(*layout_, spec);
+  }
   servers_->SetIdentity({.island_id = options_.island_id,
                          .island_epoch = joined.island_epoch(),
                          .session_secret = joined.session_secret()});
@@ -133,10 +153,11 @@ absl::Status RoundIsland::WaitForVersion(int64_t version) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::ContributionInfo> RoundIsland::Describe(int64_t version) {
+absl::Status RoundIsland::Describe(int64_t version) {
   const v1::OpenRound* open = FindOpen(version);
   if (open == nullptr) return absl::InternalError("the round is not open");
-  v1::ContributionInfo info;
+  v1::ContributionInfo& info = contribution_.info;
+  info.Clear();
   for (const v1::SlotPlan& slot : open->slots()) {
     if (slot.slot() != plan_.slot()) continue;
     info.set_step_count(slot.step_count());
@@ -153,31 +174,51 @@ absl::StatusOr<v1::ContributionInfo> RoundIsland::Describe(int64_t version) {
   key.set_slot(plan_.slot());
   key.set_seq(next_seq_++);
   info.set_anchor_version(version);
-  info.set_codec(v1::CODEC_F32);
-  *info.mutable_digest() =
-      ContributionDigest(codec::F32Bytes(gradient_)).ToProto();
-  return info;
+  return absl::OkStatus();
+}
+
+// Without training the outer gradient is there already: it is copied to where
+// an island puts the difference that it computes.
+absl::Status RoundIsland::Encode() {
+  if (encoder_ != nullptr) {
+    const absl::Span<float> room = encoder_->GradientRoom(contribution_);
+    std::memcpy(room.data(), gradient_.data(),
+                gradient_.size() * sizeof(float));
+    return encoder_->Encode(contribution_);
+  }
+  contribution_.info.set_codec(v1::CODEC_F32);
+  *contribution_.info.mutable_digest() =
+      ContributionDigest(Encoded()).ToProto();
+  return absl::OkStatus();
 }
 
 absl::Status RoundIsland::Pull() {
   servers_->SetRoutes(server::RoutesOf(plan_));
-  return servers_
-      ->Pull(0, plan_.cut(0).version(),
-             Digest128::FromProto(plan_.cut(0).digest()), parameters_, Bounds())
-      .status;
+  const v1::FragmentVersion& newest = plan_.cut(0);
+  const server::TransferOutcome outcome =
+      has_view_ ? servers_->PullView(0, newest.version(), held_version_,
+                                     parameters_, Bounds())
+                : servers_->Pull(0, newest.version(),
+                                 Digest128::FromProto(newest.digest()),
+                                 parameters_, Bounds());
+  if (outcome.status.ok()) held_version_ = newest.version();
+  return outcome.status;
 }
 
 absl::Status RoundIsland::PlayRound(int64_t version) {
-  ASSIGN_OR_RETURN(const v1::ContributionInfo info, Describe(version));
+  RETURN_IF_ERROR(Describe(version));
+  RETURN_IF_ERROR(Encode());
   servers_->SetRoutes(server::RoutesOf(plan_));
   const int64_t begin = Nanoseconds(CLOCK_MONOTONIC);
   const int64_t begin_cpu = Nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
-  RETURN_IF_ERROR(servers_->Push(info, codec::F32Bytes(gradient_), Bounds()).status);
+  RETURN_IF_ERROR(
+      servers_->Push(contribution_.info, Encoded(), Bounds()).status);
   const int64_t end = Nanoseconds(CLOCK_MONOTONIC);
   std::cout << "pushed " << begin << " " << end << " "
             << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << std::endl;
   RETURN_IF_ERROR(WaitForVersion(version + 1));
   std::cout << "committed " << Nanoseconds(CLOCK_MONOTONIC) << std::endl;
+  if (encoder_ != nullptr) encoder_->Resolve(contribution_.info.key(), true);
   return Pull();
 }
 
@@ -201,7 +242,8 @@ absl::StatusOr<std::string> RoundIsland::Follow(const std::string& order) {
                         counters.received_payload_bytes);
   }
   const std::string wrong =
-      CheckParameters(parameters_, options_.island_count, version);
+      CheckParameters(parameters_, options_.island_count, version,
+                      encoder_ == nullptr ? kExact : kEncoded);
   return wrong.empty() ? std::string("ok") : wrong;
 }
 

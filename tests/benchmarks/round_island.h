@@ -28,7 +28,7 @@ struct RoundIslandOptions {
 // standard input:
 //   "open V"   waits until round V takes contributions and what was committed
 //              before is durable; answers "open"
-//   "go V"     computes the digest, pushes, answers "pushed BEGIN END CPU":
+//   "go V"     encodes, or computes the digest, pushes, answers "pushed BEGIN END CPU":
 //              when the push began and ended by the monotonic clock, and what
 //              this process has used of the processor for it, in nanoseconds;
 //              waits for the commit of V + 1, answers "committed TIME"; pulls

@@ -20,6 +20,8 @@ for islands in (2, 4):
         expected += [("push", islands, durability),
                      ("f32_nesterov", islands, durability)]
     expected.append(("gloo", islands, None))
+for islands in (2, 4):
+    expected += [("int8_bf16", islands, durability) for durability in ours]
 found = [(row["case"], row["islands"], row.get("durability")) for row in rows]
 assert found == expected, found
 keys = {
@@ -28,13 +30,14 @@ keys = {
     "f32_nesterov": ["ours_ms", "yardstick_ms", "cpu_s_per_gb",
                      "yardstick_cpu_s_per_gb", "server_anonymous_mib",
                      "merge_gb_per_s"],
+    "int8_bf16": ["ours_ms", "yardstick_ms", "cpu_s_per_gb"],
     "gloo": ["gloo_ms", "yardstick_ms", "cpu_s_per_gb"],
 }
 for row in rows:
     assert row["cpu"], row
     for key in keys[row["case"]] + ["ratio"]:
         assert row[key] > 0, (key, row)
-    if row["case"] == "f32_nesterov":
+    if row["case"] in ("f32_nesterov", "int8_bf16"):
         ratio = row["ours_ms"] / row["yardstick_ms"]
         assert abs(row["ratio"] - ratio) <= 0.05 * ratio, row
 PYTHON

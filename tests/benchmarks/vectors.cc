@@ -48,7 +48,8 @@ void FillGradient(int index, absl::Span<float> out) {
 }
 
 std::string CheckParameters(absl::Span<const float> parameters,
-                            int island_count, int64_t round_count) {
+                            int island_count, int64_t round_count,
+                            double tolerance) {
   for (size_t e = 0; e < parameters.size(); e += 997) {
     double mean = 0;
     for (int i = 0; i < island_count; ++i) mean += Gradient(i, e);
@@ -59,8 +60,8 @@ std::string CheckParameters(absl::Span<const float> parameters,
       momentum = kMomentum * momentum + mean;
       theta -= kLearningRate * (mean + kMomentum * momentum);
     }
-    const double tolerance = 1e-5 * (std::abs(theta) + 1e-3);
-    if (!(std::abs(parameters[e] - theta) <= tolerance)) {
+    const double limit = tolerance * (std::abs(theta) + 1e-3);
+    if (!(std::abs(parameters[e] - theta) <= limit)) {
       return absl::StrCat("element ", e, " is ", parameters[e], " and not ",
                           theta, " after ", round_count, " rounds of ",
                           island_count, " islands");

@@ -30,10 +30,16 @@ absl::Span<float> MapVector(const std::string& path, size_t element_count);
 // Fills `out` with island `index`'s outer gradient.
 void FillGradient(int index, absl::Span<float> out);
 
+// What an element may be off by, as a share of its value: rounding in f32, and
+// what is left of the error of codecs with error feedback.
+inline constexpr double kExact = 1e-5;
+inline constexpr double kEncoded = 0.02;
+
 // Holds `parameters` to what `round_count` rounds of `island_count` islands
 // give, at every 997th element. Returns "" or what is wrong.
 std::string CheckParameters(absl::Span<const float> parameters,
-                            int island_count, int64_t round_count);
+                            int island_count, int64_t round_count,
+                            double tolerance = kExact);
 
 }  // namespace atl::benchmarks
 
