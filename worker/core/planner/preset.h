@@ -54,7 +54,8 @@ struct Candidate {
 };
 
 struct Choice {
-  const Candidate* candidate = nullptr;  // Null: there is none to choose from.
+  // One of those that were given, where they are; null: there is none.
+  const Candidate* candidate = nullptr;
   std::string why;                       // A sentence.
 };
 

@@ -85,9 +85,9 @@ TEST(PresetTest, TakesTheFirstThatIsGoodEnough) {
 }
 
 TEST(PresetTest, TakesTheBestIfNoneIsGoodEnough) {
-  const Choice choice =
-      Choose(Candidates({{"diloco", 0.1}, {"async", 0.3}, {"streaming", 0.2}}),
-             0.95, false, Any);
+  const std::vector<Candidate> candidates =
+      Candidates({{"diloco", 0.1}, {"async", 0.3}, {"streaming", 0.2}});
+  const Choice choice = Choose(candidates, 0.95, false, Any);
   ASSERT_NE(choice.candidate, nullptr);
   EXPECT_EQ(choice.candidate->preset->name, "async");
   EXPECT_NE(choice.why.find("none"), std::string::npos);
