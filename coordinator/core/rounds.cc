@@ -74,6 +74,7 @@ storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
   seal.set_version(open.version());
   seal.set_attempt(open.attempt());
   std::vector<int64_t> token_counts;
+  std::vector<int64_t> step_counts;
   for (const SeenContribution* seen : progress.received) {
     int64_t planned = 0;
     for (const v1::SlotPlan& plan : open.slots()) {
@@ -81,9 +82,11 @@ storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
     }
     token_counts.push_back(
         CountedTokens(state.spec(), planned, seen->info->token_count()));
+    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
+                                       seen->info->step_count()));
   }
-  const std::vector<float> weights =
-      NormalizedWeights(state.spec().outer().weighting(), token_counts);
+  const std::vector<float> weights = NormalizedWeights(
+      state.spec().outer().weighting(), token_counts, step_counts);
   for (size_t i = 0; i < progress.received.size(); ++i) {
     const SeenContribution& seen = *progress.received[i];
     v1::SealedContribution& contribution = *seal.add_contributions();

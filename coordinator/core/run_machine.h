@@ -149,7 +149,8 @@ class RunMachine {
   void ExpirePins();
   void AdvanceSealed();
   void AdvanceOpen();
-  void KeepCheckpoint();
+  // After a COMMIT of `fragment`.
+  void KeepCheckpoint(int32_t fragment);
   void CompleteIfDone();
 
   absl::Status CheckNotEnded() const;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/status/check.h"
 #include "coordinator/core/open_round.h"
 #include "coordinator/core/recalls.h"
@@ -157,7 +158,7 @@ void RunMachine::AdvanceSealed() {
           view_.members[merged.key().slot()].loss_step_count = 0;
         }
       }
-      KeepCheckpoint();
+      KeepCheckpoint(f);
       CompleteIfDone();
     }
     if (state_.ended()) return;
@@ -187,15 +188,20 @@ void RunMachine::AdvanceOpen() {
   EmitAll(std::move(decision));
 }
 
-void RunMachine::KeepCheckpoint() {
+void RunMachine::KeepCheckpoint(int32_t committed) {
   const int64_t every = state_.spec().checkpoint_every_round_count();
   const int64_t version = state_.fragments()[0].newest.version();
   if (every == 0 || version % every != 0 ||
       version >= state_.spec().schedule().round_count()) {
     return;
   }
-  for (const FragmentState& fragment : state_.fragments()) {
-    if (fragment.newest.version() != version) return;
+  if (IsStreaming(state_.spec().schedule())) {
+    // Fragments never are at one version: the cut is what fragment 0 finds.
+    if (committed != 0) return;
+  } else {
+    for (const FragmentState& fragment : state_.fragments()) {
+      if (fragment.newest.version() != version) return;
+    }
   }
   EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
           absl::ZeroDuration());

@@ -193,6 +193,12 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
                                        v1::MERGE_RULE_KIND_NORM_CLIP,
                                        v1::MERGE_RULE_KIND_CENTRED_CLIP};
     spec.mutable_outer()->mutable_merge()->set_rule(rules[random() % 3]);
+    if (random() % 3 == 0) {
+      v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+      schedule.set_sample_fraction(1);
+      schedule.set_overlap_step_count(random() % 4);
+      schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
+    }
     RandomRun run(spec, seed);
     run.Go(250);
     if (testing::Test::HasFailure()) return;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "coordinator/core/validate_streaming.h"
 #include "coordinator/core/verdict/contributions_max.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
@@ -228,7 +229,8 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
                 "rounds here merge several: it is for async runs only");
   check.Require(outer.weighting() != v1::WEIGHTING_UNSPECIFIED &&
                     v1::Weighting_IsValid(outer.weighting()),
-                "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
+                "outer.weighting", "must be TOKENS, SAMPLES, UNIFORM or "
+                "TOKENS_SQUARED_PER_STEP");
   check.NotNegative(outer.contribution_norm_max(),
                     "outer.contribution_norm_max");
 }
@@ -367,17 +369,6 @@ void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
   check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
   check.Require(!exchange.error_feedback(), "exchange.error_feedback",
                 "must be false: F32 leaves nothing unsaid");
-  const v1::ScheduleSpec& schedule = spec.schedule();
-  check.Require(schedule.overlap_step_count() == 0,
-                "schedule.overlap_step_count", "must be 0");
-  check.Require(schedule.blend() == 0, "schedule.blend", "must be 0");
-  check.Require(
-      schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED,
-      "schedule.fragment_schedule", "must be TOGETHER");
-  check.Require(!schedule.eager(), "schedule.eager", "must be false");
-  check.Require(
-      spec.outer().weighting() != v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
-      "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
 }
 
 }  // namespace
@@ -393,6 +384,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
   CheckNotBuilt(spec, check);
+  ValidateStreaming(spec, violations);
   check.Require(v1::Durability_IsValid(spec.durability()) &&
                     spec.durability() != v1::DURABILITY_ISLAND,
                 "durability", "must be MACHINE or PROCESS");

@@ -3,47 +3,33 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/device.h"
+#include "worker/api/retry_backoff.h"
 
 namespace atl::worker {
 namespace {
 
-// Longest wait without news.
-constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// Longest that nothing of a push or pull moves before the loop looks around: a
-// slow link may take hours. An island that leaves gives a push so long in all.
-constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
-constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
-constexpr absl::Duration kBackoffMax = absl::Seconds(5);
 // Weight of the newest step in the running speed.
 constexpr double kSpeedWeight = 0.1;
 
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
 
-absl::Duration BackoffOf(int failure_count) {
-  absl::Duration delay = kBackoffMin;
-  for (int i = 1; i < failure_count && delay < kBackoffMax; ++i) delay *= 2;
-  return std::min(delay, kBackoffMax);
-}
-
 absl::Span<const char> BytesOf(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()),
           values.size() * sizeof(float)};
-}
-
-int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
-  return fragment < plan.cut_size() ? plan.cut(fragment).version() : -1;
 }
 
 }  // namespace
@@ -75,12 +61,13 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
     if (attempt == 1) LOG(WARNING) << "cannot read the run yet: "
                                    << run.status();
     // One small call, and nothing is trained before it: asked often.
-    runner->mailbox_.Wait(std::min(BackoffOf(attempt), kRunReadWaitMax));
+    runner->mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
 }
 
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
+  streaming_ = IsStreaming(spec_.schedule());
   if (run.state() == v1::RUN_STATE_COMPLETED ||
       run.state() == v1::RUN_STATE_CANCELLED) {
     return absl::FailedPreconditionError(
@@ -184,14 +171,40 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
     mailbox_.Wake();
     mailbox_.StopTransfer();
   });
+  StartLanes();
   while (true) {
-    mailbox_.DrainInto(loop_);
-    ForwardStops();
-    const Action action = loop_.Next();
+    int64_t seen = 0;
+    const Action action = NextAction(Lane::kTraining, &seen);
     Report(action);
-    if (action.kind == ActionKind::kFinish) return Finish(action);
-    Do(action);
+    if (action.kind == ActionKind::kFinish) {
+      StopLanes();
+      return Finish(action);
+    }
+    Do(action, seen);
   }
+}
+
+Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
+  MutexLock lock(&mutex_);
+  *seen = mailbox_.DrainInto(loop_);
+  ForwardStops();
+  Action action = loop_.Next(lane);
+  if (streaming_ && action.kind != ActionKind::kWait) {
+    loop_.OnStarted(lane, action);
+  }
+  return action;
+}
+
+void IslandRunner::Done(const Action& action, const absl::Status& status) {
+  if (!status.ok()) {
+    LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
+  }
+  {
+    MutexLock lock(&mutex_);
+    loop_.OnDone(action, status);
+  }
+  // Other lanes may have waited for it.
+  if (streaming_) mailbox_.Wake();
 }
 
 void IslandRunner::ForwardStops() {
@@ -203,14 +216,20 @@ void IslandRunner::ForwardStops() {
   }
 }
 
-void IslandRunner::Do(const Action& action) {
+void IslandRunner::Do(const Action& action, int64_t seen) {
   if (action.kind != ActionKind::kWait) wait_until_.reset();
   absl::Status status;
   switch (action.kind) {
     case ActionKind::kWait:
-      return Wait(action);
-    case ActionKind::kLoadSave:
-      return loop_.OnSaveLoaded(LoadSave());
+      return Wait(Lane::kTraining, action, seen, wait_until_);
+    case ActionKind::kLoadSave: {
+      std::optional<SaveSummary> save = LoadSave();
+      {
+        MutexLock lock(&mutex_);
+        loop_.OnSaveLoaded(std::move(save));
+      }
+      return mailbox_.Wake();
+    }
     case ActionKind::kRestoreSave:
       status = RestoreSave();
       break;
@@ -218,7 +237,7 @@ void IslandRunner::Do(const Action& action) {
       state_->ResetOptimizer(action.warm_up);
       break;
     case ActionKind::kPull:
-      status = Pull(action);
+      status = Pull(action, Lane::kTraining);
       break;
     case ActionKind::kReportReady:
       status = link_->ReportReady(action.commit_seq);
@@ -226,6 +245,7 @@ void IslandRunner::Do(const Action& action) {
     case ActionKind::kBeginRound:
       state_->BeginRound();
       loss_sum_ = 0;
+      loss_count_ = 0;
       break;
     case ActionKind::kTrain:
       status = Train(action);
@@ -234,7 +254,10 @@ void IslandRunner::Do(const Action& action) {
       status = Contribute(action);
       break;
     case ActionKind::kPush:
-      status = Push(action);
+      status = Push(action, Lane::kTraining);
+      break;
+    case ActionKind::kApply:
+      state_->ApplyAnchor(action.fragment, action.adopt);
       break;
     case ActionKind::kEvaluate:
       status = Evaluate(action);
@@ -246,28 +269,7 @@ void IslandRunner::Do(const Action& action) {
     case ActionKind::kFinish:
       return;
   }
-  if (!status.ok()) {
-    LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
-  }
-  loop_.OnDone(action, status);
-}
-
-void IslandRunner::Wait(const Action& action) {
-  const absl::Time now = absl::Now();
-  if (action.failure_count == 0) {
-    wait_until_.reset();
-    mailbox_.Wait(kIdleWait);
-    return;
-  }
-  if (!wait_until_.has_value()) {
-    wait_until_ = now + BackoffOf(action.failure_count);
-  }
-  if (now >= *wait_until_) {
-    wait_until_.reset();
-    loop_.OnWaited();
-    return;
-  }
-  mailbox_.Wait(*wait_until_ - now);
+  Done(action, status);
 }
 
 std::optional<SaveSummary> IslandRunner::LoadSave() {
@@ -289,6 +291,16 @@ std::optional<SaveSummary> IslandRunner::LoadSave() {
   summary.evaluator_version = header.evaluator_version;
   summary.evaluator_index = header.evaluator_index;
   summary.evaluator_count = header.evaluator_count;
+  summary.clock = header.clock;
+  summary.rate_offset = header.rate_offset;
+  summary.tracks = header.tracks;
+  const auto element_count =
+      static_cast<size_t>(state_->layout().element_count());
+  if (!header.tracks.empty() && save->local.size() != element_count) {
+    LOG(WARNING) << SavePath() << " is of another layout and not used";
+    return std::nullopt;
+  }
+  std::vector<Outbox::Item> items;
   for (size_t i = 0; i < header.contributions.size(); ++i) {
     const v1::ContributionInfo& info = header.contributions[i];
     const int32_t f = info.key().fragment();
@@ -299,7 +311,12 @@ std::optional<SaveSummary> IslandRunner::LoadSave() {
       return std::nullopt;
     }
     summary.contributions.push_back({f, info.anchor_version()});
+    std::shared_ptr<OutgoingContribution> item = outbox_.MakeItem();
+    item->info = info;
+    item->elements = std::move(save->contributions[i]);
+    items.push_back(std::move(item));
   }
+  outbox_.Set(std::move(items));
   save_ = *std::move(save);
   return summary;
 }
@@ -312,6 +329,23 @@ absl::Status IslandRunner::RestoreSave() {
       state.second_moment.size() != save_->second_moment.size()) {
     return absl::DataLossError("the save is of another optimizer");
   }
+  const auto fits = [](const std::vector<float>& saved,
+                       absl::Span<float> to) {
+    return saved.size() == to.size();
+  };
+  if (!save_->local.empty() &&
+      (!fits(save_->local, state_->mutable_local()) ||
+       !fits(save_->eager_momentum, state_->eager_momentum()) ||
+       !fits(save_->eager_others, state_->eager_others()) ||
+       !fits(save_->eager_foreseen, state_->eager_foreseen()))) {
+    return absl::DataLossError("the save is of another schedule");
+  }
+  if (!save_->local.empty()) {
+    absl::c_copy(save_->local, state_->mutable_local().begin());
+    absl::c_copy(save_->eager_momentum, state_->eager_momentum().begin());
+    absl::c_copy(save_->eager_others, state_->eager_others().begin());
+    absl::c_copy(save_->eager_foreseen, state_->eager_foreseen().begin());
+  }
   std::copy(save_->first_moment.begin(), save_->first_moment.end(),
             state.first_moment.begin());
   std::copy(save_->second_moment.begin(), save_->second_moment.end(),
@@ -319,29 +353,7 @@ absl::Status IslandRunner::RestoreSave() {
   state_->trainer().set_optimizer_step_count(
       save_->header.optimizer_step_count);
   state_->set_restart_step_count(save_->header.restart_step_count);
-  return absl::OkStatus();
-}
-
-absl::Status IslandRunner::Pull(const Action& action) {
-  server::CallBounds bounds;
-  bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
-    return CutVersion(plan, action.fragment) != action.version;
-  });
-  // Who leaves needs no parameters.
-  const std::stop_callback leave(options_.stop,
-                                 [this] { mailbox_.StopTransfer(); });
-  const int64_t before = parameters_->counters().received_payload_bytes;
-  const absl::Time begin = absl::Now();
-  const server::TransferOutcome outcome = parameters_->Pull(
-      action.fragment, action.version, Digest128::FromProto(action.digest),
-      state_->FragmentBuffer(action.fragment), bounds);
-  mailbox_.EndTransfer();
-  meter_.Pulled(parameters_->counters().received_payload_bytes - before,
-                absl::Now() - begin);
-  RETURN_IF_ERROR(outcome.status);
-  state_->SetAnchor(action.fragment);
-  failpoint::Hit("island.pulled.after");
+  save_.reset();
   return absl::OkStatus();
 }
 
@@ -352,7 +364,10 @@ absl::Status IslandRunner::Train(const Action& action) {
   ASSIGN_OR_RETURN(const StepResult result,
                    state_->Train(batch_, action.step));
   const absl::Time end = absl::Now();
-  meter_.Stepped(begin, end);
+  {
+    MutexLock lock(&mutex_);
+    meter_.Stepped(begin, end);
+  }
   const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
   const double speed = static_cast<double>(result.token_count) / seconds;
@@ -366,21 +381,33 @@ absl::Status IslandRunner::Train(const Action& action) {
   progress_.loss = result.loss;
   progress_.gradient_norm = result.gradient_norm;
   loss_sum_ += result.loss;
+  ++loss_count_;
   link_->AddLoss(result.loss);
   return absl::OkStatus();
 }
 
-void IslandRunner::DescribeContribution(
-    const Action& action, const AnchoredFragment& at,
-    const std::vector<float>& outer_gradient, SaveHeader& header) const {
-  v1::ContributionInfo& info = header.contributions.emplace_back();
+Outbox::Item IslandRunner::MakeContribution(const Action& action,
+                                            const AnchoredFragment& at) {
+  // Made before, by an attempt whose SAVE could not be written.
+  for (const Outbox::Item& made : made_) {
+    const v1::ContributionKey& key = made->info.key();
+    if (key.fragment() == at.fragment && key.seq() == action.seq &&
+        made->info.anchor_version() == at.anchor_version &&
+        made->info.step_count() == action.step_count) {
+      return made;
+    }
+  }
+  std::shared_ptr<OutgoingContribution> item = outbox_.MakeItem();
+  state_->OuterGradient(at.fragment, item->elements);
+  state_->Foresee(at.fragment, action.weight);
+  v1::ContributionInfo& info = item->info;
   info.mutable_key()->set_run_epoch(action.run_epoch);
   info.mutable_key()->set_fragment(at.fragment);
   info.mutable_key()->set_slot(action.slot);
   info.mutable_key()->set_seq(action.seq);
   info.set_anchor_version(at.anchor_version);
   *info.mutable_digest() =
-      ContributionDigest(BytesOf(outer_gradient)).ToProto();
+      ContributionDigest(BytesOf(item->elements)).ToProto();
   info.set_codec(v1::CODEC_F32);
   info.set_step_count(action.step_count);
   info.set_token_count(action.step_count * spec_.inner().batch_size() *
@@ -388,22 +415,11 @@ void IslandRunner::DescribeContribution(
   info.set_data_shard(action.data_shard);
   info.set_data_begin(action.data_begin);
   info.set_data_end(action.data_position);
-  if (at.fragment != 0) return;
-  const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
-  header.evaluator_version = evaluator.evaluator_version;
-  header.evaluator_index = evaluator.evaluator_index;
-  header.evaluator_count = evaluator.evaluator_count;
+  return item;
 }
 
-absl::Status IslandRunner::Contribute(const Action& action) {
-  // The contributions of the save before are decided: their room is free.
-  Save save;
-  if (save_.has_value()) save.contributions.swap(save_->contributions);
-  save_.reset();
-  save.contributions.resize(action.contributions.size());
-  const absl::Time begin = absl::Now();
-  int64_t byte_count = 0;
-  SaveHeader& header = save.header;
+SaveHeader IslandRunner::MakeSaveHeader(const Action& action) {
+  SaveHeader header;
   header.run_id = options_.run_id;
   header.run_epoch = action.run_epoch;
   header.slot = action.slot;
@@ -412,73 +428,80 @@ absl::Status IslandRunner::Contribute(const Action& action) {
   header.data_shard = action.data_shard;
   header.data_position = action.data_position;
   header.restart_step_count = state_->restart_step_count();
+  header.optimizer_step_count =
+      state_->trainer().optimizer_state().step_count;
+  MutexLock lock(&mutex_);
+  SaveSummary summary;
+  if (streaming_) {
+    summary = loop_.StreamSave(action);
+  } else if (action.contributions[0].fragment == 0) {
+    summary = loop_.EvaluatorOf(action.contributions[0].anchor_version + 1);
+  }
+  header.evaluator_version = summary.evaluator_version;
+  header.evaluator_index = summary.evaluator_index;
+  header.evaluator_count = summary.evaluator_count;
+  header.clock = summary.clock;
+  header.rate_offset = summary.rate_offset;
+  header.tracks = std::move(summary.tracks);
+  return header;
+}
+
+absl::Status IslandRunner::Contribute(const Action& action) {
+  const absl::Time begin = absl::Now();
+  save_.reset();
+  // In a run in rounds the contributions of the save before are decided: their
+  // room is free.
+  if (!streaming_ && made_.empty()) outbox_.Set({});
+  int64_t byte_count = 0;
+  std::vector<Outbox::Item> made;
+  for (const AnchoredFragment& at : action.contributions) {
+    made.push_back(MakeContribution(action, at));
+    byte_count += static_cast<int64_t>(BytesOf(made.back()->elements).size());
+  }
+  made_ = made;
+  SaveHeader header = MakeSaveHeader(action);
+  // What else is in flight stays in the SAVE.
+  std::vector<Outbox::Item> items;
+  for (const SavedTrack& track : header.tracks) {
+    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
+    if (track.seq != action.seq && item != nullptr) items.push_back(item);
+  }
+  items.insert(items.end(), made.begin(), made.end());
+  std::vector<absl::Span<const float>> contributions;
+  for (const Outbox::Item& item : items) {
+    header.contributions.push_back(item->info);
+    contributions.push_back(item->elements);
+  }
   const engine::OptimizerState optimizer =
       state_->trainer().optimizer_state();
-  header.optimizer_step_count = optimizer.step_count;
-  for (size_t i = 0; i < action.contributions.size(); ++i) {
-    const AnchoredFragment& at = action.contributions[i];
-    state_->OuterGradient(at.fragment, save.contributions[i]);
-    DescribeContribution(action, at, save.contributions[i], header);
-    byte_count += static_cast<int64_t>(BytesOf(save.contributions[i]).size());
+  SaveBulk<absl::Span<const float>> bulk;
+  bulk.first_moment = optimizer.first_moment;
+  bulk.second_moment = optimizer.second_moment;
+  if (streaming_) {
+    bulk.local = state_->local();
+    bulk.eager_momentum = state_->eager_momentum();
+    bulk.eager_others = state_->eager_others();
+    bulk.eager_foreseen = state_->eager_foreseen();
   }
   failpoint::Hit("island.save.before");
   RETURN_IF_ERROR(Annotate(
-      WriteSave(*links_.file_system, SavePath(), header,
-                optimizer.first_moment, optimizer.second_moment,
-                save.contributions),
+      WriteSave(*links_.file_system, SavePath(), header, bulk, contributions),
       "cannot write the save; free some space in the work directory"));
-  meter_.Contributed(byte_count, absl::Now() - begin);
+  made_.clear();
+  outbox_.Set(std::move(items));
+  {
+    MutexLock lock(&mutex_);
+    meter_.Contributed(byte_count, absl::Now() - begin);
+  }
   failpoint::Hit("island.save.after");
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, training loss "
-            << loss_sum_ / static_cast<double>(action.step_count) << ", "
-            << static_cast<int64_t>(progress_.tokens_per_second)
+            << loss_sum_ / static_cast<double>(std::max<int64_t>(1, loss_count_))
+            << ", " << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
-  save_ = std::move(save);
+  loss_sum_ = 0;
+  loss_count_ = 0;
   return absl::OkStatus();
-}
-
-absl::Status IslandRunner::Push(const Action& action) {
-  if (!save_.has_value()) return absl::InternalError("there is no save");
-  for (size_t i = 0; i < save_->header.contributions.size(); ++i) {
-    const v1::ContributionInfo& info = save_->header.contributions[i];
-    if (info.key().fragment() != action.fragment ||
-        info.key().seq() != action.seq) {
-      continue;
-    }
-    failpoint::Hit("island.push.before");
-    server::CallBounds bounds;
-    bounds.idle_max = kTransferIdleMax;
-    const bool stops_in_pause = !action.needed_again;
-    if (action.needed_again) {
-      LOG(WARNING) << "fragment " << action.fragment << ", contribution "
-                   << action.seq << ": " << action.reason
-                   << ": it is pushed again";
-    }
-    bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
-      return CutVersion(plan, info.key().fragment()) > info.anchor_version() ||
-             plan.run_state() == v1::RUN_STATE_CANCELLED ||
-             (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
-    });
-    std::optional<std::stop_callback<std::function<void()>>> leave;
-    if (stops_forwarded_ > 0) {
-      bounds.deadline = absl::Now() + kTransferIdleMax;
-    } else {
-      // Goes on, bounded, once the loop knows that it is to leave.
-      leave.emplace(options_.stop, [this] { mailbox_.StopTransfer(); });
-    }
-    const int64_t before = parameters_->counters().sent_payload_bytes;
-    const absl::Time begin = absl::Now();
-    const server::TransferOutcome outcome =
-        parameters_->Push(info, save_->contributions[i], bounds);
-    mailbox_.EndTransfer();
-    meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
-                  absl::Now() - begin);
-    RETURN_IF_ERROR(outcome.status);
-    failpoint::Hit("island.pushed.after");
-    return absl::OkStatus();
-  }
-  return absl::InternalError("the save has no such contribution");
 }
 
 absl::Status IslandRunner::Evaluate(const Action& action) {
@@ -530,6 +553,7 @@ void IslandRunner::Log(const Action& action) {
     case ActionKind::kContribute:
     case ActionKind::kPush:
     case ActionKind::kPull:
+    case ActionKind::kApply:
       return;
     default:
       break;
@@ -543,13 +567,17 @@ void IslandRunner::Log(const Action& action) {
 void IslandRunner::Report(const Action& action) {
   progress_.activity = ActionName(action.kind);
   progress_.reason = action.reason;
-  progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
-  progress_.version = std::max<int64_t>(0, CutVersion(loop_.plan(), 0));
+  {
+    MutexLock lock(&mutex_);
+    progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
+    progress_.version =
+        loop_.plan().cut_size() > 0 ? loop_.plan().cut(0).version() : 0;
+    progress_.utilization = meter_.utilization();
+    progress_.measured = meter_.measurements(progress_.tokens_per_second);
+  }
   const server::TransferCounters counters = parameters_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;
   progress_.received_bytes = counters.received_payload_bytes;
-  progress_.utilization = meter_.utilization();
-  progress_.measured = meter_.measurements(progress_.tokens_per_second);
   if (!progress_.forecast.has_value()) {
     // The first estimate stays: what came after shows how good it was.
     const absl::StatusOr<planner::Forecast> forecast =

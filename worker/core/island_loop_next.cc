@@ -11,32 +11,27 @@
 namespace atl::worker {
 namespace {
 
-Action Make(ActionKind kind, std::string reason) {
-  Action action;
-  action.kind = kind;
-  action.reason = std::move(reason);
-  return action;
-}
-
 Action Finish(absl::Status status, std::string reason) {
-  Action action = Make(ActionKind::kFinish, std::move(reason));
+  Action action = MakeAction(ActionKind::kFinish, std::move(reason));
   action.status = std::move(status);
   return action;
 }
 
 }  // namespace
 
-Action IslandLoop::Wait(std::string reason) const {
-  Action action = Make(ActionKind::kWait, std::move(reason));
-  if (backing_off_) action.failure_count = failure_count_;
+Action IslandLoop::Wait(std::string reason, Lane lane) const {
+  Action action = MakeAction(ActionKind::kWait, std::move(reason));
+  const LaneState& state = lanes_[Index(lane)];
+  if (state.backing_off) action.failure_count = state.failure_count;
   return action;
 }
 
-Action IslandLoop::Next() const {
+Action IslandLoop::Next(Lane lane) const {
+  if (lane != Lane::kTraining) return NextInLane(lane);
   if (auto action = NextEnd()) return *std::move(action);
   if (!joined_) return Wait("joining the run");
   if (!save_looked_at_) {
-    return Make(ActionKind::kLoadSave, "a life begins");
+    return MakeAction(ActionKind::kLoadSave, "a life begins");
   }
   if (auto action = NextStop()) return *std::move(action);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
@@ -46,8 +41,9 @@ Action IslandLoop::Next() const {
   if (plan_.run_state() == v1::RUN_STATE_STARTING || plan_.cut_size() == 0) {
     return Wait("the run is starting");
   }
+  if (streaming()) return NextStreaming();
   if (auto action = NextSync()) return *std::move(action);
-  if (backing_off_) return Wait("the last attempt failed");
+  if (lanes_[0].backing_off) return Wait("the last attempt failed");
   if (auto action = NextInRound()) return *std::move(action);
   if (auto action = NextPull()) return *std::move(action);
   if (auto action = NextWhenHeld()) return *std::move(action);
@@ -69,7 +65,7 @@ std::optional<Action> IslandLoop::NextEnd() const {
     return Finish(absl::OkStatus(), "left the run");
   }
   if (refused_.has_value() && leave_due_) {
-    return Make(ActionKind::kLeave, std::string(refused_->message()));
+    return MakeAction(ActionKind::kLeave, std::string(refused_->message()));
   }
   if (refused_.has_value()) return Finish(*refused_, "refused");
   if (stop_count_ > 0 && !joined_) {
@@ -80,16 +76,21 @@ std::optional<Action> IslandLoop::NextEnd() const {
 
 std::optional<Action> IslandLoop::NextStop() const {
   if (stop_count_ == 0) return std::nullopt;
+  if (stream_.begun() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
+      connected_ && stream_.Unpushed(View()) &&
+      lanes_[Index(Lane::kPush)].failure_count < kStopFailuresMax) {
+    return Wait("pushing on before it leaves");
+  }
   const bool partly_pushed =
       sync_.has_value() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
-      connected_ && failure_count_ < kStopFailuresMax &&
+      connected_ && lanes_[0].failure_count < kStopFailuresMax &&
       std::any_of(sync_->parts.begin(), sync_->parts.end(),
                   [this](const Sync::Part& part) {
                     return !part.pushed && !part.refused &&
                            !PartDecided(*sync_, part);
                   });
   if (partly_pushed) return NextSync();
-  return Make(ActionKind::kLeave, "stop requested");
+  return MakeAction(ActionKind::kLeave, "stop requested");
 }
 
 std::optional<Action> IslandLoop::NextSync() const {
@@ -109,16 +110,16 @@ std::optional<Action> IslandLoop::NextSync() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return std::nullopt;
   // A member in a new life that waits for a commit needs nothing before it:
   // it is ready for the rounds after.
-  if (!ReadyReported() && !backing_off_) {
-    Action action = Make(ActionKind::kReportReady, "a contribution is out");
+  if (!ReadyReported() && !lanes_[0].backing_off) {
+    Action action = MakeAction(ActionKind::kReportReady, "a contribution is out");
     action.commit_seq = CutCommitSeq();
     return action;
   }
   for (const Sync::Part& part : sync_->parts) {
     if (!pushes(part)) continue;
-    if (backing_off_) return Wait("a push failed");
+    if (lanes_[0].backing_off) return Wait("a push failed");
     const bool needed_again = NeededAgain(*sync_, part);
-    Action action = Make(ActionKind::kPush,
+    Action action = MakeAction(ActionKind::kPush,
                          needed_again ? "a shard has lost the contribution"
                                       : "the contribution is saved");
     action.needed_again = needed_again;
@@ -142,7 +143,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
     step_count_max += spec_.schedule().max_ahead_steps();
   }
   if (round.done_step_count < step_count_max) {
-    Action action = Make(
+    Action action = MakeAction(
         ActionKind::kTrain,
         round.done_step_count < round.planned_step_count
             ? "the round's next step"
@@ -158,7 +159,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
       return Wait("the round is not open for contributions");
     }
   }
-  Action action = Make(ActionKind::kContribute, "the planned steps are done");
+  Action action = MakeAction(ActionKind::kContribute, "the planned steps are done");
   action.seq = next_seq_;
   action.run_epoch = run_epoch_;
   action.slot = slot_;
@@ -173,7 +174,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
 bool IslandLoop::EvaluationDue() const {
   const int64_t every = spec_.evaluation().every_round_count();
   if (every <= 0 || plan_.cut_size() == 0) return false;
-  const int64_t version = CutVersion(0);
+  const int64_t version = EvaluatedCut();
   if (version <= evaluated_version_ || version == 0) return false;
   if (version % every != 0 && version != spec_.schedule().round_count()) {
     return false;
@@ -203,7 +204,7 @@ std::optional<Action> IslandLoop::NextPull() const {
   if (!PullWanted()) return std::nullopt;
   for (int f = 0; f < plan_.cut_size(); ++f) {
     if (held_[f] == plan_.cut(f).version()) continue;
-    Action action = Make(ActionKind::kPull, "a newer version is committed");
+    Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
     action.fragment = f;
     action.version = plan_.cut(f).version();
     action.digest = plan_.cut(f).digest();
@@ -215,8 +216,8 @@ std::optional<Action> IslandLoop::NextPull() const {
 
 std::optional<Action> IslandLoop::NextEvaluation() const {
   if (!HeldAll() || !EvaluationDue()) return std::nullopt;
-  Action action = Make(ActionKind::kEvaluate, "it is this island's turn");
-  action.version = CutVersion(0);
+  Action action = MakeAction(ActionKind::kEvaluate, "it is this island's turn");
+  action.version = EvaluatedCut();
   action.commit_seq = CutCommitSeq();
   return action;
 }
@@ -224,16 +225,16 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
 std::optional<Action> IslandLoop::NextWhenHeld() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return NextEvaluation();
   if (restore_due_) {
-    return Make(ActionKind::kRestoreSave, "the save fits the plan");
+    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
   }
   if (reset_due_) {
-    Action action = Make(ActionKind::kResetOptimizer, "its state does not fit");
+    Action action = MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
     action.warm_up = plan_.commit_seq() > 0;
     return action;
   }
   if (!HeldAll()) return std::nullopt;
   if (!ReadyReported()) {
-    Action action = Make(ActionKind::kReportReady, "the newest cut is held");
+    Action action = MakeAction(ActionKind::kReportReady, "the newest cut is held");
     action.commit_seq = CutCommitSeq();
     return action;
   }
@@ -287,7 +288,7 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
 
 Action IslandLoop::NextBegin() const {
   if (HeldAll() && ChooseRound().has_value()) {
-    return Make(ActionKind::kBeginRound, "a round expects this island");
+    return MakeAction(ActionKind::kBeginRound, "a round expects this island");
   }
   return Wait("no round expects this island yet");
 }

@@ -31,8 +31,24 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the save is damaged: ", what));
 }
 
-Json SectionJson(absl::string_view bytes) {
-  return {{"bytes", bytes.size()}, {"crc32c", codec::Crc32c(bytes)}};
+// Calls `take(name, member)` for each member of a SaveBulk, in the order of the
+// file.
+template <typename Bulk, typename Take>
+void ForEachSection(Bulk& bulk, const Take& take) {
+  take("first_moment", bulk.first_moment);
+  take("second_moment", bulk.second_moment);
+  take("local", bulk.local);
+  take("eager_momentum", bulk.eager_momentum);
+  take("eager_others", bulk.eager_others);
+  take("eager_foreseen", bulk.eager_foreseen);
+}
+
+constexpr char kContribution[] = "contribution";
+
+Json SectionJson(absl::string_view name, absl::string_view bytes) {
+  return {{"name", std::string(name)},
+          {"bytes", bytes.size()},
+          {"crc32c", codec::Crc32c(bytes)}};
 }
 
 Json HeaderJson(const SaveHeader& header) {
@@ -50,6 +66,17 @@ Json HeaderJson(const SaveHeader& header) {
       {"evaluator_index", header.evaluator_index},
       {"evaluator_count", header.evaluator_count},
   };
+  json["clock"] = header.clock;
+  json["rate_offset"] = header.rate_offset;
+  json["tracks"] = Json::array();
+  for (const SavedTrack& track : header.tracks) {
+    json["tracks"].push_back({{"fragment", track.fragment},
+                              {"local_version", track.local_version},
+                              {"since_step", track.since_step},
+                              {"data_begin", track.data_begin},
+                              {"seq", track.seq},
+                              {"push_step", track.push_step}});
+  }
   json["contributions"] = Json::array();
   for (const v1::ContributionInfo& info : header.contributions) {
     json["contributions"].push_back(
@@ -65,6 +92,25 @@ bool Get(const Json& json, const char* name, T& value) {
   if (found == json.end() || !found->is_number_integer()) return false;
   value = found->template get<T>();
   return true;
+}
+
+absl::Status ParseTracks(const Json& json, SaveHeader& header) {
+  const auto tracks = json.find("tracks");
+  if (tracks == json.end() || !tracks->is_array()) {
+    return Damaged("its header has no tracks");
+  }
+  for (const Json& track : *tracks) {
+    SavedTrack& saved = header.tracks.emplace_back();
+    if (!track.is_object() || !Get(track, "fragment", saved.fragment) ||
+        !Get(track, "local_version", saved.local_version) ||
+        !Get(track, "since_step", saved.since_step) ||
+        !Get(track, "data_begin", saved.data_begin) ||
+        !Get(track, "seq", saved.seq) ||
+        !Get(track, "push_step", saved.push_step)) {
+      return Damaged("a track lacks a number");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
@@ -83,9 +129,12 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
       !Get(json, "restart_step_count", header.restart_step_count) ||
       !Get(json, "evaluator_version", header.evaluator_version) ||
       !Get(json, "evaluator_index", header.evaluator_index) ||
-      !Get(json, "evaluator_count", header.evaluator_count)) {
+      !Get(json, "evaluator_count", header.evaluator_count) ||
+      !Get(json, "clock", header.clock) ||
+      !Get(json, "rate_offset", header.rate_offset)) {
     return Damaged("its header lacks a number");
   }
+  RETURN_IF_ERROR(ParseTracks(json, header));
   const auto contributions = json.find("contributions");
   if (contributions == json.end() || !contributions->is_array()) {
     return Damaged("its header has no contributions");
@@ -162,20 +211,22 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
 
 }  // namespace
 
-absl::Status WriteSave(FileSystem& file_system, const std::string& path,
-                       const SaveHeader& header,
-                       absl::Span<const float> first_moment,
-                       absl::Span<const float> second_moment,
-                       absl::Span<const std::vector<float>> contributions) {
-  std::vector<absl::string_view> sections = {BytesOf(first_moment),
-                                             BytesOf(second_moment)};
-  for (const std::vector<float>& contribution : contributions) {
-    sections.push_back(BytesOf(contribution));
-  }
+absl::Status WriteSave(
+    FileSystem& file_system, const std::string& path, const SaveHeader& header,
+    const SaveBulk<absl::Span<const float>>& bulk,
+    absl::Span<const absl::Span<const float>> contributions) {
+  std::vector<absl::string_view> sections;
   Json json = HeaderJson(header);
   json["sections"] = Json::array();
-  for (const absl::string_view section : sections) {
-    json["sections"].push_back(SectionJson(section));
+  const auto add = [&](absl::string_view name,
+                       absl::Span<const float> values) {
+    if (values.empty() && name != kContribution) return;
+    sections.push_back(BytesOf(values));
+    json["sections"].push_back(SectionJson(name, sections.back()));
+  };
+  ForEachSection(bulk, add);
+  for (const absl::Span<const float> values : contributions) {
+    add(kContribution, values);
   }
   const std::string text = json.dump();
   const uint32_t numbers[3] = {kSaveFormat, static_cast<uint32_t>(text.size()),
@@ -202,21 +253,34 @@ absl::StatusOr<Save> ReadSave(FileSystem& file_system,
   Save save;
   ASSIGN_OR_RETURN(save.header, ParseHeader(json));
   const auto sections = json.find("sections");
-  if (sections == json.end() || !sections->is_array() ||
-      sections->size() != 2 + save.header.contributions.size()) {
-    return Damaged("its sections are not as many as its contributions need");
+  if (sections == json.end() || !sections->is_array()) {
+    return Damaged("its header has no sections");
   }
-  for (size_t i = 0; i < sections->size(); ++i) {
-    ASSIGN_OR_RETURN(
-        std::vector<float> values,
-        ReadSection(*file, (*sections)[i], file_bytes, offset));
-    if (i == 0) {
-      save.first_moment = std::move(values);
-    } else if (i == 1) {
-      save.second_moment = std::move(values);
-    } else {
-      save.contributions.push_back(std::move(values));
+  for (const Json& section : *sections) {
+    const auto name = section.is_object() ? section.find("name")
+                                          : section.end();
+    if (name == section.end() || !name->is_string()) {
+      return Damaged("a section has no name");
     }
+    ASSIGN_OR_RETURN(std::vector<float> values,
+                     ReadSection(*file, section, file_bytes, offset));
+    const std::string text = name->get<std::string>();
+    if (text == kContribution) {
+      save.contributions.push_back(std::move(values));
+      continue;
+    }
+    bool known = false;
+    ForEachSection(static_cast<SaveBulk<std::vector<float>>&>(save),
+                   [&](absl::string_view member_name,
+                       std::vector<float>& member) {
+                     if (text != member_name) return;
+                     known = true;
+                     member = std::move(values);
+                   });
+    if (!known) return Damaged("a section is of no kind that a save has");
+  }
+  if (save.contributions.size() != save.header.contributions.size()) {
+    return Damaged("it has not as many contributions as it says");
   }
   if (offset != file_bytes) return Damaged("it is longer than it says");
   return save;

@@ -1,7 +1,7 @@
 // The SAVE of an island: what it needs to go on after a crash without a change
 // of bits (worker/DESIGN.md, "SAVE").
 //
-// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (1), the
+// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (2), the
 // header's length and its CRC-32C; the header, JSON; then the sections, one
 // after the other. The header lists the sections with name, length and CRC-32C,
 // and holds 64-bit numbers as JSON integers, digests and messages as hex.
@@ -20,10 +20,11 @@
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/io/file_system.h"
+#include "worker/core/action.h"
 
 namespace atl::worker {
 
-inline constexpr uint32_t kSaveFormat = 1;
+inline constexpr uint32_t kSaveFormat = 2;
 
 // All but the numbers in bulk.
 struct SaveHeader {
@@ -39,15 +40,32 @@ struct SaveHeader {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Of every fragment of the synchronisation, in the order of the sections.
+  // Of every fragment of the synchronisation, in the order of the sections; in a
+  // streaming run, of every fragment in flight.
   std::vector<v1::ContributionInfo> contributions;
+  // Of a streaming run, else 0 and empty (worker/core/stream.h).
+  int64_t clock = 0;
+  int64_t rate_offset = 0;
+  std::vector<SavedTrack> tracks;
 };
 
-// A SAVE that was read. Moments may be empty.
-struct Save {
+// The numbers in bulk, each of the model's elements; one that the run does not
+// have is empty.
+template <typename Floats>
+struct SaveBulk {
+  Floats first_moment;
+  Floats second_moment;
+  // Of a streaming run: local parameters, and what eager updates know of each
+  // fragment (worker/core/local_update.h: m, c, P).
+  Floats local;
+  Floats eager_momentum;
+  Floats eager_others;
+  Floats eager_foreseen;
+};
+
+// A SAVE that was read.
+struct Save : SaveBulk<std::vector<float>> {
   SaveHeader header;
-  std::vector<float> first_moment;
-  std::vector<float> second_moment;
   // Encoded as CODEC_F32, beside header.contributions.
   std::vector<std::vector<float>> contributions;
 };
@@ -58,9 +76,8 @@ struct Save {
 // Errors as the file system's; RESOURCE_EXHAUSTED: the disk is full.
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
                        const SaveHeader& header,
-                       absl::Span<const float> first_moment,
-                       absl::Span<const float> second_moment,
-                       absl::Span<const std::vector<float>> contributions);
+                       const SaveBulk<absl::Span<const float>>& bulk,
+                       absl::Span<const absl::Span<const float>> contributions);
 
 // Reads the SAVE at `path`.
 //

@@ -42,7 +42,14 @@ class SaveFileTest : public testing::Test {
   }
 
   absl::Status Write() {
-    return WriteSave(files_, kPath, header_, first_, second_, contributions_);
+    SaveBulk<absl::Span<const float>> bulk;
+    bulk.first_moment = first_;
+    bulk.second_moment = second_;
+    bulk.local = local_;
+    bulk.eager_foreseen = foreseen_;
+    const std::vector<absl::Span<const float>> contributions(
+        contributions_.begin(), contributions_.end());
+    return WriteSave(files_, kPath, header_, bulk, contributions);
   }
   std::string Bytes() {
     const auto file = *files_.OpenForRead(kPath);
@@ -58,7 +65,7 @@ class SaveFileTest : public testing::Test {
 
   FakeFileSystem files_;
   SaveHeader header_;
-  std::vector<float> first_, second_;
+  std::vector<float> first_, second_, local_, foreseen_;
   std::vector<std::vector<float>> contributions_;
 };
 
@@ -77,6 +84,31 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   ASSERT_EQ(save->header.contributions.size(), 2);
   EXPECT_EQ(save->header.contributions[1].SerializeAsString(),
             header_.contributions[1].SerializeAsString());
+}
+
+TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
+  local_ = {7.0f, 8.0f, -0.0f};
+  foreseen_ = {9.0f};
+  header_.clock = 123;
+  header_.rate_offset = 4;
+  header_.tracks = {{0, 5, 100, 1000, 0, 0}, {1, 6, 110, 1100, 42, 120}};
+  ASSERT_TRUE(Write().ok());
+  const auto save = ReadSave(files_, kPath);
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_EQ(save->first_moment, first_);
+  EXPECT_EQ(save->local, local_);
+  EXPECT_EQ(save->eager_foreseen, foreseen_);
+  EXPECT_TRUE(save->eager_momentum.empty());
+  EXPECT_EQ(save->contributions, contributions_);
+  EXPECT_EQ(save->header.clock, 123);
+  EXPECT_EQ(save->header.rate_offset, 4);
+  ASSERT_EQ(save->header.tracks.size(), 2);
+  EXPECT_EQ(save->header.tracks[0].data_begin, 1000);
+  EXPECT_EQ(save->header.tracks[1].fragment, 1);
+  EXPECT_EQ(save->header.tracks[1].local_version, 6);
+  EXPECT_EQ(save->header.tracks[1].since_step, 110);
+  EXPECT_EQ(save->header.tracks[1].seq, 42);
+  EXPECT_EQ(save->header.tracks[1].push_step, 120);
 }
 
 TEST_F(SaveFileTest, SurvivesACrashOnceWritten) {

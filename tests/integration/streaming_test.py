@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+"""Streaming runs over real programs: fragments staggered, answers applied some
+steps after their push. The same bits whatever dies; training that goes on."""
+
+import random
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import processes
+from harness import wait
+
+STREAMING = {
+    "layout": {"fragment_count": 2},
+    "schedule": {
+        "fragment_schedule": "staggered",
+        "inner_step_count": 5,
+        "round_count": 5,
+        "overlap_step_count": 2,
+        "blend": 0.5,
+    },
+}
+EAGER = {"schedule": {"blend": 0.0, "overlap_step_count": 4, "eager": True}}
+
+# Passed once in a strict run; the others are armed for a later time, when
+# several fragments have been in flight.
+ONCE = ("island.joined.", "island.evaluated.")
+# An undisturbed run does not pass it.
+NEVER = ("island.leave.",)
+
+
+class StreamingTest(cluster_module.IntegrationTest):
+
+    def reference(self, *changes):
+        """SHA-256 of the undisturbed run, made once."""
+        cls = type(self)
+        key = repr(changes)
+        if not hasattr(cls, "_references"):
+            cls._references = {}
+        if key not in cls._references:
+            cluster = self.new_cluster("undisturbed-%d" % len(cls._references))
+            values = self.run_values(STREAMING, *changes)
+            cls._references[key] = self.run_strict(cluster, values)
+            cluster.close()
+        return cls._references[key]
+
+    def start(self, values, failpoints=None):
+        cluster = self.cluster
+        armed = failpoints or {}
+        cluster.start_coordinator(failpoint=armed.get("coordinator"))
+        for index in range(2):
+            name = "server-%d" % index
+            cluster.start_server(name, failpoint=armed.get(name))
+        cluster.create_run(values)
+        for index in range(3):
+            name = "island-%d" % index
+            cluster.start_island("run", name, failpoint=armed.get(name))
+        return cluster
+
+    def kill_at(self, victim, name, *changes):
+        values = self.run_values(STREAMING, *changes)
+        reference = self.reference(*changes)
+        self.cluster.guard(victim)
+        cluster = self.start(values, {victim: name})
+        cluster.await_death("%s is reached" % name)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference)
+        self.assertEqual(cluster.deaths, [victim])
+
+    def test_one_server_gives_the_same_bits(self):
+        values = self.run_values(STREAMING, {"server_count": 1})
+        self.assertEqual(self.run_strict(self.cluster, values),
+                         self.reference())
+
+    def test_each_option_changes_the_bits(self):
+        # A control: the comparisons can fail.
+        seen = [self.reference(), self.reference(EAGER)]
+        for index, change in enumerate((
+                {"blend": 0.0}, {"overlap_step_count": 3},
+                {"fragment_schedule": "together"})):
+            values = self.run_values(STREAMING, {"schedule": change})
+            cluster = self.new_cluster("changed-%d" % index)
+            seen.append(self.run_strict(cluster, values))
+            cluster.close()
+        self.assertEqual(len(set(seen)), len(seen))
+
+    def test_killed_at_a_commit_of_the_coordinator(self):
+        self.kill_at("coordinator", "coordinator.commit.after@3")
+
+    def test_killed_while_a_shard_stores(self):
+        self.kill_at("server-1", "server.stored.before@4")
+
+    def test_an_eager_island_killed_between_push_and_answer(self):
+        self.kill_at("island-1", "island.pushed.after@3", EAGER)
+
+    def test_a_kill_after_every_commit_changes_no_bit(self):
+        generator = random.Random(cases.seed())
+        changes = {"schedule": {"round_count": 6}}
+        values = self.run_values(STREAMING, changes)
+        reference = self.reference(changes)
+        cluster = self.start(values)
+        kills = []
+        for event in cluster.events():
+            if not event.HasField("round_committed"):
+                continue
+            if event.round_committed.version >= 6:
+                break
+            victim = generator.choice(sorted(n for n in cluster.processes))
+            cluster.kill(victim)
+            cluster.restart(victim)
+            kills.append(victim)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertGreaterEqual(len(kills), 5, "too few kills to prove it")
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference, kills)
+
+    def test_islands_train_on_while_every_server_is_away(self):
+        """G10: to the step at which the answer is due, and no further."""
+        values = self.run_values(STREAMING, {
+            "schedule": {"overlap_step_count": 4}})
+        cluster = self.start(values)
+        cluster.wait_commits(2)
+        for index in range(2):
+            cluster.kill("server-%d" % index)
+
+        def steps():
+            return [island.step for island in cluster.islands()]
+
+        def in_flight_and_waiting():
+            # Every fragment is pushed at its step, and four more are trained.
+            pushes = [5 * v + p for v in range(5) for p in (3, 5)]
+            cluster.check_alive()
+            now = steps()
+            return len(now) == 3 and all(
+                s - 4 in pushes and s > 6 for s in now) and len(
+                    set(now)) == 1
+        wait.until("the islands wait for the answer", in_flight_and_waiting)
+        for index in range(2):
+            cluster.restart("server-%d" % index)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(
+            cluster.parameters_sha256(),
+            self.reference({"schedule": {"overlap_step_count": 4}}))
+
+
+def _add_cases():
+    for name in processes.failpoints(processes.CLI, "island"):
+        if ".unknown." in name or name.startswith(NEVER):
+            continue
+        armed = name if name.startswith(ONCE) else name + "@4"
+
+        def case(self, name=armed):
+            self.kill_at("island-1", name)
+
+        setattr(StreamingTest, "test_" + name.replace(".", "_"), case)
+
+
+_add_cases()
+
+if __name__ == "__main__":
+    cases.main()

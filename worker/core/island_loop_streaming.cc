@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/layout/fragment_schedule.h"
+#include "worker/core/island_loop.h"
+
+// What to do next in a streaming run, a lane at a time, in the order in which
+// worker/DESIGN.md gives it.
+
+namespace atl::worker {
+namespace {
+
+// True if the action reads or writes the anchor of `fragment` (-1: any).
+bool Touches(const Action& action, int32_t fragment) {
+  switch (action.kind) {
+    case ActionKind::kBeginRound:
+    case ActionKind::kEvaluate:
+      return true;
+    case ActionKind::kPull:
+    case ActionKind::kApply:
+      return fragment < 0 || action.fragment == fragment;
+    case ActionKind::kContribute:
+      return std::any_of(action.contributions.begin(),
+                         action.contributions.end(),
+                         [&](const AnchoredFragment& at) {
+                           return fragment < 0 || at.fragment == fragment;
+                         });
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool IslandLoop::streaming() const {
+  return joined_ && IsStreaming(spec_.schedule());
+}
+
+Lane IslandLoop::LaneOf(ActionKind kind) const {
+  if (streaming() && kind == ActionKind::kPush) return Lane::kPush;
+  if (streaming() && kind == ActionKind::kPull) return Lane::kPull;
+  return Lane::kTraining;
+}
+
+void IslandLoop::OnStarted(Lane lane, const Action& action) {
+  lanes_[Index(lane)].running = action;
+}
+
+bool IslandLoop::AnchorBusy(Lane lane, int32_t fragment) const {
+  for (size_t other = 0; other < lanes_.size(); ++other) {
+    if (other == Index(lane) || !lanes_[other].running.has_value()) continue;
+    if (Touches(*lanes_[other].running, fragment)) return true;
+  }
+  return false;
+}
+
+int64_t IslandLoop::EvaluatedCut() const {
+  if (!streaming()) return CutVersion(0);
+  int64_t least = CutVersion(0);
+  for (int32_t f = 1; f < plan_.cut_size(); ++f) {
+    least = std::min(least, CutVersion(f));
+  }
+  return least;
+}
+
+void IslandLoop::OnAppliedInStream(const Action& action) {
+  if (position_.has_value()) stream_.OnApplied(action, *position_);
+}
+
+SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
+  SaveSummary save = EvaluatorOf(CutVersion(0) + 1);
+  if (stream_.begun()) stream_.AddTo(save, contribute);
+  return save;
+}
+
+Action IslandLoop::NextStreaming() const {
+  if (lanes_[0].backing_off) return Wait("the last attempt failed");
+  const bool evaluate = HeldAll() && EvaluationDue() &&
+                        !AnchorBusy(Lane::kTraining, -1);
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
+    if (evaluate) return *NextEvaluation();
+    if (EvaluationDue()) return Wait("pulling what it is to evaluate");
+    return Action{ActionKind::kFinish, "the run is complete"};
+  }
+  if (auto action = NextBeforeStream()) return *std::move(action);
+  if (reset_due_) {
+    Action action =
+        MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
+    action.warm_up = true;
+    return action;
+  }
+  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
+    return Wait("the run is paused");
+  }
+  if (evaluate) return *NextEvaluation();
+  Action action = stream_.NextTraining(View(), held_, *position_);
+  if (action.kind == ActionKind::kContribute) action.seq = next_seq_;
+  return action;
+}
+
+// What a life does before its first step; and its report whenever the
+// coordinator is another.
+std::optional<Action> IslandLoop::NextBeforeStream() const {
+  // A member that goes on from a save needs nothing before it is ready.
+  if (!ReadyReported() && connected_ && !ready_failed_ &&
+      (stream_.begun() || (HeldAll() && !reset_due_))) {
+    Action action = MakeAction(ActionKind::kReportReady,
+                               stream_.begun() ? "contributions are out"
+                                               : "the newest cut is held");
+    action.commit_seq = CutCommitSeq();
+    return action;
+  }
+  if (restore_due_) {
+    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
+  }
+  if (stream_.begun()) return std::nullopt;
+  if (!HeldAll()) return Wait("pulling the newest cut");
+  if (reset_due_) {
+    Action action =
+        MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
+    action.warm_up = plan_.commit_seq() > 0;
+    return action;
+  }
+  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
+    return Wait("the run is paused");
+  }
+  if (stream_.CanBegin(View()) && !AnchorBusy(Lane::kTraining, -1)) {
+    return MakeAction(ActionKind::kBeginRound, "a round expects this island");
+  }
+  return Wait("no round expects this island yet");
+}
+
+Action IslandLoop::NextInLane(Lane lane) const {
+  if (!streaming()) return Wait("the run has no such lane", lane);
+  if (left_ || refused_.has_value() || stop_count_ >= 2 || !save_looked_at_ ||
+      plan_.cut_size() == 0 ||
+      plan_.run_state() == v1::RUN_STATE_CANCELLED ||
+      plan_.run_state() == v1::RUN_STATE_STARTING) {
+    return Wait("there is nothing to move", lane);
+  }
+  return lane == Lane::kPush ? NextPushLane() : NextPullLane();
+}
+
+Action IslandLoop::NextPushLane() const {
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED || !stream_.begun()) {
+    return Wait("there is nothing to push", Lane::kPush);
+  }
+  std::optional<Action> action = stream_.NextPush(View());
+  if (!action.has_value()) {
+    return Wait("there is nothing to push", Lane::kPush);
+  }
+  if (lanes_[Index(Lane::kPush)].backing_off) {
+    return Wait("a push failed", Lane::kPush);
+  }
+  return *std::move(action);
+}
+
+Action IslandLoop::NextPullLane() const {
+  const bool wanted = plan_.run_state() != v1::RUN_STATE_COMPLETED ||
+                      EvaluationDue();
+  const int32_t f =
+      wanted && stop_count_ == 0 ? stream_.NextPull(View(), held_) : -1;
+  if (f < 0) return Wait("every anchor is the newest", Lane::kPull);
+  if (lanes_[Index(Lane::kPull)].backing_off) {
+    return Wait("a pull failed", Lane::kPull);
+  }
+  if (AnchorBusy(Lane::kPull, f)) {
+    return Wait("the anchor is being read", Lane::kPull);
+  }
+  Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
+  action.fragment = f;
+  action.version = plan_.cut(f).version();
+  action.digest = plan_.cut(f).digest();
+  action.commit_seq = plan_.cut(f).commit_seq();
+  return action;
+}
+
+}  // namespace atl::worker
