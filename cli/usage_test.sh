@@ -67,6 +67,12 @@ expect 2 run show
 has err "run"
 expect 2 run list --no_such_flag
 expect 2 join 127.0.0.1:1 --threads many
+expect 2 join 127.0.0.1:1 --up 5
+has err "--up: '5' is no bandwidth"
+expect 2 join 127.0.0.1:1 --down 50kb/s
+has err "--down 50kb/s is less than 100 kb/s"
+expect 2 dev up laptop --dir "$work/dev" --down fast
+has err "--down: 'fast' is no bandwidth"
 expect 2 run list --timeout soon
 expect 2 version -o yaml
 has err "table, json and jsonl"

@@ -15,6 +15,10 @@ inline constexpr int64_t kBlockElements = 4096;
 // Largest payload of a chunk in bytes: 64 blocks of f32.
 inline constexpr int64_t kChunkPayloadBytesMax = int64_t{1} << 20;
 
+// Chunks are cut into multiples of so many blocks, so that they are the same
+// ones whoever cuts: the largest that every codec has room for.
+inline constexpr int64_t kChunkBlocksUnit = 64;
+
 // Blocks of a tensor of `element_count` (>= 0) elements.
 constexpr int64_t BlockCount(int64_t element_count) {
   return (element_count + kBlockElements - 1) / kBlockElements;

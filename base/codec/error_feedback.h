@@ -65,6 +65,10 @@ class ErrorFeedback {
     if (pending_) after_.assign(after.begin(), after.end());
   }
 
+  // Room for a gradient, shape [F], that Encode may be given: after's place, so
+  // that there is no third array. Requires: !pending().
+  absl::Span<float> Room() { return absl::MakeSpan(after_); }
+
   bool pending() const { return pending_; }
   absl::Span<const float> before() const { return before_; }
   // Meaningful while pending().

@@ -35,6 +35,11 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
                    Milliseconds(options.reconnect_delay_max));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    Milliseconds(options.connect_timeout));
+  if (options.receive_window_bytes > 0) {
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                     options.receive_window_bytes);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  }
   // Retries are ours: gRPC's would buffer what is sent.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // No proxy from the environment: addresses are dialled as they are given.

@@ -37,6 +37,9 @@ struct ChannelOptions {
   // the connection is given up.
   absl::Duration keepalive_time = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(20);
+  // What the peer may send on a call before we ask for it, beside the message
+  // that we wait for; 0 lets gRPC find out what the link carries.
+  int receive_window_bytes = 0;
   // Bounds of the wait between two attempts to connect.
   absl::Duration reconnect_delay_min = absl::Milliseconds(50);
   absl::Duration reconnect_delay_max = absl::Seconds(2);

@@ -53,6 +53,11 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   quota.Resize(static_cast<size_t>(spec.memory_bytes_max));
   quota.SetMaxThreads(spec.thread_count_max);
   builder.SetResourceQuota(quota);
+  if (spec.receive_window_bytes > 0) {
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                               spec.receive_window_bytes);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  }
   // A port that another process listens on is an error, not shared with it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);

@@ -59,6 +59,9 @@ class RpcServer {
     int message_bytes_max = kControlMessageBytesMax;
     // Bound of gRPC's buffers, all connections together.
     int64_t memory_bytes_max = int64_t{1} << 30;
+    // What a peer may send on a call before anybody reads it, beside the message
+    // that is being read; 0 lets gRPC find out what the link carries.
+    int receive_window_bytes = 0;
     // Bound of the threads of handlers that are synchronous.
     int thread_count_max = 64;
     // A ping after this long without traffic; the wait for its answer.

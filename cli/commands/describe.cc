@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/codec/codec.h"
+#include "base/layout/exchange.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -43,6 +45,16 @@ std::string DescribeCommit(const v1::Round& round) {
 }
 
 }  // namespace
+
+std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
+  std::string text =
+      absl::StrCat(codec::CodecName(CodecOf(exchange.up()).id()), " up");
+  if (!exchange.error_feedback()) return text;
+  absl::StrAppend(&text, " with error feedback");
+  const double decay = exchange.error_feedback_decay();
+  if (decay != 0 && decay != 1) absl::StrAppend(&text, ", decay ", decay);
+  return text;
+}
 
 std::string EnumName(v1::RunState state) {
   return std::string(absl::StripPrefix(v1::RunState_Name(state), "RUN_STATE_"));

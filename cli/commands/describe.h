@@ -20,6 +20,9 @@ std::string EnumName(v1::RunState state);
 std::string EnumName(v1::Outcome outcome);
 std::string EnumName(v1::IslandState state);
 
+// How outer gradients travel: "top_k up with error feedback, decay 0.95".
+std::string DescribeExchange(const v1::ExchangeSpec& exchange);
+
 // The epoch for a time that is not set.
 absl::Time ToTime(const google::protobuf::Timestamp& time);
 

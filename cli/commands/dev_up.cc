@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "cli/commands/cap_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/complete_spec.h"
 #include "cli/commands/describe.h"
@@ -46,6 +47,7 @@ struct DevUpOptions {
   std::string directory;
   RunFileChanges changes;
   int threads = 1;
+  CapFlags caps;  // Of each island.
   bool keep = false;
   bool no_restart = false;
   std::string coordinator_binary;
@@ -145,6 +147,7 @@ absl::Status DevUp::Run() {
 }
 
 absl::Status DevUp::Prepare() {
+  RETURN_IF_ERROR(ReadCaps(options_.caps).status());
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
   RETURN_IF_ERROR(CompleteSpec(&run_));
@@ -169,6 +172,7 @@ absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
   cluster.server_count = run_.spec.server_count();
   cluster.island_count = run_.spec.schedule().island_count_min();
   cluster.threads = options_.threads;
+  cluster.island_flags = CapArguments(options_.caps);
   cluster.restart = !options_.no_restart;
   ASSIGN_OR_RETURN(cluster.first_flags, ParseChildFlags(options_.child_flags));
   cluster.stop = interrupt_->first();
@@ -470,6 +474,7 @@ void AddDevUp(CLI::App& app, Context& context) {
                       "Id of the run; the file's name without it");
   command->add_option("--threads", options->threads, "Threads of each island")
       ->check(CLI::Range(1, 256));
+  AddCapFlags(*command, "each island", options->caps);
   command->add_flag("--keep", options->keep,
                     "Serve on after the run's end, until Ctrl-C");
   command->add_flag("--no_restart", options->no_restart,

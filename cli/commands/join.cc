@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
+#include "cli/commands/cap_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/interrupt.h"
@@ -29,6 +30,7 @@ struct JoinOptions {
   std::string data_path;
   std::string work_directory;
   int threads = 0;
+  CapFlags caps;
   std::string failpoint;
 };
 
@@ -194,6 +196,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
+  ASSIGN_OR_RETURN(const server::BandwidthCaps caps, ReadCaps(options.caps));
   Reporter reporter(context.progress_options, context.messages());
   Interrupt interrupt([&] {
     context.output().Message(
@@ -212,6 +215,7 @@ absl::Status Join(Context& context, JoinOptions options) {
                      options.island_id);
   }
   worker::RunIslandOptions island = IslandOptions(context, options);
+  island.caps = caps;
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.on_progress = [&](const worker::IslandProgress& at) {
@@ -245,7 +249,8 @@ void AddJoin(CLI::App& app, Context& context) {
       "and directory it goes on where it was.\n"
       "Example:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island_id kitchen "
-      "--threads 4");
+      "--threads 4\n"
+      "  atoll join 10.0.0.7:7400 --up 5Mb/s --down 20Mb/s");
   auto options = std::make_shared<JoinOptions>();
   command->add_option("address", options->address,
                       "HOST:PORT of the coordinator; the setting without it");
@@ -262,6 +267,7 @@ void AddJoin(CLI::App& app, Context& context) {
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
       ->check(CLI::Range(0, 256));
+  AddCapFlags(*command, "this island", options->caps);
   command->add_option("--failpoint", options->failpoint,
                       "For tests: dies at NAME or at its Nth hit, NAME@N");
   command->callback([&context, options] {

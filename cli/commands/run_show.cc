@@ -57,6 +57,7 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("tokens/s",
              FormatCount(static_cast<int64_t>(state.tokens_per_second())));
   fields.Add("merged tokens", FormatCount(state.merged_token_count()));
+  fields.Add("exchange", DescribeExchange(run.spec().exchange()));
   fields.Add("bytes up", FormatBytes(state.sent_bytes()));
   fields.Add("bytes down", FormatBytes(state.received_bytes()));
   fields.Add("commits", absl::StrCat(state.commit_seq()));

@@ -41,6 +41,8 @@ class Cluster {
     int server_count = 1;
     int island_count = 1;
     int threads = 1;  // Of each island.
+    // Flags that every start of an island gets.
+    std::vector<std::string> island_flags;
     bool restart = true;
     // Flags that a child ("server-0") gets at its first start only.
     std::map<std::string, std::vector<std::string>> first_flags;

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/layout/ids.h"
+#include "base/layout/run_timing.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"
 #include "cli/run_file/range.h"
@@ -343,6 +344,19 @@ std::string PathFrom(const RunFileOptions& options, const std::string& path) {
   return absl::StrCat(options.directory, "/", path);
 }
 
+void ReadFragmentPattern(const toml::table& table, const std::string& name,
+                         RunFile* run, Faults* faults) {
+  const std::optional<std::string> pattern =
+      StringAt(table, "layout.fragment_pattern", name, faults);
+  if (!pattern.has_value()) return;
+  run->fragment_pattern = *pattern;
+  if (*pattern == "strided" || *pattern == "balanced") return;
+  const toml::node* node = table.at_path("layout.fragment_pattern").node();
+  faults->Add(name, static_cast<int>(node->source().begin.line),
+              "'layout.fragment_pattern' must be one of \"strided\", "
+              "\"balanced\"");
+}
+
 // Reads one file into `run`; with `allow_preset` its preset goes before it.
 void ReadFile(absl::string_view text, const std::string& name,
               const RunFileOptions& options, bool allow_preset, RunFile* run,
@@ -354,9 +368,9 @@ void ReadFile(absl::string_view text, const std::string& name,
     return;
   }
   const toml::table& table = parsed.table();
-  std::vector<std::string> other_keys;
+  std::vector<std::string> other_keys = {"layout.fragment_pattern"};
   if (allow_preset) {
-    other_keys = {"run_id", "preset", "init.model"};
+    other_keys.insert(other_keys.end(), {"run_id", "preset", "init.model"});
     if (auto run_id = StringAt(table, "run_id", name, faults)) {
       run->run_id = *run_id;
     }
@@ -382,6 +396,7 @@ void ReadFile(absl::string_view text, const std::string& name,
           PathFrom(options, run->spec.data().path()));
     }
   }
+  ReadFragmentPattern(table, name, run, faults);
   if (!allow_preset) return;
   if (auto model = StringAt(table, "init.model", name, faults)) {
     run->model_directory = PathFrom(options, *model);
@@ -401,16 +416,24 @@ void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
   if (outer != v1::OUTER_OPTIMIZER_KIND_MOMENTUM &&
       outer != v1::OUTER_OPTIMIZER_KIND_NESTEROV &&
       outer != v1::OUTER_OPTIMIZER_KIND_FEDAVGM &&
+      outer != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV &&
       given.count("outer.momentum") == 0) {
     spec->mutable_outer()->set_momentum(0);
   }
 }
 
 // What follows from other values.
-void FillIn(v1::RunSpec* spec) {
+void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
   v1::ModelSpec& model = *spec->mutable_model();
   if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
   v1::ScheduleSpec& schedule = *spec->mutable_schedule();
+  if (IsAsync(schedule)) {
+    // One contribution a version: no other values make sense.
+    if (schedule.min_quorum() == 0) schedule.set_min_quorum(1);
+    if (given.count("outer.weighting") == 0) {
+      spec->mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
+    }
+  }
   if (schedule.min_quorum() == 0) {
     schedule.set_min_quorum(schedule.island_count_min());
   }
@@ -503,7 +526,7 @@ absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
   }
   if (faults.empty()) {
     DropUnread(given, &run.spec);
-    FillIn(&run.spec);
+    FillIn(given, &run.spec);
     CheckComplete(options.name, run, &faults);
   }
   if (!faults.empty()) return faults.ToStatus();

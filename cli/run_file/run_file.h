@@ -20,7 +20,9 @@
 //
 // Left at 0 or out: model.kv_head_count is head_count, schedule.min_quorum and
 // data.data_shard_count are schedule.island_count_min. The defaults of
-// inner.weight_decay and outer.momentum hold for optimizers that have them.
+// inner.weight_decay and outer.momentum hold for optimizers that have them. An
+// async run (schedule.max_staleness above 0) has min_quorum 1 and weighting
+// uniform unless the file says otherwise.
 
 #ifndef CLI_RUN_FILE_RUN_FILE_H_
 #define CLI_RUN_FILE_RUN_FILE_H_
@@ -48,6 +50,9 @@ struct RunFile {
   std::string model_directory;
   // Keys of [model] that the file itself gives, not its preset.
   std::set<std::string> model_keys;
+  // layout.fragment_pattern: "strided" or "balanced" (worker/api/model_spec.h);
+  // how complete_spec makes layout.tensors.
+  std::string fragment_pattern = "strided";
   // The file or its preset says data.fingerprint, be it empty: data that is
   // local to each island.
   bool has_fingerprint = false;

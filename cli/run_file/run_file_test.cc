@@ -86,6 +86,29 @@ fragment_count = 2
   EXPECT_EQ(run.spec.layout().fragment_count(), 2);
 }
 
+TEST(RunFileTest, ReadsAStreamingSchedule) {
+  const RunFile run = Read(absl::StrCat(kSmall, R"(
+[layout]
+fragment_count = 2
+fragment_pattern = "balanced"
+)",
+                                        "[outer]\nmomentum = 0.9\n"));
+  EXPECT_EQ(run.fragment_pattern, "balanced");
+  EXPECT_THAT(Fault(absl::StrCat(
+                  kSmall, "[layout]\nfragment_pattern = \"random\"\n")),
+              HasSubstr("must be one of \"strided\", \"balanced\""));
+  const RunFile streaming = Read(
+      "preset = \"tiny\"\n[schedule]\nfragment_schedule = \"staggered\"\n"
+      "overlap_step_count = 3\nblend = 0.5\neager = false\n");
+  EXPECT_EQ(streaming.fragment_pattern, "strided");
+  const v1::ScheduleSpec& schedule = streaming.spec.schedule();
+  EXPECT_EQ(schedule.fragment_schedule(), v1::FRAGMENT_SCHEDULE_STAGGERED);
+  EXPECT_EQ(schedule.overlap_step_count(), 3);
+  EXPECT_EQ(schedule.blend(), 0.5);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[schedule]\nblend = 1.5\n"),
+              HasSubstr("must be at most 1"));
+}
+
 TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
   const RunFile run = Read(
       "preset = \"tiny\"\n[outer.merge]\nrule = \"rda\"\n"
@@ -103,6 +126,21 @@ TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
   EXPECT_THAT(Fault("preset = \"tiny\"\n[outer.merge]\nrule = \"rda\"\n"
                     "mean_tensor_classes = [\"vektor\"]\n"),
               HasSubstr("did you mean \"vector\"?"));
+}
+
+TEST(RunFileTest, AnExchangeIsATableOfItsOwn) {
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[exchange]\nup = \"top_k\"\n"
+      "error_feedback = true\nerror_feedback_decay = 0.95\nseed = 3\n");
+  EXPECT_EQ(run.spec.exchange().up(), v1::CODEC_TOP_K);
+  EXPECT_TRUE(run.spec.exchange().error_feedback());
+  EXPECT_EQ(run.spec.exchange().error_feedback_decay(), 0.95);
+  EXPECT_EQ(run.spec.exchange().seed(), 3);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[exchange]\nup = \"int9\"\n"),
+              HasSubstr("did you mean \"int8\"?"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[exchange]\n"
+                    "error_feedback_decay = 1.5\n"),
+              HasSubstr("must be at most 1"));
 }
 
 TEST(RunFileTest, DurationsAreText) {
@@ -147,6 +185,19 @@ TEST(RunFileTest, DefaultsHoldForOptimizersThatReadThem) {
                 .spec.inner()
                 .weight_decay(),
             0.5);
+}
+
+TEST(RunFileTest, AnAsyncRunMergesOneContributionAtATime) {
+  const std::string async = "preset = \"tiny\"\n[schedule]\ntiming = "
+      "\"elastic\"\nmax_staleness = 4\n[outer]\noptimizer = "
+      "\"delayed_nesterov\"\nbuffer_count = 4\n";
+  const v1::RunSpec spec = Read(async).spec;
+  EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_UNIFORM);
+  EXPECT_EQ(spec.outer().momentum(), 0.9);
+  EXPECT_EQ(spec.schedule().min_quorum(), 1);
+  // What is said stays, and the coordinator refuses it.
+  EXPECT_EQ(Read(async + "weighting = \"tokens\"\n").spec.outer().weighting(),
+            v1::WEIGHTING_TOKENS);
 }
 
 TEST(RunFileTest, DataPathsAreRelativeToTheFile) {

@@ -1,5 +1,6 @@
 #include "coordinator/core/contributions.h"
 
+#include "base/layout/exchange.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
@@ -16,7 +17,9 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   if (info.anchor_version() < 0 || info.anchor_version() > version) {
     return "its anchor is a version that does not exist";
   }
-  if (info.codec() != v1::CODEC_F32) return "its codec is not the run's";
+  if (info.codec() != ProtoOf(UpCodec(state.spec()))) {
+    return "its codec is not the run's";
+  }
   if (info.step_count() < 1) return "it claims no steps";
   if (info.token_count() < 1 &&
       state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {

@@ -61,21 +61,6 @@ std::set<int32_t> ReceivedSlots(const RunState& state, const RunView& view,
   return slots;
 }
 
-std::vector<double> Speeds(const RunState& state, const RunView& view,
-                           const std::vector<int32_t>& slots) {
-  std::vector<double> speeds;
-  for (int32_t slot : slots) {
-    const MemberView& member = view.members[slot];
-    const double reported =
-        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
-    speeds.push_back(
-        reported > 0
-            ? reported
-            : state.members()[slot].record.capabilities().tokens_per_second());
-  }
-  return speeds;
-}
-
 // What each of `slots` does in round `version` of `fragment`, and of those that
 // open with it.
 std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
@@ -178,6 +163,21 @@ Decision DecideOpenOf(const RunState& state, const RunView& view,
 }
 
 }  // namespace
+
+std::vector<double> Speeds(const RunState& state, const RunView& view,
+                           const std::vector<int32_t>& slots) {
+  std::vector<double> speeds;
+  for (int32_t slot : slots) {
+    const MemberView& member = view.members[slot];
+    const double reported =
+        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
+    speeds.push_back(
+        reported > 0
+            ? reported
+            : state.members()[slot].record.capabilities().tokens_per_second());
+  }
+  return speeds;
+}
 
 Decision DecideOpen(const RunState& state, const RunView& view) {
   Decision all;

@@ -5,6 +5,9 @@
 #ifndef COORDINATOR_CORE_OPEN_ROUND_H_
 #define COORDINATOR_CORE_OPEN_ROUND_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "coordinator/core/decision.h"
 #include "coordinator/core/run_state.h"
 #include "coordinator/core/run_view.h"
@@ -17,6 +20,11 @@ namespace atl::coordinator {
 // ready islands, or the round's sample of them; of a reopened round those too
 // whose contributions are received, for these outlive the attempt.
 Decision DecideOpen(const RunState& state, const RunView& view);
+
+// Tokens a second of the islands in `slots`: the newest that each reported, or
+// what it said when it joined; 0 for one that has not said.
+std::vector<double> Speeds(const RunState& state, const RunView& view,
+                           const std::vector<int32_t>& slots);
 
 }  // namespace atl::coordinator
 

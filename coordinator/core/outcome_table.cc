@@ -38,8 +38,8 @@ std::vector<v1::ContributionOutcome> OutcomeTable::Newest(int32_t slot) const {
   };
   std::sort(newest.begin(), newest.end(),
             [&](const auto& a, const auto& b) { return order(a) < order(b); });
-  if (newest.size() > kKeptMax) {
-    newest.erase(newest.begin(), newest.end() - kKeptMax);
+  if (newest.size() > kNewestMax) {
+    newest.erase(newest.begin(), newest.end() - kNewestMax);
   }
   return newest;
 }

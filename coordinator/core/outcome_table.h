@@ -22,8 +22,10 @@ namespace atl::coordinator {
 
 class OutcomeTable {
  public:
-  // Outcomes kept of each (slot, fragment), and given by Newest of each slot.
+  // Outcomes kept of each (slot, fragment).
   static constexpr size_t kKeptMax = 64;
+  // What Newest gives at most: one synchronisation of a run with 256 fragments.
+  static constexpr size_t kNewestMax = 256;
 
   // True if `key` has ended.
   bool Contains(const v1::ContributionKey& key) const;
@@ -32,7 +34,7 @@ class OutcomeTable {
   // ended before.
   bool Add(const v1::ContributionOutcome& outcome);
 
-  // The newest kKeptMax outcomes of `slot`, by seq, then fragment.
+  // The newest kNewestMax outcomes of `slot`, by seq, then fragment.
   std::vector<v1::ContributionOutcome> Newest(int32_t slot) const;
 
   // Largest seq of `slot` that has ended; 0 if none has.

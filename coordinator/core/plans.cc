@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/layout/run_timing.h"
 #include "coordinator/core/recalls.h"
+
+#include "coordinator/core/rounds.h"
 
 namespace atl::coordinator {
 
@@ -45,9 +48,12 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
   plan.set_placement_epoch(state.placement_epoch());
   *plan.mutable_shards() = BuildPlacement(state, servers);
   if (state.started()) {
+    // An async OPEN stands while one contribution of it is merged.
+    const bool is_async = IsAsync(state.spec().schedule());
     for (const FragmentState& fragment : state.fragments()) {
       *plan.add_cut() = fragment.newest;
-      if (fragment.phase == RoundPhase::kOpen) {
+      if (fragment.phase == RoundPhase::kOpen ||
+          (is_async && fragment.phase == RoundPhase::kSealed)) {
         *plan.add_open_rounds() = fragment.open;
       }
     }
@@ -99,6 +105,12 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
       v1::OpenRound& open = *plan.add_open_rounds();
       open = fragment.open;
       open.clear_slots();
+      if (state.spec().durability() == v1::DURABILITY_ISLAND) {
+        for (const v1::GatherSlot& slot :
+             ExpectedSeal(state, view, fragment.newest.fragment())) {
+          *open.add_gather() = slot;
+        }
+      }
     } else if (fragment.phase == RoundPhase::kSealed) {
       *plan.add_seals() = fragment.sealed.seal();
     }

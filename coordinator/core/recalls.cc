@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/layout/run_timing.h"
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/rounds.h"
@@ -73,7 +74,8 @@ void NoteHad(const RunState& state, const ShardView& shard,
     const bool counts =
         f >= 0 && f < state.fragments().size() && info.key().slot() >= 0 &&
         info.key().slot() < state.members().size() &&
-        info.anchor_version() == state.fragments()[f].newest.version() &&
+        IsFreshEnough(state.spec().schedule(), info.anchor_version(),
+                      state.fragments()[f].newest.version()) &&
         !state.outcomes().Contains(info.key());
     it = counts ? std::next(it) : had.erase(it);
   }

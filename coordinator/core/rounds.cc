@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/layout/digest.h"
+#include "base/layout/run_timing.h"
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/weights.h"
 
@@ -62,43 +63,6 @@ RoundProgress ProgressOf(const RunState& state, const v1::OpenRound& open,
     }
   }
   return progress;
-}
-
-storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
-                             const RoundProgress& progress) {
-  const v1::OpenRound& open = state.fragments()[fragment].open;
-  storage::v1::Record record;
-  storage::v1::RoundSealed& sealed = *record.mutable_round_sealed();
-  v1::Seal& seal = *sealed.mutable_seal();
-  seal.set_fragment(fragment);
-  seal.set_version(open.version());
-  seal.set_attempt(open.attempt());
-  std::vector<int64_t> token_counts;
-  std::vector<int64_t> step_counts;
-  for (const SeenContribution* seen : progress.received) {
-    int64_t planned = 0;
-    for (const v1::SlotPlan& plan : open.slots()) {
-      if (plan.slot() == seen->key.slot()) planned = plan.step_count();
-    }
-    token_counts.push_back(
-        CountedTokens(state.spec(), planned, seen->info->token_count()));
-    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
-                                       seen->info->step_count()));
-  }
-  const std::vector<float> weights = NormalizedWeights(
-      state.spec().outer().weighting(), token_counts, step_counts);
-  for (size_t i = 0; i < progress.received.size(); ++i) {
-    const SeenContribution& seen = *progress.received[i];
-    v1::SealedContribution& contribution = *seal.add_contributions();
-    *contribution.mutable_key() = seen.key;
-    *contribution.mutable_digest() = seen.info->digest();
-    contribution.set_weight(weights[i]);
-    contribution.set_token_count(token_counts[i]);
-    storage::v1::SealedInfo& info = *sealed.add_infos();
-    *info.mutable_info() = *seen.info;
-    info.set_norm(std::sqrt(seen.norm_squared));
-  }
-  return record;
 }
 
 // True if a ready island is not expected, so that a new attempt could ask it.
@@ -284,7 +248,8 @@ storage::v1::Record MakeCommit(const RunState& state, const RunView& view,
   }
   for (const auto& [place, seen] :
        CollectContributions(state, view.shards, fragment_index)) {
-    if (merged.contains(place)) continue;
+    // Another version may take it: SettleAsync.
+    if (merged.contains(place) || IsAsync(state.spec().schedule())) continue;
     *commit.add_outcomes() = UnsealedOutcome(state, fragment, seen);
     v1::RoundContribution& added = AddContribution(
         state, commit.outcomes(commit.outcomes_size() - 1), round);
@@ -309,6 +274,45 @@ v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
   return made;
 }
 
+storage::v1::Record MakeSeal(
+    const RunState& state, int32_t fragment,
+    const std::vector<const SeenContribution*>& contributions) {
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  storage::v1::Record record;
+  storage::v1::RoundSealed& sealed = *record.mutable_round_sealed();
+  v1::Seal& seal = *sealed.mutable_seal();
+  seal.set_fragment(fragment);
+  seal.set_version(open.version());
+  seal.set_attempt(open.attempt());
+  std::vector<int64_t> token_counts;
+  std::vector<int64_t> step_counts;
+  for (const SeenContribution* seen : contributions) {
+    // Async: what an island left behind that is gone has no plan any more.
+    int64_t planned = state.spec().schedule().inner_step_count();
+    for (const v1::SlotPlan& plan : open.slots()) {
+      if (plan.slot() == seen->key.slot()) planned = plan.step_count();
+    }
+    token_counts.push_back(
+        CountedTokens(state.spec(), planned, seen->info->token_count()));
+    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
+                                       seen->info->step_count()));
+  }
+  const std::vector<float> weights = NormalizedWeights(
+      state.spec().outer().weighting(), token_counts, step_counts);
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    const SeenContribution& seen = *contributions[i];
+    v1::SealedContribution& contribution = *seal.add_contributions();
+    *contribution.mutable_key() = seen.key;
+    *contribution.mutable_digest() = seen.info->digest();
+    contribution.set_weight(weights[i]);
+    contribution.set_token_count(token_counts[i]);
+    storage::v1::SealedInfo& info = *sealed.add_infos();
+    *info.mutable_info() = *seen.info;
+    info.set_norm(std::sqrt(seen.norm_squared));
+  }
+  return record;
+}
+
 storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
                               const std::string& reason,
                               std::vector<v1::ContributionOutcome> outcomes) {
@@ -322,6 +326,35 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
     *abort.add_outcomes() = std::move(outcome);
   }
   return record;
+}
+
+std::vector<v1::GatherSlot> ExpectedSeal(const RunState& state,
+                                         const RunView& view,
+                                         int32_t fragment) {
+  const v1::OpenRound& open = state.fragments()[fragment].open;
+  const SeenContributions seen =
+      CollectContributions(state, view.shards, fragment);
+  const RoundProgress progress = ProgressOf(state, open, seen);
+  std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
+  for (const SeenContribution* refused : progress.refused) {
+    left_out.insert(refused->key.slot());
+  }
+  std::vector<v1::GatherSlot> slots;
+  std::vector<int64_t> token_counts;
+  std::vector<int64_t> step_counts;
+  for (const v1::SlotPlan& plan : open.slots()) {
+    if (left_out.contains(plan.slot())) continue;
+    slots.emplace_back().set_slot(plan.slot());
+    token_counts.push_back(
+        CountedTokens(state.spec(), plan.step_count(), INT64_MAX));
+    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
+                                       plan.step_count()));
+  }
+  if (slots.empty()) return slots;
+  const std::vector<float> weights = NormalizedWeights(
+      state.spec().outer().weighting(), token_counts, step_counts);
+  for (size_t i = 0; i < slots.size(); ++i) slots[i].set_weight(weights[i]);
+  return slots;
 }
 
 Decision DecideSeal(const RunState& state, const RunView& view,
@@ -348,7 +381,7 @@ Decision DecideSeal(const RunState& state, const RunView& view,
 
   if (has_quorum) {
     const auto seal = [&](absl::string_view why) {
-      return Decision{{MakeSeal(state, fragment, progress)},
+      return Decision{{MakeSeal(state, fragment, progress.received)},
                       absl::StrCat("seals ", name, " with ", received_count,
                                    " contributions: ", why)};
     };
@@ -395,7 +428,8 @@ Decision DecideSeal(const RunState& state, const RunView& view,
 
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers) {
-  if (state.spec().schedule().timing() != v1::TIMING_ELASTIC) {
+  if (state.spec().schedule().timing() != v1::TIMING_ELASTIC ||
+      IsAsync(state.spec().schedule())) {
     return absl::InfiniteFuture();
   }
   const v1::OpenRound& open = state.fragments()[fragment].open;

@@ -24,6 +24,12 @@ namespace atl::coordinator {
 Decision DecideSeal(const RunState& state, const RunView& view,
                     int32_t fragment, absl::Time now, RoundTimers& timers);
 
+// What a SEAL of an open round will hold as far as can be known now: the slots
+// that are received or awaited, in order, with the weights that they have if
+// all claim the tokens that were planned.
+std::vector<v1::GatherSlot> ExpectedSeal(const RunState& state,
+                                         const RunView& view, int32_t fragment);
+
 // When DecideSeal has to be asked again at the latest without news.
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);
@@ -41,6 +47,11 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
 std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
                                                      const RunView& view,
                                                      int32_t fragment);
+
+// SEAL of the open round of `fragment` with `sealed`, in the order of (slot,
+// seq): their weights, and the tokens that count, by the OPEN's plans.
+storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
+                             const std::vector<const SeenContribution*>& sealed);
 
 // The record that ends the round under way with an ABORT.
 storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,

@@ -475,8 +475,10 @@ void RunMachine::OnShardReport(const std::string& server_id,
     return;
   }
   ShardView& shard = view_.shards[report.shard()];
+  // A refusal changes what other shards may expect to be sealed.
   if (!shard.reported ||
-      shard.report.persisted_commit_seq() != report.persisted_commit_seq()) {
+      shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
+      shard.report.refused_size() != report.refused_size()) {
     plan_changed_ = true;
   }
   shard.reported = true;

@@ -149,10 +149,11 @@ class RunMachine {
   void ExpirePins();
   void AdvanceSealed();
   void AdvanceOpen();
-  // After a COMMIT of `fragment`.
-  void KeepCheckpoint(int32_t fragment);
+  // `committed`: the fragment that has a new version.
+  void KeepCheckpoint(int32_t committed);
   void CompleteIfDone();
 
+  bool is_async() const;
   absl::Status CheckNotEnded() const;
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/layout/run_timing.h"
 #include "base/status/check.h"
+#include "coordinator/core/async_rounds.h"
 #include "coordinator/core/open_round.h"
 #include "coordinator/core/recalls.h"
 #include "coordinator/core/rounds.h"
@@ -28,7 +30,8 @@ bool RunMachine::AdvanceOnce() {
   waits_for_.clear();
   ExpirePins();
   for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
-    EmitOutcomes(SettleOld(state_, view_, f));
+    EmitOutcomes(is_async() ? SettleAsync(state_, view_, f)
+                            : SettleOld(state_, view_, f));
   }
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
@@ -168,7 +171,9 @@ void RunMachine::AdvanceSealed() {
 void RunMachine::AdvanceOpen() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
-    Decision decision = DecideSeal(state_, view_, f, now_, view_.timers[f]);
+    Decision decision =
+        is_async() ? DecideAsyncSeal(state_, view_, f)
+                   : DecideSeal(state_, view_, f, now_, view_.timers[f]);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -176,7 +181,8 @@ void RunMachine::AdvanceOpen() {
     EmitAll(std::move(decision));
     if (state_.state() != v1::RUN_STATE_ACTIVE) return;
   }
-  Decision decision = DecideOpen(state_, view_);
+  Decision decision = is_async() ? DecideAsyncOpen(state_, view_)
+                                 : DecideOpen(state_, view_);
   if (decision.records.empty()) {
     if (!decision.reason.empty()) Wait(decision.reason);
     return;
@@ -188,6 +194,8 @@ void RunMachine::AdvanceOpen() {
   EmitAll(std::move(decision));
 }
 
+bool RunMachine::is_async() const { return IsAsync(state_.spec().schedule()); }
+
 void RunMachine::KeepCheckpoint(int32_t committed) {
   const int64_t every = state_.spec().checkpoint_every_round_count();
   const int64_t version = state_.fragments()[0].newest.version();
@@ -195,13 +203,12 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
       version >= state_.spec().schedule().round_count()) {
     return;
   }
-  if (IsStreaming(state_.spec().schedule())) {
-    // Fragments never are at one version: the cut is what fragment 0 finds.
-    if (committed != 0) return;
-  } else {
-    for (const FragmentState& fragment : state_.fragments()) {
-      if (fragment.newest.version() != version) return;
-    }
+  // Fragments of an async or a streaming run are hardly ever at one version:
+  // the cut is what fragment 0 finds.
+  const bool apart = is_async() || IsStreaming(state_.spec().schedule());
+  if (apart && committed != 0) return;
+  for (const FragmentState& fragment : state_.fragments()) {
+    if (!apart && fragment.newest.version() != version) return;
   }
   EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
           absl::ZeroDuration());

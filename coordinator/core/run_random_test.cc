@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/layout/run_timing.h"
 #include "coordinator/core/run_simulation.h"
 #include "gtest/gtest.h"
 
@@ -103,7 +104,7 @@ class RandomRun {
     const std::string id = IslandId(Pick(kIslands));
     const int32_t shard = Pick(run_.shard_count());
     const int32_t f = Pick(static_cast<int>(run_.state().fragments().size()));
-    switch (Pick(28)) {
+    switch (Pick(30)) {
       case 0:
         run_.Join(id).IgnoreError();
         break;
@@ -158,6 +159,9 @@ class RandomRun {
       case 19:
         run_.SetFault(shard, Pick(3) == 0 ? "DATA_LOSS: test" : "");
         break;
+      case 21:
+        run_.Train(id, f);
+        break;
       case 20:
         run_.Evaluate(id, Pick(8), 1 + Pick(100)).IgnoreError();
         break;
@@ -171,7 +175,8 @@ class RandomRun {
   int lost_count_ = 0;
 };
 
-class RandomRunTest : public testing::TestWithParam<bool> {};
+class RandomRunTest
+    : public testing::TestWithParam<v1::RunSpec (*)(int fragment_count)> {};
 
 TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   std::random_device device;
@@ -181,12 +186,15 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const int fragment_count = 1 + static_cast<int>(random() % 3);
-    v1::RunSpec spec =
-        GetParam() ? SimpleSpec(fragment_count) : ElasticSpec(fragment_count);
+    v1::RunSpec spec = GetParam()(fragment_count);
+    const bool is_strict = spec.schedule().timing() == v1::TIMING_STRICT;
+    const bool is_async = IsAsync(spec.schedule());
     spec.mutable_schedule()->set_round_count(4 + random() % 6);
-    spec.mutable_schedule()->set_sample_fraction(random() % 2 ? 1 : 0.6);
+    spec.mutable_schedule()->set_sample_fraction(
+        random() % 2 || is_async ? 1 : 0.6);
+    if (is_async) spec.mutable_schedule()->set_max_staleness(1 + random() % 4);
     spec.mutable_schedule()->mutable_round_deadline()->set_seconds(
-        GetParam() ? 0 : random() % 3 * 4);
+        is_strict ? 0 : random() % 3 * 4);
     spec.set_checkpoint_every_round_count(random() % 3);
     if (random() % 4 == 0) spec.mutable_data()->clear_fingerprint();
     const v1::MergeRuleKind rules[] = {v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
@@ -211,7 +219,9 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   EXPECT_GT(lost_count, 10) << "too few losses to prove anything";
 }
 
-INSTANTIATE_TEST_SUITE_P(StrictAndElastic, RandomRunTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(EveryTiming, RandomRunTest,
+                         testing::Values(&SimpleSpec, &ElasticSpec,
+                                         &AsyncSpec));
 
 }  // namespace
 }  // namespace atl::coordinator

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/gram.h"
+#include "base/layout/run_timing.h"
 #include "base/status/check.h"
 #include "coordinator/core/plans.h"
 #include "coordinator/core/proto_time.h"
@@ -65,6 +66,20 @@ v1::RunSpec ElasticSpec(int fragment_count) {
   spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
   spec.mutable_schedule()->set_min_quorum(1);
   spec.mutable_schedule()->mutable_grace_window()->set_seconds(1);
+  return spec;
+}
+
+v1::RunSpec AsyncSpec(int fragment_count) {
+  v1::RunSpec spec = ElasticSpec(fragment_count);
+  spec.mutable_schedule()->clear_grace_window();
+  spec.mutable_schedule()->set_max_staleness(3);
+  spec.mutable_schedule()->set_round_count(8);
+  spec.mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
+  spec.mutable_outer()->set_optimizer(
+      v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  spec.mutable_outer()->set_learning_rate(0.7);
+  spec.mutable_outer()->set_momentum(0.9);
+  spec.mutable_outer()->set_buffer_count(2);
   return spec;
 }
 
@@ -159,7 +174,8 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
   if (at.phase == RoundPhase::kIdle) return nullptr;
   const auto made = island.newest.find(f);
   if (made != island.newest.end() &&
-      made->second.anchor_version() == at.newest.version() &&
+      IsFreshEnough(state().spec().schedule(), made->second.anchor_version(),
+                    at.newest.version()) &&
       !state().outcomes().Contains(made->second.key())) {
     return &made->second;
   }
@@ -477,6 +493,20 @@ v1::Outcome RunSimulation::OutcomeOf(const std::string& island_id, int32_t f) {
   return v1::OUTCOME_UNSPECIFIED;
 }
 
+// What is sealed is fresh enough, and alone in an async run.
+static void CheckStaleness(const RunState& state,
+                           const storage::v1::RoundSealed& sealed) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  if (IsAsync(schedule)) {
+    EXPECT_EQ(sealed.infos_size(), 1);
+  }
+  for (const storage::v1::SealedInfo& info : sealed.infos()) {
+    EXPECT_TRUE(IsFreshEnough(schedule, info.info().anchor_version(),
+                              sealed.seal().version()))
+        << sealed.ShortDebugString();
+  }
+}
+
 void RunSimulation::CheckLog() {
   Collect();
   RunState replayed;
@@ -507,6 +537,7 @@ void RunSimulation::CheckLog() {
         EXPECT_LT(last, place);
         last = place;
       }
+      CheckStaleness(replayed, record.round_sealed());
       EXPECT_NEAR(sum, 1, 1e-6 * seal.contributions_size());
     } else if (record.has_round_committed()) {
       const v1::Commit& commit = record.round_committed().commit();

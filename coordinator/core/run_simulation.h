@@ -29,6 +29,8 @@ namespace atl::coordinator {
 v1::RunSpec SimpleSpec(int fragment_count = 1);
 // The same, elastic: quorum 1, 1 s grace.
 v1::RunSpec ElasticSpec(int fragment_count = 1);
+// The same, async: max_staleness 3, Delayed Nesterov over 2, eight versions.
+v1::RunSpec AsyncSpec(int fragment_count = 1);
 
 class RunSimulation : public ServerDirectory {
  public:

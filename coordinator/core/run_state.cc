@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/proto_time.h"
 
@@ -152,6 +153,11 @@ absl::Status RunState::ApplyMember(const storage::v1::MemberSet& body) {
     slots_[body.island_id()] = body.slot();
   }
   members_[body.slot()].record = body;
+  if (!members_[body.slot()].present()) {
+    for (FragmentState& fragment : fragments_) {
+      fragment.standing_plans.erase(body.slot());
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -166,6 +172,12 @@ absl::Status RunState::ApplyOpened(const v1::OpenRound& body, absl::Time time) {
   fragment->phase = RoundPhase::kOpen;
   fragment->open = body;
   fragment->open_time = time;
+  if (IsAsync(spec_.schedule())) {
+    fragment->standing_plans.clear();
+    for (const v1::SlotPlan& plan : body.slots()) {
+      fragment->standing_plans[plan.slot()] = plan;
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -287,6 +299,9 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome) {
     Member& member = members_[outcome.key().slot()];
     (merged ? member.merged_count : member.unmerged_count) += 1;
   }
+  if (FragmentState* fragment = FindFragment(outcome.key().fragment())) {
+    fragment->standing_plans.erase(outcome.key().slot());
+  }
   if (!merged) PushBounded(dropped_, outcome, kDroppedMax);
 }
 
@@ -323,6 +338,9 @@ std::string RunState::DebugString() const {
                     fragment.sealed.DebugString());
     for (double norm : fragment.median_norms) {
       absl::StrAppend(&text, "median norm ", norm, "\n");
+    }
+    for (const auto& [slot, plan] : fragment.standing_plans) {
+      absl::StrAppend(&text, "plan ", plan.ShortDebugString(), "\n");
     }
     if (fragment.phase != RoundPhase::kIdle) {
       absl::StrAppend(&text, absl::FormatTime(fragment.open_time), "\n");

@@ -68,6 +68,9 @@ struct FragmentState {
   // Median norms of the newest kMedianNormsMax commits that had a verdict,
   // oldest first.
   std::deque<double> median_norms;
+  // Async runs, by slot: what an island was last asked for, from the OPEN that
+  // first said so until a contribution of it is decided or it is gone.
+  std::map<int32_t, v1::SlotPlan> standing_plans;
 };
 
 // A kept cut.

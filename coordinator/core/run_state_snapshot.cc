@@ -26,6 +26,9 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   *snapshot.mutable_newest() = fragment.newest;
   snapshot.set_attempt(fragment.attempt);
   for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
+  for (const auto& [slot, plan] : fragment.standing_plans) {
+    *snapshot.add_standing_plans() = plan;
+  }
   if (fragment.phase != RoundPhase::kIdle) {
     *snapshot.mutable_open() = fragment.open;
     *snapshot.mutable_open_time() = ToProto(fragment.open_time);
@@ -115,6 +118,9 @@ absl::Status RunState::RestoreFragment(
   fragment->attempt = snapshot.attempt();
   fragment->median_norms.assign(snapshot.median_norms().begin(),
                                 snapshot.median_norms().end());
+  for (const v1::SlotPlan& plan : snapshot.standing_plans()) {
+    fragment->standing_plans[plan.slot()] = plan;
+  }
   if (!snapshot.has_open()) return absl::OkStatus();
   fragment->phase = RoundPhase::kOpen;
   fragment->open = snapshot.open();

@@ -7,7 +7,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
+#include "base/layout/run_timing.h"
+#include "coordinator/core/validate_exchange.h"
 #include "coordinator/core/validate_streaming.h"
 #include "coordinator/core/verdict/contributions_max.h"
 #include "coordinator/core/verdict/verdict_rule.h"
@@ -199,7 +202,8 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
   }
   const bool has_momentum = kind == v1::OUTER_OPTIMIZER_KIND_MOMENTUM ||
                             kind == v1::OUTER_OPTIMIZER_KIND_NESTEROV ||
-                            kind == v1::OUTER_OPTIMIZER_KIND_FEDAVGM;
+                            kind == v1::OUTER_OPTIMIZER_KIND_FEDAVGM ||
+                            kind == v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV;
   if (has_momentum) {
     check.Rate(outer.momentum(), "outer.momentum");
   } else {
@@ -219,14 +223,19 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
   check.Require(v1::MergeRuleKind_IsValid(outer.merge().rule()),
                 "outer.merge.rule", "must name a merge rule");
   CheckMergeConstants(outer.merge(), check);
-  check.Require(outer.buffer_count() == 0 && outer.momentum_share() == 0,
-                "outer.buffer_count",
-                "only DELAYED_NESTEROV reads it and outer.momentum_share: "
-                "leave both 0");
-  check.Require(kind != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
-                "outer.optimizer",
-                "Delayed Nesterov takes one step for each contribution, and "
-                "rounds here merge several: it is for async runs only");
+  if (kind == v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV) {
+    check.InRange(outer.buffer_count(), 1, kIslandsMax, "outer.buffer_count");
+    check.Require(outer.momentum_share() >= 0 &&
+                      outer.momentum_share() * outer.buffer_count() <= 1,
+                  "outer.momentum_share",
+                  absl::StrCat("is ", outer.momentum_share(),
+                               "; must be in [0, 1 / outer.buffer_count]"));
+  } else {
+    check.Require(outer.buffer_count() == 0 && outer.momentum_share() == 0,
+                  "outer.buffer_count",
+                  "only DELAYED_NESTEROV reads it and outer.momentum_share: "
+                  "leave both 0");
+  }
   check.Require(outer.weighting() != v1::WEIGHTING_UNSPECIFIED &&
                     v1::Weighting_IsValid(outer.weighting()),
                 "outer.weighting", "must be TOKENS, SAMPLES, UNIFORM or "
@@ -285,6 +294,72 @@ void CheckStrict(const v1::ScheduleSpec& schedule, Checker& check) {
   check.Require(schedule.max_ahead_steps() == 0, "schedule.max_ahead_steps",
                 "a strict run takes exactly the planned steps: leave it 0, or "
                 "choose elastic timing");
+  check.Require(schedule.max_staleness() == 0, "schedule.max_staleness",
+                "a strict run merges all contributions of a round into the "
+                "version that they were made from: leave it 0, or choose "
+                "elastic timing");
+}
+
+// A rule that sets contributions of one round against each other.
+bool ComparesContributions(v1::MergeRuleKind rule) {
+  return rule == v1::MERGE_RULE_KIND_RDA ||
+         rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
+         rule == v1::MERGE_RULE_KIND_MEDIAN ||
+         rule == v1::MERGE_RULE_KIND_KRUM;
+}
+
+void CheckAsyncOuter(const v1::OuterSpec& outer, Checker& check) {
+  check.Require(!ComparesContributions(outer.merge().rule()),
+                "outer.merge.rule",
+                "an async run merges one contribution at a time, so that RDA, "
+                "TRIMMED_MEAN, MEDIAN and KRUM have nothing to compare it "
+                "with: choose WEIGHTED_MEAN, NORM_CLIP or CENTRED_CLIP, or "
+                "leave schedule.max_staleness 0");
+  check.Require(outer.weighting() == v1::WEIGHTING_UNIFORM, "outer.weighting",
+                "an async run merges one contribution at a time, so that there "
+                "is nothing to weigh it against: choose UNIFORM");
+  check.Require(outer.optimizer() != v1::OUTER_OPTIMIZER_KIND_FEDAVG,
+                "outer.optimizer",
+                "FEDAVG takes the mean of a round's contributions whole; one "
+                "at a time their steps would add up instead: choose SGD with "
+                "a learning rate, or DELAYED_NESTEROV");
+}
+
+void CheckAsync(const v1::RunSpec& spec, Checker& check) {
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  check.Require(schedule.min_quorum() <= 1, "schedule.min_quorum",
+                "an async run merges each contribution as it comes: leave it 1, "
+                "or leave schedule.max_staleness 0");
+  check.Require(schedule.grace_window().seconds() == 0 &&
+                    schedule.grace_window().nanos() == 0,
+                "schedule.grace_window",
+                "an async run merges each contribution as it comes, without a "
+                "wait for others: leave it 0, or leave schedule.max_staleness "
+                "0");
+  check.Require(
+      schedule.sample_fraction() == 0 || schedule.sample_fraction() == 1,
+      "schedule.sample_fraction",
+      "an async run has no rounds to sample islands for: leave it 1");
+  check.Require(schedule.overlap_step_count() == 0,
+                "schedule.overlap_step_count",
+                "an async island waits only for its own contribution: leave it "
+                "0, or leave schedule.max_staleness 0");
+  check.Require(schedule.blend() == 0, "schedule.blend",
+                "an async island starts from what it pulls, and late "
+                "contributions are merged: leave it 0");
+  check.Require(
+      schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED,
+      "schedule.fragment_schedule",
+      "islands of an async run have no common steps to stagger: choose "
+      "TOGETHER");
+  check.Require(!schedule.eager(), "schedule.eager",
+                "an async island waits only for its own contribution: leave it "
+                "false");
+  check.Require(spec.durability() != v1::DURABILITY_ISLAND, "durability",
+                "ISLAND needs to know before a push which contributions its "
+                "round will merge, and in an async run nobody does: choose "
+                "MACHINE or PROCESS");
+  CheckAsyncOuter(spec.outer(), check);
 }
 
 void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
@@ -315,8 +390,8 @@ void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
                     lease.seconds() > 0 || lease.nanos() >= 100000000,
                 "schedule.lease_duration",
                 "must be at least 0.1 s: heartbeats take time; 0 means 30 s");
-  check.Require(schedule.max_staleness() == 0, "schedule.max_staleness",
-                "must be 0: rounds are synchronous");
+  check.InRange(schedule.max_staleness(), 0, kCountMax,
+                "schedule.max_staleness");
   check.InRange(schedule.max_ahead_steps(), 0, kCountMax,
                 "schedule.max_ahead_steps");
   const double fraction = schedule.sample_fraction();
@@ -324,6 +399,17 @@ void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
       fraction >= 0 && fraction <= 1, "schedule.sample_fraction",
       absl::StrCat("is ", fraction, "; must be in (0, 1]; 0 means 1"));
   if (schedule.timing() == v1::TIMING_STRICT) CheckStrict(schedule, check);
+}
+
+// What only async runs take, and what they do not.
+void CheckTiming(const v1::RunSpec& spec, Checker& check) {
+  if (IsAsync(spec.schedule())) return CheckAsync(spec, check);
+  check.Require(spec.outer().optimizer() !=
+                    v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
+                "outer.optimizer",
+                "Delayed Nesterov takes one step for each contribution, and "
+                "rounds of this run merge several: it is for async runs, "
+                "which have elastic timing and schedule.max_staleness above 0");
 }
 
 void CheckData(const v1::RunSpec& spec, Checker& check) {
@@ -359,16 +445,28 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
-// What the contract has words for and this program does not do yet.
-void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
-  const v1::ExchangeSpec& exchange = spec.exchange();
-  const auto is_f32 = [](v1::Codec codec) {
-    return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
-  };
-  check.Require(is_f32(exchange.up()), "exchange.up", "must be F32");
-  check.Require(is_f32(exchange.down()), "exchange.down", "must be F32");
-  check.Require(!exchange.error_feedback(), "exchange.error_feedback",
-                "must be false: F32 leaves nothing unsaid");
+// Shards merge contributions as they come, chunk by chunk in the order of slots,
+// and keep nothing of them.
+void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  check.Require(schedule.timing() == v1::TIMING_STRICT, "durability",
+                "ISLAND needs schedule.timing STRICT: every expected island is "
+                "waited for, and one that is slow holds up the pushes of all");
+  const v1::MergeRuleKind rule = spec.outer().merge().rule();
+  check.Require(rule == v1::MERGE_RULE_KIND_UNSPECIFIED ||
+                    rule == v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
+                "durability",
+                "ISLAND needs the merge rule WEIGHTED_MEAN: every other rule "
+                "looks at all contributions of a round before it merges one, "
+                "and at this level shards keep none");
+  check.Require(
+      !IsStreaming(schedule), "durability",
+      "ISLAND needs the fragment schedule TOGETHER without overlap, blend and "
+      "eager updates: a push "
+      "ends with its round's commit, and an island makes one at a time");
+  check.Require(spec.exchange().up() == v1::CODEC_UNSPECIFIED ||
+                    spec.exchange().up() == v1::CODEC_F32,
+                "durability", "ISLAND needs exchange.up F32");
 }
 
 }  // namespace
@@ -381,13 +479,14 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckInner(spec.inner(), check);
   CheckOuter(spec.outer(), check);
   CheckSchedule(spec.schedule(), check);
+  CheckTiming(spec, check);
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
-  CheckNotBuilt(spec, check);
+  CheckExchange(spec, violations);
   ValidateStreaming(spec, violations);
-  check.Require(v1::Durability_IsValid(spec.durability()) &&
-                    spec.durability() != v1::DURABILITY_ISLAND,
-                "durability", "must be MACHINE or PROCESS");
+  check.Require(v1::Durability_IsValid(spec.durability()), "durability",
+                "must be MACHINE, PROCESS or ISLAND");
+  if (spec.durability() == v1::DURABILITY_ISLAND) CheckLevelIsland(spec, check);
   check.InRange(spec.server_count(), 1, kServersMax, "server_count");
   check.InRange(spec.checkpoint_every_round_count(), 0, kCountMax,
                 "checkpoint_every_round_count");

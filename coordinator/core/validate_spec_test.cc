@@ -21,6 +21,9 @@ using Change = std::function<void(v1::RunSpec&)>;
 TEST(ValidateSpecTest, TakesAGoodSpec) {
   EXPECT_TRUE(ValidateSpec(SimpleSpec(3)).empty());
   EXPECT_TRUE(ValidateSpec(ElasticSpec()).empty());
+  v1::RunSpec island = SimpleSpec(3);
+  island.set_durability(v1::DURABILITY_ISLAND);
+  EXPECT_TRUE(ValidateSpec(island).empty());
 }
 
 TEST(ValidateSpecTest, TakesStreamingSchedules) {
@@ -63,11 +66,27 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
          s.mutable_init()->add_fragment_digests("0123");
        }},
       {"spec.durability",
-       [](auto& s) { s.set_durability(v1::DURABILITY_ISLAND); }},
+       [](auto& s) {
+         s.set_durability(v1::DURABILITY_ISLAND);
+         s.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+       }},
+      {"spec.durability",
+       [](auto& s) {
+         s.set_durability(v1::DURABILITY_ISLAND);
+         s.mutable_outer()->mutable_merge()->set_rule(
+             v1::MERGE_RULE_KIND_MEDIAN);
+       }},
+      {"spec.durability",
+       [](auto& s) {
+         s.set_durability(v1::DURABILITY_ISLAND);
+         s.mutable_outer()->mutable_merge()->set_rule(v1::MERGE_RULE_KIND_RDA);
+       }},
       {"spec.exchange.up",
-       [](auto& s) { s.mutable_exchange()->set_up(v1::CODEC_INT8); }},
+       [](auto& s) { s.mutable_exchange()->set_up(static_cast<v1::Codec>(8)); }},
       {"spec.exchange.down",
-       [](auto& s) { s.mutable_exchange()->set_down(v1::CODEC_BF16); }},
+       [](auto& s) {
+         s.mutable_exchange()->set_down(static_cast<v1::Codec>(99));
+       }},
       {"spec.exchange.error_feedback",
        [](auto& s) { s.mutable_exchange()->set_error_feedback(true); }},
       {"spec.schedule.overlap_step_count",
@@ -195,6 +214,81 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
     }
     EXPECT_TRUE(named) << field;
   }
+}
+
+TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
+  EXPECT_TRUE(ValidateSpec(AsyncSpec()).empty());
+  const std::vector<std::pair<std::string, Change>> faults = {
+      {"spec.schedule.min_quorum",
+       [](auto& s) { s.mutable_schedule()->set_min_quorum(2); }},
+      {"spec.schedule.grace_window",
+       [](auto& s) {
+         s.mutable_schedule()->mutable_grace_window()->set_nanos(1);
+       }},
+      {"spec.schedule.sample_fraction",
+       [](auto& s) { s.mutable_schedule()->set_sample_fraction(0.5); }},
+      {"spec.schedule.overlap_step_count",
+       [](auto& s) { s.mutable_schedule()->set_overlap_step_count(1); }},
+      {"spec.schedule.blend",
+       [](auto& s) { s.mutable_schedule()->set_blend(0.5); }},
+      {"spec.schedule.fragment_schedule",
+       [](auto& s) {
+         s.mutable_schedule()->set_fragment_schedule(
+             v1::FRAGMENT_SCHEDULE_STAGGERED);
+       }},
+      {"spec.schedule.eager",
+       [](auto& s) { s.mutable_schedule()->set_eager(true); }},
+      {"spec.schedule.max_staleness",
+       [](auto& s) {
+         s.mutable_schedule()->set_timing(v1::TIMING_STRICT);
+       }},
+      {"spec.durability",
+       [](auto& s) { s.set_durability(v1::DURABILITY_ISLAND); }},
+      {"spec.outer.weighting",
+       [](auto& s) { s.mutable_outer()->set_weighting(v1::WEIGHTING_TOKENS); }},
+      {"spec.outer.optimizer",
+       [](auto& s) {
+         s.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_FEDAVG);
+       }},
+      {"spec.outer.optimizer",
+       [](auto& s) { s.mutable_schedule()->set_max_staleness(0); }},
+      {"spec.outer.buffer_count",
+       [](auto& s) { s.mutable_outer()->set_buffer_count(0); }},
+      {"spec.outer.buffer_count",
+       [](auto& s) {
+         s.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+       }},
+      {"spec.outer.momentum_share",
+       [](auto& s) { s.mutable_outer()->set_momentum_share(0.51); }},
+  };
+  for (const auto& [field, change] : faults) {
+    v1::RunSpec spec = AsyncSpec();
+    change(spec);
+    bool named = false;
+    for (const FieldViolation& violation : ValidateSpec(spec)) {
+      named = named || violation.field == field;
+    }
+    EXPECT_TRUE(named) << field;
+  }
+  for (v1::MergeRuleKind rule :
+       {v1::MERGE_RULE_KIND_RDA, v1::MERGE_RULE_KIND_TRIMMED_MEAN,
+        v1::MERGE_RULE_KIND_MEDIAN, v1::MERGE_RULE_KIND_KRUM}) {
+    v1::RunSpec spec = AsyncSpec();
+    spec.mutable_outer()->mutable_merge()->set_rule(rule);
+    ASSERT_FALSE(ValidateSpec(spec).empty());
+    bool named = false;
+    for (const FieldViolation& violation : ValidateSpec(spec)) {
+      named = named || violation.field == "spec.outer.merge.rule";
+    }
+    EXPECT_TRUE(named) << rule;
+  }
+  // Naive async, and the clips, which look at one contribution at a time.
+  v1::RunSpec naive = AsyncSpec();
+  naive.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  naive.mutable_outer()->set_buffer_count(0);
+  naive.mutable_outer()->mutable_merge()->set_rule(
+      v1::MERGE_RULE_KIND_NORM_CLIP);
+  EXPECT_TRUE(ValidateSpec(naive).empty());
 }
 
 TEST(CreateRunTest, IsIdempotentAndRefusesAnotherSpec) {

@@ -53,10 +53,6 @@ void ValidateStreaming(const v1::RunSpec& spec,
           "staggered fragments are pushed at steps of their own, so "
           "schedule.inner_step_count must be at least layout.fragment_count");
   if (!IsStreaming(schedule)) return;
-  require(blend == 0 || schedule.max_staleness() == 0, "blend",
-          "what is blended stays in the next contribution too, so a late one "
-          "that is carried over would count twice: choose blend or "
-          "schedule.max_staleness");
   const double sample = schedule.sample_fraction();
   require(sample == 0 || sample == 1, "sample_fraction",
           "a streaming island trains on through all rounds, so all of them ask "

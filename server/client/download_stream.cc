@@ -1,9 +1,13 @@
 #include "server/client/download_stream.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/block_grid.h"
+#include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
@@ -12,11 +16,23 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/client/delay.h"
 
 namespace atl::server {
 namespace {
 
 using Message = v1::PullParametersResponse;
+
+// Blocks that a chain goes through at a time, at most: their view is in cache.
+constexpr int64_t kGroupBlocksMax = 64;
+
+bool AllFinite(absl::Span<const float> x) {
+  uint32_t largest = 0;
+  for (const float value : x) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
+  }
+  return largest < 0x7f800000u;
+}
 
 class DownloadStream
     : public BulkStream,
@@ -28,6 +44,10 @@ class DownloadStream
       : stub_(channel), download_(download), events_(events) {
     request.mutable_range()->set_begin(download.next_block);
     request.mutable_range()->set_end(download.blocks.end);
+    if (download.is_view) request.set_content(v1::PULL_CONTENT_VIEW);
+    if (download.from_version >= 0) {
+      request.set_from_version(download.from_version);
+    }
     request_ = rpc::EncodeMessage(request);
     if (!session.empty()) context_.AddMetadata(rpc::kSessionMetadata, session);
     stub_.PrepareBidiStreamingCall(
@@ -35,12 +55,16 @@ class DownloadStream
   }
 
   void Start() override {
+    TakeForWindow();
     StartRead(&message_);
     StartWriteLast(&request_, grpc::WriteOptions());
     StartCall();
   }
 
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override {
+    context_.TryCancel();
+    delay_.Hurry();
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
@@ -49,15 +73,49 @@ class DownloadStream
       context_.TryCancel();
       return;
     }
-    StartRead(&message_);
+    const absl::Duration wait = TakeForWindow();
+    if (wait <= absl::ZeroDuration()) {
+      StartRead(&message_);
+      return;
+    }
+    AddHold();
+    delay_.Start(wait, [this] {
+      StartRead(&message_);
+      RemoveHold();
+    });
   }
 
   void OnDone(const grpc::Status& grpc_status) override {
+    download_.pacer->GiveBack(paid_bytes_ - received_bytes_);
     events_.Done(
         Finish(rpc::NamePeer(rpc::FromGrpc(grpc_status), download_.peer)));
   }
 
  private:
+  // Pays for what the server may send once the next read has begun: of what is
+  // still to come, as much as the window lets through. Returns how long that
+  // read has to wait.
+  absl::Duration TakeForWindow() {
+    const int64_t left_bytes = LeftBytes();
+    const int64_t target_bytes =
+        received_bytes_ + std::min(left_bytes, download_.window_bytes);
+    const int64_t bytes = std::max<int64_t>(0, target_bytes - paid_bytes_);
+    paid_bytes_ += bytes;
+    return download_.pacer->Take(bytes);
+  }
+
+  // Payload bytes that have not come, at most: f32 until a header says
+  // otherwise.
+  int64_t LeftBytes() const {
+    const IndexRange left = {download_.next_block, download_.blocks.end};
+    if (codec_ != nullptr) {
+      const size_t block_bytes = codec_->EncodedBytes(codec::kBlockElements);
+      return left.size() * static_cast<int64_t>(block_bytes) * chain_count_;
+    }
+    return download_.layout->BlockElements(download_.fragment, left).size() *
+           static_cast<int64_t>(sizeof(float));
+  }
+
   // Takes in the message that was read.
   absl::Status Take() {
     ASSIGN_OR_RETURN(auto message, rpc::DecodeBulk<Message>(message_));
@@ -75,11 +133,7 @@ class DownloadStream
       return absl::InternalError(absl::StrCat(
           "asked for version ", download_.version, ", got ", header.version()));
     }
-    if (header.codec() != v1::CODEC_F32) {
-      return absl::InternalError(
-          absl::StrCat("a pull in codec ", static_cast<int>(header.codec()),
-                       ", which this program does not know"));
-    }
+    RETURN_IF_ERROR(CheckContent(header));
     if (header.range().begin() != download_.next_block ||
         header.range().end() != download_.blocks.end) {
       return absl::InternalError(
@@ -93,20 +147,55 @@ class DownloadStream
     return absl::OkStatus();
   }
 
+  // What follows the header is what can be taken in.
+  absl::Status CheckContent(const v1::PullHeader& header) {
+    if (download_.is_view && header.content() == v1::PULL_CONTENT_CHAIN) {
+      codec_ = codec::FindCodec(header.codec());
+      chain_count_ = download_.version - download_.from_version;
+      if (codec_ != nullptr && download_.from_version >= 0 &&
+          header.from_version() == download_.from_version &&
+          chain_count_ >= 1) {
+        return absl::OkStatus();
+      }
+    } else if (header.codec() == v1::CODEC_F32) {
+      const bool is_view = header.content() == v1::PULL_CONTENT_VIEW;
+      if (is_view == download_.is_view) return absl::OkStatus();
+    }
+    return absl::InternalError(absl::StrCat(
+        "a pull of ", v1::PullContent_Name(header.content()), " from version ",
+        header.from_version(), " in codec ", static_cast<int>(header.codec()),
+        ", which was not asked for or which this program does not know"));
+  }
+
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
     const rpc::ChunkHeader& header = chunk.header;
     if (!has_header_) return absl::InternalError("a chunk before the header");
-    if (header.first_block != download_.next_block || header.block_count < 1 ||
-        header.block_count > download_.blocks.end - download_.next_block ||
-        header.codec != v1::CODEC_F32) {
-      return absl::InternalError(
-          absl::StrCat("a chunk of ", header.block_count, " blocks from ",
-                       header.first_block, " where block ",
-                       download_.next_block, " was due"));
-    }
-    const RunLayout& layout = *download_.layout;
     const IndexRange blocks = {header.first_block,
                                header.first_block + header.block_count};
+    const bool fits = header.block_count >= 1 &&
+                      header.first_block == download_.next_block &&
+                      header.block_count <=
+                          download_.blocks.end - download_.next_block;
+    const int32_t codec =
+        codec_ == nullptr ? v1::CODEC_F32 : static_cast<int32_t>(codec_->id());
+    if (!fits || header.codec != codec ||
+        (link_ > 0 && !(blocks == group_))) {
+      return absl::InternalError(
+          absl::StrCat("a chunk of ", header.block_count, " blocks from ",
+                       header.first_block, " in codec ", header.codec,
+                       " where block ", download_.next_block, " was due"));
+    }
+    RETURN_IF_ERROR(codec_ == nullptr ? TakeElements(chunk, blocks)
+                                      : TakeDelta(chunk, blocks));
+    received_bytes_ += static_cast<int64_t>(chunk.payload_bytes);
+    events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
+    if (link_ == 0) events_.Advanced();
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeElements(const rpc::ReceivedChunk& chunk,
+                            IndexRange blocks) {
+    const RunLayout& layout = *download_.layout;
     const IndexRange span = layout.BlockElements(download_.fragment, blocks);
     if (chunk.payload_bytes !=
         static_cast<size_t>(span.size()) * sizeof(float)) {
@@ -115,30 +204,98 @@ class DownloadStream
                        span.size(), " elements"));
     }
     // Each block is copied, summed and digested while it is in the cache. What
-    // is wrong is in the caller's memory then, and is written again.
+    // is wrong is in the caller's memory then, and is written again: nothing of
+    // an older view is left there to build on.
+    download_.from_version = -1;
     rpc::PayloadReader payload(chunk);
-    uint32_t crc = rpc::ChunkCrc32c(header, {});
+    uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
     Digest128 digest;
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-      const IndexRange at =
-          layout.BlockElements(download_.fragment, {block, block + 1});
-      const absl::Span<float> out = download_.out.subspan(
-          static_cast<size_t>(at.begin), static_cast<size_t>(at.size()));
+      const absl::Span<float> out = Out({block, block + 1});
       const absl::Span<char> bytes(reinterpret_cast<char*>(out.data()),
                                    out.size() * sizeof(float));
       payload.Read(bytes.size(), bytes.data());
       crc = codec::ExtendCrc32c(crc, {bytes.data(), bytes.size()});
       digest += BlockDigest(block, out);
     }
-    if (crc != header.crc32c) {
-      return absl::DataLossError(
-          "a chunk's checksum does not match: send it again");
-    }
+    if (crc != chunk.header.crc32c) return WrongChecksum();
     download_.digest += digest;
     download_.next_block = blocks.end;
-    events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
-    events_.Advanced();
     return absl::OkStatus();
+  }
+
+  // One D of a group of blocks. The caller's memory changes only when the last
+  // one has come and all is right: until then it can be asked for again.
+  absl::Status TakeDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
+    if (blocks.size() > kGroupBlocksMax) {
+      return absl::InternalError(
+          absl::StrCat("a chunk of ", blocks.size(), " blocks"));
+    }
+    const absl::Span<float> out = Out(blocks);
+    if (link_ == 0) {
+      group_ = blocks;
+      view_.assign(out.begin(), out.end());
+    }
+    RETURN_IF_ERROR(AddDelta(chunk, blocks));
+    if (++link_ < chain_count_) return absl::OkStatus();
+    link_ = 0;
+    if (!AllFinite(view_)) {
+      return absl::InternalError("a view with a value that is not finite");
+    }
+    std::copy(view_.begin(), view_.end(), out.begin());
+    download_.digest +=
+        RangeDigest(*download_.layout, download_.fragment, blocks, out);
+    download_.next_block = blocks.end;
+    return absl::OkStatus();
+  }
+
+  // view_ += Dec(chunk).
+  absl::Status AddDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
+    rpc::PayloadReader payload(chunk);
+    uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
+    codec::BlockFault fault = codec::BlockFault::kNone;
+    size_t left = chunk.payload_bytes;
+    float* view = view_.data();
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      const size_t n = Out({block, block + 1}).size();
+      const size_t size = codec_->EncodedBytes(n);
+      if (size > left) return WrongSize(chunk, blocks);
+      payload.Read(size, encoded_);
+      left -= size;
+      crc = codec::ExtendCrc32c(crc, {encoded_, size});
+      if (fault == codec::BlockFault::kNone) {
+        fault = codec_->DecodeAccumulate({encoded_, size}, 1.0f,
+                                         absl::MakeSpan(view, n));
+      }
+      view += n;
+    }
+    if (left > 0) return WrongSize(chunk, blocks);
+    if (crc != chunk.header.crc32c) return WrongChecksum();
+    if (fault != codec::BlockFault::kNone) {
+      return absl::InternalError(
+          absl::StrCat("a delta of blocks [", blocks.begin, ", ", blocks.end,
+                       ") ", codec::FaultText(fault)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Span<float> Out(IndexRange blocks) const {
+    const IndexRange at =
+        download_.layout->BlockElements(download_.fragment, blocks);
+    return download_.out.subspan(static_cast<size_t>(at.begin),
+                                 static_cast<size_t>(at.size()));
+  }
+
+  static absl::Status WrongChecksum() {
+    return absl::DataLossError(
+        "a chunk's checksum does not match: send it again");
+  }
+
+  static absl::Status WrongSize(const rpc::ReceivedChunk& chunk,
+                                IndexRange blocks) {
+    return absl::InternalError(
+        absl::StrCat("a chunk of ", chunk.payload_bytes, " bytes for blocks [",
+                     blocks.begin, ", ", blocks.end, ")"));
   }
 
   absl::Status Finish(const absl::Status& status) {
@@ -166,7 +323,17 @@ class DownloadStream
   grpc::ByteBuffer message_;
   bool has_header_ = false;
   Digest128 part_digest_;
+  // Of a chain: null if none follows.
+  const codec::Codec* codec_ = nullptr;
+  int64_t chain_count_ = 0;  // D's of each group.
+  int64_t link_ = 0;         // Those of `group_` that have come.
+  IndexRange group_;
+  std::vector<float> view_;  // Of `group_`, as far as they lead.
+  char encoded_[codec::kBlockElements * sizeof(float)];  // A block.
   absl::Status failure_;  // Found here; wins over the call's status.
+  int64_t received_bytes_ = 0;  // Payload, on this stream.
+  int64_t paid_bytes_ = 0;      // Taken from the pacer for it.
+  Delay delay_;
 };
 
 }  // namespace

@@ -65,13 +65,14 @@ void FakeParameterClient::SetIdentity(PushIdentity identity) {
 }
 
 TransferOutcome FakeParameterClient::Push(const v1::ContributionInfo& info,
-                                          absl::Span<const float> elements,
+                                          absl::Span<const char> encoded,
                                           const CallBounds& /*bounds*/) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (auto error = TakeFront(push_errors_)) return OneShard(*error, 0);
-  pushed_.push_back({info, {elements.begin(), elements.end()}, identity_});
-  counters_.sent_payload_bytes += BytesOf(elements.size());
-  return OneShard(absl::OkStatus(), BytesOf(elements.size()));
+  pushed_.push_back({info, {encoded.begin(), encoded.end()}, identity_});
+  const auto bytes = static_cast<int64_t>(encoded.size());
+  counters_.sent_payload_bytes += bytes;
+  return OneShard(absl::OkStatus(), bytes);
 }
 
 TransferOutcome FakeParameterClient::Pull(

@@ -25,7 +25,7 @@ class FakeParameterClient : public ParameterClient {
   // One contribution that was pushed.
   struct Pushed {
     v1::ContributionInfo info;
-    std::vector<float> elements;
+    std::vector<char> encoded;
     PushIdentity identity;
   };
 
@@ -46,12 +46,18 @@ class FakeParameterClient : public ParameterClient {
   void SetRoutes(ShardRoutes routes) override;
   void SetIdentity(PushIdentity identity) override;
   TransferOutcome Push(const v1::ContributionInfo& info,
-                       absl::Span<const float> elements,
+                       absl::Span<const char> encoded,
                        const CallBounds& bounds) override;
   TransferOutcome Pull(int32_t fragment, int64_t version,
                        const std::optional<Digest128>& expected,
                        absl::Span<float> out,
                        const CallBounds& bounds) override;
+  // V is what SetVersion gave.
+  TransferOutcome PullView(int32_t fragment, int64_t version,
+                           int64_t from_version, absl::Span<float> out,
+                           const CallBounds& bounds) override {
+    return Pull(fragment, version, std::nullopt, out, bounds);
+  }
   TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,
                          const CallBounds& bounds) override;
   TransferCounters counters() const override;

@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/codec/codec.h"
 #include "base/layout/digest.h"
+#include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
@@ -76,6 +78,11 @@ int LoopbackParameterServer::chunk_count() const {
   return chunk_count_;
 }
 
+int64_t LoopbackParameterServer::payload_bytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return payload_bytes_;
+}
+
 int LoopbackParameterServer::stream_count() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return stream_count_;
@@ -92,10 +99,17 @@ bool LoopbackParameterServer::WaitForChunks(int count) {
                            [&] { return chunk_count_ >= count; });
 }
 
+bool LoopbackParameterServer::WaitForStreams(int count) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return stream_count_ >= count; });
+}
+
 LoopbackParameterServer::Fault LoopbackParameterServer::BeginStream(
     const grpc::ServerContext& context) {
   std::lock_guard<std::mutex> lock(mutex_);
   ++stream_count_;
+  changed_.notify_all();
   const auto found = context.client_metadata().find(rpc::kSessionMetadata);
   session_ = found == context.client_metadata().end()
                  ? ""
@@ -124,20 +138,24 @@ absl::Status LoopbackParameterServer::Keep(Received& received, int32_t fragment,
   if (range.begin < blocks.begin || range.empty() || range.end > blocks.end) {
     return absl::InvalidArgumentError("a chunk outside the shard");
   }
-  const IndexRange span = layout_.BlockElements(fragment, range);
-  const int64_t first = layout_.BlockOffset(fragment, blocks.begin);
-  if (static_cast<int64_t>(chunk.payload().size()) != span.size() * 4 ||
+  const codec::Codec* const codec = codec::FindCodec(chunk.codec());
+  if (codec == nullptr) return absl::InvalidArgumentError("no such codec");
+  const EncodedLayout layout(layout_, fragment, *codec);
+  if (static_cast<int64_t>(chunk.payload().size()) != layout.ByteCount(range) ||
       chunk.payload().size() > (1 << 20)) {
     return absl::InvalidArgumentError("a chunk of another size");
   }
   RETURN_IF_ERROR(rpc::CheckCrc32c(rpc::FromProto(chunk)));
   std::lock_guard<std::mutex> lock(mutex_);
-  std::memcpy(received.elements.data() + (span.begin - first),
-              chunk.payload().data(), chunk.payload().size());
+  received.encoded.resize(layout.ByteCount(blocks));
+  std::copy(
+      chunk.payload().begin(), chunk.payload().end(),
+      received.encoded.begin() + layout.ByteCount({blocks.begin, range.begin}));
   for (int64_t b = range.begin; b < range.end; ++b) {
     received.blocks[b - blocks.begin] = true;
   }
   ++chunk_count_;
+  payload_bytes_ += static_cast<int64_t>(chunk.payload().size());
   changed_.notify_all();
   return absl::OkStatus();
 }
@@ -151,7 +169,6 @@ absl::Status LoopbackParameterServer::Receive(
   {
     std::lock_guard<std::mutex> lock(mutex_);
     received.blocks.resize(blocks.size());
-    received.elements.resize(layout_.BlockElements(fragment, blocks).size());
     AddMissing(received.blocks, blocks.begin, answer);
     answer.set_stored(received.stored);
   }
@@ -218,6 +235,29 @@ grpc::Status LoopbackParameterServer::ImportParameters(
   return rpc::ToGrpc(Receive(context, *received, fragment, fault, stream));
 }
 
+void LoopbackParameterServer::SetChain(int32_t fragment, int64_t from_version,
+                                       int64_t version, codec::CodecId codec,
+                                       std::vector<std::string> deltas) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  chains_[{fragment, version}] = {from_version, codec, std::move(deltas)};
+}
+
+LoopbackParameterServer::Chain LoopbackParameterServer::ChainOf(
+    const v1::PullParametersRequest& request) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = chains_.find({request.fragment(), request.version()});
+  if (found != chains_.end() && request.has_from_version() &&
+      request.from_version() == found->second.from_version) {
+    return found->second;
+  }
+  // The version itself: F32 is its own encoding.
+  const auto& elements = versions_.at({request.fragment(), request.version()});
+  Chain chain;
+  chain.deltas.emplace_back(reinterpret_cast<const char*>(elements.data()),
+                            elements.size() * sizeof(float));
+  return chain;
+}
+
 grpc::Status LoopbackParameterServer::PullParameters(
     grpc::ServerContext* context, const v1::PullParametersRequest* request,
     grpc::ServerWriter<v1::PullParametersResponse>* writer) {
@@ -232,13 +272,18 @@ grpc::Status LoopbackParameterServer::PullParameters(
     }
     elements = found->second;
   }
+  const Chain chain = ChainOf(*request);
+  const EncodedLayout encoded(layout_, fragment, codec::GetCodec(chain.codec));
   const IndexRange held = layout_.ShardBlocks(fragment, shard_, shard_count_);
   const IndexRange span = layout_.BlockElements(fragment, held);
   v1::PullParametersResponse response;
   v1::PullHeader* header = response.mutable_header();
   header->set_version(request->version());
   *header->mutable_range() = request->range();
-  header->set_codec(v1::CODEC_F32);
+  header->set_codec(static_cast<v1::Codec>(chain.codec));
+  header->set_content(chain.from_version >= 0 ? v1::PULL_CONTENT_CHAIN
+                                              : request->content());
+  header->set_from_version(chain.from_version);
   *header->mutable_digest() = RangeDigest(layout_, fragment, held,
                                           absl::MakeConstSpan(elements).subspan(
                                               span.begin, span.size()))
@@ -248,23 +293,30 @@ grpc::Status LoopbackParameterServer::PullParameters(
   int count = 0;
   for (int64_t b = request->range().begin(); b < request->range().end();) {
     const int64_t end = std::min(b + kChunkBlocks, request->range().end());
-    const IndexRange part = layout_.BlockElements(fragment, {b, end});
-    v1::Chunk* chunk = response.mutable_chunk();
-    chunk->set_codec(v1::CODEC_F32);
-    chunk->set_first_block(b);
-    chunk->set_block_count(static_cast<int32_t>(end - b));
-    chunk->set_payload(elements.data() + part.begin, part.size() * 4);
-    rpc::ReceivedChunk whole = rpc::FromProto(*chunk);
-    chunk->set_crc32c(rpc::ChunkCrc32c(whole.header, whole.payload));
-    if (count == fault.after_chunk_count) {
-      if (fault.kind == Fault::kEnd) return rpc::ToGrpc(fault.status);
-      if (fault.kind == Fault::kHang) Hang(context);
-      if (fault.kind == Fault::kCorruptChecksum) {
-        chunk->set_crc32c(chunk->crc32c() ^ 1);
+    for (const std::string& delta : chain.deltas) {
+      v1::Chunk* chunk = response.mutable_chunk();
+      chunk->set_codec(static_cast<v1::Codec>(chain.codec));
+      chunk->set_first_block(b);
+      chunk->set_block_count(static_cast<int32_t>(end - b));
+      chunk->set_payload(delta.substr(encoded.ByteOffset(b),
+                                      encoded.ByteCount({b, end})));
+      rpc::ReceivedChunk whole = rpc::FromProto(*chunk);
+      chunk->set_crc32c(rpc::ChunkCrc32c(whole.header, whole.payload));
+      if (count == fault.after_chunk_count) {
+        if (fault.kind == Fault::kEnd) return rpc::ToGrpc(fault.status);
+        if (fault.kind == Fault::kHang) Hang(context);
+        if (fault.kind == Fault::kLoseChains) {
+          std::lock_guard<std::mutex> lock(mutex_);
+          chains_.clear();
+          return {grpc::StatusCode::UNAVAILABLE, "lost"};
+        }
+        if (fault.kind == Fault::kCorruptChecksum) {
+          chunk->set_crc32c(chunk->crc32c() ^ 1);
+        }
       }
+      if (!writer->Write(response)) return grpc::Status::CANCELLED;
+      ++count;
     }
-    if (!writer->Write(response)) break;
-    ++count;
     b = end;
   }
   if (count == fault.after_chunk_count && fault.kind == Fault::kEnd) {

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
+#include "base/codec/codec.h"
 #include "base/layout/layout.h"
 #include "base/rpc/listener.h"
 
@@ -34,6 +35,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
       kHang,             // Moves nothing more until it is cancelled ...
       kCorruptChecksum,  // Pull: a chunk's checksum is wrong ...
       kCorruptDigest,    // Pull: the header's digest is wrong.
+      kLoseChains,       // Pull: ends, and no chain is told any more ...
     };
     Kind kind = kEnd;
     int after_chunk_count = 0;  // ... after so many chunks.
@@ -44,7 +46,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   struct Received {
     v1::PushHeader header;           // Of a push.
     v1::ImportHeader import_header;  // Of an import.
-    std::vector<float> elements;     // Of the shard's range.
+    std::vector<char> encoded;       // Of the shard's range.
     std::vector<bool> blocks;        // Which have come.
     bool stored = false;
   };
@@ -62,13 +64,21 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   void SetVersion(int32_t fragment, int64_t version,
                   std::vector<float> elements);
 
+  // Tells whoever holds the view of `from_version` the view of `version`, which
+  // SetVersion has, by these encodings of the whole fragment, one a version.
+  void SetChain(int32_t fragment, int64_t from_version, int64_t version,
+                codec::CodecId codec, std::vector<std::string> deltas);
+
   // By fragment and seq; imports have seq 0.
   std::map<std::pair<int32_t, int64_t>, Received> received() const;
-  int chunk_count() const;      // Received, all streams together.
-  int stream_count() const;     // Opened.
-  std::string session() const;  // Metadata of the newest stream.
+  int chunk_count() const;        // Received, all streams together.
+  int64_t payload_bytes() const;  // Of them.
+  int stream_count() const;       // Opened.
+  std::string session() const;    // Metadata of the newest stream.
   // Waits until so many chunks have come; false if they do not soon.
   bool WaitForChunks(int count);
+  // The same of streams.
+  bool WaitForStreams(int count);
 
   grpc::Status PushOuterGradient(
       grpc::ServerContext* context,
@@ -90,6 +100,14 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   // Checks and keeps one chunk.
   absl::Status Keep(Received& received, int32_t fragment,
                     const v1::Chunk& chunk);
+  struct Chain {
+    int64_t from_version = -1;
+    codec::CodecId codec = codec::CodecId::kF32;
+    std::vector<std::string> deltas;
+  };
+
+  // What the chunks of a pull carry, a payload a link of the chain.
+  Chain ChainOf(const v1::PullParametersRequest& request) const;
   Fault BeginStream(const grpc::ServerContext& context);
   void Hang(grpc::ServerContext* context);
 
@@ -101,8 +119,10 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   // Guarded by mutex_.
   std::map<std::pair<int32_t, int64_t>, Received> received_;
   std::map<std::pair<int32_t, int64_t>, std::vector<float>> versions_;
+  std::map<std::pair<int32_t, int64_t>, Chain> chains_;
   std::deque<Fault> faults_;
   int chunk_count_ = 0;
+  int64_t payload_bytes_ = 0;
   int stream_count_ = 0;
   std::string session_;
   // Last: it serves this object.

@@ -1,5 +1,6 @@
 #include "server/client/parameter_client.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <set>
@@ -7,6 +8,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/codec.h"
+#include "base/codec/f32_bytes.h"
+#include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/status/status_macros.h"
@@ -14,6 +18,7 @@
 #include "server/client/borrow_tracker.h"
 #include "server/client/channel_pool.h"
 #include "server/client/download_stream.h"
+#include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
 #include "server/client/upload_stream.h"
 
@@ -26,6 +31,12 @@ constexpr char kImportMethod[] = "/atoll.v1.ParameterService/ImportParameters";
 // How long a connection may hold borrowed memory after the calls have ended
 // before it is closed to get the memory back.
 constexpr absl::Duration kReturnGrace = absl::Seconds(1);
+
+// Of a capped download: what all servers together may send unasked. It is as
+// long as a round trip that does not yet slow a pull down.
+constexpr absl::Duration kCappedWindowSpan = absl::Milliseconds(200);
+constexpr int64_t kCappedWindowBytesMin = 16 << 10;
+constexpr int64_t kCappedWindowBytesMax = 4 << 20;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
 
@@ -106,6 +117,7 @@ class UploadPart : public ShardPart {
     upload.header = make_header_(route.placement_epoch);
     upload.peer = PeerName(shard_, route);
     upload.missing_count = &missing_count_;
+    upload.sizer = &sizer_;
     upload.done_bytes = &done_bytes_;
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
@@ -117,6 +129,7 @@ class UploadPart : public ShardPart {
   const MakeHeader make_header_;
   int64_t missing_count_ = -1;
   std::atomic<int64_t> done_bytes_{0};
+  rpc::ChunkSizer sizer_;
 };
 
 class DownloadPart : public ShardPart {
@@ -127,7 +140,7 @@ class DownloadPart : public ShardPart {
         routes_(routes),
         session_(std::move(session)),
         download_(std::move(download)) {
-    download_.StartOver();
+    download_.Begin();
   }
 
   int32_t shard() const override { return request_.shard(); }
@@ -155,7 +168,11 @@ class GrpcParameterClient : public ParameterClient {
  public:
   GrpcParameterClient(const ParameterClientOptions& options,
                       const RunLayout& layout)
-      : options_(options), layout_(layout), routes_(options.channel) {}
+      : options_(options),
+        layout_(layout),
+        routes_(options.channel),
+        up_pacer_(options.caps.up_bytes_per_second),
+        down_pacer_(options.caps.down_bytes_per_second) {}
 
   void SetRoutes(ShardRoutes routes) override {
     routes_.Set(std::move(routes));
@@ -167,14 +184,12 @@ class GrpcParameterClient : public ParameterClient {
   }
 
   TransferOutcome Push(const v1::ContributionInfo& info,
-                       absl::Span<const float> elements,
+                       absl::Span<const char> encoded,
                        const CallBounds& bounds) override {
     const int32_t fragment = info.key().fragment();
-    const absl::Status fits = CheckFragment(fragment, elements.size());
+    const codec::Codec* const codec = codec::FindCodec(info.codec());
+    const absl::Status fits = CheckEncoded(fragment, codec, encoded.size());
     if (!fits.ok()) return Refused(fits);
-    if (info.codec() != v1::CODEC_F32) {
-      return Refused(absl::InvalidArgumentError("codec must be CODEC_F32"));
-    }
     const PushIdentity identity = Identity();
     Upload upload;
     upload.method = kPushMethod;
@@ -192,7 +207,7 @@ class GrpcParameterClient : public ParameterClient {
     *header.mutable_info() = info;
     header.set_layout_fingerprint(layout_.fingerprint());
     return SendAll(
-        std::move(upload), elements, bounds,
+        std::move(upload), *codec, encoded, bounds,
         [&header](int32_t shard, IndexRange /*blocks*/) {
           return [header, shard](int64_t placement_epoch) {
             v1::PushOuterGradientRequest request;
@@ -206,7 +221,7 @@ class GrpcParameterClient : public ParameterClient {
 
   TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,
                          const CallBounds& bounds) override {
-    const absl::Status fits = CheckFragment(fragment, elements.size());
+    const absl::Status fits = CheckElements(fragment, elements.size());
     if (!fits.ok()) return Refused(fits);
     Upload upload;
     upload.method = kImportMethod;
@@ -214,8 +229,10 @@ class GrpcParameterClient : public ParameterClient {
     upload.chunk.has_key = true;
     upload.chunk.fragment = fragment;
     upload.chunk.codec = v1::CODEC_F32;
+    const codec::Codec& f32 = codec::GetCodec(codec::CodecId::kF32);
+    const absl::Span<const char> bytes = codec::F32Bytes(elements);
     return SendAll(
-        std::move(upload), elements, bounds,
+        std::move(upload), f32, bytes, bounds,
         [&](int32_t shard, IndexRange blocks) {
           v1::ImportParametersRequest request;
           v1::ImportHeader* header = request.mutable_header();
@@ -238,48 +255,36 @@ class GrpcParameterClient : public ParameterClient {
                        const std::optional<Digest128>& expected,
                        absl::Span<float> out,
                        const CallBounds& bounds) override {
-    const absl::Status fits = CheckFragment(fragment, out.size());
-    if (!fits.ok()) return Refused(fits);
-    if (version < 0) {
-      return Refused(absl::InvalidArgumentError("version is negative"));
-    }
-    std::vector<std::unique_ptr<ShardPart>> parts;
-    const std::string session = rpc::HexOf(Identity().session_secret);
-    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
-      const IndexRange blocks =
-          layout_.ShardBlocks(fragment, shard, options_.shard_count);
-      if (blocks.empty()) continue;
-      v1::PullParametersRequest request;
-      request.set_run_id(options_.run_id);
-      request.set_fragment(fragment);
-      request.set_version(version);
-      request.set_layout_fingerprint(layout_.fingerprint());
-      request.set_shard(shard);
-      Download download;
-      download.fragment = fragment;
-      download.version = version;
-      download.blocks = blocks;
-      download.layout = &layout_;
-      download.out = out;
-      parts.push_back(std::make_unique<DownloadPart>(
-          std::move(request), routes_, session, download));
-    }
-    TransferOutcome outcome = DriveShards(parts, Options(), bounds);
-    for (const ShardOutcome& shard : outcome.shards) {
-      received_bytes_ += shard.payload_bytes;
-    }
-    if (outcome.status.ok() && expected.has_value()) {
-      Digest128 digest;
-      for (const auto& part : parts) {
-        digest += static_cast<const DownloadPart&>(*part).digest();
-      }
-      if (digest != *expected) {
-        outcome.status = absl::DataLossError(absl::StrCat(
-            "fragment ", fragment, " at version ", version, " has digest ",
-            digest.ToHex(), ", but ", expected->ToHex(), " was committed"));
-      }
+    Download download;
+    download.fragment = fragment;
+    download.version = version;
+    download.out = out;
+    Digest128 digest;
+    TransferOutcome outcome = ReceiveAll(download, bounds, digest);
+    if (outcome.status.ok() && expected.has_value() && digest != *expected) {
+      outcome.status = absl::DataLossError(absl::StrCat(
+          "fragment ", fragment, " at version ", version, " has digest ",
+          digest.ToHex(), ", but ", expected->ToHex(), " was committed"));
     }
     return outcome;
+  }
+
+  TransferOutcome PullView(int32_t fragment, int64_t version,
+                           int64_t from_version, absl::Span<float> out,
+                           const CallBounds& bounds) override {
+    if (from_version > version) {
+      return Refused(absl::InvalidArgumentError(
+          absl::StrCat("version ", version, " is older than from_version ",
+                       from_version)));
+    }
+    Download download;
+    download.fragment = fragment;
+    download.version = version;
+    download.out = out;
+    download.is_view = true;
+    download.from_version = from_version;
+    Digest128 digest;
+    return ReceiveAll(download, bounds, digest);
   }
 
   TransferCounters counters() const override {
@@ -296,11 +301,32 @@ class GrpcParameterClient : public ParameterClient {
     return identity_;
   }
 
-  absl::Status CheckFragment(int32_t fragment, size_t element_count) const {
+  absl::Status CheckFragment(int32_t fragment) const {
     if (fragment < 0 || fragment >= layout_.fragment_count()) {
       return absl::InvalidArgumentError(
           absl::StrCat("no fragment ", fragment, " in the layout"));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckEncoded(int32_t fragment, const codec::Codec* codec,
+                            size_t byte_count) const {
+    RETURN_IF_ERROR(CheckFragment(fragment));
+    if (codec == nullptr) {
+      return absl::InvalidArgumentError("info.codec is none that is known");
+    }
+    const int64_t expected =
+        EncodedLayout(layout_, fragment, *codec).byte_count();
+    if (static_cast<int64_t>(byte_count) != expected) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fragment ", fragment, " takes ", expected, " bytes as ",
+                       codec::CodecName(codec->id()), ", not ", byte_count));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckElements(int32_t fragment, size_t element_count) const {
+    RETURN_IF_ERROR(CheckFragment(fragment));
     const int64_t expected = layout_.fragment_element_count(fragment);
     if (static_cast<int64_t>(element_count) != expected) {
       return absl::InvalidArgumentError(
@@ -313,12 +339,16 @@ class GrpcParameterClient : public ParameterClient {
   // Uploads every shard's part. `make_header(shard, blocks)` gives the
   // UploadPart::MakeHeader of one.
   template <typename MakeHeader>
-  TransferOutcome SendAll(Upload upload, absl::Span<const float> elements,
+  TransferOutcome SendAll(Upload upload, const codec::Codec& codec,
+                          absl::Span<const char> encoded,
                           const CallBounds& bounds, MakeHeader make_header) {
+    const EncodedLayout layout(layout_, upload.chunk.fragment, codec);
     BorrowTracker tracker;
-    upload.layout = &layout_;
-    upload.elements = elements;
+    upload.layout = &layout;
+    upload.encoded = encoded;
     upload.tracker = &tracker;
+    upload.whole_units = options_.whole_units;
+    upload.pacer = &up_pacer_;
     std::vector<std::unique_ptr<ShardPart>> parts;
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
@@ -342,9 +372,49 @@ class GrpcParameterClient : public ParameterClient {
     return outcome;
   }
 
+  // Downloads every shard's part of `wanted`, which has no blocks yet; `digest`
+  // is the sum of what came.
+  TransferOutcome ReceiveAll(const Download& wanted, const CallBounds& bounds,
+                             Digest128& digest) {
+    const absl::Status fits = CheckElements(wanted.fragment, wanted.out.size());
+    if (!fits.ok()) return Refused(fits);
+    if (wanted.version < 0) {
+      return Refused(absl::InvalidArgumentError("version is negative"));
+    }
+    std::vector<std::unique_ptr<ShardPart>> parts;
+    const std::string session = rpc::HexOf(Identity().session_secret);
+    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
+      Download download = wanted;
+      download.layout = &layout_;
+      download.blocks =
+          layout_.ShardBlocks(wanted.fragment, shard, options_.shard_count);
+      if (download.blocks.empty()) continue;
+      download.pacer = &down_pacer_;
+      download.window_bytes = options_.channel.receive_window_bytes;
+      v1::PullParametersRequest request;
+      request.set_run_id(options_.run_id);
+      request.set_fragment(wanted.fragment);
+      request.set_version(wanted.version);
+      request.set_layout_fingerprint(layout_.fingerprint());
+      request.set_shard(shard);
+      parts.push_back(std::make_unique<DownloadPart>(
+          std::move(request), routes_, session, download));
+    }
+    TransferOutcome outcome = DriveShards(parts, Options(), bounds);
+    for (const ShardOutcome& shard : outcome.shards) {
+      received_bytes_ += shard.payload_bytes;
+    }
+    for (const auto& part : parts) {
+      digest += static_cast<const DownloadPart&>(*part).digest();
+    }
+    return outcome;
+  }
+
   const ParameterClientOptions options_;
   const RunLayout& layout_;
   RouteTable routes_;
+  Pacer up_pacer_;
+  Pacer down_pacer_;
   std::atomic<int64_t> sent_bytes_{0};
   std::atomic<int64_t> received_bytes_{0};
   mutable Mutex mutex_;
@@ -361,8 +431,17 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
   if (options.stall_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("stall_timeout must be positive");
   }
+  RETURN_IF_ERROR(CheckCaps(options.caps));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
-  return std::make_unique<GrpcParameterClient>(options, layout);
+  ParameterClientOptions used = options;
+  if (const Pacer down(options.caps.down_bytes_per_second);
+      down.is_capped()) {
+    used.channel.receive_window_bytes = static_cast<int>(std::max(
+        kCappedWindowBytesMin,
+        down.BytesIn(kCappedWindowSpan, 0, kCappedWindowBytesMax) /
+            options.shard_count));
+  }
+  return std::make_unique<GrpcParameterClient>(used, layout);
 }
 
 }  // namespace atl::server

@@ -7,7 +7,8 @@
 // as long as the caller lets them.
 //
 // Shapes: a fragment's elements are f32, [layout.fragment_element_count(f)], in
-// the fragment's flat order (base/layout/layout.h).
+// the fragment's flat order (base/layout/layout.h); encoded, they lie as
+// base/layout/encoded_layout.h says.
 //
 // Thread-safe: several fragments may move at once, each call from a thread of
 // its own. Calls block.
@@ -30,6 +31,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
+#include "server/client/bandwidth.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
@@ -71,9 +73,10 @@ class ParameterClient {
   // Gives the identity of the pushes that start from now on.
   virtual void SetIdentity(PushIdentity identity) = 0;
 
-  // Pushes the contribution `info` (codec f32; its digest is the caller's:
+  // Pushes the contribution `info` (its digest is the caller's:
   // ContributionDigest of the same bytes) to every shard that holds a part of
-  // its fragment. `elements` is read until the call returns, never after.
+  // its fragment. `encoded`, by info.codec, is read until the call returns,
+  // never after.
   //
   // Tries again: UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
   // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind), until
@@ -84,7 +87,7 @@ class ParameterClient {
   //   UNAUTHENTICATED, PERMISSION_DENIED, ...: as the shard says.
   // Whatever the outcome, shards keep what they have stored.
   virtual TransferOutcome Push(const v1::ContributionInfo& info,
-                               absl::Span<const float> elements,
+                               absl::Span<const char> encoded,
                                const CallBounds& bounds) = 0;
 
   // Pulls `fragment` at exactly `version` into `out`. If `expected` is given
@@ -100,6 +103,18 @@ class ParameterClient {
                                absl::Span<float> out,
                                const CallBounds& bounds) = 0;
 
+  // Takes `out` to the view V of `fragment` at exactly `version`: what islands
+  // of a run with a view (base/layout/exchange.h) hold, theta itself in others.
+  // `from_version` is the version of V that `out` holds before; -1: none. Shards
+  // send what leads from there to here, or V in full. Every shard says which
+  // digest its part has: the result is what the shard holds, bit for bit.
+  //
+  // Errors and retries as Pull; INTERNAL: what came is no encoding, or not of
+  // finite values. After an error `out` holds no defined values.
+  virtual TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const CallBounds& bounds) = 0;
+
   // Pushes version 0 of `fragment`, for a run whose spec says `import`. Errors
   // and retries as Push.
   virtual TransferOutcome Import(int32_t fragment,
@@ -113,6 +128,10 @@ struct ParameterClientOptions {
   std::string run_id;
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
+  BandwidthCaps caps;  // Of all calls together.
+  // Of a run at level ISLAND, whose servers take in whole units
+  // (codec::kChunkBlocksUnit).
+  bool whole_units = false;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),

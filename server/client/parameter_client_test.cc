@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/codec/codec.h"
+#include "base/codec/f32_bytes.h"
+#include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "gtest/gtest.h"
 #include "server/client/loopback_parameter_server.h"
@@ -57,6 +60,7 @@ class ParameterClientTest : public ::testing::Test {
     options.retry.max_delay = absl::Milliseconds(20);
     options.seed = seed_;
     options.stall_timeout = stall_timeout_;
+    options.caps = caps_;
     client_ = *MakeParameterClient(options, *layout_);
     client_->SetRoutes(Routes());
     client_->SetIdentity({"island-1", 3, "\x01\xab"});
@@ -106,10 +110,23 @@ class ParameterClientTest : public ::testing::Test {
       const auto found = received.find({fragment, seq});
       if (found == received.end()) continue;
       EXPECT_TRUE(found->second.stored);
-      elements.insert(elements.end(), found->second.elements.begin(),
-                      found->second.elements.end());
+      const std::vector<float> part = FloatsOf(found->second.encoded);
+      elements.insert(elements.end(), part.begin(), part.end());
     }
     return elements;
+  }
+
+  static std::vector<float> FloatsOf(const std::vector<char>& bytes) {
+    std::vector<float> elements(bytes.size() / sizeof(float));
+    std::memcpy(elements.data(), bytes.data(), bytes.size());
+    return elements;
+  }
+
+  // Pushes `elements` as they are.
+  TransferOutcome Push(const v1::ContributionInfo& info,
+                       const std::vector<float>& elements,
+                       const CallBounds& bounds) {
+    return client_->Push(info, codec::F32Bytes(elements), bounds);
   }
 
   Digest128 DigestOf(int32_t fragment, const std::vector<float>& elements) {
@@ -127,6 +144,7 @@ class ParameterClientTest : public ::testing::Test {
   const uint32_t seed_;
   std::mt19937 random_;
   absl::Duration stall_timeout_ = absl::Seconds(60);
+  BandwidthCaps caps_;
   std::unique_ptr<RunLayout> layout_;
   std::vector<std::unique_ptr<LoopbackParameterServer>> servers_;
   std::unique_ptr<ParameterClient> client_;
@@ -145,7 +163,7 @@ TEST_F(ParameterClientTest, PushesEveryBlockToTheShardThatHoldsIt) {
   for (int32_t fragment : {0, 1}) {
     const std::vector<float> elements = Elements(fragment);
     const TransferOutcome outcome =
-        client_->Push(Info(fragment, 9), elements, Soon());
+        Push(Info(fragment, 9), elements, Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(Held(fragment, 9), elements));
     for (const ShardOutcome& shard : outcome.shards) {
@@ -156,10 +174,38 @@ TEST_F(ParameterClientTest, PushesEveryBlockToTheShardThatHoldsIt) {
             layout_->element_count() * 4);
 }
 
+TEST_F(ParameterClientTest, PushesTheBytesOfEveryCodecInWholeBlocks) {
+  UseLayout({{300 * kBlock + 7, 12, 900 * kBlock - 1, 4097}});
+  StartServers(3);
+  int64_t seq = 0;
+  int64_t sent = 0;
+  for (const codec::CodecId id : codec::AllCodecs()) {
+    const EncodedLayout layout(*layout_, 0, codec::GetCodec(id));
+    std::vector<char> encoded(layout.byte_count());
+    for (char& byte : encoded) byte = static_cast<char>(random_());
+    v1::ContributionInfo info = Info(0, ++seq);
+    info.set_codec(static_cast<v1::Codec>(id));
+    const TransferOutcome outcome = client_->Push(info, encoded, Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    std::vector<char> held;
+    for (const auto& server : servers_) {
+      const std::vector<char> part = server->received().at({0, seq}).encoded;
+      held.insert(held.end(), part.begin(), part.end());
+    }
+    EXPECT_TRUE(held == encoded) << codec::CodecName(id);
+    sent += layout.byte_count();
+    EXPECT_EQ(client_->counters().sent_payload_bytes, sent);
+    encoded.pop_back();
+    info.mutable_key()->set_seq(++seq);
+    EXPECT_EQ(client_->Push(info, encoded, Soon()).status.code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(ParameterClientTest, SaysWhoPushesWhatAndWhere) {
   UseLayout({{2 * kBlock}});
   StartServers(2);
-  ASSERT_TRUE(client_->Push(Info(0, 4), Elements(0), Soon()).status.ok());
+  ASSERT_TRUE(Push(Info(0, 4), Elements(0), Soon()).status.ok());
   for (int32_t shard : {0, 1}) {
     const v1::PushHeader header = servers_[shard]->received().at({0, 4}).header;
     EXPECT_EQ(header.run_id(), "run-1");
@@ -178,7 +224,7 @@ TEST_F(ParameterClientTest, LeavesOutShardsThatHoldNothingOfTheFragment) {
   UseLayout({{10}});
   StartServers(3);
   const TransferOutcome outcome =
-      client_->Push(Info(0, 1), Elements(0), Soon());
+      Push(Info(0, 1), Elements(0), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(outcome.shards.size(), 1);
   int stream_count = 0;
@@ -192,22 +238,22 @@ TEST_F(ParameterClientTest, PushesOnlyWhatIsMissingAfterAStreamBroke) {
   servers_[0]->FailNext({Fault::kEnd, 2, absl::UnavailableError("oops")});
   servers_[0]->FailNext({Fault::kEnd, 1, absl::ResourceExhaustedError("full")});
   const std::vector<float> elements = Elements(0);
-  const TransferOutcome outcome = client_->Push(Info(0, 1), elements, Soon());
+  const TransferOutcome outcome = Push(Info(0, 1), elements, Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 3);
-  // Each of the sixteen chunks of 64 blocks came once.
-  EXPECT_EQ(servers_[0]->chunk_count(), 16);
+  // Each byte came once.
+  EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
 }
 
 TEST_F(ParameterClientTest, SendsNothingAgainThatIsStored) {
   UseLayout({{600 * kBlock}});
   StartServers(2);
   const std::vector<float> elements = Elements(0);
-  ASSERT_TRUE(client_->Push(Info(0, 1), elements, Soon()).status.ok());
+  ASSERT_TRUE(Push(Info(0, 1), elements, Soon()).status.ok());
   const int chunk_count =
       servers_[0]->chunk_count() + servers_[1]->chunk_count();
-  ASSERT_TRUE(client_->Push(Info(0, 1), elements, Soon()).status.ok());
+  ASSERT_TRUE(Push(Info(0, 1), elements, Soon()).status.ok());
   EXPECT_EQ(servers_[0]->chunk_count() + servers_[1]->chunk_count(),
             chunk_count);
 }
@@ -222,7 +268,7 @@ TEST_F(ParameterClientTest, TriesAgainWhatMayPass) {
         absl::StatusCode::kCancelled}) {
     servers_[1]->FailNext({Fault::kEnd, 0, absl::Status(code, "for now")});
   }
-  EXPECT_TRUE(client_->Push(Info(0, 1), Elements(0), Soon()).status.ok());
+  EXPECT_TRUE(Push(Info(0, 1), Elements(0), Soon()).status.ok());
 }
 
 TEST_F(ParameterClientTest, EndsEverythingWhenAShardRefuses) {
@@ -236,7 +282,7 @@ TEST_F(ParameterClientTest, EndsEverythingWhenAShardRefuses) {
     servers_[0]->FailNext({Fault::kHang, 0, {}});
     servers_[1]->FailNext({Fault::kEnd, 0, absl::Status(code, "no")});
     const TransferOutcome outcome =
-        client_->Push(Info(0, ++seq), Elements(0), Soon());
+        Push(Info(0, ++seq), Elements(0), Soon());
     EXPECT_EQ(outcome.status.code(), code) << outcome.status;
     ASSERT_EQ(outcome.shards.size(), 2);
     EXPECT_EQ(outcome.shards[0].status.code(), absl::StatusCode::kCancelled);
@@ -252,7 +298,7 @@ TEST_F(ParameterClientTest, GivesUpOnAChecksumThatNeverMatches) {
     servers_[0]->FailNext({Fault::kEnd, 0, absl::DataLossError("bad disk")});
   }
   const TransferOutcome outcome =
-      client_->Push(Info(0, 1), Elements(0), Soon());
+      Push(Info(0, 1), Elements(0), Soon());
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss);
   EXPECT_LT(servers_[0]->stream_count(), 20);
 }
@@ -265,10 +311,10 @@ TEST_F(ParameterClientTest, RefusesWhatDoesNotFitTheLayout) {
   v1::ContributionInfo no_codec = Info(0, 1);
   no_codec.clear_codec();
   for (const TransferOutcome& outcome :
-       {client_->Push(Info(0, 1), other, Soon()),
-        client_->Push(Info(1, 1), elements, Soon()),
-        client_->Push(Info(-1, 1), elements, Soon()),
-        client_->Push(no_codec, elements, Soon())}) {
+       {Push(Info(0, 1), other, Soon()),
+        Push(Info(1, 1), elements, Soon()),
+        Push(Info(-1, 1), elements, Soon()),
+        Push(no_codec, elements, Soon())}) {
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(servers_[0]->stream_count(), 0);
@@ -284,7 +330,7 @@ TEST_F(ParameterClientTest, StopsWhenToldToWhileAServerIsAway) {
   TransferOutcome outcome;
   const std::vector<float> elements = Elements(0);
   std::thread thread(
-      [&] { outcome = client_->Push(Info(0, 1), elements, bounds); });
+      [&] { outcome = Push(Info(0, 1), elements, bounds); });
   stop.request_stop();
   thread.join();
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
@@ -302,7 +348,7 @@ TEST_F(ParameterClientTest, StopsInTheMiddleOfAStreamThatDoesNotMove) {
   auto elements =
       std::make_unique<std::vector<float>>(layout_->fragment_element_count(0));
   std::thread thread(
-      [&] { outcome = client_->Push(Info(0, 1), *elements, bounds); });
+      [&] { outcome = Push(Info(0, 1), *elements, bounds); });
   EXPECT_TRUE(servers_[0]->WaitForChunks(1));
   stop.request_stop();
   thread.join();
@@ -320,7 +366,7 @@ TEST_F(ParameterClientTest, StopsAtItsDeadlineAndSaysWhatWasWrong) {
   CallBounds bounds;
   bounds.deadline = absl::Now() + absl::Milliseconds(30);
   const TransferOutcome outcome =
-      client_->Push(Info(0, 1), Elements(0), bounds);
+      Push(Info(0, 1), Elements(0), bounds);
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(outcome.status.message().find("shard 0 is away"), std::string::npos)
       << outcome.status;
@@ -355,7 +401,7 @@ TEST_F(ParameterClientTest, FollowsAShardToItsNewAddress) {
   const std::vector<float> elements = Elements(0);
   TransferOutcome outcome;
   std::thread thread(
-      [&] { outcome = client_->Push(Info(0, 1), elements, Soon()); });
+      [&] { outcome = Push(Info(0, 1), elements, Soon()); });
   client_->SetRoutes(here);
   thread.join();
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
@@ -367,7 +413,7 @@ TEST_F(ParameterClientTest, GivesUpAStreamThatDoesNotMoveAndOpensAnother) {
   StartServers(1);
   servers_[0]->FailNext({Fault::kHang, 1, {}});
   const std::vector<float> elements = Elements(0);
-  const TransferOutcome outcome = client_->Push(Info(0, 1), elements, Soon());
+  const TransferOutcome outcome = Push(Info(0, 1), elements, Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
 }
@@ -468,6 +514,69 @@ TEST_F(ParameterClientTest, ReturnsAtOnceWhenAVersionIsGone) {
             absl::StatusCode::kOutOfRange);
 }
 
+// --- Caps --------------------------------------------------------------------
+
+TEST_F(ParameterClientTest, WhatIsCappedArrivesAsWhatIsNot) {
+  UseLayout({{300 * kBlock + 17}});
+  caps_ = {.up_bytes_per_second = 2e7, .down_bytes_per_second = 3e7};
+  StartServers(2);
+  servers_[0]->FailNext({Fault::kEnd, 3, absl::UnavailableError("oops")});
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome pushed = Push(Info(0, 1), elements, Soon());
+  ASSERT_TRUE(pushed.status.ok()) << pushed.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+  // A fortieth of a second is 500 kB: no chunk is larger.
+  EXPECT_GE(servers_[0]->chunk_count() + servers_[1]->chunk_count(), 10);
+  ServeEverywhere(0, 1, elements);
+  servers_[1]->FailNext({Fault::kEnd, 1, absl::UnavailableError("oops")});
+  std::vector<float> out(elements.size());
+  const TransferOutcome pulled =
+      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+  ASSERT_TRUE(pulled.status.ok()) << pulled.status;
+  EXPECT_TRUE(SameBits(out, elements));
+}
+
+TEST_F(ParameterClientTest, ACallThatACapKeepsWaitingStopsWhenToldTo) {
+  UseLayout({{64 * kBlock}});
+  // A block takes more than a second, the whole longer than any patience.
+  caps_ = {kCapBytesPerSecondMin, kCapBytesPerSecondMin};
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  std::vector<float> out(elements.size());
+  for (const bool push : {true, false}) {
+    std::stop_source stop;
+    CallBounds bounds = Soon();
+    bounds.stop = stop.get_token();
+    TransferOutcome outcome;
+    std::jthread call([&] {
+      outcome = push ? Push(Info(0, 1), elements, bounds)
+                     : client_->Pull(0, 1, {}, absl::MakeSpan(out), bounds);
+    });
+    if (push) {
+      EXPECT_TRUE(servers_[0]->WaitForChunks(1));
+    } else {
+      EXPECT_TRUE(servers_[0]->WaitForStreams(2));
+    }
+    stop.request_stop();
+    call.join();
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled)
+        << outcome.status;
+  }
+}
+
+TEST_F(ParameterClientTest, ACapThatWouldEndStreamsIsRefused) {
+  UseLayout({{10}});
+  for (const double cap : {-1.0, 1.0, kCapBytesPerSecondMin - 1, 0.0 / 0.0}) {
+    ParameterClientOptions options;
+    options.shard_count = 1;
+    options.caps.down_bytes_per_second = cap;
+    EXPECT_EQ(MakeParameterClient(options, *layout_).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << cap;
+  }
+}
+
 // --- Import ------------------------------------------------------------------
 
 TEST_F(ParameterClientTest, ImportsVersionZero) {
@@ -482,7 +591,7 @@ TEST_F(ParameterClientTest, ImportsVersionZero) {
     EXPECT_EQ(received.import_header.shard(), static_cast<int32_t>(shard));
     EXPECT_EQ(Digest128::FromProto(received.import_header.digest()),
               RangeDigest(*layout_, 1, layout_->ShardBlocks(1, shard, 2),
-                          received.elements));
+                          FloatsOf(received.encoded)));
   }
 }
 
@@ -503,7 +612,7 @@ TEST_F(ParameterClientTest, MovesSeveralFragmentsAtOnceThroughFailures) {
   std::vector<std::thread> threads;
   for (int32_t f = 0; f < 4; ++f) {
     threads.emplace_back([&, f] {
-      outcomes[f] = client_->Push(Info(f, 1), elements[f], Soon());
+      outcomes[f] = Push(Info(f, 1), elements[f], Soon());
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
+#include "base/codec/f32_bytes.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/listener.h"
 #include "server/client/parameter_client.h"
@@ -245,7 +246,7 @@ int Main() {
     for (int i = -1; i < kRepetitions; ++i) {
       Sample warm_up;
       Take(i < 0 ? warm_up : ours, server.first, [&] {
-        Require(client->Push(info, elements, {}).status.ok(), "push");
+        Require(client->Push(info, codec::F32Bytes(elements), {}).status.ok(), "push");
       });
       Take(i < 0 ? warm_up : theirs, raw.first, [&] {
         MoveRaw(raw_socket, reinterpret_cast<const char*>(elements.data()),

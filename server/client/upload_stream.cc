@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/codec/block_grid.h"
 #include "base/rpc/call.h"
@@ -15,13 +16,13 @@
 #include "base/sync/mutex.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "server/client/delay.h"
 
 namespace atl::server {
 namespace {
 
-constexpr int64_t kChunkBlocksMax =
-    codec::kChunkPayloadBytesMax /
-    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
+// A cap is kept by many small chunks, not by a large one now and then.
+constexpr absl::Duration kCappedChunkSpan = absl::Milliseconds(25);
 
 // ImportParametersResponse has the same fields with the same numbers.
 using Answer = v1::PushOuterGradientResponse;
@@ -68,10 +69,16 @@ class UploadStream
     StartCall();
   }
 
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override {
+    context_.TryCancel();
+    delay_.Hurry();
+  }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return;
+    if (!ok) {
+      delay_.Hurry();
+      return;
+    }
     events_.Moved(0);
     Answer answer;
     if (!rpc::DecodeMessage(answer_, &answer)) {
@@ -83,7 +90,7 @@ class UploadStream
       MutexLock lock(&mutex_);
       if (answer.stored()) {
         stored_ = true;
-        *upload_.done_bytes = BytesOf(upload_.blocks);
+        *upload_.done_bytes = upload_.layout->ByteCount(upload_.blocks);
       }
       if (!answered_ && !stored_) {
         auto ranges = MissingRanges(answer, upload_.blocks);
@@ -102,7 +109,10 @@ class UploadStream
   }
 
   void OnWriteDone(bool ok) override {
-    if (!ok) return;  // The stream ends; OnDone says why.
+    if (!ok) {  // The stream ends; OnDone says why.
+      upload_.pacer->GiveBack(writing_bytes_);
+      return;
+    }
     events_.Moved(writing_bytes_);
     *upload_.done_bytes += writing_bytes_;
     {
@@ -131,6 +141,7 @@ class UploadStream
     // owner may.
     prepared_.reset();
     writing_.Clear();
+    if (!status.ok()) upload_.sizer->Failed();
     events_.Done(status);
   }
 
@@ -146,19 +157,13 @@ class UploadStream
     int64_t missing_bytes = 0;
     for (const IndexRange& range : ranges_) {
       count += range.size();
-      missing_bytes += BytesOf(range);
+      missing_bytes += upload_.layout->ByteCount(range);
     }
-    *upload_.done_bytes = BytesOf(upload_.blocks) - missing_bytes;
+    *upload_.done_bytes =
+        upload_.layout->ByteCount(upload_.blocks) - missing_bytes;
     int64_t& before = *upload_.missing_count;
     if (before >= 0 && count < before) events_.Advanced();
     before = count;
-  }
-
-  // Payload bytes of `blocks`.
-  int64_t BytesOf(IndexRange blocks) const {
-    return upload_.layout->BlockElements(upload_.chunk.fragment, blocks)
-               .size() *
-           static_cast<int64_t>(sizeof(float));
   }
 
   void Fail(const absl::Status& status) {
@@ -183,6 +188,7 @@ class UploadStream
   void WriteNext() {
     const bool stored = Stored();
     MutexLock lock(&write_mutex_);
+    if (writing_bytes_ > 0) upload_.sizer->Moved(absl::Now() - write_begin_);
     if (stored) {
       prepared_.reset();
     } else if (!prepared_.has_value()) {
@@ -196,8 +202,32 @@ class UploadStream
     }
     writing_ = std::move(prepared_->message);
     writing_bytes_ = prepared_->payload_bytes;
-    StartWrite(&writing_);
+    const absl::Duration wait = upload_.pacer->Take(writing_bytes_);
+    if (wait > absl::ZeroDuration()) {
+      AddHold();
+      delay_.Start(wait, [this] {
+        Write();
+        RemoveHold();
+      });
+    } else {
+      Write();
+    }
     prepared_ = PrepareNext();
+  }
+
+  void Write() {
+    write_begin_ = absl::Now();
+    StartWrite(&writing_);
+  }
+
+  // Blocks of the next chunk at most.
+  int64_t ChunkBlocksMax() const {
+    const int64_t count = upload_.layout->chunk_blocks(
+        std::min(upload_.sizer->bytes(),
+                 upload_.pacer->BytesIn(kCappedChunkSpan, 0,
+                                        codec::kChunkPayloadBytesMax)));
+    return upload_.whole_units ? std::max(count, codec::kChunkBlocksUnit)
+                               : count;
   }
 
   // The chunk after the last one that was prepared, if any.
@@ -206,14 +236,12 @@ class UploadStream
     if (range_index_ >= ranges_.size()) return std::nullopt;
     IndexRange& range = ranges_[range_index_];
     const IndexRange blocks = {
-        range.begin, std::min(range.end, range.begin + kChunkBlocksMax)};
+        range.begin, std::min(range.end, range.begin + ChunkBlocksMax())};
     range.begin = blocks.end;
     if (range.empty()) ++range_index_;
-    const IndexRange span =
-        upload_.layout->BlockElements(upload_.chunk.fragment, blocks);
     const absl::string_view payload(
-        reinterpret_cast<const char*>(upload_.elements.data() + span.begin),
-        static_cast<size_t>(span.size()) * sizeof(float));
+        upload_.encoded.data() + upload_.layout->ByteOffset(blocks.begin),
+        static_cast<size_t>(upload_.layout->ByteCount(blocks)));
     rpc::ChunkHeader header = upload_.chunk;
     header.first_block = blocks.begin;
     header.block_count = static_cast<int32_t>(blocks.size());
@@ -238,7 +266,9 @@ class UploadStream
   std::optional<Prepared> prepared_;
   grpc::ByteBuffer writing_;
   std::atomic<int64_t> writing_bytes_{0};
+  absl::Time write_begin_;
   bool closed_ = false;
+  Delay delay_;
 
   Mutex mutex_;
   bool header_written_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,11 +12,14 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "base/layout/encoded_layout.h"
 #include "base/layout/layout.h"
 #include "base/rpc/chunk_codec.h"
+#include "base/rpc/chunk_sizer.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/client/borrow_tracker.h"
+#include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
 
 namespace atl::server {
@@ -29,9 +32,13 @@ struct Upload {
   // What every chunk has: key and codec. Its fragment says which.
   rpc::ChunkHeader chunk;
   IndexRange blocks;  // The shard's; not empty.
-  const RunLayout* layout = nullptr;
-  absl::Span<const float> elements;  // Of the whole fragment.
+  const EncodedLayout* layout = nullptr;
+  absl::Span<const char> encoded;  // The whole fragment's.
   BorrowTracker* tracker = nullptr;
+  // Whether a chunk has to be whole units of kChunkBlocksUnit blocks.
+  bool whole_units = false;
+  Pacer* pacer = nullptr;            // Of all uploads.
+  rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
   // Blocks that the shard missed when it was last asked; kept from stream to
   // stream, -1 before the first.
   int64_t* missing_count = nullptr;

@@ -104,10 +104,12 @@ absl::Status ShardMachine::AdmitContribution(
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
                   "info.key.slot must be >= 0 and info.key.seq >= 1");
   }
-  if (info.codec() != v1::CODEC_F32) {
+  if (info.codec() != shape_.codec) {
     return Refuse(Code::kInvalidArgument, "OTHER_CODEC",
                   absl::StrCat("info.codec ", static_cast<int>(info.codec()),
-                               " is not one that this run takes (CODEC_F32)"));
+                               " is not the one that this run takes (",
+                               v1::Codec_Name(shape_.codec),
+                               ", exchange.up)"));
   }
   if (info.anchor_version() < 0 || info.step_count() < 1 ||
       info.token_count() < 0 || info.data_shard() < 0 ||
@@ -153,13 +155,15 @@ absl::Status ShardMachine::AdmitContribution(
       decided |= ContributionKey::FromProto(outcome.key()) == key;
     }
   }
-  // The round just before may still be pushed to, to be recorded as LATE.
-  if (decided || info.anchor_version() < version - 1) {
+  // What is too old by one may still be pushed, to be recorded as LATE or
+  // STALE.
+  const int64_t oldest = version - 1 - shape_.max_staleness;
+  if (decided || info.anchor_version() < oldest) {
     return Refuse(Code::kAborted, "ALREADY_DECIDED",
                   absl::StrCat(key.ToString(),
                                " is decided, or its anchor is older than "
                                "version ",
-                               version - 1, "; fetch the plan"));
+                               oldest, "; fetch the plan"));
   }
   // Pushed again after a loss: what was sealed, or nothing.
   for (const v1::Seal& seal : plan_.seals()) {

@@ -16,6 +16,8 @@ absl::string_view KindName(ActionKind kind) {
       return "reserve";
     case ActionKind::kMeasure:
       return "measure";
+    case ActionKind::kGather:
+      return "gather";
     case ActionKind::kPrepare:
       return "prepare";
     case ActionKind::kDiscard:
@@ -60,6 +62,9 @@ std::string Action::ToString() const {
     return absl::StrCat(text, " ", pin.pin_id());
   }
   absl::StrAppend(&text, " fragment ", fragment, " version ", version);
+  if (kind == ActionKind::kGather) {
+    absl::StrAppend(&text, " of ", gather.keys.size());
+  }
   if (kind == ActionKind::kPrepare || kind == ActionKind::kMeasure) {
     absl::StrAppend(&text, " attempt ", attempt, " of ",
                     seal.contributions_size());
@@ -102,7 +107,12 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
   }
   for (const int32_t f : recovered.imported) fragments_[f].imported = true;
   for (const PreparedFact& prepared : recovered.prepared) {
-    fragments_[prepared.fragment].recorded = prepared;
+    Fragment& fragment = fragments_[prepared.fragment];
+    fragment.recorded = prepared;
+    if (recovered.prepared_here.count(prepared.fragment) &&
+        prepared.version == fragment.version) {
+      fragment.prepared = prepared;
+    }
   }
 }
 
@@ -138,7 +148,12 @@ void ShardMachine::OnBound(const v1::ContributionInfo& info) {
 }
 
 void ShardMachine::OnStored(const v1::ContributionInfo& info,
-                            double norm_squared) {
+                            double norm_squared, int64_t gather_id) {
+  if (shape_.gather) {
+    const std::optional<GatherSet>& set =
+        fragments_[info.key().fragment()].gathering;
+    if (!set || set->id != gather_id) return;
+  }
   const auto key = ContributionKey::FromProto(info.key());
   partial_.erase(key);
   lost_.erase(key);
@@ -155,6 +170,11 @@ void ShardMachine::OnRefused(const ContributionKey& key,
   partial_.erase(key);
   stored_.erase(key);
   refused_[key] = std::string(reason);
+  const std::optional<GatherSet>& set = fragments_[key.fragment].gathering;
+  if (set &&
+      std::find(set->keys.begin(), set->keys.end(), key) != set->keys.end()) {
+    LoseGathered(key.fragment);
+  }
 }
 
 void ShardMachine::OnMeasured(MeasuredFact measured) {
@@ -171,12 +191,15 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
   const std::optional<PreparedFact>& record = fragment.recorded;
   if (record && record->version == prepared.version &&
       record->attempt == prepared.attempt &&
-      record->digest != prepared.digest) {
+      (record->digest != prepared.digest ||
+       record->view_digest != prepared.view_digest)) {
     OnFault(absl::StrCat("DATA_LOSS: fragment ", prepared.fragment, " version ",
                          prepared.version + 1, " attempt ", prepared.attempt,
                          " was prepared before with digest ",
                          record->digest.ToHex(), ", and now with ",
-                         prepared.digest.ToHex()));
+                         prepared.digest.ToHex(), " (views ",
+                         record->view_digest.ToHex(), " and ",
+                         prepared.view_digest.ToHex(), ")"));
     return;
   }
   fragment.recorded = prepared;
@@ -228,6 +251,9 @@ void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
     case ActionKind::kMeasure:
       fragment.measuring.reset();
       break;
+    case ActionKind::kGather:
+      LoseGathered(action.fragment);
+      break;
     case ActionKind::kPrepare:
       fragment.preparing.reset();
       break;
@@ -265,6 +291,7 @@ std::vector<Action> ShardMachine::NextActions() {
     NameApplies(&actions);
     for (size_t f = 0; f < fragments_.size() && fault_.empty(); ++f) {
       NamePrepare(static_cast<int32_t>(f), &actions);
+      NameGather(static_cast<int32_t>(f), &actions);
     }
     NamePersist(&actions);
     NameReserves(&actions);
@@ -342,6 +369,7 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
       }
     }
     fragment.prepared.reset();
+    fragment.gathering.reset();
     fragment.version = commit->version();
     applied_commit_seq_ = commit->commit_seq();
     for (const v1::ContributionOutcome& outcome : commit->outcomes()) {
@@ -435,6 +463,8 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
       (seal == nullptr || seal->attempt() != fragment.prepared->attempt)) {
     fragment.prepared.reset();
     held_.erase({f, fragment.version + 1});
+    // What was gathered went into it.
+    if (shape_.gather) LoseGathered(f);
     Action action{ActionKind::kDiscard};
     action.fragment = f;
     action.version = fragment.version + 1;
@@ -445,6 +475,13 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
   }
   fragment.measured.reset();
   if (seal == nullptr || fragment.prepared || fragment.preparing) return;
+  if (shape_.gather &&
+      !(fragment.gathering && fragment.gathering->Merges(*seal))) {
+    return;
+  }
+  // What is committed and not persisted needs its PREPARED record: there is one
+  // a fragment.
+  if (shape_.gather && fragment.persisted_version != fragment.version) return;
   if (!SealIsStored(*seal)) return;
   fragment.preparing = {fragment.version, seal->attempt()};
   Action action{ActionKind::kPrepare};
@@ -502,9 +539,10 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   // What cannot count any more, whatever became of it.
   const auto drop_if_old = [&](const ContributionKey& key,
                                const v1::ContributionInfo& info) {
-    const int64_t persisted = fragments_[key.fragment].persisted_version;
+    const int64_t oldest = fragments_[key.fragment].persisted_version - 1 -
+                           shape_.max_staleness;
     if (!decided_.count(key) &&
-        (key.run_epoch < run_epoch_ || info.anchor_version() < persisted - 1)) {
+        (key.run_epoch < run_epoch_ || info.anchor_version() < oldest)) {
       action.keys.push_back(key);
     }
   };

@@ -43,6 +43,7 @@
 #include "base/layout/digest.h"
 #include "server/core/checkpoint_keeper.h"
 #include "server/core/contribution_key.h"
+#include "server/core/gather_set.h"
 
 namespace atl::server {
 
@@ -53,6 +54,9 @@ struct ShardShape {
   uint64_t layout_fingerprint = 0;
   bool import = false;  // Version 0 comes from a client.
   bool judged = false;  // The merge rule needs a verdict.
+  bool gather = false;  // Level ISLAND: contributions are merged as they come.
+  v1::Codec codec = v1::CODEC_F32;  // Of contributions.
+  int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
   struct Fragment {
     bool holds = false;      // False: this shard has no block of it.
@@ -75,6 +79,7 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
+  Digest128 view_digest;  // Of V of v + 1, in a run with a view.
 };
 
 // The statistics of a sealed round, which its verdict is made from. Not kept:
@@ -106,6 +111,8 @@ struct RecoveredShard {
   // Newest PREPARED record of each fragment that has one.
   std::vector<PreparedFact> prepared;
   std::vector<ManifestFact> manifests;
+  // Those of them whose version is in its file, whole: they need no merge.
+  std::set<int32_t> prepared_here;
 };
 
 enum class ActionKind {
@@ -113,6 +120,8 @@ enum class ActionKind {
                   // OnVersion0.
   kReserve,       // fragment, version, count: space for a round. No answer.
   kMeasure,       // seal: statistics of its contributions, OnMeasured.
+  kGather,        // gather: take in these as they come; all others, and what
+                  // came for another set, are pushed again. Answer: OnFailed.
   kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
   kDiscard,       // fragment, version: forget what kPrepare made. No answer.
   kApply,         // commit: v + 1 is now the newest. No answer.
@@ -131,6 +140,7 @@ struct Action {
   int64_t count = 0;
   v1::Seal seal;
   v1::Commit commit;
+  GatherSet gather;
   std::vector<ContributionKey> keys;
   v1::Pin pin;
 
@@ -152,8 +162,9 @@ class ShardMachine {
   void OnVersion0(int32_t fragment, const Digest128& digest);
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
-  // It is whole and durable.
-  void OnStored(const v1::ContributionInfo& info, double norm_squared);
+  // It is whole and durable; at level ISLAND: taken in, for set `gather_id`.
+  void OnStored(const v1::ContributionInfo& info, double norm_squared,
+                int64_t gather_id = 0);
   // It was, and is not there any more. Until its COMMIT it can be pushed again;
   // after it the shard has to stop.
   void OnLost(const ContributionKey& key, absl::string_view why);
@@ -218,6 +229,10 @@ class ShardMachine {
     return fragments_[fragment].version;
   }
   int64_t applied_commit_seq() const { return applied_commit_seq_; }
+  // Whether the key ended with a COMMIT that is applied and not yet persisted.
+  bool decided(const ContributionKey& key) const {
+    return decided_.count(key) != 0;
+  }
   // Why the shard has stopped; empty if it has not.
   const std::string& fault() const { return fault_; }
 
@@ -231,6 +246,8 @@ class ShardMachine {
     int64_t reserved_version = -1;         // kReserve was named for it.
     std::optional<PreparedFact> prepared;  // Ready now.
     std::optional<PreparedFact> recorded;  // What a record says of a round.
+    // Level ISLAND: what is merged as it comes.
+    std::optional<GatherSet> gathering;
     // kPrepare that is under way.
     std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
     std::optional<MeasuredFact> measured;  // Reported while `seal` waits.
@@ -240,6 +257,7 @@ class ShardMachine {
   void NameVersion0(std::vector<Action>* actions);
   void NameReserves(std::vector<Action>* actions);
   void NameApplies(std::vector<Action>* actions);
+  void NameGather(int32_t f, std::vector<Action>* actions);
   void NamePrepare(int32_t f, std::vector<Action>* actions);
   // For a seal without its verdict: measures it, or keeps what was measured.
   void NameMeasure(const v1::Seal& seal, std::vector<Action>* actions);
@@ -253,6 +271,13 @@ class ShardMachine {
   const v1::Commit* CommitOfNext(int32_t f) const;
   // The seal that fragment f has to merge now; null for none.
   const v1::Seal* WantedSeal(int32_t f) const;
+  // What fragment f has to gather now; none if a header is missing.
+  std::optional<GatherSet> WantedSet(int32_t f);
+  // The newest contribution of a slot to a round that is bound here.
+  const v1::ContributionInfo* FindBound(int32_t f, int64_t version,
+                                        int32_t slot) const;
+  // What fragment f has gathered is of no use: nothing of it is stored.
+  void LoseGathered(int32_t f);
   // The next commit to apply; null for none.
   const v1::Commit* NextCommit() const;
   // True if all contributions of `seal` are stored; stops the shard if one has
@@ -280,7 +305,8 @@ class ShardMachine {
   int64_t persisted_commit_seq_ = 0;
   std::vector<Fragment> fragments_;
   std::deque<v1::Commit> to_persist_;  // Applied, in order.
-  bool persisting_ = false;            // kPersist of the first is under way.
+  int64_t gather_count_ = 0;
+  bool persisting_ = false;  // kPersist of the first is under way.
   std::set<std::pair<int32_t, int64_t>> held_;
   CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;

@@ -29,6 +29,7 @@ class ShardMachineTest : public testing::Test {
     shape.layout_fingerprint = kFingerprint;
     shape.fragments = {{true, true}, {false, false}};
     shape.judged = judged_;
+    shape.max_staleness = max_staleness_;
     if (recovered.versions.empty()) {
       recovered.versions = {-1, 0};
       recovered.version0_digests.resize(2);
@@ -129,6 +130,7 @@ class ShardMachineTest : public testing::Test {
   }
 
   bool judged_ = false;  // For the next Restart.
+  int64_t max_staleness_ = 0;  // The same.
   v1::ServerRunPlan plan_;
   std::optional<ShardMachine> machine_;
   std::vector<Action> actions_;
@@ -702,6 +704,20 @@ TEST_F(AdmissionTest, WhatIsDecidedIsAborted) {
   EXPECT_EQ(Admit(), Code::kAborted);
   machine_->OnPersisted(1);
   EXPECT_EQ(Admit(), Code::kAborted);
+}
+
+TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
+  max_staleness_ = 3;
+  RecoveredShard disk = Disk(9, 9);
+  disk.stored = {{Info(0, 4), 1.0}, {Info(0, 5), 1.0}, {Info(0, 6), 1.0}};
+  Restart(std::move(disk));
+  Plan();
+  // Those that may count, and, to be recorded as STALE, the one before.
+  EXPECT_EQ(Trace(), "drop " + Key(0, 4).ToString());
+  *header_.mutable_info() = Info(0, 4);
+  EXPECT_EQ(Admit(), Code::kAborted);
+  *header_.mutable_info() = Info(0, 5);
+  EXPECT_EQ(Admit(), Code::kOk);
 }
 
 TEST_F(AdmissionTest, ARunThatIsNotActiveTakesNothing) {

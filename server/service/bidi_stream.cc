@@ -37,7 +37,28 @@ void BidiStream::OnReadDone(bool ok) {
   if (finishing()) return;
   OnMessage(in_);
   in_.Clear();
-  if (!finishing()) StartRead(&in_);
+  {
+    MutexLock lock(&mutex_);
+    waits_for_resume_ = paused_;
+    if (paused_ || status_.has_value()) return;
+  }
+  StartRead(&in_);
+}
+
+void BidiStream::Pause() {
+  MutexLock lock(&mutex_);
+  paused_ = true;
+}
+
+void BidiStream::Resume() {
+  {
+    MutexLock lock(&mutex_);
+    paused_ = false;
+    if (!waits_for_resume_) return;
+    waits_for_resume_ = false;
+    if (status_.has_value()) return;
+  }
+  StartRead(&in_);
 }
 
 void BidiStream::Send(const google::protobuf::MessageLite& answer) {

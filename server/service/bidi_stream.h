@@ -37,7 +37,8 @@ class BidiStream
   // there are too many.
   void Begin();
 
-  // Takes one message. Called one at a time; the next is read when it returns.
+  // Takes one message. Called one at a time; the next is read when it returns,
+  // or, if it has called Pause, when Resume is called too.
   virtual void OnMessage(const grpc::ByteBuffer& message) = 0;
   // The peer sends no more, or is gone.
   virtual void OnEnd() = 0;
@@ -46,6 +47,11 @@ class BidiStream
   // What says that everything is stored.
   virtual std::unique_ptr<google::protobuf::MessageLite> StoredAnswer()
       const = 0;
+
+  // See OnMessage. Resume may be called from any thread, before OnMessage has
+  // returned too.
+  void Pause();
+  void Resume();
 
   // Queues an answer.
   void Send(const google::protobuf::MessageLite& answer);
@@ -74,6 +80,8 @@ class BidiStream
   std::deque<grpc::ByteBuffer> out_
       ABSL_GUARDED_BY(mutex_);  // Front: on its way.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waits_for_resume_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -25,6 +25,10 @@ constexpr int kBackgroundNice = 10;
 // Largest message: a chunk of 1 MiB and its header, with room.
 constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 
+// What a stream sends ahead is lost when it is cut, and takes memory until it is
+// read: a chunk, whatever the link could carry.
+constexpr int kReceiveWindowBytes = 1 << 20;
+
 // Checks whose directory it is, and begins a new life: durable, + 1.
 absl::StatusOr<int64_t> BeginLife(RecordStore& records,
                                   const std::string& server_id) {
@@ -74,6 +78,7 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;
+  spec.receive_window_bytes = kReceiveWindowBytes;
   ASSIGN_OR_RETURN(server->rpc_, rpc::RpcServer::Start(spec));
   server->rpc_->SetServing(true);
   ParameterServer* raw = server.get();

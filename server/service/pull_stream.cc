@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
@@ -18,12 +19,13 @@ namespace {
 
 using Code = absl::StatusCode;
 
-constexpr int64_t kChunkBlocks =
-    codec::kChunkPayloadBytesMax /
-    (codec::kBlockElements * static_cast<int64_t>(sizeof(float)));
+constexpr int64_t kBlockBytesMax =
+    codec::kBlockElements * static_cast<int64_t>(sizeof(float));
+constexpr int64_t kChunkBlocksMax =
+    codec::kChunkPayloadBytesMax / kBlockBytesMax;
 
-// Bytes on loan to gRPC: a version's own, or a buffer and where it goes back
-// to.
+// Bytes on loan to gRPC: a version's or a delta's own, or a buffer and where it
+// goes back to.
 struct Loan {
   VersionImage image;
   std::shared_ptr<BufferPool> pool;
@@ -36,6 +38,22 @@ void EndLoan(void* argument) {
 }
 
 }  // namespace
+
+struct PullStream::Payload {
+  // A buffer of the pool, to be read into.
+  float* Take(const std::shared_ptr<BufferPool>& pool) {
+    loan->pool = pool;
+    loan->buffer = pool->Take();
+    return loan->buffer.get();
+  }
+
+  ~Payload() {
+    if (loan != nullptr) EndLoan(loan.release());
+  }
+
+  std::unique_ptr<Loan> loan = std::make_unique<Loan>();
+  absl::string_view bytes;
+};
 
 PullStream* PullStream::Start(grpc::CallbackServerContext* call,
                               const grpc::ByteBuffer& request,
@@ -88,10 +106,77 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
   header->mutable_range()->set_begin(left_.begin);
   header->mutable_range()->set_end(left_.end);
   header->set_codec(v1::CODEC_F32);
-  *header->mutable_digest() = source_.held.digest.ToProto();
+  *header->mutable_digest() = source_.digest.ToProto();
+  header->set_content(source_.content);
+  if (source_.content == v1::PULL_CONTENT_CHAIN) {
+    header->set_codec(static_cast<v1::Codec>(
+        shard_->store().deltas()->layout(fragment_).codec().id()));
+    header->set_from_version(source_.from_version);
+  }
   out_ = rpc::EncodeMessage(response);
   StartWrite(&out_);
   return absl::OkStatus();
+}
+
+absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
+                              Payload& payload) {
+  const ShardRange& range = shard_->store().range(fragment_);
+  // The chunk's checksum is put together from the blocks', which were computed
+  // when they were made; Read has checked what came from the disk.
+  if (source_.content == v1::PULL_CONTENT_CHAIN) {
+    const DeltaFile& delta = *source_.chain[link_];
+    const EncodedLayout& layout = shard_->store().deltas()->layout(fragment_);
+    const char* bytes = delta.Map(blocks, &payload.loan->image);
+    if (bytes == nullptr) {
+      char* const buffer =
+          reinterpret_cast<char*>(payload.Take(context_.buffers));
+      RETURN_IF_ERROR(delta.Read(blocks, buffer));
+      bytes = buffer;
+    }
+    payload.bytes = {bytes, static_cast<size_t>(layout.ByteCount(blocks))};
+    header.codec = static_cast<int32_t>(layout.codec().id());
+    header.crc32c = rpc::ChunkCrc32c(header, {});
+    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+      header.crc32c = codec::CombineCrc32c(
+          header.crc32c, delta.BlockCrc32c(b),
+          static_cast<uint64_t>(layout.ByteCount({b, b + 1})));
+    }
+    return absl::OkStatus();
+  }
+  VersionFile& file = *source_.held.file;
+  const float* elements =
+      file.Map(source_.array, blocks, &payload.loan->image);
+  if (elements == nullptr) {
+    float* const buffer = payload.Take(context_.buffers);
+    RETURN_IF_ERROR(file.Read(source_.array, blocks, buffer));
+    elements = buffer;
+  }
+  payload.bytes = {
+      reinterpret_cast<const char*>(elements),
+      static_cast<size_t>(range.ElementCount(blocks)) * sizeof(float)};
+  header.codec = v1::CODEC_F32;
+  header.crc32c = rpc::ChunkCrc32c(header, {});
+  if (source_.array != 0) {
+    // Those of other arrays are there only when the file is.
+    header.crc32c = codec::ExtendCrc32c(header.crc32c, payload.bytes);
+    return absl::OkStatus();
+  }
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    header.crc32c = codec::CombineCrc32c(
+        header.crc32c, file.ThetaCrc32c(b),
+        static_cast<uint64_t>(range.ElementCount({b, b + 1})) * sizeof(float));
+  }
+  return absl::OkStatus();
+}
+
+int64_t PullStream::ChunkBlocks() const {
+  int64_t block_bytes = kBlockBytesMax;
+  if (source_.content == v1::PULL_CONTENT_CHAIN) {
+    block_bytes = static_cast<int64_t>(
+        shard_->store().deltas()->layout(fragment_).codec().EncodedBytes(
+            codec::kBlockElements));
+  }
+  return std::clamp<int64_t>(sizer_.bytes() / block_bytes, 1, kChunkBlocksMax);
 }
 
 void PullStream::WriteNext() {
@@ -99,50 +184,42 @@ void PullStream::WriteNext() {
     FinishWith(absl::OkStatus());
     return;
   }
-  const IndexRange blocks = {left_.begin,
-                             std::min(left_.end, left_.begin + kChunkBlocks)};
-  auto loan = std::make_unique<Loan>();
-  const float* elements = source_.held.file->Map(0, blocks, &loan->image);
-  if (elements == nullptr) {
-    loan->pool = context_.buffers;
-    loan->buffer = context_.buffers->Take();
-    elements = loan->buffer.get();
-    const absl::Status read =
-        source_.held.file->Read(0, blocks, loan->buffer.get());
-    if (!read.ok()) {
-      EndLoan(loan.release());
-      FinishUnread(read);
-      return;
-    }
+  if (link_ == 0) {
+    group_end_ = std::min(left_.end, left_.begin + ChunkBlocks());
   }
-  const absl::string_view payload(
-      reinterpret_cast<const char*>(elements),
-      static_cast<size_t>(
-          shard_->store().range(fragment_).ElementCount(blocks)) *
-          sizeof(float));
+  const IndexRange blocks = {left_.begin, group_end_};
   rpc::ChunkHeader header;
-  header.codec = v1::CODEC_F32;
   header.first_block = blocks.begin;
   header.block_count = static_cast<int32_t>(blocks.size());
-  // The chunk's checksum is put together from the blocks', which were computed
-  // when they were made; Read has checked what came from the disk.
-  const ShardRange& range = shard_->store().range(fragment_);
-  header.crc32c = rpc::ChunkCrc32c(header, {});
-  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    header.crc32c = codec::CombineCrc32c(
-        header.crc32c, source_.held.file->ThetaCrc32c(b),
-        static_cast<uint64_t>(range.ElementCount({b, b + 1})) * sizeof(float));
+  Payload payload;
+  const absl::Status loaded = Load(blocks, header, payload);
+  if (!loaded.ok()) {
+    FinishUnread(loaded);
+    return;
   }
-  left_.begin = blocks.end;
-  writing_bytes_ = static_cast<int64_t>(payload.size());
-  out_ = rpc::EncodeChunk(header,
-                          rpc::BorrowSlice(payload, EndLoan, loan.release()));
+  if (++link_ >= source_.chain.size()) {
+    link_ = 0;
+    left_.begin = blocks.end;
+  }
+  writing_bytes_ = static_cast<int64_t>(payload.bytes.size());
+  out_ = rpc::EncodeChunk(
+      header,
+      rpc::BorrowSlice(payload.bytes, EndLoan, payload.loan.release()));
+  write_begin_ = absl::Now();
   MutexLock lock(&mutex_);
   if (!finished_) StartWrite(&out_);
 }
 
 void PullStream::FinishUnread(const absl::Status& read) {
   if (!absl::IsDataLoss(read)) return FinishWith(read);
+  if (source_.content == v1::PULL_CONTENT_CHAIN) {
+    shard_->OnDamagedDelta(
+        fragment_, source_.from_version + 1 + static_cast<int64_t>(link_),
+        read);
+    return FinishWith(
+        Refuse(Code::kUnavailable, "DELTA_DAMAGED",
+               "a delta is damaged; call again for the view in full"));
+  }
   shard_->OnDamagedVersion(fragment_, source_.version, read);
   FinishWith(absl::DataLossError(absl::StrCat(
       read.message(), "; ask for the newest version or another checkpoint")));
@@ -160,6 +237,7 @@ void PullStream::OnWriteDone(bool ok) {
     FinishWith(absl::CancelledError("the peer is gone"));
     return;
   }
+  if (writing_bytes_ > 0) sizer_.Moved(absl::Now() - write_begin_);
   progress_->payload_bytes += writing_bytes_;
   shard_->AddSentBytes(writing_bytes_);
   WriteNext();

@@ -1,5 +1,6 @@
-// One PullParameters stream: a header, then the blocks of a version as the peer
-// takes them: lent from memory, or read from the file.
+// One PullParameters stream: a header, then the blocks of a version, or of the D
+// that lead to it, as the peer takes them: lent from memory, or read from the
+// file.
 //
 // Lives until gRPC is done with it, then deletes itself.
 
@@ -11,7 +12,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "atoll/v1/parameter_service.pb.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/chunk_sizer.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -38,11 +42,19 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  private:
   PullStream(grpc::CallbackServerContext* call, const ServiceContext& context);
 
+  struct Payload;
+
   absl::Status Open(const grpc::ByteBuffer& request);
+  // The bytes of `blocks` of the version, or of the next D of the chain, lent
+  // or read; fills in the codec and the checksum.
+  absl::Status Load(IndexRange blocks, rpc::ChunkHeader& header,
+                    Payload& payload);
+  // Blocks of the next chunk.
+  int64_t ChunkBlocks() const;
   // Reads the next chunk and writes it, or ends the stream.
   void WriteNext();
   void FinishWith(const absl::Status& status);
-  // Ends because the version could not be read: says so to the shard too.
+  // Ends because version or D could not be read: says so to the shard too.
   void FinishUnread(const absl::Status& read);
 
   void OnWriteDone(bool ok) override;
@@ -57,7 +69,11 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Shard::PullSource source_;
   int32_t fragment_ = 0;
   IndexRange left_;  // Blocks that are not written yet.
+  int64_t group_end_ = 0;  // Where the chunks end that begin at left_.begin.
+  size_t link_ = 0;  // Of a chain: D's that were written of the first of these.
   int64_t writing_bytes_ = 0;
+  absl::Time write_begin_;
+  rpc::ChunkSizer sizer_;
   grpc::ByteBuffer out_;
 
   Mutex mutex_;

@@ -57,4 +57,15 @@ void PushWaiters::Settle(const ContributionKey& key,
   for (const auto& gate : entry.gates) gate->Call(status);
 }
 
+void PushWaiters::Tell(const ContributionKey& key,
+                       void (PushWaiter::*event)()) {
+  std::vector<std::shared_ptr<WaiterGate>> gates;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = entries_.find(key);
+    if (it != entries_.end()) gates = it->second.gates;
+  }
+  for (const auto& gate : gates) gate->Call(event);
+}
+
 }  // namespace atl::server

@@ -29,6 +29,12 @@ class PushWaiter {
   // The peer is too slow: the stream ends with `status`, or, if the peer takes
   // not even that, without.
   virtual void OnTooSlow(const absl::Status& status) = 0;
+  // Level ISLAND. The contribution's blocks can be taken in now.
+  virtual void OnGather() {}
+  // Level ISLAND. What was taken in is of no use: it has to be pushed again.
+  virtual void OnRestart() {}
+  // The block that was not taken at once has been.
+  virtual void OnTaken() {}
 };
 
 // Stands between a waiter and those who call it: it may end at any time.
@@ -43,6 +49,11 @@ class WaiterGate {
   void CallTooSlow(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) waiter_->OnTooSlow(status);
+  }
+  // Calls one of the others.
+  void Call(void (PushWaiter::*event)()) {
+    MutexLock lock(&mutex_);
+    if (waiter_ != nullptr) (waiter_->*event)();
   }
   // The waiter is never called after it returns.
   void Close() {
@@ -69,6 +80,8 @@ class PushWaiters {
   bool Remove(const ContributionKey& key, const WaiterGate* gate, bool sending);
   // Calls all that wait for `key`, and forgets them.
   void Settle(const ContributionKey& key, const absl::Status& status);
+  // Tells all that wait for `key`, who wait on.
+  void Tell(const ContributionKey& key, void (PushWaiter::*event)());
 
  private:
   struct Entry {

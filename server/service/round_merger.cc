@@ -8,23 +8,11 @@
 #include "base/codec/block_grid.h"
 #include "base/layout/init_generator.h"
 #include "base/status/status_macros.h"
-#include "server/kernels/merge_kernels.h"
 #include "server/service/kernel_table.h"
 #include "server/service/sealed_set.h"
 
 namespace atl::server {
 namespace {
-
-constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
-
-int64_t TileCount(const ShardRange& range) {
-  return (range.block_count() + kTileBlocks - 1) / kTileBlocks;
-}
-
-IndexRange TileBlocks(const ShardRange& range, int64_t tile) {
-  const int64_t begin = range.blocks().begin + tile * kTileBlocks;
-  return {begin, std::min(begin + kTileBlocks, range.blocks().end)};
-}
 
 // Sum of the blocks' digests; `elements` are theirs.
 Digest128 TileDigest(const ShardRange& range, IndexRange blocks,
@@ -68,17 +56,11 @@ struct RoundMerger::Round {
   const SealedSet& set;
   std::shared_ptr<VersionFile> from;
   std::shared_ptr<VersionFile> to;
+  std::unique_ptr<ViewMaker> view;  // Null if the run has none.
 };
 
 RoundMerger::RoundMerger(TilePool& pool)
-    : pool_(pool), buffers_(pool.thread_count()) {
-  for (Buffers& buffers : buffers_) {
-    buffers.theta.resize(kTileElements);
-    for (auto& state : buffers.state) state.resize(kTileElements);
-    buffers.gradient.resize(kTileElements);
-    buffers.contributions.resize(kTileElements);
-  }
-}
+    : pool_(pool), buffers_(pool.thread_count()) {}
 
 absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     RunStore& store, const OuterOptimizer& optimizer, int32_t fragment) {
@@ -96,7 +78,7 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
                    store.NewVersion(fragment, 0));
   std::vector<TileResult> results(TileCount(range));
   pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
-    Buffers& buffers = buffers_[worker];
+    TileBuffers& buffers = buffers_[worker];
     const IndexRange blocks = TileBlocks(range, tile);
     TileResult& result = results[tile];
     if (import != nullptr) {
@@ -111,63 +93,36 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
       result.status =
           WriteInitialState(*file, range, optimizer, blocks, buffers.gradient);
     }
-    buffers.gradient.resize(kTileElements);
+    if (result.status.ok() && store.view_array() != 0) {
+      result.status =
+          file->Write(store.view_array(), blocks, buffers.theta.data());
+    }
+    buffers.gradient.resize(buffers.theta.size());
   });
   Digest128 digest;
   for (const TileResult& result : results) {
     RETURN_IF_ERROR(result.status);
     digest += result.digest;
   }
-  store.PublishVersion(fragment, 0, {std::move(file), 0, digest});
+  HeldVersion held = {std::move(file), 0, digest};
+  if (store.view_array() != 0) held.view_digest = digest;
+  store.PublishVersion(fragment, 0, std::move(held));
   return digest;
 }
 
-// The new version's tile is made where it will lie, if it has an image.
-absl::Status RoundMerger::LoadTile(const Round& round, IndexRange blocks,
-                                   Buffers& buffers, OuterTile& tile,
-                                   VersionImage* keep) const {
-  for (int array = 0; array <= round.optimizer.state_count(); ++array) {
-    float* elements = round.to->Map(array, blocks, keep);
-    if (elements == nullptr) {
-      elements =
-          array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
-    }
-    (array == 0 ? tile.theta : tile.state[array - 1]) = elements;
-    RETURN_IF_ERROR(round.from->Read(array, blocks, elements));
-  }
-  return absl::OkStatus();
-}
-
-RoundMerger::TileResult RoundMerger::MergeTile(const Round& round,
-                                               IndexRange blocks,
-                                               Buffers& buffers) const {
-  TileResult result;
-  const int64_t count = round.range.ElementCount(blocks);
-  OuterTile tile;
-  tile.count = count;
-  tile.version = round.seal.version();
-  tile.gradient = buffers.gradient.data();
-  result.status =
+TileResult RoundMerger::MergeTile(const Round& round, IndexRange blocks,
+                                  TileBuffers& buffers) const {
+  const absl::Status merged =
       round.set.Merge(FastMergeKernels(), blocks, buffers.contributions,
                       buffers.gradient.data());
-  if (!result.status.ok()) return result;
-  const kernels::NormResult merged =
-      kernels::CheckAndNorm(count, buffers.gradient.data());
-  result.norm_squared = merged.sum_of_squares;
-  result.finite = merged.finite;
-  VersionImage keep;
-  result.status = LoadTile(round, blocks, buffers, tile, &keep);
-  if (!result.status.ok()) return result;
-  round.optimizer.Step(FastOuterKernels(), tile);
-  result.finite &= kernels::AllFinite(count, tile.theta);
-  result.digest = TileDigest(round.range, blocks, tile.theta);
-  result.status = round.to->Write(0, blocks, tile.theta);
-  for (int i = 0; i < round.optimizer.state_count() && result.status.ok();
-       ++i) {
-    result.finite &= kernels::AllFinite(count, tile.state[i]);
-    result.status = round.to->Write(1 + i, blocks, tile.state[i]);
+  if (!merged.ok()) {
+    TileResult failed;
+    failed.status = merged;
+    return failed;
   }
-  return result;
+  return StepTile({round.range, round.optimizer, *round.from, *round.to,
+                   round.seal.version(), round.view.get()},
+                  blocks, buffers);
 }
 
 absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
@@ -185,6 +140,9 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   }
   round.from = from->file;
   ASSIGN_OR_RETURN(round.to, store.NewVersion(fragment, seal.version() + 1));
+  ASSIGN_OR_RETURN(round.view,
+                   ViewMaker::Create(store, fragment, seal.version() + 1,
+                                     round.from, round.to));
 
   const int64_t tile_count = TileCount(round.range);
   std::vector<TileResult> results(tile_count);
@@ -196,14 +154,11 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   fact.fragment = fragment;
   fact.version = seal.version();
   fact.attempt = seal.attempt();
-  for (const TileResult& result : results) {
-    RETURN_IF_ERROR(result.status);
-    fact.digest += result.digest;
-    fact.finite &= result.finite;
-    fact.norm_squared += result.norm_squared;
-  }
-  store.PublishVersion(fragment, seal.version() + 1,
-                       {std::move(round.to), 0, fact.digest});
+  RETURN_IF_ERROR(AddUp(results, fact));
+  if (round.view != nullptr) round.view->Publish();
+  store.PublishVersion(
+      fragment, seal.version() + 1,
+      {std::move(round.to), 0, fact.digest, fact.view_digest});
   return fact;
 }
 

@@ -1,5 +1,7 @@
-// Makes versions: version 0 from the generator or an import, version v + 1 from version v
-// and a sealed round.
+// Makes versions: version 0 from the generator or an import, version v + 1 from
+// version v and a sealed round.
+//
+// With them their views (core/view.h), if the run has one.
 //
 // Works tile by tile, from the contributions' files and the version's image (or
 // file, without one) into the next version's, so that its own memory does not
@@ -23,14 +25,12 @@
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
+#include "server/service/merge_tile.h"
+#include "server/service/view_maker.h"
 #include "server/service/work_queue.h"
 #include "server/store/run_store.h"
-#include "server/store/version_image.h"
 
 namespace atl::server {
-
-// Blocks of a tile: 64 KiB an array, so that a tile's arrays stay in cache.
-inline constexpr int64_t kTileBlocks = 4;
 
 class RoundMerger {
  public:
@@ -65,30 +65,14 @@ class RoundMerger {
                                        const v1::Seal& seal);
 
  private:
-  // One thread's buffers, each of a tile.
-  struct Buffers {
-    std::vector<float> theta;
-    std::vector<float> state[OuterOptimizer::kMaxStateCount];
-    std::vector<float> gradient;
-    std::vector<float> contributions;  // A tile of one, or a block of each.
-  };
   // What the tiles of one merge share.
   struct Round;
-  // What one tile came to.
-  struct TileResult {
-    absl::Status status;
-    Digest128 digest;
-    bool finite = true;
-    double norm_squared = 0;
-  };
 
-  absl::Status LoadTile(const Round& round, IndexRange blocks, Buffers& buffers,
-                        OuterTile& tile, VersionImage* keep) const;
   TileResult MergeTile(const Round& round, IndexRange blocks,
-                       Buffers& buffers) const;
+                       TileBuffers& buffers) const;
 
   TilePool& pool_;
-  std::vector<Buffers> buffers_;  // One a thread.
+  std::vector<TileBuffers> buffers_;  // One a thread.
 };
 
 }  // namespace atl::server

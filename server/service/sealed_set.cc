@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/block_grid.h"
 #include "base/status/status_macros.h"
+#include "server/service/add_blocks.h"
 
 namespace atl::server {
 
@@ -55,18 +56,23 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
                                  std::vector<float>& buffer,
                                  float* gradient) const {
   const int64_t count = range_.ElementCount(blocks);
+  // No codec takes more than f32 does.
   if (buffer.size() < count) buffer.resize(count);
+  char* const bytes = reinterpret_cast<char*>(buffer.data());
   const int64_t first = range_.ElementOffset(blocks.begin);
   for (int i = 0; i < seal_.contributions_size(); ++i) {
-    RETURN_IF_ERROR(contributions_[i]->Read(blocks, buffer.data()));
+    const Contribution& contribution = *contributions_[i];
+    const EncodedRange& encoded = contribution.encoded();
+    RETURN_IF_ERROR(contribution.ReadEncoded(blocks, bytes));
     // Blocks of one group at a time: most tiles are of one.
     for (int64_t begin = blocks.begin; begin < blocks.end;) {
       const int group = GroupOf(begin);
       int64_t end = begin + 1;
       while (end < blocks.end && GroupOf(end) == group) ++end;
-      const int64_t offset = range_.ElementOffset(begin) - first;
-      rule_.Add(kernels, i, Factor(i, group), range_.ElementCount({begin, end}),
-                buffer.data() + offset, gradient + offset);
+      RETURN_IF_ERROR(
+          AddBlocks(kernels, rule_, encoded, {begin, end}, i, Factor(i, group),
+                    bytes + encoded.ByteCount({blocks.begin, begin}),
+                    gradient + (range_.ElementOffset(begin) - first)));
       begin = end;
     }
   }

@@ -10,6 +10,7 @@
 #include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -26,8 +27,11 @@ ShardShape ShapeOf(const RunStore& store) {
   shape.shard = store.shard();
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
+  shape.max_staleness = store.run().spec().schedule().max_staleness();
   shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
                  MergeNeeds::kNothing;
+  shape.gather = store.gathers();
+  shape.codec = ProtoOf(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
     shape.fragments.push_back(
@@ -117,7 +121,16 @@ void Shard::Changed() { resources_.on_change(); }
 // --- Actions ----------------------------------------------------------------
 
 void Shard::Advance() {
-  MutexLock lock(&mutex_);
+  std::vector<std::pair<ContributionKey, absl::Status>> to_settle;
+  {
+    MutexLock lock(&mutex_);
+    AdvanceLocked();
+    to_settle.swap(to_settle_);
+  }
+  for (const auto& [key, status] : to_settle) waiters_.Settle(key, status);
+}
+
+void Shard::AdvanceLocked() {
   const bool was_stopped = !machine_.fault().empty();
   for (Action& action : machine_.NextActions()) Post(std::move(action));
   if (!was_stopped && !machine_.fault().empty()) {
@@ -140,6 +153,9 @@ void Shard::Post(Action action) {
     case ActionKind::kMeasure:
       resources_.merge_queue.Post([this, action] { RunMeasure(action); });
       return;
+    case ActionKind::kGather:
+      resources_.merge_queue.Post([this, action] { RunGather(action); });
+      return;
     case ActionKind::kPrepare:
       resources_.merge_queue.Post([this, action] { RunPrepare(action); });
       return;
@@ -148,13 +164,22 @@ void Shard::Post(Action action) {
       return;
     case ActionKind::kDiscard:
       // At once, so that it cannot meet the next attempt's file.
-      store_->RemoveVersion(action.fragment, action.version);
+      store_->DiscardVersion(action.fragment, action.version);
       return;
     case ActionKind::kApply:
       failpoint::Hit("server.commit.before");
       store_->CommitVersion(action.fragment, action.version,
                             action.commit.commit_seq());
       failpoint::Hit("server.commit.after");
+      if (!store_->gathers()) return;
+      // Now, and not before, they may be let go.
+      gathered_.erase(action.fragment);
+      for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
+        const auto key = ContributionKey::FromProto(outcome.key());
+        to_settle_.push_back({key, outcome.outcome() == v1::OUTCOME_MERGED
+                                       ? absl::OkStatus()
+                                       : DroppedStatus(key)});
+      }
       return;
     case ActionKind::kPersist:
       resources_.disk_queue.Post([this, action] { RunPersist(action); });
@@ -244,10 +269,82 @@ void Shard::RunMeasure(const Action& action) {
   Ended(action, status);
 }
 
+void Shard::RunGather(const Action& action) {
+  const GatherSet& set = action.gather;
+  Gathered old;
+  {
+    MutexLock lock(&mutex_);
+    old = std::exchange(gathered_[action.fragment], {});
+  }
+  if (old.gatherer != nullptr) {
+    for (const ContributionKey& key : old.gatherer->set().keys) {
+      waiters_.Tell(key, &PushWaiter::OnRestart);
+    }
+    old = {};
+  }
+  Gathered made;
+  made.contributions = store_->Renew(set.keys, set.id);
+  absl::Status status;
+  if (made.contributions.size() != set.keys.size()) {
+    status = absl::UnavailableError("a contribution is not bound any more");
+  } else {
+    absl::StatusOr<std::shared_ptr<RoundGatherer>> gatherer =
+        RoundGatherer::Create(*store_, *optimizer_, *rule_, set);
+    status = gatherer.status();
+    if (gatherer.ok()) made.gatherer = *std::move(gatherer);
+  }
+  if (!status.ok()) {
+    Ended(action, status);
+    return;
+  }
+  {
+    MutexLock lock(&mutex_);
+    gathered_[action.fragment] = std::move(made);
+  }
+  for (const ContributionKey& key : set.keys) {
+    waiters_.Tell(key, &PushWaiter::OnGather);
+  }
+}
+
+absl::StatusOr<Shard::Gathering> Shard::FindGathering(
+    const v1::ContributionInfo& info) const {
+  const auto key = ContributionKey::FromProto(info.key());
+  Gathering found;
+  MutexLock lock(&mutex_);
+  if (machine_.decided(key) ||
+      info.anchor_version() < machine_.version(key.fragment)) {
+    return DroppedStatus(key);
+  }
+  const auto it = gathered_.find(key.fragment);
+  if (it == gathered_.end() || it->second.gatherer == nullptr) return found;
+  const std::vector<ContributionKey>& keys = it->second.gatherer->set().keys;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!(keys[i] == key)) continue;
+    found.contribution = it->second.contributions[i];
+    found.gatherer = it->second.gatherer;
+    found.index = static_cast<int>(i);
+  }
+  return found;
+}
+
+absl::StatusOr<PreparedFact> Shard::Prepare(const v1::Seal& seal) {
+  if (!store_->gathers()) {
+    return resources_.merger.Merge(*store_, *optimizer_, *rule_, seal);
+  }
+  std::shared_ptr<RoundGatherer> gatherer;
+  {
+    MutexLock lock(&mutex_);
+    gatherer = gathered_[seal.fragment()].gatherer;
+  }
+  if (gatherer == nullptr || !gatherer->set().Merges(seal)) {
+    return absl::FailedPreconditionError("another set was gathered");
+  }
+  return gatherer->Publish(seal.attempt());
+}
+
 void Shard::RunPrepare(const Action& action) {
   const absl::Time begin = absl::Now();
-  const absl::StatusOr<PreparedFact> prepared =
-      resources_.merger.Merge(*store_, *optimizer_, *rule_, action.seal);
+  const absl::StatusOr<PreparedFact> prepared = Prepare(action.seal);
   absl::Status status = prepared.status();
   if (absl::IsDataLoss(status)) status = LoseDamaged(action.seal, status);
   if (status.ok()) status = store_->RecordPrepared(*prepared);
@@ -377,14 +474,15 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     MutexLock lock(&mutex_);
     machine_.OnBound(header.info());
   }
+  // It may have been the last that a set waits for.
+  if (store_->gathers()) Advance();
   return contribution;
 }
 
 absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
     const v1::ImportHeader& header) {
   v1::ContributionInfo info;
-  *info.mutable_key() =
-      ContributionKey::OfImport(header.fragment()).ToProto();
+  *info.mutable_key() = ContributionKey::OfImport(header.fragment()).ToProto();
   info.set_anchor_version(-1);
   *info.mutable_digest() = header.digest();
   info.set_codec(v1::CODEC_F32);
@@ -443,12 +541,14 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
     if (key.is_import()) {
       machine_.OnImported(key.fragment);
     } else {
-      machine_.OnStored(contribution->info(), *norm_squared);
+      machine_.OnStored(contribution->info(), *norm_squared,
+                        contribution->gather_id());
     }
   }
   Advance();
   Changed();
-  waiters_.Settle(key, absl::OkStatus());
+  // At level ISLAND the COMMIT settles it.
+  if (!contribution->is_gathered()) waiters_.Settle(key, absl::OkStatus());
 }
 
 absl::Status Shard::CheckWhole(const Contribution& contribution) const {
@@ -535,7 +635,47 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
                      " is no longer held; ask for the newest"));
   }
   source.held = *std::move(held);
+  RETURN_IF_ERROR(ChooseContent(request, source));
   return source;
+}
+
+absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
+                                  PullSource& source) {
+  source.digest = source.held.digest;
+  if (request.content() == v1::PULL_CONTENT_UNSPECIFIED ||
+      request.content() == v1::PULL_CONTENT_PARAMETERS) {
+    return absl::OkStatus();
+  }
+  if (request.content() != v1::PULL_CONTENT_VIEW) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  "content must be PARAMETERS or VIEW");
+  }
+  if (request.has_from_version() &&
+      (request.from_version() < 0 || request.from_version() > source.version)) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  absl::StrCat("from_version ", request.from_version(),
+                               " is not in [0, ", source.version, "]"));
+  }
+  source.content = v1::PULL_CONTENT_VIEW;
+  source.array = store_->view_array();
+  if (store_->deltas() == nullptr) return absl::OkStatus();
+  source.digest = source.held.view_digest;
+  if (!request.has_from_version()) return absl::OkStatus();
+  source.chain = store_->deltas()->Chain(
+      request.fragment(), request.from_version(), source.version);
+  if (source.chain.empty()) return absl::OkStatus();
+  source.content = v1::PULL_CONTENT_CHAIN;
+  source.from_version = request.from_version();
+  return absl::OkStatus();
+}
+
+void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
+                           const absl::Status& damage) {
+  LOG(ERROR) << "run " << store_->run().run_id() << ": D of version " << version
+             << " of fragment " << fragment
+             << " cannot be read, islands get the view in full: "
+             << damage.ToString();
+  store_->deltas()->Remove(fragment, version);
 }
 
 void Shard::OnDamagedVersion(int32_t fragment, int64_t version,

@@ -10,9 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -27,6 +30,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/push_waiters.h"
+#include "server/service/round_gatherer.h"
 #include "server/service/round_merger.h"
 #include "server/service/work_queue.h"
 #include "server/store/run_store.h"
@@ -85,6 +89,17 @@ class Shard {
   // All blocks are there, and the caller has the right to finish: does it on
   // the finish queue, then settles the waiters.
   void FinishLater(std::shared_ptr<Contribution> contribution);
+  // Level ISLAND: where the blocks of a contribution go.
+  struct Gathering {
+    std::shared_ptr<Contribution> contribution;
+    std::shared_ptr<RoundGatherer> gatherer;  // Null: it is not its turn.
+    int index = 0;                            // In the gatherer's set.
+  };
+  // Its turn comes with PushWaiter::OnGather.
+  //
+  // ABORTED: the contribution is decided, or of a round that is.
+  absl::StatusOr<Gathering> FindGathering(
+      const v1::ContributionInfo& info) const;
   // Refuses the contribution whole and settles the waiters; an import is
   // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
   // or TakeFinish said true.
@@ -97,12 +112,22 @@ class Shard {
   struct PullSource {
     HeldVersion held;
     int64_t version = 0;
+    v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
+    Digest128 digest;  // Of what the caller has in the end.
+    int array = 0;     // Of the version: what is read, but for CHAIN.
+    // CHAIN: D of from_version + 1 to version.
+    int64_t from_version = 0;
+    std::vector<std::shared_ptr<DeltaFile>> chain;
   };
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request);
 
   // A reader of a version met damage: checkpoints that name it are broken.
   void OnDamagedVersion(int32_t fragment, int64_t version,
                         const absl::Status& damage);
+
+  // A reader of D of a version met damage: it is not held any more.
+  void OnDamagedDelta(int32_t fragment, int64_t version,
+                      const absl::Status& damage);
 
   void AddReceivedBytes(int64_t bytes) { received_bytes_ += bytes; }
   void AddSentBytes(int64_t bytes) { sent_bytes_ += bytes; }
@@ -113,15 +138,21 @@ class Shard {
 
   // Names the machine's next actions and posts them.
   void Advance();
+  void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tells the machine how an action ended, and goes on.
   void Ended(const Action& action, const absl::Status& status);
   void Changed();
+  // What a pull gives of `source`'s version.
+  absl::Status ChooseContent(const v1::PullParametersRequest& request,
+                             PullSource& source);
 
   void RunMakeVersion0(const Action& action);
   // Frees imports that are version 0 now.
   void DropImports();
   void RunMeasure(const Action& action);
+  void RunGather(const Action& action);
+  absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   void RunPrepare(const Action& action);
   // A merge of `seal` met damage, `damage`: contributions that are damaged are
   // lost, and the merge is tried again; if none is, the damage stands.
@@ -145,6 +176,15 @@ class Shard {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
+  // Level ISLAND: what is merged as it comes, by fragment.
+  struct Gathered {
+    std::shared_ptr<RoundGatherer> gatherer;
+    std::vector<std::shared_ptr<Contribution>> contributions;
+  };
+  std::map<int32_t, Gathered> gathered_ ABSL_GUARDED_BY(mutex_);
+  // Streams to be told once the lock is released.
+  std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
+      ABSL_GUARDED_BY(mutex_);
   // What failed last and is tried again at the next Tick.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);

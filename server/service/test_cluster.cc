@@ -6,7 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/codec/block_run.h"
+#include "base/codec/codec.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/sha256.h"
+#include "base/layout/encoded_layout.h"
+#include "base/layout/exchange.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"
@@ -328,11 +333,8 @@ v1::ContributionInfo TestCluster::Info(
   info.mutable_key()->set_seq(version + 1);
   info.set_anchor_version(version);
   *info.mutable_digest() =
-      ContributionDigest(
-          absl::MakeConstSpan(reinterpret_cast<const char*>(gradient.data()),
-                              gradient.size() * sizeof(float)))
-          .ToProto();
-  info.set_codec(v1::CODEC_F32);
+      ContributionDigest(Encode(fragment, gradient)).ToProto();
+  info.set_codec(ProtoOf(UpCodec(run_.spec())));
   info.set_step_count(10);
   info.set_token_count(1000);
   return info;
@@ -344,6 +346,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
   options.run_id = run_.run_id();
   options.shard_count = static_cast<int32_t>(nodes_.size());
   options.channel.kind = rpc::ChannelKind::kData;
+  options.whole_units = run_.spec().durability() == v1::DURABILITY_ISLAND;
   options.retry.initial_delay = absl::Milliseconds(5);
   options.retry.max_delay = absl::Milliseconds(100);
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,
@@ -363,12 +366,37 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
   return client;
 }
 
+std::vector<char> TestCluster::Encode(
+    int32_t fragment, const std::vector<float>& gradient) const {
+  const codec::Codec& codec = UpCodec(run_.spec());
+  if (codec.id() == codec::CodecId::kF32) {  // Be it what none would encode.
+    const absl::Span<const char> bytes = codec::F32Bytes(gradient);
+    return {bytes.begin(), bytes.end()};
+  }
+  const EncodedLayout layout(layout_, fragment, codec);
+  const std::vector<int32_t> counts =
+      layout.ElementCounts({0, layout_.fragment_block_count(fragment)});
+  codec::BlockRun run;
+  run.element_counts = counts;
+  std::vector<char> encoded(layout.byte_count());
+  const absl::Status status =
+      codec::EncodeRun(codec, run, gradient, absl::MakeSpan(encoded));
+  CHECK(status.ok()) << status;
+  return encoded;
+}
+
 absl::Status TestCluster::Push(const v1::ContributionInfo& info,
                                const std::vector<float>& gradient,
                                absl::Duration patience) {
+  return PushEncoded(info, Encode(info.key().fragment(), gradient), patience);
+}
+
+absl::Status TestCluster::PushEncoded(const v1::ContributionInfo& info,
+                                      absl::Span<const char> encoded,
+                                      absl::Duration patience) {
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,
                    Client(info.key().slot()));
-  return client->Push(info, gradient, {absl::Now() + patience, {}}).status;
+  return client->Push(info, encoded, {absl::Now() + patience, {}}).status;
 }
 
 absl::Status TestCluster::Import(int32_t fragment,
@@ -388,6 +416,20 @@ absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
                              {absl::Now() + kPatience, {}})
                       .status);
   return elements;
+}
+
+absl::StatusOr<int64_t> TestCluster::PullView(int32_t fragment,
+                                              int64_t version,
+                                              int64_t from_version,
+                                              std::vector<float>& view) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
+  view.resize(layout_.fragment_element_count(fragment));
+  RETURN_IF_ERROR(client
+                      ->PullView(fragment, version, from_version,
+                                 absl::MakeSpan(view),
+                                 {absl::Now() + kPatience, {}})
+                      .status);
+  return client->counters().received_payload_bytes;
 }
 
 absl::Status TestCluster::Round(int64_t version, int slots) {

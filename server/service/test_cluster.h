@@ -97,10 +97,22 @@ class TestCluster {
                               int64_t version) const;
   v1::ContributionInfo Info(int32_t fragment, int32_t slot, int64_t version,
                             const std::vector<float>& gradient) const;
+  // `gradient` as it is pushed, by the run's codec.
+  std::vector<char> Encode(int32_t fragment,
+                           const std::vector<float>& gradient) const;
   absl::Status Push(const v1::ContributionInfo& info,
                     const std::vector<float>& gradient,
                     absl::Duration patience = kPatience);
+  // Pushes any bytes.
+  absl::Status PushEncoded(const v1::ContributionInfo& info,
+                           absl::Span<const char> encoded,
+                           absl::Duration patience = kPatience);
   absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version);
+  // Takes `view`, V of `from_version` (-1: none), to `version`; returns the
+  // payload bytes that came.
+  absl::StatusOr<int64_t> PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version,
+                                   std::vector<float>& view);
   absl::Status Import(int32_t fragment, const std::vector<float>& elements);
   // Pushes, seals and commits a round of all fragments with `slots` islands.
   absl::Status Round(int64_t version, int slots);

@@ -1,5 +1,6 @@
 #include "server/service/upload_stream.h"
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,7 @@
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
-#include "server/kernels/merge_kernels.h"
+#include "server/service/block_check.h"
 
 namespace atl::server {
 namespace {
@@ -19,9 +20,8 @@ absl::Status Misfit(absl::string_view what) {
   return Refuse(Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT", what);
 }
 
-absl::string_view BytesOf(const float* elements, int64_t count) {
-  return absl::string_view(reinterpret_cast<const char*>(elements),
-                           static_cast<size_t>(count) * sizeof(float));
+char* BytesOf(const BufferPool::Buffer& buffer) {
+  return reinterpret_cast<char*>(buffer.get());
 }
 
 }  // namespace
@@ -66,6 +66,12 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   sending_ = true;
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
+  if (contribution_->is_gathered()) {
+    // What it waits for is not its sender's doing.
+    progress().waits_for_us = true;
+    BeginGather();
+    return absl::OkStatus();
+  }
   switch (contribution_->state()) {
     case Contribution::State::kStored:
       OnSettled(absl::OkStatus());
@@ -107,10 +113,8 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
                                range.blocks().begin, ", ", range.blocks().end,
                                "); cut by the layout"));
   }
-  const int64_t bytes_expected =
-      range.ElementCount(
-          {header.first_block, header.first_block + header.block_count}) *
-      static_cast<int64_t>(sizeof(float));
+  const int64_t bytes_expected = contribution_->encoded().ByteCount(
+      {header.first_block, header.first_block + header.block_count});
   if (bytes_expected > codec::kChunkPayloadBytesMax ||
       static_cast<int64_t>(chunk.payload_bytes) != bytes_expected) {
     return Misfit(absl::StrCat(
@@ -139,8 +143,11 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
     const IndexRange blocks = {header.first_block,
                                header.first_block + header.block_count};
     BufferPool::Buffer buffer = context_.buffers->Take();
-    status = StoreChunk(chunk, blocks, buffer.get());
-    context_.buffers->Give(std::move(buffer));
+    absl::StatusOr<std::vector<BlockFact>> facts =
+        CopyChunk(chunk, blocks, BytesOf(buffer));
+    status = facts.ok() ? KeepChunk(blocks, *std::move(facts), buffer)
+                        : facts.status();
+    if (buffer != nullptr) context_.buffers->Give(std::move(buffer));
   } else {
     RETURN_IF_ERROR(
         WithReasonIfNone(rpc::CheckCrc32c(chunk), "CHUNK_DAMAGED"));
@@ -154,26 +161,32 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   return status;
 }
 
-absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
-                                      IndexRange blocks, float* elements) {
+absl::StatusOr<std::vector<BlockFact>> UploadStream::CopyChunk(
+    const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const {
+  const EncodedRange& encoded = contribution_->encoded();
   const ShardRange& range = contribution_->range();
   rpc::PayloadReader payload(chunk);
-  const int64_t first = range.ElementOffset(blocks.begin);
+  const int64_t first = encoded.ByteOffset(blocks.begin);
   std::vector<BlockFact> facts(blocks.size());
   int64_t bad_block = -1;
+  auto fault = codec::BlockFault::kNone;
   // Each block is copied, checked and summed while it is in cache; the chunk's
   // checksum is put together from theirs.
   uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    float* block = elements + (range.ElementOffset(b) - first);
-    const int64_t count = range.ElementCount({b, b + 1});
-    const absl::string_view bytes = BytesOf(block, count);
-    payload.Read(bytes.size(), reinterpret_cast<char*>(block));
-    const kernels::NormResult norm = kernels::CheckAndNorm(count, block);
-    if (!norm.finite) bad_block = b;
+    char* const begin = bytes + (encoded.ByteOffset(b) - first);
+    const absl::string_view block(
+        begin, static_cast<size_t>(encoded.ByteCount({b, b + 1})));
+    payload.Read(block.size(), begin);
+    const CheckedBlock checked =
+        CheckBlock(encoded.codec(), block, range.ElementCount({b, b + 1}));
+    if (checked.fault != codec::BlockFault::kNone) {
+      bad_block = b;
+      fault = checked.fault;
+    }
     BlockFact& fact = facts[b - blocks.begin];
-    fact = {codec::Crc32c(bytes), norm.sum_of_squares};
-    crc = codec::CombineCrc32c(crc, fact.crc32c, bytes.size());
+    fact = {codec::Crc32c(block), checked.sum_of_squares};
+    crc = codec::CombineCrc32c(crc, fact.crc32c, block.size());
   }
   if (crc != chunk.header.crc32c) {
     return Refuse(Code::kDataLoss, "CHUNK_DAMAGED",
@@ -181,19 +194,31 @@ absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
   }
   if (bad_block >= 0) {
     return Refuse(
-        Code::kInvalidArgument, "NOT_FINITE",
+        Code::kInvalidArgument,
+        fault == codec::BlockFault::kNotFinite ? "NOT_FINITE" : "MALFORMED",
         absl::StrCat(
             "block ", bad_block, ", of tensor ",
-            range.layout().BlockTensor(range.fragment(), bad_block).name,
-            ", has a value that is NaN or infinite"));
+            range.layout().BlockTensor(range.fragment(), bad_block).name, ", ",
+            codec::FaultText(fault)));
   }
+  return facts;
+}
+
+absl::Status UploadStream::KeepChunk(IndexRange blocks,
+                                     std::vector<BlockFact> facts,
+                                     BufferPool::Buffer& buffer) {
+  if (contribution_->is_gathered()) {
+    return OfferChunk(blocks, std::move(facts), buffer);
+  }
+  const EncodedRange& encoded = contribution_->encoded();
+  const int64_t first = encoded.ByteOffset(blocks.begin);
   bool complete = false;
   for (const IndexRange claimed : contribution_->Claim(blocks)) {
     ASSIGN_OR_RETURN(
         const bool last,
         shard_->store().WriteBlocks(
             *contribution_, claimed,
-            elements + (range.ElementOffset(claimed.begin) - first),
+            BytesOf(buffer) + (encoded.ByteOffset(claimed.begin) - first),
             absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
                                                claimed.size())));
     complete |= last;
@@ -204,6 +229,119 @@ absl::Status UploadStream::StoreChunk(const rpc::ReceivedChunk& chunk,
   }
   return absl::OkStatus();
 }
+
+// --- Level ISLAND -----------------------------------------------------------
+
+void UploadStream::BeginGather() {
+  absl::StatusOr<Shard::Gathering> found =
+      shard_->FindGathering(contribution_->info());
+  if (!found.ok()) {
+    FinishWith(found.status());
+    return;
+  }
+  // OnGather comes when it is its turn.
+  if (found->gatherer == nullptr) return;
+  std::vector<IndexRange> missing;
+  {
+    MutexLock lock(&gather_mutex_);
+    if (gathering_.gatherer != nullptr) return;
+    gathering_ = *std::move(found);
+    missing = gathering_.contribution->Missing();
+  }
+  // Without a missing block it waits for the commit.
+  if (missing.empty()) return;
+  progress().waits_for_us = false;
+  Send(*MakeAnswer(missing, false));
+}
+
+void UploadStream::OnRestart() {
+  {
+    MutexLock lock(&gather_mutex_);
+    if (gathering_.gatherer == nullptr) return;
+  }
+  FinishWith(Refuse(Code::kUnavailable, "SET_CHANGED",
+                    "other contributions than expected are merged: push "
+                    "again"));
+}
+
+void UploadStream::OnTaken() {
+  progress().waits_for_us = false;
+  Resume();
+}
+
+std::shared_ptr<Contribution> UploadStream::contribution() const {
+  MutexLock lock(&gather_mutex_);
+  return gathering_.contribution != nullptr ? gathering_.contribution
+                                            : contribution_;
+}
+
+absl::Status UploadStream::OfferChunk(IndexRange blocks,
+                                      std::vector<BlockFact> facts,
+                                      BufferPool::Buffer& buffer) {
+  Shard::Gathering gathering;
+  {
+    MutexLock lock(&gather_mutex_);
+    gathering = gathering_;
+  }
+  if (gathering.gatherer == nullptr) {
+    return Refuse(Code::kInvalidArgument, "WRONG_ORDER",
+                  "a chunk came before the header was answered");
+  }
+  const IndexRange cells = gathering.gatherer->CellsOf(blocks);
+  if (cells.empty()) {
+    return Misfit(absl::StrCat(
+        "chunk of blocks [", blocks.begin, ", ", blocks.end,
+        "): at level ISLAND a chunk is a multiple of ", kCellBlocks,
+        " blocks, counted from the shard's first, or reaches its end"));
+  }
+  // The cells that no other stream has brought. They share the buffer, which
+  // goes back when the last of them has been taken in.
+  struct Offered {
+    std::shared_ptr<BufferPool> pool;
+    BufferPool::Buffer buffer;
+    std::vector<BlockFact> facts;
+    std::atomic<int64_t> left_count{0};
+  };
+  auto offered = std::make_shared<Offered>();
+  offered->pool = context_.buffers;
+  offered->facts = std::move(facts);
+  std::vector<int64_t> claimed;
+  for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
+    const IndexRange part = gathering.gatherer->CellBlocks(cell);
+    if (!gathering.contribution->Claim(part).empty()) claimed.push_back(cell);
+  }
+  if (claimed.empty()) return absl::OkStatus();
+  offered->buffer = std::move(buffer);
+  offered->left_count = static_cast<int64_t>(claimed.size());
+  const auto settle = [offered, blocks, shard = shard_,
+                       contribution = gathering.contribution](IndexRange part) {
+    const bool whole = contribution->Settle(
+        part, absl::MakeConstSpan(offered->facts)
+                  .subspan(part.begin - blocks.begin, part.size()));
+    const bool last = --offered->left_count == 0;
+    if (last) offered->pool->Give(std::move(offered->buffer));
+    if (whole) shard->FinishLater(contribution);
+    return last;
+  };
+  // The next chunk is read when this one has been taken in.
+  Pause();
+  progress().waits_for_us = true;
+  const EncodedRange& encoded = contribution_->encoded();
+  const char* const bytes = BytesOf(offered->buffer);
+  for (const int64_t cell : claimed) {
+    const IndexRange part = gathering.gatherer->CellBlocks(cell);
+    const bool taken = gathering.gatherer->Offer(
+        gathering.index, cell,
+        bytes + encoded.ByteCount({blocks.begin, part.begin}),
+        [settle, part, gate = gate()] {
+          if (settle(part)) gate->Call(&PushWaiter::OnTaken);
+        });
+    if (taken && settle(part)) OnTaken();
+  }
+  return absl::OkStatus();
+}
+
+// --- The end ---------------------------------------------------------------
 
 void UploadStream::OnEnd() {
   if (contribution_ == nullptr) {
@@ -219,7 +357,7 @@ void UploadStream::OnEnd() {
 }
 
 void UploadStream::EndIfNobodySends(bool nobody_sends) {
-  if (!nobody_sends || contribution_->Missing().empty()) return;
+  if (!nobody_sends || contribution()->Missing().empty()) return;
   shard_->waiters().Settle(
       contribution_->key(),
       Refuse(Code::kUnavailable, "BLOCKS_MISSING",

@@ -10,10 +10,12 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
+#include "base/sync/mutex.h"
 #include "server/service/bidi_stream.h"
 #include "server/service/service_context.h"
 
@@ -50,13 +52,28 @@ class UploadStream : public BidiStream {
     return MakeAnswer({}, true);
   }
 
+  // Level ISLAND: the blocks are asked for when a set with the contribution is
+  // gathered, and `stored` is said when its round is committed.
+  void OnGather() final { BeginGather(); }
+  void OnRestart() final;
+  void OnTaken() final;
+  // Asks for the blocks, once.
+  void BeginGather();
+  absl::Status OfferChunk(IndexRange blocks, std::vector<BlockFact> facts,
+                          BufferPool::Buffer& buffer);
+  // Where blocks go: as the header found it, or as gathered since.
+  std::shared_ptr<Contribution> contribution() const;
+
   absl::Status TakeHeader(const grpc::ByteBuffer& message);
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk);
   // Checks that the chunk's numbers fit the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
-  // Copies, checks and writes the blocks.
-  absl::Status StoreChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
-                          float* elements);
+  // Copies the encoded blocks to `bytes` and checks them.
+  absl::StatusOr<std::vector<BlockFact>> CopyChunk(
+      const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const;
+  // Keeps blocks that are checked: in the log, or in the round's merge.
+  absl::Status KeepChunk(IndexRange blocks, std::vector<BlockFact> facts,
+                         BufferPool::Buffer& buffer);
   // If so, those that wait for missing blocks end.
   void EndIfNobodySends(bool nobody_sends);
 
@@ -64,6 +81,9 @@ class UploadStream : public BidiStream {
   Shard* shard_ = nullptr;
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
   bool sending_ = false;  // Counted in the shard's waiters.
+
+  mutable Mutex gather_mutex_;
+  Shard::Gathering gathering_ ABSL_GUARDED_BY(gather_mutex_);
 };
 
 // The header in the first message of a stream of `Request`s.

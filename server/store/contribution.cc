@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
@@ -11,15 +12,17 @@
 namespace atl::server {
 
 Contribution::Contribution(const v1::ContributionInfo& info,
-                           const ShardRange& range,
-                           std::unique_ptr<Segment> segment)
+                           const EncodedRange& encoded,
+                           std::unique_ptr<Segment> segment, int64_t gather_id)
     : info_(info),
       key_(ContributionKey::FromProto(info.key())),
-      range_(range),
-      segment_number_(segment->number),
-      absent_count_(range.block_count()),
-      blocks_(range.block_count(), BlockState::kMissing),
-      facts_(range.block_count()),
+      encoded_(encoded),
+      segment_number_(segment == nullptr ? 0 : segment->number),
+      is_gathered_(segment == nullptr),
+      gather_id_(gather_id),
+      absent_count_(encoded.range().block_count()),
+      blocks_(encoded.range().block_count(), BlockState::kMissing),
+      facts_(encoded.range().block_count()),
       segment_(std::move(segment)) {}
 
 Contribution::State Contribution::state() const {
@@ -31,7 +34,7 @@ std::vector<IndexRange> Contribution::Missing() const {
   MutexLock lock(&mutex_);
   std::vector<IndexRange> missing;
   if (state_ != State::kPartial) return missing;
-  const int64_t base = range_.blocks().begin;
+  const int64_t base = range().blocks().begin;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i] != BlockState::kMissing) continue;
     const int64_t block = base + static_cast<int64_t>(i);
@@ -49,7 +52,7 @@ std::vector<IndexRange> Contribution::Claim(IndexRange blocks) {
   std::vector<IndexRange> claimed;
   if (state_ != State::kPartial || released_) return claimed;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    BlockState& block = blocks_[b - range_.blocks().begin];
+    BlockState& block = blocks_[b - range().blocks().begin];
     if (block != BlockState::kMissing) continue;
     block = BlockState::kClaimed;
     if (!claimed.empty() && claimed.back().end == b) {
@@ -73,15 +76,12 @@ void Contribution::Leave() const {
   if (--user_count_ == 0) idle_.SignalAll();
 }
 
-absl::Status Contribution::Write(IndexRange blocks, const float* elements) {
+absl::Status Contribution::Write(IndexRange blocks, const char* bytes) {
+  if (is_gathered_) return absl::OkStatus();
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
-  const int64_t offset =
-      kHeaderPageBytes +
-      range_.ElementOffset(blocks.begin) * static_cast<int64_t>(sizeof(float));
-  const absl::string_view bytes(
-      reinterpret_cast<const char*>(elements),
-      static_cast<size_t>(range_.ElementCount(blocks)) * sizeof(float));
-  const absl::Status written = segment_->file->WriteAt(offset, bytes);
+  const absl::Status written = segment_->file->WriteAt(
+      kHeaderPageBytes + encoded_.ByteOffset(blocks.begin),
+      {bytes, static_cast<size_t>(encoded_.ByteCount(blocks))});
   Leave();
   return written;
 }
@@ -90,7 +90,7 @@ bool Contribution::Settle(IndexRange blocks,
                           absl::Span<const BlockFact> facts) {
   MutexLock lock(&mutex_);
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const int64_t i = b - range_.blocks().begin;
+    const int64_t i = b - range().blocks().begin;
     if (facts.empty()) {
       blocks_[i] = BlockState::kMissing;
     } else {
@@ -109,7 +109,7 @@ bool Contribution::Settle(IndexRange blocks,
 void Contribution::Unsettle(IndexRange blocks) {
   MutexLock lock(&mutex_);
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    blocks_[b - range_.blocks().begin] = BlockState::kMissing;
+    blocks_[b - range().blocks().begin] = BlockState::kMissing;
     ++absent_count_;
   }
 }
@@ -138,36 +138,58 @@ bool Contribution::TakeRefusal() {
 
 uint32_t Contribution::CrcOf(int64_t block) const {
   MutexLock lock(&mutex_);
-  const int64_t i = block - range_.blocks().begin;
+  const int64_t i = block - range().blocks().begin;
   return stored_crcs_.empty() ? facts_[i].crc32c : stored_crcs_[i];
 }
 
-absl::Status Contribution::Read(IndexRange blocks, float* elements) const {
+absl::Status Contribution::ReadEncoded(IndexRange blocks, char* bytes) const {
   if (!Enter()) {
     return absl::AbortedError(
         absl::StrCat(key_.ToString(), " was dropped from the log"));
   }
-  const int64_t first = range_.ElementOffset(blocks.begin);
-  const int64_t count = range_.ElementCount(blocks);
-  absl::Status status =
-      ReadFully(*segment_->file, segment_->path,
-                kHeaderPageBytes + first * static_cast<int64_t>(sizeof(float)),
-                absl::MakeSpan(reinterpret_cast<char*>(elements),
-                               static_cast<size_t>(count) * sizeof(float)));
+  const int64_t first = encoded_.ByteOffset(blocks.begin);
+  absl::Status status = ReadFully(
+      *segment_->file, segment_->path, kHeaderPageBytes + first,
+      absl::MakeSpan(bytes, static_cast<size_t>(encoded_.ByteCount(blocks))));
+  int64_t begin = 0;
   for (int64_t b = blocks.begin; status.ok() && b < blocks.end; ++b) {
-    const int64_t begin = range_.ElementOffset(b) - first;
-    const int64_t end = range_.ElementOffset(b + 1) - first;
-    const absl::string_view bytes(
-        reinterpret_cast<const char*>(elements + begin),
-        static_cast<size_t>(end - begin) * sizeof(float));
-    if (codec::Crc32c(bytes) != CrcOf(b)) {
+    const int64_t end = encoded_.ByteOffset(b + 1) - first;
+    const absl::string_view block(bytes + begin,
+                                  static_cast<size_t>(end - begin));
+    if (codec::Crc32c(block) != CrcOf(b)) {
       status = absl::DataLossError(
           absl::StrCat(segment_->path, ": the checksum of block ", b, " of ",
                        key_.ToString(), " does not match"));
     }
+    begin = end;
   }
   Leave();
   return status;
+}
+
+absl::Status Contribution::Undecodable(int64_t block,
+                                       codec::BlockFault fault) const {
+  return absl::DataLossError(absl::StrCat(
+      "block ", block, " of ", key_.ToString(), " ", codec::FaultText(fault)));
+}
+
+absl::Status Contribution::Read(IndexRange blocks, float* elements) const {
+  if (encoded_.is_f32()) {
+    return ReadEncoded(blocks, reinterpret_cast<char*>(elements));
+  }
+  // No codec takes more than f32 does.
+  char bytes[codec::kBlockElements * sizeof(float)];
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const IndexRange block = {b, b + 1};
+    const int64_t count = range().ElementCount(block);
+    RETURN_IF_ERROR(ReadEncoded(block, bytes));
+    const codec::BlockFault fault = encoded_.codec().Decode(
+        {bytes, static_cast<size_t>(encoded_.ByteCount(block))},
+        absl::MakeSpan(elements, static_cast<size_t>(count)));
+    if (fault != codec::BlockFault::kNone) return Undecodable(b, fault);
+    elements += count;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Contribution::Sync() {

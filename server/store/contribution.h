@@ -22,14 +22,15 @@
 #include "base/layout/layout.h"
 #include "base/sync/mutex.h"
 #include "server/core/contribution_key.h"
-#include "server/store/shard_range.h"
+#include "server/store/encoded_range.h"
 
 namespace atl::server {
 
-// A file of the log: a header page, then the blocks of one contribution at
-// their final offsets. DESIGN.md, "Segment".
+// A file of the log: a header page, then the encoded blocks of one contribution
+// at their final offsets. DESIGN.md, "Segment".
 struct Segment {
   int64_t number = 0;
+  int64_t payload_bytes = 0;  // What it has room for.
   std::string path;
   std::unique_ptr<RandomAccessFile> file;
 };
@@ -44,14 +45,21 @@ class Contribution {
  public:
   enum class State { kPartial, kStored, kRefused };
 
-  // A contribution of which nothing has come.
-  Contribution(const v1::ContributionInfo& info, const ShardRange& range,
-               std::unique_ptr<Segment> segment);
+  // A contribution of which nothing has come. Without a segment its blocks are
+  // only counted: whoever writes them keeps nothing (level ISLAND).
+  // `encoded` is that of the info's codec, and must outlive it.
+  Contribution(const v1::ContributionInfo& info, const EncodedRange& encoded,
+               std::unique_ptr<Segment> segment, int64_t gather_id = 0);
 
   const v1::ContributionInfo& info() const { return info_; }
   const ContributionKey& key() const { return key_; }
-  const ShardRange& range() const { return range_; }
+  const ShardRange& range() const { return encoded_.range(); }
+  const EncodedRange& encoded() const { return encoded_; }
   int64_t segment_number() const { return segment_number_; }
+  // Level ISLAND: its blocks are only counted.
+  bool is_gathered() const { return is_gathered_; }
+  // The set that it is gathered for; 0 for none.
+  int64_t gather_id() const { return gather_id_; }
 
   State state() const;
   // Ranges that are not there and that nobody writes now, in order.
@@ -61,10 +69,10 @@ class Contribution {
   // how each ended with Settle. Empty if all are there, or come from another
   // stream, or the contribution is not PARTIAL.
   std::vector<IndexRange> Claim(IndexRange blocks);
-  // Writes the elements of claimed blocks into the segment.
+  // Writes the encoding of claimed blocks into the segment.
   //
   // RESOURCE_EXHAUSTED: the disk is full.
-  absl::Status Write(IndexRange blocks, const float* elements);
+  absl::Status Write(IndexRange blocks, const char* bytes);
   // Ends a claim: `facts` has one entry a block, or is empty if they could not
   // be written. Returns true if all blocks are there now: whoever gets this
   // has to finish the contribution, and nobody else gets it.
@@ -78,10 +86,17 @@ class Contribution {
   // Keeps everyone from finishing it, to refuse it; false if it is too late.
   bool TakeRefusal();
 
-  // Reads blocks back.
+  // Reads the encoding of blocks back, of encoded().ByteCount(blocks).
   //
   // DATA_LOSS: a checksum does not match; the message names the file.
+  // Requires: it has a segment.
+  absl::Status ReadEncoded(IndexRange blocks, char* bytes) const;
+  // Reads and decodes them, block by block unless the codec is f32.
+  //
+  // DATA_LOSS: the same; or a block cannot be decoded.
   absl::Status Read(IndexRange blocks, float* elements) const;
+  // That a block with a right checksum cannot be decoded.
+  absl::Status Undecodable(int64_t block, codec::BlockFault fault) const;
   // Makes the segment's bytes durable.
   absl::Status Sync();
 
@@ -121,8 +136,10 @@ class Contribution {
 
   const v1::ContributionInfo info_;
   const ContributionKey key_;
-  const ShardRange range_;
+  const EncodedRange& encoded_;
   const int64_t segment_number_;
+  const bool is_gathered_;
+  const int64_t gather_id_;
 
   mutable Mutex mutex_;
   mutable CondVar idle_;

@@ -5,7 +5,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/codec/codec.h"
 #include "base/failpoint/failpoint.h"
+#include "base/layout/exchange.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
 
@@ -20,7 +22,17 @@ std::string KeyText(const ContributionKey& key) {
 }
 
 Sync SyncOf(v1::Durability durability) {
-  return durability == v1::DURABILITY_PROCESS ? Sync::kProcess : Sync::kMachine;
+  return durability == v1::DURABILITY_PROCESS ||
+                 durability == v1::DURABILITY_ISLAND
+             ? Sync::kProcess
+             : Sync::kMachine;
+}
+
+std::vector<EncodedRange> EncodedRanges(const std::vector<ShardRange>& ranges,
+                                        const codec::Codec& codec) {
+  std::vector<EncodedRange> encoded;
+  for (const ShardRange& range : ranges) encoded.emplace_back(range, codec);
+  return encoded;
 }
 
 std::vector<ShardRange> RangesOf(const RunLayout& layout, int32_t shard,
@@ -85,10 +97,14 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       layout_(std::move(layout)),
       shard_(record.shard()),
       shard_count_(record.shard_count()),
-      state_count_(state_count),
+      state_count_(state_count + (HasView(record.run().spec()) ? 1 : 0)),
       durability_(SyncOf(record.run().spec().durability())),
+      gathers_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
       images_(std::move(images)),
-      ranges_(RangesOf(layout_, shard_, shard_count_)) {}
+      ranges_(RangesOf(layout_, shard_, shard_count_)),
+      encoded_ranges_(EncodedRanges(ranges_, UpCodec(run_.spec()))),
+      import_ranges_(
+          EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))) {}
 
 std::string RunStore::RecordName(const std::string& kind) const {
   return absl::StrCat("data/", run_.run_id(), "/", kind);
@@ -135,6 +151,7 @@ RecoveredShard RunStore::Recovered() const {
   recovered.lost = lost_;
   recovered.prepared = prepared_;
   recovered.manifests = found_manifests_;
+  recovered.prepared_here = prepared_here_;
   return recovered;
 }
 
@@ -211,6 +228,7 @@ void RunStore::CommitVersion(int32_t fragment, int64_t version,
     if (it != versions_.end()) it->second.commit_seq = commit_seq;
   }
   DropOldImages(fragment);
+  if (deltas_ != nullptr) deltas_->Commit(fragment, version);
 }
 
 std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
@@ -247,6 +265,11 @@ void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
   fs_.Remove(file->path()).IgnoreError();
 }
 
+void RunStore::DiscardVersion(int32_t fragment, int64_t version) {
+  RemoveVersion(fragment, version);
+  if (deltas_ != nullptr) deltas_->Remove(fragment, version);
+}
+
 absl::Status RunStore::WriteState(RecordBatch* batch) {
   std::string state;
   {
@@ -261,7 +284,8 @@ absl::Status RunStore::PersistVersion0(int32_t fragment) {
   const std::optional<HeldVersion> held = FindVersion(fragment, 0);
   if (!held) return absl::InternalError("version 0 was not published");
   RETURN_IF_ERROR(
-      held->file->Seal({run_.run_id(), shard_, 0, 0, held->digest}));
+      held->file->Seal(
+          {run_.run_id(), shard_, 0, 0, held->digest, held->view_digest}));
   RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
   held->file->set_path(VersionPath(fragment, 0));
   RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
@@ -288,12 +312,24 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
   *record.mutable_digest() = prepared.digest.ToProto();
   record.set_finite(prepared.finite);
   record.set_norm_squared(prepared.norm_squared);
+  *record.mutable_view_digest() = prepared.view_digest.ToProto();
   RecordBatch batch;
   batch.Put(RecordName(absl::StrCat("prepared/", prepared.fragment)),
             record.SerializeAsString());
   failpoint::Hit("server.prepared.before");
   RETURN_IF_ERROR(records_.Write(batch, durability_));
   failpoint::Hit("server.prepared.after");
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
+                                       std::shared_ptr<VersionFile> file) {
+  const int64_t version = prepared.version + 1;
+  RETURN_IF_ERROR(file->WriteHeader({run_.run_id(), shard_, version, 0,
+                                     prepared.digest, prepared.view_digest}));
+  PublishVersion(
+      prepared.fragment, version,
+      {std::move(file), 0, prepared.digest, prepared.view_digest});
   return absl::OkStatus();
 }
 
@@ -308,8 +344,10 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     digest = held->digest;
     const std::string path = VersionPath(f, commit.version());
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
-                                      commit.commit_seq(), digest}));
+                                      commit.commit_seq(), digest,
+                                      held->view_digest}));
     DropOldImages(f);
+    if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {
       RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));
@@ -337,94 +375,19 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
 
 // --- Contributions ----------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
-    int32_t fragment) {
-  auto segment = std::make_unique<Segment>();
-  {
-    MutexLock lock(&mutex_);
-    segment->number = next_segment_++;
-  }
-  segment->path = SegmentPath(segment->number);
-  records::SegmentHeader header;
-  header.set_segment(segment->number);
-  header.set_fragment(fragment);
-  header.set_payload_bytes(ranges_[fragment].element_count() *
-                           static_cast<int64_t>(sizeof(float)));
-  ASSIGN_OR_RETURN(const std::string page,
-                   EncodeHeaderPage("ATOLLSEG", header));
-  ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
-  absl::Status made =
-      segment->file->Preallocate(kHeaderPageBytes + header.payload_bytes());
-  if (made.ok()) made = segment->file->WriteAt(0, page);
-  if (made.ok() && durability_ == Sync::kMachine) {
-    made = segment->file->Sync();
-    if (made.ok()) {
-      made = fs_.SyncDirectory(absl::StrCat(directory_, "/log"));
-    }
-  }
-  if (!made.ok()) {
-    segment->file.reset();
-    fs_.Remove(segment->path).IgnoreError();
-    return made;
-  }
-  return segment;
-}
-
-absl::StatusOr<std::unique_ptr<Segment>> RunStore::TakeSegment(
-    int32_t fragment) {
-  {
-    MutexLock lock(&mutex_);
-    auto& free = free_segments_[fragment];
-    if (!free.empty()) {
-      std::unique_ptr<Segment> segment = std::move(free.back());
-      free.pop_back();
-      return segment;
-    }
-  }
-  return NewSegment(fragment);
-}
-
-void RunStore::Recycle(int32_t fragment, std::unique_ptr<Segment> segment) {
-  if (segment == nullptr) return;
-  MutexLock lock(&mutex_);
-  free_segments_[fragment].push_back(std::move(segment));
-}
-
-absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,
-                                    int64_t count) {
-  while (true) {
-    {
-      MutexLock lock(&mutex_);
-      int64_t have = static_cast<int64_t>(free_segments_[fragment].size());
-      for (const auto& [key, contribution] : contributions_) {
-        have += key.fragment == fragment &&
-                contribution->info().anchor_version() == version;
-      }
-      if (have >= count) break;
-    }
-    ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, NewSegment(fragment));
-    Recycle(fragment, std::move(segment));
-  }
-  const std::pair<int32_t, int64_t> place = {fragment, version + 1};
-  MutexLock making(&making_mutex_);
-  // A merge was faster: its file has this name already.
-  if (newest_made_[fragment] > version) return absl::OkStatus();
-  {
-    MutexLock lock(&mutex_);
-    if (reserved_versions_.count(place)) return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
-                   MakeVersionFile(fragment, version + 1));
-  MutexLock lock(&mutex_);
-  reserved_versions_[place] = std::move(file);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     const v1::ContributionInfo& info) {
   const auto key = ContributionKey::FromProto(info.key());
   if (auto found = Find(key)) return found;
-  ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, TakeSegment(key.fragment));
+  if (gathers_ && !key.is_import()) {
+    MutexLock lock(&mutex_);
+    std::shared_ptr<Contribution>& bound = contributions_[key];
+    if (bound == nullptr) {
+      bound = std::make_shared<Contribution>(info, EncodedOf(key), nullptr);
+    }
+    return bound;
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, TakeSegment(key));
   records::BoundRecord bound;
   *bound.mutable_info() = info;
   bound.set_segment(segment->number);
@@ -436,12 +399,16 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     if (lost_.erase(key) > 0) batch.Delete(KeyedName("stored", key));
     const auto it = contributions_.find(key);
     if (it != contributions_.end()) {  // Another stream was faster.
-      free_segments_[key.fragment].push_back(std::move(segment));
-      return it->second;
+      contribution = it->second;
+    } else {
+      contribution = std::make_shared<Contribution>(info, EncodedOf(key),
+                                                    std::move(segment));
+      contributions_[key] = contribution;
     }
-    contribution = std::make_shared<Contribution>(info, ranges_[key.fragment],
-                                                  std::move(segment));
-    contributions_[key] = contribution;
+  }
+  if (segment != nullptr) {
+    Recycle(key.fragment, std::move(segment));
+    return contribution;
   }
   failpoint::Hit("server.bound.before");
   const absl::Status written = records_.Write(batch, Sync::kProcess);
@@ -457,6 +424,20 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   return contribution;
 }
 
+std::vector<std::shared_ptr<Contribution>> RunStore::Renew(
+    absl::Span<const ContributionKey> keys, int64_t gather_id) {
+  std::vector<std::shared_ptr<Contribution>> renewed;
+  MutexLock lock(&mutex_);
+  for (const ContributionKey& key : keys) {
+    const auto it = contributions_.find(key);
+    if (it == contributions_.end()) continue;
+    it->second = std::make_shared<Contribution>(
+        it->second->info(), EncodedOf(key), nullptr, gather_id);
+    renewed.push_back(it->second);
+  }
+  return renewed;
+}
+
 std::shared_ptr<Contribution> RunStore::Find(const ContributionKey& key) const {
   MutexLock lock(&mutex_);
   const auto it = contributions_.find(key);
@@ -464,12 +445,11 @@ std::shared_ptr<Contribution> RunStore::Find(const ContributionKey& key) const {
 }
 
 absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
-                                           IndexRange blocks,
-                                           const float* elements,
+                                           IndexRange blocks, const char* bytes,
                                            absl::Span<const BlockFact> facts) {
   const Contribution::SegmentUse use(contribution);
-  absl::Status status = contribution.Write(blocks, elements);
-  if (status.ok()) {
+  absl::Status status = contribution.Write(blocks, bytes);
+  if (status.ok() && !contribution.is_gathered()) {
     records::ChunkRecord record;
     for (const BlockFact& fact : facts) {
       record.add_block_crc32c(fact.crc32c);
@@ -498,6 +478,12 @@ absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
   }
   const double norm_squared = contribution.NormSquared();
   std::vector<uint32_t> crcs = contribution.BlockCrcs();
+  if (contribution.is_gathered()) {
+    failpoint::Hit("server.stored.before");
+    contribution.MarkStored(norm_squared, std::move(crcs));
+    failpoint::Hit("server.stored.after");
+    return norm_squared;
+  }
   records::StoredRecord record;
   *record.mutable_info() = contribution.info();
   record.set_segment(contribution.segment_number());
@@ -572,12 +558,6 @@ void RunStore::DeleteRecords(const ContributionKey& key,
   batch->Delete(KeyedName("bound", key));
   batch->Delete(KeyedName("refused", key));
   batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
-}
-
-void RunStore::RecycleAll(std::vector<FreedSegment> segments) {
-  for (FreedSegment& freed : segments) {
-    Recycle(freed.fragment, std::move(freed.segment));
-  }
 }
 
 absl::Status RunStore::Drop(absl::Span<const ContributionKey> keys) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@
 #include "server/core/contribution_key.h"
 #include "server/core/shard_machine.h"
 #include "server/store/contribution.h"
+#include "server/store/delta_ring.h"
+#include "server/store/encoded_range.h"
 #include "server/store/record_store.h"
 #include "server/store/shard_range.h"
 #include "server/store/version_file.h"
@@ -42,7 +45,8 @@ namespace atl::server {
 struct HeldVersion {
   std::shared_ptr<VersionFile> file;
   int64_t commit_seq = 0;
-  Digest128 digest;  // This shard's part.
+  Digest128 digest;       // This shard's part.
+  Digest128 view_digest;  // The same of V, in a run with a view.
 };
 
 class RunStore {
@@ -66,10 +70,10 @@ class RunStore {
   // decided. The bytes of segments are checked when they are merged.
   //
   // DATA_LOSS: a version's file that a record names is missing or damaged; the
-  // message names it.
+  // message names it. INVALID_ARGUMENT: the run's codecs are not known.
   //
-  // `images` is the memory for versions; null: all of them are read from and
-  // written to their files.
+  // `state_count`: arrays of the outer optimizer. `images` is the memory for
+  // versions; null: all of them are read from and written to their files.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(
       FileSystem& fs, RecordStore& records, const std::string& data_dir,
       const records::RunRecord& record, int state_count,
@@ -83,9 +87,21 @@ class RunStore {
   int32_t shard() const { return shard_; }
   int32_t shard_count() const { return shard_count_; }
   const ShardRange& range(int32_t fragment) const { return ranges_[fragment]; }
+  // Where a contribution's blocks lie when encoded by the run's codec.
+  const EncodedRange& encoded(int32_t fragment) const {
+    return encoded_ranges_[fragment];
+  }
+  // Arrays of a version after theta: the outer optimizer's, then V if there is
+  // a view.
   int state_count() const { return state_count_; }
+  // The array of a version that is V; 0, theta, if the run has no view.
+  int view_array() const { return deltas_ == nullptr ? 0 : state_count_; }
+  // Null if the run has no view.
+  DeltaRing* deltas() { return deltas_.get(); }
   // How far OK'd contributions must have got.
   Sync durability() const { return durability_; }
+  // Level ISLAND: contributions are merged as they come, and none is kept.
+  bool gathers() const { return gathers_; }
 
   // --- Versions -------------------------------------------------------------
 
@@ -113,11 +129,18 @@ class RunStore {
 
   // Forgets a version: its file is deleted. Readers that hold it go on.
   void RemoveVersion(int32_t fragment, int64_t version);
+  // Forgets what a merge made that is not committed.
+  void DiscardVersion(int32_t fragment, int64_t version);
 
   // Version 0 is published: makes it durable.
   absl::Status PersistVersion0(int32_t fragment);
   // PREPARED, before anyone hears of it.
   absl::Status RecordPrepared(const PreparedFact& prepared);
+  // Publishes a version whose arrays are in its file already, so that it
+  // outlives the process: writes the rest, unsynced. RecordPrepared has to
+  // follow.
+  absl::Status PublishPrepared(const PreparedFact& prepared,
+                               std::shared_ptr<VersionFile> file);
   // STATE: makes a published version durable as the newest, and frees `keys`.
   // Of a fragment without a file here only the number is kept.
   absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
@@ -137,13 +160,17 @@ class RunStore {
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<std::shared_ptr<Contribution>> Bind(
       const v1::ContributionInfo& info);
+  // Level ISLAND: starts these contributions over, for set `gather_id`, and
+  // returns them, in this order. Those that are not bound are left out.
+  std::vector<std::shared_ptr<Contribution>> Renew(
+      absl::Span<const ContributionKey> keys, int64_t gather_id);
   // Null if the key is not bound.
   std::shared_ptr<Contribution> Find(const ContributionKey& key) const;
-  // Writes claimed blocks and their record. Returns true if the contribution
-  // is complete and the caller has to Finish it. The claim is settled either
-  // way.
+  // Writes the encoding of claimed blocks and their record. Returns true if the
+  // contribution is complete and the caller has to Finish it. The claim is
+  // settled either way.
   absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
-                                   IndexRange blocks, const float* elements,
+                                   IndexRange blocks, const char* bytes,
                                    absl::Span<const BlockFact> facts);
   // PARTIAL -> STORED at the run's durability. Returns the norm squared.
   absl::StatusOr<double> Finish(Contribution& contribution);
@@ -179,17 +206,27 @@ class RunStore {
 
   absl::Status RecoverState();
   absl::Status RecoverVersions();
+  absl::Status RecoverDeltas();
+  // Makes D of a version that is held, as the one before is, if it is missing;
+  // true if it did.
+  absl::StatusOr<bool> MakeDeltaAgain(int32_t fragment, int64_t version);
   absl::Status RecoverManifests();
   // What a manifest says, checked against the files that it names.
   //
   // DATA_LOSS: it is not one of this pin.
   absl::StatusOr<ManifestFact> CheckManifest(const std::string& pin_id,
                                              absl::string_view text) const;
+  // Level ISLAND: takes up a version that was prepared by an earlier process;
+  // false if the file at `path` is not whole, or not the one that was recorded.
+  bool AdoptPrepared(const std::string& path, int32_t fragment,
+                     int64_t version);
   absl::Status RecoverSegments();
   absl::Status RecoverContributions();
   absl::Status RecoverStored();
-  // Segment `number` out of the free ones; null if there is none.
-  std::unique_ptr<Segment> TakeFreeSegment(int32_t fragment, int64_t number);
+  // Segment `number` out of the free ones; null if there is none, or not of the
+  // size that the contribution has.
+  std::unique_ptr<Segment> TakeFreeSegment(const ContributionKey& key,
+                                           int64_t number);
   // True if the shard has a part of the key's fragment.
   bool Fits(const v1::ContributionKey& key) const;
   // Adds the deletion of all records about a key.
@@ -198,9 +235,18 @@ class RunStore {
                               std::unique_ptr<Segment> segment);
   absl::Status WriteState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment);
-  absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(int32_t fragment);
+  // Where the blocks of a contribution of `key` lie: imports are f32.
+  const EncodedRange& EncodedOf(const ContributionKey& key) const;
+  absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment,
+                                                      int64_t payload_bytes);
+  absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(
+      const ContributionKey& key);
+  // True if it has the size that contributions have.
+  bool IsUsedAgain(int32_t fragment, const Segment& segment) const;
+  // Keeps a segment for the next contribution, or removes it.
   void Recycle(int32_t fragment, std::unique_ptr<Segment> segment);
+  // Removes free segments that no contribution will have.
+  void DropUselessSegments();
   // A segment that is free once the records that name it are gone.
   struct FreedSegment {
     int32_t fragment;
@@ -222,8 +268,12 @@ class RunStore {
   const int32_t shard_count_;
   const int state_count_;
   const Sync durability_;
+  const bool gathers_;
   const std::shared_ptr<ImagePool> images_;
-  std::vector<ShardRange> ranges_;
+  const std::vector<ShardRange> ranges_;
+  const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
+  const std::vector<EncodedRange> import_ranges_;   // f32.
+  std::unique_ptr<DeltaRing> deltas_;  // Of a run with a view; made by Open.
 
   // Held while a version's file is made or reserved, so that no two are made
   // under one name. Before mutex_.
@@ -257,6 +307,7 @@ class RunStore {
   std::map<std::string, KnownManifest> manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<ManifestFact> found_manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<PreparedFact> prepared_ ABSL_GUARDED_BY(mutex_);
+  std::set<int32_t> prepared_here_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

@@ -15,19 +15,19 @@
 namespace atl::server {
 namespace {
 
-// Blocks that are read at a time: 1 MiB.
+// Blocks that are read at a time: 1 MiB at most.
 constexpr int64_t kReadBlocks = 64;
 
 // DATA_LOSS if a block of it does not match.
 absl::Status CheckBytes(const Contribution& contribution) {
   const ShardRange& range = contribution.range();
-  std::vector<float> elements;
+  std::vector<char> bytes;
   for (int64_t b = range.blocks().begin; b < range.blocks().end;
        b += kReadBlocks) {
     const IndexRange blocks = {b,
                                std::min(b + kReadBlocks, range.blocks().end)};
-    elements.resize(range.ElementCount(blocks));
-    RETURN_IF_ERROR(contribution.Read(blocks, elements.data()));
+    bytes.resize(contribution.encoded().ByteCount(blocks));
+    RETURN_IF_ERROR(contribution.ReadEncoded(blocks, bytes.data()));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/codec/codec.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
@@ -38,6 +40,13 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     std::shared_ptr<ImagePool> images) {
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(record.run().spec().layout()));
+  const v1::ExchangeSpec& exchange = record.run().spec().exchange();
+  if (exchange.down() != v1::CODEC_UNSPECIFIED &&
+      codec::FindCodec(exchange.down()) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange.down is ", static_cast<int>(exchange.down()),
+                     ", which this program does not know"));
+  }
   const std::string directory = Directory(data_dir, record.run().run_id());
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/versions")));
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/log")));
@@ -52,9 +61,11 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
                                                std::move(images)));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
+  RETURN_IF_ERROR(store->RecoverDeltas());
   RETURN_IF_ERROR(store->RecoverManifests());
   RETURN_IF_ERROR(store->RecoverSegments());
   RETURN_IF_ERROR(store->RecoverContributions());
+  store->DropUselessSegments();
   return store;
 }
 
@@ -92,7 +103,8 @@ absl::Status RunStore::RecoverState() {
     MutexLock lock(&mutex_);
     prepared_.push_back({fact.fragment(), fact.version(), fact.attempt(),
                          Digest128::FromProto(fact.digest()), fact.finite(),
-                         fact.norm_squared()});
+                         fact.norm_squared(),
+                         Digest128::FromProto(fact.view_digest())});
   }
   return absl::OkStatus();
 }
@@ -113,6 +125,13 @@ absl::Status RunStore::RecoverVersions() {
                                     &version, &end) == 3 &&
                         end == 'r' && absl::EndsWith(name, ".ver") &&
                         fragment >= 0 && fragment < layout_.fragment_count();
+    // What is not in STATE may be prepared, and its contributions gone.
+    if (gathers_ && end == 'r' && fragment >= 0 &&
+        fragment < layout_.fragment_count() &&
+        version == state.fragments(fragment).version() + 1 &&
+        AdoptPrepared(path, static_cast<int32_t>(fragment), version)) {
+      continue;
+    }
     // What a crash left half made, and what was renamed but is not in STATE.
     if (!parsed || version > state.fragments(fragment).version()) {
       RETURN_IF_ERROR(fs_.Remove(path));
@@ -140,7 +159,8 @@ absl::Status RunStore::RecoverVersions() {
     }
     const std::shared_ptr<VersionFile> file = *std::move(opened);
     const VersionIdentity& identity = file->identity();
-    HeldVersion held = {file, identity.commit_seq, identity.digest};
+    HeldVersion held = {file, identity.commit_seq, identity.digest,
+                        identity.view_digest};
     PublishVersion(static_cast<int32_t>(fragment), version, std::move(held));
   }
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
@@ -158,6 +178,52 @@ absl::Status RunStore::RecoverVersions() {
     }
   }
   return absl::OkStatus();
+}
+
+bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
+                             int64_t version) {
+  std::optional<PreparedFact> recorded;
+  {
+    MutexLock lock(&mutex_);
+    for (const PreparedFact& fact : prepared_) {
+      if (fact.fragment == fragment && fact.version + 1 == version) {
+        recorded = fact;
+      }
+    }
+  }
+  const ShardRange& range = ranges_[fragment];
+  if (!recorded || range.empty()) return false;
+  absl::StatusOr<std::unique_ptr<VersionFile>> opened =
+      VersionFile::Open(fs_, path, range, state_count_, /*writable=*/true);
+  if (!opened.ok()) return false;
+  const VersionIdentity& identity = (*opened)->identity();
+  if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
+      identity.version != version || identity.digest != recorded->digest ||
+      identity.view_digest != recorded->view_digest) {
+    return false;
+  }
+  // Every block, because not every one need have reached a disk that lost
+  // power.
+  Digest128 digest, view_digest;
+  std::vector<float> elements;
+  for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
+    const IndexRange block = {b, b + 1};
+    elements.resize(range.ElementCount(block));
+    for (int array = 0; array <= state_count_; ++array) {
+      if (!(*opened)->Read(array, block, elements.data()).ok()) return false;
+      if (array == 0) digest += BlockDigest(b, elements);
+    }
+    // The last array.
+    if (HasView(run_.spec())) view_digest += BlockDigest(b, elements);
+  }
+  if (digest != recorded->digest || view_digest != recorded->view_digest) {
+    return false;
+  }
+  PublishVersion(fragment, version,
+                 {*std::move(opened), 0, digest, view_digest});
+  MutexLock lock(&mutex_);
+  prepared_here_.insert(fragment);
+  return true;
 }
 
 absl::Status RunStore::RecoverSegments() {
@@ -194,6 +260,7 @@ absl::Status RunStore::RecoverSegments() {
       continue;
     }
     segment->number = header.segment();
+    segment->payload_bytes = header.payload_bytes();
     MutexLock lock(&mutex_);
     next_segment_ = std::max(next_segment_, segment->number + 1);
     free_segments_[header.fragment()].push_back(std::move(segment));
@@ -205,12 +272,12 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
                                       std::unique_ptr<Segment> segment) {
   const auto key = ContributionKey::FromProto(bound.info().key());
   const ShardRange& range = ranges_[key.fragment];
-  auto contribution =
-      std::make_shared<Contribution>(bound.info(), range, std::move(segment));
+  auto contribution = std::make_shared<Contribution>(
+      bound.info(), EncodedOf(key), std::move(segment));
   const std::string prefix = absl::StrCat(KeyedName("chunk", key), "/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
                    records_.Scan(prefix));
-  std::vector<float> elements;
+  std::vector<char> bytes;
   for (const RecordStore::Record& record : chunks) {
     ASSIGN_OR_RETURN(const records::ChunkRecord chunk,
                      Parse<records::ChunkRecord>(record));
@@ -228,8 +295,8 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
                               chunk.block_norm_squared(i)};
       contribution->Settle(block, absl::MakeConstSpan(&fact, 1));
       // Power may have been cut before the bytes reached the disk.
-      elements.resize(range.ElementCount(block));
-      if (!contribution->Read(block, elements.data()).ok()) {
+      bytes.resize(EncodedOf(key).ByteCount(block));
+      if (!contribution->ReadEncoded(block, bytes.data()).ok()) {
         contribution->Unsettle(block);
       }
     }
@@ -240,12 +307,14 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
   return absl::OkStatus();
 }
 
-std::unique_ptr<Segment> RunStore::TakeFreeSegment(int32_t fragment,
+std::unique_ptr<Segment> RunStore::TakeFreeSegment(const ContributionKey& key,
                                                    int64_t number) {
+  const int64_t payload_bytes = EncodedOf(key).byte_count();
   MutexLock lock(&mutex_);
-  auto& free = free_segments_[fragment];
+  auto& free = free_segments_[key.fragment];
   for (auto it = free.begin(); it != free.end(); ++it) {
     if ((*it)->number != number) continue;
+    if ((*it)->payload_bytes != payload_bytes) return nullptr;
     std::unique_ptr<Segment> segment = std::move(*it);
     free.erase(it);
     return segment;
@@ -269,8 +338,7 @@ absl::Status RunStore::RecoverStored() {
           absl::StrCat("record ", value.first, " does not fit the layout"));
     }
     const auto key = ContributionKey::FromProto(record.info().key());
-    std::unique_ptr<Segment> segment =
-        TakeFreeSegment(key.fragment, record.segment());
+    std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
     if (segment == nullptr ||
         record.block_crc32c_size() != ranges_[key.fragment].block_count()) {
       const std::string why =
@@ -284,7 +352,7 @@ absl::Status RunStore::RecoverStored() {
       continue;
     }
     auto contribution = std::make_shared<Contribution>(
-        record.info(), ranges_[key.fragment], std::move(segment));
+        record.info(), EncodedOf(key), std::move(segment));
     contribution->MarkStored(
         record.norm_squared(),
         std::vector<uint32_t>(record.block_crc32c().begin(),
@@ -304,8 +372,7 @@ absl::Status RunStore::RecoverContributions() {
                      Parse<records::BoundRecord>(value));
     if (!Fits(record.info().key())) continue;
     const auto key = ContributionKey::FromProto(record.info().key());
-    std::unique_ptr<Segment> segment =
-        TakeFreeSegment(key.fragment, record.segment());
+    std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
     // Never acknowledged: without its segment it starts over.
     if (segment == nullptr) continue;
     RETURN_IF_ERROR(RecoverPartial(record, std::move(segment)));

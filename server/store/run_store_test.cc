@@ -128,7 +128,9 @@ class RunStoreTest : public testing::Test {
       }
       auto written = store_->WriteBlocks(
           contribution, claimed,
-          elements.data() + range.ElementOffset(claimed.begin), facts);
+          reinterpret_cast<const char*>(elements.data() +
+                                        range.ElementOffset(claimed.begin)),
+          facts);
       if (!written.ok()) return written.status();
       complete |= *written;
     }

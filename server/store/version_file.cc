@@ -86,6 +86,7 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   MutexLock lock(&mutex_);
   image_ = nullptr;
   sealed_ = false;
+  written_back_ = false;
   return true;
 }
 
@@ -109,11 +110,11 @@ float* VersionFile::Map(int array, IndexRange blocks, VersionImage* keep) {
 
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     FileSystem& fs, const std::string& path, const ShardRange& range,
-    int state_count) {
+    int state_count, bool writable) {
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
-                   fs.OpenForRead(path));
+                   writable ? fs.OpenForWrite(path) : fs.OpenForRead(path));
   std::unique_ptr<VersionFile> version(
-      new VersionFile(std::move(file), path, range, state_count, false));
+      new VersionFile(std::move(file), path, range, state_count, writable));
   std::string page(kHeaderPageBytes, '\0');
   RETURN_IF_ERROR(ReadFully(*version->file_, path, 0, absl::MakeSpan(page)));
   records::VersionHeader header;
@@ -134,9 +135,12 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     return absl::DataLossError(
         absl::StrCat(path, ": the table's checksum does not match"));
   }
-  version->identity_ = {header.run_id(), header.shard(), header.version(),
+  version->identity_ = {header.run_id(),
+                        header.shard(),
+                        header.version(),
                         header.commit_seq(),
-                        Digest128::FromProto(header.digest())};
+                        Digest128::FromProto(header.digest()),
+                        Digest128::FromProto(header.view_digest())};
   return version;
 }
 
@@ -171,21 +175,29 @@ absl::Status VersionFile::Write(int array, IndexRange blocks,
       BytesOf(elements, range_.ElementCount(blocks)));
 }
 
-absl::Status VersionFile::WriteImage() {
+absl::Status VersionFile::WriteBack(IndexRange blocks) {
   for (int array = 0; array <= state_count_; ++array) {
-    for (int64_t b = range_.blocks().begin; b < range_.blocks().end;
-         b += kSealBlocks) {
-      const IndexRange blocks = {
-          b, std::min(b + kSealBlocks, range_.blocks().end)};
-      VersionImage keep;
-      const float* const elements = Map(array, blocks, &keep);
-      if (elements == nullptr) return absl::OkStatus();
-      if (array > 0) NoteCrcs(array, blocks, elements);
-      RETURN_IF_ERROR(file_->WriteAt(
-          ArrayOffset(array) +
-              range_.ElementOffset(b) * static_cast<int64_t>(sizeof(float)),
-          BytesOf(elements, range_.ElementCount(blocks))));
-    }
+    VersionImage keep;
+    const float* const elements = Map(array, blocks, &keep);
+    if (elements == nullptr) return absl::OkStatus();
+    if (array > 0) NoteCrcs(array, blocks, elements);
+    RETURN_IF_ERROR(file_->WriteAt(
+        ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
+                                 static_cast<int64_t>(sizeof(float)),
+        BytesOf(elements, range_.ElementCount(blocks))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VersionFile::WriteImage() {
+  {
+    MutexLock lock(&mutex_);
+    if (written_back_) return absl::OkStatus();
+  }
+  for (int64_t b = range_.blocks().begin; b < range_.blocks().end;
+       b += kSealBlocks) {
+    RETURN_IF_ERROR(
+        WriteBack({b, std::min(b + kSealBlocks, range_.blocks().end)}));
   }
   return absl::OkStatus();
 }
@@ -218,8 +230,7 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   return absl::OkStatus();
 }
 
-absl::Status VersionFile::Seal(const VersionIdentity& identity) {
-  RETURN_IF_ERROR(WriteImage());
+absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   records::VersionHeader header;
   header.set_run_id(identity.run_id);
   header.set_shard(identity.shard);
@@ -227,6 +238,9 @@ absl::Status VersionFile::Seal(const VersionIdentity& identity) {
   header.set_version(identity.version);
   header.set_commit_seq(identity.commit_seq);
   *header.mutable_digest() = identity.digest.ToProto();
+  if (identity.view_digest != Digest128()) {
+    *header.mutable_view_digest() = identity.view_digest.ToProto();
+  }
   header.set_block_begin(range_.blocks().begin);
   header.set_block_end(range_.blocks().end);
   header.set_element_count(range_.element_count());
@@ -235,8 +249,16 @@ absl::Status VersionFile::Seal(const VersionIdentity& identity) {
   ASSIGN_OR_RETURN(const std::string page, EncodeHeaderPage(kMagic, header));
   RETURN_IF_ERROR(file_->WriteAt(TableOffset(), BytesOf(table_)));
   RETURN_IF_ERROR(file_->WriteAt(0, page));
-  RETURN_IF_ERROR(file_->Sync());
   identity_ = identity;
+  MutexLock lock(&mutex_);
+  written_back_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status VersionFile::Seal(const VersionIdentity& identity) {
+  RETURN_IF_ERROR(WriteImage());
+  RETURN_IF_ERROR(WriteHeader(identity));
+  RETURN_IF_ERROR(file_->Sync());
   MutexLock lock(&mutex_);
   sealed_ = true;
   return absl::OkStatus();

@@ -2,7 +2,8 @@
 // the optimizer's state. Immutable once it is sealed. DESIGN.md, "Version
 // file", has the format.
 //
-// Array 0 is theta, arrays 1.. are the state; each has the range's elements.
+// Array 0 is theta, arrays 1.. are the state: the optimizer's and, in a run with
+// a view, V as the last one. Each has the range's elements.
 //
 // With an image (version_image.h) the arrays are in memory: Write and Read do
 // not touch the file, and Seal writes all of it. What is in memory is not
@@ -37,7 +38,8 @@ struct VersionIdentity {
   int32_t shard = 0;
   int64_t version = 0;
   int64_t commit_seq = 0;
-  Digest128 digest;  // This shard's part.
+  Digest128 digest;       // This shard's part.
+  Digest128 view_digest;  // The same of V, in a run with a view.
 };
 
 class VersionFile {
@@ -62,13 +64,14 @@ class VersionFile {
   // Gives an image to what Reuse has taken, before anything is written.
   void SetImage(VersionImage image);
 
-  // Opens a sealed file.
+  // Opens a file that Seal or WriteHeader has finished; `writable`: to be
+  // sealed again.
   //
   // NOT_FOUND: there is none. DATA_LOSS: it is damaged, of another format, or
   // not of this range; the message names the file.
   static absl::StatusOr<std::unique_ptr<VersionFile>> Open(
       FileSystem& fs, const std::string& path, const ShardRange& range,
-      int state_count);
+      int state_count, bool writable = false);
 
   // Where blocks of one array lie in memory; null without an image. `keep`
   // holds the bytes there, whatever becomes of the file. What Write has taken
@@ -93,6 +96,13 @@ class VersionFile {
   uint32_t ThetaCrc32c(int64_t block) const {
     return table_[block - range_.blocks().begin];
   }
+
+  // Writes blocks of all arrays from the image into the file, unsynced: what is
+  // in the file outlives the process. Requires: they were written.
+  absl::Status WriteBack(IndexRange blocks);
+
+  // Writes header and table, unsynced. Requires: every block was written back.
+  absl::Status WriteHeader(const VersionIdentity& identity);
 
   // Writes header and table and syncs everything. Requires: every block of
   // every array was written.
@@ -131,6 +141,8 @@ class VersionFile {
   std::string path_ ABSL_GUARDED_BY(mutex_);
   VersionImage image_ ABSL_GUARDED_BY(mutex_);
   bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
+  // The file has what the image has.
+  bool written_back_ ABSL_GUARDED_BY(mutex_) = false;
   const ShardRange range_;
   const int state_count_;
   const bool writable_;

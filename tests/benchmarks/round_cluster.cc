@@ -148,6 +148,26 @@ absl::Status RoundCluster::Start(const ClusterOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status GiveAll(const Children& children, const std::string& order) {
+  for (const auto& child : children) {
+    RETURN_IF_ERROR(child->WriteLine(order));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExpectAll(const Children& children, const std::string& answer) {
+  for (const auto& child : children) {
+    RETURN_IF_ERROR(child->Expect(answer, kPatience));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OrderAll(const Children& children, const std::string& order,
+                      const std::string& answer) {
+  RETURN_IF_ERROR(GiveAll(children, order));
+  return ExpectAll(children, answer);
+}
+
 std::vector<pid_t> RoundCluster::pids() const {
   std::vector<pid_t> pids = {coordinator_->pid(), server_->pid()};
   for (const auto& island : islands_) pids.push_back(island->pid());

@@ -22,8 +22,17 @@ namespace atl::benchmarks {
 
 using Children = std::vector<std::unique_ptr<ChildProcess>>;
 
-// Longest wait for anything that a child is asked.
-inline constexpr absl::Duration kPatience = absl::Minutes(3);
+// Longest wait for anything that a child is asked: of gigabytes, on a machine
+// that others use.
+inline constexpr absl::Duration kPatience = absl::Minutes(10);
+
+// Gives all children the same order, without waiting.
+absl::Status GiveAll(const Children& children, const std::string& order);
+// Waits for this answer of each.
+absl::Status ExpectAll(const Children& children, const std::string& answer);
+// Both.
+absl::Status OrderAll(const Children& children, const std::string& order,
+                      const std::string& answer);
 
 struct ClusterOptions {
   int island_count = 1;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "base/rpc/allocator.h"
@@ -24,8 +25,8 @@
 namespace atl::benchmarks {
 namespace {
 
-// Longest wait for anything; a round takes seconds at most.
-constexpr absl::Duration kPatience = absl::Minutes(2);
+// Longest wait for anything: of gigabytes, on a machine that others use.
+constexpr absl::Duration kPatience = absl::Minutes(10);
 
 int64_t Nanoseconds(clockid_t clock) {
   timespec time;
@@ -35,11 +36,9 @@ int64_t Nanoseconds(clockid_t clock) {
 
 class RoundIsland {
  public:
-  RoundIsland(int index, int island_count)
-      : index_(index), island_count_(island_count) {}
+  explicit RoundIsland(const RoundIslandOptions& options) : options_(options) {}
 
-  absl::Status Start(const std::string& coordinator, const std::string& run_id,
-                     const std::string& island_id);
+  absl::Status Start();
   // Does one order; returns the answer.
   absl::StatusOr<std::string> Follow(const std::string& order);
 
@@ -56,8 +55,7 @@ class RoundIsland {
     return {.deadline = absl::Now() + kPatience, .stop = {}};
   }
 
-  const int index_;
-  const int island_count_;
+  const RoundIslandOptions options_;
   std::unique_ptr<coordinator::CoordinatorClient> coordinator_;
   std::unique_ptr<RunLayout> layout_;
   std::unique_ptr<server::ParameterClient> servers_;
@@ -67,15 +65,13 @@ class RoundIsland {
   absl::Span<float> parameters_;
 };
 
-absl::Status RoundIsland::Start(const std::string& coordinator,
-                                const std::string& run_id,
-                                const std::string& island_id) {
-  coordinator::CoordinatorClientOptions options;
-  options.address = coordinator;
-  ASSIGN_OR_RETURN(coordinator_, coordinator::MakeCoordinatorClient(options));
+absl::Status RoundIsland::Start() {
+  coordinator::CoordinatorClientOptions control;
+  control.address = options_.coordinator;
+  ASSIGN_OR_RETURN(coordinator_, coordinator::MakeCoordinatorClient(control));
   v1::JoinRequest request;
-  request.set_run_id(run_id);
-  request.set_island_id(island_id);
+  request.set_run_id(options_.run_id);
+  request.set_island_id(options_.island_id);
   v1::IslandCapabilities& capabilities = *request.mutable_capabilities();
   capabilities.add_devices()->set_kind("cpu");
   capabilities.set_thread_count(1);
@@ -87,16 +83,25 @@ absl::Status RoundIsland::Start(const std::string& coordinator,
                    RunLayout::Create(joined.run().spec().layout()));
   layout_ = std::make_unique<RunLayout>(std::move(layout));
   server::ParameterClientOptions data;
-  data.run_id = run_id;
+  data.run_id = options_.run_id;
   data.shard_count = joined.run().spec().server_count();
   data.channel.kind = rpc::ChannelKind::kData;
+  data.whole_units =
+      joined.run().spec().durability() == v1::DURABILITY_ISLAND;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
-  servers_->SetIdentity({.island_id = island_id,
+  servers_->SetIdentity({.island_id = options_.island_id,
                          .island_epoch = joined.island_epoch(),
                          .session_secret = joined.session_secret()});
-  gradient_ = MakeVector(layout_->element_count());
-  parameters_ = MakeVector(layout_->element_count());
-  FillGradient(index_, gradient_);
+  const size_t element_count = layout_->element_count();
+  if (options_.shared_gradient.empty()) {
+    gradient_ = MakeVector(element_count);
+    FillGradient(options_.index, gradient_);
+  } else {
+    gradient_ = MapVector(options_.shared_gradient, element_count);
+  }
+  parameters_ = options_.shared_parameters.empty()
+                    ? MakeVector(element_count)
+                    : MapVector(options_.shared_parameters, element_count);
   RETURN_IF_ERROR(WaitForVersion(0));
   RETURN_IF_ERROR(Pull());
   return coordinator_->ReportReady(plan_.commit_seq());
@@ -153,10 +158,7 @@ absl::StatusOr<v1::ContributionInfo> RoundIsland::Describe(int64_t version) {
   info.set_anchor_version(version);
   info.set_codec(v1::CODEC_F32);
   *info.mutable_digest() =
-      ContributionDigest(
-          absl::MakeConstSpan(reinterpret_cast<const char*>(gradient_.data()),
-                              gradient_.size() * sizeof(float)))
-          .ToProto();
+      ContributionDigest(codec::F32Bytes(gradient_)).ToProto();
   return info;
 }
 
@@ -173,7 +175,7 @@ absl::Status RoundIsland::PlayRound(int64_t version) {
   servers_->SetRoutes(server::RoutesOf(plan_));
   const int64_t begin = Nanoseconds(CLOCK_MONOTONIC);
   const int64_t begin_cpu = Nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
-  RETURN_IF_ERROR(servers_->Push(info, gradient_, Bounds()).status);
+  RETURN_IF_ERROR(servers_->Push(info, codec::F32Bytes(gradient_), Bounds()).status);
   const int64_t end = Nanoseconds(CLOCK_MONOTONIC);
   std::cout << "pushed " << begin << " " << end << " "
             << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << std::endl;
@@ -195,20 +197,23 @@ absl::StatusOr<std::string> RoundIsland::Follow(const std::string& order) {
     RETURN_IF_ERROR(PlayRound(version));
     return std::string("done");
   }
+  if (words[0] == "count") {
+    const server::TransferCounters counters = servers_->counters();
+    return absl::StrCat("counted ", counters.sent_payload_bytes, " ",
+                        counters.received_payload_bytes);
+  }
   const std::string wrong =
-      CheckParameters(parameters_, island_count_, version);
+      CheckParameters(parameters_, options_.island_count, version);
   return wrong.empty() ? std::string("ok") : wrong;
 }
 
 }  // namespace
 
-int RunIsland(const std::string& coordinator, const std::string& run_id,
-              const std::string& island_id, int index, int island_count) {
+int RunIsland(const RoundIslandOptions& options) {
   rpc::TuneAllocator();
-  RoundIsland island(index, island_count);
-  if (absl::Status status = island.Start(coordinator, run_id, island_id);
-      !status.ok()) {
-    std::cerr << island_id << ": " << status << "\n";
+  RoundIsland island(options);
+  if (absl::Status status = island.Start(); !status.ok()) {
+    std::cerr << options.island_id << ": " << status << "\n";
     return 1;
   }
   std::cout << "ready" << std::endl;
@@ -216,7 +221,7 @@ int RunIsland(const std::string& coordinator, const std::string& run_id,
   while (std::getline(std::cin, order)) {
     absl::StatusOr<std::string> answer = island.Follow(order);
     if (!answer.ok()) {
-      std::cerr << island_id << ": " << answer.status() << "\n";
+      std::cerr << options.island_id << ": " << answer.status() << "\n";
       return 1;
     }
     std::cout << *answer << std::endl;

@@ -11,6 +11,19 @@
 
 namespace atl::benchmarks {
 
+struct RoundIslandOptions {
+  std::string coordinator;  // HOST:PORT
+  std::string run_id;
+  std::string island_id;
+  int index = 0;         // Whose outer gradient it pushes (vectors.h).
+  int island_count = 1;  // Of those whose mean it expects.
+  // Files to map in place of memory of its own, so that many islands of a large
+  // model find room on one machine: the outer gradient, which is there already,
+  // and where to pull to. All that share the latter pull the same version.
+  std::string shared_gradient;
+  std::string shared_parameters;
+};
+
 // Joins `run_id` as `island_id` and answers "ready". Then follows orders on
 // standard input:
 //   "open V"   waits until round V takes contributions and what was committed
@@ -21,9 +34,9 @@ namespace atl::benchmarks {
 //              process has used of the processor for it, in nanoseconds; waits
 //              for the commit of V + 1 and pulls it, checked; answers "done"
 //   "check V"  answers "ok", or what is wrong after V rounds
+//   "count V"  answers "counted SENT RECEIVED": payload bytes since the join
 // Returns the process's exit status; errors go to standard error.
-int RunIsland(const std::string& coordinator, const std::string& run_id,
-              const std::string& island_id, int index, int island_count);
+int RunIsland(const RoundIslandOptions& options);
 
 }  // namespace atl::benchmarks
 

@@ -6,14 +6,14 @@ set -eu
 round="$1"
 out="$TEST_TMPDIR/out"
 
-"$round" --json --mib 8 --repetitions 2 --durability process machine > "$out"
+"$round" --json --mib 8 --repetitions 2 --durability island process machine > "$out"
 /usr/bin/python3 -B - "$out" <<'PYTHON'
 import json
 import sys
 
 with open(sys.argv[1], encoding="utf-8") as file:
     rows = [json.loads(line) for line in file]
-ours = ["process", "machine"]
+ours = ["island", "process", "machine"]
 expected = []
 for islands in (2, 4):
     for durability in ours:

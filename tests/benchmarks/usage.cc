@@ -34,6 +34,27 @@ int64_t AnonymousBytes(pid_t pid) {
   return 0;
 }
 
+int64_t LoopbackBytes() {
+  std::ifstream file("/sys/class/net/lo/statistics/rx_bytes");
+  int64_t bytes = 0;
+  file >> bytes;
+  return bytes;
+}
+
+PageCache PageCacheBytes() {
+  std::ifstream file("/proc/meminfo");
+  PageCache cache;
+  std::string word;
+  while (file >> word) {
+    int64_t kib = 0;
+    if (word == "Cached:" && file >> kib) cache.cached += kib << 10;
+    if (word == "Shmem:" && file >> kib) cache.cached -= kib << 10;
+    if (word == "Dirty:" && file >> kib) cache.dirty += kib << 10;
+    if (word == "Writeback:" && file >> kib) cache.dirty += kib << 10;
+  }
+  return cache;
+}
+
 std::string CpuName() {
   return absl::StrCat(ThisCpuModelName("unknown"), ", ",
                       std::thread::hardware_concurrency(), " cores");

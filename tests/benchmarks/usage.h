@@ -21,6 +21,18 @@ double CpuSeconds(const std::vector<pid_t>& pids);
 // gone.
 int64_t AnonymousBytes(pid_t pid);
 
+// Bytes that the loopback interface of this network namespace has carried, all
+// headers included. 0 if there is none.
+int64_t LoopbackBytes();
+
+// Pages of files that the system keeps in memory, without shared memory, and
+// how much of them is not on the disk yet; bytes.
+struct PageCache {
+  int64_t cached = 0;
+  int64_t dirty = 0;
+};
+PageCache PageCacheBytes();
+
 // "Intel(R) Xeon(R) Processor, 2 cores", as the system names it.
 std::string CpuName();
 

@@ -1,6 +1,8 @@
 #include "tests/benchmarks/vectors.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -25,6 +27,17 @@ absl::Span<float> MakeVector(size_t element_count) {
   CHECK(memory != MAP_FAILED) << "no memory for " << bytes << " bytes";
   madvise(memory, bytes, MADV_HUGEPAGE);
   std::memset(memory, 0, bytes);
+  return absl::MakeSpan(static_cast<float*>(memory), element_count);
+}
+
+absl::Span<float> MapVector(const std::string& path, size_t element_count) {
+  const size_t bytes = element_count * sizeof(float);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  CHECK(file >= 0) << "cannot open " << path;
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  CHECK(memory != MAP_FAILED) << "cannot map " << bytes << " bytes of " << path;
   return absl::MakeSpan(static_cast<float*>(memory), element_count);
 }
 

@@ -23,6 +23,10 @@ inline constexpr float kMomentum = 0.9f;
 // process.
 absl::Span<float> MakeVector(size_t element_count);
 
+// `element_count` elements of the file `path`, shared with whoever maps it too.
+// Requires: the file is there, may be written, and is long enough.
+absl::Span<float> MapVector(const std::string& path, size_t element_count);
+
 // Fills `out` with island `index`'s outer gradient.
 void FillGradient(int index, absl::Span<float> out);
 

@@ -31,7 +31,13 @@ class RelayTest(cluster_module.IntegrationTest):
         return push.request_class, push.response_class
 
     def test_messages_twice_late_and_out_of_order_change_no_bit(self):
-        values = self.run_values(MODEL)
+        self.expect_no_bit_changes(self.run_values(MODEL))
+
+    def test_encoded_contributions_with_error_feedback_neither(self):
+        self.expect_no_bit_changes(self.run_values(MODEL, {
+            "exchange": {"up": "bf16", "error_feedback": True}}))
+
+    def expect_no_bit_changes(self, values):
         undisturbed = self.new_cluster("undisturbed")
         reference = self.run_strict(undisturbed, values)
         undisturbed.close()

@@ -9,8 +9,12 @@
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
+#include "base/layout/encoded_layout.h"
+#include "base/layout/exchange.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/ids.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -21,16 +25,8 @@ namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
-// Weight of the newest step in the running speed.
-constexpr double kSpeedWeight = 0.1;
-
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
-
-absl::Span<const char> BytesOf(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()),
-          values.size() * sizeof(float)};
-}
 
 }  // namespace
 
@@ -75,6 +71,7 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
                      "left to train"));
   }
   ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count));
+  encoder_.emplace(state_->layout(), spec_);
   ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
                    DataSet::Open(spec_.data(), options_.data_path));
   if (!spec_.data().fingerprint().empty()) {
@@ -187,6 +184,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
   MutexLock lock(&mutex_);
   *seen = mailbox_.DrainInto(loop_);
+  if (lane == Lane::kTraining) LearnOutcomes();
   ForwardStops();
   Action action = loop_.Next(lane);
   if (streaming_ && action.kind != ActionKind::kWait) {
@@ -294,28 +292,23 @@ std::optional<SaveSummary> IslandRunner::LoadSave() {
   summary.clock = header.clock;
   summary.rate_offset = header.rate_offset;
   summary.tracks = header.tracks;
-  const auto element_count =
-      static_cast<size_t>(state_->layout().element_count());
-  if (!header.tracks.empty() && save->local.size() != element_count) {
-    LOG(WARNING) << SavePath() << " is of another layout and not used";
-    return std::nullopt;
-  }
+  const codec::Codec& codec = UpCodec(spec_);
   std::vector<Outbox::Item> items;
-  for (size_t i = 0; i < header.contributions.size(); ++i) {
-    const v1::ContributionInfo& info = header.contributions[i];
+  for (EncodedContribution& contribution : save->contributions) {
+    const v1::ContributionInfo& info = contribution.info;
     const int32_t f = info.key().fragment();
     if (f < 0 || f >= state_->layout().fragment_count() ||
-        static_cast<int64_t>(save->contributions[i].size()) !=
-            state_->layout().fragment_element_count(f)) {
+        info.codec() != ProtoOf(codec) ||
+        static_cast<int64_t>(contribution.bytes.size()) !=
+            EncodedLayout(state_->layout(), f, codec).byte_count()) {
       LOG(WARNING) << SavePath() << " is of another layout and not used";
       return std::nullopt;
     }
     summary.contributions.push_back({f, info.anchor_version()});
-    std::shared_ptr<OutgoingContribution> item = outbox_.MakeItem();
-    item->info = info;
-    item->elements = std::move(save->contributions[i]);
-    items.push_back(std::move(item));
+    items.push_back(
+        std::make_shared<EncodedContribution>(std::move(contribution)));
   }
+  save->contributions.clear();
   outbox_.Set(std::move(items));
   save_ = *std::move(save);
   return summary;
@@ -325,36 +318,55 @@ absl::Status IslandRunner::RestoreSave() {
   if (!save_.has_value()) return absl::InternalError("there is no save");
   const engine::OptimizerState state =
       state_->trainer().optimizer_state();
-  if (state.first_moment.size() != save_->first_moment.size() ||
-      state.second_moment.size() != save_->second_moment.size()) {
+  const SaveArrays<std::vector<float>>& arrays = save_->arrays;
+  if (state.first_moment.size() != arrays.first_moment.size() ||
+      state.second_moment.size() != arrays.second_moment.size()) {
     return absl::DataLossError("the save is of another optimizer");
   }
-  const auto fits = [](const std::vector<float>& saved,
-                       absl::Span<float> to) {
-    return saved.size() == to.size();
-  };
-  if (!save_->local.empty() &&
-      (!fits(save_->local, state_->mutable_local()) ||
-       !fits(save_->eager_momentum, state_->eager_momentum()) ||
-       !fits(save_->eager_others, state_->eager_others()) ||
-       !fits(save_->eager_foreseen, state_->eager_foreseen()))) {
-    return absl::DataLossError("the save is of another schedule");
+  for (SavedFeedback& feedback : save_->feedback) {
+    const absl::Status restored = encoder_->Restore(feedback.View());
+    if (!restored.ok()) {
+      encoder_.emplace(state_->layout(), spec_);
+      return restored;
+    }
   }
-  if (!save_->local.empty()) {
-    absl::c_copy(save_->local, state_->mutable_local().begin());
-    absl::c_copy(save_->eager_momentum, state_->eager_momentum().begin());
-    absl::c_copy(save_->eager_others, state_->eager_others().begin());
-    absl::c_copy(save_->eager_foreseen, state_->eager_foreseen().begin());
-  }
-  std::copy(save_->first_moment.begin(), save_->first_moment.end(),
-            state.first_moment.begin());
-  std::copy(save_->second_moment.begin(), save_->second_moment.end(),
-            state.second_moment.begin());
+  save_->feedback.clear();
+  if (streaming_) RETURN_IF_ERROR(RestoreLocal());
+  absl::c_copy(arrays.first_moment, state.first_moment.begin());
+  absl::c_copy(arrays.second_moment, state.second_moment.begin());
   state_->trainer().set_optimizer_step_count(
       save_->header.optimizer_step_count);
   state_->set_restart_step_count(save_->header.restart_step_count);
+  progress_.step = save_->header.step;
   save_.reset();
   return absl::OkStatus();
+}
+
+absl::Status IslandRunner::RestoreLocal() {
+  const SaveArrays<std::vector<float>>& arrays = save_->arrays;
+  const std::pair<const std::vector<float>&, absl::Span<float>> parts[] = {
+      {arrays.local, state_->mutable_local()},
+      {arrays.eager_momentum, state_->eager_momentum()},
+      {arrays.eager_others, state_->eager_others()},
+      {arrays.eager_foreseen, state_->eager_foreseen()},
+  };
+  for (const auto& [saved, to] : parts) {
+    if (saved.size() != to.size()) {
+      return absl::DataLossError("the save is of another schedule");
+    }
+  }
+  for (const auto& [saved, to] : parts) absl::c_copy(saved, to.begin());
+  return absl::OkStatus();
+}
+
+// The error feedback of a contribution moves on when it is merged, and only
+// then.
+void IslandRunner::LearnOutcomes() {
+  for (const v1::ContributionKey& key : encoder_->Pending()) {
+    const v1::Outcome outcome = loop_.OutcomeOf(key);
+    if (outcome == v1::OUTCOME_UNSPECIFIED) continue;
+    encoder_->Resolve(key, outcome == v1::OUTCOME_MERGED);
+  }
 }
 
 absl::Status IslandRunner::Train(const Action& action) {
@@ -368,14 +380,9 @@ absl::Status IslandRunner::Train(const Action& action) {
     MutexLock lock(&mutex_);
     meter_.Stepped(begin, end);
   }
-  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(end - begin));
+  step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
-  const double speed = static_cast<double>(result.token_count) / seconds;
-  progress_.tokens_per_second =
-      progress_.token_count == 0
-          ? speed
-          : (1 - kSpeedWeight) * progress_.tokens_per_second +
-                kSpeedWeight * speed;
+  progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + 1;
   progress_.token_count += result.token_count;
   progress_.loss = result.loss;
@@ -386,39 +393,24 @@ absl::Status IslandRunner::Train(const Action& action) {
   return absl::OkStatus();
 }
 
-Outbox::Item IslandRunner::MakeContribution(const Action& action,
-                                            const AnchoredFragment& at) {
-  // Made before, by an attempt whose SAVE could not be written.
-  for (const Outbox::Item& made : made_) {
-    const v1::ContributionKey& key = made->info.key();
-    if (key.fragment() == at.fragment && key.seq() == action.seq &&
-        made->info.anchor_version() == at.anchor_version &&
-        made->info.step_count() == action.step_count) {
-      return made;
-    }
-  }
-  std::shared_ptr<OutgoingContribution> item = outbox_.MakeItem();
-  state_->OuterGradient(at.fragment, item->elements);
-  state_->Foresee(at.fragment, action.weight);
-  v1::ContributionInfo& info = item->info;
+v1::ContributionInfo IslandRunner::DescribeContribution(
+    const Action& action, const AnchoredFragment& at) const {
+  v1::ContributionInfo info;
   info.mutable_key()->set_run_epoch(action.run_epoch);
   info.mutable_key()->set_fragment(at.fragment);
   info.mutable_key()->set_slot(action.slot);
   info.mutable_key()->set_seq(action.seq);
   info.set_anchor_version(at.anchor_version);
-  *info.mutable_digest() =
-      ContributionDigest(BytesOf(item->elements)).ToProto();
-  info.set_codec(v1::CODEC_F32);
   info.set_step_count(action.step_count);
   info.set_token_count(action.step_count * spec_.inner().batch_size() *
                        spec_.model().sequence_length());
   info.set_data_shard(action.data_shard);
   info.set_data_begin(action.data_begin);
   info.set_data_end(action.data_position);
-  return item;
+  return info;
 }
 
-SaveHeader IslandRunner::MakeSaveHeader(const Action& action) {
+SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   SaveHeader header;
   header.run_id = options_.run_id;
   header.run_epoch = action.run_epoch;
@@ -446,20 +438,65 @@ SaveHeader IslandRunner::MakeSaveHeader(const Action& action) {
   return header;
 }
 
+// Outer gradient, encoding and what an eager island foresees: once for a key,
+// for error feedback and local parameters move on with it.
+absl::StatusOr<Outbox::Item> IslandRunner::MakeContribution(
+    const Action& action, const AnchoredFragment& at) {
+  v1::ContributionInfo info = DescribeContribution(action, at);
+  for (const Outbox::Item& made : made_) {
+    if (made->info.key().fragment() == at.fragment &&
+        made->info.key().seq() == action.seq &&
+        made->info.anchor_version() == at.anchor_version &&
+        made->info.data_end() == info.data_end()) {
+      return made;
+    }
+  }
+  std::shared_ptr<EncodedContribution> item = outbox_.MakeItem();
+  item->info = std::move(info);
+  state_->OuterGradient(at.fragment, encoder_->GradientRoom(*item));
+  RETURN_IF_ERROR(encoder_->Encode(*item));
+  state_->Foresee(at.fragment, action.weight);
+  return item;
+}
+
+absl::Status IslandRunner::WriteSaveOf(const SaveHeader& header,
+                                       const std::vector<Outbox::Item>& items) {
+  const engine::OptimizerState optimizer = state_->trainer().optimizer_state();
+  const std::vector<FeedbackView> feedback = encoder_->Feedback();
+  SaveView view;
+  view.feedback = feedback;
+  view.arrays.first_moment = optimizer.first_moment;
+  view.arrays.second_moment = optimizer.second_moment;
+  if (streaming_) {
+    view.arrays.local = state_->local();
+    view.arrays.eager_momentum = state_->eager_momentum();
+    view.arrays.eager_others = state_->eager_others();
+    view.arrays.eager_foreseen = state_->eager_foreseen();
+  }
+  for (const Outbox::Item& item : items) {
+    view.contributions.push_back(item.get());
+  }
+  return Annotate(
+      WriteSave(*links_.file_system, SavePath(), header, view),
+      "cannot write the save; free some space in the work directory");
+}
+
 absl::Status IslandRunner::Contribute(const Action& action) {
   const absl::Time begin = absl::Now();
   save_.reset();
   // In a run in rounds the contributions of the save before are decided: their
   // room is free.
   if (!streaming_ && made_.empty()) outbox_.Set({});
-  int64_t byte_count = 0;
   std::vector<Outbox::Item> made;
+  int64_t byte_count = 0;
   for (const AnchoredFragment& at : action.contributions) {
-    made.push_back(MakeContribution(action, at));
-    byte_count += static_cast<int64_t>(BytesOf(made.back()->elements).size());
+    ASSIGN_OR_RETURN(Outbox::Item item, MakeContribution(action, at));
+    made.push_back(std::move(item));
+    byte_count += state_->layout().fragment_element_count(at.fragment) *
+                  static_cast<int64_t>(sizeof(float));
   }
   made_ = made;
-  SaveHeader header = MakeSaveHeader(action);
+  const SaveHeader header = DescribeSave(action);
   // What else is in flight stays in the SAVE.
   std::vector<Outbox::Item> items;
   for (const SavedTrack& track : header.tracks) {
@@ -467,26 +504,8 @@ absl::Status IslandRunner::Contribute(const Action& action) {
     if (track.seq != action.seq && item != nullptr) items.push_back(item);
   }
   items.insert(items.end(), made.begin(), made.end());
-  std::vector<absl::Span<const float>> contributions;
-  for (const Outbox::Item& item : items) {
-    header.contributions.push_back(item->info);
-    contributions.push_back(item->elements);
-  }
-  const engine::OptimizerState optimizer =
-      state_->trainer().optimizer_state();
-  SaveBulk<absl::Span<const float>> bulk;
-  bulk.first_moment = optimizer.first_moment;
-  bulk.second_moment = optimizer.second_moment;
-  if (streaming_) {
-    bulk.local = state_->local();
-    bulk.eager_momentum = state_->eager_momentum();
-    bulk.eager_others = state_->eager_others();
-    bulk.eager_foreseen = state_->eager_foreseen();
-  }
   failpoint::Hit("island.save.before");
-  RETURN_IF_ERROR(Annotate(
-      WriteSave(*links_.file_system, SavePath(), header, bulk, contributions),
-      "cannot write the save; free some space in the work directory"));
+  RETURN_IF_ERROR(WriteSaveOf(header, items));
   made_.clear();
   outbox_.Set(std::move(items));
   {
@@ -513,8 +532,12 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
                  << "window takes";
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const double loss,
-                   state_->EvaluateAnchors(*evaluation_batch_));
+  state_->KeepLocal();
+  const absl::Status pulled = PullForEvaluation();
+  const absl::StatusOr<double> evaluated =
+      pulled.ok() ? state_->EvaluateLocal(*evaluation_batch_) : pulled;
+  state_->TakeLocalBack();
+  ASSIGN_OR_RETURN(const double loss, evaluated);
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);

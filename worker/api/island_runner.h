@@ -24,6 +24,8 @@
 #include "worker/api/mailbox.h"
 #include "worker/api/outbox.h"
 #include "worker/api/run_island.h"
+#include "worker/api/step_speed.h"
+#include "worker/core/contribution_encoder.h"
 #include "worker/core/island_loop.h"
 #include "worker/data/batch_reader.h"
 #include "worker/save/save_file.h"
@@ -62,14 +64,21 @@ class IslandRunner {
   void RunLane(Lane lane);
   std::optional<SaveSummary> LoadSave();
   absl::Status RestoreSave();
+  absl::Status RestoreLocal();
+  void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Pull(const Action& action, Lane lane);
   absl::Status Train(const Action& action);
   absl::Status Contribute(const Action& action);
-  Outbox::Item MakeContribution(const Action& action,
-                                const AnchoredFragment& at);
-  SaveHeader MakeSaveHeader(const Action& action);
+  v1::ContributionInfo DescribeContribution(const Action& action,
+                                            const AnchoredFragment& at) const;
+  absl::StatusOr<Outbox::Item> MakeContribution(const Action& action,
+                                                const AnchoredFragment& at);
+  SaveHeader DescribeSave(const Action& action) const;
+  absl::Status WriteSaveOf(const SaveHeader& header,
+                           const std::vector<Outbox::Item>& items);
   absl::Status Push(const Action& action, Lane lane);
   absl::Status Evaluate(const Action& action);
+  absl::Status PullForEvaluation();
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);
@@ -90,6 +99,7 @@ class IslandRunner {
   bool streaming_ = false;
   std::string data_fingerprint_;
   std::unique_ptr<IslandState> state_;
+  std::optional<ContributionEncoder> encoder_;
   std::optional<BatchReader> reader_;
   std::optional<Batch> evaluation_batch_;
   std::unique_ptr<server::ParameterClient> parameters_;
@@ -104,6 +114,7 @@ class IslandRunner {
   std::string logged_;  // Last activity and reason that were logged.
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
+  StepSpeed step_speed_;
   std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -7,7 +8,10 @@
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/island_runner.h"
 #include "worker/api/retry_backoff.h"
@@ -88,17 +92,26 @@ void IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
 absl::Status IslandRunner::Pull(const Action& action, Lane lane) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&action](const v1::IslandPlan& plan) {
-    return CutVersion(plan, action.fragment) != action.version;
-  }, lane);
+  bounds.stop = mailbox_.BeginTransfer(
+      [&](const v1::IslandPlan& plan) {
+        return !IsFreshEnough(spec_.schedule(), action.version,
+                              CutVersion(plan, action.fragment));
+      },
+      lane);
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
                                  [this] { mailbox_.StopTransfer(); });
   const int64_t before = parameters_->counters().received_payload_bytes;
   const absl::Time begin = absl::Now();
-  const server::TransferOutcome outcome = parameters_->Pull(
-      action.fragment, action.version, Digest128::FromProto(action.digest),
-      state_->FragmentBuffer(action.fragment), bounds);
+  // The plan has the digest of theta; of a view the shards say it themselves.
+  const server::TransferOutcome outcome =
+      HasView(spec_)
+          ? parameters_->PullView(action.fragment, action.version,
+                                  action.from_version,
+                                  state_->AnchorBuffer(action.fragment), bounds)
+          : parameters_->Pull(action.fragment, action.version,
+                              Digest128::FromProto(action.digest),
+                              state_->FragmentBuffer(action.fragment), bounds);
   mailbox_.EndTransfer(lane);
   {
     MutexLock lock(&mutex_);
@@ -126,11 +139,13 @@ absl::Status IslandRunner::Push(const Action& action, Lane lane) {
                  << action.seq << ": " << action.reason
                  << ": it is pushed again";
   }
+  std::atomic<bool> decided{false};
   bounds.stop = mailbox_.BeginTransfer(
       [&](const v1::IslandPlan& plan) {
-        return CutVersion(plan, info.key().fragment()) >
-                   info.anchor_version() ||
-               plan.run_state() == v1::RUN_STATE_CANCELLED ||
+        // Of an async run too old to count: it pulls the newest and goes on.
+        decided = !IsFreshEnough(spec_.schedule(), info.anchor_version(),
+                                 CutVersion(plan, info.key().fragment()));
+        return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
                (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
       },
       lane);
@@ -149,15 +164,49 @@ absl::Status IslandRunner::Push(const Action& action, Lane lane) {
   const int64_t before = parameters_->counters().sent_payload_bytes;
   const absl::Time begin = absl::Now();
   const server::TransferOutcome outcome =
-      parameters_->Push(info, item->elements, bounds);
+      parameters_->Push(info, item->bytes, bounds);
   mailbox_.EndTransfer(lane);
   {
     MutexLock lock(&mutex_);
     meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
                   absl::Now() - begin);
   }
-  RETURN_IF_ERROR(outcome.status);
+  // At level ISLAND the plan may know of the commit before the servers' answer
+  // is here; that is what was waited for.
+  if (!decided || !absl::IsCancelled(outcome.status)) {
+    RETURN_IF_ERROR(outcome.status);
+  }
   failpoint::Hit("island.pushed.after");
+  return absl::OkStatus();
+}
+
+// What is evaluated is theta: with a view it is not what anchors are.
+absl::Status IslandRunner::PullForEvaluation() {
+  if (!HasView(spec_)) {
+    state_->SetLocalToAnchors();
+    return absl::OkStatus();
+  }
+  v1::IslandPlan plan;
+  {
+    MutexLock lock(&mutex_);
+    plan = loop_.plan();
+  }
+  for (const v1::FragmentVersion& at : plan.cut()) {
+    server::CallBounds bounds;
+    bounds.idle_max = kTransferIdleMax;
+    bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& newer) {
+      return CutVersion(newer, at.fragment()) > at.version() + 1;
+    });
+    const std::stop_callback leave(options_.stop,
+                                   [this] { mailbox_.StopTransfer(); });
+    const server::TransferOutcome outcome = parameters_->Pull(
+        at.fragment(), at.version(), Digest128::FromProto(at.digest()),
+        state_->FragmentBuffer(at.fragment()), bounds);
+    mailbox_.EndTransfer();
+    RETURN_IF_ERROR(
+        Annotate(outcome.status, "cannot pull what is to be evaluated"));
+    state_->SetLocal(at.fragment());
+  }
   return absl::OkStatus();
 }
 

@@ -46,12 +46,25 @@ absl::Span<float> IslandState::FragmentBuffer(int32_t fragment) {
       0, layout_.fragment_element_count(fragment));
 }
 
-void IslandState::SetAnchor(int32_t fragment) {
+absl::Span<float> IslandState::AnchorBuffer(int32_t fragment) {
+  for (const int32_t index : layout_.fragment_tensors(fragment)) {
+    const TensorPlace& tensor = layout_.tensors()[index];
+    std::copy_n(anchors_.begin() + tensor.model_offset, tensor.element_count,
+                buffer_.begin() + tensor.fragment_offset);
+  }
+  return FragmentBuffer(fragment);
+}
+
+void IslandState::Scatter(int32_t fragment, absl::Span<float> model) const {
   for (const int32_t index : layout_.fragment_tensors(fragment)) {
     const TensorPlace& tensor = layout_.tensors()[index];
     std::copy_n(buffer_.begin() + tensor.fragment_offset, tensor.element_count,
-                anchors_.begin() + tensor.model_offset);
+                model.begin() + tensor.model_offset);
   }
+}
+
+void IslandState::SetAnchor(int32_t fragment) {
+  Scatter(fragment, absl::MakeSpan(anchors_));
 }
 
 Digest128 IslandState::BufferDigest(int32_t fragment) const {
@@ -94,10 +107,9 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
 }
 
 void IslandState::OuterGradient(int32_t fragment,
-                                std::vector<float>& out) const {
+                                absl::Span<float> out) const {
   const absl::Span<const float> local =
       const_cast<const engine::Trainer&>(*trainer_).parameters();
-  out.resize(layout_.fragment_element_count(fragment));
   for (const int32_t index : layout_.fragment_tensors(fragment)) {
     const TensorPlace& tensor = layout_.tensors()[index];
     const float* anchor = anchors_.data() + tensor.model_offset;
@@ -152,18 +164,27 @@ void IslandState::Foresee(int32_t fragment, double weight) {
   }
 }
 
-absl::StatusOr<double> IslandState::EvaluateAnchors(const Batch& batch) {
-  const absl::Span<float> local = trainer_->parameters();
-  const bool keeps = !kept_local_.empty();
-  if (keeps) std::copy(local.begin(), local.end(), kept_local_.begin());
-  std::copy(anchors_.begin(), anchors_.end(), local.begin());
-  absl::StatusOr<double> loss =
-      trainer_->EvaluateLoss(batch.inputs, batch.targets);
-  if (keeps) {
-    const absl::Span<float> again = trainer_->parameters();
-    std::copy(kept_local_.begin(), kept_local_.end(), again.begin());
-  }
-  return loss;
+void IslandState::KeepLocal() {
+  if (kept_local_.empty()) return;
+  const absl::Span<const float> values = local();
+  std::copy(values.begin(), values.end(), kept_local_.begin());
+}
+
+void IslandState::TakeLocalBack() {
+  std::copy(kept_local_.begin(), kept_local_.end(),
+            trainer_->parameters().begin());
+}
+
+void IslandState::SetLocalToAnchors() {
+  std::copy(anchors_.begin(), anchors_.end(), trainer_->parameters().begin());
+}
+
+void IslandState::SetLocal(int32_t fragment) {
+  Scatter(fragment, trainer_->parameters());
+}
+
+absl::StatusOr<double> IslandState::EvaluateLocal(const Batch& batch) {
+  return trainer_->EvaluateLoss(batch.inputs, batch.targets);
 }
 
 void IslandState::StepAnchorsToLocal() {

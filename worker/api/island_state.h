@@ -48,6 +48,8 @@ class IslandState {
   // Room for the elements of `fragment`, shape [F_f], to be filled before
   // SetAnchor(). Valid until the next call.
   absl::Span<float> FragmentBuffer(int32_t fragment);
+  // The other way round: fills FragmentBuffer() with the anchor and returns it.
+  absl::Span<float> AnchorBuffer(int32_t fragment);
   // The anchor of `fragment` becomes what FragmentBuffer() was filled with.
   void SetAnchor(int32_t fragment);
   // Digest of what FragmentBuffer() holds (FragmentVersion.digest).
@@ -64,9 +66,9 @@ class IslandState {
   // As Trainer::Step.
   absl::StatusOr<StepResult> Train(const Batch& batch, int64_t step);
 
-  // Sets `out` to the outer gradient of `fragment`, anchor - local, in the
-  // fragment's flat order, shape [F_f]: in memory that is CODEC_F32.
-  void OuterGradient(int32_t fragment, std::vector<float>& out) const;
+  // Sets `out`, shape [F_f], to the outer gradient of `fragment`, anchor -
+  // local, in the fragment's flat order.
+  void OuterGradient(int32_t fragment, absl::Span<float> out) const;
 
   // Of a streaming run: the anchor of `fragment` becomes part of the local
   // parameters, blended or as a correction of what was foreseen, as the run
@@ -85,9 +87,17 @@ class IslandState {
   absl::Span<float> eager_others() { return absl::MakeSpan(others_); }
   absl::Span<float> eager_foreseen() { return absl::MakeSpan(foreseen_); }
 
-  // Mean loss of the anchors on `batch`, nats a token. In a run in rounds local
-  // parameters are overwritten: only between rounds.
-  absl::StatusOr<double> EvaluateAnchors(const Batch& batch);
+  // Around an evaluation, which overwrites local parameters: a streaming run
+  // goes on from them. In a run in rounds nothing, for no round is under way.
+  void KeepLocal();
+  void TakeLocalBack();
+
+  // Local parameters become the anchors, or, of `fragment`, what
+  // FragmentBuffer() was filled with. Only between rounds.
+  void SetLocalToAnchors();
+  void SetLocal(int32_t fragment);
+  // Mean loss of the local parameters on `batch`, nats a token.
+  absl::StatusOr<double> EvaluateLocal(const Batch& batch);
 
   // Anchors = anchors - (anchors - local): the outer step of one island with
   // SGD and lr 1, in f32.
@@ -103,6 +113,9 @@ class IslandState {
 
  private:
   IslandState(RunLayout layout, const v1::RunSpec& spec);
+
+  // Copies FragmentBuffer() to where `fragment` lies in `model`.
+  void Scatter(int32_t fragment, absl::Span<float> model) const;
 
   const RunLayout layout_;
   const v1::RunSpec spec_;

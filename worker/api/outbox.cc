@@ -35,16 +35,15 @@ std::vector<Outbox::Item> Outbox::items() const {
   return items_;
 }
 
-std::shared_ptr<OutgoingContribution> Outbox::MakeItem() {
-  auto made = std::make_shared<OutgoingContribution>();
+std::shared_ptr<EncodedContribution> Outbox::MakeItem() {
+  auto made = std::make_shared<EncodedContribution>();
   MutexLock lock(&mutex_);
   for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
     // Nobody pushes it any more, and nobody else can find it.
     if (spare->use_count() > 1) continue;
-    made->elements =
-        std::move(std::const_pointer_cast<OutgoingContribution>(*spare)
-                      ->elements);
-    made->elements.clear();
+    made->bytes =
+        std::move(std::const_pointer_cast<EncodedContribution>(*spare)->bytes);
+    made->bytes.clear();
     spares_.erase(spare);
     break;
   }

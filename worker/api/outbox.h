@@ -11,20 +11,14 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "atoll/v1/plan.pb.h"
 #include "base/sync/mutex.h"
+#include "worker/core/contribution_encoder.h"
 
 namespace atl::worker {
 
-// One, encoded as CODEC_F32.
-struct OutgoingContribution {
-  v1::ContributionInfo info;
-  std::vector<float> elements;
-};
-
 class Outbox {
  public:
-  using Item = std::shared_ptr<const OutgoingContribution>;
+  using Item = std::shared_ptr<const EncodedContribution>;
 
   // What is there from now on. The buffers of what is not any more are reused.
   void Set(std::vector<Item> items);
@@ -33,7 +27,7 @@ class Outbox {
   std::vector<Item> items() const;
 
   // An empty contribution, with the memory of one that is gone if there is one.
-  std::shared_ptr<OutgoingContribution> MakeItem();
+  std::shared_ptr<EncodedContribution> MakeItem();
 
  private:
   mutable Mutex mutex_;

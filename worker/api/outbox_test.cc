@@ -8,10 +8,10 @@ namespace atl::worker {
 namespace {
 
 Outbox::Item Make(Outbox& outbox, int32_t fragment, int64_t seq) {
-  std::shared_ptr<OutgoingContribution> item = outbox.MakeItem();
+  std::shared_ptr<EncodedContribution> item = outbox.MakeItem();
   item->info.mutable_key()->set_fragment(fragment);
   item->info.mutable_key()->set_seq(seq);
-  item->elements.assign(100, 1.0f);
+  item->bytes.assign(100, 'a');
   return item;
 }
 
@@ -30,18 +30,18 @@ TEST(OutboxTest, FindsWhatIsThereByFragmentAndSeq) {
 TEST(OutboxTest, ReusesTheMemoryOfWhatIsGoneAndNotBeingPushed) {
   Outbox outbox;
   Outbox::Item pushed = Make(outbox, 0, 1);
-  const float* memory = pushed->elements.data();
+  const char* memory = pushed->bytes.data();
   outbox.Set({pushed});
   outbox.Set({Make(outbox, 0, 2)});
   // Somebody still pushes it: its bytes stay.
-  EXPECT_NE(outbox.MakeItem()->elements.capacity(), 100);
-  EXPECT_EQ(pushed->elements.data(), memory);
-  EXPECT_EQ(pushed->elements[99], 1.0f);
+  EXPECT_NE(outbox.MakeItem()->bytes.capacity(), 100);
+  EXPECT_EQ(pushed->bytes.data(), memory);
+  EXPECT_EQ(pushed->bytes[99], 'a');
   pushed.reset();
-  const std::shared_ptr<OutgoingContribution> made = outbox.MakeItem();
-  EXPECT_TRUE(made->elements.empty());
-  made->elements.resize(100);
-  EXPECT_EQ(made->elements.data(), memory);
+  const std::shared_ptr<EncodedContribution> made = outbox.MakeItem();
+  EXPECT_TRUE(made->bytes.empty());
+  made->bytes.resize(100);
+  EXPECT_EQ(made->bytes.data(), memory);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/codec/codec.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "worker/api/model_spec.h"
@@ -21,6 +22,11 @@ std::vector<int64_t> FragmentElementsOf(const v1::Layout& layout) {
     }
   }
   return elements;
+}
+
+codec::CodecId CodecOf(v1::Codec codec) {
+  return codec == v1::CODEC_UNSPECIFIED ? codec::CodecId::kF32
+                                        : static_cast<codec::CodecId>(codec);
 }
 
 }  // namespace
@@ -78,6 +84,14 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   planner::Exchange exchange;
   exchange.inner_step_count = spec.schedule().inner_step_count();
   exchange.fragment_elements = FragmentElementsOf(spec.layout());
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  exchange.streaming =
+      schedule.fragment_schedule() == v1::FRAGMENT_SCHEDULE_STAGGERED;
+  exchange.overlap_step_count = schedule.overlap_step_count();
+  exchange.up_codec = CodecOf(spec.exchange().up());
+  exchange.down_codec = CodecOf(spec.exchange().down());
+  // A synchronous run takes nothing stale.
+  exchange.is_synchronous = schedule.max_staleness() == 0;
   // An elastic run gives slower islands fewer steps.
   exchange.awaits_slowest = spec.schedule().timing() == v1::TIMING_STRICT;
   if (spec.schedule().sample_fraction() > 0) {

@@ -44,8 +44,7 @@ absl::StatusOr<PlannedModel> ModelOfSpec(const v1::ModelSpec& spec);
 absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
                                                       int64_t fragment_count);
 
-// How a run of `spec`, with its layout complete, exchanges: all fragments after
-// the same step, in f32.
+// How a run of `spec`, with its layout complete, exchanges.
 planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
 
 // Tokens that an island reads in an inner step of `spec`.

@@ -80,6 +80,34 @@ TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
       absl::IsFailedPrecondition(ForecastOfRun(spec, measured).status()));
 }
 
+TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {
+  v1::RunSpec spec = TinySpec(2);
+  planner::Exchange exchange = ExchangeOfRun(spec);
+  EXPECT_FALSE(exchange.streaming);
+  EXPECT_EQ(exchange.overlap_step_count, 0);
+  EXPECT_EQ(exchange.up_codec, codec::CodecId::kF32);
+  EXPECT_EQ(exchange.down_codec, codec::CodecId::kF32);
+  EXPECT_TRUE(exchange.is_synchronous);
+
+  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
+  schedule.set_overlap_step_count(5);
+  schedule.set_max_staleness(4);
+  exchange = ExchangeOfRun(spec);
+  EXPECT_TRUE(exchange.streaming);
+  EXPECT_EQ(exchange.overlap_step_count, 5);
+  EXPECT_FALSE(exchange.is_synchronous);
+
+  for (const codec::CodecId id : codec::AllCodecs()) {
+    const auto word = static_cast<v1::Codec>(id);
+    ASSERT_TRUE(v1::Codec_IsValid(word));
+    spec.mutable_exchange()->set_up(word);
+    EXPECT_EQ(ExchangeOfRun(spec).up_codec, id);
+    spec.mutable_exchange()->set_down(word);
+    EXPECT_EQ(ExchangeOfRun(spec).down_codec, id);
+  }
+}
+
 TEST(PlannerTest, ASampledRunAsksForFewerRounds) {
   v1::RunSpec spec = TinySpec(1);
   EXPECT_EQ(ExchangeOfRun(spec).sample_fraction, 1);

@@ -46,6 +46,8 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
     data.shard_count = spec.server_count();
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
+    data.caps = options.caps;
+    data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
     return server::MakeParameterClient(data, layout);
   };
   return RunIslandOver(options, links);

@@ -24,6 +24,7 @@
 #include "base/obs/latency_histogram.h"
 #include "base/rpc/flags.h"
 #include "coordinator/client/coordinator_client.h"
+#include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"
 #include "worker/api/planner.h"
 
@@ -63,6 +64,7 @@ struct RunIslandOptions {
   std::string data_path;        // Empty: the run's.
   std::string work_directory;   // For the SAVE; made if it is not there.
   int thread_count = 1;         // That compute, >= 1.
+  server::BandwidthCaps caps;   // Of pushes and pulls.
   rpc::SecurityFlags security;
   std::string program_version;
   std::stop_token stop;         // Once: leave cleanly.

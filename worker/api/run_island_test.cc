@@ -86,16 +86,32 @@ TEST_F(RunIslandTest, StrictRunsGiveTheSameBitsForAnyTimingAndThreads) {
   }
 }
 
-TEST_F(RunIslandTest, ARestartAtAnyStepGivesTheSameBits) {
+// How a run exchanges, and at which multiples of actions a test kills.
+struct Exchange {
+  v1::Codec codec = v1::CODEC_F32;
+  bool feedback = false;
+  int life_stride = 1;
+};
+
+class RestartTest : public RunIslandTest,
+                    public testing::WithParamInterface<Exchange> {};
+
+TEST_P(RestartTest, ARestartAtAnyStepGivesTheSameBits) {
   TinyRunOptions tiny = Tiny(1);
   tiny.fragment_count = 2;
   tiny.inner_step_count = 3;
   tiny.round_count = 4;
-  const v1::RunSpec spec = TinyRun(tiny);
+  v1::RunSpec spec = TinyRun(tiny);
+  spec.mutable_exchange()->set_up(GetParam().codec);
+  spec.mutable_exchange()->set_error_feedback(GetParam().feedback);
+  spec.mutable_exchange()->set_seed(11);
+  if (GetParam().feedback) {
+    spec.mutable_exchange()->set_error_feedback_decay(0.95);
+  }
   MemoryService undisturbed(spec);
   ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
-  // How many actions a life does before it dies; each is tried.
-  for (int life = 3; life < 40; ++life) {
+  // How many actions a life does before it dies.
+  for (int life = 3; life < 40; life += GetParam().life_stride) {
     MemoryService service(spec);
     ASSERT_TRUE(RunKilledOnce(service, absl::StrCat("island-", life), life));
     EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256())
@@ -103,6 +119,14 @@ TEST_F(RunIslandTest, ARestartAtAnyStepGivesTheSameBits) {
     EXPECT_EQ(service.merged().size(), 8);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Codecs, RestartTest,
+    testing::Values(Exchange{v1::CODEC_F32, false, 1},
+                    Exchange{v1::CODEC_BF16_STOCHASTIC, false, 7},
+                    Exchange{v1::CODEC_INT8, true, 5},
+                    Exchange{v1::CODEC_TWO_BIT, true, 7},
+                    Exchange{v1::CODEC_TOP_K, true, 2}));
 
 TEST_F(RunIslandTest, PushesAgainAfterErrors) {
   const v1::RunSpec spec = TinyRun(Tiny(1));

@@ -20,7 +20,8 @@ enum class ActionKind {
   kLoadSave,        // Read the SAVE; answer with OnSaveLoaded().
   kRestoreSave,     // State of the SAVE into the trainer.
   kResetOptimizer,  // Fresh optimizer state; with a warm-up if `warm_up`.
-  kPull,            // `fragment` at `version`, checked against `digest`.
+  kPull,            // `fragment` at `version`, checked against `digest`; the
+                    // anchor of `from_version` may be built on.
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
   kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
@@ -57,7 +58,8 @@ struct Action {
   int32_t fragment = 0;    // kPull, kPush, kApply.
   int64_t version = 0;     // kPull, kApply; kEvaluate: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
-  int64_t commit_seq = 0;  // kReportReady, kEvaluate.
+  int64_t from_version = -1;  // kPull: the anchor that is held; -1: none.
+  int64_t commit_seq = 0;     // kReportReady, kEvaluate, kPull.
 
   int64_t step = 0;           // kTrain: clock of the learning rate.
   int32_t data_shard = 0;     // kTrain, kContribute.

@@ -137,6 +137,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       if (status.ok() &&
           action.fragment < static_cast<int32_t>(held_.size())) {
         held_[action.fragment] = action.version;
+        held_commit_seq_ = std::max(held_commit_seq_, action.commit_seq);
       }
       if (NeverRetry(status)) OnRefused(status);
       break;
@@ -172,6 +173,8 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kContribute:
       if (status.ok()) OnContributed(action);
+      // What cannot be encoded now never will be.
+      if (NeverRetry(status)) LeaveWith(status);
       break;
     case ActionKind::kApply:
       OnAppliedInStream(action);
@@ -222,13 +225,14 @@ void IslandLoop::OnBegun() {
   }
 }
 
+void IslandLoop::LeaveWith(const absl::Status& status) {
+  // The others need not wait for this island's lease.
+  leave_due_ = !refused_.has_value();
+  OnRefused(status);
+}
+
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
-  if (!status.ok()) {
-    // The others need not wait for this island's lease.
-    leave_due_ = !refused_.has_value();
-    OnRefused(status);
-    return;
-  }
+  if (!status.ok()) return LeaveWith(status);
   if (position_.has_value()) {
     position_->second = action.data_position + spec_.inner().batch_size();
   }
@@ -278,8 +282,14 @@ v1::Outcome IslandLoop::OutcomeOf(int32_t fragment, int64_t seq) const {
   return View().OutcomeOf(fragment, seq);
 }
 
+v1::Outcome IslandLoop::OutcomeOf(const v1::ContributionKey& key) const {
+  return key.run_epoch() == run_epoch_ && key.slot() == slot_
+             ? OutcomeOf(key.fragment(), key.seq())
+             : v1::OUTCOME_UNSPECIFIED;
+}
+
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
-  return View().IsDecided(part.at.fragment, part.at.anchor_version, sync.seq);
+  return Moot(part.at) || Decided(OutcomeOf(part.at.fragment, sync.seq));
 }
 
 bool IslandLoop::NeededAgain(const Sync& sync, const Sync::Part& part) const {
@@ -294,7 +304,7 @@ bool IslandLoop::HeldAll() const {
     return false;
   }
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    if (held_[f] != plan_.cut(f).version()) return false;
+    if (!HeldEnough(f)) return false;
   }
   return true;
 }
@@ -314,6 +324,8 @@ SaveSummary IslandLoop::EvaluatorOf(int64_t version) const {
 
 void IslandLoop::DropAll() {
   held_.clear();
+  held_commit_seq_ = 0;
+  wanted_.clear();
   round_.reset();
   sync_.reset();
   stream_.Drop();
@@ -331,6 +343,7 @@ void IslandLoop::Settle() {
   if (save_looked_at_) SettleSync();
   SettleRound();
   if (stream_.begun() && stream_.Settle(View())) reset_due_ = true;
+  NoteWanted();
 }
 
 void IslandLoop::NoteOpenRounds() {
@@ -356,9 +369,7 @@ void IslandLoop::SettleSync() {
   // Decided against, and the version did not move: the round opens again. What
   // led there was not good, so the optimizer does not carry it on.
   for (const Sync::Part& part : sync_->parts) {
-    if (CutVersion(part.at.fragment) == part.at.anchor_version) {
-      reset_due_ = true;
-    }
+    if (DecidedAgainst(*sync_, part)) reset_due_ = true;
   }
   sync_.reset();
 }
@@ -367,6 +378,7 @@ void IslandLoop::SettleRound() {
   if (!round_.has_value()) return;
   auto& fragments = round_->fragments;
   const auto overtaken = [this](const AnchoredFragment& at) {
+    if (async()) return Moot(at);
     if (CutVersion(at.fragment) != at.anchor_version) return true;
     const v1::OpenRound* open = FindOpen(at.fragment, at.anchor_version);
     return open != nullptr && FindSlot(*open) == nullptr;
@@ -394,9 +406,10 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   for (const AnchoredFragment& at : save.contributions) {
     const int64_t cut = CutVersion(at.fragment);
     const v1::Outcome outcome = OutcomeOf(at.fragment, save.seq);
-    const bool open = cut == at.anchor_version && !Decided(outcome);
-    const bool merged =
-        cut == at.anchor_version + 1 && outcome == v1::OUTCOME_MERGED;
+    const bool open =
+        cut >= at.anchor_version && !Moot(at) && !Decided(outcome);
+    const bool merged = outcome == v1::OUTCOME_MERGED &&
+                        (async() || cut == at.anchor_version + 1);
     if (!open && !merged) return;
     sync.parts.push_back({at, false, false});
   }

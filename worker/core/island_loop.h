@@ -70,6 +70,8 @@ class IslandLoop {
   // --- To look at ---
 
   bool joined() const { return joined_; }
+  // What became of this island's contribution `key`, if it is still told.
+  v1::Outcome OutcomeOf(const v1::ContributionKey& key) const;
   // Whose turn it is to evaluate the version that the round under way makes.
   // For the SAVE.
   SaveSummary EvaluatorOf(int64_t version) const;
@@ -132,6 +134,8 @@ class IslandLoop {
   // After an action.
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
+  // Ends with `status`, and tells the coordinator.
+  void LeaveWith(const absl::Status& status);
   void OnTrained(const Action& action, const absl::Status& status);
   void OnContributed(const Action& action);
 
@@ -167,8 +171,20 @@ class IslandLoop {
   bool EvaluationDue() const;
   bool HeldAll() const;
   Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
-  // The version that an evaluation is of.
-  int64_t EvaluatedCut() const;
+  // The version that an evaluation would be of.
+  int64_t EvaluatedVersion() const;
+
+  // What async runs do otherwise: island_loop_async.cc.
+  bool async() const;
+  // True if no version can take a contribution from this anchor any more.
+  bool Moot(const AnchoredFragment& at) const;
+  // True if it ended so that its optimizer is not to be carried on.
+  bool DecidedAgainst(const Sync& sync, const Sync::Part& part) const;
+  // True if `fragment` is held as new as the next round needs it.
+  bool HeldEnough(int32_t fragment) const;
+  void NoteWanted();
+  std::optional<Round> ChooseAsyncRound() const;
+  bool AsyncEvaluationDue() const;
 
   const std::string run_id_;
   bool joined_ = false;
@@ -193,6 +209,10 @@ class IslandLoop {
   std::optional<std::pair<int32_t, int64_t>> position_;
 
   std::vector<int64_t> held_;  // Version of each anchor; -1: none.
+  int64_t held_commit_seq_ = 0;  // The newest that was pulled.
+  // Async: the cut when the round or contribution before was settled; empty
+  // while one is under way.
+  std::vector<int64_t> wanted_;
   std::optional<Round> round_;
   std::optional<Sync> sync_;
   // (island_epoch, coordinator_epoch) that was last reported ready.

@@ -153,9 +153,10 @@ std::optional<Action> IslandLoop::NextInRound() const {
     action.data_position = position_->second;
     return action;
   }
-  // A fragment that is not open now is being sealed without us or reopened.
+  // A fragment that is not open now is being sealed without us or reopened;
+  // async, that is nothing to us.
   for (const AnchoredFragment& at : round.fragments) {
-    if (FindOpen(at.fragment, at.anchor_version) == nullptr) {
+    if (!async() && FindOpen(at.fragment, at.anchor_version) == nullptr) {
       return Wait("the round is not open for contributions");
     }
   }
@@ -174,7 +175,8 @@ std::optional<Action> IslandLoop::NextInRound() const {
 bool IslandLoop::EvaluationDue() const {
   const int64_t every = spec_.evaluation().every_round_count();
   if (every <= 0 || plan_.cut_size() == 0) return false;
-  const int64_t version = EvaluatedCut();
+  if (async()) return AsyncEvaluationDue();
+  const int64_t version = EvaluatedVersion();
   if (version <= evaluated_version_ || version == 0) return false;
   if (version % every != 0 && version != spec_.schedule().round_count()) {
     return false;
@@ -203,11 +205,13 @@ bool IslandLoop::PullWanted() const {
 std::optional<Action> IslandLoop::NextPull() const {
   if (!PullWanted()) return std::nullopt;
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    if (held_[f] == plan_.cut(f).version()) continue;
-    Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
+    if (HeldEnough(f)) continue;
+    Action action =
+        MakeAction(ActionKind::kPull, "a newer version is committed");
     action.fragment = f;
     action.version = plan_.cut(f).version();
     action.digest = plan_.cut(f).digest();
+    action.from_version = held_[f];
     action.commit_seq = plan_.cut(f).commit_seq();
     return action;
   }
@@ -217,8 +221,8 @@ std::optional<Action> IslandLoop::NextPull() const {
 std::optional<Action> IslandLoop::NextEvaluation() const {
   if (!HeldAll() || !EvaluationDue()) return std::nullopt;
   Action action = MakeAction(ActionKind::kEvaluate, "it is this island's turn");
-  action.version = EvaluatedCut();
-  action.commit_seq = CutCommitSeq();
+  action.version = EvaluatedVersion();
+  action.commit_seq = async() ? held_commit_seq_ : CutCommitSeq();
   return action;
 }
 
@@ -242,6 +246,7 @@ std::optional<Action> IslandLoop::NextWhenHeld() const {
 }
 
 std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
+  if (async()) return ChooseAsyncRound();
   Round round;
   int64_t version_max = -1;
   for (const v1::OpenRound& open : plan_.open_rounds()) {

@@ -57,15 +57,6 @@ bool IslandLoop::AnchorBusy(Lane lane, int32_t fragment) const {
   return false;
 }
 
-int64_t IslandLoop::EvaluatedCut() const {
-  if (!streaming()) return CutVersion(0);
-  int64_t least = CutVersion(0);
-  for (int32_t f = 1; f < plan_.cut_size(); ++f) {
-    least = std::min(least, CutVersion(f));
-  }
-  return least;
-}
-
 void IslandLoop::OnAppliedInStream(const Action& action) {
   if (position_.has_value()) stream_.OnApplied(action, *position_);
 }
@@ -174,6 +165,7 @@ Action IslandLoop::NextPullLane() const {
   action.fragment = f;
   action.version = plan_.cut(f).version();
   action.digest = plan_.cut(f).digest();
+  action.from_version = held_[f];
   action.commit_seq = plan_.cut(f).commit_seq();
   return action;
 }

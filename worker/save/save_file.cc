@@ -27,28 +27,33 @@ absl::string_view BytesOf(absl::Span<const float> values) {
           values.size() * sizeof(float)};
 }
 
+absl::string_view BytesOf(absl::Span<const char> bytes) {
+  return {bytes.data(), bytes.size()};
+}
+
+std::string HexOf(const google::protobuf::MessageLite& message) {
+  return absl::BytesToHexString(message.SerializeAsString());
+}
+
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the save is damaged: ", what));
 }
 
-// Calls `take(name, member)` for each member of a SaveBulk, in the order of the
-// file.
-template <typename Bulk, typename Take>
-void ForEachSection(Bulk& bulk, const Take& take) {
-  take("first_moment", bulk.first_moment);
-  take("second_moment", bulk.second_moment);
-  take("local", bulk.local);
-  take("eager_momentum", bulk.eager_momentum);
-  take("eager_others", bulk.eager_others);
-  take("eager_foreseen", bulk.eager_foreseen);
+// Calls `take(member)` for each member of a SaveArrays, in the order of the file.
+template <typename Arrays, typename Take>
+void ForEachArray(Arrays& arrays, const Take& take) {
+  take(arrays.first_moment);
+  take(arrays.second_moment);
+  take(arrays.local);
+  take(arrays.eager_momentum);
+  take(arrays.eager_others);
+  take(arrays.eager_foreseen);
 }
 
-constexpr char kContribution[] = "contribution";
+constexpr size_t kArrayCount = 6;
 
-Json SectionJson(absl::string_view name, absl::string_view bytes) {
-  return {{"name", std::string(name)},
-          {"bytes", bytes.size()},
-          {"crc32c", codec::Crc32c(bytes)}};
+Json SectionJson(absl::string_view bytes) {
+  return {{"bytes", bytes.size()}, {"crc32c", codec::Crc32c(bytes)}};
 }
 
 Json HeaderJson(const SaveHeader& header) {
@@ -65,9 +70,9 @@ Json HeaderJson(const SaveHeader& header) {
       {"evaluator_version", header.evaluator_version},
       {"evaluator_index", header.evaluator_index},
       {"evaluator_count", header.evaluator_count},
+      {"clock", header.clock},
+      {"rate_offset", header.rate_offset},
   };
-  json["clock"] = header.clock;
-  json["rate_offset"] = header.rate_offset;
   json["tracks"] = Json::array();
   for (const SavedTrack& track : header.tracks) {
     json["tracks"].push_back({{"fragment", track.fragment},
@@ -76,11 +81,6 @@ Json HeaderJson(const SaveHeader& header) {
                               {"data_begin", track.data_begin},
                               {"seq", track.seq},
                               {"push_step", track.push_step}});
-  }
-  json["contributions"] = Json::array();
-  for (const v1::ContributionInfo& info : header.contributions) {
-    json["contributions"].push_back(
-        absl::BytesToHexString(info.SerializeAsString()));
   }
   return json;
 }
@@ -92,6 +92,26 @@ bool Get(const Json& json, const char* name, T& value) {
   if (found == json.end() || !found->is_number_integer()) return false;
   value = found->template get<T>();
   return true;
+}
+
+// Reads the list of messages `name`, each in hex.
+template <typename Message>
+absl::StatusOr<std::vector<Message>> GetMessages(const Json& json,
+                                                 const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_array()) {
+    return Damaged(absl::StrCat("its header has no ", name));
+  }
+  std::vector<Message> messages;
+  for (const Json& hex : *found) {
+    Message message;
+    if (!hex.is_string() || !message.ParseFromString(absl::HexStringToBytes(
+                                hex.get<std::string>()))) {
+      return Damaged(absl::StrCat("one of its ", name, " cannot be read"));
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
 }
 
 absl::Status ParseTracks(const Json& json, SaveHeader& header) {
@@ -135,18 +155,6 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
     return Damaged("its header lacks a number");
   }
   RETURN_IF_ERROR(ParseTracks(json, header));
-  const auto contributions = json.find("contributions");
-  if (contributions == json.end() || !contributions->is_array()) {
-    return Damaged("its header has no contributions");
-  }
-  for (const Json& hex : *contributions) {
-    v1::ContributionInfo info;
-    if (!hex.is_string() ||
-        !info.ParseFromString(absl::HexStringToBytes(hex.get<std::string>()))) {
-      return Damaged("a contribution's description cannot be read");
-    }
-    header.contributions.push_back(std::move(info));
-  }
   return header;
 }
 
@@ -159,29 +167,48 @@ absl::Status ReadExactly(const RandomAccessFile& file, int64_t offset,
   return absl::OkStatus();
 }
 
-// Reads one section of floats; moves `offset` past it.
-absl::StatusOr<std::vector<float>> ReadSection(const RandomAccessFile& file,
-                                               const Json& section,
-                                               int64_t file_bytes,
-                                               int64_t& offset) {
-  int64_t bytes = 0;
-  uint32_t crc = 0;
-  if (!section.is_object() || !Get(section, "bytes", bytes) ||
-      !Get(section, "crc32c", crc) || bytes < 0 ||
-      bytes % static_cast<int64_t>(sizeof(float)) != 0 ||
-      bytes > file_bytes - offset) {
-    return Damaged("a section does not fit into it");
+// Reads sections one after the other.
+class SectionReader {
+ public:
+  SectionReader(const RandomAccessFile& file, int64_t file_bytes,
+                int64_t offset, const Json& sections)
+      : file_(file),
+        file_bytes_(file_bytes),
+        offset_(offset),
+        sections_(sections) {}
+
+  // The next one, as many T.
+  template <typename T>
+  absl::Status Next(std::vector<T>& values) {
+    const Json& section = sections_[index_++];
+    int64_t bytes = 0;
+    uint32_t crc = 0;
+    if (!section.is_object() || !Get(section, "bytes", bytes) ||
+        !Get(section, "crc32c", crc) || bytes < 0 ||
+        bytes % static_cast<int64_t>(sizeof(T)) != 0 ||
+        bytes > file_bytes_ - offset_) {
+      return Damaged("a section does not fit into it");
+    }
+    values.resize(bytes / sizeof(T));
+    RETURN_IF_ERROR(ReadExactly(
+        file_, offset_,
+        {reinterpret_cast<char*>(values.data()), static_cast<size_t>(bytes)}));
+    offset_ += bytes;
+    if (codec::Crc32c(BytesOf(absl::MakeConstSpan(values))) != crc) {
+      return Damaged("a section's checksum does not match");
+    }
+    return absl::OkStatus();
   }
-  std::vector<float> values(bytes / sizeof(float));
-  RETURN_IF_ERROR(ReadExactly(
-      file, offset, {reinterpret_cast<char*>(values.data()),
-                     static_cast<size_t>(bytes)}));
-  offset += bytes;
-  if (codec::Crc32c(BytesOf(values)) != crc) {
-    return Damaged("a section's checksum does not match");
-  }
-  return values;
-}
+
+  bool AtEnd() const { return offset_ == file_bytes_; }
+
+ private:
+  const RandomAccessFile& file_;
+  const int64_t file_bytes_;
+  int64_t offset_;
+  const Json& sections_;
+  size_t index_ = 0;
+};
 
 absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
                                     int64_t& offset) {
@@ -193,9 +220,9 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
     return Damaged("it does not begin as one");
   }
   if (numbers[0] != kSaveFormat) {
-    return absl::DataLossError(
-        absl::StrCat("the save has format ", numbers[0], ", this program reads ",
-                     kSaveFormat));
+    return absl::DataLossError(absl::StrCat("the save has format ", numbers[0],
+                                            ", this program reads ",
+                                            kSaveFormat));
   }
   if (numbers[1] > kHeaderBytesMax) return Damaged("its header is too long");
   std::string text(numbers[1], '\0');
@@ -211,22 +238,27 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
 
 }  // namespace
 
-absl::Status WriteSave(
-    FileSystem& file_system, const std::string& path, const SaveHeader& header,
-    const SaveBulk<absl::Span<const float>>& bulk,
-    absl::Span<const absl::Span<const float>> contributions) {
-  std::vector<absl::string_view> sections;
+absl::Status WriteSave(FileSystem& file_system, const std::string& path,
+                       const SaveHeader& header, const SaveView& view) {
   Json json = HeaderJson(header);
+  std::vector<absl::string_view> sections;
+  ForEachArray(view.arrays, [&](absl::Span<const float> array) {
+    sections.push_back(BytesOf(array));
+  });
+  json["contributions"] = Json::array();
+  for (const EncodedContribution* contribution : view.contributions) {
+    json["contributions"].push_back(HexOf(contribution->info));
+    sections.push_back(BytesOf(absl::MakeConstSpan(contribution->bytes)));
+  }
+  json["feedback"] = Json::array();
+  for (const FeedbackView& feedback : view.feedback) {
+    json["feedback"].push_back(HexOf(feedback.key));
+    sections.push_back(BytesOf(feedback.before));
+    sections.push_back(BytesOf(feedback.after));
+  }
   json["sections"] = Json::array();
-  const auto add = [&](absl::string_view name,
-                       absl::Span<const float> values) {
-    if (values.empty() && name != kContribution) return;
-    sections.push_back(BytesOf(values));
-    json["sections"].push_back(SectionJson(name, sections.back()));
-  };
-  ForEachSection(bulk, add);
-  for (const absl::Span<const float> values : contributions) {
-    add(kContribution, values);
+  for (const absl::string_view section : sections) {
+    json["sections"].push_back(SectionJson(section));
   }
   const std::string text = json.dump();
   const uint32_t numbers[3] = {kSaveFormat, static_cast<uint32_t>(text.size()),
@@ -252,37 +284,33 @@ absl::StatusOr<Save> ReadSave(FileSystem& file_system,
   ASSIGN_OR_RETURN(const Json json, ReadHeaderJson(*file, offset));
   Save save;
   ASSIGN_OR_RETURN(save.header, ParseHeader(json));
+  ASSIGN_OR_RETURN(std::vector<v1::ContributionInfo> infos,
+                   GetMessages<v1::ContributionInfo>(json, "contributions"));
+  ASSIGN_OR_RETURN(std::vector<v1::ContributionKey> keys,
+                   GetMessages<v1::ContributionKey>(json, "feedback"));
   const auto sections = json.find("sections");
-  if (sections == json.end() || !sections->is_array()) {
-    return Damaged("its header has no sections");
+  if (sections == json.end() || !sections->is_array() ||
+      sections->size() != kArrayCount + infos.size() + 2 * keys.size()) {
+    return Damaged("its sections are not as many as its header needs");
   }
-  for (const Json& section : *sections) {
-    const auto name = section.is_object() ? section.find("name")
-                                          : section.end();
-    if (name == section.end() || !name->is_string()) {
-      return Damaged("a section has no name");
-    }
-    ASSIGN_OR_RETURN(std::vector<float> values,
-                     ReadSection(*file, section, file_bytes, offset));
-    const std::string text = name->get<std::string>();
-    if (text == kContribution) {
-      save.contributions.push_back(std::move(values));
-      continue;
-    }
-    bool known = false;
-    ForEachSection(static_cast<SaveBulk<std::vector<float>>&>(save),
-                   [&](absl::string_view member_name,
-                       std::vector<float>& member) {
-                     if (text != member_name) return;
-                     known = true;
-                     member = std::move(values);
-                   });
-    if (!known) return Damaged("a section is of no kind that a save has");
+  SectionReader reader(*file, file_bytes, offset, *sections);
+  absl::Status status;
+  ForEachArray(save.arrays, [&](std::vector<float>& array) {
+    if (status.ok()) status = reader.Next(array);
+  });
+  RETURN_IF_ERROR(status);
+  for (v1::ContributionInfo& info : infos) {
+    EncodedContribution& contribution = save.contributions.emplace_back();
+    contribution.info = std::move(info);
+    RETURN_IF_ERROR(reader.Next(contribution.bytes));
   }
-  if (save.contributions.size() != save.header.contributions.size()) {
-    return Damaged("it has not as many contributions as it says");
+  for (v1::ContributionKey& key : keys) {
+    SavedFeedback& feedback = save.feedback.emplace_back();
+    feedback.key = std::move(key);
+    RETURN_IF_ERROR(reader.Next(feedback.before));
+    RETURN_IF_ERROR(reader.Next(feedback.after));
   }
-  if (offset != file_bytes) return Damaged("it is longer than it says");
+  if (!reader.AtEnd()) return Damaged("it is longer than it says");
   return save;
 }
 

@@ -1,10 +1,12 @@
 // The SAVE of an island: what it needs to go on after a crash without a change
 // of bits (worker/DESIGN.md, "SAVE").
 //
-// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (2), the
-// header's length and its CRC-32C; the header, JSON; then the sections, one
-// after the other. The header lists the sections with name, length and CRC-32C,
-// and holds 64-bit numbers as JSON integers, digests and messages as hex.
+// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (3),
+// the header's length and its CRC-32C; the header, JSON; then the sections, one
+// after the other: those of SaveArrays, the bytes of every contribution, then of
+// every fragment with error feedback e before and after. The header lists the
+// sections with length and CRC-32C, and holds 64-bit numbers as JSON integers,
+// messages as hex.
 //
 // Functions are thread-safe for different paths.
 
@@ -21,10 +23,11 @@
 #include "atoll/v1/plan.pb.h"
 #include "base/io/file_system.h"
 #include "worker/core/action.h"
+#include "worker/core/contribution_encoder.h"
 
 namespace atl::worker {
 
-inline constexpr uint32_t kSaveFormat = 2;
+inline constexpr uint32_t kSaveFormat = 3;
 
 // All but the numbers in bulk.
 struct SaveHeader {
@@ -40,19 +43,25 @@ struct SaveHeader {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Of every fragment of the synchronisation, in the order of the sections; in a
-  // streaming run, of every fragment in flight.
-  std::vector<v1::ContributionInfo> contributions;
   // Of a streaming run, else 0 and empty (worker/core/stream.h).
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;
 };
 
+// The error feedback of a fragment: FeedbackView with its own memory.
+struct SavedFeedback {
+  v1::ContributionKey key;
+  std::vector<float> before;
+  std::vector<float> after;
+
+  FeedbackView View() const { return {key, before, after}; }
+};
+
 // The numbers in bulk, each of the model's elements; one that the run does not
 // have is empty.
 template <typename Floats>
-struct SaveBulk {
+struct SaveArrays {
   Floats first_moment;
   Floats second_moment;
   // Of a streaming run: local parameters, and what eager updates know of each
@@ -64,10 +73,19 @@ struct SaveBulk {
 };
 
 // A SAVE that was read.
-struct Save : SaveBulk<std::vector<float>> {
+struct Save {
   SaveHeader header;
-  // Encoded as CODEC_F32, beside header.contributions.
-  std::vector<std::vector<float>> contributions;
+  SaveArrays<std::vector<float>> arrays;
+  // What is not known to be decided, each as it is pushed.
+  std::vector<EncodedContribution> contributions;
+  std::vector<SavedFeedback> feedback;
+};
+
+// What is written: a Save whose arrays are elsewhere.
+struct SaveView {
+  SaveArrays<absl::Span<const float>> arrays;
+  std::vector<const EncodedContribution*> contributions;
+  absl::Span<const FeedbackView> feedback;
 };
 
 // Replaces the SAVE at `path`: durable and whole on return, the old one after
@@ -75,16 +93,13 @@ struct Save : SaveBulk<std::vector<float>> {
 //
 // Errors as the file system's; RESOURCE_EXHAUSTED: the disk is full.
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
-                       const SaveHeader& header,
-                       const SaveBulk<absl::Span<const float>>& bulk,
-                       absl::Span<const absl::Span<const float>> contributions);
+                       const SaveHeader& header, const SaveView& view);
 
 // Reads the SAVE at `path`.
 //
 // NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format; the
 // message says how. Else as the file system's.
-absl::StatusOr<Save> ReadSave(FileSystem& file_system,
-                              const std::string& path);
+absl::StatusOr<Save> ReadSave(FileSystem& file_system, const std::string& path);
 
 }  // namespace atl::worker
 

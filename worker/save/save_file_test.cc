@@ -34,22 +34,33 @@ class SaveFileTest : public testing::Test {
       info.mutable_key()->set_fragment(f);
       info.mutable_key()->set_seq(7);
       info.mutable_digest()->set_high(~uint64_t{0});
-      header_.contributions.push_back(info);
+      contributions_.push_back({info, std::vector<char>(3 + f, 'a')});
     }
     first_ = {1.0f, -2.0f, 3e-42f};
     second_ = {4.0f, 5.0f, 6.0f};
-    contributions_ = {{1.5f, -0.0f}, {2.5f}};
+    before_ = {1.5f, -0.0f};
+    after_ = {2.5f, 1e-40f};
+    FeedbackView feedback;
+    feedback.key = contributions_[0].info.key();
+    feedback.before = before_;
+    feedback.after = after_;
+    feedback_.push_back(feedback);
+    feedback.key.set_fragment(1);
+    feedback.after = {};
+    feedback_.push_back(feedback);
   }
 
   absl::Status Write() {
-    SaveBulk<absl::Span<const float>> bulk;
-    bulk.first_moment = first_;
-    bulk.second_moment = second_;
-    bulk.local = local_;
-    bulk.eager_foreseen = foreseen_;
-    const std::vector<absl::Span<const float>> contributions(
-        contributions_.begin(), contributions_.end());
-    return WriteSave(files_, kPath, header_, bulk, contributions);
+    SaveView view;
+    view.arrays.first_moment = first_;
+    view.arrays.second_moment = second_;
+    view.arrays.local = local_;
+    view.arrays.eager_foreseen = foreseen_;
+    for (const EncodedContribution& contribution : contributions_) {
+      view.contributions.push_back(&contribution);
+    }
+    view.feedback = feedback_;
+    return WriteSave(files_, kPath, header_, view);
   }
   std::string Bytes() {
     const auto file = *files_.OpenForRead(kPath);
@@ -66,7 +77,9 @@ class SaveFileTest : public testing::Test {
   FakeFileSystem files_;
   SaveHeader header_;
   std::vector<float> first_, second_, local_, foreseen_;
-  std::vector<std::vector<float>> contributions_;
+  std::vector<EncodedContribution> contributions_;
+  std::vector<float> before_, after_;
+  std::vector<FeedbackView> feedback_;
 };
 
 TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
@@ -78,12 +91,22 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(save->header.data_position, 320);
   EXPECT_EQ(save->header.restart_step_count, 4);
   EXPECT_EQ(save->header.evaluator_count, 3);
-  EXPECT_EQ(save->first_moment, first_);
-  EXPECT_EQ(save->second_moment, second_);
-  EXPECT_EQ(save->contributions, contributions_);
-  ASSERT_EQ(save->header.contributions.size(), 2);
-  EXPECT_EQ(save->header.contributions[1].SerializeAsString(),
-            header_.contributions[1].SerializeAsString());
+  EXPECT_EQ(save->arrays.first_moment, first_);
+  EXPECT_EQ(save->arrays.second_moment, second_);
+  ASSERT_EQ(save->contributions.size(), 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(save->contributions[i].bytes, contributions_[i].bytes);
+    EXPECT_EQ(save->contributions[i].info.SerializeAsString(),
+              contributions_[i].info.SerializeAsString());
+  }
+  ASSERT_EQ(save->feedback.size(), 2);
+  EXPECT_EQ(save->feedback[0].key.SerializeAsString(),
+            feedback_[0].key.SerializeAsString());
+  EXPECT_EQ(save->feedback[0].before, before_);
+  EXPECT_EQ(save->feedback[0].after, after_);
+  EXPECT_EQ(save->feedback[1].key.fragment(), 1);
+  EXPECT_EQ(save->feedback[1].before, before_);
+  EXPECT_TRUE(save->feedback[1].after.empty());
 }
 
 TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
@@ -95,11 +118,11 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   ASSERT_TRUE(Write().ok());
   const auto save = ReadSave(files_, kPath);
   ASSERT_TRUE(save.ok()) << save.status();
-  EXPECT_EQ(save->first_moment, first_);
-  EXPECT_EQ(save->local, local_);
-  EXPECT_EQ(save->eager_foreseen, foreseen_);
-  EXPECT_TRUE(save->eager_momentum.empty());
-  EXPECT_EQ(save->contributions, contributions_);
+  EXPECT_EQ(save->arrays.first_moment, first_);
+  EXPECT_EQ(save->arrays.local, local_);
+  EXPECT_EQ(save->arrays.eager_foreseen, foreseen_);
+  EXPECT_TRUE(save->arrays.eager_momentum.empty());
+  EXPECT_EQ(save->contributions.size(), 2);
   EXPECT_EQ(save->header.clock, 123);
   EXPECT_EQ(save->header.rate_offset, 4);
   ASSERT_EQ(save->header.tracks.size(), 2);

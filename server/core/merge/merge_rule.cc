@@ -9,6 +9,13 @@ void MergeRule::Add(const MergeKernels& kernels, int index, float weight,
   CHECK(!"this rule takes rows");
 }
 
+codec::BlockFault MergeRule::AddEncoded(const codec::Codec& codec, int index,
+                                        float weight, absl::string_view encoded,
+                                        absl::Span<float> g) const {
+  CHECK(!"this rule takes rows");
+  return codec::BlockFault::kNone;
+}
+
 void MergeRule::MergeRows(const MergeKernels& kernels, int64_t n,
                           int contribution_count, float* const* x,
                           float* g) const {

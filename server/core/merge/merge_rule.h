@@ -23,7 +23,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
+#include "base/codec/codec.h"
 
 namespace atl::server {
 
@@ -64,6 +66,13 @@ class MergeRule {
   // Requires: !takes_rows().
   virtual void Add(const MergeKernels& kernels, int index, float weight,
                    int64_t n, const float* x, float* g) const;
+
+  // Add with a block that is encoded by `codec`; same products, same sums. `g`
+  // has the block's element count. After a fault it is unspecified.
+  // Requires: !takes_rows().
+  virtual codec::BlockFault AddEncoded(const codec::Codec& codec, int index,
+                                       float weight, absl::string_view encoded,
+                                       absl::Span<float> g) const;
 
   // Merges the tiles of all contributions, each of `n` elements, into `g`.
   // What is in the tiles afterwards is of no use.

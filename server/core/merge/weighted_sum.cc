@@ -19,6 +19,12 @@ class WeightedSum final : public MergeRule {
       kernels.Accumulate(n, weight, x, g);
     }
   }
+  codec::BlockFault AddEncoded(const codec::Codec& codec, int index,
+                               float weight, absl::string_view encoded,
+                               absl::Span<float> g) const override {
+    return index == 0 ? codec.DecodeScaled(encoded, weight, g)
+                      : codec.DecodeAccumulate(encoded, weight, g);
+  }
 };
 
 }  // namespace

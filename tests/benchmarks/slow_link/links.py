@@ -57,6 +57,11 @@ class Link:
              "%dms" % _QUEUE_MS)
 
     @property
+    def interface(self):
+        """The end beside the services: it receives what the island sends."""
+        return "at%dh" % self._index
+
+    @property
     def prefix(self):
         """What starts a program behind the link."""
         return ("nsenter", "--net=/proc/%d/ns/net" % self._holder.pid)

@@ -2,14 +2,20 @@
 
 usage: slow_link [--json] [--links 1Gb/s,100Mb/s,50Mb/s,10Mb/s] [--cases A,B]
                  [--rtt_ms 20] [--islands 2] [--rounds 4] [--payload]
+       slow_link --up 5Mb/s --down 20Mb/s [--links 100Mb/s] [--seconds 10]
 
 For each link and case: a run over real processes, the islands in network
 namespaces of their own behind links of that bandwidth (`tc tbf`) and round trip
 (a relay). Prints the share of time that islands spent in inner steps, from the
 first to the last, the planner's prediction of it from the same
-speed, bytes up and down an island, and heartbeats' latency. `--payload` runs
+speed, bytes up and down an island, and heartbeats' latency. A case that the
+coordinator refuses is named with its sentence. `--payload` runs
 instead one 204.8 MB outer gradient over the slowest link: it must arrive, and no
-lease may end. Needs root, `ip` and `tc`.
+lease may end. `--up` and `--down` run instead an island with these caps behind a
+faster link, with a model that keeps each direction busy for about `--seconds`, and
+print what crossed the link as a share of the cap: the least, the median and the
+most of all windows of 3 s in which it was busy, framing taken off. Needs root,
+`ip` and `tc`.
 """
 
 import argparse
@@ -23,10 +29,12 @@ import sys
 import tempfile
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "integration")]
+sys.path[:0] = [_HERE, os.path.join(_HERE, "..")]
 
 # pylint: disable=wrong-import-position
 import links
+import methods
+import traffic
 from harness import cluster as cluster_module
 from harness import processes
 from harness import run_file
@@ -34,25 +42,26 @@ from harness import text
 
 _UNITS = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9}
 
-# The quickstart's model: 0.86 million parameters.
+# The quickstart's model, 0.86 million parameters; nothing but training is timed.
 _MODEL = {
-    "durability": "machine",
-    "model": {
-        "hidden_size": 128, "intermediate_size": 344, "layer_count": 4,
-        "head_count": 4, "kv_head_count": 4, "sequence_length": 128,
-    },
-    "inner": {"batch_size": 8, "learning_rate": 2e-3, "warmup_step_count": 10},
+    "inner": {"warmup_step_count": 10},
     "evaluation": {"every_round_count": 0},
-    "schedule": {"inner_step_count": 20, "lease_duration": "10s"},
+    "schedule": {"lease_duration": "10s"},
 }
 
-# Changes of a run file, by the name that the table shows.
+# What the table shows: methods.py's settings by their names, and what is changed
+# of them. Presets first, as the planner has them.
 CASES = {
-    "diloco": {"outer": {"optimizer": "nesterov", "learning_rate": 0.9,
-                         "momentum": 0.5}},
-    "diloco_h100": {"outer": {"optimizer": "nesterov", "learning_rate": 0.9,
-                              "momentum": 0.5},
-                    "schedule": {"inner_step_count": 100}},
+    "diloco": ("diloco", {}),
+    "diloco_h100": ("diloco", {"schedule": {"inner_step_count": 100}}),
+    "int8_bf16": ("int8_bf16_ef", {}),
+    "streaming": ("streaming", {}),
+    "eager": ("eager", {}),
+    "decoupled": ("decoupled", {}),
+    "sparseloco": ("sparseloco", {}),
+    "async": ("async", {}),
+    "fedavg": ("fedavg", {}),
+    "fedopt": ("fedadam", {}),
 }
 
 # 51.2 million parameters as f32 are 204.8 MB; one step on one short sequence.
@@ -71,6 +80,26 @@ _PAYLOAD = {
                  "lease_duration": "10s"},
     "data": {"data_shard_count": 1},
 }
+
+
+# One step on one short sequence a round: what counts is what crosses the link.
+_CAPPED = {
+    "durability": "process",
+    "server_count": 2,
+    "model": {
+        "vocab_size": 256, "hidden_size": 256, "intermediate_size": 512,
+        "layer_count": 1, "head_count": 4, "kv_head_count": 4,
+        "sequence_length": 16,
+    },
+    "inner": {"batch_size": 1},
+    "evaluation": {"every_round_count": 0},
+    "schedule": {"inner_step_count": 1, "round_count": 2,
+                 "island_count_min": 1, "min_quorum": 1,
+                 "lease_duration": "10s"},
+    "data": {"data_shard_count": 1},
+}
+_LAYER_BYTES = 4 * (4 * 256 * 256 + 3 * 256 * 512)
+_WINDOW_S = 3
 
 
 def parse_link(word):
@@ -116,14 +145,18 @@ def predict(path, link_name, arguments, tokens_per_second):
     return json.loads(done.stdout)["data"]["presets"][0]["utilization"]
 
 
-def run_case(directory, values, bits_per_second, arguments, timeout):
-    """One run; returns what the islands said at their end, and its file."""
+def run_case(directory, values, bits_per_second, arguments, timeout,
+             flags=(), recorders=None):
+    """One run; returns what the islands said at their end, and its file.
+
+    `flags` are for the islands; `recorders` gets one for each link.
+    """
     cluster = cluster_module.Cluster(directory)
     made = []
     try:
         cluster.start_coordinator()
         cluster.start_servers(values["server_count"])
-        cluster.create_run(values)
+        methods.create(cluster, values)
         ports = [int(cluster.coordinator_address.split(":")[1])]
         ports += [int(cluster.server_address("server-%d" % i).split(":")[1])
                   for i in range(values["server_count"])]
@@ -133,8 +166,11 @@ def run_case(directory, values, bits_per_second, arguments, timeout):
                               relay_program())
             made.append(link)
             link.relay(ports)
+            if recorders is not None:
+                recorders.append(traffic.Recorder(link.interface))
             islands.append(cluster.start_island(
-                "run", "island-%d" % index, arguments=["-o", "json"],
+                "run", "island-%d" % index,
+                arguments=["-o", "json"] + list(flags),
                 prefix=link.prefix))
         cluster.wait_state(cluster_module.COMPLETED, timeout=timeout)
         for island in islands:
@@ -143,6 +179,8 @@ def run_case(directory, values, bits_per_second, arguments, timeout):
                 cluster.islands(), os.path.join(directory, "run.toml"))
     finally:
         cluster.close()
+        for recorder in recorders or ():
+            recorder.close()
         for link in made:
             link.close()
 
@@ -168,6 +206,60 @@ def summarise(case, bits_per_second, arguments, result):
         "rejoins": sum(member.island_epoch for member in members) - len(said),
         "cpu": cpu_model(),
     }
+
+
+def values_of(case, arguments, data):
+    """The run file of a case."""
+    method, changes = CASES[case]
+    values = methods.values_of(method, _MODEL, changes, data)
+    schedule = values["schedule"]
+    is_async = schedule.get("max_staleness", 0) > 0
+    # A quorum of one or two stays; a strict run awaits all.
+    quorum = min(schedule["min_quorum"], arguments.islands)
+    return run_file.merged(values, {
+        "schedule": {
+            "island_count_min": arguments.islands,
+            "min_quorum": (quorum if schedule["timing"] == "elastic" else
+                           arguments.islands),
+            # Each contribution is a version where nobody is awaited.
+            "round_count": arguments.rounds * (arguments.islands if is_async
+                                               else 1)},
+        "data": {"data_shard_count": arguments.islands}})
+
+
+def show_refused(case, why, as_json):
+    if as_json:
+        print(json.dumps({"case": case, "refused": str(why)}), flush=True)
+    else:
+        print("%-12s refused: %s" % (case, why), flush=True)
+
+
+def measure_cap(directory, data, arguments, name, cap):
+    """One island with the cap `name`, "up" or "down", and no other."""
+    layers = max(1, round(cap / 8 * arguments.seconds / _LAYER_BYTES))
+    values = run_file.merged(run_file.BASE, _CAPPED, data,
+                             {"model": {"layer_count": layers}})
+    recorders = []
+    (said,), _, _ = run_case(
+        directory, values, max(arguments.links), arguments, 1800,
+        ["--%s=%s" % (name, format_link(cap))], recorders)
+    samples = recorders[0].samples
+    column = 1 if name == "up" else 2
+    payload = said["sent_bytes" if name == "up" else "received_bytes"]
+    crossed = samples[-1][column] - samples[0][column]
+    points = [(s[0], s[column] * payload / crossed) for s in samples]
+    shares = traffic.shares_of(points, cap / 8, _WINDOW_S)
+    row = {"case": "cap_" + name, "cap": format_link(cap),
+           "link": format_link(max(arguments.links)),
+           "rtt_ms": arguments.rtt_ms, "window_s": _WINDOW_S,
+           "windows": len(shares), "payload_bytes": payload,
+           "framing": crossed / payload - 1}
+    for word, place in (("min", 0), ("median", 0.5), ("max", 1)):
+        row["share_" + word] = (
+            shares[int(place * (len(shares) - 1))] if shares else None)
+    row["heartbeat_p99_s"] = said["heartbeat_latency_seconds"]["p99"]
+    row["cpu"] = cpu_model()
+    return row
 
 
 def show(row, as_json):
@@ -196,9 +288,15 @@ def parse(argv):
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--payload", action="store_true",
                         help="204.8 MB over the slowest link, once")
+    parser.add_argument("--up", help="measure this cap: 5Mb/s")
+    parser.add_argument("--down", help="measure this cap: 20Mb/s")
+    parser.add_argument("--seconds", type=float, default=10,
+                        help="how long the smaller cap is kept busy at a time")
     arguments = parser.parse_args(argv)
     try:
         arguments.links = [parse_link(w) for w in arguments.links.split(",")]
+        arguments.up = arguments.up and parse_link(arguments.up)
+        arguments.down = arguments.down and parse_link(arguments.down)
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
     arguments.cases = arguments.cases.split(",")
@@ -223,16 +321,27 @@ def main():
             show(summarise("payload", slowest, arguments, result),
                  arguments.json)
             return
-        size = {"schedule": {"island_count_min": arguments.islands,
-                             "min_quorum": arguments.islands,
-                             "round_count": arguments.rounds},
-                "data": {"data_shard_count": arguments.islands}}
+        if arguments.up or arguments.down:
+            for name in ("up", "down"):
+                cap = getattr(arguments, name)
+                if cap:
+                    print(json.dumps(measure_cap(
+                        os.path.join(directory, name), data, arguments, name,
+                        cap)), flush=True)
+            return
+        refused = {}
         for link in arguments.links:
             for case in arguments.cases:
-                values = run_file.merged(run_file.BASE, _MODEL, CASES[case],
-                                         size, data)
+                if case in refused:
+                    continue
                 place = os.path.join(directory, "%s-%d" % (case, link))
-                result = run_case(place, values, link, arguments, 1800)
+                try:
+                    result = run_case(place, values_of(case, arguments, data),
+                                      link, arguments, 1800)
+                except methods.Refused as why:
+                    refused[case] = str(why)
+                    show_refused(case, why, arguments.json)
+                    continue
                 show(summarise(case, link, arguments, result), arguments.json)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import unittest
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "integration")]
+_HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [_HERE]
 
 # pylint: disable=wrong-import-position
+import slow_link
+import traffic
 from harness import cases
 from harness import processes
 
@@ -66,6 +68,37 @@ class RelayTest(unittest.TestCase):
         self.assertIn("127.0.0.1:0=127.0.0.1:1", relay.stderr.read())
 
 
+class TrafficTest(unittest.TestCase):
+
+    def points(self, rates):
+        """Ten a second; a rate a second."""
+        points, count = [(0.0, 0)], 0
+        for second, rate in enumerate(rates):
+            for tenth in range(1, 11):
+                count += rate / 10
+                points.append((second + tenth / 10, count))
+        return points
+
+    def test_a_steady_rate_has_its_share_in_every_window(self):
+        shares = traffic.shares_of(self.points([100] * 10), 100, 3)
+        self.assertGreater(len(shares), 60)
+        for share in shares:
+            self.assertAlmostEqual(share, 1, places=6)
+
+    def test_too_much_in_one_second_shows_in_the_windows_that_hold_it(self):
+        shares = traffic.shares_of(
+            self.points([100] * 5 + [130] + [100] * 5), 100, 3)
+        self.assertAlmostEqual(shares[-1], 1.1, places=6)
+        self.assertAlmostEqual(shares[0], 1, places=6)
+
+    def test_pauses_belong_to_no_window(self):
+        shares = traffic.shares_of(
+            self.points([100] * 6 + [0] * 4 + [100] * 6), 100, 3)
+        self.assertTrue(shares)
+        self.assertGreater(shares[0], 0.8)
+        self.assertEqual(traffic.shares_of(self.points([0] * 9), 100, 3), [])
+
+
 class SlowLinkTest(unittest.TestCase):
 
     def test_a_run_behind_slow_links_loses_nothing(self):
@@ -89,8 +122,21 @@ class SlowLinkTest(unittest.TestCase):
         self.assertGreaterEqual(row["heartbeat_max_s"], row["heartbeat_p99_s"])
         self.assertEqual(row["rejoins"], 0)
 
+    def test_a_case_is_a_run_file_of_as_many_islands_as_it_is_given(self):
+        arguments = slow_link.parse(["--islands", "2", "--rounds", "5"])
+        for case in slow_link.CASES:
+            values = slow_link.values_of(case, arguments, {})
+            schedule = values["schedule"]
+            self.assertEqual(schedule["island_count_min"], 2)
+            self.assertEqual(values["data"]["data_shard_count"], 2)
+            self.assertLessEqual(schedule["min_quorum"], 2)
+            self.assertEqual(schedule["round_count"],
+                             10 if case == "async" else 5)
+            self.assertEqual(values["evaluation"]["every_round_count"], 0)
+
     def test_names_what_is_wrong_with_an_argument(self):
         for arguments, word in ((["--links", "10"], "10Mb/s"),
+                                (["--up", "fast"], "fast"),
                                 (["--cases", "nothing"], "nothing")):
             done = subprocess.run(
                 [sys.executable, "-B", os.path.join(_HERE, "slow_link.py")] +

@@ -86,10 +86,6 @@ class Fragment:
     def element_count(self):
         return self.block_offsets[-1]
 
-    def elements(self, begin, end):
-        """Elements that blocks [begin, end) cover."""
-        return self.block_offsets[begin], self.block_offsets[end]
-
 
 class LayoutView:
     """atoll.v1.Layout, cut as every party cuts it."""

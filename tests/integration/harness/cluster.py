@@ -146,13 +146,16 @@ class Cluster:
             self.start_server("server-%d" % index)
 
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
-                     data=None, arguments=(), prefix=()):
+                     data=None, arguments=(), prefix=(),
+                     program=processes.CLI):
+        """`program` has a `join` with the flags of ours."""
         name = island_id if run_id == "run" else "%s-%s" % (run_id, island_id)
         self._islands[name] = dict(run_id=run_id, island_id=island_id,
                                    threads=threads, data=data,
-                                   arguments=arguments, prefix=prefix)
+                                   arguments=arguments, prefix=prefix,
+                                   program=program)
         command = [
-            processes.binary(processes.CLI), "join",
+            processes.binary(program), "join",
             self.dialled_by("island"),
             "--run", run_id, "--island_id", island_id,
             "--dir", os.path.join(self.directory, name),

@@ -11,9 +11,9 @@ import random
 import grpc
 
 from harness import arithmetic
+from harness import codecs
 from harness import wait
 
-CODEC_F32 = 1
 CHUNK_BLOCKS = 256
 
 
@@ -127,13 +127,15 @@ class Member:
                        lambda plan: find(plan) is not None)
         return find(self.plan)
 
-    def contribution(self, values, version, fragment=0, **changes):
-        """A Contribution of f32 `values` (a list, or bytes) at an anchor."""
-        payload = values if isinstance(values, bytes) else \
-            arithmetic.to_bytes(values)
+    def contribution(self, values, version, fragment=0, codec=codecs.F32,
+                     **changes):
+        """A Contribution of f32 `values` (a list, or its bytes) at an anchor."""
+        if isinstance(values, bytes):
+            values = arithmetic.from_bytes(values)
         seq = self.next_seq
         self.next_seq += 1
-        return Contribution(self, payload, version, fragment, seq, changes)
+        return Contribution(self, values, version, fragment, seq, codec,
+                            changes)
 
     def random_values(self, seed, fragment=0, scale=0.01):
         """Values that depend on nothing but the seed."""
@@ -153,8 +155,10 @@ def find_open(plan, fragment, version):
 class Contribution:
     """An outer gradient, ready to push. `info` and `header` may be bent."""
 
-    def __init__(self, member, payload, version, fragment, seq, changes):
+    def __init__(self, member, values, version, fragment, seq, codec, changes):
         self.member = member
+        self.block_offsets = member.layout.fragments[fragment].block_offsets
+        payload, self.places = codecs.encode(codec, values, self.block_offsets)
         self.payload = payload
         self.fragment = fragment
         self.seq = seq
@@ -178,7 +182,7 @@ class Contribution:
                     "slot": member.slot, "seq": seq},
             "anchor_version": version,
             "digest": {"high": high, "low": low},
-            "codec": CODEC_F32,
+            "codec": codec.number,
             "step_count": steps,
             "token_count": tokens,
             "data_shard": slot_plan.data_shard if slot_plan else 0,
@@ -187,6 +191,14 @@ class Contribution:
         }
         self.info["key"].update(changes.pop("key", {}))
         self.info.update(changes)
+
+    def change_payload(self, change):
+        """Applies `change` to the bytes; the digest stays theirs."""
+        data = bytearray(self.payload)
+        change(data)
+        self.payload = bytes(data)
+        high, low = arithmetic.xxh3_128(self.payload)
+        self.info["digest"] = {"high": high, "low": low}
 
     def header(self, shard, **changes):
         plan = self.member.plan
@@ -212,14 +224,12 @@ class Contribution:
         flip = changes.pop("crc_flip", 0)
         key = dict(self.info["key"])
         key.update(changes.pop("key", {}))
-        first, last = self.member.layout.fragments[self.fragment].elements(
-            begin, end)
         chunk = {
             "key": key,
             "codec": self.info["codec"],
             "first_block": begin,
             "block_count": end - begin,
-            "payload": self.payload[4 * first:4 * last],
+            "payload": self.payload[self.places[begin]:self.places[end]],
         }
         chunk.update(changes)
         chunk["crc32c"] = flip ^ arithmetic.chunk_crc(

@@ -94,11 +94,15 @@ def _value(value):
     return repr(value)
 
 
-def to_toml(values):
+def _tables(values, path):
     lines = ["%s = %s" % (key, _value(value))
              for key, value in values.items() if not isinstance(value, dict)]
-    for key, table in values.items():
-        if isinstance(table, dict):
-            lines += ["", "[%s]" % key]
-            lines += ["%s = %s" % (k, _value(v)) for k, v in table.items()]
-    return "\n".join(lines) + "\n"
+    for key, value in values.items():
+        if isinstance(value, dict):
+            inner = path + [key]
+            lines += ["", "[%s]" % ".".join(inner)] + _tables(value, inner)
+    return lines
+
+
+def to_toml(values):
+    return "\n".join(_tables(values, [])) + "\n"

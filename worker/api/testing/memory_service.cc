@@ -5,7 +5,10 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "base/codec/block_run.h"
+#include "base/codec/codec.h"
 #include "base/layout/digest.h"
+#include "base/layout/encoded_layout.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
 #include "base/status/check.h"
@@ -107,7 +110,7 @@ class MemoryParameters : public server::ParameterClient {
   void SetIdentity(server::PushIdentity identity) override {}
 
   server::TransferOutcome Push(const v1::ContributionInfo& info,
-                               absl::Span<const float> elements,
+                               absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
     std::unique_lock<std::mutex> lock(service_.mutex_);
     if (!service_.changed_.wait(lock, bounds.stop,
@@ -119,11 +122,8 @@ class MemoryParameters : public server::ParameterClient {
       return {service_.push_failure_, {}};
     }
     const int32_t f = info.key().fragment();
-    CHECK(ContributionDigest(
-              {reinterpret_cast<const char*>(elements.data()),
-               elements.size() * sizeof(float)}) ==
-          Digest128::FromProto(info.digest()));
-    counters_.sent_payload_bytes += elements.size() * sizeof(float);
+    CHECK(ContributionDigest(encoded) == Digest128::FromProto(info.digest()));
+    counters_.sent_payload_bytes += static_cast<int64_t>(encoded.size());
     for (auto& [id, member] : service_.members_) {
       if (member.slot == info.key().slot()) {
         member.seq_max = std::max(member.seq_max, info.key().seq());
@@ -138,8 +138,7 @@ class MemoryParameters : public server::ParameterClient {
             info.SerializeAsString());
       return {absl::OkStatus(), {}};
     }
-    service_.stored_[f][info.key().slot()] = {
-        info, {elements.begin(), elements.end()}};
+    service_.stored_[f][info.key().slot()] = {info, Decode(info, encoded)};
     service_.MergeIfComplete(f);
     return {absl::OkStatus(), {}};
   }
@@ -158,6 +157,12 @@ class MemoryParameters : public server::ParameterClient {
     return {absl::OkStatus(), {}};
   }
 
+  server::TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const server::CallBounds& bounds) override {
+    return Pull(fragment, version, std::nullopt, out, bounds);
+  }
+
   server::TransferOutcome Import(int32_t fragment,
                                  absl::Span<const float> elements,
                                  const server::CallBounds& bounds) override {
@@ -170,6 +175,25 @@ class MemoryParameters : public server::ParameterClient {
   }
 
  private:
+  std::vector<float> Decode(const v1::ContributionInfo& info,
+                            absl::Span<const char> encoded) const {
+    const int32_t f = info.key().fragment();
+    const codec::Codec* const codec = codec::FindCodec(info.codec());
+    CHECK(codec != nullptr);
+    const RunLayout& layout = service_.layout_;
+    const std::vector<int32_t> counts =
+        EncodedLayout(layout, f, *codec)
+            .ElementCounts({0, layout.fragment_block_count(f)});
+    codec::BlockRun run;
+    run.element_counts = counts;
+    std::vector<float> elements(layout.fragment_element_count(f));
+    CHECK(codec::DecodeRun(*codec, run,
+                           absl::string_view(encoded.data(), encoded.size()),
+                           absl::MakeSpan(elements))
+              .ok());
+    return elements;
+  }
+
   MemoryService& service_;
   server::TransferCounters counters_;
 };

@@ -1,0 +1,31 @@
+// How a run's rounds follow each other, as its schedule says.
+//
+// Pure. Thread-safe.
+
+#ifndef BASE_LAYOUT_RUN_TIMING_H_
+#define BASE_LAYOUT_RUN_TIMING_H_
+
+#include <cstdint>
+
+#include "atoll/v1/run.pb.h"
+
+namespace atl {
+
+// True for an async run: elastic, and contributions count whose anchor is up to
+// `max_staleness` versions older than what they are merged into. Every fragment
+// then has one standing OPEN, and every contribution makes a version.
+inline bool IsAsync(const v1::ScheduleSpec& schedule) {
+  return schedule.timing() == v1::TIMING_ELASTIC &&
+         schedule.max_staleness() > 0;
+}
+
+// True if a contribution from `anchor_version` may still be merged into
+// `version`. In synchronous runs that is the anchor itself.
+inline bool IsFreshEnough(const v1::ScheduleSpec& schedule,
+                          int64_t anchor_version, int64_t version) {
+  return version - anchor_version <= schedule.max_staleness();
+}
+
+}  // namespace atl
+
+#endif  // BASE_LAYOUT_RUN_TIMING_H_

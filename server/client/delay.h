@@ -1,0 +1,45 @@
+// Lets a stream's reaction wait without a thread. Thread-safe.
+
+#ifndef SERVER_CLIENT_DELAY_H_
+#define SERVER_CLIENT_DELAY_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "grpcpp/alarm.h"
+
+namespace atl::server {
+
+class Delay {
+ public:
+  // Runs `then` after `wait`, or sooner if hurried, on a thread of gRPC's: it
+  // is always run. Requires: nothing waits.
+  void Start(absl::Duration wait, const std::function<void()>& then) {
+    MutexLock lock(&mutex_);
+    if (hurried_) wait = absl::ZeroDuration();
+    // The one before may still be on its stack: it keeps what it needs.
+    alarm_ = std::make_unique<grpc::Alarm>();
+    alarm_->Set(absl::ToChronoTime(absl::Now() + wait),
+                [then](bool /*in_time*/) { then(); });
+  }
+
+  // What waits runs now, and nothing waits any more.
+  void Hurry() {
+    MutexLock lock(&mutex_);
+    hurried_ = true;
+    if (alarm_ != nullptr) alarm_->Cancel();
+  }
+
+ private:
+  Mutex mutex_;
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_DELAY_H_

@@ -1,0 +1,46 @@
+#include "server/client/pacer.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace atl::server {
+namespace {
+
+// How late timers may be without a loss. With a chunk of half of it a cap is
+// exceeded by 2.5 % in three seconds at most.
+constexpr absl::Duration kCreditMax = absl::Milliseconds(50);
+
+// Never set back or forth, unlike absl::Now.
+absl::Time SteadyNow() {
+  return absl::UnixEpoch() +
+         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+Pacer::Pacer(double bytes_per_second)
+    : bytes_per_second_(bytes_per_second),
+      bucket_(std::max(bytes_per_second, 1.0), kCreditMax) {}
+
+absl::Duration Pacer::Take(int64_t bytes) {
+  if (!is_capped()) return absl::ZeroDuration();
+  MutexLock lock(&mutex_);
+  const absl::Time now = SteadyNow();
+  return bucket_.Take(bytes, now) - now;
+}
+
+void Pacer::GiveBack(int64_t bytes) {
+  if (!is_capped()) return;
+  MutexLock lock(&mutex_);
+  bucket_.GiveBack(bytes);
+}
+
+int64_t Pacer::BytesIn(absl::Duration span, int64_t min, int64_t max) const {
+  if (!is_capped()) return max;
+  const double bytes = bytes_per_second_ * absl::ToDoubleSeconds(span);
+  return bytes >= static_cast<double>(max)
+             ? max
+             : std::max(min, static_cast<int64_t>(bytes));
+}
+
+}  // namespace atl::server

@@ -1,0 +1,40 @@
+// Holds all streams of one direction to a cap: a TokenBucket with a lock and
+// the machine's steady clock. Thread-safe.
+
+#ifndef SERVER_CLIENT_PACER_H_
+#define SERVER_CLIENT_PACER_H_
+
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "base/time/token_bucket.h"
+
+namespace atl::server {
+
+class Pacer {
+ public:
+  // `bytes_per_second` 0: nothing waits.
+  explicit Pacer(double bytes_per_second);
+
+  bool is_capped() const { return bytes_per_second_ > 0; }
+
+  // Takes `bytes`; returns how long they have to wait.
+  absl::Duration Take(int64_t bytes);
+
+  // `bytes` that were taken are not going to move.
+  void GiveBack(int64_t bytes);
+
+  // Bytes that move in `span`; at least `min`, and `max` without a cap.
+  int64_t BytesIn(absl::Duration span, int64_t min, int64_t max) const;
+
+ private:
+  const double bytes_per_second_;
+  Mutex mutex_;
+  TokenBucket bucket_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_PACER_H_

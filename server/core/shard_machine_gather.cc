@@ -1,0 +1,95 @@
+// ShardMachine: what a shard of level ISLAND merges as it comes.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/shard_machine.h"
+
+namespace atl::server {
+
+void ShardMachine::LoseGathered(int32_t f) {
+  fragments_[f].gathering.reset();
+  for (auto it = stored_.begin(); it != stored_.end();) {
+    if (it->first.fragment != f || decided_.count(it->first)) {
+      ++it;
+      continue;
+    }
+    partial_[it->first] = std::move(it->second.info);
+    it = stored_.erase(it);
+  }
+}
+
+const v1::ContributionInfo* ShardMachine::FindBound(int32_t f, int64_t version,
+                                                    int32_t slot) const {
+  const v1::ContributionInfo* newest = nullptr;
+  const auto look = [&](const ContributionKey& key,
+                        const v1::ContributionInfo& info) {
+    if (key.fragment == f && key.slot == slot && key.run_epoch == run_epoch_ &&
+        info.anchor_version() == version && !decided_.count(key) &&
+        (newest == nullptr || newest->key().seq() < key.seq)) {
+      newest = &info;
+    }
+  };
+  for (const auto& [key, info] : partial_) look(key, info);
+  for (const auto& [key, fact] : stored_) look(key, fact.info);
+  return newest;
+}
+
+std::optional<GatherSet> ShardMachine::WantedSet(int32_t f) {
+  GatherSet set;
+  set.fragment = f;
+  set.version = fragments_[f].version;
+  if (const v1::Commit* commit = CommitOfNext(f)) {
+    // It had prepared it, or there would be no COMMIT; islands that were told
+    // of that have gone on.
+    OnFault(absl::StrCat("DATA_LOSS: commit ", commit->commit_seq(),
+                         " is version ", commit->version(), " of fragment ", f,
+                         ", whose file is not here any more, or is damaged"));
+    return std::nullopt;
+  }
+  if (const v1::Seal* seal = WantedSeal(f)) {
+    for (const v1::SealedContribution& sealed : seal->contributions()) {
+      const auto key = ContributionKey::FromProto(sealed.key());
+      if (!stored_.count(key) && !partial_.count(key)) {
+        waiting_reason_ =
+            absl::StrCat("fragment ", f, " version ", set.version,
+                         " waits to be pushed again: ", key.ToString());
+        return std::nullopt;
+      }
+      set.keys.push_back(key);
+      set.weights.push_back(sealed.weight());
+    }
+    return set;
+  }
+  for (const v1::OpenRound& round : plan_.open_rounds()) {
+    if (round.fragment() != f || round.version() != set.version) continue;
+    for (const v1::GatherSlot& slot : round.gather()) {
+      const v1::ContributionInfo* info = FindBound(f, set.version, slot.slot());
+      if (info == nullptr) return std::nullopt;
+      set.keys.push_back(ContributionKey::FromProto(info->key()));
+      set.weights.push_back(slot.weight());
+    }
+  }
+  if (set.keys.empty()) return std::nullopt;
+  return set;
+}
+
+void ShardMachine::NameGather(int32_t f, std::vector<Action>* actions) {
+  Fragment& fragment = fragments_[f];
+  if (!shape_.gather || !shape_.fragments[f].holds || fragment.prepared ||
+      fragment.preparing) {
+    return;
+  }
+  std::optional<GatherSet> wanted = WantedSet(f);
+  if (!wanted || wanted == fragment.gathering) return;
+  LoseGathered(f);
+  wanted->id = ++gather_count_;
+  fragment.gathering = wanted;
+  Action action{ActionKind::kGather};
+  action.fragment = f;
+  action.version = fragment.version;
+  action.gather = *std::move(wanted);
+  actions->push_back(std::move(action));
+}
+
+}  // namespace atl::server

@@ -1,0 +1,78 @@
+#include "server/core/view.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/codec/block_grid.h"
+#include "base/codec/codec.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kDeltasMax = 64;
+
+// The finaliser of SplitMix64: every bit depends on every bit.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+bool AllFinite(int64_t n, const float* x) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+  }
+  return largest < 0x7f800000u;
+}
+
+}  // namespace
+
+uint64_t ViewSeed(uint64_t exchange_seed, int32_t fragment, int64_t version) {
+  return Mix(Mix(Mix(exchange_seed) ^ static_cast<uint64_t>(fragment)) ^
+             static_cast<uint64_t>(version));
+}
+
+int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes) {
+  if (delta_bytes == 0) return 1;
+  return std::clamp<int64_t>(full_bytes / delta_bytes, 1, kDeltasMax);
+}
+
+ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
+                                   const float* from, float* to,
+                                   char* encoded) const {
+  Result result;
+  const codec::Codec& codec = layout_.codec();
+  const RunLayout& layout = layout_.layout();
+  alignas(64) float residual[codec::kBlockElements];
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t n = layout_.ElementCount(b);
+    for (int64_t i = 0; i < n; ++i) residual[i] = theta[i] - from[i];
+    const codec::BlockKey key = {
+        seed_,
+        static_cast<uint64_t>(layout.BlockOffset(layout_.fragment(), b))};
+    const size_t bytes = codec.EncodedBytes(n);
+    const absl::Span<float> view = absl::MakeSpan(to, n);
+    std::copy_n(from, n, to);
+    if (codec.Encode(key, absl::MakeConstSpan(residual, n),
+                     absl::MakeSpan(encoded, bytes)) !=
+            codec::BlockFault::kNone ||
+        codec.DecodeAccumulate(absl::string_view(encoded, bytes), 1.0f, view) !=
+            codec::BlockFault::kNone ||
+        !AllFinite(n, to)) {
+      result.finite = false;
+      return result;
+    }
+    result.digest += BlockDigest(b, view);
+    theta += n;
+    from += n;
+    to += n;
+    encoded += bytes;
+  }
+  return result;
+}
+
+}  // namespace atl::server

@@ -1,0 +1,94 @@
+#include "server/service/merge_tile.h"
+
+#include <algorithm>
+
+#include "base/codec/block_grid.h"
+#include "base/status/status_macros.h"
+#include "server/kernels/merge_kernels.h"
+#include "server/service/kernel_table.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
+
+// Reads the old version's tile to where the new one's is made: where it will
+// lie, if it has an image.
+absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
+                      TileBuffers& buffers, OuterTile& tile,
+                      VersionImage* keep) {
+  for (int array = 0; array <= step.optimizer.state_count(); ++array) {
+    float* elements = step.to.Map(array, blocks, keep);
+    if (elements == nullptr) {
+      elements =
+          array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
+    }
+    (array == 0 ? tile.theta : tile.state[array - 1]) = elements;
+    RETURN_IF_ERROR(step.from.Read(array, blocks, elements));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t TileCount(const ShardRange& range) {
+  return (range.block_count() + kTileBlocks - 1) / kTileBlocks;
+}
+
+IndexRange TileBlocks(const ShardRange& range, int64_t tile) {
+  const int64_t begin = range.blocks().begin + tile * kTileBlocks;
+  return {begin, std::min(begin + kTileBlocks, range.blocks().end)};
+}
+
+TileBuffers::TileBuffers()
+    : theta(kTileElements),
+      gradient(kTileElements),
+      contributions(kTileElements) {
+  for (auto& array : state) array.resize(kTileElements);
+}
+
+TileResult StepTile(const OuterStep& step, IndexRange blocks,
+                    TileBuffers& buffers) {
+  TileResult result;
+  const int64_t count = step.range.ElementCount(blocks);
+  const kernels::NormResult merged =
+      kernels::CheckAndNorm(count, buffers.gradient.data());
+  result.norm_squared = merged.sum_of_squares;
+  result.finite = merged.finite;
+  OuterTile tile;
+  tile.count = count;
+  tile.version = step.version;
+  tile.gradient = buffers.gradient.data();
+  VersionImage keep;
+  result.status = LoadTile(step, blocks, buffers, tile, &keep);
+  if (!result.status.ok()) return result;
+  step.optimizer.Step(FastOuterKernels(), tile);
+  result.finite &= kernels::AllFinite(count, tile.theta);
+  result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
+                              blocks, absl::MakeConstSpan(tile.theta, count));
+  if (step.view != nullptr && result.finite) {
+    result.status =
+        step.view->MakeTile(blocks, tile.theta, buffers.view,
+                            result.view_digest, result.finite);
+    if (!result.status.ok()) return result;
+  }
+  result.status = step.to.Write(0, blocks, tile.theta);
+  for (int i = 0; i < step.optimizer.state_count() && result.status.ok(); ++i) {
+    result.finite &= kernels::AllFinite(count, tile.state[i]);
+    result.status = step.to.Write(1 + i, blocks, tile.state[i]);
+  }
+  return result;
+}
+
+absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact) {
+  for (const TileResult& result : results) {
+    RETURN_IF_ERROR(result.status);
+    fact.digest += result.digest;
+    fact.finite &= result.finite;
+    fact.norm_squared += result.norm_squared;
+    fact.view_digest += result.view_digest;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

@@ -1,0 +1,338 @@
+// A round that is merged as it comes has the bits of one that is merged from
+// the log, whatever comes first.
+
+#include "server/service/round_gatherer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/codec/codec.h"
+#include "base/codec/crc32c.h"
+#include "base/io/fake_file_system.h"
+#include "base/status/check.h"
+#include "gtest/gtest.h"
+#include "server/service/round_merger.h"
+#include "server/store/memory_record_store.h"
+
+namespace atl::server {
+namespace {
+
+// Blocks of 4096 and, at the tensor's end, one that is short; three cells.
+constexpr int64_t kElements = 4096 * 150 + 77;
+constexpr int kIslands = 4;
+
+v1::Run MakeRun(v1::Durability durability, v1::Codec codec) {
+  v1::Run run;
+  run.set_run_id("run");
+  run.set_run_epoch(1);
+  v1::RunSpec* spec = run.mutable_spec();
+  spec->mutable_layout()->set_fragment_count(1);
+  v1::TensorSpec* tensor = spec->mutable_layout()->add_tensors();
+  tensor->set_name("w");
+  tensor->add_shape(kElements);
+  tensor->set_dtype(v1::DATA_TYPE_F32);
+  tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+  tensor->mutable_init()->set_kind(v1::INIT_KIND_NORMAL);
+  tensor->mutable_init()->set_value(0.1);
+  spec->mutable_init()->set_seed(3);
+  spec->mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  spec->mutable_outer()->set_learning_rate(0.7);
+  spec->mutable_outer()->set_momentum(0.9);
+  spec->mutable_exchange()->set_up(codec);
+  spec->set_durability(durability);
+  return run;
+}
+
+v1::ContributionInfo Info(int32_t slot, v1::Codec codec) {
+  v1::ContributionInfo info;
+  info.mutable_key()->set_run_epoch(1);
+  info.mutable_key()->set_slot(slot);
+  info.mutable_key()->set_seq(1);
+  info.set_codec(codec);
+  return info;
+}
+
+// A store with version 0, at one level.
+struct Bench {
+  explicit Bench(v1::Durability durability, v1::Codec codec = v1::CODEC_F32)
+      : pool(2), merger(pool) {
+    CHECK(RunStore::CreateRun(records, MakeRun(durability, codec), 0, 1).ok());
+    Open();
+    CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
+    CHECK(store->PersistVersion0(0).ok());
+  }
+
+  void Open() {
+    store.reset();
+    auto runs = RunStore::ListRuns(records);
+    CHECK(runs.ok());
+    optimizer = *MakeOuterOptimizer((*runs)[0].run().spec().outer());
+    rule = MakeMergeRule((*runs)[0].run().spec().outer());
+    auto opened = RunStore::Open(fs, records, "data", (*runs)[0],
+                                 optimizer->state_count(), images);
+    CHECK(opened.ok()) << opened.status();
+    store = *std::move(opened);
+  }
+
+  std::vector<float> Read(int64_t version, int array) {
+    std::vector<float> elements(kElements);
+    const ShardRange& range = store->range(0);
+    CHECK(store->FindVersion(0, version)
+              ->file->Read(array, range.blocks(), elements.data())
+              .ok());
+    return elements;
+  }
+
+  FakeFileSystem fs;
+  MemoryRecordStore records;
+  TilePool pool;
+  RoundMerger merger;
+  std::shared_ptr<ImagePool> images = ImagePool::Create(64 << 20);
+  std::unique_ptr<OuterOptimizer> optimizer;
+  std::unique_ptr<MergeRule> rule;
+  std::unique_ptr<RunStore> store;
+};
+
+class RoundGathererTest : public testing::Test {
+ protected:
+  RoundGathererTest() : seed_(std::random_device()()), random_(seed_) {
+    std::normal_distribution<float> normal;
+    for (int i = 0; i < kIslands; ++i) {
+      set_.keys.push_back(
+          ContributionKey::FromProto(Info(i, v1::CODEC_F32).key()));
+      set_.weights.push_back(0.1f * static_cast<float>(i + 1));
+      vectors_.emplace_back(kElements);
+      for (float& element : vectors_.back()) element = normal(random_);
+    }
+    UseCodec(v1::CODEC_F32);
+  }
+
+  // Encodes the contributions.
+  void UseCodec(v1::Codec number) {
+    codec_ = number;
+    encoded_.clear();
+    const codec::Codec& codec = *codec::FindCodec(number);
+    for (const std::vector<float>& vector : vectors_) {
+      std::vector<char>& bytes = encoded_.emplace_back();
+      for (int64_t begin = 0; begin < kElements; begin += 4096) {
+        const auto values = absl::MakeConstSpan(vector).subspan(begin, 4096);
+        const size_t offset = bytes.size();
+        bytes.resize(offset + codec.EncodedBytes(values.size()));
+        CHECK(codec.Encode({}, values, absl::MakeSpan(bytes).subspan(offset)) ==
+              codec::BlockFault::kNone);
+      }
+    }
+  }
+
+  // What the log's way makes of it.
+  PreparedFact MergeFromLog(Bench& bench) {
+    v1::Seal seal;
+    const IndexRange blocks = bench.store->range(0).blocks();
+    for (int i = 0; i < kIslands; ++i) {
+      auto bound = bench.store->Bind(Info(i, codec_));
+      CHECK(bound.ok());
+      CHECK(!(*bound)->Claim(blocks).empty());
+      CHECK((*bound)->Write(blocks, encoded_[i].data()).ok());
+      std::vector<BlockFact> facts(blocks.size());
+      const EncodedRange& range = bench.store->encoded(0);
+      CHECK(range.byte_count() == encoded_[i].size());
+      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+        facts[b].crc32c = codec::Crc32c(
+            absl::string_view(encoded_[i].data() + range.ByteOffset(b),
+                              range.ByteCount({b, b + 1})));
+      }
+      CHECK((*bound)->Settle(blocks, facts));
+      CHECK(bench.store->Finish(**bound).ok());
+      v1::SealedContribution* sealed = seal.add_contributions();
+      *sealed->mutable_key() = set_.keys[i].ToProto();
+      sealed->set_weight(set_.weights[i]);
+    }
+    auto merged =
+        bench.merger.Merge(*bench.store, *bench.optimizer, *bench.rule, seal);
+    CHECK(merged.ok()) << merged.status();
+    return *merged;
+  }
+
+  std::shared_ptr<RoundGatherer> Gatherer(Bench& bench) {
+    auto made = RoundGatherer::Create(*bench.store, *bench.optimizer,
+                                      *bench.rule, set_);
+    CHECK(made.ok()) << made.status();
+    return *std::move(made);
+  }
+
+  void Offer(Bench& bench, RoundGatherer& gatherer, int index, int64_t cell,
+             std::function<void()> taken) {
+    const IndexRange blocks = gatherer.CellBlocks(cell);
+    ASSERT_EQ(gatherer.CellsOf(blocks), (IndexRange{cell, cell + 1}));
+    if (gatherer.Offer(index, cell,
+                       encoded_[index].data() +
+                           bench.store->encoded(0).ByteOffset(blocks.begin),
+                       taken)) {
+      taken();
+    }
+  }
+
+  const unsigned seed_;
+  std::mt19937 random_;
+  GatherSet set_;
+  v1::Codec codec_ = v1::CODEC_F32;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<std::vector<char>> encoded_;
+};
+
+void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+}
+
+TEST_F(RoundGathererTest, AnyOrderOfArrivalGivesTheBitsOfTheLog) {
+  SCOPED_TRACE(seed_);
+  Bench log(v1::DURABILITY_PROCESS);
+  const PreparedFact expected = MergeFromLog(log);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    Bench bench(v1::DURABILITY_ISLAND);
+    const auto gatherer = Gatherer(bench);
+    std::vector<std::pair<int, int64_t>> arrivals;
+    for (int i = 0; i < kIslands; ++i) {
+      for (int64_t cell = 0; cell < 3; ++cell) arrivals.push_back({i, cell});
+    }
+    std::shuffle(arrivals.begin(), arrivals.end(), random_);
+    int taken = 0;
+    for (const auto& [index, cell] : arrivals) {
+      Offer(bench, *gatherer, index, cell, [&taken] { ++taken; });
+    }
+    EXPECT_EQ(taken, kIslands * 3);
+    const auto made = gatherer->Publish(0);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->digest, expected.digest);
+    EXPECT_EQ(made->norm_squared, expected.norm_squared);
+    ExpectSameBits(bench.Read(1, 0), log.Read(1, 0));
+    ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
+  }
+}
+
+TEST_F(RoundGathererTest, EveryCodecGivesTheBitsOfTheLog) {
+  SCOPED_TRACE(seed_);
+  for (const codec::CodecId id : codec::AllCodecs()) {
+    UseCodec(static_cast<v1::Codec>(id));
+    Bench log(v1::DURABILITY_PROCESS, codec_);
+    const PreparedFact expected = MergeFromLog(log);
+    Bench bench(v1::DURABILITY_ISLAND, codec_);
+    const auto gatherer = Gatherer(bench);
+    for (int64_t cell = 2; cell >= 0; --cell) {
+      for (int i = kIslands - 1; i >= 0; --i) {
+        Offer(bench, *gatherer, i, cell, [] {});
+      }
+    }
+    const auto made = gatherer->Publish(0);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->digest, expected.digest) << codec::CodecName(id);
+    ExpectSameBits(bench.Read(1, 0), log.Read(1, 0));
+  }
+}
+
+TEST_F(RoundGathererTest, TakesOnlyWholeCells) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  const auto gatherer = Gatherer(bench);
+  EXPECT_EQ(gatherer->CellsOf({0, 128}), (IndexRange{0, 2}));
+  EXPECT_EQ(gatherer->CellsOf({64, 151}), (IndexRange{1, 3}));
+  EXPECT_TRUE(gatherer->CellsOf({0, 63}).empty());
+  EXPECT_TRUE(gatherer->CellsOf({1, 64}).empty());
+  EXPECT_TRUE(gatherer->CellsOf({64, 150}).empty());
+}
+
+TEST_F(RoundGathererTest, ThreadsThatBringContributionsGiveTheSameBits) {
+  SCOPED_TRACE(seed_);
+  Bench log(v1::DURABILITY_PROCESS);
+  const PreparedFact expected = MergeFromLog(log);
+  Bench bench(v1::DURABILITY_ISLAND);
+  const auto gatherer = Gatherer(bench);
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kIslands; ++i) {
+    threads.emplace_back([&, i] {
+      for (int64_t cell = 0; cell < 3; ++cell) {
+        Offer(bench, *gatherer, i, cell, [&taken] { ++taken; });
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(taken, kIslands * 3);
+  const auto made = gatherer->Publish(0);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->digest, expected.digest);
+  ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
+}
+
+TEST_F(RoundGathererTest, APreparedVersionOutlivesTheProcess) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  PreparedFact fact;
+  {
+    const auto gatherer = Gatherer(bench);
+    for (int i = 0; i < kIslands; ++i) {
+      for (int64_t cell = 0; cell < 3; ++cell) {
+        Offer(bench, *gatherer, i, cell, [] {});
+      }
+    }
+    fact = *gatherer->Publish(2);
+    ASSERT_TRUE(bench.store->RecordPrepared(fact).ok());
+  }
+  const auto theta = bench.Read(1, 0);
+  const auto momentum = bench.Read(1, 1);
+  bench.Open();
+  const RecoveredShard recovered = bench.store->Recovered();
+  EXPECT_EQ(recovered.prepared_here.count(0), 1);
+  ASSERT_EQ(recovered.prepared.size(), 1);
+  EXPECT_EQ(recovered.prepared[0].attempt, 2);
+  ExpectSameBits(bench.Read(1, 0), theta);
+  ExpectSameBits(bench.Read(1, 1), momentum);
+  // And can be made durable.
+  v1::Commit commit;
+  commit.set_commit_seq(1);
+  commit.set_version(1);
+  ASSERT_TRUE(bench.store->Persist(1, commit, {}).ok());
+  bench.Open();
+  EXPECT_EQ(bench.store->Recovered().versions[0], 1);
+  ExpectSameBits(bench.Read(1, 1), momentum);
+}
+
+TEST_F(RoundGathererTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  {
+    const auto gatherer = Gatherer(bench);
+    for (int i = 0; i < kIslands; ++i) {
+      for (int64_t cell = 0; cell < 3; ++cell) {
+        Offer(bench, *gatherer, i, cell, [] {});
+      }
+    }
+    ASSERT_TRUE(gatherer->Publish(0).ok());
+  }
+  bench.Open();
+  EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());
+  EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+}
+
+TEST_F(RoundGathererTest, ARoundThatLacksACellIsNotPublished) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  const auto gatherer = Gatherer(bench);
+  Offer(bench, *gatherer, 0, 0, [] {});
+  EXPECT_FALSE(gatherer->Publish(0).ok());
+}
+
+TEST_F(RoundGathererTest, ThereIsNoneWithoutMemory) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  bench.images = ImagePool::Create(0);
+  bench.Open();
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      RoundGatherer::Create(*bench.store, *bench.optimizer, *bench.rule, set_)
+          .status()));
+}
+
+}  // namespace
+}  // namespace atl::server

@@ -1,0 +1,194 @@
+#include "server/store/delta_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/codec/crc32c.h"
+#include "base/status/status_macros.h"
+#include "server/store/header_page.h"
+#include "server_records.pb.h"
+
+namespace atl::server {
+namespace {
+
+constexpr absl::string_view kMagic = "ATOLLDLT";
+
+// What Seal writes at a time.
+constexpr int64_t kSealBytes = 1 << 20;
+
+absl::string_view BytesOf(const std::vector<uint32_t>& table) {
+  return absl::string_view(reinterpret_cast<const char*>(table.data()),
+                           table.size() * sizeof(uint32_t));
+}
+
+}  // namespace
+
+DeltaFile::DeltaFile(std::unique_ptr<RandomAccessFile> file, std::string path,
+                     const EncodedLayout& layout, IndexRange blocks,
+                     bool writable)
+    : file_(std::move(file)),
+      layout_(layout),
+      blocks_(blocks),
+      writable_(writable),
+      table_(blocks.size()),
+      path_(std::move(path)) {}
+
+int64_t DeltaFile::TableOffset() const {
+  return kHeaderPageBytes + (payload_bytes() + kHeaderPageBytes - 1) /
+                                kHeaderPageBytes * kHeaderPageBytes;
+}
+
+absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Create(
+    FileSystem& fs, const std::string& path, const EncodedLayout& layout,
+    IndexRange blocks, VersionImage image) {
+  // What an earlier attempt left; a reader that has it open goes on.
+  if (fs.Exists(path)) RETURN_IF_ERROR(fs.Remove(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
+                   fs.OpenForWrite(path));
+  std::unique_ptr<DeltaFile> delta(
+      new DeltaFile(std::move(file), path, layout, blocks, true));
+  const absl::Status reserved = delta->file_->Preallocate(
+      delta->TableOffset() +
+      static_cast<int64_t>(BytesOf(delta->table_).size()));
+  if (!reserved.ok()) {
+    delta.reset();
+    fs.Remove(path).IgnoreError();
+    return reserved;
+  }
+  MutexLock lock(&delta->mutex_);
+  delta->image_ = std::move(image);
+  return delta;
+}
+
+bool DeltaFile::Reuse(FileSystem& fs, const std::string& new_path,
+                      VersionImage image) {
+  if (!writable_ || !fs.Rename(path(), new_path).ok()) return false;
+  identity_ = DeltaIdentity();
+  MutexLock lock(&mutex_);
+  path_ = new_path;
+  image_ = std::move(image);
+  sealed_ = false;
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Open(
+    FileSystem& fs, const std::string& path, const EncodedLayout& layout,
+    IndexRange blocks) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
+                   fs.OpenForRead(path));
+  std::unique_ptr<DeltaFile> delta(
+      new DeltaFile(std::move(file), path, layout, blocks, false));
+  std::string page(kHeaderPageBytes, '\0');
+  RETURN_IF_ERROR(ReadFully(*delta->file_, path, 0, absl::MakeSpan(page)));
+  records::DeltaHeader header;
+  RETURN_IF_ERROR(DecodeHeaderPage(page, kMagic, path, &header));
+  if (header.fragment() != layout.fragment() ||
+      header.block_begin() != blocks.begin ||
+      header.block_end() != blocks.end ||
+      header.codec() != static_cast<int32_t>(layout.codec().id()) ||
+      header.payload_bytes() != delta->payload_bytes()) {
+    return absl::DataLossError(
+        absl::StrCat(path, " does not fit the run's layout or codec"));
+  }
+  RETURN_IF_ERROR(ReadFully(
+      *delta->file_, path, delta->TableOffset(),
+      absl::MakeSpan(reinterpret_cast<char*>(delta->table_.data()),
+                     delta->table_.size() * sizeof(uint32_t))));
+  if (codec::Crc32c(BytesOf(delta->table_)) != header.table_crc32c()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the table's checksum does not match"));
+  }
+  delta->identity_ = {header.run_id(), header.shard(), header.version()};
+  MutexLock lock(&delta->mutex_);
+  delta->sealed_ = true;
+  return delta;
+}
+
+char* DeltaFile::Map(IndexRange blocks, VersionImage* keep) const {
+  {
+    MutexLock lock(&mutex_);
+    *keep = image_;
+  }
+  if (*keep == nullptr) return nullptr;
+  return reinterpret_cast<char*>(keep->get()) + Offset(blocks.begin);
+}
+
+absl::Status DeltaFile::Write(IndexRange blocks, const char* bytes) {
+  const int64_t first = Offset(blocks.begin);
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    table_[b - blocks_.begin] = codec::Crc32c(
+        {bytes + (Offset(b) - first),
+         static_cast<size_t>(Offset(b + 1) - Offset(b))});
+  }
+  const absl::string_view all(
+      bytes, static_cast<size_t>(Offset(blocks.end) - first));
+  VersionImage keep;
+  if (char* const mapped = Map(blocks, &keep)) {
+    if (mapped != bytes) std::memcpy(mapped, bytes, all.size());
+    return absl::OkStatus();
+  }
+  return file_->WriteAt(kHeaderPageBytes + first, all);
+}
+
+absl::Status DeltaFile::Read(IndexRange blocks, char* bytes) const {
+  const int64_t first = Offset(blocks.begin);
+  const size_t size = static_cast<size_t>(Offset(blocks.end) - first);
+  VersionImage keep;
+  if (const char* const mapped = Map(blocks, &keep)) {
+    std::memcpy(bytes, mapped, size);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(ReadFully(*file_, path(), kHeaderPageBytes + first,
+                            absl::MakeSpan(bytes, size)));
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const absl::string_view block(
+        bytes + (Offset(b) - first),
+        static_cast<size_t>(Offset(b + 1) - Offset(b)));
+    if (codec::Crc32c(block) != table_[b - blocks_.begin]) {
+      return absl::DataLossError(absl::StrCat(
+          path(), ": the checksum of block ", b, " does not match"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeltaFile::Seal(const DeltaIdentity& identity) {
+  VersionImage keep;
+  if (const char* const mapped = Map(blocks_, &keep)) {
+    for (int64_t at = 0; at < payload_bytes(); at += kSealBytes) {
+      const int64_t size = std::min(kSealBytes, payload_bytes() - at);
+      RETURN_IF_ERROR(file_->WriteAt(
+          kHeaderPageBytes + at,
+          absl::string_view(mapped + at, static_cast<size_t>(size))));
+    }
+  }
+  records::DeltaHeader header;
+  header.set_run_id(identity.run_id);
+  header.set_shard(identity.shard);
+  header.set_fragment(layout_.fragment());
+  header.set_version(identity.version);
+  header.set_block_begin(blocks_.begin);
+  header.set_block_end(blocks_.end);
+  header.set_codec(static_cast<int32_t>(layout_.codec().id()));
+  header.set_payload_bytes(payload_bytes());
+  header.set_table_crc32c(codec::Crc32c(BytesOf(table_)));
+  ASSIGN_OR_RETURN(const std::string page, EncodeHeaderPage(kMagic, header));
+  RETURN_IF_ERROR(file_->WriteAt(TableOffset(), BytesOf(table_)));
+  RETURN_IF_ERROR(file_->WriteAt(0, page));
+  identity_ = identity;
+  MutexLock lock(&mutex_);
+  sealed_ = true;
+  return absl::OkStatus();
+}
+
+void DeltaFile::DropImage() {
+  VersionImage dropped;
+  MutexLock lock(&mutex_);
+  if (sealed_) dropped.swap(image_);
+}
+
+}  // namespace atl::server

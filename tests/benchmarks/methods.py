@@ -1,0 +1,144 @@
+"""Ways to exchange, as changes of a run file: what benchmarks compare.
+
+One table for all of them, so that a link's utilization and a method's loss are
+those of the same settings. The changes are to deploy/config/laptop.toml: three
+islands, 30 rounds of 20 steps. What papers give for hundreds of rounds (momentum
+0.9, outer rate 0.7 or 0.4) ends badly after 30; where a value here is not the
+paper's, the line says so.
+"""
+
+import json
+import os
+import sys
+import tomllib
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..",
+                             "integration")]
+
+# pylint: disable=wrong-import-position
+from harness import processes
+from harness import run_file
+
+# Four fragments of one layer each, pushed one after another.
+_STAGGERED = {
+    "layout": {"fragment_count": 4},
+    "schedule": {"fragment_schedule": "staggered", "overlap_step_count": 5,
+                 "blend": 0.5},
+}
+
+# What comes as it comes: one contribution is a version.
+_ASYNC = {
+    "schedule": {"timing": "elastic", "min_quorum": 1, "max_staleness": 16},
+}
+
+
+def _codec(up, down="f32", feedback=False, decay=1.0):
+    exchange = {"up": up, "down": down, "error_feedback": feedback}
+    if feedback and decay != 1:
+        exchange["error_feedback_decay"] = decay
+    return {"exchange": exchange}
+
+
+def _outer(optimizer, **values):
+    # Momentum and rate of laptop.toml are Nesterov's: others have their own.
+    return {"outer": dict({"optimizer": optimizer, "momentum": 0.0}, **values)}
+
+
+METHODS = {
+    # Codecs, islands to servers; the last also back.
+    "diloco": {},
+    "bf16": _codec("bf16"),
+    "bf16_stochastic": _codec("bf16_stochastic"),
+    "int8": _codec("int8"),
+    "e3m0": _codec("e3m0"),
+    "two_bit": _codec("two_bit"),
+    "two_bit_ef": _codec("two_bit", feedback=True),
+    "top_k_ef": _codec("top_k", feedback=True, decay=0.95),
+    "int8_bf16_ef": _codec("int8", "bf16", feedback=True),
+    # arXiv 2508.15706, but H = 20 for 30.
+    "sparseloco": run_file.merged(
+        _outer("sgd", learning_rate=1.0),
+        _codec("top_k", feedback=True, decay=0.95)),
+    # arXiv 1602.05629 and 2003.00295: fresh optimizer state each round. The
+    # rate of the adaptive ones is this model's.
+    "averaging": _outer("fedavg"),
+    "fedavg": run_file.merged(
+        _outer("fedavg"), {"inner": {"reset_each_round": True}}),
+    "fedavgm": run_file.merged(
+        _outer("fedavgm", learning_rate=0.9, momentum=0.5),
+        {"inner": {"reset_each_round": True}}),
+    "fedadam": run_file.merged(
+        _outer("fedadam", learning_rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3),
+        {"inner": {"reset_each_round": True}}),
+    "fedyogi": run_file.merged(
+        _outer("fedyogi", learning_rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3),
+        {"inner": {"reset_each_round": True}}),
+    "fedadagrad": run_file.merged(
+        _outer("fedadagrad", learning_rate=0.01, beta1=0.0, tau=1e-3),
+        {"inner": {"reset_each_round": True}}),
+    # arXiv 2501.18512; its outer rate of 0.4 is for its 0.9 of momentum.
+    "streaming_f32": _STAGGERED,
+    "streaming": run_file.merged(_STAGGERED, _codec("e3m0", "e3m0")),
+    # arXiv 2502.12996: behind a whole round but one step.
+    "eager": run_file.merged(
+        _STAGGERED, _codec("e3m0", "e3m0"),
+        {"schedule": {"overlap_step_count": 19, "blend": 0.0, "eager": True}}),
+    # A quorum of two, weights by quantity times quality, RDA but for the
+    # embeddings.
+    "decoupled": run_file.merged(
+        _STAGGERED, _codec("int8", "bf16", feedback=True),
+        {"outer": {"weighting": "tokens_squared_per_step",
+                   "merge": {"rule": "rda",
+                             "mean_tensor_classes": ["embedding"]}},
+         "schedule": {"timing": "elastic", "min_quorum": 2,
+                      "grace_window": "500ms", "overlap_step_count": 2}}),
+    # arXiv 2401.09135. Both take one step for each contribution.
+    "async_naive": run_file.merged(
+        _ASYNC, {"outer": {"optimizer": "nesterov"}}),
+    "async": run_file.merged(
+        _ASYNC, _outer("delayed_nesterov", learning_rate=0.9, momentum=0.5,
+                       buffer_count=3)),
+}
+
+# Merge rules that hold against one hostile island of four; Krum needs five.
+DEFENCES = {
+    "mean": {},
+    "norm_clip": {"outer": {"merge": {"rule": "norm_clip"}}},
+    "trimmed_mean": {"outer": {"merge": {"rule": "trimmed_mean",
+                                         "byzantine_count": 1}}},
+    "median": {"outer": {"merge": {"rule": "median"}}},
+    "centred_clip": {"outer": {"merge": {"rule": "centred_clip"}}},
+}
+
+
+def laptop():
+    """The values of deploy/config/laptop.toml."""
+    with open(processes.source("deploy/config/laptop.toml"), "rb") as file:
+        return tomllib.load(file)
+
+
+def values_of(method, *changes):
+    """A whole run file's values: the quickstart's with `method` and changes."""
+    return run_file.merged(laptop(), METHODS[method], *changes)
+
+
+class Refused(Exception):
+    """The coordinator refuses the run; the message is its sentence."""
+
+
+def create(cluster, values):
+    """Creates the run, or raises Refused. A run file that is wrong in itself is
+    a mistake of the table."""
+    path = cluster.write_run_file(values)
+    done = cluster.run_cli("run", "create", path, "--run_id", "run", "-o",
+                           "json")
+    if done.returncode == 0:
+        return
+    try:
+        error = json.loads(done.stdout)["error"]
+    except (json.JSONDecodeError, KeyError):
+        raise RuntimeError("atoll: exit %d: %s" % (done.returncode,
+                                                   done.stderr))
+    if error["reason"] != "INVALID_FIELDS":
+        raise RuntimeError(error["message"])
+    raise Refused(error["message"])

@@ -1,0 +1,148 @@
+// An island that trains honestly and pushes something else: for the quality
+// benchmark's rows with a hostile island. No part of the product.
+//
+//   hostile_island join HOST:PORT --run R --island_id I --dir D --threads N
+//       --attack sign_flip|scale:100|drift:1
+//
+// All but the push is `atoll join`'s own code; between the island and its
+// client for parameters stands one that alters each outer gradient and its
+// digest, so that no shard can tell it from an honest one by its form.
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/codec/f32_bytes.h"
+#include "base/io/posix_file_system.h"
+#include "base/layout/digest.h"
+#include "base/rpc/channel.h"
+#include "base/status/status_macros.h"
+#include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/run_client.h"
+#include "server/client/parameter_client.h"
+#include "tests/benchmarks/quality/attack.h"
+#include "worker/api/run_island.h"
+
+namespace atl::benchmarks {
+namespace {
+
+class HostileClient final : public server::ParameterClient {
+ public:
+  HostileClient(std::unique_ptr<server::ParameterClient> honest, Attack attack)
+      : honest_(std::move(honest)), attack_(attack) {}
+
+  void SetRoutes(server::ShardRoutes routes) override {
+    honest_->SetRoutes(std::move(routes));
+  }
+  void SetIdentity(server::PushIdentity identity) override {
+    honest_->SetIdentity(std::move(identity));
+  }
+
+  server::TransferOutcome Push(const v1::ContributionInfo& info,
+                               absl::Span<const char> encoded,
+                               const server::CallBounds& bounds) override {
+    if (info.codec() != v1::CODEC_F32) {
+      return {.status = absl::UnimplementedError("attacks are on f32 alone")};
+    }
+    std::vector<float> altered(encoded.size() / sizeof(float));
+    std::memcpy(altered.data(), encoded.data(), encoded.size());
+    Apply(attack_, absl::MakeSpan(altered));
+    const absl::Span<const char> bytes = codec::F32Bytes(altered);
+    v1::ContributionInfo altered_info = info;
+    *altered_info.mutable_digest() = ContributionDigest(bytes).ToProto();
+    return honest_->Push(altered_info, bytes, bounds);
+  }
+
+  server::TransferOutcome Pull(int32_t fragment, int64_t version,
+                               const std::optional<Digest128>& expected,
+                               absl::Span<float> out,
+                               const server::CallBounds& bounds) override {
+    return honest_->Pull(fragment, version, expected, out, bounds);
+  }
+
+  server::TransferOutcome Import(int32_t fragment,
+                                 absl::Span<const float> elements,
+                                 const server::CallBounds& bounds) override {
+    return honest_->Import(fragment, elements, bounds);
+  }
+
+  server::TransferCounters counters() const override {
+    return honest_->counters();
+  }
+
+ private:
+  const std::unique_ptr<server::ParameterClient> honest_;
+  const Attack attack_;
+};
+
+// As worker::RunIsland, with the other client.
+absl::Status Join(const worker::RunIslandOptions& options,
+                  const Attack& attack) {
+  const rpc::ChannelOptions control =
+      rpc::MakeChannelOptions(rpc::ChannelKind::kControl, options.security);
+  coordinator::CoordinatorClientOptions client_options;
+  client_options.address = options.coordinator_address;
+  client_options.channel = control;
+  ASSIGN_OR_RETURN(const auto client,
+                   coordinator::MakeCoordinatorClient(client_options));
+  coordinator::RunClientOptions run_options;
+  run_options.address = options.coordinator_address;
+  run_options.channel = control;
+  ASSIGN_OR_RETURN(const auto run_client,
+                   coordinator::MakeRunClient(run_options));
+  worker::IslandLinks links;
+  links.coordinator = client.get();
+  links.file_system = &PosixFileSystem();
+  links.get_run = [&]() -> absl::StatusOr<v1::Run> {
+    v1::GetRunRequest request;
+    request.set_run_id(options.run_id);
+    ASSIGN_OR_RETURN(v1::GetRunResponse response, run_client->GetRun(request));
+    return std::move(*response.mutable_run());
+  };
+  links.make_parameter_client = [&](const v1::RunSpec& spec,
+                                    const RunLayout& layout)
+      -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
+    server::ParameterClientOptions data;
+    data.run_id = options.run_id;
+    data.shard_count = spec.server_count();
+    data.channel =
+        rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
+    data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
+    ASSIGN_OR_RETURN(auto honest, server::MakeParameterClient(data, layout));
+    return std::make_unique<HostileClient>(std::move(honest), attack);
+  };
+  return worker::RunIslandOver(options, links).status();
+}
+
+int Main(int argc, char** argv) {
+  worker::RunIslandOptions options;
+  std::string verb;
+  std::string attack_text;
+  CLI::App app("An island that pushes something else than it has learnt");
+  app.add_option("verb", verb)->required()->check(CLI::IsMember({"join"}));
+  app.add_option("address", options.coordinator_address)->required();
+  app.add_option("--run", options.run_id)->required();
+  app.add_option("--island_id", options.island_id)->required();
+  app.add_option("--dir", options.work_directory)->required();
+  app.add_option("--threads", options.thread_count);
+  app.add_option("--attack", attack_text)->required();
+  CLI11_PARSE(app, argc, argv);
+  const absl::StatusOr<Attack> attack = ParseAttack(attack_text);
+  const absl::Status status =
+      attack.ok() ? Join(options, *attack) : attack.status();
+  if (status.ok()) return 0;
+  std::cerr << status << "\n";
+  return 1;
+}
+
+}  // namespace
+}  // namespace atl::benchmarks
+
+int main(int argc, char** argv) { return atl::benchmarks::Main(argc, argv); }

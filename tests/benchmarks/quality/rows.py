@@ -1,0 +1,177 @@
+"""The rows of the quality benchmark: what is run, and what must hold of it."""
+
+import collections
+import os
+import sys
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..")]
+
+# pylint: disable=wrong-import-position
+import methods
+from harness import run_file
+
+# How a row plays: a run of islands and servers, one trainer alone, or either in
+# PyTorch.
+RUN, ALONE, TORCH, TORCH_ALONE = "run", "alone", "torch", "torch alone"
+
+# Of a claim: no more than `bound` above the reference's loss, at least so much
+# above it, or only shown beside it.
+WITHIN, WORSE, BESIDE = "within", "worse by", "beside"
+
+# `bound` is a share of the reference's loss.
+Claim = collections.namedtuple("Claim", "reference relation bound")
+
+Row = collections.namedtuple(
+    "Row", "name what play method changes hostile slow claims long")
+
+
+def _row(name, what, *claims, play=RUN, method=None, changes=None, hostile=None,
+         slow=1, long=False):
+    return Row(name, what, play, method or name, changes or {}, hostile, slow,
+               claims, long)
+
+
+def _within(reference, bound):
+    return Claim(reference, WITHIN, bound)
+
+
+def _worse(reference, bound):
+    return Claim(reference, WORSE, bound)
+
+
+def _beside(reference):
+    return Claim(reference, BESIDE, None)
+
+
+def _alone(name, what, *claims, play=ALONE, **inner):
+    return _row(name, what, *claims, play=play, method="diloco",
+                changes={"inner": inner} if inner else {})
+
+
+_FOUR = {"schedule": {"island_count_min": 4, "min_quorum": 4},
+         "data": {"data_shard_count": 4}}
+
+# What is pushed for g: the first turns each step around, the second outweighs
+# all others, the third pulls every merge the same way.
+_ATTACKS = (("sign_flip", "sign_flip"), ("x100", "scale:100"),
+            ("drift", "drift:1"))
+# Which rules are held against which attack: a clip bounds how far a merge goes,
+# not where.
+_AGAINST = {
+    "sign_flip": ("trimmed_mean", "median"),
+    "x100": ("norm_clip", "trimmed_mean", "median", "centred_clip"),
+    "drift": ("trimmed_mean", "median"),
+}
+
+
+def _hostile_rows():
+    for name, attack in _ATTACKS:
+        yield _row("mean_" + name, "undefended: four islands, one hostile",
+                   _worse("diloco", 0.05), method="diloco", changes=_FOUR,
+                   hostile=attack)
+        for rule in _AGAINST[name]:
+            yield _row("%s_%s" % (rule, name),
+                       "four islands, one hostile, against the run of three",
+                       _within("diloco", 0.05), method="diloco",
+                       changes=run_file.merged(_FOUR, methods.DEFENCES[rule]),
+                       hostile=attack)
+
+
+def _async_rows():
+    # As many tokens as three islands read in 30 rounds: a slow one gives a
+    # quarter of the steps of the others where DyLU plans them.
+    yield _row("async_naive_slow",
+               "one Nesterov step a contribution; one island at a quarter of "
+               "the speed", _worse("diloco", 0.02), method="async_naive",
+               changes={"schedule": {"round_count": 90}}, slow=4)
+    yield _row("async_slow",
+               "Delayed Nesterov and DyLU; one island at a quarter of the "
+               "speed", _within("diloco", 0.01), method="async",
+               changes={"schedule": {"round_count": 120}}, slow=4)
+
+
+_LONG = {"schedule": {"round_count": 120},
+         "inner": {"warmup_step_count": 240}}
+
+ROWS = [
+    _alone("single", "one island, as many steps"),
+    # Exactly what data parallelism over three islands computes: one optimizer,
+    # gradients averaged over 3 x 8 sequences a step, clipped after that.
+    _alone("data_parallel", "one optimizer on three islands' batches",
+           batch_size=24),
+    _row("diloco", "f32 both ways", _within("single", 0.0),
+         _within("torch_diloco", 0.01), _beside("data_parallel")),
+    _row("bf16", "bf16 up", _within("diloco", 0.005)),
+    _row("bf16_stochastic", "bf16 up, stochastic", _within("diloco", 0.005)),
+    _row("int8", "int8 up", _within("diloco", 0.005)),
+    _row("e3m0", "4 bits up", _within("diloco", 0.005)),
+    _row("int8_bf16_ef", "int8 up with error feedback, bf16 down",
+         _within("diloco", 0.005)),
+    _row("two_bit", "2 bits up, nothing fed back", _beside("diloco")),
+    _row("two_bit_ef", "2 bits up with error feedback", _beside("diloco")),
+    _row("top_k_ef", "64 of 4096 in 2 bits with error feedback",
+         _beside("diloco")),
+    _row("sparseloco", "the same, plain SGD outside",
+         _within("torch_sparseloco", 0.01), _beside("diloco")),
+    _row("averaging", "the mean of the islands' parameters", _beside("diloco")),
+    _row("fedavg", "the same, fresh optimizer state each round",
+         _beside("diloco")),
+    _row("fedavg_sampled", "the same, three clients of six a round",
+         _beside("diloco"), method="fedavg",
+         changes={"schedule": {"island_count_min": 6, "min_quorum": 3,
+                               "sample_fraction": 0.5, "sample_seed": 1},
+                  "data": {"data_shard_count": 6}}),
+    _row("fedavgm", "FedAvgM", _beside("diloco")),
+    _row("fedadam", "FedAdam", _beside("diloco")),
+    _row("fedyogi", "FedYogi", _beside("diloco")),
+    _row("fedadagrad", "FedAdagrad", _beside("diloco")),
+    _row("streaming_f32", "4 fragments, behind 5 steps, blended",
+         _beside("diloco")),
+    _row("streaming", "the same, 4 bits both ways", _beside("diloco"),
+         _within("streaming_f32", 0.005)),
+    _row("eager", "behind 19 steps of 20, own share first, 4 bits",
+         _beside("diloco")),
+    _row("decoupled", "a quorum of two, RDA, int8 up, bf16 down",
+         _beside("diloco")),
+    *_async_rows(),
+    *_hostile_rows(),
+    _alone("torch_single", "PyTorch: one island", _beside("single"),
+           play=TORCH_ALONE),
+    _row("torch_diloco", "PyTorch: DiLoCo, same start and batches",
+         _beside("single"), play=TORCH, method="diloco"),
+    _row("torch_sparseloco", "PyTorch: SparseLoCo, same codec",
+         _beside("diloco"), play=TORCH, method="sparseloco"),
+    _row("diloco_120", "f32 both ways, 120 rounds", method="diloco",
+         changes=_LONG, long=True),
+    _row("sparseloco_120", "SparseLoCo, 120 rounds", _beside("diloco_120"),
+         method="sparseloco", changes=_LONG, long=True),
+]
+
+# A model that trains a round in a fraction of a second. H stays: overlaps are
+# shorter than it.
+SMOKE = {
+    "model": {"hidden_size": 32, "intermediate_size": 64, "head_count": 2,
+              "kv_head_count": 1, "sequence_length": 32},
+    "inner": {"batch_size": 2, "warmup_step_count": 4},
+    "schedule": {"round_count": 2},
+}
+
+
+def by_name():
+    return {row.name: row for row in ROWS}
+
+
+def values_of(row, seed, data_path, smoke=False):
+    """The run file of one row and seed. The text and its split are the same
+    for all seeds; the start and the order of the data are not."""
+    changes = [row.changes]
+    if smoke:
+        changes.append(SMOKE)
+        if row.changes.get("inner", {}).get("batch_size"):
+            changes.append({"inner": {"batch_size": 6}})
+    return methods.values_of(
+        row.method, *changes,
+        {"init": {"seed": seed}, "inner": {"seed": seed},
+         "data": {"path": data_path},
+         # Of the end alone, and on all held-out text, afterwards.
+         "evaluation": {"every_round_count": 0}})

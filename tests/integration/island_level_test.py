@@ -1,0 +1,154 @@
+#!/usr/bin/python3
+"""Durability `island`: contributions are merged as they come, kept by nobody.
+
+The bits are those of a run at level process, however the work is spread and
+whoever dies: before a round is prepared its islands push again, and what is
+prepared outlives the server.
+"""
+
+import random
+
+from harness import cases
+from harness import cluster as cluster_module
+
+LEVEL = {"durability": "island"}
+
+# Where a server, the coordinator or an island kills itself: around everything
+# that decides who still has a contribution.
+POINTS = [
+    ("server-0", "server.stored.before@2"),
+    ("server-1", "server.stored.after@2"),
+    ("server-0", "server.prepared.before@2"),
+    ("server-1", "server.prepared.after@2"),
+    ("server-0", "server.commit.before@2"),
+    ("server-1", "server.commit.after@2"),
+    ("server-0", "server.state.before@2"),
+    ("server-1", "server.state.sealed@2"),
+    ("server-0", "server.state.renamed@2"),
+    ("server-1", "server.state.after@2"),
+    ("coordinator", "coordinator.seal.before@2"),
+    ("coordinator", "coordinator.seal.after@2"),
+    ("coordinator", "coordinator.commit.before@2"),
+    ("coordinator", "coordinator.commit.after@2"),
+    ("island-1", "island.push.before@2"),
+    ("island-1", "island.pushed.after@2"),
+]
+
+
+class IslandLevelTest(cluster_module.IntegrationTest):
+
+    def reference(self):
+        """SHA-256 of the same run at level process."""
+        cls = type(self)
+        if not hasattr(cls, "_reference"):
+            cls._reference = self.run_strict(self.new_cluster("reference"),
+                                             self.run_values())
+        return cls._reference
+
+    def finish(self, values):
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(self.cluster, values)
+        self.assertEqual(self.cluster.parameters_sha256(), self.reference())
+
+    def test_one_server_gives_the_bits_of_level_process(self):
+        values = self.run_values(LEVEL, {"server_count": 1})
+        self.assertEqual(self.run_strict(self.cluster, values),
+                         self.reference())
+
+    def test_three_servers_and_another_order_give_the_same_bits(self):
+        order = ["island-0", "island-1", "island-2"]
+        random.Random(cases.seed()).shuffle(order)
+        values = self.run_values(LEVEL, {"server_count": 3})
+        self.assertEqual(self.run_strict(self.cluster, values, islands=order),
+                         self.reference(), order)
+
+    def test_fragments_that_are_merged_one_after_the_other(self):
+        fragments = {"layout": {"fragment_count": 2}}
+        reference = self.run_strict(self.new_cluster("whole"),
+                                    self.run_values(fragments))
+        self.assertEqual(
+            self.run_strict(self.cluster, self.run_values(LEVEL, fragments)),
+            reference)
+
+    def test_a_sealed_round_goes_on_without_an_island_that_is_gone(self):
+        cluster = self.cluster
+        values = self.run_values(LEVEL, {
+            "schedule": {"lease_duration": "3s", "min_quorum": 2},
+            "evaluation": {"every_round_count": 0}})
+        cluster.start_coordinator()
+        cluster.start_server("server-0",
+                             failpoint="server.prepared.before@2")
+        cluster.start_server("server-1")
+        cluster.create_run(values)
+        cluster.start_islands()
+        # What was sealed is in no log, and one owner does not come back.
+        cluster.await_failpoint("server-0")
+        cluster.kill("island-2")
+        cluster.restart("server-0")
+        cluster.wait_state(cluster_module.COMPLETED)
+        rounds = self.assert_rounds_whole(cluster, values)
+        self.assertEqual([r.attempt for r in rounds][:3], [0, 1, 0])
+        merged = [[c.island_id for c in r.contributions
+                   if c.outcome == cluster_module.MERGED] for r in rounds]
+        self.assertEqual([sorted(ids) for ids in merged],
+                         [["island-0", "island-1", "island-2"]] +
+                         [["island-0", "island-1"]] * 3)
+
+    def test_a_server_or_an_island_killed_after_every_commit(self):
+        generator = random.Random(cases.seed())
+        values = self.run_values(LEVEL, {"schedule": {"round_count": 6}})
+        reference = self.run_strict(
+            self.new_cluster("undisturbed"),
+            self.run_values({"schedule": {"round_count": 6}}))
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        cluster.create_run(values)
+        cluster.start_islands()
+        kills = []
+        for event in cluster.events():
+            if not event.HasField("round_committed"):
+                continue
+            if event.round_committed.version >= 6:
+                break
+            victim = generator.choice(sorted(cluster.processes))
+            cluster.kill(victim)
+            cluster.restart(victim)
+            kills.append(victim)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertGreaterEqual(len(kills), 4, "too few kills to prove it")
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference, kills)
+
+    def kill_at(self, victim, point):
+        cluster = self.cluster
+        armed = {victim: point}
+        values = self.run_values(LEVEL)
+        self.reference()
+        cluster.guard(victim)
+        cluster.start_coordinator(failpoint=armed.get("coordinator"))
+        for index in range(2):
+            server = "server-%d" % index
+            cluster.start_server(server, failpoint=armed.get(server))
+        cluster.create_run(values)
+        for index in range(3):
+            island = "island-%d" % index
+            cluster.start_island("run", island, failpoint=armed.get(island))
+        self.finish(values)
+        self.assertEqual(cluster.deaths, [victim],
+                         "%s was never reached" % point)
+
+
+def _add_cases():
+    for victim, point in POINTS:
+        def case(self, victim=victim, point=point):
+            self.kill_at(victim, point)
+        title = "test_%s_dies_at_%s" % (
+            victim.replace("-", "_"), point.split("@")[0].replace(".", "_"))
+        setattr(IslandLevelTest, title, case)
+
+
+_add_cases()
+
+if __name__ == "__main__":
+    cases.main()

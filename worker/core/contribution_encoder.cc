@@ -1,0 +1,148 @@
+#include "worker/core/contribution_encoder.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/codec/block_run.h"
+#include "base/codec/xxh3.h"
+#include "base/layout/digest.h"
+#include "base/layout/exchange.h"
+#include "base/status/status_macros.h"
+
+namespace atl::worker {
+namespace {
+
+float DecayOf(const v1::ExchangeSpec& exchange) {
+  const double decay = exchange.error_feedback_decay();
+  return decay == 0 ? 1.0f : static_cast<float>(decay);
+}
+
+bool SameKey(const v1::ContributionKey& a, const v1::ContributionKey& b) {
+  return a.run_epoch() == b.run_epoch() && a.fragment() == b.fragment() &&
+         a.slot() == b.slot() && a.seq() == b.seq();
+}
+
+bool SameOwner(const v1::ContributionKey& a, const v1::ContributionKey& b) {
+  return a.run_epoch() == b.run_epoch() && a.slot() == b.slot();
+}
+
+}  // namespace
+
+ContributionEncoder::ContributionEncoder(const RunLayout& layout,
+                                         const v1::RunSpec& spec)
+    : codec_(UpCodec(spec)),
+      seed_(spec.exchange().seed()),
+      decay_(DecayOf(spec.exchange())) {
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    Fragment fragment{EncodedLayout(layout, f, codec_)};
+    if (!is_f32()) {
+      fragment.element_counts =
+          fragment.layout.ElementCounts({0, layout.fragment_block_count(f)});
+    }
+    if (spec.exchange().error_feedback()) {
+      fragment.feedback.emplace(layout.fragment_element_count(f));
+    }
+    fragments_.push_back(std::move(fragment));
+  }
+}
+
+absl::Span<float> ContributionEncoder::GradientRoom(EncodedContribution& into) {
+  const v1::ContributionKey& key = into.info.key();
+  Fragment& fragment = fragments_[key.fragment()];
+  const auto count = static_cast<size_t>(
+      fragment.layout.layout().fragment_element_count(key.fragment()));
+  into.bytes.resize(fragment.layout.byte_count());
+  if (fragment.feedback.has_value()) {
+    if (fragment.key.has_value() && !SameOwner(*fragment.key, key)) {
+      fragment.feedback.emplace(count);
+    }
+    fragment.feedback->Resolve(/*merged=*/false);
+    return fragment.feedback->Room();
+  }
+  if (is_f32()) {
+    return absl::MakeSpan(reinterpret_cast<float*>(into.bytes.data()), count);
+  }
+  fragment.scratch.resize(count);
+  return absl::MakeSpan(fragment.scratch);
+}
+
+// A hash, so that no two contributions of a run have random bits in common.
+uint64_t ContributionEncoder::SeedOf(const v1::ContributionKey& key) const {
+  const int64_t numbers[] = {key.run_epoch(), key.fragment(), key.slot(),
+                             key.seq()};
+  return codec::Xxh3Of(absl::string_view(reinterpret_cast<const char*>(numbers),
+                                         sizeof(numbers)),
+                       seed_)
+      .low;
+}
+
+absl::Status ContributionEncoder::Encode(EncodedContribution& into) {
+  const v1::ContributionKey& key = into.info.key();
+  Fragment& fragment = fragments_[key.fragment()];
+  codec::BlockRun run;
+  run.seed = SeedOf(key);
+  run.element_counts = fragment.element_counts;
+  if (fragment.feedback.has_value()) {
+    codec::ErrorFeedback& feedback = *fragment.feedback;
+    RETURN_IF_ERROR(feedback.Encode(codec_, run, decay_, feedback.Room(),
+                                    absl::MakeSpan(into.bytes)));
+    fragment.key = key;
+  } else if (!is_f32()) {
+    RETURN_IF_ERROR(codec::EncodeRun(codec_, run, fragment.scratch,
+                                     absl::MakeSpan(into.bytes)));
+  }
+  into.info.set_codec(ProtoOf(codec_));
+  *into.info.mutable_digest() = ContributionDigest(into.bytes).ToProto();
+  return absl::OkStatus();
+}
+
+void ContributionEncoder::Resolve(const v1::ContributionKey& key, bool merged) {
+  if (key.fragment() < 0 || key.fragment() >= fragments_.size()) return;
+  Fragment& fragment = fragments_[key.fragment()];
+  if (!fragment.key.has_value() || !SameKey(*fragment.key, key)) return;
+  if (fragment.feedback.has_value()) fragment.feedback->Resolve(merged);
+}
+
+std::vector<v1::ContributionKey> ContributionEncoder::Pending() const {
+  std::vector<v1::ContributionKey> keys;
+  for (const Fragment& fragment : fragments_) {
+    if (fragment.feedback.has_value() && fragment.feedback->pending()) {
+      keys.push_back(*fragment.key);
+    }
+  }
+  return keys;
+}
+
+std::vector<FeedbackView> ContributionEncoder::Feedback() const {
+  std::vector<FeedbackView> views;
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.feedback.has_value() || !fragment.key.has_value()) continue;
+    FeedbackView view;
+    view.key = *fragment.key;
+    view.before = fragment.feedback->before();
+    if (fragment.feedback->pending()) view.after = fragment.feedback->after();
+    views.push_back(view);
+  }
+  return views;
+}
+
+absl::Status ContributionEncoder::Restore(const FeedbackView& saved) {
+  const int32_t f = saved.key.fragment();
+  if (f < 0 || f >= fragments_.size()) {
+    return absl::DataLossError("the save's error feedback is of no fragment");
+  }
+  Fragment& fragment = fragments_[f];
+  const int64_t count = fragment.layout.layout().fragment_element_count(f);
+  if (!fragment.feedback.has_value() || saved.before.size() != count ||
+      (!saved.after.empty() && saved.after.size() != count)) {
+    return absl::DataLossError(absl::StrCat(
+        "the save's error feedback of fragment ", f, " is not of this run"));
+  }
+  fragment.feedback->Restore(saved.before, saved.after);
+  fragment.key = saved.key;
+  return absl::OkStatus();
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,113 @@
+// What an island of an async run does otherwise: it waits for the outcome of its
+// own contribution alone, then takes the newest version and what the plan says
+// it does next, and goes on. What others commit meanwhile is not its business.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/layout/run_timing.h"
+#include "worker/core/island_loop.h"
+
+namespace atl::worker {
+
+bool IslandLoop::async() const { return IsAsync(spec_.schedule()); }
+
+bool IslandLoop::Moot(const AnchoredFragment& at) const {
+  const int64_t cut = CutVersion(at.fragment);
+  return !IsFreshEnough(spec_.schedule(), at.anchor_version, cut) ||
+         (async() && cut >= spec_.schedule().round_count());
+}
+
+bool IslandLoop::DecidedAgainst(const Sync& sync,
+                                const Sync::Part& part) const {
+  if (!async()) return CutVersion(part.at.fragment) == part.at.anchor_version;
+  const v1::Outcome outcome = OutcomeOf(part.at.fragment, sync.seq);
+  return outcome == v1::OUTCOME_REJECTED || outcome == v1::OUTCOME_DROPPED;
+}
+
+bool IslandLoop::HeldEnough(int32_t fragment) const {
+  const int64_t cut = plan_.cut(fragment).version();
+  if (!async() || plan_.run_state() == v1::RUN_STATE_COMPLETED ||
+      fragment >= static_cast<int32_t>(wanted_.size())) {
+    return held_[fragment] == cut;
+  }
+  return held_[fragment] >= wanted_[fragment];
+}
+
+// What is committed while it is pulled does not make it pull again: with many
+// islands that would never end.
+void IslandLoop::NoteWanted() {
+  if (!async() || round_.has_value() || sync_.has_value()) {
+    wanted_.clear();
+  } else if (wanted_.empty()) {
+    for (const v1::FragmentVersion& fragment : plan_.cut()) {
+      wanted_.push_back(fragment.version());
+    }
+  }
+}
+
+// All fragments that go on, from the anchors that are held. Their plans were
+// made one by one; what they have in common is the least of each.
+std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
+  Round round;
+  for (int32_t f = 0; f < plan_.cut_size(); ++f) {
+    if (CutVersion(f) >= spec_.schedule().round_count()) continue;
+    const v1::OpenRound* open = FindOpen(f, CutVersion(f));
+    const v1::SlotPlan* slot = open == nullptr ? nullptr : FindSlot(*open);
+    if (slot == nullptr) return std::nullopt;
+    const int64_t step_count = std::max<int64_t>(1, slot->step_count());
+    if (round.fragments.empty()) {
+      round.start_step = slot->start_step();
+      round.planned_step_count = step_count;
+      round.data_shard = slot->data_shard();
+      round.data_begin = slot->data_position();
+    }
+    round.start_step = std::min(round.start_step, slot->start_step());
+    round.planned_step_count = std::min(round.planned_step_count, step_count);
+    round.fragments.push_back({f, held_[f]});
+  }
+  if (round.fragments.empty()) return std::nullopt;
+  if (position_.has_value() && position_->first == round.data_shard) {
+    round.data_begin = std::max(round.data_begin, position_->second);
+  }
+  return round;
+}
+
+int64_t IslandLoop::EvaluatedVersion() const {
+  if (async() && !held_.empty()) return held_[0];
+  if (!streaming()) return CutVersion(0);
+  // Fragments never are at one version: the one that all have reached.
+  int64_t least = CutVersion(0);
+  for (int32_t f = 1; f < plan_.cut_size(); ++f) {
+    least = std::min(least, CutVersion(f));
+  }
+  return least;
+}
+
+// Versions come faster than an island looks, so turns go by periods: of the
+// slots that are asked, the one with index p mod count evaluates the first
+// version that it holds of versions [p every, (p + 1) every).
+bool IslandLoop::AsyncEvaluationDue() const {
+  const int64_t every = spec_.evaluation().every_round_count();
+  const int64_t last = spec_.schedule().round_count();
+  if (evaluators_.empty()) return false;
+  const Evaluator& turn = evaluators_.rbegin()->second;
+  if (turn.count <= 0 || turn.index < 0) return false;
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
+    // To be pulled first, if it is ours to.
+    return evaluated_version_ < last && last % turn.count == turn.index;
+  }
+  const int64_t version = EvaluatedVersion();
+  if (version <= evaluated_version_ || version >= last) return false;
+  const int64_t newest = version / every;
+  const int64_t oldest =
+      std::max(evaluated_version_ / every + 1, newest - turn.count + 1);
+  for (int64_t period = oldest; period <= newest; ++period) {
+    if (period % turn.count == turn.index) return true;
+  }
+  return false;
+}
+
+}  // namespace atl::worker
