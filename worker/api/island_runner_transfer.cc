@@ -127,7 +127,7 @@ absl::Status IslandRunner::Pull(const Action& action, Lane lane) {
 absl::Status IslandRunner::Push(const Action& action, Lane lane) {
   const Outbox::Item item = outbox_.Find(action.fragment, action.seq);
   if (item == nullptr) {
-    return absl::InternalError("the save has no such contribution");
+    return absl::AbortedError("the contribution is decided already");
   }
   const v1::ContributionInfo& info = item->info;
   failpoint::Hit("island.push.before");

@@ -172,8 +172,8 @@ class World {
       if (disturbed_ && Roll(60) == 0) Kill(island);
       if (!disturbed_ || Roll(3) != 0) Deliver(island);
       if (disturbed_ && Roll(8) == 0 && !old_.empty()) {
-        // One that was overtaken: it must not count.
-        islands_[island].loop->OnPlan(PlanFor(island, old_[Roll(old_.size())]));
+        // Overtaken, mostly: then it must not count.
+        islands_[island].loop->OnPlan(old_[Roll(old_.size())][island]);
       }
       Step(island, static_cast<Lane>(Roll(kLaneCount)));
       if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
@@ -394,7 +394,10 @@ class World {
     }
   }
   void Commit(int32_t f) {
-    old_.push_back(plan_);
+    std::vector<v1::IslandPlan>& old = old_.emplace_back();
+    for (int32_t i = 0; i < shape_.island_count; ++i) {
+      old.push_back(PlanFor(i, plan_));
+    }
     if (old_.size() > 20) old_.erase(old_.begin());
     std::vector<float> gradients;
     for (const auto& [slot, made] : stored_[f]) {
@@ -430,7 +433,7 @@ class World {
   // By fragment: slot -> seq, gradient.
   std::vector<std::map<int32_t, std::pair<int64_t, float>>> stored_;
   v1::IslandPlan plan_;
-  std::vector<v1::IslandPlan> old_;
+  std::vector<std::vector<v1::IslandPlan>> old_;  // By island.
   std::vector<Island> islands_;
   int kill_count_ = 0;
 };
