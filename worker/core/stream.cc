@@ -274,6 +274,11 @@ int32_t Stream::NextPull(const PlanView& view,
     int64_t needed = INT64_MAX - 1;
     if (begun()) {
       const Track& track = tracks_[f];
+      // After a restart: only its answer is of use.
+      if (track.flight.has_value() &&
+          track.flight->anchor_version == view.CutVersion(f)) {
+        continue;
+      }
       needed = track.flight.has_value()
                    ? track.flight->push_step +
                          view.spec.schedule().overlap_step_count()

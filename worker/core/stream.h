@@ -58,7 +58,8 @@ class Stream {
                       const Position& position) const;
   std::optional<Action> NextPush(const PlanView& view) const;
   // The fragment to pull next, of those with another version than the cut: the
-  // one whose answer is applied first. -1: none.
+  // one whose answer is applied first. Not of one in flight that has no answer.
+  // -1: none.
   int32_t NextPull(const PlanView& view,
                    const std::vector<int64_t>& held) const;
 
