@@ -26,22 +26,6 @@ TEST(ValidateSpecTest, TakesAGoodSpec) {
   EXPECT_TRUE(ValidateSpec(island).empty());
 }
 
-TEST(ValidateSpecTest, TakesStreamingSchedules) {
-  v1::RunSpec spec = SimpleSpec(3);
-  spec.mutable_schedule()->set_fragment_schedule(
-      v1::FRAGMENT_SCHEDULE_STAGGERED);
-  spec.mutable_schedule()->set_overlap_step_count(3);
-  spec.mutable_schedule()->set_blend(0.5);
-  EXPECT_TRUE(ValidateSpec(spec).empty());
-  spec.mutable_schedule()->set_blend(0);
-  spec.mutable_schedule()->set_eager(true);
-  EXPECT_TRUE(ValidateSpec(spec).empty());
-  spec = ElasticSpec(2);
-  spec.mutable_schedule()->set_overlap_step_count(2);
-  spec.mutable_outer()->set_weighting(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP);
-  EXPECT_TRUE(ValidateSpec(spec).empty());
-}
-
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<std::string, Change>> faults = {
@@ -89,45 +73,6 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        }},
       {"spec.exchange.error_feedback",
        [](auto& s) { s.mutable_exchange()->set_error_feedback(true); }},
-      {"spec.schedule.overlap_step_count",
-       [](auto& s) { s.mutable_schedule()->set_overlap_step_count(4); }},
-      {"spec.schedule.overlap_step_count",
-       [](auto& s) { s.mutable_schedule()->set_overlap_step_count(-1); }},
-      {"spec.schedule.overlap_step_count",
-       [](auto& s) {
-         s.mutable_schedule()->set_overlap_step_count(1);
-         s.mutable_inner()->set_reset_each_round(true);
-       }},
-      {"spec.schedule.blend",
-       [](auto& s) { s.mutable_schedule()->set_blend(1.5); }},
-      {"spec.schedule.blend",
-       [nan](auto& s) { s.mutable_schedule()->set_blend(nan); }},
-      {"spec.schedule.fragment_schedule",
-       [](auto& s) {
-         s.mutable_schedule()->set_fragment_schedule(
-             v1::FRAGMENT_SCHEDULE_STAGGERED);
-         s.mutable_schedule()->set_inner_step_count(1);
-         s.mutable_layout()->set_fragment_count(2);
-       }},
-      {"spec.schedule.sample_fraction",
-       [](auto& s) {
-         s.mutable_schedule()->set_blend(0.5);
-         s.mutable_schedule()->set_sample_fraction(0.5);
-       }},
-      {"spec.schedule.eager",
-       [](auto& s) { s.mutable_schedule()->set_eager(true); }},
-      {"spec.schedule.eager",
-       [](auto& s) {
-         s.mutable_schedule()->set_eager(true);
-         s.mutable_schedule()->set_overlap_step_count(3);
-         s.mutable_schedule()->set_blend(0.5);
-       }},
-      {"spec.schedule.eager",
-       [](auto& s) {
-         s.mutable_schedule()->set_eager(true);
-         s.mutable_schedule()->set_overlap_step_count(3);
-         s.mutable_outer()->mutable_merge()->set_rule(v1::MERGE_RULE_KIND_RDA);
-       }},
       {"spec.model.architecture",
        [](auto& s) { s.mutable_model()->set_architecture("gpt"); }},
       {"spec.model.kv_head_count",
