@@ -39,6 +39,7 @@ struct Flags {
   std::string failpoint;
   std::string log_level = "info";
   double server_lease_s = 10;
+  double connection_age_s = 600;
   SnapshotPolicy snapshots;
 };
 
@@ -59,7 +60,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
     return absl::InvalidArgumentError(
         "--log_records_max and --log_bytes_max must be at least 1");
   }
-  RETURN_IF_ERROR(Listeners::Check(flags.listeners));
+  Listeners::Spec listeners_spec = flags.listeners;
+  listeners_spec.connection_age_max = absl::Seconds(flags.connection_age_s);
+  RETURN_IF_ERROR(Listeners::Check(listeners_spec));
 
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(flags.data_dir));
@@ -73,7 +76,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
                    EventLoop::Start(loop_spec));
 
   ASSIGN_OR_RETURN(const std::unique_ptr<Listeners> listeners,
-                   Listeners::Start(*loop, flags.listeners));
+                   Listeners::Start(*loop, listeners_spec));
   listeners->SetServing(true);
   const std::string& address = listeners->ports().front().address;
   if (!flags.port_file.empty()) {
@@ -131,6 +134,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--server_lease_s", flags.server_lease_s,
                  "Seconds after which a silent server is away")
+      ->capture_default_str();
+  app.add_option("--connection_age_s", flags.connection_age_s,
+                 "Seconds after which a connection has to be made anew; what "
+                 "goes on is cut as long after that, a minute at most")
       ->capture_default_str();
   app.add_option("--log_records_max", flags.snapshots.log_records_max,
                  "Records of a run after which a snapshot replaces them, if "

@@ -43,6 +43,7 @@ struct Flags {
   int threads = 0;
   int64_t memory_mib = 0;
   double slow_stream_s = 20;
+  double connection_age_s = 600;
   rpc::SecurityFlags security;
 };
 
@@ -77,6 +78,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "seconds, while the server waits for it, is ended")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--connection_age_s", flags.connection_age_s,
+                 "seconds after which a connection has to be made anew; what "
+                 "goes on is cut as long after that, a minute at most")
+      ->capture_default_str();
   app.add_option("--log_level", flags.log_level, "info, warning or error")
       ->capture_default_str();
   app.add_option("--failpoint", flags.failpoint,
@@ -126,8 +131,10 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   ParameterServer::Options options;
   options.server_id = flags.server_id;
   options.data_dir = flags.data_dir;
-  options.listener = {flags.listen, flags.security.tls,
-                      flags.security.insecure};
+  options.listener.address = flags.listen;
+  options.listener.tls = flags.security.tls;
+  options.listener.insecure = flags.security.insecure;
+  options.listener.connection_age_max = absl::Seconds(flags.connection_age_s);
   options.advertise = flags.advertise;
   options.merge_thread_count =
       flags.threads > 0

@@ -1,5 +1,6 @@
 #include "base/rpc/listener.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 namespace atl::rpc {
 namespace {
+
+constexpr absl::Duration kConnectionGraceMax = absl::Minutes(1);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -58,6 +61,10 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
                                spec.receive_window_bytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
+  const absl::Duration age = spec.listener.connection_age_max;
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(age));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                             Milliseconds(std::min(age, kConnectionGraceMax)));
   // A port that another process listens on is an error, not shared with it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
@@ -87,6 +94,11 @@ absl::Status CheckListener(const ListenerOptions& options) {
     return absl::InvalidArgumentError(
         "--insecure contradicts --tls_cert, --tls_key and --tls_ca: give one "
         "or the other");
+  }
+  if (options.connection_age_max < absl::Seconds(1) ||
+      options.connection_age_max > absl::Hours(24)) {
+    return absl::InvalidArgumentError(
+        "--connection_age_s must be in [1, 86400]");
   }
   if (options.tls.empty() && !options.insecure &&
       !IsLoopbackHost(host_port.host)) {

@@ -39,13 +39,18 @@ struct ListenerOptions {
   std::string address = "127.0.0.1:0";  // host:port; port 0 takes a free one.
   TlsFiles tls;
   bool insecure = false;  // Plaintext off loopback.
+  // A connection of this age, give or take a tenth, is told to take no more
+  // calls, and is closed after as long again, a minute at most. What goes on by
+  // then ends with UNAVAILABLE: watches and bulk streams are made again where
+  // they were. Nothing else bounds a request whose bytes never end.
+  absl::Duration connection_age_max = absl::Minutes(10);
 };
 
 // OK if a listener may start with these options.
 //
 // INVALID_ARGUMENT: the address is malformed; only some TLS files are given, or
-// TLS and --insecure; the address is off loopback and neither is. Messages name
-// the flags.
+// TLS and --insecure; the address is off loopback and neither is; connections
+// have less than a second. Messages name the flags.
 absl::Status CheckListener(const ListenerOptions& options);
 
 // A running gRPC server. Thread-safe.
@@ -59,8 +64,8 @@ class RpcServer {
     int message_bytes_max = kControlMessageBytesMax;
     // Bound of gRPC's buffers, all connections together.
     int64_t memory_bytes_max = int64_t{1} << 30;
-    // What a peer may send on a call before anybody reads it, beside the message
-    // that is being read; 0 lets gRPC find out what the link carries.
+    // What a peer may send on a call before anybody reads it, beside the
+    // message that is being read; 0 lets gRPC find out what the link carries.
     int receive_window_bytes = 0;
     // Bound of the threads of handlers that are synchronous.
     int thread_count_max = 64;

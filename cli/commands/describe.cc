@@ -49,10 +49,14 @@ std::string DescribeCommit(const v1::Round& round) {
 std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
   std::string text =
       absl::StrCat(codec::CodecName(CodecOf(exchange.up()).id()), " up");
-  if (!exchange.error_feedback()) return text;
-  absl::StrAppend(&text, " with error feedback");
-  const double decay = exchange.error_feedback_decay();
-  if (decay != 0 && decay != 1) absl::StrAppend(&text, ", decay ", decay);
+  if (exchange.error_feedback()) {
+    absl::StrAppend(&text, " with error feedback");
+    const double decay = exchange.error_feedback_decay();
+    if (decay != 0 && decay != 1)
+      absl::StrAppend(&text, " (decay ", decay, ")");
+  }
+  absl::StrAppend(&text, ", ", codec::CodecName(CodecOf(exchange.down()).id()),
+                  " down");
   return text;
 }
 

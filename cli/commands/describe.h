@@ -20,7 +20,7 @@ std::string EnumName(v1::RunState state);
 std::string EnumName(v1::Outcome outcome);
 std::string EnumName(v1::IslandState state);
 
-// How outer gradients travel: "top_k up with error feedback, decay 0.95".
+// How tensors travel: "top_k up with error feedback (decay 0.95), bf16 down".
 std::string DescribeExchange(const v1::ExchangeSpec& exchange);
 
 // The epoch for a time that is not set.

@@ -17,11 +17,15 @@
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
+#include "cli/presets/presets.h"
 #include "cli/units/units.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
 namespace {
+
+// Share of time that an island should compute (the default of `atoll plan`).
+constexpr double kTargetUtilization = 0.95;
 
 struct JoinOptions {
   std::string address;
@@ -31,6 +35,7 @@ struct JoinOptions {
   std::string work_directory;
   int threads = 0;
   CapFlags caps;
+  int streams = server::kDefaultStreamCount;
   std::string failpoint;
 };
 
@@ -94,6 +99,36 @@ std::string ForecastLine(const worker::IslandProgress& at) {
       daily(forecast.down_bytes_per_hour), " down a day; ", forecast.why);
 }
 
+// Of the recipes, those that this version can run: what each would make of this
+// link, and which to take.
+std::string RecipesLine(const worker::IslandProgress& at) {
+  const auto runs_here = [](const worker::planner::Preset& preset) {
+    return FindPreset(preset.name).has_value();
+  };
+  std::string line = "computing, by recipe";
+  if (at.measured.round_trip_seconds > 0) {
+    absl::StrAppend(&line,
+                    absl::StrFormat(", at a round trip of %.3g ms",
+                                    1000 * at.measured.round_trip_seconds));
+  }
+  absl::StrAppend(&line, ": ");
+  bool first = true;
+  for (const worker::planner::Candidate& recipe : at.recipes) {
+    if (!runs_here(*recipe.preset)) continue;
+    absl::StrAppend(
+        &line, first ? "" : ", ", recipe.preset->name, " ",
+        absl::StrFormat("%.1f %%", 100 * recipe.forecast.utilization));
+    first = false;
+  }
+  const worker::planner::Choice take = worker::planner::Choose(
+      at.recipes, kTargetUtilization, /*data_is_local=*/false, runs_here);
+  if (take.candidate != nullptr) {
+    absl::StrAppend(&line, "; take ", take.candidate->preset->name, ": ",
+                    take.why);
+  }
+  return line;
+}
+
 // Shows an island's progress, as often as makes sense.
 class Reporter {
  public:
@@ -113,6 +148,7 @@ class Reporter {
     if (now_at.forecast.has_value() && !forecast_told_) {
       forecast_told_ = true;
       progress_.Note(ForecastLine(now_at));
+      if (!now_at.recipes.empty()) progress_.Note(RecipesLine(now_at));
     }
     if (now < next_time_) return;
     next_time_ = now + interval_;
@@ -155,6 +191,21 @@ class Reporter {
   absl::Time first_time_;
 };
 
+// Bytes a second and seconds; null for what was not measured.
+Json ToData(const worker::IslandMeasurements& measured) {
+  const auto rate = [](const worker::Measured& m) {
+    return m.seconds > 0 ? Json(static_cast<double>(m.bytes) / m.seconds)
+                         : Json(nullptr);
+  };
+  Json data;
+  data["up_bytes_per_second"] = rate(measured.pushed);
+  data["down_bytes_per_second"] = rate(measured.pulled);
+  data["round_trip_seconds"] = measured.round_trip_seconds > 0
+                                   ? Json(measured.round_trip_seconds)
+                                   : Json(nullptr);
+  return data;
+}
+
 Json ToData(const worker::IslandProgress& at, const std::string& run_id,
             const std::string& island_id) {
   Json data;
@@ -171,6 +222,16 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   data["utilization"] = at.utilization;
   data["predicted_utilization"] =
       at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
+  data["measured"] = ToData(at.measured);
+  data["recipes"] = Json::array();
+  for (const worker::planner::Candidate& recipe : at.recipes) {
+    data["recipes"].push_back(
+        {{"preset", std::string(recipe.preset->name)},
+         {"utilization", recipe.forecast.utilization},
+         {"up_bytes", recipe.forecast.up_bytes},
+         {"down_bytes", recipe.forecast.down_bytes},
+         {"runs_here", FindPreset(recipe.preset->name).has_value()}});
+  }
   const LatencyHistogram& heartbeats = at.heartbeat_latency;
   Json& latency = data["heartbeat_latency_seconds"];
   latency["count"] = heartbeats.count();
@@ -189,6 +250,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.data_path = options.data_path;
   island.work_directory = options.work_directory;
   island.thread_count = ThreadCountOf(options.threads);
+  island.stream_count = options.streams;
   island.security = context.MakeSecurityFlags();
   island.program_version = kProgramVersion;
   return island;
@@ -268,6 +330,11 @@ void AddJoin(CLI::App& app, Context& context) {
                    "Threads that compute; 0 for all")
       ->check(CLI::Range(0, 256));
   AddCapFlags(*command, "this island", options->caps);
+  command
+      ->add_option("--streams", options->streams,
+                   "Connections that a large push is spread over")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   command->add_option("--failpoint", options->failpoint,
                       "For tests: dies at NAME or at its Nth hit, NAME@N");
   command->callback([&context, options] {

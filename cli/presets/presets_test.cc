@@ -21,8 +21,9 @@ RunFile ReadPreset(const std::string& name, const std::string& more = "") {
 }
 
 TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
-  EXPECT_EQ(PresetNames(), "async, decoupled, diloco, eager, fedavg, fedopt, laptop, "
-                           "streaming");
+  EXPECT_EQ(PresetNames(),
+            "async, decoupled, diloco, eager, fedavg, fedopt, laptop, "
+            "sparseloco, streaming");
   EXPECT_FALSE(FindPreset("desktop").has_value());
 }
 
@@ -121,6 +122,22 @@ TEST(PresetsTest, DecoupledIsElasticWithAQuorumAndRda) {
   EXPECT_EQ(run.spec.outer().merge().mean_tensor_classes(0),
             v1::TENSOR_CLASS_EMBEDDING);
   EXPECT_EQ(run.fragment_pattern, "balanced");
+}
+
+TEST(PresetsTest, SparselocoFeedsBackWhatItLeavesOutAndHasNoMomentum) {
+  const v1::RunSpec spec = ReadPreset("sparseloco").spec;
+  EXPECT_EQ(spec.exchange().up(), v1::CODEC_TOP_K);
+  EXPECT_TRUE(spec.exchange().error_feedback());
+  EXPECT_EQ(spec.exchange().error_feedback_decay(), 0.95);
+  EXPECT_EQ(spec.outer().optimizer(), v1::OUTER_OPTIMIZER_KIND_SGD);
+  EXPECT_EQ(spec.outer().learning_rate(), 1);
+  EXPECT_EQ(spec.outer().momentum(), 0);
+  EXPECT_EQ(spec.schedule().inner_step_count(), 30);
+  // Thirty rounds are too few for what is fed back to come.
+  EXPECT_GE(spec.schedule().round_count(), 200);
+  EXPECT_EQ(
+      spec.inner().warmup_step_count(),
+      spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/layout/digest.h"
+#include "base/layout/encoded_layout.h"
+#include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/weights.h"
@@ -205,7 +207,8 @@ storage::v1::Record MakeCommit(const RunState& state, const RunView& view,
   const FragmentState& fragment = state.fragments()[fragment_index];
   const v1::Seal& seal = fragment.sealed.seal();
   const int64_t payload_bytes =
-      state.layout().fragment_element_count(fragment_index) * 4;
+      EncodedLayout(state.layout(), fragment_index, UpCodec(state.spec()))
+          .byte_count();
   storage::v1::Record record;
   v1::Commit& commit = *record.mutable_round_committed()->mutable_commit();
   v1::Round& round = *record.mutable_round_committed()->mutable_round();

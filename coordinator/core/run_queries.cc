@@ -95,6 +95,7 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
     *spec.mutable_schedule() = state.spec().schedule();
     *spec.mutable_data() = state.spec().data();
     *spec.mutable_evaluation() = state.spec().evaluation();
+    *spec.mutable_exchange() = state.spec().exchange();
     spec.set_durability(state.spec().durability());
     spec.set_server_count(state.spec().server_count());
     spec.set_checkpoint_every_round_count(

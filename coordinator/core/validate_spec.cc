@@ -464,9 +464,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
       "ISLAND needs the fragment schedule TOGETHER without overlap, blend and "
       "eager updates: a push "
       "ends with its round's commit, and an island makes one at a time");
-  check.Require(spec.exchange().up() == v1::CODEC_UNSPECIFIED ||
-                    spec.exchange().up() == v1::CODEC_F32,
-                "durability", "ISLAND needs exchange.up F32");
 }
 
 }  // namespace

@@ -47,11 +47,12 @@ std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
 }
 
 rpc::ListenerOptions ListenerOf(const PortPlan& port,
-                                const rpc::SecurityFlags& security) {
+                                const Listeners::Spec& spec) {
   rpc::ListenerOptions options;
   options.address = port.address;
-  options.tls = security.tls;
-  options.insecure = security.insecure;
+  options.tls = spec.security.tls;
+  options.insecure = spec.security.insecure;
+  options.connection_age_max = spec.connection_age_max;
   return options;
 }
 
@@ -73,9 +74,8 @@ std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
 
 absl::Status Listeners::Check(const Spec& spec) {
   for (const PortPlan& port : PlanPorts(spec)) {
-    RETURN_IF_ERROR(
-        Annotate(rpc::CheckListener(ListenerOf(port, spec.security)),
-                 absl::StrCat("the ", port.name, " port")));
+    RETURN_IF_ERROR(Annotate(rpc::CheckListener(ListenerOf(port, spec)),
+                             absl::StrCat("the ", port.name, " port")));
   }
   return absl::OkStatus();
 }
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
   std::unique_ptr<Listeners> listeners(new Listeners);
   for (const PortPlan& port : PlanPorts(spec)) {
     rpc::RpcServer::Spec server_spec;
-    server_spec.listener = ListenerOf(port, spec.security);
+    server_spec.listener = ListenerOf(port, spec);
     server_spec.memory_bytes_max = kPortMemoryBytesMax;
     for (const ServiceKind kind : port.services) {
       listeners->services_.push_back(MakeService(kind, loop));

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/rpc/flags.h"
 #include "base/rpc/listener.h"
 #include "coordinator/service/event_loop.h"
@@ -32,6 +33,8 @@ class Listeners {
     std::string server;                // ServerService; empty: at main.
     std::string query;                 // TrainingStateService; empty: at main.
     rpc::SecurityFlags security;       // Of every port.
+    // As of rpc::ListenerOptions.
+    absl::Duration connection_age_max = absl::Minutes(10);
   };
 
   // A port that serves.

@@ -12,13 +12,13 @@ ChannelPool::ChannelPool(rpc::ChannelOptions options)
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Get(
-    const std::string& address) {
+    const std::string& address, int index) {
   MutexLock lock(&mutex_);
-  std::shared_ptr<grpc::Channel>& channel = channels_[address];
+  std::shared_ptr<grpc::Channel>& channel = channels_[{address, index}];
   if (channel == nullptr) {
     auto made = rpc::MakeChannel(address, options_);
     if (!made.ok()) {
-      channels_.erase(address);
+      channels_.erase({address, index});
       return made.status();
     }
     channel = *std::move(made);
@@ -26,16 +26,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Get(
   return channel;
 }
 
-void ChannelPool::Drop(const std::string& address) {
-  MutexLock lock(&mutex_);
-  channels_.erase(address);
-}
-
 void ChannelPool::KeepOnly(const std::set<std::string>& addresses) {
   MutexLock lock(&mutex_);
   for (auto entry = channels_.begin(); entry != channels_.end();) {
-    entry = addresses.contains(entry->first) ? std::next(entry)
-                                             : channels_.erase(entry);
+    entry = addresses.contains(entry->first.first) ? std::next(entry)
+                                                   : channels_.erase(entry);
   }
 }
 

@@ -1,4 +1,5 @@
-// One data channel an address, made when first asked for. Thread-safe.
+// Data channels, made when first asked for: some to each address, every one a
+// connection of its own. Thread-safe.
 
 #ifndef SERVER_CLIENT_CHANNEL_POOL_H_
 #define SERVER_CLIENT_CHANNEL_POOL_H_
@@ -7,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -21,21 +23,19 @@ class ChannelPool {
   // `options.kind` is taken to be kData.
   explicit ChannelPool(rpc::ChannelOptions options);
 
-  // Errors as rpc::MakeChannel.
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(
-      const std::string& address);
+  // The `index`-th (>= 0) to `address`. Errors as rpc::MakeChannel.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address,
+                                                     int index);
 
-  // Forgets the channel to `address`: its connection closes with its last call.
-  void Drop(const std::string& address);
-
-  // Forgets the channels to all other addresses.
+  // Forgets the channels to all other addresses: a connection closes with its
+  // last call.
   void KeepOnly(const std::set<std::string>& addresses);
 
  private:
   rpc::ChannelOptions options_;
   Mutex mutex_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_
-      ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, int>, std::shared_ptr<grpc::Channel>>
+      channels_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

@@ -168,6 +168,7 @@ absl::Status LoopbackParameterServer::Receive(
   Response answer;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    ++received.sending_count;
     received.blocks.resize(blocks.size());
     AddMissing(received.blocks, blocks.begin, answer);
     answer.set_stored(received.stored);
@@ -175,20 +176,29 @@ absl::Status LoopbackParameterServer::Receive(
   stream->Write(answer);
   int count = 0;
   Request request;
+  absl::Status status;
   while (true) {
     if (count == fault.after_chunk_count) {
-      if (fault.kind == Fault::kEnd) return fault.status;
+      if (fault.kind == Fault::kEnd) status = fault.status;
       if (fault.kind == Fault::kHang) Hang(context);
     }
-    if (!stream->Read(&request)) break;
-    RETURN_IF_ERROR(Keep(received, fragment, request.chunk()));
+    if (!status.ok() || !stream->Read(&request)) break;
+    status = Keep(received, fragment, request.chunk());
     ++count;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (std::find(received.blocks.begin(), received.blocks.end(), false) !=
-      received.blocks.end()) {
-    return absl::UnavailableError("not complete");
+  std::unique_lock<std::mutex> lock(mutex_);
+  --received.sending_count;
+  changed_.notify_all();
+  RETURN_IF_ERROR(status);
+  const auto is_whole = [&received] {
+    return std::find(received.blocks.begin(), received.blocks.end(), false) ==
+           received.blocks.end();
+  };
+  // Other streams may bring what is missing.
+  while (!is_whole() && received.sending_count > 0 && !context->IsCancelled()) {
+    changed_.wait_for(lock, std::chrono::milliseconds(10));
   }
+  if (!is_whole()) return absl::UnavailableError("not complete");
   received.stored = true;
   answer.Clear();
   answer.set_stored(true);

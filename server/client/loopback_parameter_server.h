@@ -49,6 +49,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
     std::vector<char> encoded;       // Of the shard's range.
     std::vector<bool> blocks;        // Which have come.
     bool stored = false;
+    int sending_count = 0;  // Streams that may bring more.
   };
 
   // `layout` must outlive it.

@@ -20,6 +20,8 @@
 #include "server/client/download_stream.h"
 #include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
+#include "server/client/stripes.h"
+#include "server/client/upload_ledger.h"
 #include "server/client/upload_stream.h"
 
 namespace atl::server {
@@ -32,11 +34,18 @@ constexpr char kImportMethod[] = "/atoll.v1.ParameterService/ImportParameters";
 // before it is closed to get the memory back.
 constexpr absl::Duration kReturnGrace = absl::Seconds(1);
 
+// What a server may send ahead of the chunk that is read: it is lost when the
+// connection is cut, and takes memory.
+constexpr int kWindowBytes = 256 << 10;
+
 // Of a capped download: what all servers together may send unasked. It is as
 // long as a round trip that does not yet slow a pull down.
 constexpr absl::Duration kCappedWindowSpan = absl::Milliseconds(200);
 constexpr int64_t kCappedWindowBytesMin = 16 << 10;
 constexpr int64_t kCappedWindowBytesMax = 4 << 20;
+
+// More bytes than any cap lets through in a while.
+constexpr int64_t kNoCap = int64_t{1} << 40;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
 
@@ -62,8 +71,10 @@ class RouteTable {
     pool_.KeepOnly(addresses);
   }
 
+  // With the `index`-th connection to it.
+  //
   // UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
-  absl::StatusOr<Route> Find(int32_t shard) {
+  absl::StatusOr<Route> Find(int32_t shard, int index) {
     Route route;
     {
       MutexLock lock(&mutex_);
@@ -76,7 +87,7 @@ class RouteTable {
       return absl::UnavailableError(
           absl::StrCat("the server of shard ", shard, " is away"));
     }
-    ASSIGN_OR_RETURN(route.channel, pool_.Get(route.address));
+    ASSIGN_OR_RETURN(route.channel, pool_.Get(route.address, index));
     return route;
   }
 
@@ -100,25 +111,29 @@ class UploadPart : public ShardPart {
   // The first message for a placement epoch.
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
-  UploadPart(int32_t shard, RouteTable& routes, Upload upload,
+  UploadPart(int32_t shard, int stream_count, RouteTable& routes, Upload upload,
              MakeHeader make_header)
       : shard_(shard),
         routes_(routes),
         upload_(std::move(upload)),
-        make_header_(std::move(make_header)) {}
+        make_header_(std::move(make_header)),
+        ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks)),
+        sizers_(stream_count) {}
 
   int32_t shard() const override { return shard_; }
-  int64_t done_bytes() const override { return done_bytes_; }
+  int64_t done_bytes() const override { return ledger_.done_bytes(); }
+  int stream_count() const override { return static_cast<int>(sizers_.size()); }
+  bool is_done() const override { return ledger_.is_stored(); }
 
   absl::StatusOr<std::unique_ptr<BulkStream>> Open(
-      StreamEvents& events) override {
-    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard_));
+      int index, StreamEvents& events) override {
+    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard_, index));
     Upload upload = upload_;
     upload.header = make_header_(route.placement_epoch);
     upload.peer = PeerName(shard_, route);
-    upload.missing_count = &missing_count_;
-    upload.sizer = &sizer_;
-    upload.done_bytes = &done_bytes_;
+    upload.ledger = &ledger_;
+    upload.index = index;
+    upload.sizer = &sizers_[index];
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
 
@@ -127,9 +142,8 @@ class UploadPart : public ShardPart {
   RouteTable& routes_;
   const Upload upload_;
   const MakeHeader make_header_;
-  int64_t missing_count_ = -1;
-  std::atomic<int64_t> done_bytes_{0};
-  rpc::ChunkSizer sizer_;
+  UploadLedger ledger_;
+  std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
 };
 
 class DownloadPart : public ShardPart {
@@ -146,8 +160,8 @@ class DownloadPart : public ShardPart {
   int32_t shard() const override { return request_.shard(); }
 
   absl::StatusOr<std::unique_ptr<BulkStream>> Open(
-      StreamEvents& events) override {
-    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard()));
+      int index, StreamEvents& events) override {
+    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard(), index));
     v1::PullParametersRequest request = request_;
     request.set_placement_epoch(route.placement_epoch);
     download_.peer = PeerName(shard(), route);
@@ -296,6 +310,13 @@ class GrpcParameterClient : public ParameterClient {
     return {options_.retry, options_.seed, options_.stall_timeout};
   }
 
+  // Streams of a part.
+  int StreamCount(int64_t part_bytes, const Pacer& pacer) const {
+    return StreamCountOf(part_bytes, options_.shard_count,
+                         options_.stream_count,
+                         pacer.BytesIn(absl::Milliseconds(100), 0, kNoCap));
+  }
+
   PushIdentity Identity() const {
     MutexLock lock(&mutex_);
     return identity_;
@@ -350,12 +371,18 @@ class GrpcParameterClient : public ParameterClient {
     upload.whole_units = options_.whole_units;
     upload.pacer = &up_pacer_;
     std::vector<std::unique_ptr<ShardPart>> parts;
+    const int64_t even_bytes = layout.byte_count() / options_.shard_count;
+    const int stream_count =
+        StreamCount(even_bytes, up_pacer_) * options_.shard_count;
+    upload.chunk_bytes_max =
+        ChunkBytesMax(options_.in_flight_bytes_max, stream_count);
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
                                           options_.shard_count);
       if (upload.blocks.empty()) continue;
       parts.push_back(std::make_unique<UploadPart>(
-          shard, routes_, upload, make_header(shard, upload.blocks)));
+          shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
+          routes_, upload, make_header(shard, upload.blocks)));
     }
     TransferOutcome outcome = DriveShards(parts, Options(), bounds);
     for (const ShardOutcome& shard : outcome.shards) {
@@ -431,9 +458,15 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
   if (options.stall_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("stall_timeout must be positive");
   }
+  if (options.stream_count < 1) {
+    return absl::InvalidArgumentError("stream_count must be at least 1");
+  }
   RETURN_IF_ERROR(CheckCaps(options.caps));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
   ParameterClientOptions used = options;
+  if (used.channel.receive_window_bytes == 0) {
+    used.channel.receive_window_bytes = kWindowBytes;
+  }
   if (const Pacer down(options.caps.down_bytes_per_second);
       down.is_capped()) {
     used.channel.receive_window_bytes = static_cast<int>(std::max(

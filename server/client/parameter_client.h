@@ -124,6 +124,8 @@ class ParameterClient {
   virtual TransferCounters counters() const = 0;
 };
 
+inline constexpr int kDefaultStreamCount = 4;
+
 struct ParameterClientOptions {
   std::string run_id;
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
@@ -132,6 +134,12 @@ struct ParameterClientOptions {
   // Of a run at level ISLAND, whose servers take in whole units
   // (codec::kChunkBlocksUnit).
   bool whole_units = false;
+  // Over how many streams, each on a connection of its own, a call spreads if
+  // it is large enough, >= 1; a shard has one at least (stripes.h).
+  int stream_count = kDefaultStreamCount;
+  // What a call has handed to its streams, and they not yet to the network, is
+  // less than this, >= 1 MiB.
+  int64_t in_flight_bytes_max = 32 << 20;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),

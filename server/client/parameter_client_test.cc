@@ -61,6 +61,7 @@ class ParameterClientTest : public ::testing::Test {
     options.seed = seed_;
     options.stall_timeout = stall_timeout_;
     options.caps = caps_;
+    options.stream_count = stream_count_;
     client_ = *MakeParameterClient(options, *layout_);
     client_->SetRoutes(Routes());
     client_->SetIdentity({"island-1", 3, "\x01\xab"});
@@ -145,6 +146,7 @@ class ParameterClientTest : public ::testing::Test {
   std::mt19937 random_;
   absl::Duration stall_timeout_ = absl::Seconds(60);
   BandwidthCaps caps_;
+  int stream_count_ = 1;
   std::unique_ptr<RunLayout> layout_;
   std::vector<std::unique_ptr<LoopbackParameterServer>> servers_;
   std::unique_ptr<ParameterClient> client_;
@@ -512,6 +514,49 @@ TEST_F(ParameterClientTest, ReturnsAtOnceWhenAVersionIsGone) {
   EXPECT_EQ(client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
                 .status.code(),
             absl::StatusCode::kOutOfRange);
+}
+
+// --- Several streams ---------------------------------------------------------
+
+TEST_F(ParameterClientTest, SeveralStreamsPushALargePartAndEachByteOnce) {
+  UseLayout({{1100 * kBlock}, {100 * kBlock}});
+  stream_count_ = 4;
+  StartServers(1);
+  for (const int32_t fragment : {0, 1}) {
+    const int before = servers_[0]->stream_count();
+    const int64_t bytes_before = servers_[0]->payload_bytes();
+    const std::vector<float> elements = Elements(fragment);
+    const TransferOutcome outcome = Push(Info(fragment, 1), elements, Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(Held(fragment, 1), elements));
+    ASSERT_EQ(outcome.shards.size(), 1);
+    // The second one is not worth a second stream.
+    EXPECT_EQ(servers_[0]->stream_count() - before, fragment == 0 ? 4 : 1);
+    const auto bytes = static_cast<int64_t>(elements.size() * sizeof(float));
+    EXPECT_EQ(servers_[0]->payload_bytes() - bytes_before, bytes);
+    EXPECT_EQ(outcome.shards[0].payload_bytes, bytes);
+  }
+}
+
+TEST_F(ParameterClientTest, AStreamThatBreaksLeavesTheOthersAlone) {
+  UseLayout({{1100 * kBlock}});
+  stream_count_ = 3;
+  StartServers(1);
+  std::uniform_int_distribution<int> chunks(0, 20);
+  for (int64_t seq = 1; seq <= 5; ++seq) {
+    for (int i = 0; i < 8; ++i) {
+      servers_[0]->FailNext(
+          {Fault::kEnd, chunks(random_), absl::UnavailableError("oops")});
+    }
+    const int64_t bytes_before = servers_[0]->payload_bytes();
+    const std::vector<float> elements = Elements(0);
+    const TransferOutcome outcome = Push(Info(0, seq), elements, Soon());
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(Held(0, seq), elements));
+    // What a stream brought before it broke is not sent again by any.
+    EXPECT_EQ(servers_[0]->payload_bytes() - bytes_before,
+              static_cast<int64_t>(elements.size() * sizeof(float)));
+  }
 }
 
 // --- Caps --------------------------------------------------------------------

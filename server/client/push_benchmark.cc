@@ -5,10 +5,10 @@
 // The server takes messages as slices and throws them away: what is measured is
 // the client (cut, checksum, encode) and gRPC. One JSON object a case.
 
-#include <malloc.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,8 +24,10 @@
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "base/codec/f32_bytes.h"
+#include "base/rpc/allocator.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/listener.h"
+#include "base/sync/mutex.h"
 #include "server/client/parameter_client.h"
 
 namespace atl::server {
@@ -40,21 +42,29 @@ void Require(bool ok, const char* what) {
   std::exit(1);
 }
 
-// Says that it misses everything, reads it, says that it is stored.
+class Sink;
+
+// What the streams of one push have in common.
+struct Pushed {
+  Mutex mutex;
+  int64_t received_count = 0;  // Blocks.
+  std::vector<Sink*> waiting;  // Have sent all that they had.
+};
+
+// Says that it misses everything, reads it; when every block has come on any
+// stream says that it is stored.
 class Sink
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Sink(int64_t block_count, bool check)
-      : block_count_(block_count), check_(check) {
+  Sink(int64_t block_count, bool check, Pushed& pushed)
+      : block_count_(block_count), check_(check), pushed_(pushed) {
     StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
     v1::PushOuterGradientResponse response;
     if (!ok) {
-      response.set_stored(true);
-      answer_ = rpc::EncodeMessage(response);
-      StartWriteAndFinish(&answer_, {}, grpc::Status::OK);
+      End();
       return;
     }
     if (!started_) {
@@ -67,14 +77,36 @@ class Sink
       rpc::ReceivedChunk chunk;
       Require(rpc::DecodePlainChunk(message_, &chunk), "not a chunk");
       if (check_) Require(rpc::CheckCrc32c(chunk).ok(), "a wrong checksum");
+      MutexLock lock(&pushed_.mutex);
+      pushed_.received_count += chunk.header.block_count;
     }
     StartRead(&message_);
   }
   void OnDone() override { delete this; }
 
  private:
+  void End() {
+    std::vector<Sink*> ended;
+    {
+      MutexLock lock(&pushed_.mutex);
+      pushed_.waiting.push_back(this);
+      // One that was opened when all had been sent has nothing to wait for.
+      if (pushed_.received_count % block_count_ != 0) return;
+      ended.swap(pushed_.waiting);
+    }
+    for (Sink* sink : ended) sink->SayStored();
+  }
+
+  void SayStored() {
+    v1::PushOuterGradientResponse response;
+    response.set_stored(true);
+    answer_ = rpc::EncodeMessage(response);
+    StartWriteAndFinish(&answer_, {}, grpc::Status::OK);
+  }
+
   const int64_t block_count_;
   const bool check_;
+  Pushed& pushed_;
   bool started_ = false;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer answer_;
@@ -88,10 +120,11 @@ class SinkService
       : block_count_(block_count), check_(check) {}
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
   PushOuterGradient(grpc::CallbackServerContext*) override {
-    return new Sink(block_count_, check_);
+    return new Sink(block_count_, check_, pushed_);
   }
 
  private:
+  Pushed pushed_;
   const int64_t block_count_;
   const bool check_;
 };
@@ -170,6 +203,7 @@ void ServeGrpc(int port_out, int64_t block_count, bool check) {
   rpc::RpcServer::Spec spec;
   spec.services = {&service};
   spec.message_bytes_max = rpc::kDataMessageBytesMax;
+  spec.receive_window_bytes = 256 << 10;  // As a server.
   const auto server = *rpc::RpcServer::Start(spec);
   Tell(port_out, server->port());
   while (true) pause();
@@ -189,9 +223,17 @@ double CpuSeconds(pid_t other) {
   return seconds;
 }
 
+// Pages that were new to this process.
+int64_t PageFaults() {
+  rusage usage = {};
+  Require(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
+  return usage.ru_minflt;
+}
+
 struct Sample {
   std::vector<double> seconds;
   double cpu_seconds = 0;
+  int64_t page_faults = 0;
   double Median() {
     std::sort(seconds.begin(), seconds.end());
     return seconds[seconds.size() / 2];
@@ -201,16 +243,16 @@ struct Sample {
 template <typename Work>
 void Take(Sample& sample, pid_t other, Work work) {
   const double cpu = CpuSeconds(other);
+  const int64_t faults = PageFaults();
   const absl::Time begin = absl::Now();
   work();
   sample.seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
   sample.cpu_seconds += CpuSeconds(other) - cpu;
+  sample.page_faults += PageFaults() - faults;
 }
 
 int Main() {
-  // As programs that receive bulk do: big slices stay in the process.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 2000000000);
+  rpc::TuneAllocator();
   v1::Layout spec;
   spec.set_fragment_count(1);
   v1::TensorSpec* tensor = spec.add_tensors();
@@ -231,38 +273,52 @@ int Main() {
   const int raw_socket = ConnectTo(raw.second);
   for (const bool check : {false, true}) {
     const auto& server = servers[check ? 1 : 0];
-    ParameterClientOptions options;
-    options.run_id = "run";
-    options.shard_count = 1;
-    const auto client = *MakeParameterClient(options, layout);
-    v1::ShardPlacement placement;
-    placement.set_address(absl::StrCat("127.0.0.1:", server.second));
-    client->SetRoutes({1, {placement}});
+    constexpr int kStreamCounts[] = {1, 2, 4, 8};
+    std::vector<std::unique_ptr<ParameterClient>> clients;
+    for (const int stream_count : kStreamCounts) {
+      ParameterClientOptions options;
+      options.run_id = "run";
+      options.shard_count = 1;
+      options.stream_count = stream_count;
+      clients.push_back(*MakeParameterClient(options, layout));
+      v1::ShardPlacement placement;
+      placement.set_address(absl::StrCat("127.0.0.1:", server.second));
+      clients.back()->SetRoutes({1, {placement}});
+    }
     v1::ContributionInfo info;
     info.mutable_key()->set_seq(1);
     info.set_codec(v1::CODEC_F32);
-    Sample ours;
+    std::vector<Sample> ours(clients.size());
     Sample theirs;
     for (int i = -1; i < kRepetitions; ++i) {
       Sample warm_up;
-      Take(i < 0 ? warm_up : ours, server.first, [&] {
-        Require(client->Push(info, codec::F32Bytes(elements), {}).status.ok(), "push");
-      });
+      for (size_t c = 0; c < clients.size(); ++c) {
+        Take(i < 0 ? warm_up : ours[c], server.first, [&] {
+          const auto pushed =
+              clients[c]->Push(info, codec::F32Bytes(elements), {});
+          Require(pushed.status.ok(), "push");
+        });
+      }
       Take(i < 0 ? warm_up : theirs, raw.first, [&] {
         MoveRaw(raw_socket, reinterpret_cast<const char*>(elements.data()),
                 kElements * 4);
       });
     }
     const double gigabytes = kElements * 4e-9;
-    std::printf(
-        "{\"case\": \"push_one_way\", \"server_checks\": %s, "
-        "\"of_raw\": %.3f, \"ours_gb_per_s\": %.2f, "
-        "\"raw_gb_per_s\": %.2f, \"ours_cpu_s_per_gb\": %.3f, "
-        "\"raw_cpu_s_per_gb\": %.3f}\n",
-        check ? "true" : "false", theirs.Median() / ours.Median(),
-        gigabytes / ours.Median(), gigabytes / theirs.Median(),
-        ours.cpu_seconds / (kRepetitions * gigabytes),
-        theirs.cpu_seconds / (kRepetitions * gigabytes));
+    for (size_t c = 0; c < clients.size(); ++c) {
+      std::printf(
+          "{\"case\": \"push_one_way\", \"server_checks\": %s, "
+          "\"streams\": %d, \"of_raw\": %.3f, \"ours_gb_per_s\": %.2f, "
+          "\"raw_gb_per_s\": %.2f, \"ours_cpu_s_per_gb\": %.3f, "
+          "\"raw_cpu_s_per_gb\": %.3f, \"page_faults_per_gb\": %.0f}\n",
+          check ? "true" : "false", kStreamCounts[c],
+          theirs.Median() / ours[c].Median(), gigabytes / ours[c].Median(),
+          gigabytes / theirs.Median(),
+          ours[c].cpu_seconds / (kRepetitions * gigabytes),
+          theirs.cpu_seconds / (kRepetitions * gigabytes),
+          static_cast<double>(ours[c].page_faults) /
+              (kRepetitions * gigabytes));
+    }
   }
   return 0;
 }

@@ -44,15 +44,19 @@ absl::Status Prefixed(absl::StatusCode code, absl::string_view what,
   return absl::Status(code, absl::StrCat(what, "; last: ", last.ToString()));
 }
 
-// One part on its way.
+// One stream of a part, and those that follow it.
 struct Lane {
-  Lane(ShardPart& part, DriverSignal& signal, const DriverOptions& options)
+  Lane(ShardPart& part, int index, DriverSignal& signal,
+       const DriverOptions& options)
       : part(part),
+        index(index),
         events(signal),
-        backoff(options.retry,
-                options.seed + 0x9E3779B97F4A7C15u * (part.shard() + 1)) {}
+        backoff(options.retry, options.seed +
+                                   0x9E3779B97F4A7C15u * (part.shard() + 1) +
+                                   0xBF58476D1CE4E5B9u * index) {}
 
   ShardPart& part;
+  const int index;  // Of the part's streams.
   StreamEvents events;
   rpc::Backoff backoff;
   std::unique_ptr<BulkStream> stream;  // Set while one is open.
@@ -72,7 +76,10 @@ class Driver {
         bounds_(bounds),
         idle_watch_(bounds.idle_max, absl::Now()) {
     for (const auto& part : parts) {
-      lanes_.push_back(std::make_unique<Lane>(*part, signal_, options));
+      parts_.push_back(part.get());
+      for (int i = 0; i < part->stream_count(); ++i) {
+        lanes_.push_back(std::make_unique<Lane>(*part, i, signal_, options));
+      }
     }
   }
 
@@ -97,7 +104,7 @@ class Driver {
     if (!bounds_.on_progress || now < next_progress_) return;
     next_progress_ = now + kTick;
     int64_t bytes = 0;
-    for (const auto& lane : lanes_) bytes += lane->part.done_bytes();
+    for (const ShardPart* part : parts_) bytes += part->done_bytes();
     bounds_.on_progress(bytes);
   }
 
@@ -131,6 +138,7 @@ class Driver {
   // Decides what follows a stream of `lane` that has ended with `status`.
   void Settle(Lane& lane, absl::Status status) {
     lane.status = std::move(status);
+    if (lane.part.is_done()) lane.status = absl::OkStatus();
     if (ending_.has_value() && !lane.status.ok()) return;
     if (lane.events.advanced()) {
       lane.backoff.Reset();
@@ -149,13 +157,15 @@ class Driver {
   }
 
   void StartIfDue(Lane& lane, absl::Time now) {
-    if (ending_.has_value() || lane.ended || lane.stream != nullptr ||
-        lane.retry_time > now) {
+    if (ending_.has_value() || lane.ended || lane.stream != nullptr) return;
+    if (lane.part.is_done()) {
+      Settle(lane, absl::OkStatus());
       return;
     }
+    if (lane.retry_time > now) return;
     ++lane.attempt_count;
     lane.events.Begin();
-    auto stream = lane.part.Open(lane.events);
+    auto stream = lane.part.Open(lane.index, lane.events);
     if (!stream.ok()) {
       Settle(lane, stream.status());
       return;
@@ -211,7 +221,11 @@ class Driver {
   void CancelStalled(absl::Time now) {
     for (auto& lane : lanes_) {
       if (lane->stream == nullptr || lane->stalled) continue;
-      if (now - lane->events.last_progress() > options_.stall_timeout) {
+      // A stream of a part that is done has nothing to add: the one that brings
+      // no end may sit on a dead connection.
+      const absl::Duration patience =
+          lane->part.is_done() ? kTick : options_.stall_timeout;
+      if (now - lane->events.last_progress() > patience) {
         lane->stalled = true;
         lane->stream->Cancel();
       }
@@ -248,11 +262,19 @@ class Driver {
     TransferOutcome outcome;
     if (ending_.has_value()) outcome.status = *ending_;
     bool all_ok = true;
-    for (const auto& lane : lanes_) {
-      all_ok = all_ok && lane->status.ok();
-      outcome.shards.push_back({lane->part.shard(), lane->status,
-                                lane->attempt_count,
-                                lane->events.payload_bytes()});
+    for (const ShardPart* part : parts_) {
+      ShardOutcome& shard = outcome.shards.emplace_back();
+      shard.shard = part->shard();
+      for (const auto& lane : lanes_) {
+        if (&lane->part != part) continue;
+        // What went wrong, rather than what was given up because of it.
+        if (shard.status.ok() || absl::IsCancelled(shard.status)) {
+          if (!lane->status.ok()) shard.status = lane->status;
+        }
+        shard.attempt_count += lane->attempt_count;
+        shard.payload_bytes += lane->events.payload_bytes();
+      }
+      all_ok = all_ok && shard.status.ok();
     }
     // The bound was met at the very end: everything is done all the same.
     if (all_ok) outcome.status = absl::OkStatus();
@@ -263,6 +285,7 @@ class Driver {
   const CallBounds bounds_;
   IdleWatch idle_watch_;
   DriverSignal signal_;
+  std::vector<const ShardPart*> parts_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   absl::Time next_progress_ = absl::InfinitePast();
   std::optional<absl::Status>

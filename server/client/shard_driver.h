@@ -1,5 +1,5 @@
-// Moves every shard's part of one fragment at once, a stream a shard, and opens
-// a stream again when it breaks.
+// Moves every shard's part of one fragment at once, by one stream or several a
+// shard, and opens a stream again when it breaks.
 //
 // What a stream carries is not known here: a ShardPart opens it.
 
@@ -99,9 +99,14 @@ class ShardPart {
   virtual int32_t shard() const = 0;
   // Payload bytes that the shard has of an upload. From any thread.
   virtual int64_t done_bytes() const { return 0; }
-  // A stream for what is still missing, to be started. `events` outlives it.
+  // Streams that carry it side by side, >= 1.
+  virtual int stream_count() const { return 1; }
+  // All of it is there, whatever becomes of its streams. From any thread.
+  virtual bool is_done() const { return false; }
+  // Stream number `index`, in [0, stream_count), for what is still missing, to
+  // be started. `events` outlives it.
   virtual absl::StatusOr<std::unique_ptr<BulkStream>> Open(
-      StreamEvents& events) = 0;
+      int index, StreamEvents& events) = 0;
 };
 
 struct DriverOptions {

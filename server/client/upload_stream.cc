@@ -43,10 +43,6 @@ absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
     ranges.push_back({range.begin(), range.end()});
     after = range.end();
   }
-  if (ranges.empty()) {
-    return absl::InternalError(
-        "the server has not stored the contribution, but misses nothing");
-  }
   return ranges;
 }
 
@@ -90,7 +86,7 @@ class UploadStream
       MutexLock lock(&mutex_);
       if (answer.stored()) {
         stored_ = true;
-        *upload_.done_bytes = upload_.layout->ByteCount(upload_.blocks);
+        upload_.ledger->Stored();
       }
       if (!answered_ && !stored_) {
         auto ranges = MissingRanges(answer, upload_.blocks);
@@ -98,8 +94,7 @@ class UploadStream
           FailLocked(ranges.status());
           return;
         }
-        ranges_ = *std::move(ranges);
-        NoteMissing();
+        if (upload_.ledger->Answered(*ranges)) events_.Advanced();
       }
       start = !answered_ && header_written_;
       answered_ = true;
@@ -114,7 +109,6 @@ class UploadStream
       return;
     }
     events_.Moved(writing_bytes_);
-    *upload_.done_bytes += writing_bytes_;
     {
       MutexLock lock(&mutex_);
       if (!header_written_) {
@@ -141,7 +135,10 @@ class UploadStream
     // owner may.
     prepared_.reset();
     writing_.Clear();
-    if (!status.ok()) upload_.sizer->Failed();
+    if (!status.ok()) {
+      upload_.sizer->Failed();
+      upload_.ledger->Broke(upload_.index);
+    }
     events_.Done(status);
   }
 
@@ -150,21 +147,6 @@ class UploadStream
     grpc::ByteBuffer message;
     int64_t payload_bytes = 0;
   };
-
-  // Sees whether the shard has more than when it was last asked.
-  void NoteMissing() {
-    int64_t count = 0;
-    int64_t missing_bytes = 0;
-    for (const IndexRange& range : ranges_) {
-      count += range.size();
-      missing_bytes += upload_.layout->ByteCount(range);
-    }
-    *upload_.done_bytes =
-        upload_.layout->ByteCount(upload_.blocks) - missing_bytes;
-    int64_t& before = *upload_.missing_count;
-    if (before >= 0 && count < before) events_.Advanced();
-    before = count;
-  }
 
   void Fail(const absl::Status& status) {
     MutexLock lock(&mutex_);
@@ -222,23 +204,19 @@ class UploadStream
 
   // Blocks of the next chunk at most.
   int64_t ChunkBlocksMax() const {
-    const int64_t count = upload_.layout->chunk_blocks(
-        std::min(upload_.sizer->bytes(),
-                 upload_.pacer->BytesIn(kCappedChunkSpan, 0,
-                                        codec::kChunkPayloadBytesMax)));
+    const int64_t count = upload_.layout->chunk_blocks(std::min(
+        upload_.sizer->bytes(),
+        upload_.pacer->BytesIn(kCappedChunkSpan, 0, upload_.chunk_bytes_max)));
     return upload_.whole_units ? std::max(count, codec::kChunkBlocksUnit)
                                : count;
   }
 
-  // The chunk after the last one that was prepared, if any.
+  // The next chunk that nobody has sent, if any.
   // Requires: write_mutex_ is held.
   std::optional<Prepared> PrepareNext() {
-    if (range_index_ >= ranges_.size()) return std::nullopt;
-    IndexRange& range = ranges_[range_index_];
-    const IndexRange blocks = {
-        range.begin, std::min(range.end, range.begin + ChunkBlocksMax())};
-    range.begin = blocks.end;
-    if (range.empty()) ++range_index_;
+    const IndexRange blocks =
+        upload_.ledger->Next(upload_.index, ChunkBlocksMax());
+    if (blocks.empty()) return std::nullopt;
     const absl::string_view payload(
         upload_.encoded.data() + upload_.layout->ByteOffset(blocks.begin),
         static_cast<size_t>(upload_.layout->ByteCount(blocks)));
@@ -258,11 +236,8 @@ class UploadStream
   // Of the reader.
   grpc::ByteBuffer answer_;
 
+  // Guards what follows up to `delay_`.
   Mutex write_mutex_;
-  // Guarded by write_mutex_, but for `ranges_`, which is set before the first
-  // chunk.
-  std::vector<IndexRange> ranges_;
-  size_t range_index_ = 0;
   std::optional<Prepared> prepared_;
   grpc::ByteBuffer writing_;
   std::atomic<int64_t> writing_bytes_{0};

@@ -2,16 +2,18 @@
 //
 //   client: header            server: missing ranges, or stored
 //   client: chunks, close     server: stored, OK
+//
+// Several may push the same part; their ledger says who sends what.
 
 #ifndef SERVER_CLIENT_UPLOAD_STREAM_H_
 #define SERVER_CLIENT_UPLOAD_STREAM_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/types/span.h"
+#include "base/codec/block_grid.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/layout.h"
 #include "base/rpc/chunk_codec.h"
@@ -21,6 +23,7 @@
 #include "server/client/borrow_tracker.h"
 #include "server/client/pacer.h"
 #include "server/client/shard_driver.h"
+#include "server/client/upload_ledger.h"
 
 namespace atl::server {
 
@@ -39,11 +42,9 @@ struct Upload {
   bool whole_units = false;
   Pacer* pacer = nullptr;            // Of all uploads.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
-  // Blocks that the shard missed when it was last asked; kept from stream to
-  // stream, -1 before the first.
-  int64_t* missing_count = nullptr;
-  // Payload bytes that the shard has, as far as is known here.
-  std::atomic<int64_t>* done_bytes = nullptr;
+  UploadLedger* ledger = nullptr;    // Of the part.
+  int index = 0;                     // Among the part's streams.
+  int64_t chunk_bytes_max = codec::kChunkPayloadBytesMax;
 };
 
 // `upload`'s pointers and `events` must outlive the stream.

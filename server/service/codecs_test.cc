@@ -1,5 +1,6 @@
 // Rounds of encoded contributions on whole servers.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iostream>
@@ -19,13 +20,15 @@ namespace {
 
 constexpr int kSlots = 3;
 
-v1::Run RunOf(codec::CodecId id) {
+v1::Run RunOf(codec::CodecId id,
+              v1::MergeRuleKind rule = v1::MERGE_RULE_KIND_UNSPECIFIED) {
   v1::Run run = SmallRun();
   run.mutable_spec()->mutable_exchange()->set_up(static_cast<v1::Codec>(id));
   v1::OuterSpec* outer = run.mutable_spec()->mutable_outer();
   outer->set_optimizer(v1::OUTER_OPTIMIZER_KIND_SGD);
   outer->set_learning_rate(1);
   outer->clear_momentum();
+  outer->mutable_merge()->set_rule(rule);
   return run;
 }
 
@@ -35,9 +38,10 @@ class CodecsTest : public testing::TestWithParam<codec::CodecId> {
     std::cout << "seed " << seed_ << std::endl;
   }
 
-  void Begin(int server_count, int threads = 1) {
-    cluster_ =
-        std::make_unique<TestCluster>(RunOf(GetParam()), server_count, threads);
+  void Begin(int server_count, int threads = 1,
+             v1::MergeRuleKind rule = v1::MERGE_RULE_KIND_UNSPECIFIED) {
+    cluster_ = std::make_unique<TestCluster>(RunOf(GetParam(), rule),
+                                             server_count, threads);
     ASSERT_TRUE(cluster_->StartAll().ok());
     const absl::Status begun = cluster_->Begin();
     ASSERT_TRUE(begun.ok()) << begun;
@@ -91,6 +95,28 @@ TEST_P(CodecsTest, AMergeIsTheMeanOfWhatWasSent) {
       ASSERT_NEAR((*after)[i], expected[i], 4e-7 * (1 + std::abs(expected[i])))
           << f << " " << i;
     }
+  }
+}
+
+TEST_P(CodecsTest, AnOrderRuleTakesWhatIsDecoded) {
+  Begin(2, /*threads=*/1, v1::MERGE_RULE_KIND_MEDIAN);
+  const auto before = cluster_->Pull(0, 0);
+  ASSERT_TRUE(before.ok()) << before.status();
+  std::vector<std::vector<float>> sent;
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    sent.push_back(Decoded(0, cluster_->Gradient(0, slot, 0)));
+  }
+  const absl::Status round = cluster_->Round(0, kSlots);
+  ASSERT_TRUE(round.ok()) << round;
+  const auto after = cluster_->Pull(0, 1);
+  ASSERT_TRUE(after.ok()) << after.status();
+  for (size_t i = 0; i < after->size(); ++i) {
+    const float low = std::min(sent[0][i], sent[1][i]);
+    const float high = std::max(sent[0][i], sent[1][i]);
+    const float middle = std::max(low, std::min(high, sent[2][i]));
+    ASSERT_NEAR((*after)[i], static_cast<double>((*before)[i]) - middle,
+                4e-7 * (1 + std::abs((*before)[i])))
+        << i;
   }
 }
 

@@ -25,9 +25,9 @@ constexpr int kBackgroundNice = 10;
 // Largest message: a chunk of 1 MiB and its header, with room.
 constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 
-// What a stream sends ahead is lost when it is cut, and takes memory until it is
-// read: a chunk, whatever the link could carry.
-constexpr int kReceiveWindowBytes = 1 << 20;
+// What a stream sends ahead of the chunk that is read is lost when it is cut,
+// and takes memory until then: so it is little, whatever the link could carry.
+constexpr int kReceiveWindowBytes = 256 << 10;
 
 // Checks whose directory it is, and begins a new life: durable, + 1.
 absl::StatusOr<int64_t> BeginLife(RecordStore& records,

@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kElements = 4096 * 150 + 77;
 constexpr int kIslands = 4;
 
-v1::Run MakeRun(v1::Durability durability, v1::Codec codec) {
+v1::Run MakeRun(v1::Durability durability, v1::Codec codec, v1::Codec down) {
   v1::Run run;
   run.set_run_id("run");
   run.set_run_epoch(1);
@@ -45,6 +45,7 @@ v1::Run MakeRun(v1::Durability durability, v1::Codec codec) {
   spec->mutable_outer()->set_learning_rate(0.7);
   spec->mutable_outer()->set_momentum(0.9);
   spec->mutable_exchange()->set_up(codec);
+  spec->mutable_exchange()->set_down(down);
   spec->set_durability(durability);
   return run;
 }
@@ -60,9 +61,11 @@ v1::ContributionInfo Info(int32_t slot, v1::Codec codec) {
 
 // A store with version 0, at one level.
 struct Bench {
-  explicit Bench(v1::Durability durability, v1::Codec codec = v1::CODEC_F32)
+  explicit Bench(v1::Durability durability, v1::Codec codec = v1::CODEC_F32,
+                 v1::Codec down = v1::CODEC_F32)
       : pool(2), merger(pool) {
-    CHECK(RunStore::CreateRun(records, MakeRun(durability, codec), 0, 1).ok());
+    CHECK(RunStore::CreateRun(records, MakeRun(durability, codec, down), 0, 1)
+              .ok());
     Open();
     CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
     CHECK(store->PersistVersion0(0).ok());
@@ -87,6 +90,15 @@ struct Bench {
               ->file->Read(array, range.blocks(), elements.data())
               .ok());
     return elements;
+  }
+
+  // D of version 1; empty if it is not held.
+  std::string ReadDelta() {
+    const auto chain = store->deltas()->Chain(0, 0, 1);
+    if (chain.empty()) return "";
+    std::string bytes(chain[0]->payload_bytes(), '\0');
+    CHECK(chain[0]->Read(store->range(0).blocks(), bytes.data()).ok());
+    return bytes;
   }
 
   FakeFileSystem fs;
@@ -300,6 +312,35 @@ TEST_F(RoundGathererTest, APreparedVersionOutlivesTheProcess) {
   bench.Open();
   EXPECT_EQ(bench.store->Recovered().versions[0], 1);
   ExpectSameBits(bench.Read(1, 1), momentum);
+}
+
+TEST_F(RoundGathererTest, AViewAndItsDeltaAreThoseOfTheLogAndOutliveTheProcess) {
+  SCOPED_TRACE(seed_);
+  Bench log(v1::DURABILITY_PROCESS, codec_, v1::CODEC_BF16_STOCHASTIC);
+  const PreparedFact expected = MergeFromLog(log);
+  Bench bench(v1::DURABILITY_ISLAND, codec_, v1::CODEC_BF16_STOCHASTIC);
+  {
+    const auto gatherer = Gatherer(bench);
+    for (int64_t cell = 2; cell >= 0; --cell) {
+      for (int i = 0; i < kIslands; ++i) {
+        Offer(bench, *gatherer, i, cell, [] {});
+      }
+    }
+    const auto made = gatherer->Publish(0);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->view_digest, expected.view_digest);
+    EXPECT_NE(made->view_digest, made->digest);
+    ASSERT_TRUE(bench.store->RecordPrepared(*made).ok());
+  }
+  const std::string delta = log.ReadDelta();
+  EXPECT_EQ(delta.size(), kElements * 2);
+  for (const bool again : {false, true}) {
+    if (again) bench.Open();
+    ExpectSameBits(bench.Read(1, bench.store->view_array()),
+                   log.Read(1, log.store->view_array()));
+    // The delta was in memory alone: it is made again from the versions.
+    EXPECT_EQ(bench.ReadDelta(), delta) << again;
+  }
 }
 
 TEST_F(RoundGathererTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {

@@ -20,6 +20,10 @@ absl::Status Misfit(absl::string_view what) {
   return Refuse(Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT", what);
 }
 
+// Chunks of a stream of level ISLAND that may wait for their turn: enough that
+// the islands need not move in step to the chunk.
+constexpr int kOfferedChunksMax = 4;
+
 char* BytesOf(const BufferPool::Buffer& buffer) {
   return reinterpret_cast<char*>(buffer.get());
 }
@@ -155,7 +159,7 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   // The checksum is right, so the chunk is what its sender meant: an error in
   // it is the whole contribution's. But once that is whole, what else comes
   // under its key is this stream's error.
-  if (absl::IsInvalidArgument(status) && contribution_->TakeRefusal()) {
+  if (absl::IsInvalidArgument(status) && contribution()->TakeRefusal()) {
     shard_->RefuseWhole(contribution_->key(), status);
   }
   return status;
@@ -265,6 +269,14 @@ void UploadStream::OnRestart() {
 }
 
 void UploadStream::OnTaken() {
+  bool resumes = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    --offered_count_;
+    resumes = gather_paused_ && offered_count_ < kOfferedChunksMax;
+    if (resumes) gather_paused_ = false;
+  }
+  if (!resumes) return;
   progress().waits_for_us = false;
   Resume();
 }
@@ -323,9 +335,15 @@ absl::Status UploadStream::OfferChunk(IndexRange blocks,
     if (whole) shard->FinishLater(contribution);
     return last;
   };
-  // The next chunk is read when this one has been taken in.
-  Pause();
-  progress().waits_for_us = true;
+  // Further chunks are read only while few wait for their turn.
+  {
+    MutexLock lock(&gather_mutex_);
+    if (++offered_count_ >= kOfferedChunksMax) {
+      gather_paused_ = true;
+      progress().waits_for_us = true;
+      Pause();
+    }
+  }
   const EncodedRange& encoded = contribution_->encoded();
   const char* const bytes = BytesOf(offered->buffer);
   for (const int64_t cell : claimed) {

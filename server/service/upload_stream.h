@@ -84,6 +84,9 @@ class UploadStream : public BidiStream {
 
   mutable Mutex gather_mutex_;
   Shard::Gathering gathering_ ABSL_GUARDED_BY(gather_mutex_);
+  // Chunks that were not taken in yet, and whether no more are read for that.
+  int offered_count_ ABSL_GUARDED_BY(gather_mutex_) = 0;
+  bool gather_paused_ ABSL_GUARDED_BY(gather_mutex_) = false;
 };
 
 // The header in the first message of a stream of `Request`s.

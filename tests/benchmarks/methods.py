@@ -26,9 +26,12 @@ _STAGGERED = {
                  "blend": 0.5},
 }
 
-# What comes as it comes: one contribution is a version.
+# What comes as it comes: one contribution is a version, and round_count counts
+# contributions. Slower islands take fewer steps for each.
 _ASYNC = {
     "schedule": {"timing": "elastic", "min_quorum": 1, "max_staleness": 16},
+    # One contribution a version: there is nothing to weigh.
+    "outer": {"weighting": "uniform"},
 }
 
 
@@ -51,7 +54,6 @@ METHODS = {
     "bf16_stochastic": _codec("bf16_stochastic"),
     "int8": _codec("int8"),
     "e3m0": _codec("e3m0"),
-    "two_bit": _codec("two_bit"),
     "two_bit_ef": _codec("two_bit", feedback=True),
     "top_k_ef": _codec("top_k", feedback=True, decay=0.95),
     "int8_bf16_ef": _codec("int8", "bf16", feedback=True),
@@ -68,13 +70,13 @@ METHODS = {
         _outer("fedavgm", learning_rate=0.9, momentum=0.5),
         {"inner": {"reset_each_round": True}}),
     "fedadam": run_file.merged(
-        _outer("fedadam", learning_rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3),
+        _outer("fedadam", learning_rate=0.03, beta1=0.9, beta2=0.99, tau=1e-3),
         {"inner": {"reset_each_round": True}}),
     "fedyogi": run_file.merged(
-        _outer("fedyogi", learning_rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3),
+        _outer("fedyogi", learning_rate=0.03, beta1=0.9, beta2=0.99, tau=1e-3),
         {"inner": {"reset_each_round": True}}),
     "fedadagrad": run_file.merged(
-        _outer("fedadagrad", learning_rate=0.01, beta1=0.0, tau=1e-3),
+        _outer("fedadagrad", learning_rate=0.05, beta1=0.0, tau=1e-3),
         {"inner": {"reset_each_round": True}}),
     # arXiv 2501.18512; its outer rate of 0.4 is for its 0.9 of momentum.
     "streaming_f32": _STAGGERED,
@@ -92,11 +94,12 @@ METHODS = {
                              "mean_tensor_classes": ["embedding"]}},
          "schedule": {"timing": "elastic", "min_quorum": 2,
                       "grace_window": "500ms", "overlap_step_count": 2}}),
-    # arXiv 2401.09135. Both take one step for each contribution.
+    # arXiv 2401.09135. Both take one step for each contribution. Delayed
+    # Nesterov has less momentum than rounds have: staleness acts as some.
     "async_naive": run_file.merged(
         _ASYNC, {"outer": {"optimizer": "nesterov"}}),
     "async": run_file.merged(
-        _ASYNC, _outer("delayed_nesterov", learning_rate=0.9, momentum=0.5,
+        _ASYNC, _outer("delayed_nesterov", learning_rate=0.9, momentum=0.3,
                        buffer_count=3)),
 }
 

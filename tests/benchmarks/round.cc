@@ -84,6 +84,9 @@ struct OurResult {
   std::string durability;
   Series round;
   Series push;
+  // From the last byte pushed to the commit's news; at level island, where a
+  // round is merged as it comes, from the first byte.
+  Series merge;
   int64_t server_bytes = 0;  // Most anonymous memory of the server.
 };
 
@@ -200,6 +203,21 @@ absl::Status StartOurs(const Flags& flags, int island_count,
   return cluster->Start(options);
 }
 
+// When the last of the islands has learnt of the commit.
+absl::StatusOr<int64_t> LastCommit(const Children& islands) {
+  int64_t last = 0;
+  for (const auto& island : islands) {
+    ASSIGN_OR_RETURN(const std::string line, island->ReadLine(kPatience));
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    int64_t time = 0;
+    if (words.size() != 2 || !absl::SimpleAtoi(words[1], &time)) {
+      return absl::UnknownError(absl::StrCat("an island says ", line));
+    }
+    last = std::max(last, time);
+  }
+  return last;
+}
+
 // One round; the push within it is timed by the islands themselves.
 absl::Status PlayOurs(const RoundCluster& cluster, int version,
                       OurResult* result) {
@@ -231,6 +249,10 @@ absl::Status PlayOurs(const RoundCluster& cluster, int version,
   result->push.Add(1e-9 * static_cast<double>(push_end - push_begin),
                    1e-9 * static_cast<double>(push_cpu) +
                        CpuSeconds({cluster.server_pid()}) - server_cpu);
+  ASSIGN_OR_RETURN(const int64_t committed, LastCommit(islands));
+  const int64_t merge_begin =
+      result->durability == "island" ? push_begin : push_end;
+  result->merge.Add(1e-9 * static_cast<double>(committed - merge_begin), 0);
   RETURN_IF_ERROR(ExpectAll(islands, "done"));
   result->round.Add(absl::ToDoubleSeconds(absl::Now() - start),
                     CpuSeconds(cluster.pids()) - cpu);
@@ -258,7 +280,7 @@ absl::StatusOr<Result> Measure(const Flags& flags, int island_count) {
   for (int version = 0; version <= flags.repetitions; ++version) {
     if (version == 1) {  // What was faulted in, dialled and warmed up.
       for (OurResult& ours : result.ours) {
-        ours.round = ours.push = {};
+        ours.round = ours.push = ours.merge = {};
       }
       result.yardstick = result.raw = result.gloo = {};
     }
@@ -315,10 +337,12 @@ void PrintJson(const Flags& flags, const Result& result) {
         "{\"case\": \"f32_nesterov\", \"islands\": %d, \"ratio\": %.3f, "
         "\"ours_ms\": %.1f, \"yardstick_ms\": %.1f, \"durability\": \"%s\", "
         "\"cpu_s_per_gb\": %.3f, \"yardstick_cpu_s_per_gb\": %.3f, "
-        "\"server_anonymous_mib\": %d, \"cpu\": \"%s\"}\n",
+        "\"server_anonymous_mib\": %d, \"merge_gb_per_s\": %.2f, "
+        "\"cpu\": \"%s\"}\n",
         result.islands, round / yardstick, 1e3 * round, 1e3 * yardstick,
         ours.durability, CpuPerGb(ours.round, moved),
-        CpuPerGb(result.yardstick, moved), ours.server_bytes >> 20, cpu);
+        CpuPerGb(result.yardstick, moved), ours.server_bytes >> 20,
+        pushed / std::max(1e-6, Median(ours.merge.seconds)), cpu);
   }
   if (!result.gloo.seconds.empty()) {
     const double gloo = Median(result.gloo.seconds);

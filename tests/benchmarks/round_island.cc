@@ -180,6 +180,7 @@ absl::Status RoundIsland::PlayRound(int64_t version) {
   std::cout << "pushed " << begin << " " << end << " "
             << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << std::endl;
   RETURN_IF_ERROR(WaitForVersion(version + 1));
+  std::cout << "committed " << Nanoseconds(CLOCK_MONOTONIC) << std::endl;
   return Pull();
 }
 

@@ -29,10 +29,10 @@ struct RoundIslandOptions {
 //   "open V"   waits until round V takes contributions and what was committed
 //              before is durable; answers "open"
 //   "go V"     computes the digest, pushes, answers "pushed BEGIN END CPU":
-//   when
-//              the push began and ended by the monotonic clock, and what this
-//              process has used of the processor for it, in nanoseconds; waits
-//              for the commit of V + 1 and pulls it, checked; answers "done"
+//              when the push began and ended by the monotonic clock, and what
+//              this process has used of the processor for it, in nanoseconds;
+//              waits for the commit of V + 1, answers "committed TIME"; pulls
+//              it, checked; answers "done"
 //   "check V"  answers "ok", or what is wrong after V rounds
 //   "count V"  answers "counted SENT RECEIVED": payload bytes since the join
 // Returns the process's exit status; errors go to standard error.

@@ -26,7 +26,8 @@ keys = {
     "push": ["ours_gb_per_s", "raw_gb_per_s", "cpu_s_per_gb",
              "raw_cpu_s_per_gb"],
     "f32_nesterov": ["ours_ms", "yardstick_ms", "cpu_s_per_gb",
-                     "yardstick_cpu_s_per_gb", "server_anonymous_mib"],
+                     "yardstick_cpu_s_per_gb", "server_anonymous_mib",
+                     "merge_gb_per_s"],
     "gloo": ["gloo_ms", "yardstick_ms", "cpu_s_per_gb"],
 }
 for row in rows:

@@ -191,6 +191,7 @@ absl::Status Play(const Flags& flags, const RoundCluster& cluster, int version,
   RETURN_IF_ERROR(GiveAll(islands, absl::StrCat("go ", version)));
   for (const auto& island : islands) {
     RETURN_IF_ERROR(island->ReadLine(kPatience).status());  // "pushed ..."
+    RETURN_IF_ERROR(island->ReadLine(kPatience).status());  // "committed ..."
   }
   RETURN_IF_ERROR(ExpectAll(islands, "done"));
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);

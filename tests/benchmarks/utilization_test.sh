@@ -41,6 +41,33 @@ echo '{"merge_bytes_per_second": 1e7,
 slow=$(utilization_of)
 /usr/bin/python3 -c "assert $slow < 0.1 * $fast, ($slow, $fast)"
 
+# What codec and round print becomes what is read here.
+cat > "$TEST_TMPDIR/codec" <<'JSON'
+{"case": "f32", "operation": "feedback", "place": "dram", "path": "avx2", "gb_per_second": 2}
+{"case": "f32", "operation": "feedback", "place": "dram", "path": "plain", "gb_per_second": 1}
+{"case": "f32", "operation": "feedback", "place": "l2", "path": "avx2", "gb_per_second": 9}
+{"case": "f32", "operation": "decode", "place": "dram", "path": "avx2", "gb_per_second": 3}
+JSON
+cat > "$TEST_TMPDIR/round" <<'JSON'
+{"case": "f32_nesterov", "islands": 2, "durability": "process", "merge_gb_per_s": 5}
+{"case": "f32_nesterov", "islands": 4, "durability": "process", "merge_gb_per_s": 4}
+{"case": "f32_nesterov", "islands": 4, "durability": "island", "merge_gb_per_s": 99}
+{"case": "gloo", "islands": 4}
+JSON
+/usr/bin/python3 -B "$2" --codec "$TEST_TMPDIR/codec" \
+  --round "$TEST_TMPDIR/round" > "$TEST_TMPDIR/services"
+/usr/bin/python3 -B - "$TEST_TMPDIR/services" <<'PYTHON'
+import json
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    assert json.load(file) == {
+        "encode_bytes_per_second": {"f32": 2e9},
+        "decode_bytes_per_second": {"f32": 3e9},
+        "merge_bytes_per_second": 4e9}
+PYTHON
+utilization_of > /dev/null
+
 for text in '[]' 'x' '{"merge": 1}' '{"commit_seconds": "1"}' \
     '{"encode_bytes_per_second": {"zip": 1}}' \
     '{"merge_bytes_per_second": {"f32": 1}}' '{"commit_seconds": -1}'; do

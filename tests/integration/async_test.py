@@ -91,7 +91,9 @@ class AsyncTest(cluster_module.IntegrationTest):
         outcome is recorded."""
         cluster = self.cluster
         rounds = self.assert_rounds_whole(cluster, self.values)
-        self.assertEqual(len(rounds), self.values["schedule"]["round_count"])
+        self.assertEqual(len(rounds), self.values["schedule"]["round_count"] *
+                         self.values.get("layout", {}).get("fragment_count",
+                                                           1))
         for r in rounds:
             sealed, = [c for c in r.contributions
                        if c.outcome == cluster_module.MERGED]
@@ -147,13 +149,41 @@ class AsyncTest(cluster_module.IntegrationTest):
             steps = {island: m[-1][1].info.step_count
                      for island, m in merged.items()}
             return (steps["island-2"] <= 24 and
-                    max(steps["island-0"], steps["island-1"]) >= 30) and merged
+                    max(steps["island-0"], steps["island-1"]) >= 30)
 
-        merged = wait.until("DyLU gives the slow one fewer steps", settled)
-        # About as often as the others, not a quarter as often.
-        most = max(len(m) for m in merged.values())
-        self.assertGreater(4 * len(merged["island-2"]), most)
+        wait.until("DyLU gives the slow one fewer steps", settled)
+        # It goes on to be merged. How often is tests/simulation's to say, where
+        # nothing else takes time.
+        before = cluster.run_state().commit_seq
+
+        def merged_again():
+            cluster.check_alive()
+            later = [r for r in cluster.rounds()[before:]]
+            return len(self.merged_of(later).get("island-2", ())) >= 3
+
+        wait.until("the slow island is merged three times more", merged_again)
         cluster.runs.CancelRun(run_id="run")
+
+    def test_two_fragments_in_codecs_both_ways_and_two_deaths(self):
+        cluster = self.start(
+            failpoints={"island-1": "island.pushed.after@4",
+                        "server-0": "server.commit.after@9"},
+            exchange={"up": "int8", "down": "bf16", "error_feedback": True},
+            layout={"fragment_count": 2})
+        alive = {"island-1", "server-0"}
+
+        def both_died():
+            cluster.check_alive()
+            for name in sorted(alive):
+                if cluster.processes[name].poll() is not None:
+                    cluster.await_failpoint(name)
+                    cluster.restart(name)
+                    alive.discard(name)
+            return not alive
+
+        wait.until("both have died, in any order", both_died)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_async_run_whole()
 
     def die_and_end(self, name, point):
         """`name` kills itself at `point`, comes back, and the run ends."""
@@ -250,8 +280,9 @@ class AsyncTest(cluster_module.IntegrationTest):
         first.wait_version(5)
         outcome = second.wait_outcome(half.seq)
         self.assertEqual(outcome.outcome, cluster_module.STALE)
-        # By one too old: taken, to be told so.
-        early.push()
+        # By one too old: taken, to be told so, which may be before the other
+        # shard has it.
+        early.push_to(0)
         outcome = second.wait_outcome(early.seq)
         self.assertEqual(outcome.outcome, cluster_module.STALE)
         for version in (5, 6):

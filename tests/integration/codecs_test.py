@@ -72,18 +72,32 @@ class CodecRunTest(cluster_module.IntegrationTest):
         self.assertEqual(self.run_strict(self.cluster, values),
                          self.reference("top_k")[0])
 
+    def test_chunks_of_several_cells_at_level_island_give_the_same_bits(self):
+        # Two hundred blocks: a chunk of int8 is three cells of a gathered merge.
+        values = self.run_values(exchange("int8"), {
+            "model": {"hidden_size": 256, "intermediate_size": 512,
+                      "layer_count": 1},
+            "schedule": {"round_count": 2, "inner_step_count": 1},
+            "server_count": 1})
+        expected = self.run_strict(self.new_cluster("process"), values)
+        self.assertEqual(
+            self.run_strict(self.cluster,
+                            dict(values, durability="island")), expected)
+
     def test_what_travels_is_encoded_and_a_run_says_so(self):
         cluster = self.cluster
         self.run_strict(cluster, self.run_values(exchange("int8")))
         state = cluster.run_state()
-        elements = sum(
-            f.element_count for f in
-            arithmetic.LayoutView(state.run.spec.layout).fragments)
+        layout = cluster.runs.GetRun(run_id="run").run.spec.layout
+        elements = arithmetic.LayoutView(layout).fragments[0].element_count
         # Three islands, four rounds; a scale for every 256 elements of a tensor.
         self.assertGreater(state.sent_bytes, 12 * elements)
         self.assertLess(state.sent_bytes, 12 * elements * 1.05)
+        # Nothing was pushed twice, so the rounds' own count is the same.
+        self.assertEqual(sum(c.payload_bytes for r in cluster.rounds()
+                             for c in r.contributions), state.sent_bytes)
         shown = cluster.run_cli("run", "show", "run", check=0).stdout
-        self.assertIn("int8 up with error feedback", shown)
+        self.assertIn("int8 up with error feedback, f32 down", shown)
 
 
 def _add_cases():
@@ -150,10 +164,13 @@ class EncodedMergeTest(cluster_module.IntegrationTest):
         def bad_code(data):
             data[-1] = 0x80
 
+        pushed = []
         for member, change in zip(members, (bad_scale, bad_code)):
             made, error = self.push_bytes(member, change)
             self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT)
             self.assertEqual(error.reason, "MALFORMED", str(error))
+            pushed.append(made)
+        for member, made in zip(members, pushed):
             outcome = member.wait_outcome(made.seq)
             self.assertEqual(outcome.outcome, cluster_module.REJECTED)
             self.assertIn("block", outcome.reason)

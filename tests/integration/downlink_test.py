@@ -79,7 +79,7 @@ class StrictDownlinkTest(cluster_module.IntegrationTest):
             # It has the next version already.
             ("island-2", "island.pulled.after@3"),
             ("server-0", "server.state.after@3"),
-        ])
+        ], {"exchange": {"up": "int8", "error_feedback": True}})
 
     def test_every_other_codec_goes_to_the_end(self):
         seen = set()

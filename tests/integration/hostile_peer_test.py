@@ -168,6 +168,44 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.assertEqual([(r.begin, r.end) for r in missing],
                          [(begin, end - 1)])
 
+    # --- Calls that never are whole ---------------------------------------------
+
+    def trickle(self, path):
+        """A call of one message, whose bytes come one by one."""
+        call = self.call(path)
+        self.assertTrue(call.send(b"\0\0\0\x40\0"))
+        return call
+
+    def test_a_request_that_never_ends_ends_with_its_connection(self):
+        cluster = self.cluster
+        flag = ["--connection_age_s=1"]
+        cluster.start_coordinator(arguments=flag)
+        self.server = cluster.start_server("server-0", arguments=flag)
+        members = toy.start(cluster, server_count=1)
+        calls = []
+        for self.address, path in (
+                (cluster.coordinator_address, "/atoll.v1.RunService/CreateRun"),
+                (cluster.coordinator_address, "/atoll.v1.IslandService/Join"),
+                (cluster.server_address("server-0"),
+                 "/grpc.health.v1.Health/Check"),
+                (cluster.server_address("server-0"), PULL)):
+            calls += [self.trickle(path) for _ in range(5)]
+
+        def closed():
+            cluster.check_alive()
+            for call in calls:
+                if call.look():
+                    call.send(b"\0")
+            return not any(call.is_connected() for call in calls)
+
+        wait.until("%d connections are closed" % len(calls), closed, BOUND_S)
+        # Everyone else's were closed as often, and nobody lost anything.
+        self.address = cluster.server_address("server-0")
+        for version in range(3):
+            self.play_through(members, version)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(cluster.parameters_sha256(), self.undisturbed())
+
     # --- Peers that take nothing ------------------------------------------------
 
     def pull_request(self, member):

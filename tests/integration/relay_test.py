@@ -34,7 +34,9 @@ class RelayTest(cluster_module.IntegrationTest):
         self.expect_no_bit_changes(self.run_values(MODEL))
 
     def test_encoded_contributions_with_error_feedback_neither(self):
+        # Of half the bytes: more of it, for as many chunks.
         self.expect_no_bit_changes(self.run_values(MODEL, {
+            "model": {"layer_count": 5},
             "exchange": {"up": "bf16", "error_feedback": True}}))
 
     def expect_no_bit_changes(self, values):

@@ -601,11 +601,15 @@ void IslandRunner::Report(const Action& action) {
   const server::TransferCounters counters = parameters_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;
   progress_.received_bytes = counters.received_payload_bytes;
+  progress_.measured.round_trip_seconds =
+      absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
   if (!progress_.forecast.has_value()) {
     // The first estimate stays: what came after shows how good it was.
     const absl::StatusOr<planner::Forecast> forecast =
         ForecastOfRun(spec_, progress_.measured);
     if (forecast.ok()) progress_.forecast = *forecast;
+    auto recipes = ForecastOfPresets(spec_, progress_.measured);
+    if (recipes.ok()) progress_.recipes = *std::move(recipes);
   }
   Log(action);
   v1::ReportProgressRequest report;

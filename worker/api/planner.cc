@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/codec.h"
+#include "base/layout/exchange.h"
 #include "base/layout/layout.h"
+#include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "worker/api/model_spec.h"
 
@@ -24,9 +27,37 @@ std::vector<int64_t> FragmentElementsOf(const v1::Layout& layout) {
   return elements;
 }
 
-codec::CodecId CodecOf(v1::Codec codec) {
-  return codec == v1::CODEC_UNSPECIFIED ? codec::CodecId::kF32
-                                        : static_cast<codec::CodecId>(codec);
+// What the formula wants to know, from what was measured.
+struct Scene {
+  planner::Compute compute;
+  planner::Link link;
+  planner::Service service;
+};
+
+absl::StatusOr<Scene> SceneOf(const v1::RunSpec& spec,
+                              const IslandMeasurements& measured) {
+  const auto rate = [](const Measured& m) {
+    return static_cast<double>(m.bytes) / m.seconds;
+  };
+  for (const Measured& m : {measured.pushed, measured.pulled}) {
+    if (m.bytes <= 0 || m.seconds <= 0) {
+      return absl::FailedPreconditionError("the link was not measured yet");
+    }
+  }
+  if (!(measured.tokens_per_second > 0)) {
+    return absl::FailedPreconditionError("the speed was not measured yet");
+  }
+  Scene scene;
+  scene.compute.step_seconds =
+      static_cast<double>(TokensAStep(spec)) / measured.tokens_per_second;
+  scene.link.up_bytes_per_second = rate(measured.pushed);
+  scene.link.down_bytes_per_second = rate(measured.pulled);
+  scene.link.payload_share = 1;
+  scene.service.island_count = spec.schedule().island_count_min();
+  if (measured.contributed.bytes > 0 && measured.contributed.seconds > 0) {
+    scene.service.encode_bytes_per_second = rate(measured.contributed);
+  }
+  return scene;
 }
 
 }  // namespace
@@ -88,10 +119,9 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   exchange.streaming =
       schedule.fragment_schedule() == v1::FRAGMENT_SCHEDULE_STAGGERED;
   exchange.overlap_step_count = schedule.overlap_step_count();
-  exchange.up_codec = CodecOf(spec.exchange().up());
-  exchange.down_codec = CodecOf(spec.exchange().down());
-  // A synchronous run takes nothing stale.
-  exchange.is_synchronous = schedule.max_staleness() == 0;
+  exchange.up_codec = UpCodec(spec).id();
+  exchange.down_codec = DownCodec(spec).id();
+  exchange.is_synchronous = !IsAsync(schedule);
   // An elastic run gives slower islands fewer steps.
   exchange.awaits_slowest = spec.schedule().timing() == v1::TIMING_STRICT;
   if (spec.schedule().sample_fraction() > 0) {
@@ -106,30 +136,31 @@ int64_t TokensAStep(const v1::RunSpec& spec) {
 
 absl::StatusOr<planner::Forecast> ForecastOfRun(
     const v1::RunSpec& spec, const IslandMeasurements& measured) {
-  const auto rate = [](const Measured& m) {
-    return static_cast<double>(m.bytes) / m.seconds;
-  };
-  for (const Measured& m : {measured.pushed, measured.pulled}) {
-    if (m.bytes <= 0 || m.seconds <= 0) {
-      return absl::FailedPreconditionError("the link was not measured yet");
-    }
+  ASSIGN_OR_RETURN(const Scene scene, SceneOf(spec, measured));
+  return planner::Predict(ExchangeOfRun(spec), scene.compute, scene.link,
+                          scene.service);
+}
+
+absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
+    const v1::RunSpec& spec, const IslandMeasurements& measured) {
+  ASSIGN_OR_RETURN(Scene scene, SceneOf(spec, measured));
+  // Fragments that travel one by one meet it each time.
+  scene.link.round_trip_seconds = measured.round_trip_seconds;
+  ASSIGN_OR_RETURN(const PlannedModel model, ModelOfSpec(spec.model()));
+  std::vector<planner::Candidate> candidates;
+  for (const planner::Preset& preset : planner::Presets()) {
+    planner::Exchange exchange = preset.exchange;
+    ASSIGN_OR_RETURN(exchange.fragment_elements,
+                     FragmentElements(model, planner::FragmentCountOf(
+                                                 preset, model.layer_count)));
+    planner::Candidate candidate;
+    candidate.preset = &preset;
+    ASSIGN_OR_RETURN(
+        candidate.forecast,
+        planner::Predict(exchange, scene.compute, scene.link, scene.service));
+    candidates.push_back(std::move(candidate));
   }
-  if (!(measured.tokens_per_second > 0)) {
-    return absl::FailedPreconditionError("the speed was not measured yet");
-  }
-  planner::Compute compute;
-  compute.step_seconds =
-      static_cast<double>(TokensAStep(spec)) / measured.tokens_per_second;
-  planner::Link link;
-  link.up_bytes_per_second = rate(measured.pushed);
-  link.down_bytes_per_second = rate(measured.pulled);
-  link.payload_share = 1;
-  planner::Service service;
-  service.island_count = spec.schedule().island_count_min();
-  if (measured.contributed.bytes > 0 && measured.contributed.seconds > 0) {
-    service.encode_bytes_per_second = rate(measured.contributed);
-  }
-  return planner::Predict(ExchangeOfRun(spec), compute, link, service);
+  return candidates;
 }
 
 }  // namespace atl::worker

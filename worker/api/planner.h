@@ -62,6 +62,7 @@ struct IslandMeasurements {
   Measured pushed, pulled;       // Payload.
   // f32 bytes of the outer gradients that were made and saved.
   Measured contributed;
+  double round_trip_seconds = 0;  // To the coordinator and back; 0: not known.
 };
 
 // The forecast for a run of `spec` on that link, with the run's fewest islands,
@@ -70,6 +71,14 @@ struct IslandMeasurements {
 //
 // FAILED_PRECONDITION: the speed, a push or a pull was not measured yet.
 absl::StatusOr<planner::Forecast> ForecastOfRun(
+    const v1::RunSpec& spec, const IslandMeasurements& measured);
+
+// The same for every recipe, in the order of planner::Presets(), with the
+// model, the batch and the islands of `spec` and with its own inner steps,
+// fragments, overlap and codecs.
+//
+// FAILED_PRECONDITION: as ForecastOfRun.
+absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
     const v1::RunSpec& spec, const IslandMeasurements& measured);
 
 }  // namespace atl::worker

@@ -80,6 +80,37 @@ TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
       absl::IsFailedPrecondition(ForecastOfRun(spec, measured).status()));
 }
 
+TEST(PlannerTest, EveryRecipeIsForecastForTheLinkThatWasMeasured) {
+  const v1::RunSpec spec = TinySpec(1);
+  const int64_t bytes = 4 * ExchangeOfRun(spec).fragment_elements[0];
+  IslandMeasurements measured;
+  measured.tokens_per_second = 10.0 * TokensAStep(spec);
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(ForecastOfPresets(spec, measured).status()));
+  measured.pulled = {bytes, 0.5};
+  measured.pushed = {bytes, 1.5};
+  const auto candidates = ForecastOfPresets(spec, measured);
+  ASSERT_TRUE(candidates.ok()) << candidates.status();
+  ASSERT_EQ(candidates->size(), planner::Presets().size());
+  measured.round_trip_seconds = 0.2;
+  const auto far = ForecastOfPresets(spec, measured);
+  ASSERT_TRUE(far.ok()) << far.status();
+  bool slower = false;
+  for (size_t i = 0; i < candidates->size(); ++i) {
+    const planner::Candidate& near = (*candidates)[i];
+    EXPECT_EQ(near.preset, &planner::Presets()[i]);
+    EXPECT_GT(near.forecast.utilization, 0) << near.preset->name;
+    EXPECT_LE((*far)[i].forecast.utilization, near.forecast.utilization)
+        << near.preset->name;
+    slower |= (*far)[i].forecast.utilization < near.forecast.utilization;
+    // What a fragment's codec makes of it, over all fragments.
+    EXPECT_GE(near.forecast.up_bytes,
+              planner::EncodedBytes(near.preset->exchange.up_codec, bytes / 4))
+        << near.preset->name;
+  }
+  EXPECT_TRUE(slower);
+}
+
 TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {
   v1::RunSpec spec = TinySpec(2);
   planner::Exchange exchange = ExchangeOfRun(spec);
@@ -92,6 +123,7 @@ TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {
   v1::ScheduleSpec& schedule = *spec.mutable_schedule();
   schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
   schedule.set_overlap_step_count(5);
+  schedule.set_timing(v1::TIMING_ELASTIC);
   schedule.set_max_staleness(4);
   exchange = ExchangeOfRun(spec);
   EXPECT_TRUE(exchange.streaming);

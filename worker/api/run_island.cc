@@ -1,5 +1,6 @@
 #include "worker/api/run_island.h"
 
+#include <functional>
 #include <utility>
 
 #include "base/io/posix_file_system.h"
@@ -18,6 +19,12 @@ absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
 }
 
 absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
+  return RunIslandAltered(options, [](IslandLinks&) {});
+}
+
+absl::StatusOr<IslandProgress> RunIslandAltered(
+    const RunIslandOptions& options,
+    const std::function<void(IslandLinks&)>& alter) {
   const rpc::ChannelOptions control =
       rpc::MakeChannelOptions(rpc::ChannelKind::kControl, options.security);
   coordinator::CoordinatorClientOptions client_options;
@@ -48,8 +55,10 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
     data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
+    data.stream_count = options.stream_count;
     return server::MakeParameterClient(data, layout);
   };
+  alter(links);
   return RunIslandOver(options, links);
 }
 

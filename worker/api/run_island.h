@@ -13,6 +13,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,6 +51,8 @@ struct IslandProgress {
   // own settings: an estimate, there once a push and a pull were measured.
   IslandMeasurements measured;
   std::optional<planner::Forecast> forecast;
+  // The same for every recipe, made with `forecast`.
+  std::vector<planner::Candidate> recipes;
   // Share of time spent in inner steps, from the first one's begin to the last
   // one's end; 0 before.
   double utilization = 0;
@@ -65,6 +68,8 @@ struct RunIslandOptions {
   std::string work_directory;   // For the SAVE; made if it is not there.
   int thread_count = 1;         // That compute, >= 1.
   server::BandwidthCaps caps;   // Of pushes and pulls.
+  // Connections that a large push is spread over, >= 1.
+  int stream_count = server::kDefaultStreamCount;
   rpc::SecurityFlags security;
   std::string program_version;
   std::stop_token stop;         // Once: leave cleanly.
@@ -94,6 +99,11 @@ struct IslandLinks {
       make_parameter_client;
   FileSystem* file_system = nullptr;
 };
+
+// RunIsland, with what `alter` has made of its links before anything is called.
+absl::StatusOr<IslandProgress> RunIslandAltered(
+    const RunIslandOptions& options,
+    const std::function<void(IslandLinks&)>& alter);
 
 // RunIsland over `links`.
 absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,

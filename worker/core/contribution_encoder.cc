@@ -68,10 +68,11 @@ absl::Span<float> ContributionEncoder::GradientRoom(EncodedContribution& into) {
   return absl::MakeSpan(fragment.scratch);
 }
 
-// A hash, so that no two contributions of a run have random bits in common.
-uint64_t ContributionEncoder::SeedOf(const v1::ContributionKey& key) const {
-  const int64_t numbers[] = {key.run_epoch(), key.fragment(), key.slot(),
-                             key.seq()};
+// A hash of the contribution's place in training. Not of its key: a new life
+// skips numbers of `seq`, and has to go on with the same bits.
+uint64_t ContributionEncoder::SeedOf(const v1::ContributionInfo& info) const {
+  const int64_t numbers[] = {info.key().fragment(), info.key().slot(),
+                             info.anchor_version()};
   return codec::Xxh3Of(absl::string_view(reinterpret_cast<const char*>(numbers),
                                          sizeof(numbers)),
                        seed_)
@@ -82,7 +83,7 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into) {
   const v1::ContributionKey& key = into.info.key();
   Fragment& fragment = fragments_[key.fragment()];
   codec::BlockRun run;
-  run.seed = SeedOf(key);
+  run.seed = SeedOf(into.info);
   run.element_counts = fragment.element_counts;
   if (fragment.feedback.has_value()) {
     codec::ErrorFeedback& feedback = *fragment.feedback;

@@ -92,7 +92,7 @@ class ContributionEncoder {
   };
 
   bool is_f32() const { return codec_.id() == codec::CodecId::kF32; }
-  uint64_t SeedOf(const v1::ContributionKey& key) const;
+  uint64_t SeedOf(const v1::ContributionInfo& info) const;
 
   const codec::Codec& codec_;
   const uint64_t seed_;

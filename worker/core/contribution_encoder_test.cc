@@ -55,8 +55,9 @@ class ContributionEncoderTest : public ::testing::Test {
   // Encodes `g` as fragment 0 of slot 1.
   EncodedContribution Encode(ContributionEncoder& encoder,
                              const std::vector<float>& g, int64_t seq,
-                             int32_t slot = 1) {
+                             int32_t slot = 1, int64_t anchor = 0) {
     EncodedContribution made;
+    made.info.set_anchor_version(anchor);
     made.info.mutable_key()->set_run_epoch(1);
     made.info.mutable_key()->set_slot(slot);
     made.info.mutable_key()->set_seq(seq);
@@ -191,13 +192,15 @@ TEST_F(ContributionEncoderTest, UnderAnotherSlotItStartsFromNothing) {
   for (const float e : encoder.Feedback()[0].before) ASSERT_EQ(e, 0);
 }
 
-TEST_F(ContributionEncoderTest, StochasticBitsDependOnTheKeyAlone) {
+// A restarted island skips numbers of seq, and must not be seen to.
+TEST_F(ContributionEncoderTest, StochasticBitsDependOnThePlaceInTraining) {
   ContributionEncoder encoder = Make(v1::CODEC_BF16_STOCHASTIC, false);
   const std::vector<float> g = Gradient();
   const std::vector<char> bytes = Encode(encoder, g, 1).bytes;
   EXPECT_TRUE(Encode(encoder, g, 1).bytes == bytes);
-  EXPECT_FALSE(Encode(encoder, g, 2).bytes == bytes);
+  EXPECT_TRUE(Encode(encoder, g, 17).bytes == bytes);
   EXPECT_FALSE(Encode(encoder, g, 1, /*slot=*/2).bytes == bytes);
+  EXPECT_FALSE(Encode(encoder, g, 1, /*slot=*/1, /*anchor=*/1).bytes == bytes);
 }
 
 TEST_F(ContributionEncoderTest, RefusesAValueThatIsNotFinite) {

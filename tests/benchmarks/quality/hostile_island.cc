@@ -20,12 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/codec/f32_bytes.h"
-#include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
-#include "base/rpc/channel.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/coordinator_client.h"
-#include "coordinator/client/run_client.h"
 #include "server/client/parameter_client.h"
 #include "tests/benchmarks/quality/attack.h"
 #include "worker/api/run_island.h"
@@ -67,6 +63,12 @@ class HostileClient final : public server::ParameterClient {
     return honest_->Pull(fragment, version, expected, out, bounds);
   }
 
+  server::TransferOutcome PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version, absl::Span<float> out,
+                                   const server::CallBounds& bounds) override {
+    return honest_->PullView(fragment, version, from_version, out, bounds);
+  }
+
   server::TransferOutcome Import(int32_t fragment,
                                  absl::Span<const float> elements,
                                  const server::CallBounds& bounds) override {
@@ -82,43 +84,21 @@ class HostileClient final : public server::ParameterClient {
   const Attack attack_;
 };
 
-// As worker::RunIsland, with the other client.
 absl::Status Join(const worker::RunIslandOptions& options,
                   const Attack& attack) {
-  const rpc::ChannelOptions control =
-      rpc::MakeChannelOptions(rpc::ChannelKind::kControl, options.security);
-  coordinator::CoordinatorClientOptions client_options;
-  client_options.address = options.coordinator_address;
-  client_options.channel = control;
-  ASSIGN_OR_RETURN(const auto client,
-                   coordinator::MakeCoordinatorClient(client_options));
-  coordinator::RunClientOptions run_options;
-  run_options.address = options.coordinator_address;
-  run_options.channel = control;
-  ASSIGN_OR_RETURN(const auto run_client,
-                   coordinator::MakeRunClient(run_options));
-  worker::IslandLinks links;
-  links.coordinator = client.get();
-  links.file_system = &PosixFileSystem();
-  links.get_run = [&]() -> absl::StatusOr<v1::Run> {
-    v1::GetRunRequest request;
-    request.set_run_id(options.run_id);
-    ASSIGN_OR_RETURN(v1::GetRunResponse response, run_client->GetRun(request));
-    return std::move(*response.mutable_run());
-  };
-  links.make_parameter_client = [&](const v1::RunSpec& spec,
-                                    const RunLayout& layout)
-      -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
-    server::ParameterClientOptions data;
-    data.run_id = options.run_id;
-    data.shard_count = spec.server_count();
-    data.channel =
-        rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
-    data.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
-    ASSIGN_OR_RETURN(auto honest, server::MakeParameterClient(data, layout));
-    return std::make_unique<HostileClient>(std::move(honest), attack);
-  };
-  return worker::RunIslandOver(options, links).status();
+  return worker::RunIslandAltered(
+             options,
+             [&](worker::IslandLinks& links) {
+               links.make_parameter_client =
+                   [attack, make = links.make_parameter_client](
+                       const v1::RunSpec& spec, const RunLayout& layout)
+                   -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
+                 ASSIGN_OR_RETURN(auto honest, make(spec, layout));
+                 return std::make_unique<HostileClient>(std::move(honest),
+                                                        attack);
+               };
+             })
+      .status();
 }
 
 int Main(int argc, char** argv) {

@@ -180,7 +180,7 @@ def _play_torch(row, values, directory, torch_python):
         raise RuntimeError("PyTorch: " + done.stderr[-2000:])
     said = json.loads(done.stdout.splitlines()[-1])
     return {"loss": said["loss"], "seconds": round(time.monotonic() - begin, 1),
-            "torch": said["torch"], "bytes_up": None, "bytes_down": None,
+            "tokens": None, "torch": said["torch"], "bytes_up": None, "bytes_down": None,
             "ended": "COMPLETED"}
 
 

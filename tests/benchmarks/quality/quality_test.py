@@ -97,7 +97,7 @@ class TableTest(unittest.TestCase):
             {"int8": "refused: not built"}, ["# title"])
         for line in ("| mean_x100 | undefended: four islands, one hostile | 2 | "
                      "no end | no end | worse by 5 % of diloco | holds | - | - "
-                     "| c |", "- mean_x100: after 3 rounds: not finite",
+                     "| - | c |", "- mean_x100: after 3 rounds: not finite",
                      "- int8: refused: not built"):
             self.assertIn("\n" + line + "\n", table)
 

@@ -32,7 +32,7 @@ def describe(claim):
                                claim.reference)
 
 
-def _megabytes(entries, key):
+def _millions(entries, key):
     values = [e[key] for e in entries if e.get(key) is not None]
     return "%.2f" % (sum(values) / len(values) / 1e6) if values else "-"
 
@@ -64,13 +64,15 @@ def markdown(rows, played, missing, header):
     lines = list(header)
     lines += ["", "Loss: nats a byte on all held-out text, mean and standard "
               "deviation over seeds. Difference: of the loss to the "
-              "reference's, seed by seed, in percent.",
+              "reference's, seed by seed, in percent. Tokens, MB: of a run, "
+              "all islands, what was merged and what was pulled.",
               "`holds` and `fails` are said where a one-sided 95 % interval of "
               "Student's t is on one side of the bound, `open` where it is "
               "not.", "",
               "| row | what | seeds | loss | difference | claim | verdict | "
-              "MB up | MB down | commit |",
-              "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+              "Mtokens | MB up | MB down | commit |",
+              "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+              "--- |"]
     judged = {}
     for row, claim, seen, verdict in claims_of(rows, played):
         judged.setdefault(row.name, []).append((claim, seen, verdict))
@@ -83,8 +85,8 @@ def markdown(rows, played, missing, header):
         losses = {s: math.inf if e["loss"] is None else e["loss"]
                   for s, e in by_seed.items()}
         first = [row.name, row.what, str(len(entries)), _loss(losses)]
-        last = [_megabytes(entries, "bytes_up"),
-                _megabytes(entries, "bytes_down"),
+        last = [_millions(entries, "tokens"), _millions(entries, "bytes_up"),
+                _millions(entries, "bytes_down"),
                 ", ".join(sorted({e["commit"] for e in entries}))]
         # The first claim on the row's own line, more below it.
         told = judged.get(row.name) or [None]
@@ -93,7 +95,7 @@ def markdown(rows, played, missing, header):
             if claim is not None:
                 middle = [_difference(claim[1]), describe(claim[0]), claim[2]]
             cells = (first + middle + last if index == 0 else
-                     [""] * 4 + middle + [""] * 3)
+                     [""] * 4 + middle + [""] * 4)
             lines.append("| %s |" % " | ".join(cells))
         notes += ["%s: %s" % (row.name, text) for text in _endings(entries)]
     if notes:

@@ -142,6 +142,17 @@ class RawCall:
                 self._send_window += value - self._initial_window
                 self._initial_window = value
 
+    def is_connected(self):
+        """Throws away what has come; False once the server has closed the
+        connection, which may be long after the call has ended."""
+        ready, _, _ = select.select([self._socket], [], [], 0)
+        if not ready:
+            return True
+        try:
+            return bool(self._socket.recv(1 << 16))
+        except OSError:
+            return False
+
     def close(self):
         self.is_open = False
         self._socket.close()

@@ -1,0 +1,73 @@
+// Which blocks of a shard's part are still to be sent, when several streams
+// send them.
+//
+// No clock, no I/O. Thread-safe.
+//
+// A stream takes the next blocks that nobody has sent. What the shard says that
+// it misses is believed of blocks that no open stream has sent: those of the
+// others are on their way. When a stream breaks, what it sent is in doubt until
+// the shard is asked again. So a block is sent twice only if it did not come,
+// or if it was being taken in when the shard was asked.
+//
+//   unknown --missing--> due --Next--> sent by a stream --it broke--> unknown
+//   unknown, due, sent --not missing--> held --missing--> due
+//   sent --missing--> sent, for the stream is open
+
+#ifndef SERVER_CLIENT_UPLOAD_LEDGER_H_
+#define SERVER_CLIENT_UPLOAD_LEDGER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/types/span.h"
+#include "base/layout/layout.h"
+#include "base/sync/mutex.h"
+
+namespace atl::server {
+
+class UploadLedger {
+ public:
+  // Of `blocks` (not empty), which are `byte_count` bytes of payload.
+  UploadLedger(IndexRange blocks, int64_t byte_count);
+
+  // The shard misses `missing`: ascending ranges within the part, each not
+  // empty, none overlapping. True if these are fewer blocks than when it was
+  // last asked.
+  bool Answered(absl::Span<const IndexRange> missing);
+
+  // The next blocks for `stream` (>= 0), in one range of at most `count_max`
+  // (>= 1); empty if nothing is due.
+  IndexRange Next(int stream, int64_t count_max);
+
+  // `stream` has ended, and not because everything is stored.
+  void Broke(int stream);
+
+  // The shard has all of it. Nothing is due any more.
+  void Stored();
+  bool is_stored() const;
+
+  // Payload bytes that the shard has or is being sent; about right until all is
+  // stored.
+  int64_t done_bytes() const;
+
+ private:
+  // Of a block; from 0 on the stream that has sent it.
+  static constexpr int32_t kUnknown = -1;
+  static constexpr int32_t kDue = -2;
+  static constexpr int32_t kHeld = -3;
+
+  const IndexRange blocks_;
+  const int64_t byte_count_;
+  mutable Mutex mutex_;
+  std::vector<int32_t> states_ ABSL_GUARDED_BY(mutex_);  // A block each.
+  // None before it is due; an index of `states_`.
+  size_t first_due_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t open_count_ ABSL_GUARDED_BY(mutex_);          // Unknown or due.
+  int64_t missing_count_ ABSL_GUARDED_BY(mutex_) = -1;  // Of the last answer.
+  bool stored_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_UPLOAD_LEDGER_H_

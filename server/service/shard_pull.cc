@@ -1,0 +1,119 @@
+// What a shard's pulls read.
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "server/service/shard.h"
+
+namespace atl::server {
+namespace {
+
+using Code = absl::StatusCode;
+
+}  // namespace
+
+absl::StatusOr<Shard::PullSource> Shard::OpenPull(
+    const v1::PullParametersRequest& request) {
+  const int32_t fragment = request.fragment();
+  PullSource source;
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(
+        machine_.CheckPlace(request.run_epoch(), request.placement_epoch(),
+                            request.layout_fingerprint(), request.shard()));
+    if (fragment < 0 || fragment >= store_->layout().fragment_count() ||
+        store_->range(fragment).empty()) {
+      return Refuse(Code::kInvalidArgument, "NO_SUCH_FRAGMENT",
+                    absl::StrCat("shard ", store_->shard(),
+                                 " holds no block of fragment ", fragment,
+                                 "; cut by the layout"));
+    }
+    const int64_t newest = machine_.version(fragment);
+    if (newest < 0) {
+      return Refuse(Code::kUnavailable, "NOT_STARTED",
+                    "version 0 is not made yet; call again");
+    }
+    source.version = request.version() == -1 ? newest : request.version();
+    if (source.version < 0) {
+      return Refuse(
+          Code::kInvalidArgument, "INVALID_FIELDS",
+          absl::StrCat("version ", source.version, " is neither -1 nor >= 0"));
+    }
+    if (source.version > newest) {
+      return Refuse(
+          Code::kFailedPrecondition, "VERSION_NOT_HERE",
+          absl::StrCat("version ", source.version, " of fragment ", fragment,
+                       " does not exist here yet; the newest is ", newest,
+                       "; call again, or fetch the plan"));
+    }
+  }
+  std::optional<HeldVersion> held =
+      store_->FindVersion(fragment, source.version);
+  if (!held) {
+    return Refuse(
+        Code::kOutOfRange, "VERSION_RELEASED",
+        absl::StrCat("version ", source.version, " of fragment ", fragment,
+                     " is no longer held; ask for the newest"));
+  }
+  source.held = *std::move(held);
+  RETURN_IF_ERROR(ChooseContent(request, source));
+  return source;
+}
+
+absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
+                                  PullSource& source) {
+  source.digest = source.held.digest;
+  if (request.content() == v1::PULL_CONTENT_UNSPECIFIED ||
+      request.content() == v1::PULL_CONTENT_PARAMETERS) {
+    return absl::OkStatus();
+  }
+  if (request.content() != v1::PULL_CONTENT_VIEW) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  "content must be PARAMETERS or VIEW");
+  }
+  if (request.has_from_version() &&
+      (request.from_version() < 0 || request.from_version() > source.version)) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  absl::StrCat("from_version ", request.from_version(),
+                               " is not in [0, ", source.version, "]"));
+  }
+  source.content = v1::PULL_CONTENT_VIEW;
+  source.array = store_->view_array();
+  if (store_->deltas() == nullptr) return absl::OkStatus();
+  source.digest = source.held.view_digest;
+  if (!request.has_from_version()) return absl::OkStatus();
+  source.chain = store_->deltas()->Chain(
+      request.fragment(), request.from_version(), source.version);
+  if (source.chain.empty()) return absl::OkStatus();
+  source.content = v1::PULL_CONTENT_CHAIN;
+  source.from_version = request.from_version();
+  return absl::OkStatus();
+}
+
+void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
+                           const absl::Status& damage) {
+  LOG(ERROR) << "run " << store_->run().run_id() << ": D of version " << version
+             << " of fragment " << fragment
+             << " cannot be read, islands get the view in full: "
+             << damage.ToString();
+  store_->deltas()->Remove(fragment, version);
+}
+
+void Shard::OnDamagedVersion(int32_t fragment, int64_t version,
+                             const absl::Status& damage) {
+  LOG(ERROR) << "run " << store_->run().run_id() << ": version " << version
+             << " of fragment " << fragment
+             << " cannot be read: " << damage.ToString();
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnVersionDamaged(fragment, version, damage.message());
+  }
+  Changed();
+}
+
+}  // namespace atl::server

@@ -1,0 +1,61 @@
+#!/usr/bin/python3
+"""Makes the throughputs that `utilization` reads from what was measured here.
+
+usage: services.py --codec FILE --round FILE > services.json
+
+FILEs hold what `codec --json` and `round --json` printed. A codec's throughput
+is that of one thread on the fastest path, from DRAM: `feedback` for encoding,
+`decode`. A merge's is that of the round with most islands, at the level that is
+given: all contributions, f32, over the time from the last byte pushed until the
+islands know of the commit.
+"""
+
+import argparse
+import json
+import sys
+
+
+def read_rows(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def codec_rates(rows, operation):
+    """Bytes of f32 a second by codec."""
+    rates = {}
+    for row in rows:
+        if row["operation"] == operation and row["place"] == "dram":
+            rate = 1e9 * row["gb_per_second"]
+            rates[row["case"]] = max(rate, rates.get(row["case"], 0))
+    return rates
+
+
+def merge_rate(rows, durability):
+    merges = [row for row in rows if row["case"] == "f32_nesterov" and
+              row["durability"] == durability]
+    if not merges:
+        raise SystemExit("no round at level %s" % durability)
+    return 1e9 * max(merges, key=lambda row: row["islands"])["merge_gb_per_s"]
+
+
+def services(codec, rounds, durability):
+    return {
+        "encode_bytes_per_second": codec_rates(codec, "feedback"),
+        "decode_bytes_per_second": codec_rates(codec, "decode"),
+        "merge_bytes_per_second": merge_rate(rounds, durability),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--codec", required=True)
+    parser.add_argument("--round", required=True)
+    parser.add_argument("--durability", default="process")
+    arguments = parser.parse_args()
+    json.dump(services(read_rows(arguments.codec), read_rows(arguments.round),
+                       arguments.durability), sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

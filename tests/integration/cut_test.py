@@ -1,0 +1,99 @@
+#!/usr/bin/python3
+"""Connections that are cut in the middle of a fragment.
+
+A push or a pull goes on where the server, or the island, has come to: what
+crosses twice is what was on its way.
+"""
+
+import json
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import cutter
+
+# 10.7 MB: a shard's part goes over several streams.
+LAYERS = 4
+MODEL = {
+    "server_count": 1,
+    "model": {"hidden_size": 256, "intermediate_size": 512,
+              "layer_count": LAYERS},
+    "inner": {"batch_size": 1},
+    "schedule": {"round_count": 2, "inner_step_count": 1,
+                 "island_count_min": 1, "min_quorum": 1},
+    "evaluation": {"every_round_count": 0},
+    "data": {"data_shard_count": 1},
+}
+CUT_EVERY = 2_500_000
+CUTS = 6
+
+# What a stream can have on its way: a chunk, and what the other side lets it
+# send ahead of it.
+CHUNK = 1 << 20
+AHEAD = 256 << 10
+# HTTP/2, checksums and headers of chunks, answers.
+FRAMING = 1.02
+
+
+class CutTest(cluster_module.IntegrationTest):
+
+    def test_a_cut_costs_what_was_on_its_way_and_no_bit(self):
+        values = self.run_values(MODEL)
+        undisturbed = self.new_cluster("undisturbed")
+        reference = self.run_strict(undisturbed, values, islands=["island-0"])
+        undisturbed.close()
+
+        relay = cutter.Cutter({cutter.UP: CUT_EVERY, cutter.DOWN: CUT_EVERY},
+                              CUTS)
+        self.addCleanup(relay.close)
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_server("server-0",
+                             arguments=["--advertise=" + relay.address])
+        relay.forward_to(cluster.server_address("server-0"))
+        cluster.create_run(values)
+        island = cluster.start_island("run", "island-0",
+                                      arguments=["-o", "json"])
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(island.wait(60), 0, island.tail())
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference)
+
+        with open(island.log_path, encoding="utf-8") as file:
+            log = file.read()
+        said = json.loads(log[log.rindex('{\n  "schema_version"'):])["data"]
+        size = self.size(cluster)
+        rounds = values["schedule"]["round_count"]
+        print("payload %d, sent %d, received %d, handed on %s, cuts %s" % (
+            size, said["sent_bytes"], said["received_bytes"], relay.handed_on,
+            relay.cuts), flush=True)
+        # Nothing is proven by cuts that were not made.
+        self.assertEqual(relay.cuts, {cutter.UP: CUTS, cutter.DOWN: CUTS})
+        # A connection carries one stream at a time; what little goes the other
+        # way may be what one cut counted.
+        lost = {way: (cuts + 1) * (CHUNK + AHEAD)
+                for way, cuts in relay.cuts.items()}
+        self.assertLessEqual(said["sent_bytes"],
+                             rounds * size + lost[cutter.UP])
+        self.assertLessEqual(relay.handed_on[cutter.UP],
+                             FRAMING * (rounds * size + lost[cutter.UP]))
+        # What came whole is never asked for again.
+        self.assertEqual(said["received_bytes"] % size, 0)
+        self.assertLessEqual(
+            relay.handed_on[cutter.DOWN],
+            FRAMING * (said["received_bytes"] + lost[cutter.DOWN]))
+
+    def size(self, cluster):
+        """Payload of one version: every parameter, as f32."""
+        run = cluster.runs.GetRun(run_id="run").run
+        tensors = run.spec.layout.tensors
+        count = 0
+        for tensor in tensors:
+            elements = 1
+            for dimension in tensor.shape:
+                elements *= dimension
+            count += elements
+        return 4 * count
+
+
+if __name__ == "__main__":
+    cases.main()
