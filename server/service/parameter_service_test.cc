@@ -81,6 +81,8 @@ class ParameterServiceTest : public testing::Test {
     cluster_ = std::make_unique<TestCluster>(run, 1);
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
+    // Calls of this test are not tried again: the plan has to be there.
+    if (begun.ok()) begun = cluster_->WaitForPlan(0);
     EXPECT_TRUE(begun.ok()) << begun;
     stub_ = cluster_->Stub(0);
     gradient_ = cluster_->Gradient(0, 0, 0);

@@ -102,7 +102,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
     def prepare(self, victim):
         """(values, SHA-256 of the undisturbed run, the victim's disk)."""
-        values = self.run_values({"schedule": {"round_count": 60}})
+        values = self.run_values({"schedule": {"round_count": 120}})
         undisturbed = self.new_cluster("undisturbed")
         reference = self.run_strict(undisturbed, values)
         self.spec = undisturbed.runs.GetRun(run_id="run").run.spec

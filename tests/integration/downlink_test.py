@@ -160,7 +160,8 @@ class WireTest(cluster_module.IntegrationTest):
             self.assertEqual(len(chunks) % (version - from_version), 0)
             digests.append((header.digest.high, header.digest.low))
             for first, count, payload in chunks:
-                begin, end = layout.fragments[0].elements(first, first + count)
+                offsets = layout.fragments[0].block_offsets
+                begin, end = offsets[first], offsets[first + count]
                 self.assertEqual(len(payload), 2 * (end - begin))
                 deltas = struct.unpack("<%dH" % (end - begin), payload)
                 for i, bits in enumerate(deltas):
