@@ -18,6 +18,8 @@ STREAMING = {
         "overlap_step_count": 2,
         "blend": 0.5,
     },
+    # Each evaluation is another island's turn.
+    "evaluation": {"every_round_count": 1},
 }
 EAGER = {"schedule": {"blend": 0.0, "overlap_step_count": 4, "eager": True}}
 

@@ -17,7 +17,8 @@ namespace atl::worker {
 
 enum class ActionKind {
   kWait,            // For news; and if failure_count > 0 for a backoff too.
-  kLoadSave,        // Read the SAVE; answer with OnSaveLoaded().
+  kLoadSave,        // Read the SAVE; answer with OnSaveLoaded(). From then on
+                    // its contributions may be pushed.
   kRestoreSave,     // State of the SAVE into the trainer.
   kResetOptimizer,  // Fresh optimizer state; with a warm-up if `warm_up`.
   kPull,            // `fragment` at `version`, checked against `digest`; the

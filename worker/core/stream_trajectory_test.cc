@@ -286,7 +286,11 @@ class World {
         return;
       case ActionKind::kLoadSave: {
         std::optional<SaveSummary> summary;
-        if (island.save.has_value()) summary = island.save->summary;
+        if (island.save.has_value()) {
+          summary = island.save->summary;
+          // May be pushed before the rest is restored.
+          island.contributions = island.save->contributions;
+        }
         island.loop->OnSaveLoaded(summary);
         return;
       }
@@ -294,7 +298,6 @@ class World {
         const std::vector<float> anchors = island.model.anchors;
         island.model = island.save->model;
         island.model.anchors = anchors;
-        island.contributions = island.save->contributions;
         break;
       }
       case ActionKind::kResetOptimizer:
