@@ -533,7 +533,7 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
     return absl::OkStatus();
   }
   state_->KeepLocal();
-  const absl::Status pulled = PullForEvaluation();
+  const absl::Status pulled = PullForEvaluation(action);
   const absl::StatusOr<double> evaluated =
       pulled.ok() ? state_->EvaluateLocal(*evaluation_batch_) : pulled;
   state_->TakeLocalBack();

@@ -78,7 +78,7 @@ class IslandRunner {
                            const std::vector<Outbox::Item>& items);
   absl::Status Push(const Action& action, Lane lane);
   absl::Status Evaluate(const Action& action);
-  absl::Status PullForEvaluation();
+  absl::Status PullForEvaluation(const Action& action);
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);

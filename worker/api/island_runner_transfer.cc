@@ -181,17 +181,12 @@ absl::Status IslandRunner::Push(const Action& action, Lane lane) {
 }
 
 // What is evaluated is theta: with a view it is not what anchors are.
-absl::Status IslandRunner::PullForEvaluation() {
+absl::Status IslandRunner::PullForEvaluation(const Action& action) {
   if (!HasView(spec_)) {
     state_->SetLocalToAnchors();
     return absl::OkStatus();
   }
-  v1::IslandPlan plan;
-  {
-    MutexLock lock(&mutex_);
-    plan = loop_.plan();
-  }
-  for (const v1::FragmentVersion& at : plan.cut()) {
+  for (const v1::FragmentVersion& at : action.cut) {
     server::CallBounds bounds;
     bounds.idle_max = kTransferIdleMax;
     bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& newer) {

@@ -61,19 +61,23 @@ struct Action {
   v1::Digest digest;       // kPull: of the fragment at that version.
   int64_t from_version = -1;  // kPull: the anchor that is held; -1: none.
   int64_t commit_seq = 0;     // kReportReady, kEvaluate, kPull.
+  // kReportReady: the life and the coordinator that it is for.
+  int64_t island_epoch = 0;
+  int64_t coordinator_epoch = 0;
+  std::vector<v1::FragmentVersion> cut;  // kEvaluate: of what.
 
   int64_t step = 0;           // kTrain: clock of the learning rate.
   int32_t data_shard = 0;     // kTrain, kContribute.
   int64_t data_position = 0;  // kTrain: first window; kContribute: the next.
 
-  // kContribute; kPush: seq only.
-  int64_t seq = 0;
-  int64_t run_epoch = 0;
-  int32_t slot = 0;
+  int64_t run_epoch = 0;  // kContribute, kPush, kPull.
+  int32_t slot = 0;       // kContribute, kPush.
+  int64_t seq = 0;        // The same.
+  // kContribute.
   std::vector<AnchoredFragment> contributions;
   int64_t step_count = 0;
   int64_t data_begin = 0;
-  double weight = 1;  // kContribute: this island's share, if all contribute.
+  double weight = 1;  // This island's share, if all contribute.
 
   bool adopt = false;         // kApply: nothing of the local values is kept.
   bool needed_again = false;  // kPush: a shard lost it; also while paused.

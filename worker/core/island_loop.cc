@@ -134,7 +134,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   lane.running.reset();
   switch (action.kind) {
     case ActionKind::kPull:
-      if (status.ok() &&
+      if (status.ok() && action.run_epoch == run_epoch_ &&
           action.fragment < static_cast<int32_t>(held_.size())) {
         held_[action.fragment] = action.version;
         held_commit_seq_ = std::max(held_commit_seq_, action.commit_seq);
@@ -158,7 +158,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kReportReady:
       if (status.ok()) {
-        ready_reported_ = {island_epoch_, plan_.coordinator_epoch()};
+        ready_reported_ = {action.island_epoch, action.coordinator_epoch};
       } else if (streaming()) {
         // Training does not wait for it.
         ready_failed_ = true;
@@ -215,7 +215,7 @@ void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
 void IslandLoop::OnBegun() {
   if (streaming()) {
     if (stream_.CanBegin(View())) {
-      position_ = stream_.Begin(View(), position_);
+      position_ = stream_.Begin(View(), held_, position_);
     }
     return;
   }
@@ -233,7 +233,7 @@ void IslandLoop::LeaveWith(const absl::Status& status) {
 
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
   if (!status.ok()) return LeaveWith(status);
-  if (position_.has_value()) {
+  if (position_.has_value() && position_->first == action.data_shard) {
     position_->second = action.data_position + spec_.inner().batch_size();
   }
   if (round_.has_value()) ++round_->done_step_count;
@@ -338,6 +338,7 @@ void IslandLoop::Settle() {
   if (!joined_) return;
   if (held_.size() != static_cast<size_t>(plan_.cut_size())) {
     held_.assign(plan_.cut_size(), -1);
+    stream_.Drop();
   }
   NoteOpenRounds();
   if (save_looked_at_) SettleSync();

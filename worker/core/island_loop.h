@@ -151,7 +151,6 @@ class IslandLoop {
   // Streaming runs: island_loop_streaming.cc.
   Action NextInLane(Lane lane) const;
   Action NextStreaming() const;
-  std::optional<Action> NextBeforeStream() const;
   Action NextPushLane() const;
   Action NextPullLane() const;
   // True if another lane reads or writes the anchor of `fragment` (-1: any).
@@ -163,6 +162,9 @@ class IslandLoop {
   std::optional<Action> NextSync() const;
   std::optional<Action> NextInRound() const;
   std::optional<Action> NextPull() const;
+  Action PullOf(int32_t fragment) const;
+  Action ReadyReport(std::string reason) const;
+  Action OptimizerReset() const;
   std::optional<Action> NextWhenHeld() const;
   std::optional<Action> NextEvaluation() const;
   Action NextBegin() const;

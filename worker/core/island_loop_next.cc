@@ -111,9 +111,7 @@ std::optional<Action> IslandLoop::NextSync() const {
   // A member in a new life that waits for a commit needs nothing before it:
   // it is ready for the rounds after.
   if (!ReadyReported() && !lanes_[0].backing_off) {
-    Action action = MakeAction(ActionKind::kReportReady, "a contribution is out");
-    action.commit_seq = CutCommitSeq();
-    return action;
+    return ReadyReport("a contribution is out");
   }
   for (const Sync::Part& part : sync_->parts) {
     if (!pushes(part)) continue;
@@ -205,17 +203,36 @@ bool IslandLoop::PullWanted() const {
 std::optional<Action> IslandLoop::NextPull() const {
   if (!PullWanted()) return std::nullopt;
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    if (HeldEnough(f)) continue;
-    Action action =
-        MakeAction(ActionKind::kPull, "a newer version is committed");
-    action.fragment = f;
-    action.version = plan_.cut(f).version();
-    action.digest = plan_.cut(f).digest();
-    action.from_version = held_[f];
-    action.commit_seq = plan_.cut(f).commit_seq();
-    return action;
+    if (!HeldEnough(f)) return PullOf(f);
   }
   return std::nullopt;
+}
+
+Action IslandLoop::PullOf(int32_t fragment) const {
+  const v1::FragmentVersion& newest = plan_.cut(fragment);
+  Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
+  action.run_epoch = run_epoch_;
+  action.fragment = fragment;
+  action.version = newest.version();
+  action.digest = newest.digest();
+  action.from_version = held_[fragment];
+  action.commit_seq = newest.commit_seq();
+  return action;
+}
+
+Action IslandLoop::ReadyReport(std::string reason) const {
+  Action action = MakeAction(ActionKind::kReportReady, std::move(reason));
+  action.commit_seq = CutCommitSeq();
+  action.island_epoch = island_epoch_;
+  action.coordinator_epoch = plan_.coordinator_epoch();
+  return action;
+}
+
+Action IslandLoop::OptimizerReset() const {
+  Action action =
+      MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
+  action.warm_up = plan_.commit_seq() > 0;
+  return action;
 }
 
 std::optional<Action> IslandLoop::NextEvaluation() const {
@@ -223,6 +240,7 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
   Action action = MakeAction(ActionKind::kEvaluate, "it is this island's turn");
   action.version = EvaluatedVersion();
   action.commit_seq = async() ? held_commit_seq_ : CutCommitSeq();
+  action.cut.assign(plan_.cut().begin(), plan_.cut().end());
   return action;
 }
 
@@ -231,17 +249,9 @@ std::optional<Action> IslandLoop::NextWhenHeld() const {
   if (restore_due_) {
     return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
   }
-  if (reset_due_) {
-    Action action = MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
-    action.warm_up = plan_.commit_seq() > 0;
-    return action;
-  }
+  if (reset_due_) return OptimizerReset();
   if (!HeldAll()) return std::nullopt;
-  if (!ReadyReported()) {
-    Action action = MakeAction(ActionKind::kReportReady, "the newest cut is held");
-    action.commit_seq = CutCommitSeq();
-    return action;
-  }
+  if (!ReadyReported()) return ReadyReport("the newest cut is held");
   return NextEvaluation();
 }
 

@@ -69,59 +69,37 @@ SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
 
 Action IslandLoop::NextStreaming() const {
   if (lanes_[0].backing_off) return Wait("the last attempt failed");
-  const bool evaluate = HeldAll() && EvaluationDue() &&
-                        !AnchorBusy(Lane::kTraining, -1);
+  const bool anchors_are_free = !AnchorBusy(Lane::kTraining, -1);
+  const bool evaluate = HeldAll() && EvaluationDue() && anchors_are_free;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     if (evaluate) return *NextEvaluation();
     if (EvaluationDue()) return Wait("pulling what it is to evaluate");
     return Action{ActionKind::kFinish, "the run is complete"};
   }
-  if (auto action = NextBeforeStream()) return *std::move(action);
-  if (reset_due_) {
-    Action action =
-        MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
-    action.warm_up = true;
-    return action;
-  }
-  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
-    return Wait("the run is paused");
-  }
-  if (evaluate) return *NextEvaluation();
-  Action action = stream_.NextTraining(View(), held_, *position_);
-  if (action.kind == ActionKind::kContribute) action.seq = next_seq_;
-  return action;
-}
-
-// What a life does before its first step; and its report whenever the
-// coordinator is another.
-std::optional<Action> IslandLoop::NextBeforeStream() const {
   // A member that goes on from a save needs nothing before it is ready.
   if (!ReadyReported() && connected_ && !ready_failed_ &&
       (stream_.begun() || (HeldAll() && !reset_due_))) {
-    Action action = MakeAction(ActionKind::kReportReady,
-                               stream_.begun() ? "contributions are out"
-                                               : "the newest cut is held");
-    action.commit_seq = CutCommitSeq();
-    return action;
+    return ReadyReport(stream_.begun() ? "contributions are out"
+                                       : "the newest cut is held");
   }
   if (restore_due_) {
     return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
   }
-  if (stream_.begun()) return std::nullopt;
-  if (!HeldAll()) return Wait("pulling the newest cut");
-  if (reset_due_) {
-    Action action =
-        MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
-    action.warm_up = plan_.commit_seq() > 0;
-    return action;
-  }
+  if (!stream_.begun() && !HeldAll()) return Wait("pulling the newest cut");
+  if (reset_due_) return OptimizerReset();
   if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
     return Wait("the run is paused");
   }
-  if (stream_.CanBegin(View()) && !AnchorBusy(Lane::kTraining, -1)) {
-    return MakeAction(ActionKind::kBeginRound, "a round expects this island");
+  if (evaluate) return *NextEvaluation();
+  if (!stream_.begun()) {
+    return stream_.CanBegin(View()) && anchors_are_free
+               ? MakeAction(ActionKind::kBeginRound,
+                            "a round expects this island")
+               : Wait("no round expects this island yet");
   }
-  return Wait("no round expects this island yet");
+  Action action = stream_.NextTraining(View(), held_, *position_);
+  if (action.kind == ActionKind::kContribute) action.seq = next_seq_;
+  return action;
 }
 
 Action IslandLoop::NextInLane(Lane lane) const {
@@ -161,13 +139,7 @@ Action IslandLoop::NextPullLane() const {
   if (AnchorBusy(Lane::kPull, f)) {
     return Wait("the anchor is being read", Lane::kPull);
   }
-  Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
-  action.fragment = f;
-  action.version = plan_.cut(f).version();
-  action.digest = plan_.cut(f).digest();
-  action.from_version = held_[f];
-  action.commit_seq = plan_.cut(f).commit_seq();
-  return action;
+  return PullOf(f);
 }
 
 }  // namespace atl::worker

@@ -396,6 +396,49 @@ TEST_F(StreamingLoopTest, NothingIsPulledIntoAnAnchorThatIsBeingRead) {
   EXPECT_EQ(NextLine(Lane::kPull), "pull f0 v2");
 }
 
+// Lanes take in news while another lane is at work.
+TEST_F(StreamingLoopTest, ACommitDuringTheBeginDoesNotPassForTheAnchor) {
+  Join();
+  Trace();
+  Pulls();
+  const Action ready = loop_.Next();
+  loop_.OnDone(ready, absl::OkStatus());
+  const Action begin = loop_.Next();
+  ASSERT_EQ(Line(begin), "begin_round");
+  loop_.OnStarted(Lane::kTraining, begin);
+  Commit(0, 0);
+  Publish();
+  loop_.OnDone(begin, absl::OkStatus());
+  Pulls();
+  // Local values are those of version 0.
+  EXPECT_EQ(NextLine(), "apply f0 v1 adopt");
+}
+
+TEST_F(StreamingLoopTest, ACoordinatorThatStartsDuringTheReportIsToldToo) {
+  Join();
+  Trace();
+  Pulls();
+  const Action ready = loop_.Next();
+  ASSERT_EQ(Line(ready), "report_ready");
+  loop_.OnStarted(Lane::kTraining, ready);
+  plan_.set_coordinator_epoch(2);
+  Publish();
+  loop_.OnDone(ready, absl::OkStatus());
+  EXPECT_EQ(NextLine(), "report_ready");
+}
+
+TEST_F(StreamingLoopTest, WhatWasPulledOfARestoredRunIsNotHeld) {
+  Join();
+  Trace();
+  const Action pull = loop_.Next(Lane::kPull);
+  ASSERT_EQ(Line(pull), "pull f0 v0");
+  loop_.OnStarted(Lane::kPull, pull);
+  plan_.set_run_epoch(2);
+  Publish();
+  loop_.OnDone(pull, absl::OkStatus());
+  EXPECT_EQ(NextLine(Lane::kPull), "pull f0 v0");
+}
+
 TEST_F(StreamingLoopTest, AFailedTransferDoesNotStopTraining) {
   Join();
   Trace();

@@ -5,7 +5,9 @@
 namespace atl::worker {
 
 int64_t PlanView::CutVersion(int32_t fragment) const {
-  return fragment < plan.cut_size() ? plan.cut(fragment).version() : -1;
+  return fragment >= 0 && fragment < plan.cut_size()
+             ? plan.cut(fragment).version()
+             : -1;
 }
 
 int64_t PlanView::CutCommitSeq() const {

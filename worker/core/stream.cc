@@ -42,6 +42,7 @@ bool Stream::CanBegin(const PlanView& view) const {
 }
 
 Stream::Position Stream::Begin(const PlanView& view,
+                               const std::vector<int64_t>& held,
                                std::optional<Position> position) {
   const v1::SlotPlan* first = nullptr;
   for (const v1::OpenRound& open : view.plan.open_rounds()) {
@@ -61,7 +62,7 @@ Stream::Position Stream::Begin(const PlanView& view,
   }
   tracks_.assign(FragmentCount(view), Track());
   for (int32_t f = 0; f < FragmentCount(view); ++f) {
-    tracks_[f] = {view.CutVersion(f), clock_, begin.second, std::nullopt};
+    tracks_[f] = {held[f], clock_, begin.second, std::nullopt};
   }
   return begin;
 }

@@ -44,11 +44,12 @@ class Stream {
 
   // True if some round expects this island at the cut.
   bool CanBegin(const PlanView& view) const;
-  // Local parameters are the anchors of the cut from now on: the clock is that
-  // of the earliest round that expects this island. Returns where its data
-  // begins: `position` or what the plan says, whichever is further.
+  // Local parameters are the anchors, of the versions `held`, from now on: the
+  // clock is that of the earliest round that expects this island. Returns where
+  // its data begins: `position` or what the plan says, whichever is further.
   // Requires: CanBegin().
-  Position Begin(const PlanView& view, std::optional<Position> position);
+  Position Begin(const PlanView& view, const std::vector<int64_t>& held,
+                 std::optional<Position> position);
 
   // --- What to do, by lane ---
 
