@@ -7,6 +7,7 @@ import random
 from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
+from harness import run_file
 from harness import wait
 
 STREAMING = {
@@ -22,6 +23,7 @@ STREAMING = {
     "evaluation": {"every_round_count": 1},
 }
 EAGER = {"schedule": {"blend": 0.0, "overlap_step_count": 4, "eager": True}}
+ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
 
 # Passed once in a strict run; the others are armed for a later time, when
 # several fragments have been in flight.
@@ -94,6 +96,33 @@ class StreamingTest(cluster_module.IntegrationTest):
 
     def test_an_eager_island_killed_between_push_and_answer(self):
         self.kill_at("island-1", "island.pushed.after@3", EAGER)
+
+    def test_an_island_with_encoded_parameters_and_feedback_killed(self):
+        self.kill_at("island-1", "island.trained.after@13", ENCODED)
+
+    def test_an_elastic_run_loses_an_island_and_takes_it_back(self):
+        values = self.run_values(STREAMING, run_file.ELASTIC,
+                                 {"schedule": {"max_ahead_steps": 2}})
+        cluster = self.start(values)
+        cluster.wait_commits(4)
+        cluster.kill("island-1")
+        before = cluster.run_state().commit_seq
+
+        def merged_since(name):
+            """Fragments with a contribution of `name` after `before`."""
+            cluster.check_alive()
+            return {r.fragment for r in cluster.rounds()
+                    if r.commit_seq > before + 2 for c in r.contributions
+                    if c.island_id == name and
+                    c.outcome == cluster_module.MERGED}
+
+        wait.until("both fragments go on without it",
+                   lambda: merged_since("island-0") == {0, 1})
+        cluster.restart("island-1")
+        wait.until("it is merged in both again",
+                   lambda: merged_since("island-1") == {0, 1})
+        self.assert_rounds_whole(cluster, values)
+        cluster.runs.CancelRun(run_id="run")
 
     def test_a_kill_after_every_commit_changes_no_bit(self):
         generator = random.Random(cases.seed())

@@ -423,8 +423,9 @@ class Cluster:
         """All committed rounds, read in pages."""
         result, token = [], ""
         while True:
-            page = self.state.ListRounds(run_id=run_id, page_size=page_size,
-                                         page_token=token)
+            # A coordinator that was restarted breaks the first call.
+            page = self.retry(lambda: self.state.ListRounds(
+                run_id=run_id, page_size=page_size, page_token=token))
             result += page.rounds
             token = page.next_page_token
             if not token:
