@@ -30,11 +30,6 @@ Outbox::Item Outbox::Find(int32_t fragment, int64_t seq) const {
   return nullptr;
 }
 
-std::vector<Outbox::Item> Outbox::items() const {
-  MutexLock lock(&mutex_);
-  return items_;
-}
-
 std::shared_ptr<EncodedContribution> Outbox::MakeItem() {
   auto made = std::make_shared<EncodedContribution>();
   MutexLock lock(&mutex_);

@@ -24,7 +24,6 @@ class Outbox {
   void Set(std::vector<Item> items);
   // nullptr: it is not there (any more).
   Item Find(int32_t fragment, int64_t seq) const;
-  std::vector<Item> items() const;
 
   // An empty contribution, with the memory of one that is gone if there is one.
   std::shared_ptr<EncodedContribution> MakeItem();

@@ -24,7 +24,7 @@ TEST(OutboxTest, FindsWhatIsThereByFragmentAndSeq) {
   EXPECT_EQ(outbox.Find(1, 7), nullptr);
   outbox.Set({second});
   EXPECT_EQ(outbox.Find(0, 7), nullptr);
-  EXPECT_EQ(outbox.items().size(), 1);
+  EXPECT_EQ(outbox.Find(1, 8), second);
 }
 
 TEST(OutboxTest, ReusesTheMemoryOfWhatIsGoneAndNotBeingPushed) {

@@ -83,20 +83,27 @@ class Member:
 
     def wait_plan(self, what, accept, timeout=wait.PATIENCE_S):
         """Watches until `accept(plan)`; returns that plan."""
-        call = self.service.WatchPlan(metadata=self.metadata, timeout=timeout,
-                                      **self.who)
-        try:
-            for response in call:
-                self.plan = response.plan
-                if accept(self.plan):
-                    call.cancel()
-                    return self.plan
-        except grpc.RpcError as error:
-            raise wait.TimedOut("%s: %s while waiting for: %s; last plan:\n%s" %
-                                (self.island_id, error.details(), what,
-                                 self.plan))
-        raise wait.TimedOut("%s: the plan ended before: %s" %
-                            (self.island_id, what))
+
+        def watch():
+            call = self.service.WatchPlan(metadata=self.metadata,
+                                          timeout=timeout, **self.who)
+            try:
+                for response in call:
+                    self.plan = response.plan
+                    if accept(self.plan):
+                        call.cancel()
+                        return self.plan
+            except grpc.RpcError as error:
+                # A coordinator that was restarted breaks the connection.
+                if error.code() == grpc.StatusCode.UNAVAILABLE:
+                    return None
+                raise wait.TimedOut(
+                    "%s: %s while waiting for: %s; last plan:\n%s" %
+                    (self.island_id, error.details(), what, self.plan))
+            raise wait.TimedOut("%s: the plan ended before: %s" %
+                                (self.island_id, what))
+
+        return wait.until(what, watch, timeout)
 
     def wait_open(self, version, fragment=0):
         """Waits for the round that makes version + 1; returns its OPEN."""
