@@ -81,7 +81,7 @@ has err "table, json and jsonl"
 plan=(plan --model 1B --tokens_per_second 80000)
 expect 0 "${plan[@]}" --link 20Mb/s --rtt 40ms
 has out "PRESET"
-has out "Take sparseloco"
+has out "Take eager"
 empty err
 expect 0 "${plan[@]}" --up 5MB/s --down 20Mb/s -o json
 has out '"utilization"'

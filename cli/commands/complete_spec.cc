@@ -64,8 +64,11 @@ absl::Status CompleteSpec(RunFile* run) {
     const absl::Status followed = FollowConfig(run);
     if (!followed.ok()) return ModelUnusable(followed);
   }
-  absl::StatusOr<v1::Layout> layout =
-      worker::BuildLayout(spec.model(), spec.layout().fragment_count());
+  absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
+      spec.model(), spec.layout().fragment_count(),
+      run->fragment_pattern == "balanced"
+          ? worker::FragmentAssignment::kBalanced
+          : worker::FragmentAssignment::kStrided);
   if (!layout.ok()) {
     return WithReason(WithContext(layout.status(), "[model]"), "MODEL_INVALID");
   }

@@ -21,7 +21,9 @@ RunFile ReadPreset(const std::string& name, const std::string& more = "") {
 }
 
 TEST(PresetsTest, AreNamedAsTheFilesOfDeployConfig) {
-  EXPECT_EQ(PresetNames(), "async, diloco, fedavg, fedopt, laptop, sparseloco");
+  EXPECT_EQ(PresetNames(),
+            "async, decoupled, diloco, eager, fedavg, fedopt, laptop, "
+            "sparseloco, streaming");
   EXPECT_FALSE(FindPreset("desktop").has_value());
 }
 
@@ -84,6 +86,42 @@ TEST(PresetsTest, AsyncIsDelayedNesterovOverAsManyAsThereAreIslands) {
   EXPECT_EQ(
       spec.inner().warmup_step_count(),
       spec.schedule().round_count() * spec.schedule().inner_step_count() / 10);
+}
+
+TEST(PresetsTest, StreamingIsStaggeredBlendedAndLate) {
+  const RunFile run = ReadPreset("streaming");
+  const v1::ScheduleSpec& schedule = run.spec.schedule();
+  EXPECT_EQ(schedule.fragment_schedule(), v1::FRAGMENT_SCHEDULE_STAGGERED);
+  EXPECT_EQ(schedule.blend(), 0.5);
+  EXPECT_GT(schedule.overlap_step_count(), 0);
+  EXPECT_EQ(run.fragment_pattern, "strided");
+  EXPECT_EQ(run.spec.exchange().up(), v1::CODEC_E3M0);
+  EXPECT_EQ(run.spec.schedule().round_count(), 30);
+}
+
+TEST(PresetsTest, EagerIsStreamingBehindAWholeRound) {
+  v1::RunSpec eager = ReadPreset("eager").spec;
+  EXPECT_TRUE(eager.schedule().eager());
+  EXPECT_EQ(eager.schedule().overlap_step_count(),
+            eager.schedule().inner_step_count() - 1);
+  const v1::RunSpec streaming = ReadPreset("streaming").spec;
+  *eager.mutable_schedule() = streaming.schedule();
+  EXPECT_EQ(eager.SerializeAsString(), streaming.SerializeAsString());
+}
+
+TEST(PresetsTest, DecoupledIsElasticWithAQuorumAndRda) {
+  const RunFile run = ReadPreset("decoupled");
+  EXPECT_EQ(run.spec.schedule().timing(), v1::TIMING_ELASTIC);
+  EXPECT_LT(run.spec.schedule().min_quorum(),
+            run.spec.schedule().island_count_min());
+  EXPECT_GT(run.spec.schedule().overlap_step_count(), 0);
+  EXPECT_EQ(run.spec.outer().weighting(),
+            v1::WEIGHTING_TOKENS_SQUARED_PER_STEP);
+  EXPECT_EQ(run.spec.outer().merge().rule(), v1::MERGE_RULE_KIND_RDA);
+  ASSERT_EQ(run.spec.outer().merge().mean_tensor_classes_size(), 1);
+  EXPECT_EQ(run.spec.outer().merge().mean_tensor_classes(0),
+            v1::TENSOR_CLASS_EMBEDDING);
+  EXPECT_EQ(run.fragment_pattern, "balanced");
 }
 
 TEST(PresetsTest, SparselocoFeedsBackWhatItLeavesOutAndHasNoMomentum) {

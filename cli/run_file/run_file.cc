@@ -344,6 +344,19 @@ std::string PathFrom(const RunFileOptions& options, const std::string& path) {
   return absl::StrCat(options.directory, "/", path);
 }
 
+void ReadFragmentPattern(const toml::table& table, const std::string& name,
+                         RunFile* run, Faults* faults) {
+  const std::optional<std::string> pattern =
+      StringAt(table, "layout.fragment_pattern", name, faults);
+  if (!pattern.has_value()) return;
+  run->fragment_pattern = *pattern;
+  if (*pattern == "strided" || *pattern == "balanced") return;
+  const toml::node* node = table.at_path("layout.fragment_pattern").node();
+  faults->Add(name, static_cast<int>(node->source().begin.line),
+              "'layout.fragment_pattern' must be one of \"strided\", "
+              "\"balanced\"");
+}
+
 // Reads one file into `run`; with `allow_preset` its preset goes before it.
 void ReadFile(absl::string_view text, const std::string& name,
               const RunFileOptions& options, bool allow_preset, RunFile* run,
@@ -355,9 +368,9 @@ void ReadFile(absl::string_view text, const std::string& name,
     return;
   }
   const toml::table& table = parsed.table();
-  std::vector<std::string> other_keys;
+  std::vector<std::string> other_keys = {"layout.fragment_pattern"};
   if (allow_preset) {
-    other_keys = {"run_id", "preset", "init.model"};
+    other_keys.insert(other_keys.end(), {"run_id", "preset", "init.model"});
     if (auto run_id = StringAt(table, "run_id", name, faults)) {
       run->run_id = *run_id;
     }
@@ -383,6 +396,7 @@ void ReadFile(absl::string_view text, const std::string& name,
           PathFrom(options, run->spec.data().path()));
     }
   }
+  ReadFragmentPattern(table, name, run, faults);
   if (!allow_preset) return;
   if (auto model = StringAt(table, "init.model", name, faults)) {
     run->model_directory = PathFrom(options, *model);

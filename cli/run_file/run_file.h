@@ -50,6 +50,9 @@ struct RunFile {
   std::string model_directory;
   // Keys of [model] that the file itself gives, not its preset.
   std::set<std::string> model_keys;
+  // layout.fragment_pattern: "strided" or "balanced" (worker/api/model_spec.h);
+  // how complete_spec makes layout.tensors.
+  std::string fragment_pattern = "strided";
   // The file or its preset says data.fingerprint, be it empty: data that is
   // local to each island.
   bool has_fingerprint = false;

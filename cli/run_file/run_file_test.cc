@@ -86,6 +86,29 @@ fragment_count = 2
   EXPECT_EQ(run.spec.layout().fragment_count(), 2);
 }
 
+TEST(RunFileTest, ReadsAStreamingSchedule) {
+  const RunFile run = Read(absl::StrCat(kSmall, R"(
+[layout]
+fragment_count = 2
+fragment_pattern = "balanced"
+)",
+                                        "[outer]\nmomentum = 0.9\n"));
+  EXPECT_EQ(run.fragment_pattern, "balanced");
+  EXPECT_THAT(Fault(absl::StrCat(
+                  kSmall, "[layout]\nfragment_pattern = \"random\"\n")),
+              HasSubstr("must be one of \"strided\", \"balanced\""));
+  const RunFile streaming = Read(
+      "preset = \"tiny\"\n[schedule]\nfragment_schedule = \"staggered\"\n"
+      "overlap_step_count = 3\nblend = 0.5\neager = false\n");
+  EXPECT_EQ(streaming.fragment_pattern, "strided");
+  const v1::ScheduleSpec& schedule = streaming.spec.schedule();
+  EXPECT_EQ(schedule.fragment_schedule(), v1::FRAGMENT_SCHEDULE_STAGGERED);
+  EXPECT_EQ(schedule.overlap_step_count(), 3);
+  EXPECT_EQ(schedule.blend(), 0.5);
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[schedule]\nblend = 1.5\n"),
+              HasSubstr("must be at most 1"));
+}
+
 TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
   const RunFile run = Read(
       "preset = \"tiny\"\n[outer.merge]\nrule = \"rda\"\n"

@@ -38,7 +38,8 @@ TEST(WeightsTest, AreNormalizedInDoubleAndThenRounded) {
     double sum = 0;
     for (int64_t count : tokens) sum += static_cast<double>(count);
     const std::vector<float> weights =
-        NormalizedWeights(v1::WEIGHTING_TOKENS, tokens);
+        NormalizedWeights(v1::WEIGHTING_TOKENS, tokens,
+                          std::vector<int64_t>(tokens.size(), 1));
     for (int i = 0; i < n; ++i) {
       EXPECT_EQ(weights[i],
                 static_cast<float>(static_cast<double>(tokens[i]) / sum));
@@ -47,8 +48,29 @@ TEST(WeightsTest, AreNormalizedInDoubleAndThenRounded) {
 }
 
 TEST(WeightsTest, AreTheSameForAllIfUniform) {
-  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_UNIFORM, {7, 0, 100}),
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_UNIFORM, {7, 0, 100}, {1, 1, 1}),
               ElementsAre(1.0f / 3, 1.0f / 3, 1.0f / 3));
+}
+
+TEST(WeightsTest, AreTokensSquaredPerStepIfSaid) {
+  // Twice the tokens in as many steps counts four times as much.
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
+                                {100, 200}, {5, 5}),
+              ElementsAre(0.2f, 0.8f));
+  // As many tokens in half of the steps counts twice as much.
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
+                                {100, 100}, {10, 5}),
+              ElementsAre(1.0f / 3, 2.0f / 3));
+}
+
+TEST(WeightsTest, CountNoFewerStepsThanTheTokensTake) {
+  v1::RunSpec spec;
+  spec.mutable_inner()->set_batch_size(4);
+  spec.mutable_model()->set_sequence_length(128);
+  EXPECT_EQ(CountedSteps(spec, 5120, 10), 10);
+  EXPECT_EQ(CountedSteps(spec, 5120, 1), 10);
+  EXPECT_EQ(CountedSteps(spec, 5121, 1), 11);
+  EXPECT_EQ(CountedSteps(spec, 0, 0), 1);
 }
 
 TEST(WeightsTest, CountNoMoreTokensThanThePlanAllows) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/fragment_schedule.h"
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/data_leases.h"
 #include "coordinator/core/pacing.h"
@@ -15,21 +16,35 @@
 namespace atl::coordinator {
 namespace {
 
-// Fragments that may open: idle, of the smallest version, not at the end.
-std::vector<int32_t> OpenableFragments(const RunState& state) {
+// Fragments that may open now, those in one list together: in a streaming run
+// each idle one that is not at its end by itself, else all of the smallest
+// version.
+std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
+  const int64_t round_count = state.spec().schedule().round_count();
+  if (IsStreaming(state.spec().schedule())) {
+    std::vector<std::vector<int32_t>> openable;
+    for (const FragmentState& fragment : state.fragments()) {
+      if (fragment.phase == RoundPhase::kIdle &&
+          fragment.newest.version() < round_count) {
+        openable.push_back({fragment.newest.fragment()});
+      }
+    }
+    return openable;
+  }
   int64_t version = INT64_MAX;
   for (const FragmentState& fragment : state.fragments()) {
     version = std::min(version, fragment.newest.version());
   }
   std::vector<int32_t> openable;
-  if (version >= state.spec().schedule().round_count()) return openable;
+  if (version >= round_count) return {};
   for (const FragmentState& fragment : state.fragments()) {
     if (fragment.newest.version() == version &&
         fragment.phase == RoundPhase::kIdle) {
       openable.push_back(fragment.newest.fragment());
     }
   }
-  return openable;
+  if (openable.empty()) return {};
+  return {openable};
 }
 
 // Slots whose contribution to the next attempt at `fragment` is there already.
@@ -46,27 +61,34 @@ std::set<int32_t> ReceivedSlots(const RunState& state, const RunView& view,
   return slots;
 }
 
-// What each of `slots` does in round `version`.
+// What each of `slots` does in round `version` of `fragment`, and of those that
+// open with it.
 std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
                                         const RunView& view,
                                         const std::vector<int32_t>& slots,
-                                        int64_t version) {
+                                        int32_t fragment, int64_t version) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const bool elastic = schedule.timing() == v1::TIMING_ELASTIC;
   const bool is_local = state.spec().data().fingerprint().empty();
-  std::vector<int64_t> steps(slots.size(), schedule.inner_step_count());
+  const auto fragment_count = static_cast<int32_t>(state.fragments().size());
+  const int64_t start_step =
+      StartStep(schedule, fragment_count, fragment, version);
+  const int64_t step_count =
+      PushStep(schedule, fragment_count, fragment, version) - start_step;
+  std::vector<int64_t> steps(slots.size(), step_count);
   if (elastic) {
-    steps =
-        ElasticSteps(Speeds(state, view, slots), schedule.inner_step_count());
+    steps = ElasticSteps(Speeds(state, view, slots), step_count);
   }
+  // Rounds of a streaming run overlap: an island reads one data shard for all
+  // of them.
   const std::vector<std::vector<int32_t>> dealt =
-      DealToSlots(state, slots, elastic && !is_local);
+      DealToSlots(state, slots, elastic && !is_local && !IsStreaming(schedule));
   std::vector<v1::SlotPlan> plans;
   for (size_t i = 0; i < slots.size(); ++i) {
     v1::SlotPlan plan;
     plan.set_slot(slots[i]);
     plan.set_step_count(steps[i]);
-    plan.set_start_step(version * schedule.inner_step_count());
+    plan.set_start_step(start_step);
     plan.set_data_shard(dealt[i][version % dealt[i].size()]);
     plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
     plans.push_back(std::move(plan));
@@ -74,26 +96,9 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   return plans;
 }
 
-}  // namespace
-
-std::vector<double> Speeds(const RunState& state, const RunView& view,
-                           const std::vector<int32_t>& slots) {
-  std::vector<double> speeds;
-  for (int32_t slot : slots) {
-    const MemberView& member = view.members[slot];
-    const double reported =
-        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
-    speeds.push_back(
-        reported > 0
-            ? reported
-            : state.members()[slot].record.capabilities().tokens_per_second());
-  }
-  return speeds;
-}
-
-Decision DecideOpen(const RunState& state, const RunView& view) {
-  const std::vector<int32_t> openable = OpenableFragments(state);
-  if (openable.empty()) return {};
+// OPENs of `openable`, which are of one version.
+Decision DecideOpenOf(const RunState& state, const RunView& view,
+                      const std::vector<int32_t>& openable) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
   int64_t attempt = 0;
@@ -129,7 +134,7 @@ Decision DecideOpen(const RunState& state, const RunView& view) {
   expected.insert(received.begin(), received.end());
   slots.assign(expected.begin(), expected.end());
   const std::vector<v1::SlotPlan> plans =
-      MakeSlotPlans(state, view, slots, version);
+      MakeSlotPlans(state, view, slots, openable[0], version);
   Decision decision;
   decision.reason = absl::StrCat("opens round ", version, " for ", slots.size(),
                                  " of ", candidates.size(), " islands");
@@ -146,6 +151,38 @@ Decision DecideOpen(const RunState& state, const RunView& view) {
     decision.records.push_back(std::move(record));
   }
   return decision;
+}
+
+}  // namespace
+
+std::vector<double> Speeds(const RunState& state, const RunView& view,
+                           const std::vector<int32_t>& slots) {
+  std::vector<double> speeds;
+  for (int32_t slot : slots) {
+    const MemberView& member = view.members[slot];
+    const double reported =
+        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
+    speeds.push_back(
+        reported > 0
+            ? reported
+            : state.members()[slot].record.capabilities().tokens_per_second());
+  }
+  return speeds;
+}
+
+Decision DecideOpen(const RunState& state, const RunView& view) {
+  Decision all;
+  for (const std::vector<int32_t>& openable : OpenableFragments(state)) {
+    Decision decision = DecideOpenOf(state, view, openable);
+    if (all.reason.empty() ||
+        (all.records.empty() && !decision.records.empty())) {
+      all.reason = decision.reason;
+    }
+    for (storage::v1::Record& record : decision.records) {
+      all.records.push_back(std::move(record));
+    }
+  }
+  return all;
 }
 
 std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,

@@ -15,7 +15,8 @@
 namespace atl::coordinator {
 
 // OPENs of the fragments that may be opened now. Fragments of one version open
-// together, so that an island trains once for all of them. Expected are the
+// together, so that an island trains once for all of them; in a streaming run
+// each opens its own next round after its COMMIT. Expected are the
 // ready islands, or the round's sample of them; of a reopened round those too
 // whose contributions are received, for these outlive the attempt.
 Decision DecideOpen(const RunState& state, const RunView& view);

@@ -288,6 +288,7 @@ storage::v1::Record MakeSeal(
   seal.set_version(open.version());
   seal.set_attempt(open.attempt());
   std::vector<int64_t> token_counts;
+  std::vector<int64_t> step_counts;
   for (const SeenContribution* seen : contributions) {
     // Async: what an island left behind that is gone has no plan any more.
     int64_t planned = state.spec().schedule().inner_step_count();
@@ -296,9 +297,11 @@ storage::v1::Record MakeSeal(
     }
     token_counts.push_back(
         CountedTokens(state.spec(), planned, seen->info->token_count()));
+    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
+                                       seen->info->step_count()));
   }
-  const std::vector<float> weights =
-      NormalizedWeights(state.spec().outer().weighting(), token_counts);
+  const std::vector<float> weights = NormalizedWeights(
+      state.spec().outer().weighting(), token_counts, step_counts);
   for (size_t i = 0; i < contributions.size(); ++i) {
     const SeenContribution& seen = *contributions[i];
     v1::SealedContribution& contribution = *seal.add_contributions();
@@ -341,15 +344,18 @@ std::vector<v1::GatherSlot> ExpectedSeal(const RunState& state,
   }
   std::vector<v1::GatherSlot> slots;
   std::vector<int64_t> token_counts;
+  std::vector<int64_t> step_counts;
   for (const v1::SlotPlan& plan : open.slots()) {
     if (left_out.contains(plan.slot())) continue;
     slots.emplace_back().set_slot(plan.slot());
     token_counts.push_back(
         CountedTokens(state.spec(), plan.step_count(), INT64_MAX));
+    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
+                                       plan.step_count()));
   }
   if (slots.empty()) return slots;
-  const std::vector<float> weights =
-      NormalizedWeights(state.spec().outer().weighting(), token_counts);
+  const std::vector<float> weights = NormalizedWeights(
+      state.spec().outer().weighting(), token_counts, step_counts);
   for (size_t i = 0; i < slots.size(); ++i) slots[i].set_weight(weights[i]);
   return slots;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
 #include "base/status/check.h"
 #include "coordinator/core/async_rounds.h"
@@ -202,10 +203,12 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
       version >= state_.spec().schedule().round_count()) {
     return;
   }
-  // Fragments of an async run are hardly ever at one version.
-  if (is_async() && committed != 0) return;
+  // Fragments of an async or a streaming run are hardly ever at one version:
+  // the cut is what fragment 0 finds.
+  const bool apart = is_async() || IsStreaming(state_.spec().schedule());
+  if (apart && committed != 0) return;
   for (const FragmentState& fragment : state_.fragments()) {
-    if (!is_async() && fragment.newest.version() != version) return;
+    if (!apart && fragment.newest.version() != version) return;
   }
   EmitPin(MakePin(absl::StrCat("round-", version), /*checkpoint=*/true),
           absl::ZeroDuration());

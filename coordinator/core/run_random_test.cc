@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/run_simulation.h"
 #include "gtest/gtest.h"
@@ -175,12 +176,28 @@ class RandomRun {
   int lost_count_ = 0;
 };
 
+// Staggered, overlapping, blended: each by chance, one of them at least.
+void MakeStreaming(std::mt19937_64& random, v1::RunSpec& spec) {
+  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  schedule.set_sample_fraction(1);
+  schedule.set_inner_step_count(spec.layout().fragment_count() + 1 +
+                                random() % 4);
+  if (random() % 4 != 0) {
+    schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
+  }
+  schedule.set_overlap_step_count(random() % schedule.inner_step_count());
+  if (random() % 2 == 0) schedule.set_blend(0.5);
+  if (!IsStreaming(schedule)) schedule.set_overlap_step_count(1);
+}
+
 class RandomRunTest
     : public testing::TestWithParam<v1::RunSpec (*)(int fragment_count)> {};
 
 TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
   std::random_device device;
   int lost_count = 0;
+  int streaming_count = 0;
+  bool is_async = false;
   for (int trial = 0; trial < 60; ++trial) {
     const uint64_t seed = device();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -188,7 +205,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     const int fragment_count = 1 + static_cast<int>(random() % 3);
     v1::RunSpec spec = GetParam()(fragment_count);
     const bool is_strict = spec.schedule().timing() == v1::TIMING_STRICT;
-    const bool is_async = IsAsync(spec.schedule());
+    is_async = IsAsync(spec.schedule());
     spec.mutable_schedule()->set_round_count(4 + random() % 6);
     spec.mutable_schedule()->set_sample_fraction(
         random() % 2 || is_async ? 1 : 0.6);
@@ -201,6 +218,10 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
                                        v1::MERGE_RULE_KIND_NORM_CLIP,
                                        v1::MERGE_RULE_KIND_CENTRED_CLIP};
     spec.mutable_outer()->mutable_merge()->set_rule(rules[random() % 3]);
+    if (!is_async && random() % 3 == 0) {
+      MakeStreaming(random, spec);
+      ++streaming_count;
+    }
     RandomRun run(spec, seed);
     run.Go(250);
     if (testing::Test::HasFailure()) return;
@@ -211,6 +232,7 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(lost_count, 10) << "too few losses to prove anything";
+  EXPECT_EQ(streaming_count == 0, is_async);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTiming, RandomRunTest,

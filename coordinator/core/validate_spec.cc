@@ -7,9 +7,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/digest.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/validate_exchange.h"
+#include "coordinator/core/validate_streaming.h"
 #include "coordinator/core/verdict/contributions_max.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
@@ -236,7 +238,8 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
   }
   check.Require(outer.weighting() != v1::WEIGHTING_UNSPECIFIED &&
                     v1::Weighting_IsValid(outer.weighting()),
-                "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
+                "outer.weighting", "must be TOKENS, SAMPLES, UNIFORM or "
+                "TOKENS_SQUARED_PER_STEP");
   check.NotNegative(outer.contribution_norm_max(),
                     "outer.contribution_norm_max");
 }
@@ -457,26 +460,10 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
                 "looks at all contributions of a round before it merges one, "
                 "and at this level shards keep none");
   check.Require(
-      schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED &&
-          schedule.overlap_step_count() == 0,
-      "durability",
-      "ISLAND needs the fragment schedule TOGETHER without overlap: a push "
+      !IsStreaming(schedule), "durability",
+      "ISLAND needs the fragment schedule TOGETHER without overlap, blend and "
+      "eager updates: a push "
       "ends with its round's commit, and an island makes one at a time");
-}
-
-// What the contract has words for and this program does not do yet.
-void CheckNotBuilt(const v1::RunSpec& spec, Checker& check) {
-  const v1::ScheduleSpec& schedule = spec.schedule();
-  check.Require(schedule.overlap_step_count() == 0,
-                "schedule.overlap_step_count", "must be 0");
-  check.Require(schedule.blend() == 0, "schedule.blend", "must be 0");
-  check.Require(
-      schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED,
-      "schedule.fragment_schedule", "must be TOGETHER");
-  check.Require(!schedule.eager(), "schedule.eager", "must be false");
-  check.Require(
-      spec.outer().weighting() != v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
-      "outer.weighting", "must be TOKENS, SAMPLES or UNIFORM");
 }
 
 }  // namespace
@@ -493,7 +480,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
   CheckExchange(spec, violations);
-  CheckNotBuilt(spec, check);
+  ValidateStreaming(spec, violations);
   check.Require(v1::Durability_IsValid(spec.durability()), "durability",
                 "must be MACHINE, PROCESS or ISLAND");
   if (spec.durability() == v1::DURABILITY_ISLAND) CheckLevelIsland(spec, check);

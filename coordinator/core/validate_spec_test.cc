@@ -73,17 +73,6 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        }},
       {"spec.exchange.error_feedback",
        [](auto& s) { s.mutable_exchange()->set_error_feedback(true); }},
-      {"spec.schedule.overlap_step_count",
-       [](auto& s) { s.mutable_schedule()->set_overlap_step_count(1); }},
-      {"spec.schedule.blend",
-       [](auto& s) { s.mutable_schedule()->set_blend(0.5); }},
-      {"spec.schedule.fragment_schedule",
-       [](auto& s) {
-         s.mutable_schedule()->set_fragment_schedule(
-             v1::FRAGMENT_SCHEDULE_STAGGERED);
-       }},
-      {"spec.schedule.eager",
-       [](auto& s) { s.mutable_schedule()->set_eager(true); }},
       {"spec.model.architecture",
        [](auto& s) { s.mutable_model()->set_architecture("gpt"); }},
       {"spec.model.kv_head_count",

@@ -18,12 +18,21 @@ namespace atl::coordinator {
 int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
                       int64_t claimed_token_count);
 
+// Steps that count for a contribution of `token_count` counted tokens: what its
+// island claims, and no fewer than so many tokens take at the run's batch, so
+// that nobody weighs more by claiming larger steps. At least 1.
+int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,
+                     int64_t claimed_step_count);
+
 // Weights of contributions with these counted tokens (each > 0, unless
 // uniform): normalised in f64 over the set, then rounded to f32. Samples weigh
-// as tokens do, for all sequences of a run have the same length.
-// Requires: not empty.
+// as tokens do, for all sequences of a run have the same length. Only
+// TOKENS_SQUARED_PER_STEP reads `step_counts` (each > 0): tokens * tokens /
+// steps.
+// Requires: not empty, of one length.
 std::vector<float> NormalizedWeights(v1::Weighting weighting,
-                                     const std::vector<int64_t>& token_counts);
+                                     const std::vector<int64_t>& token_counts,
+                                     const std::vector<int64_t>& step_counts);
 
 }  // namespace atl::coordinator
 

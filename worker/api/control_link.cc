@@ -82,18 +82,21 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
     if (response.ok()) {
       failpoint::Hit("island.joined.after");
       listener_.on_joined(*response);
+      const google::protobuf::Duration lease = response->lease_duration();
+      // Before any plan of the new life.
+      mailbox_.PutJoined(*std::move(response));
       {
         MutexLock lock(&mutex_);
         was_member_ = true;
         member_ = true;
         connected_ = true;
         last_contact_ = absl::Now();
-        lease_ = absl::Seconds(response->lease_duration().seconds()) +
-                 absl::Nanoseconds(response->lease_duration().nanos());
+        ++join_count_;
+        lease_ = absl::Seconds(lease.seconds()) +
+                 absl::Nanoseconds(lease.nanos());
         if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(30);
         changed_.SignalAll();
       }
-      mailbox_.PutJoined(*std::move(response));
       return true;
     }
     if (JoinIsRefused(response.status())) {
@@ -176,16 +179,24 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
 void ControlLink::RunPlans(std::stop_token stop) {
   coordinator::PlanPosition position;
   while (!stop.stop_requested()) {
+    int64_t join_count = 0;
     {
       MutexLock lock(&mutex_);
       if (!member_ || rejoin_) {
         if (!stopping_) changed_.WaitWithTimeout(&mutex_, kPlanWait);
         continue;
       }
+      join_count = join_count_;
     }
     absl::StatusOr<v1::IslandPlan> plan =
         client_.WaitForPlan(position, kPlanWait, stop);
     if (plan.ok()) {
+      {
+        // One that came while we joined again may be of the new life already,
+        // and would look like another process's.
+        MutexLock lock(&mutex_);
+        if (!member_ || join_count != join_count_) continue;
+      }
       position = coordinator::PositionOf(*plan);
       listener_.on_plan(*plan);
       mailbox_.PutPlan(*std::move(plan));

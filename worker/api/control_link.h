@@ -92,6 +92,7 @@ class ControlLink {
 
   mutable Mutex mutex_;
   CondVar changed_;
+  int64_t join_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool was_member_ ABSL_GUARDED_BY(mutex_) = false;  // Joined once.
   bool member_ ABSL_GUARDED_BY(mutex_) = false;      // As far as is known.
   bool rejoin_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,48 +1,25 @@
 #include "worker/api/island_runner.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/files.h"
-#include "base/layout/digest.h"
-#include "base/layout/encoded_layout.h"
-#include "base/layout/exchange.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/ids.h"
-#include "base/layout/exchange.h"
-#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/device.h"
+#include "worker/api/retry_backoff.h"
 
 namespace atl::worker {
 namespace {
 
-// Longest wait without news.
-constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// Longest that nothing of a push or pull moves before the loop looks around: a
-// slow link may take hours. An island that leaves gives a push so long in all.
-constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
-constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
-constexpr absl::Duration kBackoffMax = absl::Seconds(5);
-
 // The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
-
-absl::Duration BackoffOf(int failure_count) {
-  absl::Duration delay = kBackoffMin;
-  for (int i = 1; i < failure_count && delay < kBackoffMax; ++i) delay *= 2;
-  return std::min(delay, kBackoffMax);
-}
-
-int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
-  return fragment < plan.cut_size() ? plan.cut(fragment).version() : -1;
-}
 
 }  // namespace
 
@@ -73,12 +50,13 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
     if (attempt == 1) LOG(WARNING) << "cannot read the run yet: "
                                    << run.status();
     // One small call, and nothing is trained before it: asked often.
-    runner->mailbox_.Wait(std::min(BackoffOf(attempt), kRunReadWaitMax));
+    runner->mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
 }
 
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
+  streaming_ = IsStreaming(spec_.schedule());
   if (run.state() == v1::RUN_STATE_COMPLETED ||
       run.state() == v1::RUN_STATE_CANCELLED) {
     return absl::FailedPreconditionError(
@@ -161,12 +139,6 @@ void IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   parameters_->SetRoutes(server::RoutesOf(plan));
 }
 
-std::string IslandRunner::SavePath() const {
-  return absl::StrCat(
-      options_.work_directory.empty() ? "." : options_.work_directory, "/",
-      options_.run_id, ".", options_.island_id, ".save");
-}
-
 absl::StatusOr<IslandProgress> IslandRunner::Run() {
   ControlLinkOptions link_options;
   link_options.join = MakeJoinRequest();
@@ -183,15 +155,41 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
     mailbox_.Wake();
     mailbox_.StopTransfer();
   });
+  StartLanes();
   while (true) {
-    mailbox_.DrainInto(loop_);
-    LearnOutcomes();
-    ForwardStops();
-    const Action action = loop_.Next();
+    int64_t seen = 0;
+    const Action action = NextAction(Lane::kTraining, &seen);
     Report(action);
-    if (action.kind == ActionKind::kFinish) return Finish(action);
-    Do(action);
+    if (action.kind == ActionKind::kFinish) {
+      StopLanes();
+      return Finish(action);
+    }
+    Do(action, seen);
   }
+}
+
+Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
+  MutexLock lock(&mutex_);
+  *seen = mailbox_.DrainInto(loop_);
+  if (lane == Lane::kTraining) LearnOutcomes();
+  ForwardStops();
+  Action action = loop_.Next(lane);
+  if (streaming_ && action.kind != ActionKind::kWait) {
+    loop_.OnStarted(lane, action);
+  }
+  return action;
+}
+
+void IslandRunner::Done(const Action& action, const absl::Status& status) {
+  if (!status.ok()) {
+    LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
+  }
+  {
+    MutexLock lock(&mutex_);
+    loop_.OnDone(action, status);
+  }
+  // Other lanes may have waited for it.
+  if (streaming_) mailbox_.Wake();
 }
 
 void IslandRunner::ForwardStops() {
@@ -203,14 +201,20 @@ void IslandRunner::ForwardStops() {
   }
 }
 
-void IslandRunner::Do(const Action& action) {
+void IslandRunner::Do(const Action& action, int64_t seen) {
   if (action.kind != ActionKind::kWait) wait_until_.reset();
   absl::Status status;
   switch (action.kind) {
     case ActionKind::kWait:
-      return Wait(action);
-    case ActionKind::kLoadSave:
-      return loop_.OnSaveLoaded(LoadSave());
+      return Wait(Lane::kTraining, action, seen, wait_until_);
+    case ActionKind::kLoadSave: {
+      std::optional<SaveSummary> save = LoadSave();
+      {
+        MutexLock lock(&mutex_);
+        loop_.OnSaveLoaded(std::move(save));
+      }
+      return mailbox_.Wake();
+    }
     case ActionKind::kRestoreSave:
       status = RestoreSave();
       break;
@@ -218,7 +222,7 @@ void IslandRunner::Do(const Action& action) {
       state_->ResetOptimizer(action.warm_up);
       break;
     case ActionKind::kPull:
-      status = Pull(action);
+      status = Pull(action, Lane::kTraining);
       break;
     case ActionKind::kReportReady:
       status = link_->ReportReady(action.commit_seq);
@@ -226,6 +230,7 @@ void IslandRunner::Do(const Action& action) {
     case ActionKind::kBeginRound:
       state_->BeginRound();
       loss_sum_ = 0;
+      loss_count_ = 0;
       break;
     case ActionKind::kTrain:
       status = Train(action);
@@ -234,7 +239,10 @@ void IslandRunner::Do(const Action& action) {
       status = Contribute(action);
       break;
     case ActionKind::kPush:
-      status = Push(action);
+      status = Push(action, Lane::kTraining);
+      break;
+    case ActionKind::kApply:
+      state_->ApplyAnchor(action.fragment, action.adopt);
       break;
     case ActionKind::kEvaluate:
       status = Evaluate(action);
@@ -246,90 +254,7 @@ void IslandRunner::Do(const Action& action) {
     case ActionKind::kFinish:
       return;
   }
-  if (!status.ok()) {
-    LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
-  }
-  loop_.OnDone(action, status);
-}
-
-void IslandRunner::Wait(const Action& action) {
-  const absl::Time now = absl::Now();
-  if (action.failure_count == 0) {
-    wait_until_.reset();
-    mailbox_.Wait(kIdleWait);
-    return;
-  }
-  if (!wait_until_.has_value()) {
-    wait_until_ = now + BackoffOf(action.failure_count);
-  }
-  if (now >= *wait_until_) {
-    wait_until_.reset();
-    loop_.OnWaited();
-    return;
-  }
-  mailbox_.Wait(*wait_until_ - now);
-}
-
-std::optional<SaveSummary> IslandRunner::LoadSave() {
-  absl::StatusOr<Save> save = ReadSave(*links_.file_system, SavePath());
-  if (absl::IsNotFound(save.status())) return std::nullopt;
-  if (!save.ok()) {
-    LOG(WARNING) << SavePath() << " is not used, training goes on from the "
-                 << "servers' parameters: " << save.status();
-    return std::nullopt;
-  }
-  const SaveHeader& header = save->header;
-  SaveSummary summary;
-  summary.run_id = header.run_id;
-  summary.run_epoch = header.run_epoch;
-  summary.slot = header.slot;
-  summary.seq = header.seq;
-  summary.data_shard = header.data_shard;
-  summary.data_position = header.data_position;
-  summary.evaluator_version = header.evaluator_version;
-  summary.evaluator_index = header.evaluator_index;
-  summary.evaluator_count = header.evaluator_count;
-  const codec::Codec& codec = UpCodec(spec_);
-  for (const EncodedContribution& contribution : save->contributions) {
-    const v1::ContributionInfo& info = contribution.info;
-    const int32_t f = info.key().fragment();
-    if (f < 0 || f >= state_->layout().fragment_count() ||
-        info.codec() != ProtoOf(codec) ||
-        static_cast<int64_t>(contribution.bytes.size()) !=
-            EncodedLayout(state_->layout(), f, codec).byte_count()) {
-      LOG(WARNING) << SavePath() << " is of another layout and not used";
-      return std::nullopt;
-    }
-    summary.contributions.push_back({f, info.anchor_version()});
-  }
-  save_ = *std::move(save);
-  return summary;
-}
-
-absl::Status IslandRunner::RestoreSave() {
-  if (!save_.has_value()) return absl::InternalError("there is no save");
-  const engine::OptimizerState state =
-      state_->trainer().optimizer_state();
-  if (state.first_moment.size() != save_->first_moment.size() ||
-      state.second_moment.size() != save_->second_moment.size()) {
-    return absl::DataLossError("the save is of another optimizer");
-  }
-  for (SavedFeedback& feedback : save_->feedback) {
-    const absl::Status restored = encoder_->Restore(feedback.View());
-    if (!restored.ok()) {
-      encoder_.emplace(state_->layout(), spec_);
-      return restored;
-    }
-  }
-  save_->feedback.clear();
-  std::copy(save_->first_moment.begin(), save_->first_moment.end(),
-            state.first_moment.begin());
-  std::copy(save_->second_moment.begin(), save_->second_moment.end(),
-            state.second_moment.begin());
-  state_->trainer().set_optimizer_step_count(
-      save_->header.optimizer_step_count);
-  state_->set_restart_step_count(save_->header.restart_step_count);
-  return absl::OkStatus();
+  Done(action, status);
 }
 
 // The error feedback of a contribution moves on when it is merged, and only
@@ -342,36 +267,6 @@ void IslandRunner::LearnOutcomes() {
   }
 }
 
-absl::Status IslandRunner::Pull(const Action& action) {
-  server::CallBounds bounds;
-  bounds.idle_max = kTransferIdleMax;
-  bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
-    return !IsFreshEnough(spec_.schedule(), action.version,
-                          CutVersion(plan, action.fragment));
-  });
-  // Who leaves needs no parameters.
-  const std::stop_callback leave(options_.stop,
-                                 [this] { mailbox_.StopTransfer(); });
-  const int64_t before = parameters_->counters().received_payload_bytes;
-  const absl::Time begin = absl::Now();
-  // The plan has the digest of theta; of a view the shards say it themselves.
-  const server::TransferOutcome outcome =
-      HasView(spec_)
-          ? parameters_->PullView(action.fragment, action.version,
-                                  action.from_version,
-                                  state_->AnchorBuffer(action.fragment), bounds)
-          : parameters_->Pull(action.fragment, action.version,
-                              Digest128::FromProto(action.digest),
-                              state_->FragmentBuffer(action.fragment), bounds);
-  mailbox_.EndTransfer();
-  meter_.Pulled(parameters_->counters().received_payload_bytes - before,
-                absl::Now() - begin);
-  RETURN_IF_ERROR(outcome.status);
-  state_->SetAnchor(action.fragment);
-  failpoint::Hit("island.pulled.after");
-  return absl::OkStatus();
-}
-
 absl::Status IslandRunner::Train(const Action& action) {
   RETURN_IF_ERROR(
       reader_->Read(action.data_shard, action.data_position, batch_));
@@ -379,7 +274,10 @@ absl::Status IslandRunner::Train(const Action& action) {
   ASSIGN_OR_RETURN(const StepResult result,
                    state_->Train(batch_, action.step));
   const absl::Time end = absl::Now();
-  meter_.Stepped(begin, end);
+  {
+    MutexLock lock(&mutex_);
+    meter_.Stepped(begin, end);
+  }
   step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
   failpoint::Hit("island.trained.after");
   progress_.tokens_per_second = step_speed_.tokens_per_second();
@@ -388,6 +286,7 @@ absl::Status IslandRunner::Train(const Action& action) {
   progress_.loss = result.loss;
   progress_.gradient_norm = result.gradient_norm;
   loss_sum_ += result.loss;
+  ++loss_count_;
   link_->AddLoss(result.loss);
   return absl::OkStatus();
 }
@@ -409,138 +308,66 @@ v1::ContributionInfo IslandRunner::DescribeContribution(
   return info;
 }
 
-SaveHeader IslandRunner::DescribeSave(const Action& action) const {
-  SaveHeader header;
-  header.run_id = options_.run_id;
-  header.run_epoch = action.run_epoch;
-  header.slot = action.slot;
-  header.seq = action.seq;
-  header.step = progress_.step;
-  header.data_shard = action.data_shard;
-  header.data_position = action.data_position;
-  header.restart_step_count = state_->restart_step_count();
-  header.optimizer_step_count =
-      state_->trainer().optimizer_state().step_count;
-  for (const AnchoredFragment& at : action.contributions) {
-    if (at.fragment != 0) continue;
-    const SaveSummary evaluator = loop_.EvaluatorOf(at.anchor_version + 1);
-    header.evaluator_version = evaluator.evaluator_version;
-    header.evaluator_index = evaluator.evaluator_index;
-    header.evaluator_count = evaluator.evaluator_count;
+// Outer gradient, encoding and what an eager island foresees: once for a key,
+// for error feedback and local parameters move on with it.
+absl::StatusOr<Outbox::Item> IslandRunner::MakeContribution(
+    const Action& action, const AnchoredFragment& at) {
+  v1::ContributionInfo info = DescribeContribution(action, at);
+  for (const Outbox::Item& made : made_) {
+    if (made->info.key().fragment() == at.fragment &&
+        made->info.key().seq() == action.seq &&
+        made->info.anchor_version() == at.anchor_version &&
+        made->info.data_end() == info.data_end()) {
+      return made;
+    }
   }
-  return header;
+  std::shared_ptr<EncodedContribution> item = outbox_.MakeItem();
+  item->info = std::move(info);
+  state_->OuterGradient(at.fragment, encoder_->GradientRoom(*item));
+  RETURN_IF_ERROR(encoder_->Encode(*item));
+  state_->Foresee(at.fragment, action.weight);
+  return item;
 }
 
 absl::Status IslandRunner::Contribute(const Action& action) {
-  // The contributions of the save before are decided: their room is free.
-  Save save;
-  if (save_.has_value()) save.contributions.swap(save_->contributions);
-  save_.reset();
-  save.contributions.resize(action.contributions.size());
   const absl::Time begin = absl::Now();
+  save_.reset();
+  // In a run in rounds the contributions of the save before are decided: their
+  // room is free.
+  if (!streaming_ && made_.empty()) outbox_.Set({});
+  std::vector<Outbox::Item> made;
   int64_t byte_count = 0;
-  save.header = DescribeSave(action);
-  for (size_t i = 0; i < action.contributions.size(); ++i) {
-    EncodedContribution& contribution = save.contributions[i];
-    const AnchoredFragment& at = action.contributions[i];
-    contribution.info = DescribeContribution(action, at);
-    const absl::Span<float> gradient = encoder_->GradientRoom(contribution);
-    state_->OuterGradient(at.fragment, gradient);
-    RETURN_IF_ERROR(encoder_->Encode(contribution));
-    byte_count += static_cast<int64_t>(gradient.size() * sizeof(float));
+  for (const AnchoredFragment& at : action.contributions) {
+    ASSIGN_OR_RETURN(Outbox::Item item, MakeContribution(action, at));
+    made.push_back(std::move(item));
+    byte_count += state_->layout().fragment_element_count(at.fragment) *
+                  static_cast<int64_t>(sizeof(float));
   }
+  made_ = made;
+  const SaveHeader header = DescribeSave(action);
+  // What else is in flight stays in the SAVE.
+  std::vector<Outbox::Item> items;
+  for (const SavedTrack& track : header.tracks) {
+    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
+    if (track.seq != action.seq && item != nullptr) items.push_back(item);
+  }
+  items.insert(items.end(), made.begin(), made.end());
   failpoint::Hit("island.save.before");
-  const engine::OptimizerState optimizer = state_->trainer().optimizer_state();
-  const std::vector<FeedbackView> feedback = encoder_->Feedback();
-  RETURN_IF_ERROR(Annotate(
-      WriteSave(*links_.file_system, SavePath(), save.header,
-                {optimizer.first_moment, optimizer.second_moment,
-                 save.contributions, feedback}),
-      "cannot write the save; free some space in the work directory"));
-  meter_.Contributed(byte_count, absl::Now() - begin);
+  RETURN_IF_ERROR(WriteSaveOf(header, items));
+  made_.clear();
+  outbox_.Set(std::move(items));
+  {
+    MutexLock lock(&mutex_);
+    meter_.Contributed(byte_count, absl::Now() - begin);
+  }
   failpoint::Hit("island.save.after");
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, training loss "
-            << loss_sum_ / static_cast<double>(action.step_count) << ", "
-            << static_cast<int64_t>(progress_.tokens_per_second)
+            << loss_sum_ / static_cast<double>(std::max<int64_t>(1, loss_count_))
+            << ", " << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
-  save_ = std::move(save);
-  return absl::OkStatus();
-}
-
-absl::Status IslandRunner::Push(const Action& action) {
-  if (!save_.has_value()) return absl::InternalError("there is no save");
-  for (const EncodedContribution& contribution : save_->contributions) {
-    const v1::ContributionInfo& info = contribution.info;
-    if (info.key().fragment() != action.fragment ||
-        info.key().seq() != action.seq) {
-      continue;
-    }
-    failpoint::Hit("island.push.before");
-    server::CallBounds bounds;
-    bounds.idle_max = kTransferIdleMax;
-    const bool stops_in_pause = !action.needed_again;
-    if (action.needed_again) {
-      LOG(WARNING) << "fragment " << action.fragment << ", contribution "
-                   << action.seq << ": " << action.reason
-                   << ": it is pushed again";
-    }
-    std::atomic<bool> decided{false};
-    bounds.stop = mailbox_.BeginTransfer([&](const v1::IslandPlan& plan) {
-      // Of an async run too old to count: it pulls the newest and goes on.
-      decided =
-          !IsFreshEnough(spec_.schedule(), info.anchor_version(),
-                         CutVersion(plan, info.key().fragment()));
-      return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
-             (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
-    });
-    std::optional<std::stop_callback<std::function<void()>>> leave;
-    if (stops_forwarded_ > 0) {
-      bounds.deadline = absl::Now() + kTransferIdleMax;
-    } else {
-      // Goes on, bounded, once the loop knows that it is to leave.
-      leave.emplace(options_.stop, [this] { mailbox_.StopTransfer(); });
-    }
-    const int64_t before = parameters_->counters().sent_payload_bytes;
-    const absl::Time begin = absl::Now();
-    const server::TransferOutcome outcome =
-        parameters_->Push(info, contribution.bytes, bounds);
-    mailbox_.EndTransfer();
-    meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
-                  absl::Now() - begin);
-    // At level ISLAND the plan may know of the commit before the servers' answer
-    // is here; that is what was waited for.
-    if (!decided || !absl::IsCancelled(outcome.status)) {
-      RETURN_IF_ERROR(outcome.status);
-    }
-    failpoint::Hit("island.pushed.after");
-    return absl::OkStatus();
-  }
-  return absl::InternalError("the save has no such contribution");
-}
-
-// What is evaluated is theta: with a view it is not what anchors are.
-absl::Status IslandRunner::PullForEvaluation() {
-  if (!HasView(spec_)) {
-    state_->SetLocalToAnchors();
-    return absl::OkStatus();
-  }
-  for (const v1::FragmentVersion& at : loop_.plan().cut()) {
-    server::CallBounds bounds;
-    bounds.idle_max = kTransferIdleMax;
-    bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& plan) {
-      return CutVersion(plan, at.fragment()) > at.version() + 1;
-    });
-    const std::stop_callback leave(options_.stop,
-                                   [this] { mailbox_.StopTransfer(); });
-    const server::TransferOutcome outcome = parameters_->Pull(
-        at.fragment(), at.version(), Digest128::FromProto(at.digest()),
-        state_->FragmentBuffer(at.fragment()), bounds);
-    mailbox_.EndTransfer();
-    RETURN_IF_ERROR(
-        Annotate(outcome.status, "cannot pull what is to be evaluated"));
-    state_->SetLocal(at.fragment());
-  }
+  loss_sum_ = 0;
+  loss_count_ = 0;
   return absl::OkStatus();
 }
 
@@ -553,9 +380,12 @@ absl::Status IslandRunner::Evaluate(const Action& action) {
                  << "window takes";
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(PullForEvaluation());
-  ASSIGN_OR_RETURN(const double loss,
-                   state_->EvaluateLocal(*evaluation_batch_));
+  state_->KeepLocal();
+  const absl::Status pulled = PullForEvaluation(action);
+  const absl::StatusOr<double> evaluated =
+      pulled.ok() ? state_->EvaluateLocal(*evaluation_batch_) : pulled;
+  state_->TakeLocalBack();
+  ASSIGN_OR_RETURN(const double loss, evaluated);
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);
@@ -594,6 +424,7 @@ void IslandRunner::Log(const Action& action) {
     case ActionKind::kContribute:
     case ActionKind::kPush:
     case ActionKind::kPull:
+    case ActionKind::kApply:
       return;
     default:
       break;
@@ -607,13 +438,17 @@ void IslandRunner::Log(const Action& action) {
 void IslandRunner::Report(const Action& action) {
   progress_.activity = ActionName(action.kind);
   progress_.reason = action.reason;
-  progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
-  progress_.version = std::max<int64_t>(0, CutVersion(loop_.plan(), 0));
+  {
+    MutexLock lock(&mutex_);
+    progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
+    progress_.version =
+        loop_.plan().cut_size() > 0 ? loop_.plan().cut(0).version() : 0;
+    progress_.utilization = meter_.utilization();
+    progress_.measured = meter_.measurements(progress_.tokens_per_second);
+  }
   const server::TransferCounters counters = parameters_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;
   progress_.received_bytes = counters.received_payload_bytes;
-  progress_.utilization = meter_.utilization();
-  progress_.measured = meter_.measurements(progress_.tokens_per_second);
   progress_.measured.round_trip_seconds =
       absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
   if (!progress_.forecast.has_value()) {

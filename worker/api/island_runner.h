@@ -1,4 +1,5 @@
-// Does what IslandLoop decides: the computing thread of an island.
+// Does what IslandLoop decides: the computing thread of an island, and in a
+// streaming run one thread that pushes and one that pulls beside it.
 //
 // Thread-compatible but for OnJoined and OnPlan, which the control link calls.
 
@@ -9,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,6 +22,7 @@
 #include "worker/api/island_meter.h"
 #include "worker/api/island_state.h"
 #include "worker/api/mailbox.h"
+#include "worker/api/outbox.h"
 #include "worker/api/run_island.h"
 #include "worker/api/step_speed.h"
 #include "worker/core/contribution_encoder.h"
@@ -47,21 +51,34 @@ class IslandRunner {
   void OnJoined(const v1::JoinResponse& response);
   void OnPlan(const v1::IslandPlan& plan);
 
-  void ForwardStops();
-  void Do(const Action& action);
-  void Wait(const Action& action);
+  // Takes news in and asks what `lane` does next; notes that it begins.
+  Action NextAction(Lane lane, int64_t* seen);
+  void Done(const Action& action, const absl::Status& status);
+  void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const Action& action, int64_t seen);
+  void Wait(Lane lane, const Action& action, int64_t seen,
+            std::optional<absl::Time>& wait_until);
+  void StartLanes();
+  void StopLanes();
+  // Pushes or pulls until the lanes are stopped.
+  void RunLane(Lane lane);
   std::optional<SaveSummary> LoadSave();
   absl::Status RestoreSave();
-  void LearnOutcomes();
-  absl::Status Pull(const Action& action);
+  absl::Status RestoreLocal();
+  void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Pull(const Action& action, Lane lane);
   absl::Status Train(const Action& action);
   absl::Status Contribute(const Action& action);
   v1::ContributionInfo DescribeContribution(const Action& action,
                                             const AnchoredFragment& at) const;
+  absl::StatusOr<Outbox::Item> MakeContribution(const Action& action,
+                                                const AnchoredFragment& at);
   SaveHeader DescribeSave(const Action& action) const;
-  absl::Status Push(const Action& action);
+  absl::Status WriteSaveOf(const SaveHeader& header,
+                           const std::vector<Outbox::Item>& items);
+  absl::Status Push(const Action& action, Lane lane);
   absl::Status Evaluate(const Action& action);
-  absl::Status PullForEvaluation();
+  absl::Status PullForEvaluation(const Action& action);
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);
@@ -69,24 +86,34 @@ class IslandRunner {
 
   const RunIslandOptions options_;
   const IslandLinks links_;
-  IslandLoop loop_;
   Mailbox mailbox_;
+
+  mutable Mutex mutex_;
+  IslandLoop loop_ ABSL_GUARDED_BY(mutex_);
+  IslandMeter meter_ ABSL_GUARDED_BY(mutex_);
+  int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> lanes_;
+
   v1::RunSpec spec_;
+  bool streaming_ = false;
   std::string data_fingerprint_;
   std::unique_ptr<IslandState> state_;
   std::optional<ContributionEncoder> encoder_;
   std::optional<BatchReader> reader_;
   std::optional<Batch> evaluation_batch_;
   std::unique_ptr<server::ParameterClient> parameters_;
-  std::optional<Save> save_;  // Last written or read; its buffers are reused.
+  std::optional<Save> save_;  // Read, until it is restored or out of date.
+  Outbox outbox_;
+  // Of the save that is being written: made once, however often it fails.
+  std::vector<Outbox::Item> made_;
   Batch batch_;
   IslandProgress progress_;
   double joining_tokens_per_second_ = 0;  // Elastic runs; else not measured.
-  int stops_forwarded_ = 0;
   std::optional<absl::Time> wait_until_;
   std::string logged_;  // Last activity and reason that were logged.
-  double loss_sum_ = 0;  // Of the round's steps, for the log.
-  IslandMeter meter_;
+  double loss_sum_ = 0;  // Since the last contribution, for the log.
+  int64_t loss_count_ = 0;
   StepSpeed step_speed_;
   std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
 #include "base/status/status_macros.h"
 #include "worker/api/model_spec.h"
@@ -28,6 +29,15 @@ absl::StatusOr<std::unique_ptr<IslandState>> IslandState::Create(
   }
   state->anchors_.assign(state->layout_.element_count(), 0.0f);
   state->buffer_.assign(buffer_count, 0.0f);
+  if (IsStreaming(spec.schedule())) {
+    state->kept_local_.assign(state->layout_.element_count(), 0.0f);
+  }
+  if (spec.schedule().eager()) {
+    state->eager_.emplace(spec.outer());
+    state->momentum_.assign(state->layout_.element_count(), 0.0f);
+    state->others_.assign(state->layout_.element_count(), 0.0f);
+    state->foreseen_.assign(state->layout_.element_count(), 0.0f);
+  }
   return state;
 }
 
@@ -109,6 +119,60 @@ void IslandState::OuterGradient(int32_t fragment,
       to[i] = anchor[i] - theta[i];
     }
   }
+}
+
+absl::Span<const float> IslandState::local() const {
+  return const_cast<const engine::Trainer&>(*trainer_).parameters();
+}
+
+void IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
+  const absl::Span<float> local = trainer_->parameters();
+  const auto blend = static_cast<float>(spec_.schedule().blend());
+  for (const int32_t index : layout_.fragment_tensors(fragment)) {
+    const TensorPlace& tensor = layout_.tensors()[index];
+    const auto part = [&](auto& values) {
+      return absl::MakeSpan(values).subspan(tensor.model_offset,
+                                            tensor.element_count);
+    };
+    const absl::Span<float> x =
+        local.subspan(tensor.model_offset, tensor.element_count);
+    const absl::Span<const float> v = part(anchors_);
+    if (eager_.has_value() && !adopt) {
+      eager_->Correct(v, part(foreseen_), x, part(momentum_), part(others_));
+      continue;
+    }
+    BlendIn(x, v, adopt ? 0.0f : blend);
+    if (!eager_.has_value()) continue;
+    // What was foreseen has not come about: begin anew.
+    std::fill_n(part(momentum_).begin(), tensor.element_count, 0.0f);
+    std::fill_n(part(others_).begin(), tensor.element_count, 0.0f);
+  }
+}
+
+void IslandState::Foresee(int32_t fragment, double weight) {
+  if (!eager_.has_value()) return;
+  const absl::Span<float> local = trainer_->parameters();
+  for (const int32_t index : layout_.fragment_tensors(fragment)) {
+    const TensorPlace& tensor = layout_.tensors()[index];
+    const auto part = [&](auto& values) {
+      return absl::MakeSpan(values).subspan(tensor.model_offset,
+                                            tensor.element_count);
+    };
+    eager_->Foresee(part(anchors_), static_cast<float>(weight),
+                    local.subspan(tensor.model_offset, tensor.element_count),
+                    part(foreseen_), part(momentum_), part(others_));
+  }
+}
+
+void IslandState::KeepLocal() {
+  if (kept_local_.empty()) return;
+  const absl::Span<const float> values = local();
+  std::copy(values.begin(), values.end(), kept_local_.begin());
+}
+
+void IslandState::TakeLocalBack() {
+  std::copy(kept_local_.begin(), kept_local_.end(),
+            trainer_->parameters().begin());
 }
 
 void IslandState::SetLocalToAnchors() {

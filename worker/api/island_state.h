@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,7 @@
 #include "atoll/v1/run.pb.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "worker/core/local_update.h"
 #include "worker/data/batch_reader.h"
 #include "worker/engine/trainer.h"
 
@@ -68,6 +70,28 @@ class IslandState {
   // local, in the fragment's flat order.
   void OuterGradient(int32_t fragment, absl::Span<float> out) const;
 
+  // Of a streaming run: the anchor of `fragment` becomes part of the local
+  // parameters, blended or as a correction of what was foreseen, as the run
+  // says; with `adopt` they are it.
+  void ApplyAnchor(int32_t fragment, bool adopt);
+  // Of an eager run, at the push of `fragment`, after OuterGradient(): local
+  // parameters become what this island, with `weight` of the merge, foresees.
+  // Elsewhere nothing.
+  void Foresee(int32_t fragment, double weight);
+
+  // Local parameters; and of an eager run m, c and P (local_update.h), else
+  // empty. Each of shape [E], in the model order.
+  absl::Span<const float> local() const;
+  absl::Span<float> mutable_local() { return trainer_->parameters(); }
+  absl::Span<float> eager_momentum() { return absl::MakeSpan(momentum_); }
+  absl::Span<float> eager_others() { return absl::MakeSpan(others_); }
+  absl::Span<float> eager_foreseen() { return absl::MakeSpan(foreseen_); }
+
+  // Around an evaluation, which overwrites local parameters: a streaming run
+  // goes on from them. In a run in rounds nothing, for no round is under way.
+  void KeepLocal();
+  void TakeLocalBack();
+
   // Local parameters become the anchors, or, of `fragment`, what
   // FragmentBuffer() was filled with. Only between rounds.
   void SetLocalToAnchors();
@@ -98,6 +122,9 @@ class IslandState {
   std::unique_ptr<engine::Trainer> trainer_;
   std::vector<float> anchors_;
   std::vector<float> buffer_;
+  std::vector<float> kept_local_;  // During an evaluation; streaming runs.
+  std::optional<EagerStep> eager_;
+  std::vector<float> momentum_, others_, foreseen_;
   int64_t restart_step_count_ = -1;
 };
 

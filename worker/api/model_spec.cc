@@ -1,6 +1,10 @@
 #include "worker/api/model_spec.h"
 
+#include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -25,25 +29,79 @@ v1::TensorClass ClassOf(engine::ParameterClass parameter_class) {
   return v1::TENSOR_CLASS_MATRIX;
 }
 
-// The fragment of the parameter named `name`.
-int32_t FragmentOf(const std::string& name, int32_t layer_count,
-                   int32_t fragment_count, FragmentAssignment assignment) {
+// The decoder layer that the parameter named `name` is of; -1: the token
+// embedding; `layer_count`: what comes after the last layer.
+int32_t LayerOf(const std::string& name, int32_t layer_count) {
   constexpr char kLayers[] = "model.layers.";
   int32_t layer = 0;
   if (absl::StartsWith(name, kLayers)) {
     const std::string rest = name.substr(sizeof(kLayers) - 1);
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(rest, absl::MaxSplits('.', 1));
-    if (absl::SimpleAtoi(parts.first, &layer)) {
-      if (assignment == FragmentAssignment::kStrided) {
-        return layer % fragment_count;
+    if (absl::SimpleAtoi(parts.first, &layer)) return layer;
+  }
+  return absl::StartsWith(name, "model.embed_tokens.") ? -1 : layer_count;
+}
+
+// Elements of each layer; the embedding counts to the first, what comes after
+// the last layer to that.
+std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
+                                int32_t layer_count) {
+  std::vector<int64_t> sizes(layer_count, 0);
+  for (const engine::ParameterSpec& parameter : parameters.parameters) {
+    const int32_t layer = LayerOf(parameter.name, layer_count);
+    sizes[std::clamp(layer, 0, layer_count - 1)] += parameter.element_count;
+  }
+  return sizes;
+}
+
+// The fragment of each layer: runs of neighbours, as few elements as can be in
+// the largest. Requires: 1 <= fragment_count <= sizes.size().
+std::vector<int32_t> BalancedFragments(const std::vector<int64_t>& sizes,
+                                       int32_t fragment_count) {
+  // Fills fragments up to `capacity`; returns how many it takes. No fragment is
+  // left without a layer: the last layers go one a fragment if need be.
+  std::vector<int32_t> fragments(sizes.size());
+  const auto fill = [&](int64_t capacity) {
+    int32_t fragment = 0;
+    int64_t filled = 0;
+    for (size_t layer = 0; layer < sizes.size(); ++layer) {
+      const auto left = static_cast<int32_t>(sizes.size() - layer);
+      if (layer > 0 && (filled + sizes[layer] > capacity ||
+                        left <= fragment_count - 1 - fragment)) {
+        ++fragment;
+        filled = 0;
       }
-      return static_cast<int32_t>(int64_t{layer} * fragment_count /
-                                  layer_count);
+      fragments[layer] = fragment;
+      filled += sizes[layer];
+    }
+    return fragment + 1;
+  };
+  int64_t low = *std::max_element(sizes.begin(), sizes.end());
+  int64_t high = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (fill(middle) <= fragment_count) {
+      high = middle;
+    } else {
+      low = middle + 1;
     }
   }
-  return absl::StartsWith(name, "model.embed_tokens.") ? 0
-                                                       : fragment_count - 1;
+  fill(low);
+  return fragments;
+}
+
+// The fragment of each layer.
+std::vector<int32_t> DealLayers(const engine::ParameterLayout& parameters,
+                                int32_t layer_count, int32_t fragment_count,
+                                FragmentAssignment assignment) {
+  if (assignment == FragmentAssignment::kBalanced) {
+    return BalancedFragments(LayerSizes(parameters, layer_count),
+                             fragment_count);
+  }
+  std::vector<int32_t> fragments(layer_count);
+  for (int32_t l = 0; l < layer_count; ++l) fragments[l] = l % fragment_count;
+  return fragments;
 }
 
 absl::Status CheckLayout(const v1::Layout& layout,
@@ -108,8 +166,12 @@ absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
   }
   v1::Layout layout;
   layout.set_fragment_count(fragment_count);
-  for (const engine::ParameterSpec& parameter :
-       engine::MakeParameterLayout(config).parameters) {
+  const engine::ParameterLayout parameters =
+      engine::MakeParameterLayout(config);
+  const int32_t layer_count = model.layer_count();
+  const std::vector<int32_t> fragments =
+      DealLayers(parameters, layer_count, fragment_count, assignment);
+  for (const engine::ParameterSpec& parameter : parameters.parameters) {
     v1::TensorSpec* tensor = layout.add_tensors();
     tensor->set_name(parameter.name);
     for (const int64_t dimension : parameter.shape) {
@@ -117,8 +179,10 @@ absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
     }
     tensor->set_dtype(v1::DATA_TYPE_F32);
     tensor->set_tensor_class(ClassOf(parameter.parameter_class));
-    tensor->set_fragment(FragmentOf(parameter.name, model.layer_count(),
-                                    fragment_count, assignment));
+    const int32_t layer = LayerOf(parameter.name, layer_count);
+    tensor->set_fragment(layer < 0              ? 0
+                         : layer == layer_count ? fragment_count - 1
+                                                : fragments[layer]);
     tensor->mutable_init()->set_kind(parameter.init ==
                                              engine::ParameterInit::kNormal
                                          ? v1::INIT_KIND_NORMAL

@@ -15,10 +15,15 @@
 
 namespace atl::worker {
 
-// How layers are dealt to fragments.
+// How layers are dealt to P fragments. The token embedding always goes with
+// fragment 0, the last norm and the output head with fragment P - 1.
 enum class FragmentAssignment {
-  kStrided,     // Layer l belongs to fragment l mod F.
-  kContiguous,  // Layer l of L belongs to fragment floor(l F / L).
+  // Layer l belongs to fragment l mod P: each fragment is spread over the depth
+  // of the model (arXiv 2501.18512, section 2.2).
+  kStrided,
+  // Neighbouring layers, cut so that the fragment with most bytes has as few as
+  // can be: every push takes about as long.
+  kBalanced,
 };
 
 // The engine's shape of `model`.
@@ -28,8 +33,7 @@ absl::StatusOr<engine::ModelConfig> MakeModelConfig(
     const v1::ModelSpec& model);
 
 // The layout of `model`: its parameters in canonical order with their classes
-// and first values. The token embedding belongs to fragment 0; the last norm and
-// the head to the last fragment.
+// and first values, dealt to fragments.
 //
 // INVALID_ARGUMENT: as MakeModelConfig; or fragment_count is not in
 // [1, layers].

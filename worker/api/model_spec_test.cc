@@ -1,5 +1,8 @@
 #include "worker/api/model_spec.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include <set>
 #include <string>
 
@@ -52,13 +55,33 @@ TEST(ModelSpecTest, DealsLayersToFragments) {
   EXPECT_EQ(FragmentOf(*strided, "model.layers.5" + norm), 2);
   EXPECT_EQ(FragmentOf(*strided, "model.embed_tokens.weight"), 0);
   EXPECT_EQ(FragmentOf(*strided, "lm_head.weight"), 2);
-  const auto contiguous =
-      BuildLayout(Model(), 3, FragmentAssignment::kContiguous);
-  EXPECT_EQ(FragmentOf(*contiguous, "model.layers.1" + norm), 0);
-  EXPECT_EQ(FragmentOf(*contiguous, "model.layers.2" + norm), 1);
-  EXPECT_EQ(FragmentOf(*contiguous, "model.layers.5" + norm), 2);
   for (int32_t count = 1; count <= 6; ++count) {
     EXPECT_TRUE(RunLayout::Create(*BuildLayout(Model(), count)).ok());
+  }
+}
+
+TEST(ModelSpecTest, BalancesNeighbouringLayersByBytes) {
+  for (int32_t count = 1; count <= 6; ++count) {
+    const v1::Layout layout =
+        *BuildLayout(Model(), count, FragmentAssignment::kBalanced);
+    const absl::StatusOr<RunLayout> run = RunLayout::Create(layout);
+    ASSERT_TRUE(run.ok()) << run.status();
+    // Layers are in order, the embedding in the first, the head in the last.
+    int32_t before = 0;
+    for (const v1::TensorSpec& tensor : layout.tensors()) {
+      EXPECT_GE(tensor.fragment(), before) << tensor.name();
+      before = tensor.fragment();
+    }
+    EXPECT_EQ(layout.tensors(0).fragment(), 0);
+    EXPECT_EQ(before, count - 1);
+    // As good as any other dealing of equal layers.
+    int64_t largest = 0, strided = 0;
+    const RunLayout other = *RunLayout::Create(*BuildLayout(Model(), count));
+    for (int32_t f = 0; f < count; ++f) {
+      largest = std::max(largest, run->fragment_element_count(f));
+      strided = std::max(strided, other.fragment_element_count(f));
+    }
+    EXPECT_LE(largest, strided);
   }
 }
 

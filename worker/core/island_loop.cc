@@ -31,38 +31,6 @@ bool Decided(v1::Outcome outcome) {
 
 }  // namespace
 
-const char* ActionName(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kWait:
-      return "wait";
-    case ActionKind::kLoadSave:
-      return "load_save";
-    case ActionKind::kRestoreSave:
-      return "restore_save";
-    case ActionKind::kResetOptimizer:
-      return "reset_optimizer";
-    case ActionKind::kPull:
-      return "pull";
-    case ActionKind::kReportReady:
-      return "report_ready";
-    case ActionKind::kBeginRound:
-      return "begin_round";
-    case ActionKind::kTrain:
-      return "train";
-    case ActionKind::kContribute:
-      return "contribute";
-    case ActionKind::kPush:
-      return "push";
-    case ActionKind::kEvaluate:
-      return "evaluate";
-    case ActionKind::kLeave:
-      return "leave";
-    case ActionKind::kFinish:
-      return "finish";
-  }
-  return "unknown";
-}
-
 // --- News --------------------------------------------------------------------
 
 void IslandLoop::OnJoined(const v1::JoinResponse& response) {
@@ -87,13 +55,15 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   if (!position_.has_value() ||
       position_->first != response.data_shard() ||
       position_->second < response.data_position()) {
-    if (!round_.has_value()) {
+    if (!round_.has_value() && !stream_.begun()) {
       position_ = {response.data_shard(), response.data_position()};
     }
   }
   if (sync_.has_value()) {
     for (Sync::Part& part : sync_->parts) part.pushed = false;
   }
+  stream_.Unprove(View(), /*all=*/true);
+  ready_failed_ = false;
   // A Join's plan counts even if a newer start of the coordinator numbers its
   // plans from below.
   plan_ = response.plan();
@@ -131,9 +101,16 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
       if (unproven || NeededAgain(*sync_, part)) part.pushed = false;
     }
   }
+  stream_.Unprove(View(), unproven);
   // A change of plan is worth a try at once.
-  backing_off_ = false;
+  for (LaneState& lane : lanes_) lane.backing_off = false;
+  ready_failed_ = false;
   Settle();
+}
+
+void IslandLoop::OnConnection(bool up) {
+  connected_ = up;
+  ready_failed_ = false;
 }
 
 void IslandLoop::OnRefused(absl::Status status) {
@@ -151,11 +128,13 @@ void IslandLoop::OnSaveLoaded(std::optional<SaveSummary> save) {
 }
 
 void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
-  failure_count_ = status.ok() ? 0 : failure_count_ + 1;
-  backing_off_ = !status.ok();
+  LaneState& lane = lanes_[Index(LaneOf(action.kind))];
+  lane.failure_count = status.ok() ? 0 : lane.failure_count + 1;
+  lane.backing_off = !status.ok();
+  lane.running.reset();
   switch (action.kind) {
     case ActionKind::kPull:
-      if (status.ok() &&
+      if (status.ok() && action.run_epoch == run_epoch_ &&
           action.fragment < static_cast<int32_t>(held_.size())) {
         held_[action.fragment] = action.version;
         held_commit_seq_ = std::max(held_commit_seq_, action.commit_seq);
@@ -167,16 +146,23 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kRestoreSave:
       // A save that cannot be restored is not tried again.
-      backing_off_ = false;
+      lane.backing_off = false;
       restore_due_ = false;
-      if (!status.ok()) reset_due_ = true;
+      if (!status.ok()) {
+        reset_due_ = true;
+        stream_.Drop();
+      }
       break;
     case ActionKind::kResetOptimizer:
       if (status.ok()) reset_due_ = false;
       break;
     case ActionKind::kReportReady:
       if (status.ok()) {
-        ready_reported_ = {island_epoch_, plan_.coordinator_epoch()};
+        ready_reported_ = {action.island_epoch, action.coordinator_epoch};
+      } else if (streaming()) {
+        // Training does not wait for it.
+        ready_failed_ = true;
+        lane.backing_off = false;
       }
       break;
     case ActionKind::kBeginRound:
@@ -190,13 +176,16 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       // What cannot be encoded now never will be.
       if (NeverRetry(status)) LeaveWith(status);
       break;
+    case ActionKind::kApply:
+      OnAppliedInStream(action);
+      break;
     case ActionKind::kEvaluate:
       // Best effort: one that fails is left out.
-      backing_off_ = false;
+      lane.backing_off = false;
       evaluated_version_ = action.version;
       break;
     case ActionKind::kLeave:
-      backing_off_ = false;
+      lane.backing_off = false;
       left_ = true;
       break;
     case ActionKind::kWait:
@@ -208,12 +197,15 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
 }
 
 void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
-  if (!sync_.has_value() || sync_->seq != action.seq) return;
-  for (Sync::Part& part : sync_->parts) {
-    if (part.at.fragment != action.fragment) continue;
-    if (status.ok()) part.pushed = true;
-    // Refused as a whole: its outcome says so soon.
-    if (absl::IsInvalidArgument(status)) part.refused = true;
+  // Refused as a whole: its outcome says so soon.
+  const bool refused = absl::IsInvalidArgument(status);
+  if (status.ok() || refused) stream_.OnPushed(action, refused);
+  if (sync_.has_value() && sync_->seq == action.seq) {
+    for (Sync::Part& part : sync_->parts) {
+      if (part.at.fragment != action.fragment) continue;
+      if (status.ok()) part.pushed = true;
+      if (refused) part.refused = true;
+    }
   }
   if (absl::IsUnauthenticated(status) || absl::IsUnimplemented(status)) {
     OnRefused(status);
@@ -221,6 +213,12 @@ void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
 }
 
 void IslandLoop::OnBegun() {
+  if (streaming()) {
+    if (stream_.CanBegin(View())) {
+      position_ = stream_.Begin(View(), held_, position_);
+    }
+    return;
+  }
   round_ = ChooseRound();
   if (round_.has_value()) {
     position_ = {round_->data_shard, round_->data_begin};
@@ -235,13 +233,19 @@ void IslandLoop::LeaveWith(const absl::Status& status) {
 
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
   if (!status.ok()) return LeaveWith(status);
-  if (position_.has_value()) {
+  if (position_.has_value() && position_->first == action.data_shard) {
     position_->second = action.data_position + spec_.inner().batch_size();
   }
   if (round_.has_value()) ++round_->done_step_count;
+  if (stream_.begun()) stream_.OnTrained();
 }
 
 void IslandLoop::OnContributed(const Action& action) {
+  if (stream_.begun()) {
+    stream_.OnContributed(action);
+    next_seq_ = action.seq + 1;
+    return;
+  }
   if (!round_.has_value()) return;
   sync_.emplace();
   sync_->seq = action.seq;
@@ -255,16 +259,10 @@ void IslandLoop::OnContributed(const Action& action) {
 // --- What is known -----------------------------------------------------------
 
 int64_t IslandLoop::CutVersion(int32_t fragment) const {
-  return fragment < plan_.cut_size() ? plan_.cut(fragment).version() : -1;
+  return View().CutVersion(fragment);
 }
 
-int64_t IslandLoop::CutCommitSeq() const {
-  int64_t commit_seq = 0;
-  for (const v1::FragmentVersion& fragment : plan_.cut()) {
-    commit_seq = std::max(commit_seq, fragment.commit_seq());
-  }
-  return commit_seq;
-}
+int64_t IslandLoop::CutCommitSeq() const { return View().CutCommitSeq(); }
 
 bool IslandLoop::ReadyReported() const {
   return ready_reported_ ==
@@ -273,32 +271,15 @@ bool IslandLoop::ReadyReported() const {
 
 const v1::OpenRound* IslandLoop::FindOpen(int32_t fragment,
                                           int64_t version) const {
-  for (const v1::OpenRound& open : plan_.open_rounds()) {
-    if (open.fragment() == fragment && open.version() == version) return &open;
-  }
-  return nullptr;
+  return View().FindOpen(fragment, version);
 }
 
 const v1::SlotPlan* IslandLoop::FindSlot(const v1::OpenRound& open) const {
-  for (const v1::SlotPlan& slot : open.slots()) {
-    if (slot.slot() == slot_) return &slot;
-  }
-  return nullptr;
+  return View().FindSlot(open);
 }
 
 v1::Outcome IslandLoop::OutcomeOf(int32_t fragment, int64_t seq) const {
-  const auto matches = [&](const v1::ContributionOutcome& outcome) {
-    const v1::ContributionKey& key = outcome.key();
-    return key.run_epoch() == run_epoch_ && key.fragment() == fragment &&
-           key.slot() == slot_ && key.seq() == seq;
-  };
-  for (const v1::ContributionOutcome& outcome : plan_.outcomes()) {
-    if (matches(outcome)) return outcome.outcome();
-  }
-  for (const v1::ContributionOutcome& outcome : join_outcomes_) {
-    if (matches(outcome)) return outcome.outcome();
-  }
-  return v1::OUTCOME_UNSPECIFIED;
+  return View().OutcomeOf(fragment, seq);
 }
 
 v1::Outcome IslandLoop::OutcomeOf(const v1::ContributionKey& key) const {
@@ -312,21 +293,10 @@ bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
 }
 
 bool IslandLoop::NeededAgain(const Sync& sync, const Sync::Part& part) const {
-  return std::any_of(plan_.needed_again().begin(), plan_.needed_again().end(),
-                     [&](const v1::ContributionKey& key) {
-                       return key.run_epoch() == run_epoch_ &&
-                              key.fragment() == part.at.fragment &&
-                              key.slot() == slot_ && key.seq() == sync.seq;
-                     });
+  return View().NeededAgain(part.at.fragment, sync.seq);
 }
 
-bool IslandLoop::Away() const {
-  if (!connected_) return true;
-  return std::any_of(plan_.shards().begin(), plan_.shards().end(),
-                     [](const v1::ShardPlacement& shard) {
-                       return shard.address().empty();
-                     });
-}
+bool IslandLoop::Away() const { return !connected_ || View().ShardAway(); }
 
 bool IslandLoop::HeldAll() const {
   if (plan_.cut_size() == 0 ||
@@ -358,6 +328,7 @@ void IslandLoop::DropAll() {
   wanted_.clear();
   round_.reset();
   sync_.reset();
+  stream_.Drop();
   restore_due_ = false;
   evaluators_.clear();
   ready_reported_ = {0, 0};
@@ -367,10 +338,12 @@ void IslandLoop::Settle() {
   if (!joined_) return;
   if (held_.size() != static_cast<size_t>(plan_.cut_size())) {
     held_.assign(plan_.cut_size(), -1);
+    stream_.Drop();
   }
   NoteOpenRounds();
   if (save_looked_at_) SettleSync();
   SettleRound();
+  if (stream_.begun() && stream_.Settle(View())) reset_due_ = true;
   NoteWanted();
 }
 
@@ -422,6 +395,13 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
       save.slot != slot_ || save.contributions.empty()) {
     return;
   }
+  if (streaming()) {
+    if (!Stream::Fits(View(), save)) return;
+    stream_.Restore(save);
+    TakeFrom(save);
+    return;
+  }
+  if (!save.tracks.empty()) return;
   Sync sync;
   sync.seq = save.seq;
   for (const AnchoredFragment& at : save.contributions) {
@@ -434,6 +414,12 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
     if (!open && !merged) return;
     sync.parts.push_back({at, false, false});
   }
+  // Parts that are merged are settled already.
+  sync_ = std::move(sync);
+  TakeFrom(save);
+}
+
+void IslandLoop::TakeFrom(const SaveSummary& save) {
   restore_due_ = true;
   position_ = {save.data_shard, save.data_position};
   next_seq_ = std::max(next_seq_, save.seq + 1);
@@ -441,8 +427,6 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
     evaluators_[save.evaluator_version] = {save.evaluator_index,
                                            save.evaluator_count};
   }
-  // Parts that are merged are settled already.
-  sync_ = std::move(sync);
 }
 
 }  // namespace atl::worker

@@ -7,97 +7,30 @@
 //
 // The caller asks Next(), does that one action, says how it went with
 // OnDone() (or OnSaveLoaded() after kLoadSave), and asks again. News may come
-// at any time between.
+// at any time between. In a streaming run (stream.h) it does so for each lane:
+// training, pushes and pulls go on at the same time, and OnStarted() keeps them
+// off each other's anchors.
 
 #ifndef WORKER_CORE_ISLAND_LOOP_H_
 #define WORKER_CORE_ISLAND_LOOP_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
+#include "worker/core/action.h"
+#include "worker/core/plan_view.h"
+#include "worker/core/stream.h"
 
 namespace atl::worker {
-
-enum class ActionKind {
-  kWait,            // For news; and if failure_count > 0 for a backoff too.
-  kLoadSave,        // Read the SAVE; answer with OnSaveLoaded().
-  kRestoreSave,     // Optimizer state of the SAVE into the trainer.
-  kResetOptimizer,  // Fresh optimizer state; with a warm-up if `warm_up`.
-  kPull,            // `fragment` at `version`, checked against `digest`; the
-                    // anchor of `from_version` may be built on.
-  kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
-  kBeginRound,      // Local parameters = anchors.
-  kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
-  kContribute,      // Outer gradients of `contributions`, encoded, in a SAVE.
-  kPush,            // Contribution of `fragment` to all its shards.
-  kEvaluate,        // The anchors, on held-out tokens.
-  kLeave,           // Tell the coordinator; best effort.
-  kFinish,          // The end: `status`.
-};
-
-// Lower case, for logs and traces: "begin_round".
-const char* ActionName(ActionKind kind);
-
-// A fragment of a synchronisation.
-struct AnchoredFragment {
-  int32_t fragment = 0;
-  int64_t anchor_version = 0;
-  friend bool operator==(const AnchoredFragment& a,
-                         const AnchoredFragment& b) {
-    return a.fragment == b.fragment && a.anchor_version == b.anchor_version;
-  }
-};
-
-struct Action {
-  ActionKind kind = ActionKind::kWait;
-  std::string reason;  // In a few words, for people.
-
-  int32_t fragment = 0;    // kPull, kPush.
-  int64_t version = 0;     // kPull; kEvaluate: of fragment 0.
-  v1::Digest digest;       // kPull: of the fragment at that version.
-  int64_t from_version = -1;  // kPull: the anchor that is held; -1: none.
-  int64_t commit_seq = 0;  // kReportReady, kEvaluate.
-
-  int64_t step = 0;           // kTrain: clock of the learning rate.
-  int32_t data_shard = 0;     // kTrain, kContribute.
-  int64_t data_position = 0;  // kTrain: first window; kContribute: the next.
-
-  // kContribute; kPush: seq only.
-  int64_t seq = 0;
-  int64_t run_epoch = 0;
-  int32_t slot = 0;
-  std::vector<AnchoredFragment> contributions;
-  int64_t step_count = 0;
-  int64_t data_begin = 0;
-
-  bool needed_again = false;  // kPush: a shard lost it; also while paused.
-  bool warm_up = false;       // kResetOptimizer.
-  int failure_count = 0;      // kWait: attempts in a row that failed.
-  absl::Status status;        // kFinish.
-};
-
-// What the loop needs to know of a SAVE.
-struct SaveSummary {
-  std::string run_id;
-  int64_t run_epoch = 0;
-  int32_t slot = 0;
-  int64_t seq = 0;
-  std::vector<AnchoredFragment> contributions;
-  int32_t data_shard = 0;
-  int64_t data_position = 0;  // Next window after the synchronisation.
-  // Who evaluates the version after: index and count of the open round's
-  // slots; count 0 if unknown.
-  int64_t evaluator_version = 0;
-  int32_t evaluator_index = 0;
-  int32_t evaluator_count = 0;
-};
 
 class IslandLoop {
  public:
@@ -113,21 +46,26 @@ class IslandLoop {
   // A plan came. Older ones than the newest seen are dropped.
   void OnPlan(const v1::IslandPlan& plan);
   // The control connection went down or came up.
-  void OnConnection(bool up) { connected_ = up; }
+  void OnConnection(bool up);
   // The run cannot be taken part in: refused, fenced, never reached.
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
   // The backoff of a kWait with failure_count > 0 is over.
-  void OnWaited() { backing_off_ = false; }
+  void OnWaited(Lane lane = Lane::kTraining) {
+    lanes_[Index(lane)].backing_off = false;
+  }
   // kLoadSave was done; nullopt: there is none that can be read.
   void OnSaveLoaded(std::optional<SaveSummary> save);
   // Any other action was done.
   void OnDone(const Action& action, const absl::Status& status);
+  // A lane begins its action; to be called with nothing between it and the
+  // Next() that gave it. Only where lanes work at the same time.
+  void OnStarted(Lane lane, const Action& action);
 
   // --- What to do ---
 
-  Action Next() const;
+  Action Next(Lane lane = Lane::kTraining) const;
 
   // --- To look at ---
 
@@ -137,6 +75,10 @@ class IslandLoop {
   // Whose turn it is to evaluate the version that the round under way makes.
   // For the SAVE.
   SaveSummary EvaluatorOf(int64_t version) const;
+  // What the SAVE of `contribute` says of a streaming run, and who evaluates.
+  SaveSummary StreamSave(const Action& contribute) const;
+  // True if the run has one clock of steps. Requires: joined.
+  bool streaming() const;
   const v1::IslandPlan& plan() const { return plan_; }
   const v1::RunSpec& spec() const { return spec_; }
 
@@ -165,6 +107,19 @@ class IslandLoop {
     int32_t count = 0;
   };
 
+  // How far a lane's attempts are, and what it does now.
+  struct LaneState {
+    bool backing_off = false;
+    int failure_count = 0;
+    std::optional<Action> running;
+  };
+  static size_t Index(Lane lane) { return static_cast<size_t>(lane); }
+  // The lane that does such an action.
+  Lane LaneOf(ActionKind kind) const;
+
+  PlanView View() const {
+    return {spec_, plan_, join_outcomes_, slot_, run_epoch_};
+  }
   int64_t CutVersion(int32_t fragment) const;
   int64_t CutCommitSeq() const;
   bool ReadyReported() const;
@@ -190,13 +145,26 @@ class IslandLoop {
   void SettleRound();
   void DropAll();
   void ReconcileSave(const SaveSummary& save);
+  void TakeFrom(const SaveSummary& save);
   void NoteOpenRounds();
+
+  // Streaming runs: island_loop_streaming.cc.
+  Action NextInLane(Lane lane) const;
+  Action NextStreaming() const;
+  Action NextPushLane() const;
+  Action NextPullLane() const;
+  // True if another lane reads or writes the anchor of `fragment` (-1: any).
+  bool AnchorBusy(Lane lane, int32_t fragment) const;
+  void OnAppliedInStream(const Action& action);
 
   std::optional<Action> NextEnd() const;
   std::optional<Action> NextStop() const;
   std::optional<Action> NextSync() const;
   std::optional<Action> NextInRound() const;
   std::optional<Action> NextPull() const;
+  Action PullOf(int32_t fragment) const;
+  Action ReadyReport(std::string reason) const;
+  Action OptimizerReset() const;
   std::optional<Action> NextWhenHeld() const;
   std::optional<Action> NextEvaluation() const;
   Action NextBegin() const;
@@ -204,6 +172,7 @@ class IslandLoop {
   bool PullWanted() const;
   bool EvaluationDue() const;
   bool HeldAll() const;
+  Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
   // The version that an evaluation would be of.
   int64_t EvaluatedVersion() const;
 
@@ -218,8 +187,6 @@ class IslandLoop {
   void NoteWanted();
   std::optional<Round> ChooseAsyncRound() const;
   bool AsyncEvaluationDue() const;
-
-  Action Wait(std::string reason) const;
 
   const std::string run_id_;
   bool joined_ = false;
@@ -255,8 +222,9 @@ class IslandLoop {
   std::map<int64_t, Evaluator> evaluators_;  // By the version that is made.
   int64_t evaluated_version_ = 0;
 
-  bool backing_off_ = false;
-  int failure_count_ = 0;
+  Stream stream_;
+  bool ready_failed_ = false;  // Tried again with the next news.
+  std::array<LaneState, kLaneCount> lanes_;
 };
 
 }  // namespace atl::worker

@@ -76,7 +76,14 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
 }
 
 int64_t IslandLoop::EvaluatedVersion() const {
-  return async() && !held_.empty() ? held_[0] : CutVersion(0);
+  if (async() && !held_.empty()) return held_[0];
+  if (!streaming()) return CutVersion(0);
+  // Fragments never are at one version: the one that all have reached.
+  int64_t least = CutVersion(0);
+  for (int32_t f = 1; f < plan_.cut_size(); ++f) {
+    least = std::min(least, CutVersion(f));
+  }
+  return least;
 }
 
 // Versions come faster than an island looks, so turns go by periods: of the

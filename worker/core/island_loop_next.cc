@@ -11,32 +11,27 @@
 namespace atl::worker {
 namespace {
 
-Action Make(ActionKind kind, std::string reason) {
-  Action action;
-  action.kind = kind;
-  action.reason = std::move(reason);
-  return action;
-}
-
 Action Finish(absl::Status status, std::string reason) {
-  Action action = Make(ActionKind::kFinish, std::move(reason));
+  Action action = MakeAction(ActionKind::kFinish, std::move(reason));
   action.status = std::move(status);
   return action;
 }
 
 }  // namespace
 
-Action IslandLoop::Wait(std::string reason) const {
-  Action action = Make(ActionKind::kWait, std::move(reason));
-  if (backing_off_) action.failure_count = failure_count_;
+Action IslandLoop::Wait(std::string reason, Lane lane) const {
+  Action action = MakeAction(ActionKind::kWait, std::move(reason));
+  const LaneState& state = lanes_[Index(lane)];
+  if (state.backing_off) action.failure_count = state.failure_count;
   return action;
 }
 
-Action IslandLoop::Next() const {
+Action IslandLoop::Next(Lane lane) const {
+  if (lane != Lane::kTraining) return NextInLane(lane);
   if (auto action = NextEnd()) return *std::move(action);
   if (!joined_) return Wait("joining the run");
   if (!save_looked_at_) {
-    return Make(ActionKind::kLoadSave, "a life begins");
+    return MakeAction(ActionKind::kLoadSave, "a life begins");
   }
   if (auto action = NextStop()) return *std::move(action);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
@@ -46,8 +41,9 @@ Action IslandLoop::Next() const {
   if (plan_.run_state() == v1::RUN_STATE_STARTING || plan_.cut_size() == 0) {
     return Wait("the run is starting");
   }
+  if (streaming()) return NextStreaming();
   if (auto action = NextSync()) return *std::move(action);
-  if (backing_off_) return Wait("the last attempt failed");
+  if (lanes_[0].backing_off) return Wait("the last attempt failed");
   if (auto action = NextInRound()) return *std::move(action);
   if (auto action = NextPull()) return *std::move(action);
   if (auto action = NextWhenHeld()) return *std::move(action);
@@ -69,7 +65,7 @@ std::optional<Action> IslandLoop::NextEnd() const {
     return Finish(absl::OkStatus(), "left the run");
   }
   if (refused_.has_value() && leave_due_) {
-    return Make(ActionKind::kLeave, std::string(refused_->message()));
+    return MakeAction(ActionKind::kLeave, std::string(refused_->message()));
   }
   if (refused_.has_value()) return Finish(*refused_, "refused");
   if (stop_count_ > 0 && !joined_) {
@@ -80,16 +76,21 @@ std::optional<Action> IslandLoop::NextEnd() const {
 
 std::optional<Action> IslandLoop::NextStop() const {
   if (stop_count_ == 0) return std::nullopt;
+  if (stream_.begun() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
+      connected_ && stream_.Unpushed(View()) &&
+      lanes_[Index(Lane::kPush)].failure_count < kStopFailuresMax) {
+    return Wait("pushing on before it leaves");
+  }
   const bool partly_pushed =
       sync_.has_value() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
-      connected_ && failure_count_ < kStopFailuresMax &&
+      connected_ && lanes_[0].failure_count < kStopFailuresMax &&
       std::any_of(sync_->parts.begin(), sync_->parts.end(),
                   [this](const Sync::Part& part) {
                     return !part.pushed && !part.refused &&
                            !PartDecided(*sync_, part);
                   });
   if (partly_pushed) return NextSync();
-  return Make(ActionKind::kLeave, "stop requested");
+  return MakeAction(ActionKind::kLeave, "stop requested");
 }
 
 std::optional<Action> IslandLoop::NextSync() const {
@@ -109,16 +110,14 @@ std::optional<Action> IslandLoop::NextSync() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return std::nullopt;
   // A member in a new life that waits for a commit needs nothing before it:
   // it is ready for the rounds after.
-  if (!ReadyReported() && !backing_off_) {
-    Action action = Make(ActionKind::kReportReady, "a contribution is out");
-    action.commit_seq = CutCommitSeq();
-    return action;
+  if (!ReadyReported() && !lanes_[0].backing_off) {
+    return ReadyReport("a contribution is out");
   }
   for (const Sync::Part& part : sync_->parts) {
     if (!pushes(part)) continue;
-    if (backing_off_) return Wait("a push failed");
+    if (lanes_[0].backing_off) return Wait("a push failed");
     const bool needed_again = NeededAgain(*sync_, part);
-    Action action = Make(ActionKind::kPush,
+    Action action = MakeAction(ActionKind::kPush,
                          needed_again ? "a shard has lost the contribution"
                                       : "the contribution is saved");
     action.needed_again = needed_again;
@@ -142,7 +141,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
     step_count_max += spec_.schedule().max_ahead_steps();
   }
   if (round.done_step_count < step_count_max) {
-    Action action = Make(
+    Action action = MakeAction(
         ActionKind::kTrain,
         round.done_step_count < round.planned_step_count
             ? "the round's next step"
@@ -159,7 +158,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
       return Wait("the round is not open for contributions");
     }
   }
-  Action action = Make(ActionKind::kContribute, "the planned steps are done");
+  Action action = MakeAction(ActionKind::kContribute, "the planned steps are done");
   action.seq = next_seq_;
   action.run_epoch = run_epoch_;
   action.slot = slot_;
@@ -204,42 +203,55 @@ bool IslandLoop::PullWanted() const {
 std::optional<Action> IslandLoop::NextPull() const {
   if (!PullWanted()) return std::nullopt;
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    if (HeldEnough(f)) continue;
-    Action action = Make(ActionKind::kPull, "a newer version is committed");
-    action.fragment = f;
-    action.version = plan_.cut(f).version();
-    action.digest = plan_.cut(f).digest();
-    action.from_version = held_[f];
-    action.commit_seq = plan_.cut(f).commit_seq();
-    return action;
+    if (!HeldEnough(f)) return PullOf(f);
   }
   return std::nullopt;
 }
 
+Action IslandLoop::PullOf(int32_t fragment) const {
+  const v1::FragmentVersion& newest = plan_.cut(fragment);
+  Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
+  action.run_epoch = run_epoch_;
+  action.fragment = fragment;
+  action.version = newest.version();
+  action.digest = newest.digest();
+  action.from_version = held_[fragment];
+  action.commit_seq = newest.commit_seq();
+  return action;
+}
+
+Action IslandLoop::ReadyReport(std::string reason) const {
+  Action action = MakeAction(ActionKind::kReportReady, std::move(reason));
+  action.commit_seq = CutCommitSeq();
+  action.island_epoch = island_epoch_;
+  action.coordinator_epoch = plan_.coordinator_epoch();
+  return action;
+}
+
+Action IslandLoop::OptimizerReset() const {
+  Action action =
+      MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
+  action.warm_up = plan_.commit_seq() > 0;
+  return action;
+}
+
 std::optional<Action> IslandLoop::NextEvaluation() const {
   if (!HeldAll() || !EvaluationDue()) return std::nullopt;
-  Action action = Make(ActionKind::kEvaluate, "it is this island's turn");
+  Action action = MakeAction(ActionKind::kEvaluate, "it is this island's turn");
   action.version = EvaluatedVersion();
   action.commit_seq = async() ? held_commit_seq_ : CutCommitSeq();
+  action.cut.assign(plan_.cut().begin(), plan_.cut().end());
   return action;
 }
 
 std::optional<Action> IslandLoop::NextWhenHeld() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return NextEvaluation();
   if (restore_due_) {
-    return Make(ActionKind::kRestoreSave, "the save fits the plan");
+    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
   }
-  if (reset_due_) {
-    Action action = Make(ActionKind::kResetOptimizer, "its state does not fit");
-    action.warm_up = plan_.commit_seq() > 0;
-    return action;
-  }
+  if (reset_due_) return OptimizerReset();
   if (!HeldAll()) return std::nullopt;
-  if (!ReadyReported()) {
-    Action action = Make(ActionKind::kReportReady, "the newest cut is held");
-    action.commit_seq = CutCommitSeq();
-    return action;
-  }
+  if (!ReadyReported()) return ReadyReport("the newest cut is held");
   return NextEvaluation();
 }
 
@@ -291,7 +303,7 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
 
 Action IslandLoop::NextBegin() const {
   if (HeldAll() && ChooseRound().has_value()) {
-    return Make(ActionKind::kBeginRound, "a round expects this island");
+    return MakeAction(ActionKind::kBeginRound, "a round expects this island");
   }
   return Wait("no round expects this island yet");
 }

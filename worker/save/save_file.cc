@@ -39,6 +39,19 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the save is damaged: ", what));
 }
 
+// Calls `take(member)` for each member of a SaveArrays, in the order of the file.
+template <typename Arrays, typename Take>
+void ForEachArray(Arrays& arrays, const Take& take) {
+  take(arrays.first_moment);
+  take(arrays.second_moment);
+  take(arrays.local);
+  take(arrays.eager_momentum);
+  take(arrays.eager_others);
+  take(arrays.eager_foreseen);
+}
+
+constexpr size_t kArrayCount = 6;
+
 Json SectionJson(absl::string_view bytes) {
   return {{"bytes", bytes.size()}, {"crc32c", codec::Crc32c(bytes)}};
 }
@@ -57,7 +70,18 @@ Json HeaderJson(const SaveHeader& header) {
       {"evaluator_version", header.evaluator_version},
       {"evaluator_index", header.evaluator_index},
       {"evaluator_count", header.evaluator_count},
+      {"clock", header.clock},
+      {"rate_offset", header.rate_offset},
   };
+  json["tracks"] = Json::array();
+  for (const SavedTrack& track : header.tracks) {
+    json["tracks"].push_back({{"fragment", track.fragment},
+                              {"local_version", track.local_version},
+                              {"since_step", track.since_step},
+                              {"data_begin", track.data_begin},
+                              {"seq", track.seq},
+                              {"push_step", track.push_step}});
+  }
   return json;
 }
 
@@ -90,6 +114,25 @@ absl::StatusOr<std::vector<Message>> GetMessages(const Json& json,
   return messages;
 }
 
+absl::Status ParseTracks(const Json& json, SaveHeader& header) {
+  const auto tracks = json.find("tracks");
+  if (tracks == json.end() || !tracks->is_array()) {
+    return Damaged("its header has no tracks");
+  }
+  for (const Json& track : *tracks) {
+    SavedTrack& saved = header.tracks.emplace_back();
+    if (!track.is_object() || !Get(track, "fragment", saved.fragment) ||
+        !Get(track, "local_version", saved.local_version) ||
+        !Get(track, "since_step", saved.since_step) ||
+        !Get(track, "data_begin", saved.data_begin) ||
+        !Get(track, "seq", saved.seq) ||
+        !Get(track, "push_step", saved.push_step)) {
+      return Damaged("a track lacks a number");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   SaveHeader header;
   const auto run_id = json.find("run_id");
@@ -106,9 +149,12 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
       !Get(json, "restart_step_count", header.restart_step_count) ||
       !Get(json, "evaluator_version", header.evaluator_version) ||
       !Get(json, "evaluator_index", header.evaluator_index) ||
-      !Get(json, "evaluator_count", header.evaluator_count)) {
+      !Get(json, "evaluator_count", header.evaluator_count) ||
+      !Get(json, "clock", header.clock) ||
+      !Get(json, "rate_offset", header.rate_offset)) {
     return Damaged("its header lacks a number");
   }
+  RETURN_IF_ERROR(ParseTracks(json, header));
   return header;
 }
 
@@ -195,12 +241,14 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
                        const SaveHeader& header, const SaveView& view) {
   Json json = HeaderJson(header);
-  std::vector<absl::string_view> sections = {BytesOf(view.first_moment),
-                                             BytesOf(view.second_moment)};
+  std::vector<absl::string_view> sections;
+  ForEachArray(view.arrays, [&](absl::Span<const float> array) {
+    sections.push_back(BytesOf(array));
+  });
   json["contributions"] = Json::array();
-  for (const EncodedContribution& contribution : view.contributions) {
-    json["contributions"].push_back(HexOf(contribution.info));
-    sections.push_back(BytesOf(absl::MakeConstSpan(contribution.bytes)));
+  for (const EncodedContribution* contribution : view.contributions) {
+    json["contributions"].push_back(HexOf(contribution->info));
+    sections.push_back(BytesOf(absl::MakeConstSpan(contribution->bytes)));
   }
   json["feedback"] = Json::array();
   for (const FeedbackView& feedback : view.feedback) {
@@ -242,12 +290,15 @@ absl::StatusOr<Save> ReadSave(FileSystem& file_system,
                    GetMessages<v1::ContributionKey>(json, "feedback"));
   const auto sections = json.find("sections");
   if (sections == json.end() || !sections->is_array() ||
-      sections->size() != 2 + infos.size() + 2 * keys.size()) {
+      sections->size() != kArrayCount + infos.size() + 2 * keys.size()) {
     return Damaged("its sections are not as many as its header needs");
   }
   SectionReader reader(*file, file_bytes, offset, *sections);
-  RETURN_IF_ERROR(reader.Next(save.first_moment));
-  RETURN_IF_ERROR(reader.Next(save.second_moment));
+  absl::Status status;
+  ForEachArray(save.arrays, [&](std::vector<float>& array) {
+    if (status.ok()) status = reader.Next(array);
+  });
+  RETURN_IF_ERROR(status);
   for (v1::ContributionInfo& info : infos) {
     EncodedContribution& contribution = save.contributions.emplace_back();
     contribution.info = std::move(info);

@@ -1,12 +1,12 @@
 // The SAVE of an island: what it needs to go on after a crash without a change
 // of bits (worker/DESIGN.md, "SAVE").
 //
-// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (2),
+// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (3),
 // the header's length and its CRC-32C; the header, JSON; then the sections, one
-// after the other: first moment, second moment, the bytes of every
-// contribution, then of every fragment with error feedback e before and after.
-// The header lists the sections with length and CRC-32C, and holds 64-bit
-// numbers as JSON integers, messages as hex.
+// after the other: those of SaveArrays, the bytes of every contribution, then of
+// every fragment with error feedback e before and after. The header lists the
+// sections with length and CRC-32C, and holds 64-bit numbers as JSON integers,
+// messages as hex.
 //
 // Functions are thread-safe for different paths.
 
@@ -22,11 +22,12 @@
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/io/file_system.h"
+#include "worker/core/action.h"
 #include "worker/core/contribution_encoder.h"
 
 namespace atl::worker {
 
-inline constexpr uint32_t kSaveFormat = 2;
+inline constexpr uint32_t kSaveFormat = 3;
 
 // All but the numbers in bulk.
 struct SaveHeader {
@@ -42,6 +43,10 @@ struct SaveHeader {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
+  // Of a streaming run, else 0 and empty (worker/core/stream.h).
+  int64_t clock = 0;
+  int64_t rate_offset = 0;
+  std::vector<SavedTrack> tracks;
 };
 
 // The error feedback of a fragment: FeedbackView with its own memory.
@@ -53,11 +58,24 @@ struct SavedFeedback {
   FeedbackView View() const { return {key, before, after}; }
 };
 
-// A SAVE that was read. Moments may be empty.
+// The numbers in bulk, each of the model's elements; one that the run does not
+// have is empty.
+template <typename Floats>
+struct SaveArrays {
+  Floats first_moment;
+  Floats second_moment;
+  // Of a streaming run: local parameters, and what eager updates know of each
+  // fragment (worker/core/local_update.h: m, c, P).
+  Floats local;
+  Floats eager_momentum;
+  Floats eager_others;
+  Floats eager_foreseen;
+};
+
+// A SAVE that was read.
 struct Save {
   SaveHeader header;
-  std::vector<float> first_moment;
-  std::vector<float> second_moment;
+  SaveArrays<std::vector<float>> arrays;
   // What is not known to be decided, each as it is pushed.
   std::vector<EncodedContribution> contributions;
   std::vector<SavedFeedback> feedback;
@@ -65,9 +83,8 @@ struct Save {
 
 // What is written: a Save whose arrays are elsewhere.
 struct SaveView {
-  absl::Span<const float> first_moment;
-  absl::Span<const float> second_moment;
-  absl::Span<const EncodedContribution> contributions;
+  SaveArrays<absl::Span<const float>> arrays;
+  std::vector<const EncodedContribution*> contributions;
   absl::Span<const FeedbackView> feedback;
 };
 

@@ -51,8 +51,16 @@ class SaveFileTest : public testing::Test {
   }
 
   absl::Status Write() {
-    return WriteSave(files_, kPath, header_,
-                     {first_, second_, contributions_, feedback_});
+    SaveView view;
+    view.arrays.first_moment = first_;
+    view.arrays.second_moment = second_;
+    view.arrays.local = local_;
+    view.arrays.eager_foreseen = foreseen_;
+    for (const EncodedContribution& contribution : contributions_) {
+      view.contributions.push_back(&contribution);
+    }
+    view.feedback = feedback_;
+    return WriteSave(files_, kPath, header_, view);
   }
   std::string Bytes() {
     const auto file = *files_.OpenForRead(kPath);
@@ -68,7 +76,7 @@ class SaveFileTest : public testing::Test {
 
   FakeFileSystem files_;
   SaveHeader header_;
-  std::vector<float> first_, second_;
+  std::vector<float> first_, second_, local_, foreseen_;
   std::vector<EncodedContribution> contributions_;
   std::vector<float> before_, after_;
   std::vector<FeedbackView> feedback_;
@@ -83,8 +91,8 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(save->header.data_position, 320);
   EXPECT_EQ(save->header.restart_step_count, 4);
   EXPECT_EQ(save->header.evaluator_count, 3);
-  EXPECT_EQ(save->first_moment, first_);
-  EXPECT_EQ(save->second_moment, second_);
+  EXPECT_EQ(save->arrays.first_moment, first_);
+  EXPECT_EQ(save->arrays.second_moment, second_);
   ASSERT_EQ(save->contributions.size(), 2);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(save->contributions[i].bytes, contributions_[i].bytes);
@@ -99,6 +107,31 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(save->feedback[1].key.fragment(), 1);
   EXPECT_EQ(save->feedback[1].before, before_);
   EXPECT_TRUE(save->feedback[1].after.empty());
+}
+
+TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
+  local_ = {7.0f, 8.0f, -0.0f};
+  foreseen_ = {9.0f};
+  header_.clock = 123;
+  header_.rate_offset = 4;
+  header_.tracks = {{0, 5, 100, 1000, 0, 0}, {1, 6, 110, 1100, 42, 120}};
+  ASSERT_TRUE(Write().ok());
+  const auto save = ReadSave(files_, kPath);
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_EQ(save->arrays.first_moment, first_);
+  EXPECT_EQ(save->arrays.local, local_);
+  EXPECT_EQ(save->arrays.eager_foreseen, foreseen_);
+  EXPECT_TRUE(save->arrays.eager_momentum.empty());
+  EXPECT_EQ(save->contributions.size(), 2);
+  EXPECT_EQ(save->header.clock, 123);
+  EXPECT_EQ(save->header.rate_offset, 4);
+  ASSERT_EQ(save->header.tracks.size(), 2);
+  EXPECT_EQ(save->header.tracks[0].data_begin, 1000);
+  EXPECT_EQ(save->header.tracks[1].fragment, 1);
+  EXPECT_EQ(save->header.tracks[1].local_version, 6);
+  EXPECT_EQ(save->header.tracks[1].since_step, 110);
+  EXPECT_EQ(save->header.tracks[1].seq, 42);
+  EXPECT_EQ(save->header.tracks[1].push_step, 120);
 }
 
 TEST_F(SaveFileTest, SurvivesACrashOnceWritten) {

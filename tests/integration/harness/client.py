@@ -137,7 +137,8 @@ class Client:
         options = [
             ("grpc.max_receive_message_length", 16 << 20),
             ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.min_reconnect_backoff_ms", 50),
+            # What a handshake may take, on a loaded machine.
+            ("grpc.min_reconnect_backoff_ms", 10000),
             ("grpc.max_reconnect_backoff_ms", 200),
             ("grpc.enable_http_proxy", 0),
             # Each client has its own connection, whoever else is there.

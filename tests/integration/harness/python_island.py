@@ -83,20 +83,27 @@ class Member:
 
     def wait_plan(self, what, accept, timeout=wait.PATIENCE_S):
         """Watches until `accept(plan)`; returns that plan."""
-        call = self.service.WatchPlan(metadata=self.metadata, timeout=timeout,
-                                      **self.who)
-        try:
-            for response in call:
-                self.plan = response.plan
-                if accept(self.plan):
-                    call.cancel()
-                    return self.plan
-        except grpc.RpcError as error:
-            raise wait.TimedOut("%s: %s while waiting for: %s; last plan:\n%s" %
-                                (self.island_id, error.details(), what,
-                                 self.plan))
-        raise wait.TimedOut("%s: the plan ended before: %s" %
-                            (self.island_id, what))
+
+        def watch():
+            call = self.service.WatchPlan(metadata=self.metadata,
+                                          timeout=timeout, **self.who)
+            try:
+                for response in call:
+                    self.plan = response.plan
+                    if accept(self.plan):
+                        call.cancel()
+                        return self.plan
+            except grpc.RpcError as error:
+                # A coordinator that was restarted breaks the connection.
+                if error.code() == grpc.StatusCode.UNAVAILABLE:
+                    return None
+                raise wait.TimedOut(
+                    "%s: %s while waiting for: %s; last plan:\n%s" %
+                    (self.island_id, error.details(), what, self.plan))
+            raise wait.TimedOut("%s: the plan ended before: %s" %
+                                (self.island_id, what))
+
+        return wait.until(what, watch, timeout)
 
     def wait_open(self, version, fragment=0):
         """Waits for the round that makes version + 1; returns its OPEN."""
@@ -294,12 +301,26 @@ class Contribution:
 _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
+class _Part:
+    """What came of one shard's blocks so far."""
+
+    def __init__(self, begin):
+        self.position = begin
+        self.data = b""
+        self.digest = None
+
+
 def pull(*args, **kwargs):
-    """pull_once, again until the servers have the version; bounded."""
+    """One whole fragment as f32 bytes, from all shards; checks every chunk.
+
+    Asks again until the servers have the version, and goes on where a stream
+    was cut; bounded.
+    """
+    parts = {}
 
     def attempt():
         try:
-            return (pull_once(*args, **kwargs),)
+            return (_pull_on(parts, *args, **kwargs),)
         except grpc.RpcError as error:
             if error.code() not in _AGAIN:
                 raise
@@ -308,36 +329,40 @@ def pull(*args, **kwargs):
     return wait.until("the version can be pulled", attempt)[0]
 
 
-def pull_once(cluster, run, shards, version, fragment=0, placement_epoch=0):
-    """One whole fragment as f32 bytes, from all shards; checks every chunk."""
+def _pull_on(parts, cluster, run, shards, version, fragment=0,
+             placement_epoch=0):
     layout = arithmetic.LayoutView(run.spec.layout)
-    data = b""
-    digests = []
     for shard in range(len(shards)):
         begin, end = layout.shard_blocks(fragment, shard, len(shards))
-        if begin == end:
+        part = parts.setdefault(shard, _Part(begin))
+        if part.position == end:
             continue
         service = cluster.client(shards[shard].address).service(
             "ParameterService")
-        responses = service.PullParameters(
+        responses = iter(service.PullParameters(
             run_id=run.run_id, run_epoch=run.run_epoch, fragment=fragment,
             version=version, layout_fingerprint=run.layout_fingerprint,
-            placement_epoch=placement_epoch, shard=shard)
-        responses = iter(responses)
+            placement_epoch=placement_epoch, shard=shard,
+            range={"begin": part.position, "end": end}))
         header = next(responses).header
-        assert (header.range.begin, header.range.end) == (begin, end), header
-        digests.append((header.digest.high, header.digest.low))
-        position = begin
+        assert (header.range.begin, header.range.end) == (part.position, end), (
+            header)
+        digest = (header.digest.high, header.digest.low)
+        assert part.digest in (None, digest), (part.digest, digest)
+        part.digest = digest
         for response in responses:
             chunk = response.chunk
-            assert chunk.first_block == position, (chunk.first_block, position)
+            assert chunk.first_block == part.position, (chunk.first_block,
+                                                        part.position)
             crc = arithmetic.chunk_crc(
                 0, 0, 0, 0, chunk.codec, chunk.first_block, chunk.block_count,
                 chunk.payload)
             assert crc == chunk.crc32c, "a pulled chunk's CRC-32C is wrong"
-            data += chunk.payload
-            position += chunk.block_count
-        assert position == end, (position, end)
+            part.data += chunk.payload
+            part.position += chunk.block_count
+        assert part.position == end, (part.position, end)
+    data = b"".join(part.data for _, part in sorted(parts.items()))
+    digests = [part.digest for part in parts.values() if part.digest]
     assert arithmetic.sum_digests(digests) == layout.fragment_digest(
         fragment, data), "the shards' digests are not those of their bytes"
     return data

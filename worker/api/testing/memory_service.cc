@@ -9,6 +9,7 @@
 #include "base/codec/codec.h"
 #include "base/layout/digest.h"
 #include "base/layout/encoded_layout.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
 #include "base/status/check.h"
 
@@ -112,7 +113,11 @@ class MemoryParameters : public server::ParameterClient {
   server::TransferOutcome Push(const v1::ContributionInfo& info,
                                absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
-    std::lock_guard<std::mutex> lock(service_.mutex_);
+    std::unique_lock<std::mutex> lock(service_.mutex_);
+    if (!service_.changed_.wait(lock, bounds.stop,
+                                [&] { return !service_.pushes_held_; })) {
+      return {absl::CancelledError("stopped"), {}};
+    }
     if (service_.push_failure_count_ > 0) {
       --service_.push_failure_count_;
       return {service_.push_failure_, {}};
@@ -261,9 +266,13 @@ v1::IslandPlan MemoryService::PlanFor(const Member& member) const {
     for (const int32_t slot : open_[f]) {
       v1::SlotPlan* slot_plan = open->add_slots();
       slot_plan->set_slot(slot);
-      slot_plan->set_step_count(spec_.schedule().inner_step_count());
-      slot_plan->set_start_step(versions_[f] *
-                                spec_.schedule().inner_step_count());
+      const int64_t start_step = StartStep(
+          spec_.schedule(), layout_.fragment_count(), f, versions_[f]);
+      slot_plan->set_start_step(start_step);
+      slot_plan->set_step_count(PushStep(spec_.schedule(),
+                                         layout_.fragment_count(), f,
+                                         versions_[f]) -
+                                start_step);
       slot_plan->set_data_shard(slot);
     }
   }
@@ -339,6 +348,12 @@ void MemoryService::FailPushes(int count, absl::Status status) {
   std::lock_guard<std::mutex> lock(mutex_);
   push_failure_count_ = count;
   push_failure_ = std::move(status);
+}
+
+void MemoryService::HoldPushes(bool hold) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pushes_held_ = hold;
+  Changed();
 }
 
 void MemoryService::EndLeases() {

@@ -36,6 +36,8 @@ class MemoryService {
 
   // The next pushes end with this, after the shard has stored nothing.
   void FailPushes(int count, absl::Status status);
+  // Pushes wait, as on a link that is away, until they are let go.
+  void HoldPushes(bool hold);
   // Everybody is forgotten, as if all leases had ended.
   void EndLeases();
   // Another process joins as `island_id`.
@@ -91,6 +93,7 @@ class MemoryService {
   std::vector<std::vector<int32_t>> open_;   // Expected slots, by fragment.
   std::vector<std::map<int32_t, Stored>> stored_;  // By fragment, slot.
   int64_t commit_seq_ = 0;
+  bool pushes_held_ = false;
   int push_failure_count_ = 0;
   absl::Status push_failure_;
   std::vector<v1::ContributionInfo> merged_;

@@ -1,0 +1,192 @@
+#!/usr/bin/python3
+"""Streaming runs over real programs: fragments staggered, answers applied some
+steps after their push. The same bits whatever dies; training that goes on."""
+
+import random
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import processes
+from harness import run_file
+from harness import wait
+
+STREAMING = {
+    "layout": {"fragment_count": 2},
+    "schedule": {
+        "fragment_schedule": "staggered",
+        "inner_step_count": 5,
+        "round_count": 5,
+        "overlap_step_count": 2,
+        "blend": 0.5,
+    },
+    # Each evaluation is another island's turn.
+    "evaluation": {"every_round_count": 1},
+}
+EAGER = {"schedule": {"blend": 0.0, "overlap_step_count": 4, "eager": True}}
+ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
+
+# Passed once in a strict run; the others are armed for a later time, when
+# several fragments have been in flight.
+ONCE = ("island.joined.", "island.evaluated.")
+# An undisturbed run does not pass it.
+NEVER = ("island.leave.",)
+
+
+class StreamingTest(cluster_module.IntegrationTest):
+
+    def reference(self, *changes):
+        """SHA-256 of the undisturbed run, made once."""
+        cls = type(self)
+        key = repr(changes)
+        if not hasattr(cls, "_references"):
+            cls._references = {}
+        if key not in cls._references:
+            cluster = self.new_cluster("undisturbed-%d" % len(cls._references))
+            values = self.run_values(STREAMING, *changes)
+            cls._references[key] = self.run_strict(cluster, values)
+            cluster.close()
+        return cls._references[key]
+
+    def start(self, values, failpoints=None):
+        cluster = self.cluster
+        armed = failpoints or {}
+        cluster.start_coordinator(failpoint=armed.get("coordinator"))
+        for index in range(2):
+            name = "server-%d" % index
+            cluster.start_server(name, failpoint=armed.get(name))
+        cluster.create_run(values)
+        for index in range(3):
+            name = "island-%d" % index
+            cluster.start_island("run", name, failpoint=armed.get(name))
+        return cluster
+
+    def kill_at(self, victim, name, *changes):
+        values = self.run_values(STREAMING, *changes)
+        reference = self.reference(*changes)
+        self.cluster.guard(victim)
+        cluster = self.start(values, {victim: name})
+        cluster.await_death("%s is reached" % name)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference)
+        self.assertEqual(cluster.deaths, [victim])
+
+    def test_one_server_gives_the_same_bits(self):
+        values = self.run_values(STREAMING, {"server_count": 1})
+        self.assertEqual(self.run_strict(self.cluster, values),
+                         self.reference())
+
+    def test_each_option_changes_the_bits(self):
+        # A control: the comparisons can fail.
+        seen = [self.reference(), self.reference(EAGER)]
+        for index, change in enumerate((
+                {"blend": 0.0}, {"overlap_step_count": 3},
+                {"fragment_schedule": "together"})):
+            values = self.run_values(STREAMING, {"schedule": change})
+            cluster = self.new_cluster("changed-%d" % index)
+            seen.append(self.run_strict(cluster, values))
+            cluster.close()
+        self.assertEqual(len(set(seen)), len(seen))
+
+    def test_killed_at_a_commit_of_the_coordinator(self):
+        self.kill_at("coordinator", "coordinator.commit.after@3")
+
+    def test_killed_while_a_shard_stores(self):
+        self.kill_at("server-1", "server.stored.before@4")
+
+    def test_an_eager_island_killed_between_push_and_answer(self):
+        self.kill_at("island-1", "island.pushed.after@3", EAGER)
+
+    def test_an_island_with_encoded_parameters_and_feedback_killed(self):
+        self.kill_at("island-1", "island.trained.after@13", ENCODED)
+
+    def test_an_elastic_run_loses_an_island_and_takes_it_back(self):
+        values = self.run_values(STREAMING, run_file.ELASTIC,
+                                 {"schedule": {"max_ahead_steps": 2}})
+        cluster = self.start(values)
+        cluster.wait_commits(4)
+        cluster.kill("island-1")
+        before = cluster.run_state().commit_seq
+
+        def merged_since(name):
+            """Fragments with a contribution of `name` after `before`."""
+            cluster.check_alive()
+            return {r.fragment for r in cluster.rounds()
+                    if r.commit_seq > before + 2 for c in r.contributions
+                    if c.island_id == name and
+                    c.outcome == cluster_module.MERGED}
+
+        wait.until("both fragments go on without it",
+                   lambda: merged_since("island-0") == {0, 1})
+        cluster.restart("island-1")
+        wait.until("it is merged in both again",
+                   lambda: merged_since("island-1") == {0, 1})
+        self.assert_rounds_whole(cluster, values)
+        cluster.runs.CancelRun(run_id="run")
+
+    def test_a_kill_after_every_commit_changes_no_bit(self):
+        generator = random.Random(cases.seed())
+        changes = {"schedule": {"round_count": 6}}
+        values = self.run_values(STREAMING, changes)
+        reference = self.reference(changes)
+        cluster = self.start(values)
+        kills = []
+        for event in cluster.events():
+            if not event.HasField("round_committed"):
+                continue
+            if event.round_committed.version >= 6:
+                break
+            victim = generator.choice(sorted(n for n in cluster.processes))
+            cluster.kill(victim)
+            cluster.restart(victim)
+            kills.append(victim)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertGreaterEqual(len(kills), 5, "too few kills to prove it")
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference, kills)
+
+    def test_islands_train_on_while_every_server_is_away(self):
+        """G10: to the step at which the answer is due, and no further."""
+        changes = {"schedule": {"overlap_step_count": 4, "round_count": 30},
+                   "evaluation": {"every_round_count": 0}}
+        values = self.run_values(STREAMING, changes)
+        cluster = self.start(values)
+        cluster.wait_commits(2)
+        for index in range(2):
+            cluster.kill("server-%d" % index)
+        # The steps at which a fragment is pushed.
+        pushes = [5 * v + p for v in range(30) for p in (3, 5)]
+
+        def waiting():
+            cluster.check_alive()
+            steps = [island.progress.step for island in cluster.islands()]
+            return len(steps) == 3 and all(s - 4 in pushes for s in steps)
+
+        # They report once a second, so one look could be by chance.
+        wait.until("the islands wait for an answer", waiting)
+        before = [island.progress.step for island in cluster.islands()]
+        wait.until("they still do", waiting)
+        self.assertTrue(all(s < 150 for s in before), before)
+        for index in range(2):
+            cluster.restart("server-%d" % index)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), self.reference(changes))
+
+
+def _add_cases():
+    for name in processes.failpoints(processes.CLI, "island"):
+        if ".unknown." in name or name.startswith(NEVER):
+            continue
+        armed = name if name.startswith(ONCE) else name + "@4"
+
+        def case(self, name=armed):
+            self.kill_at("island-1", name)
+
+        setattr(StreamingTest, "test_" + name.replace(".", "_"), case)
+
+
+_add_cases()
+
+if __name__ == "__main__":
+    cases.main()

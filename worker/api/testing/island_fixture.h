@@ -1,0 +1,122 @@
+// A fixture for tests of whole islands over a MemoryService: the real loop,
+// engine, data and SAVE, on a file system that forgets what was not synced.
+
+#ifndef WORKER_API_TESTING_ISLAND_FIXTURE_H_
+#define WORKER_API_TESTING_ISLAND_FIXTURE_H_
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/io/fake_file_system.h"
+#include "gtest/gtest.h"
+#include "worker/api/run_island.h"
+#include "worker/api/testing/memory_service.h"
+#include "worker/api/testing/tiny_run.h"
+
+namespace atl::worker {
+
+class IslandFixture : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = absl::StrCat(testing::TempDir(), "/run_island_", ::getpid());
+    std::filesystem::create_directories(directory_);
+    data_path_ = WriteTinyText(directory_, 7, 20000);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  TinyRunOptions Tiny(int island_count) {
+    TinyRunOptions options;
+    options.island_count = island_count;
+    options.data_path = data_path_;
+    return options;
+  }
+
+  RunIslandOptions Options(const std::string& island_id) {
+    RunIslandOptions options;
+    options.run_id = "test";
+    options.island_id = island_id;
+    options.work_directory = "/work-" + island_id;
+    options.join_patience = absl::Seconds(20);
+    return options;
+  }
+
+  // Runs one island to its end.
+  absl::StatusOr<IslandProgress> RunOne(MemoryService& service,
+                                        const RunIslandOptions& options) {
+    const auto coordinator = service.MakeCoordinator();
+    IslandLinks links;
+    links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
+    links.coordinator = coordinator.get();
+    links.make_parameter_client = [&](const v1::RunSpec&, const RunLayout&) {
+      return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
+          service.MakeParameters());
+    };
+    links.file_system = &files_;
+    return RunIslandOver(options, links);
+  }
+
+  // Runs `count` islands, "a", "b", ..., to the run's end.
+  void RunAll(MemoryService& service, int count, int thread_count = 1) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        RunIslandOptions options =
+            Options(std::string(1, static_cast<char>('a' + i)));
+        options.thread_count = thread_count;
+        // Slots by the order of joins: one after the other.
+        while (joined_ < i) std::this_thread::yield();
+        options.on_progress = [&, i](const IslandProgress& progress) {
+          if (progress.slot == i) {
+            int expected = i;
+            joined_.compare_exchange_strong(expected, i + 1);
+          }
+        };
+        const auto result = RunOne(service, options);
+        EXPECT_TRUE(result.ok()) << result.status();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    joined_ = 0;
+  }
+
+  // Runs island `island_id` to the run's end, killed after `action_count` actions and
+  // restarted; nothing that it had not synced is left. False if it does not
+  // end.
+  bool RunKilledOnce(MemoryService& service, const std::string& island_id,
+                     int action_count) {
+    for (int lives = 0; lives < 40; ++lives) {
+      std::stop_source kill;
+      int left = lives == 0 ? action_count : 1000;
+      RunIslandOptions options = Options(island_id);
+      options.stop_at_once = kill.get_token();
+      options.on_progress = [&](const IslandProgress&) {
+        if (--left == 0) kill.request_stop();
+      };
+      const auto result = RunOne(service, options);
+      // A run may complete while its last island dies.
+      if (result.ok() || service.run().state() == v1::RUN_STATE_COMPLETED) {
+        return true;
+      }
+      EXPECT_TRUE(absl::IsCancelled(result.status())) << result.status();
+      files_.Crash();
+    }
+    return false;
+  }
+
+  FakeFileSystem files_;
+  std::string directory_;
+  std::string data_path_;
+  std::atomic<int> joined_ = 0;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_TESTING_ISLAND_FIXTURE_H_

@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/layout/fragment_schedule.h"
+#include "worker/core/island_loop.h"
+
+// What to do next in a streaming run, a lane at a time, in the order in which
+// worker/DESIGN.md gives it.
+
+namespace atl::worker {
+namespace {
+
+// True if the action reads or writes the anchor of `fragment` (-1: any).
+bool Touches(const Action& action, int32_t fragment) {
+  switch (action.kind) {
+    case ActionKind::kBeginRound:
+    case ActionKind::kEvaluate:
+      return true;
+    case ActionKind::kPull:
+    case ActionKind::kApply:
+      return fragment < 0 || action.fragment == fragment;
+    case ActionKind::kContribute:
+      return std::any_of(action.contributions.begin(),
+                         action.contributions.end(),
+                         [&](const AnchoredFragment& at) {
+                           return fragment < 0 || at.fragment == fragment;
+                         });
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool IslandLoop::streaming() const {
+  return joined_ && IsStreaming(spec_.schedule());
+}
+
+Lane IslandLoop::LaneOf(ActionKind kind) const {
+  if (streaming() && kind == ActionKind::kPush) return Lane::kPush;
+  if (streaming() && kind == ActionKind::kPull) return Lane::kPull;
+  return Lane::kTraining;
+}
+
+void IslandLoop::OnStarted(Lane lane, const Action& action) {
+  lanes_[Index(lane)].running = action;
+}
+
+bool IslandLoop::AnchorBusy(Lane lane, int32_t fragment) const {
+  for (size_t other = 0; other < lanes_.size(); ++other) {
+    if (other == Index(lane) || !lanes_[other].running.has_value()) continue;
+    if (Touches(*lanes_[other].running, fragment)) return true;
+  }
+  return false;
+}
+
+void IslandLoop::OnAppliedInStream(const Action& action) {
+  if (position_.has_value()) stream_.OnApplied(action, *position_);
+}
+
+SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
+  SaveSummary save = EvaluatorOf(CutVersion(0) + 1);
+  if (stream_.begun()) stream_.AddTo(save, contribute);
+  return save;
+}
+
+Action IslandLoop::NextStreaming() const {
+  if (lanes_[0].backing_off) return Wait("the last attempt failed");
+  const bool anchors_are_free = !AnchorBusy(Lane::kTraining, -1);
+  const bool evaluate = HeldAll() && EvaluationDue() && anchors_are_free;
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
+    if (evaluate) return *NextEvaluation();
+    if (EvaluationDue()) return Wait("pulling what it is to evaluate");
+    return Action{ActionKind::kFinish, "the run is complete"};
+  }
+  // A member that goes on from a save needs nothing before it is ready.
+  if (!ReadyReported() && connected_ && !ready_failed_ &&
+      (stream_.begun() || (HeldAll() && !reset_due_))) {
+    return ReadyReport(stream_.begun() ? "contributions are out"
+                                       : "the newest cut is held");
+  }
+  if (restore_due_) {
+    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
+  }
+  if (!stream_.begun() && !HeldAll()) return Wait("pulling the newest cut");
+  if (reset_due_) return OptimizerReset();
+  if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
+    return Wait("the run is paused");
+  }
+  if (evaluate) return *NextEvaluation();
+  if (!stream_.begun()) {
+    return stream_.CanBegin(View()) && anchors_are_free
+               ? MakeAction(ActionKind::kBeginRound,
+                            "a round expects this island")
+               : Wait("no round expects this island yet");
+  }
+  Action action = stream_.NextTraining(View(), held_, *position_);
+  if (action.kind == ActionKind::kContribute) action.seq = next_seq_;
+  return action;
+}
+
+Action IslandLoop::NextInLane(Lane lane) const {
+  if (!streaming()) return Wait("the run has no such lane", lane);
+  if (left_ || refused_.has_value() || stop_count_ >= 2 || !save_looked_at_ ||
+      plan_.cut_size() == 0 ||
+      plan_.run_state() == v1::RUN_STATE_CANCELLED ||
+      plan_.run_state() == v1::RUN_STATE_STARTING) {
+    return Wait("there is nothing to move", lane);
+  }
+  return lane == Lane::kPush ? NextPushLane() : NextPullLane();
+}
+
+Action IslandLoop::NextPushLane() const {
+  if (plan_.run_state() == v1::RUN_STATE_COMPLETED || !stream_.begun()) {
+    return Wait("there is nothing to push", Lane::kPush);
+  }
+  std::optional<Action> action = stream_.NextPush(View());
+  if (!action.has_value()) {
+    return Wait("there is nothing to push", Lane::kPush);
+  }
+  if (lanes_[Index(Lane::kPush)].backing_off) {
+    return Wait("a push failed", Lane::kPush);
+  }
+  return *std::move(action);
+}
+
+Action IslandLoop::NextPullLane() const {
+  const bool wanted = plan_.run_state() != v1::RUN_STATE_COMPLETED ||
+                      EvaluationDue();
+  const int32_t f =
+      wanted && stop_count_ == 0 ? stream_.NextPull(View(), held_) : -1;
+  if (f < 0) return Wait("every anchor is the newest", Lane::kPull);
+  if (lanes_[Index(Lane::kPull)].backing_off) {
+    return Wait("a pull failed", Lane::kPull);
+  }
+  if (AnchorBusy(Lane::kPull, f)) {
+    return Wait("the anchor is being read", Lane::kPull);
+  }
+  return PullOf(f);
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,480 @@
+// The loop in streaming runs, as traces: each lane's actions one by one.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/layout/fragment_schedule.h"
+#include "gtest/gtest.h"
+#include "worker/core/island_loop.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr char kRun[] = "run";
+constexpr int32_t kSlot = 1;
+constexpr int32_t kFragments = 2;
+
+// Two fragments, H = 4, staggered: pushes after 2 and 4 steps, 6 and 8, ...;
+// answers applied one step later.
+class StreamingLoopTest : public testing::Test {
+ protected:
+  StreamingLoopTest() : loop_(kRun) {
+    auto& spec = *join_.mutable_run()->mutable_spec();
+    spec.mutable_inner()->set_batch_size(4);
+    v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+    schedule.set_timing(v1::TIMING_STRICT);
+    schedule.set_inner_step_count(4);
+    schedule.set_round_count(3);
+    schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
+    schedule.set_overlap_step_count(1);
+    join_.mutable_run()->set_run_epoch(1);
+    join_.set_island_epoch(1);
+    join_.set_slot(kSlot);
+    join_.set_next_seq(1);
+    join_.set_data_shard(kSlot);
+    plan_.set_coordinator_epoch(1);
+    plan_.set_run_id(kRun);
+    plan_.set_run_epoch(1);
+    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+    plan_.set_slot(kSlot);
+    plan_.set_island_epoch(1);
+    plan_.add_shards()->set_address("a:1");
+    for (int32_t f = 0; f < kFragments; ++f) {
+      plan_.add_cut()->set_fragment(f);
+      Open(f);
+    }
+  }
+
+  v1::ScheduleSpec& Schedule() {
+    return *join_.mutable_run()->mutable_spec()->mutable_schedule();
+  }
+  int64_t Version(int32_t f) const { return plan_.cut(f).version(); }
+  void Close(int32_t f) {
+    auto& rounds = *plan_.mutable_open_rounds();
+    for (int i = 0; i < rounds.size(); ++i) {
+      if (rounds[i].fragment() == f) return rounds.DeleteSubrange(i, 1);
+    }
+  }
+  void Open(int32_t f, std::vector<int32_t> slots = {0, kSlot}) {
+    v1::OpenRound& open = *plan_.add_open_rounds();
+    open.set_fragment(f);
+    open.set_version(Version(f));
+    const int64_t start = StartStep(Schedule(), kFragments, f, Version(f));
+    for (const int32_t slot : slots) {
+      v1::SlotPlan& plan = *open.add_slots();
+      plan.set_slot(slot);
+      plan.set_start_step(start);
+      plan.set_step_count(PushStep(Schedule(), kFragments, f, Version(f)) -
+                          start);
+      plan.set_data_shard(slot);
+    }
+  }
+  void Decide(int32_t f, int64_t seq, v1::Outcome outcome) {
+    v1::ContributionOutcome& added = *plan_.add_outcomes();
+    added.mutable_key()->set_run_epoch(1);
+    added.mutable_key()->set_fragment(f);
+    added.mutable_key()->set_slot(kSlot);
+    added.mutable_key()->set_seq(seq);
+    added.set_outcome(outcome);
+  }
+  // The round of `f` is over and, but at the end, the next one open; `seq` was
+  // merged.
+  void Commit(int32_t f, int64_t seq) {
+    if (seq > 0) Decide(f, seq, v1::OUTCOME_MERGED);
+    Close(f);
+    v1::FragmentVersion& cut = *plan_.mutable_cut(f);
+    cut.set_version(cut.version() + 1);
+    plan_.set_commit_seq(plan_.commit_seq() + 1);
+    cut.set_commit_seq(plan_.commit_seq());
+    if (cut.version() < Schedule().round_count()) Open(f);
+  }
+  void Join() {
+    *join_.mutable_plan() = plan_;
+    loop_.OnJoined(join_);
+  }
+  void Publish() {
+    plan_.set_revision(plan_.revision() + 1);
+    loop_.OnPlan(plan_);
+  }
+  static std::string Line(const Action& action) {
+    std::string line = ActionName(action.kind);
+    switch (action.kind) {
+      case ActionKind::kWait:
+        return absl::StrCat(line, "(", action.reason, ")");
+      case ActionKind::kPull:
+        return absl::StrCat(line, " f", action.fragment, " v", action.version);
+      case ActionKind::kApply:
+        return absl::StrCat(line, " f", action.fragment, " v", action.version,
+                            action.adopt ? " adopt" : "");
+      case ActionKind::kTrain:
+        return absl::StrCat(line, " ", action.step, " @", action.data_position);
+      case ActionKind::kContribute:
+        absl::StrAppend(&line, " #", action.seq, " x", action.step_count, " [",
+                        action.data_begin, ",", action.data_position, ")");
+        for (const AnchoredFragment& at : action.contributions) {
+          absl::StrAppend(&line, " f", at.fragment, " v", at.anchor_version);
+        }
+        return line;
+      case ActionKind::kPush:
+        return absl::StrCat(line, " f", action.fragment, " #", action.seq);
+      default:
+        return line;
+    }
+  }
+  // Does what a lane asks, with success, until it waits or finishes.
+  std::string Trace(Lane lane = Lane::kTraining) {
+    std::vector<std::string> lines;
+    for (int i = 0; i < 100; ++i) {
+      const Action action = loop_.Next(lane);
+      lines.push_back(Line(action));
+      if (action.kind == ActionKind::kWait ||
+          action.kind == ActionKind::kFinish) {
+        break;
+      }
+      if (action.kind == ActionKind::kLoadSave) {
+        loop_.OnSaveLoaded(save_);
+        continue;
+      }
+      if (action.kind == ActionKind::kContribute) {
+        newest_save_ = SaveOf(action);
+      }
+      loop_.OnStarted(lane, action);
+      loop_.OnDone(action, absl::OkStatus());
+    }
+    return absl::StrJoin(lines, "; ");
+  }
+  std::string Pushes() { return Trace(Lane::kPush); }
+  std::string Pulls() { return Trace(Lane::kPull); }
+  std::string NextLine(Lane lane = Lane::kTraining) {
+    return Line(loop_.Next(lane));
+  }
+  SaveSummary SaveOf(const Action& action) {
+    SaveSummary save = loop_.StreamSave(action);
+    save.run_id = kRun;
+    save.run_epoch = 1;
+    save.slot = kSlot;
+    save.seq = action.seq;
+    save.contributions = action.contributions;
+    save.data_shard = action.data_shard;
+    save.data_position = action.data_position;
+    return save;
+  }
+  // A new process: what it knows is the save.
+  void NewLife(std::optional<SaveSummary> save) {
+    loop_.~IslandLoop();
+    new (&loop_) IslandLoop(kRun);
+    save_ = std::move(save);
+    join_.set_island_epoch(join_.island_epoch() + 1);
+    plan_.set_island_epoch(join_.island_epoch());
+    Join();
+  }
+  // Up to the wait for the answer to the first push.
+  void PushFirst() {
+    Join();
+    EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
+    EXPECT_EQ(Pulls(), "pull f0 v0; pull f1 v0; "
+                       "wait(every anchor is the newest)");
+    EXPECT_EQ(Trace(),
+              "report_ready; begin_round; train 0 @0; train 1 @4; "
+              "contribute #1 x2 [0,8) f0 v0; train 2 @8; "
+              "wait(waiting for the commit of fragment 0)");
+    EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+  }
+
+  IslandLoop loop_;
+  v1::JoinResponse join_;
+  v1::IslandPlan plan_;
+  std::optional<SaveSummary> save_, newest_save_;
+};
+
+TEST_F(StreamingLoopTest, TrainsOnToTheStepAtWhichTheAnswerIsDue) {
+  PushFirst();
+  Commit(0, 1);
+  Publish();
+  EXPECT_EQ(NextLine(), "wait(pulling fragment 0)");
+  EXPECT_EQ(Pulls(), "pull f0 v1; wait(every anchor is the newest)");
+  // Fragment 1 has its own schedule: no round waits for another.
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "train 4 @16; wait(waiting for the commit of fragment 1)");
+  Commit(1, 2);
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f1 v1; train 5 @20; contribute #3 x4 [8,24) f0 v1; "
+            "train 6 @24; wait(waiting for the commit of fragment 0)");
+}
+
+TEST_F(StreamingLoopTest, AppliesNoSoonerThanTheStepEvenIfTheAnswerIsThere) {
+  Schedule().set_overlap_step_count(3);
+  Join();
+  Trace();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "report_ready; begin_round; train 0 @0; train 1 @4; "
+            "contribute #1 x2 [0,8) f0 v0; train 2 @8; train 3 @12; "
+            "contribute #2 x4 [0,16) f1 v0; train 4 @16; "
+            "wait(waiting for the commit of fragment 0)");
+  Pushes();
+  // Both are in flight; the answers come in the other order.
+  Commit(1, 2);
+  Commit(0, 1);
+  Publish();
+  // The one that is due first is pulled first.
+  EXPECT_EQ(Pulls(), "pull f0 v1; pull f1 v1; "
+                     "wait(every anchor is the newest)");
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 5 @20; contribute #3 x4 [8,24) f0 v1; "
+            "train 6 @24; apply f1 v1; train 7 @28; "
+            "contribute #4 x4 [16,32) f1 v1; train 8 @32; "
+            "wait(waiting for the commit of fragment 0)");
+}
+
+TEST_F(StreamingLoopTest, TogetherAllFragmentsAreOneContribution) {
+  Schedule().set_fragment_schedule(v1::FRAGMENT_SCHEDULE_TOGETHER);
+  plan_.clear_open_rounds();
+  Open(0);
+  Open(1);
+  Join();
+  Trace();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "report_ready; begin_round; train 0 @0; train 1 @4; train 2 @8; "
+            "train 3 @12; contribute #1 x4 [0,16) f0 v0 f1 v0; train 4 @16; "
+            "wait(waiting for the commit of fragment 0)");
+  EXPECT_EQ(Pushes(),
+            "push f0 #1; push f1 #1; wait(there is nothing to push)");
+}
+
+TEST_F(StreamingLoopTest, TrainsNoStepThatNothingIsMergedOf) {
+  Schedule().set_round_count(1);
+  PushFirst();
+  Commit(0, 1);
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "wait(no round expects this island yet)");
+  Commit(1, 2);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(), "finish");
+}
+
+TEST_F(StreamingLoopTest, ARestartRepeatsTheStepsSinceTheSave) {
+  PushFirst();
+  const SaveSummary save = *newest_save_;
+  // Died before the commit: the same bytes are pushed again.
+  NewLife(save);
+  EXPECT_EQ(Trace(),
+            "load_save; report_ready; restore_save; train 2 @8; "
+            "wait(waiting for the commit of fragment 0)");
+  EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+  // Died after it.
+  Commit(0, 1);
+  NewLife(save);
+  EXPECT_EQ(Pushes(), "wait(there is nothing to move)");
+  EXPECT_EQ(Trace(),
+            "load_save; report_ready; restore_save; train 2 @8; "
+            "wait(pulling fragment 0)");
+  EXPECT_EQ(Pushes(), "wait(there is nothing to push)");
+  // Fragment 1's anchor is pulled too: it is the one that the save names.
+  EXPECT_EQ(Pulls(), "pull f0 v1; pull f1 v0; "
+                     "wait(every anchor is the newest)");
+  join_.set_next_seq(0);
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "train 4 @16; wait(waiting for the commit of fragment 1)");
+}
+
+TEST_F(StreamingLoopTest, ASaveThatNamesOtherVersionsIsNotUsed) {
+  PushFirst();
+  const SaveSummary save = *newest_save_;
+  // Fragment 1 went on without this island.
+  Commit(1, 0);
+  NewLife(save);
+  EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
+  Pulls();
+  EXPECT_EQ(NextLine(), "reset_optimizer");
+  // The contribution was decided against.
+  plan_.mutable_cut(1)->set_version(0);
+  Close(1);
+  Open(1);
+  Decide(0, 1, v1::OUTCOME_DROPPED);
+  NewLife(save);
+  EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
+}
+
+TEST_F(StreamingLoopTest, AJoinerIsExpectedFromEachFragmentsNextRound) {
+  // The others are in round 1 of fragment 0, and in round 0 of fragment 1.
+  plan_.mutable_cut(0)->set_version(1);
+  plan_.set_commit_seq(1);
+  plan_.clear_open_rounds();
+  Open(0, {0});
+  Open(1, {0});
+  Join();
+  Trace();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "reset_optimizer; report_ready; "
+            "wait(no round expects this island yet)");
+  Commit(1, 0);
+  Publish();
+  Pulls();
+  // The clock is that of the first round which expects it: 4.
+  EXPECT_EQ(Trace(),
+            "begin_round; train 4 @0; train 5 @4; train 6 @8; train 7 @12; "
+            "contribute #1 x4 [0,16) f1 v1; train 8 @16; "
+            "wait(waiting for the commit of fragment 1)");
+  // Fragment 0 went on without it: its values are dropped.
+  Commit(0, 0);
+  Publish();
+  Pulls();
+  EXPECT_EQ(NextLine(), "apply f0 v2 adopt");
+}
+
+TEST_F(StreamingLoopTest, ADroppedContributionStartsAgainFromTheAnchor) {
+  PushFirst();
+  Decide(0, 1, v1::OUTCOME_DROPPED);
+  Publish();
+  EXPECT_EQ(Trace(),
+            "reset_optimizer; apply f0 v0 adopt; train 3 @12; "
+            "contribute #2 x4 [0,16) f1 v0; train 4 @16; "
+            "contribute #3 x2 [12,20) f0 v0; "
+            "wait(waiting for the commit of fragment 1)");
+}
+
+TEST_F(StreamingLoopTest, AnElasticIslandAppliesWhenTheAnswerIsThere) {
+  Schedule().set_timing(v1::TIMING_ELASTIC);
+  Schedule().set_max_ahead_steps(1);
+  Join();
+  Trace();
+  Pulls();
+  // Up to overlap + max_ahead steps without an answer.
+  EXPECT_EQ(Trace(),
+            "report_ready; begin_round; train 0 @0; train 1 @4; "
+            "contribute #1 x2 [0,8) f0 v0; train 2 @8; train 3 @12; "
+            "contribute #2 x4 [0,16) f1 v0; "
+            "wait(waiting for the commit of fragment 0)");
+  // Its contribution came too late: the answer is applied all the same.
+  Decide(0, 1, v1::OUTCOME_LATE);
+  Commit(0, 0);
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 4 @16; train 5 @20; "
+            "contribute #3 x4 [8,24) f0 v1; "
+            "wait(waiting for the commit of fragment 1)");
+}
+
+TEST_F(StreamingLoopTest, NothingIsPulledIntoAnAnchorThatIsBeingRead) {
+  auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
+  evaluation.set_every_round_count(1);
+  PushFirst();
+  Commit(0, 1);
+  Publish();
+  const Action pull = loop_.Next(Lane::kPull);
+  EXPECT_EQ(Line(pull), "pull f0 v1");
+  loop_.OnStarted(Lane::kPull, pull);
+  Commit(1, 0);
+  Publish();
+  // Version 1 is to be evaluated, but an anchor is being written.
+  EXPECT_NE(NextLine(), "evaluate");
+  loop_.OnDone(pull, absl::OkStatus());
+  Pulls();
+  const Action evaluate = loop_.Next();
+  ASSERT_EQ(Line(evaluate), "evaluate");
+  loop_.OnStarted(Lane::kTraining, evaluate);
+  Commit(0, 0);
+  Publish();
+  EXPECT_EQ(NextLine(Lane::kPull), "wait(the anchor is being read)");
+  loop_.OnDone(evaluate, absl::OkStatus());
+  EXPECT_EQ(NextLine(Lane::kPull), "pull f0 v2");
+}
+
+// Lanes take in news while another lane is at work.
+TEST_F(StreamingLoopTest, ACommitDuringTheBeginDoesNotPassForTheAnchor) {
+  Join();
+  Trace();
+  Pulls();
+  const Action ready = loop_.Next();
+  loop_.OnDone(ready, absl::OkStatus());
+  const Action begin = loop_.Next();
+  ASSERT_EQ(Line(begin), "begin_round");
+  loop_.OnStarted(Lane::kTraining, begin);
+  Commit(0, 0);
+  Publish();
+  loop_.OnDone(begin, absl::OkStatus());
+  Pulls();
+  // Local values are those of version 0.
+  EXPECT_EQ(NextLine(), "apply f0 v1 adopt");
+}
+
+TEST_F(StreamingLoopTest, ACoordinatorThatStartsDuringTheReportIsToldToo) {
+  Join();
+  Trace();
+  Pulls();
+  const Action ready = loop_.Next();
+  ASSERT_EQ(Line(ready), "report_ready");
+  loop_.OnStarted(Lane::kTraining, ready);
+  plan_.set_coordinator_epoch(2);
+  Publish();
+  loop_.OnDone(ready, absl::OkStatus());
+  EXPECT_EQ(NextLine(), "report_ready");
+}
+
+TEST_F(StreamingLoopTest, WhatWasPulledOfARestoredRunIsNotHeld) {
+  Join();
+  Trace();
+  const Action pull = loop_.Next(Lane::kPull);
+  ASSERT_EQ(Line(pull), "pull f0 v0");
+  loop_.OnStarted(Lane::kPull, pull);
+  plan_.set_run_epoch(2);
+  Publish();
+  loop_.OnDone(pull, absl::OkStatus());
+  EXPECT_EQ(NextLine(Lane::kPull), "pull f0 v0");
+}
+
+TEST_F(StreamingLoopTest, AFailedTransferDoesNotStopTraining) {
+  Join();
+  Trace();
+  Pulls();
+  for (int i = 0; i < 5; ++i) {
+    const Action action = loop_.Next();
+    loop_.OnDone(action, absl::OkStatus());
+  }
+  const Action push = loop_.Next(Lane::kPush);
+  ASSERT_EQ(Line(push), "push f0 #1");
+  loop_.OnDone(push, absl::UnavailableError("test"));
+  EXPECT_EQ(loop_.Next(Lane::kPush).failure_count, 1);
+  EXPECT_EQ(NextLine(), "train 2 @8");
+  loop_.OnWaited(Lane::kPush);
+  EXPECT_EQ(NextLine(Lane::kPush), "push f0 #1");
+}
+
+TEST_F(StreamingLoopTest, PushesOnBeforeItLeaves) {
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  loop_.OnStopRequested();
+  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+  EXPECT_EQ(Trace(), "leave; finish");
+}
+
+TEST_F(StreamingLoopTest, ARunInRoundsHasOneLane) {
+  Schedule().set_fragment_schedule(v1::FRAGMENT_SCHEDULE_TOGETHER);
+  Schedule().set_overlap_step_count(0);
+  Join();
+  Trace();
+  EXPECT_EQ(NextLine(Lane::kPush), "wait(the run has no such lane)");
+  EXPECT_EQ(NextLine(Lane::kPull), "wait(the run has no such lane)");
+}
+
+}  // namespace
+}  // namespace atl::worker

@@ -1,0 +1,45 @@
+// What an island reads off its newest plan.
+//
+// Pure; a view: what it points at must outlive it. Thread-compatible.
+
+#ifndef WORKER_CORE_PLAN_VIEW_H_
+#define WORKER_CORE_PLAN_VIEW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+
+namespace atl::worker {
+
+struct PlanView {
+  const v1::RunSpec& spec;
+  const v1::IslandPlan& plan;
+  // What the Join told beside its plan.
+  const std::vector<v1::ContributionOutcome>& join_outcomes;
+  int32_t slot;
+  int64_t run_epoch;
+
+  // Newest committed version of `fragment`; -1 if there is none such.
+  int64_t CutVersion(int32_t fragment) const;
+  int64_t CutCommitSeq() const;
+  // nullptr: that round is not open.
+  const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
+  // What this island does in a round; nullptr: it is not expected.
+  const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
+  // How this island's contribution ended; UNSPECIFIED: not yet.
+  v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
+  // True if the contribution with this anchor needs nothing of us any more.
+  bool IsDecided(int32_t fragment, int64_t anchor_version, int64_t seq) const {
+    return CutVersion(fragment) > anchor_version ||
+           OutcomeOf(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
+  }
+  // True if the plan says that a shard has lost it.
+  bool NeededAgain(int32_t fragment, int64_t seq) const;
+  bool ShardAway() const;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_CORE_PLAN_VIEW_H_

@@ -1,0 +1,421 @@
+#include "worker/core/stream.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/fragment_schedule.h"
+
+namespace atl::worker {
+namespace {
+
+int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
+
+// What this island weighs if all slots of the round do what they are asked.
+double ShareOf(const PlanView& view, const v1::OpenRound& open,
+               const v1::SlotPlan& own) {
+  if (view.spec.outer().weighting() == v1::WEIGHTING_UNIFORM) {
+    return 1.0 / open.slots_size();
+  }
+  double sum = 0;
+  for (const v1::SlotPlan& slot : open.slots()) {
+    sum += static_cast<double>(std::max<int64_t>(1, slot.step_count()));
+  }
+  return static_cast<double>(std::max<int64_t>(1, own.step_count())) / sum;
+}
+
+}  // namespace
+
+void Stream::Drop() {
+  clock_ = 0;
+  rate_offset_ = 0;
+  tracks_.clear();
+}
+
+bool Stream::CanBegin(const PlanView& view) const {
+  return std::any_of(view.plan.open_rounds().begin(),
+                     view.plan.open_rounds().end(),
+                     [&](const v1::OpenRound& open) {
+                       return open.version() ==
+                                  view.CutVersion(open.fragment()) &&
+                              view.FindSlot(open) != nullptr;
+                     });
+}
+
+Stream::Position Stream::Begin(const PlanView& view,
+                               const std::vector<int64_t>& held,
+                               std::optional<Position> position) {
+  const v1::SlotPlan* first = nullptr;
+  for (const v1::OpenRound& open : view.plan.open_rounds()) {
+    const v1::SlotPlan* slot = view.FindSlot(open);
+    if (slot == nullptr || open.version() != view.CutVersion(open.fragment())) {
+      continue;
+    }
+    if (first == nullptr || slot->start_step() < first->start_step()) {
+      first = slot;
+    }
+  }
+  clock_ = first->start_step();
+  rate_offset_ = 0;
+  Position begin = {first->data_shard(), first->data_position()};
+  if (position.has_value() && position->first == begin.first) {
+    begin.second = std::max(begin.second, position->second);
+  }
+  tracks_.assign(FragmentCount(view), Track());
+  for (int32_t f = 0; f < FragmentCount(view); ++f) {
+    tracks_[f] = {held[f], clock_, begin.second, std::nullopt};
+  }
+  return begin;
+}
+
+// --- What is due -------------------------------------------------------------
+
+Stream::Due Stream::DueOf(const PlanView& view, int32_t f) const {
+  const Track& track = tracks_[f];
+  Due due;
+  const v1::ScheduleSpec& schedule = view.spec.schedule();
+  int64_t step_count =
+      PushStep(schedule, FragmentCount(view), f, track.local_version) -
+      StartStep(schedule, FragmentCount(view), f, track.local_version);
+  const v1::OpenRound* open = view.FindOpen(f, track.local_version);
+  if (open != nullptr) {
+    const v1::SlotPlan* slot = view.FindSlot(*open);
+    due.expected = slot != nullptr;
+    due.open = due.expected;
+    if (due.expected) {
+      step_count = slot->step_count();
+      due.weight = ShareOf(view, *open, *slot);
+    }
+  }
+  if (track.local_version >= schedule.round_count()) due.expected = false;
+  due.step = track.since_step + std::max<int64_t>(1, step_count);
+  return due;
+}
+
+int64_t Stream::ApplyStepMin(const PlanView& view, const Flight& flight) const {
+  const v1::ScheduleSpec& schedule = view.spec.schedule();
+  return schedule.timing() == v1::TIMING_ELASTIC
+             ? flight.push_step
+             : flight.push_step + schedule.overlap_step_count();
+}
+
+int64_t Stream::ApplyStepMax(const PlanView& view, const Flight& flight) const {
+  const v1::ScheduleSpec& schedule = view.spec.schedule();
+  return flight.push_step + schedule.overlap_step_count() +
+         (schedule.timing() == v1::TIMING_ELASTIC ? schedule.max_ahead_steps()
+                                                  : 0);
+}
+
+std::optional<Action> Stream::NextContribution(
+    const PlanView& view, const std::vector<int64_t>& held,
+    const Position& position) const {
+  std::optional<Action> action;
+  std::string blocked;
+  const Track* first = nullptr;
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    const Track& track = tracks_[f];
+    if (track.flight.has_value() || track.local_version < 0 ||
+        track.local_version != view.CutVersion(f)) {
+      continue;
+    }
+    const Due due = DueOf(view, f);
+    if (!due.expected || clock_ < due.step) continue;
+    if (!due.open) {
+      // It is being sealed without us, reopened, or not opened yet.
+      blocked = absl::StrCat("the round of fragment ", f,
+                             " is not open for contributions");
+      continue;
+    }
+    if (held[f] != track.local_version) {
+      blocked = absl::StrCat("the anchor of fragment ", f, " is not here yet");
+      continue;
+    }
+    // Fragments that were trained over the same steps go together.
+    if (first != nullptr && (track.since_step != first->since_step ||
+                             track.data_begin != first->data_begin)) {
+      continue;
+    }
+    if (first == nullptr) {
+      first = &track;
+      action = MakeAction(ActionKind::kContribute, "its steps are done");
+      action->step_count = clock_ - track.since_step;
+      action->data_begin = track.data_begin;
+      action->weight = due.weight;
+    }
+    action->contributions.push_back({f, track.local_version});
+  }
+  if (!action.has_value()) {
+    if (blocked.empty()) return std::nullopt;
+    return MakeAction(ActionKind::kWait, blocked);
+  }
+  action->run_epoch = view.run_epoch;
+  action->slot = view.slot;
+  action->data_shard = position.first;
+  action->data_position = position.second;
+  return action;
+}
+
+std::optional<Action> Stream::NextApply(
+    const PlanView& view, const std::vector<int64_t>& held) const {
+  std::string blocked;
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    const Track& track = tracks_[f];
+    const int64_t cut = view.CutVersion(f);
+    if (!track.flight.has_value()) {
+      if (held[f] <= track.local_version || held[f] != cut) continue;
+      // The version moved without a contribution of ours.
+      Action action = MakeAction(ActionKind::kApply,
+                                 "its round went on without this island");
+      action.adopt = true;
+      action.fragment = f;
+      action.version = held[f];
+      return action;
+    }
+    const Flight& flight = *track.flight;
+    const bool answered = cut > flight.anchor_version;
+    if (answered && held[f] == cut && clock_ >= ApplyStepMin(view, flight)) {
+      Action action = MakeAction(ActionKind::kApply, "its answer is due");
+      action.fragment = f;
+      action.version = cut;
+      return action;
+    }
+    if (blocked.empty() && clock_ >= ApplyStepMax(view, flight)) {
+      blocked = answered ? absl::StrCat("pulling fragment ", f)
+                         : absl::StrCat("waiting for the commit of fragment ",
+                                        f);
+    }
+  }
+  if (blocked.empty()) return std::nullopt;
+  return MakeAction(ActionKind::kWait, blocked);
+}
+
+bool Stream::MayTrain(const PlanView& view) const {
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    const Track& track = tracks_[f];
+    if (track.flight.has_value()) {
+      // Steps after the last push change nothing that is merged.
+      if (track.flight->anchor_version + 1 < view.spec.schedule().round_count() &&
+          clock_ < ApplyStepMax(view, *track.flight)) {
+        return true;
+      }
+      continue;
+    }
+    if (track.local_version < 0) continue;
+    const Due due = DueOf(view, f);
+    if (due.expected && clock_ < due.step) return true;
+  }
+  return false;
+}
+
+Action Stream::NextTraining(const PlanView& view,
+                            const std::vector<int64_t>& held,
+                            const Position& position) const {
+  // A push first: it travels while its island waits for another's answer.
+  std::optional<Action> contribution = NextContribution(view, held, position);
+  if (contribution.has_value() && contribution->kind != ActionKind::kWait) {
+    return *std::move(contribution);
+  }
+  std::optional<Action> apply = NextApply(view, held);
+  if (apply.has_value() && apply->kind != ActionKind::kWait) {
+    return *std::move(apply);
+  }
+  if (contribution.has_value()) return *std::move(contribution);
+  if (apply.has_value()) return *std::move(apply);
+  if (!MayTrain(view)) {
+    return MakeAction(ActionKind::kWait, "no round expects this island yet");
+  }
+  Action action = MakeAction(ActionKind::kTrain, "the next step");
+  action.step = clock_ + rate_offset_;
+  action.data_shard = position.first;
+  action.data_position = position.second;
+  return action;
+}
+
+bool Stream::PushWanted(const PlanView& view, int32_t f) const {
+  const std::optional<Flight>& flight = tracks_[f].flight;
+  return flight.has_value() && !flight->pushed && !flight->refused &&
+         !view.IsDecided(f, flight->anchor_version, flight->seq);
+}
+
+bool Stream::Unpushed(const PlanView& view) const {
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    if (PushWanted(view, f)) return true;
+  }
+  return false;
+}
+
+std::optional<Action> Stream::NextPush(const PlanView& view) const {
+  const bool paused = view.plan.run_state() == v1::RUN_STATE_PAUSED;
+  const Flight* first = nullptr;
+  std::optional<Action> action;
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    if (!PushWanted(view, f)) continue;
+    const Flight& flight = *tracks_[f].flight;
+    const bool needed_again = view.NeededAgain(f, flight.seq);
+    if (paused && !needed_again) continue;
+    if (first != nullptr && flight.push_step >= first->push_step) continue;
+    first = &flight;
+    action = MakeAction(ActionKind::kPush,
+                        needed_again ? "a shard has lost the contribution"
+                                     : "the contribution is saved");
+    action->needed_again = needed_again;
+    action->fragment = f;
+    action->seq = flight.seq;
+    action->run_epoch = view.run_epoch;
+    action->slot = view.slot;
+  }
+  return action;
+}
+
+int32_t Stream::NextPull(const PlanView& view,
+                         const std::vector<int64_t>& held) const {
+  int32_t next = -1;
+  int64_t soonest = INT64_MAX;
+  for (int32_t f = 0; f < FragmentCount(view); ++f) {
+    if (held[f] == view.CutVersion(f)) continue;
+    int64_t needed = INT64_MAX - 1;
+    if (begun()) {
+      const Track& track = tracks_[f];
+      // After a restart: only its answer is of use.
+      if (track.flight.has_value() &&
+          track.flight->anchor_version == view.CutVersion(f)) {
+        continue;
+      }
+      needed = track.flight.has_value()
+                   ? track.flight->push_step +
+                         view.spec.schedule().overlap_step_count()
+                   : track.since_step + view.spec.schedule().inner_step_count();
+    }
+    if (needed < soonest) {
+      soonest = needed;
+      next = f;
+    }
+  }
+  return next;
+}
+
+// --- What was done -----------------------------------------------------------
+
+void Stream::OnContributed(const Action& action) {
+  for (const AnchoredFragment& at : action.contributions) {
+    if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
+    Track& track = tracks_[at.fragment];
+    track.flight = Flight{action.seq, at.anchor_version, clock_, false, false};
+    track.since_step = clock_;
+    track.data_begin = action.data_position;
+  }
+}
+
+void Stream::OnApplied(const Action& action, const Position& position) {
+  if (action.fragment >= static_cast<int32_t>(tracks_.size())) return;
+  Track& track = tracks_[action.fragment];
+  track.local_version = action.version;
+  track.flight.reset();
+  if (action.adopt) {
+    track.since_step = clock_;
+    track.data_begin = position.second;
+  }
+}
+
+void Stream::OnPushed(const Action& action, bool refused) {
+  if (action.fragment >= static_cast<int32_t>(tracks_.size())) return;
+  std::optional<Flight>& flight = tracks_[action.fragment].flight;
+  if (!flight.has_value() || flight->seq != action.seq) return;
+  (refused ? flight->refused : flight->pushed) = true;
+}
+
+bool Stream::Settle(const PlanView& view) {
+  bool decided_against = false;
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    Track& track = tracks_[f];
+    if (track.flight.has_value()) {
+      const Flight& flight = *track.flight;
+      if (view.CutVersion(f) == flight.anchor_version &&
+          view.IsDecided(f, flight.anchor_version, flight.seq)) {
+        // The anchor stays; the local values start from it again.
+        decided_against = true;
+        track.flight.reset();
+        track.local_version = -1;
+      }
+      continue;
+    }
+    const v1::OpenRound* open = view.FindOpen(f, track.local_version);
+    const v1::SlotPlan* slot = open == nullptr ? nullptr : view.FindSlot(*open);
+    if (slot != nullptr) {
+      // Behind the others: the learning rate follows the run.
+      rate_offset_ =
+          std::max(rate_offset_, slot->start_step() - track.since_step);
+    }
+  }
+  return decided_against;
+}
+
+void Stream::Unprove(const PlanView& view, bool all) {
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    std::optional<Flight>& flight = tracks_[f].flight;
+    if (flight.has_value() && (all || view.NeededAgain(f, flight->seq))) {
+      flight->pushed = false;
+    }
+  }
+}
+
+// --- The SAVE ----------------------------------------------------------------
+
+void Stream::AddTo(SaveSummary& save, const Action& contribute) const {
+  Stream after = *this;
+  after.OnContributed(contribute);
+  save.clock = after.clock_;
+  save.rate_offset = after.rate_offset_;
+  save.tracks.clear();
+  for (int32_t f = 0; f < static_cast<int32_t>(after.tracks_.size()); ++f) {
+    const Track& track = after.tracks_[f];
+    SavedTrack& saved = save.tracks.emplace_back();
+    saved.fragment = f;
+    saved.local_version = track.local_version;
+    saved.since_step = track.since_step;
+    saved.data_begin = track.data_begin;
+    if (!track.flight.has_value()) continue;
+    saved.local_version = track.flight->anchor_version;
+    saved.seq = track.flight->seq;
+    saved.push_step = track.flight->push_step;
+  }
+}
+
+bool Stream::Fits(const PlanView& view, const SaveSummary& save) {
+  if (static_cast<int32_t>(save.tracks.size()) != FragmentCount(view)) {
+    return false;
+  }
+  for (int32_t f = 0; f < FragmentCount(view); ++f) {
+    const SavedTrack& track = save.tracks[f];
+    const int64_t cut = view.CutVersion(f);
+    if (track.fragment != f || track.local_version < 0) return false;
+    if (track.seq == 0) {
+      if (cut != track.local_version) return false;
+      continue;
+    }
+    const v1::Outcome outcome = view.OutcomeOf(f, track.seq);
+    const bool open = cut == track.local_version &&
+                      outcome == v1::OUTCOME_UNSPECIFIED;
+    const bool merged =
+        cut == track.local_version + 1 && outcome == v1::OUTCOME_MERGED;
+    if (!open && !merged) return false;
+  }
+  return true;
+}
+
+void Stream::Restore(const SaveSummary& save) {
+  clock_ = save.clock;
+  rate_offset_ = save.rate_offset;
+  tracks_.assign(save.tracks.size(), Track());
+  for (size_t f = 0; f < save.tracks.size(); ++f) {
+    const SavedTrack& saved = save.tracks[f];
+    Track& track = tracks_[f];
+    track = {saved.local_version, saved.since_step, saved.data_begin,
+             std::nullopt};
+    if (saved.seq > 0) {
+      track.flight =
+          Flight{saved.seq, saved.local_version, saved.push_step, false, false};
+    }
+  }
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,127 @@
+// A streaming run seen by one island: one clock of inner steps, and where each
+// fragment is on it.
+//
+// Pure: no thread, no clock but that of steps, no I/O. Thread-compatible.
+//
+// A fragment is pushed when the steps of its round are done since its push
+// before, and its answer is applied `overlap` steps later: exactly so many in a
+// strict run, which waits for it; as soon as it is there in an elastic one,
+// which waits after `max_ahead_steps` more. Between the two it is in flight.
+// Several fragments can be. worker/DESIGN.md, "Streaming", says why it gives
+// the same bits after a restart.
+
+#ifndef WORKER_CORE_STREAM_H_
+#define WORKER_CORE_STREAM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/core/action.h"
+#include "worker/core/plan_view.h"
+
+namespace atl::worker {
+
+class Stream {
+ public:
+  // Data shard, and its next window.
+  using Position = std::pair<int32_t, int64_t>;
+
+  // A contribution that is saved and whose answer is not applied.
+  struct Flight {
+    int64_t seq = 0;
+    int64_t anchor_version = 0;
+    int64_t push_step = 0;
+    bool pushed = false;
+    bool refused = false;
+  };
+
+  bool begun() const { return !tracks_.empty(); }
+  int64_t clock() const { return clock_; }
+  void Drop();
+
+  // True if some round expects this island at the cut.
+  bool CanBegin(const PlanView& view) const;
+  // Local parameters are the anchors, of the versions `held`, from now on: the
+  // clock is that of the earliest round that expects this island. Returns where
+  // its data begins: `position` or what the plan says, whichever is further.
+  // Requires: CanBegin().
+  Position Begin(const PlanView& view, const std::vector<int64_t>& held,
+                 std::optional<Position> position);
+
+  // --- What to do, by lane ---
+
+  // `held` has the version of each anchor, -1 for none.
+  // A wait, with its reason, if nothing else is to be done.
+  Action NextTraining(const PlanView& view, const std::vector<int64_t>& held,
+                      const Position& position) const;
+  std::optional<Action> NextPush(const PlanView& view) const;
+  // The fragment to pull next, of those with another version than the cut: the
+  // one whose answer is applied first. Not of one in flight that has no answer.
+  // -1: none.
+  int32_t NextPull(const PlanView& view,
+                   const std::vector<int64_t>& held) const;
+
+  // --- What was done ---
+
+  void OnTrained() { ++clock_; }
+  void OnContributed(const Action& action);
+  void OnApplied(const Action& action, const Position& position);
+  // Pushed, or refused as a whole.
+  void OnPushed(const Action& action, bool refused);
+
+  // After any news. Returns true if a contribution was decided against and its
+  // round opens again: what led there is not to be carried on.
+  bool Settle(const PlanView& view);
+  // A shard may have lost what was pushed to it; `all`: any contribution.
+  void Unprove(const PlanView& view, bool all);
+
+  // --- The SAVE ---
+
+  // Adds clock and tracks as they are once `contribute` is done.
+  void AddTo(SaveSummary& save, const Action& contribute) const;
+  // True if training can go on from `save`: each fragment is where it was, or
+  // one version further with the contribution merged.
+  static bool Fits(const PlanView& view, const SaveSummary& save);
+  // Requires: Fits().
+  void Restore(const SaveSummary& save);
+
+  // True while something is not pushed that the shards should have.
+  bool Unpushed(const PlanView& view) const;
+
+ private:
+  struct Track {
+    int64_t local_version = -1;  // Anchor of the local values; -1: dropped.
+    int64_t since_step = 0;      // Clock at the push before, or at the begin.
+    int64_t data_begin = 0;      // First window after that.
+    std::optional<Flight> flight;
+  };
+  // What is known of a fragment's next push.
+  struct Due {
+    bool expected = true;  // False: its round is open without this island.
+    bool open = false;
+    int64_t step = 0;  // Clock at which it is due.
+    double weight = 1;
+  };
+
+  Due DueOf(const PlanView& view, int32_t f) const;
+  int64_t ApplyStepMin(const PlanView& view, const Flight& flight) const;
+  int64_t ApplyStepMax(const PlanView& view, const Flight& flight) const;
+  bool PushWanted(const PlanView& view, int32_t f) const;
+  std::optional<Action> NextContribution(const PlanView& view,
+                                         const std::vector<int64_t>& held,
+                                         const Position& position) const;
+  std::optional<Action> NextApply(const PlanView& view,
+                                  const std::vector<int64_t>& held) const;
+  bool MayTrain(const PlanView& view) const;
+
+  int64_t clock_ = 0;
+  int64_t rate_offset_ = 0;  // Clock of the learning rate - clock.
+  std::vector<Track> tracks_;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_CORE_STREAM_H_

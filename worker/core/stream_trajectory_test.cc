@@ -1,0 +1,506 @@
+// Strict streaming runs of a few numbers: whatever dies, and however late, lost
+// or out of order plans, pushes and pulls are, every island computes what the
+// paper's algorithm does, and the same bits as undisturbed.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/layout/fragment_schedule.h"
+#include "gtest/gtest.h"
+#include "worker/core/island_loop.h"
+#include "worker/core/local_update.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr int32_t kBatch = 2;
+
+// One number a fragment. The gradient of each depends on all of them, on the
+// island and on what it reads, so that any other order gives other bits.
+template <typename Real>
+void InnerStep(std::vector<Real>& x, int32_t slot, int64_t position,
+               int64_t step) {
+  Real sum = 0;
+  for (const Real value : x) sum += value;
+  const auto noise = static_cast<Real>(
+      static_cast<double>((position * 37 + slot * 11) % 17) / 17 - 0.5);
+  const auto rate = static_cast<Real>(0.05 / (1.0 + 0.01 * step));
+  for (size_t p = 0; p < x.size(); ++p) {
+    const auto target = static_cast<Real>(1 + slot + 0.5 * p);
+    const Real gradient = (x[p] - target) + Real(0.3) * sum + noise;
+    x[p] = x[p] - rate * gradient;
+  }
+}
+
+struct Shape {
+  int32_t island_count = 1;
+  v1::RunSpec spec;
+  int32_t fragment_count() const { return spec.layout().fragment_count(); }
+};
+
+Shape RandomShape(std::mt19937_64& random) {
+  Shape shape;
+  shape.island_count = static_cast<int32_t>(1 + random() % 3);
+  v1::RunSpec& spec = shape.spec;
+  spec.mutable_layout()->set_fragment_count(1 + random() % 4);
+  spec.mutable_inner()->set_batch_size(kBatch);
+  v1::OuterSpec& outer = *spec.mutable_outer();
+  outer.set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  outer.set_learning_rate(0.7);
+  outer.set_momentum(0.6);
+  outer.set_weighting(v1::WEIGHTING_UNIFORM);
+  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  schedule.set_timing(v1::TIMING_STRICT);
+  const auto period =
+      static_cast<int64_t>(shape.fragment_count() + random() % 6);
+  schedule.set_inner_step_count(period);
+  schedule.set_round_count(2 + random() % 5);
+  schedule.set_fragment_schedule(random() % 3 == 0
+                                     ? v1::FRAGMENT_SCHEDULE_TOGETHER
+                                     : v1::FRAGMENT_SCHEDULE_STAGGERED);
+  schedule.set_overlap_step_count(random() % period);
+  switch (random() % 4) {
+    case 0:
+      schedule.set_blend(0.5);
+      break;
+    case 1:
+      if (schedule.overlap_step_count() > 0) schedule.set_eager(true);
+      break;
+    default:
+      break;
+  }
+  return shape;
+}
+
+// --- The servers -------------------------------------------------------------
+
+template <typename Real>
+struct Fragment {
+  Real value = 0;
+  Real momentum = 0;
+  int64_t version = 0;
+
+  void Merge(const std::vector<Real>& gradients, const v1::OuterSpec& outer) {
+    const Real weight = Real(1) / static_cast<Real>(gradients.size());
+    Real mean = 0;
+    for (const Real gradient : gradients) mean += weight * gradient;
+    const auto beta = static_cast<Real>(outer.momentum());
+    momentum = beta * momentum + mean;
+    value -= static_cast<Real>(outer.learning_rate()) *
+             (mean + beta * momentum);
+    ++version;
+  }
+};
+
+// --- Streaming DiLoCo, arXiv 2501.18512, algorithm 2, in f64 -----------------
+
+// The fragments at the end, computed as the paper writes it: one loop over
+// inner steps, no messages.
+std::vector<double> PaperResult(const Shape& shape) {
+  const v1::ScheduleSpec& schedule = shape.spec.schedule();
+  const int32_t count = shape.fragment_count();
+  const int64_t step_count =
+      schedule.inner_step_count() * schedule.round_count();
+  std::vector<Fragment<double>> global(count);
+  std::vector<std::vector<double>> local(
+      shape.island_count, std::vector<double>(count, 0.0));
+  // The outer gradients on their way, by the step at which they are received.
+  std::map<int64_t, std::map<int32_t, std::vector<double>>> sent;
+  for (int64_t t = 1; t <= step_count + schedule.overlap_step_count(); ++t) {
+    for (int32_t m = 0; m < shape.island_count; ++m) {
+      InnerStep(local[m], m, (t - 1) * kBatch, t - 1);
+    }
+    for (int32_t p = 0; p < count; ++p) {
+      for (int64_t v = 0; v < schedule.round_count(); ++v) {
+        if (PushStep(schedule, count, p, v) != t) continue;
+        std::vector<double>& gradients =
+            sent[t + schedule.overlap_step_count()][p];
+        for (int32_t m = 0; m < shape.island_count; ++m) {
+          gradients.push_back(global[p].value - local[m][p]);
+        }
+      }
+    }
+    for (const auto& [p, gradients] : sent[t]) {
+      global[p].Merge(gradients, shape.spec.outer());
+      for (int32_t m = 0; m < shape.island_count; ++m) {
+        local[m][p] = schedule.blend() * local[m][p] +
+                      (1 - schedule.blend()) * global[p].value;
+      }
+    }
+  }
+  std::vector<double> result;
+  for (const Fragment<double>& fragment : global) {
+    result.push_back(fragment.value);
+  }
+  return result;
+}
+
+// --- A run of loops ----------------------------------------------------------
+
+class World {
+ public:
+  World(const Shape& shape, uint64_t seed, bool disturbed)
+      : shape_(shape), random_(seed), disturbed_(disturbed) {
+    fragments_.resize(shape.fragment_count());
+    stored_.resize(shape.fragment_count());
+    plan_.set_coordinator_epoch(1);
+    plan_.set_run_epoch(1);
+    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+    plan_.add_shards()->set_address("a:1");
+    for (int32_t f = 0; f < shape.fragment_count(); ++f) {
+      plan_.add_cut()->set_fragment(f);
+      Open(f);
+    }
+    islands_.resize(shape.island_count);
+    for (int32_t i = 0; i < shape.island_count; ++i) NewLife(i);
+  }
+
+  // The bits of all fragments at the end.
+  std::vector<float> Run() {
+    for (int i = 0; i < 200000; ++i) {
+      if (testing::Test::HasFatalFailure()) break;
+      const auto island = static_cast<int32_t>(Roll(islands_.size()));
+      if (disturbed_ && Roll(60) == 0) Kill(island);
+      if (!disturbed_ || Roll(3) != 0) Deliver(island);
+      if (disturbed_ && Roll(8) == 0 && !old_.empty()) {
+        // Overtaken, mostly: then it must not count.
+        islands_[island].loop->OnPlan(old_[Roll(old_.size())][island]);
+      }
+      Step(island, static_cast<Lane>(Roll(kLaneCount)));
+      if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
+        std::vector<float> values;
+        for (const auto& fragment : fragments_) {
+          values.push_back(fragment.value);
+        }
+        return values;
+      }
+    }
+    ADD_FAILURE() << "the run does not end; island 0 does "
+                  << islands_[0].loop->Next().reason;
+    return {};
+  }
+  int kill_count() const { return kill_count_; }
+
+ private:
+  struct Model {
+    std::vector<float> local, anchors, momentum, others, foreseen;
+  };
+  struct Contribution {
+    int64_t anchor_version = 0;
+    float gradient = 0;
+  };
+  using Key = std::pair<int32_t, int64_t>;  // Fragment, seq.
+  struct Save {
+    SaveSummary summary;
+    Model model;
+    std::map<Key, Contribution> contributions;
+  };
+  struct Island {
+    std::unique_ptr<IslandLoop> loop;
+    int64_t epoch = 0;
+    int64_t seq_max = 0;  // That a shard has seen.
+    Model model;
+    std::map<Key, Contribution> contributions;
+    std::optional<Save> save;
+    std::vector<v1::ContributionOutcome> outcomes;
+    std::array<std::optional<Action>, kLaneCount> running;
+  };
+
+  uint64_t Roll(uint64_t n) { return random_() % n; }
+  const v1::ScheduleSpec& schedule() const { return shape_.spec.schedule(); }
+
+  void Open(int32_t f) {
+    const int64_t version = fragments_[f].version;
+    if (version >= schedule().round_count()) return;
+    v1::OpenRound& open = *plan_.add_open_rounds();
+    open.set_fragment(f);
+    open.set_version(version);
+    const int64_t start =
+        StartStep(schedule(), shape_.fragment_count(), f, version);
+    for (int32_t slot = 0; slot < shape_.island_count; ++slot) {
+      v1::SlotPlan& plan = *open.add_slots();
+      plan.set_slot(slot);
+      plan.set_start_step(start);
+      plan.set_step_count(
+          PushStep(schedule(), shape_.fragment_count(), f, version) - start);
+      plan.set_data_shard(slot);
+    }
+  }
+  v1::IslandPlan PlanFor(int32_t island, v1::IslandPlan plan) const {
+    plan.set_slot(island);
+    plan.set_island_epoch(islands_[island].epoch);
+    for (const auto& outcome : islands_[island].outcomes) {
+      *plan.add_outcomes() = outcome;
+    }
+    return plan;
+  }
+  void Deliver(int32_t island) {
+    islands_[island].loop->OnPlan(PlanFor(island, plan_));
+  }
+  void NewLife(int32_t i) {
+    Island& island = islands_[i];
+    island.loop = std::make_unique<IslandLoop>("run");
+    const size_t count = shape_.fragment_count();
+    const std::vector<float> zeros(count, 0.0f);
+    // What is not restored must not matter.
+    island.model = {std::vector<float>(count, NAN),
+                    std::vector<float>(count, NAN), zeros, zeros, zeros};
+    island.contributions.clear();
+    island.running = {};
+    ++island.epoch;
+    v1::JoinResponse join;
+    *join.mutable_run()->mutable_spec() = shape_.spec;
+    join.mutable_run()->set_run_epoch(1);
+    join.set_slot(i);
+    join.set_data_shard(i);
+    join.set_island_epoch(island.epoch);
+    join.set_next_seq(island.seq_max + 1 + (disturbed_ ? Roll(20) : 0));
+    *join.mutable_plan() = PlanFor(i, plan_);
+    island.loop->OnJoined(join);
+  }
+  void Kill(int32_t i) {
+    // A fresh run starts from version 0; later there is a save.
+    ++kill_count_;
+    NewLife(i);
+  }
+
+  // Disturbed, what a lane does takes a while, and anything comes meanwhile.
+  void Step(int32_t i, Lane lane) {
+    Island& island = islands_[i];
+    std::optional<Action>& running = island.running[static_cast<size_t>(lane)];
+    if (!running.has_value()) {
+      Action action = island.loop->Next(lane);
+      ASSERT_EQ(action.reason, island.loop->Next(lane).reason);
+      switch (action.kind) {
+        case ActionKind::kWait:
+          return island.loop->OnWaited(lane);
+        case ActionKind::kFinish:
+          ASSERT_TRUE(action.status.ok()) << action.status;
+          return;
+        case ActionKind::kLoadSave:
+          return LoadSave(island);
+        default:
+          break;
+      }
+      island.loop->OnStarted(lane, action);
+      running = std::move(action);
+      if (disturbed_ && Roll(2) == 0) return;
+    }
+    Do(i, *std::exchange(running, std::nullopt));
+  }
+  static void LoadSave(Island& island) {
+    std::optional<SaveSummary> summary;
+    if (island.save.has_value()) {
+      summary = island.save->summary;
+      // May be pushed before the rest is restored.
+      island.contributions = island.save->contributions;
+    }
+    island.loop->OnSaveLoaded(summary);
+  }
+  void Do(int32_t i, const Action& action) {
+    Island& island = islands_[i];
+    absl::Status status;
+    const bool fails = disturbed_ && Roll(6) == 0;
+    switch (action.kind) {
+      case ActionKind::kRestoreSave: {
+        const std::vector<float> anchors = island.model.anchors;
+        island.model = island.save->model;
+        island.model.anchors = anchors;
+        break;
+      }
+      case ActionKind::kResetOptimizer:
+        FAIL() << "a strict run of the same members never starts afresh";
+      case ActionKind::kPull:
+        if (fails) status = absl::UnavailableError("test");
+        if (!status.ok()) break;
+        ASSERT_EQ(action.version, fragments_[action.fragment].version);
+        island.model.anchors[action.fragment] =
+            fragments_[action.fragment].value;
+        break;
+      case ActionKind::kBeginRound:
+        island.model.local = island.model.anchors;
+        break;
+      case ActionKind::kTrain:
+        ASSERT_EQ(action.data_position, action.step * kBatch);
+        InnerStep(island.model.local, i, action.data_position, action.step);
+        break;
+      case ActionKind::kContribute:
+        Contribute(island, action);
+        break;
+      case ActionKind::kPush:
+        if (fails) status = absl::UnavailableError("test");
+        if (status.ok()) Push(i, action);
+        break;
+      case ActionKind::kApply:
+        ASSERT_FALSE(action.adopt) << "it was in every round";
+        Apply(island, action.fragment);
+        break;
+      default:
+        break;
+    }
+    island.loop->OnDone(action, status);
+  }
+
+  static absl::Span<float> At(std::vector<float>& values, int32_t f) {
+    return absl::MakeSpan(values).subspan(f, 1);
+  }
+  void Contribute(Island& island, const Action& action) {
+    Model& model = island.model;
+    Save save;
+    save.summary = island.loop->StreamSave(action);
+    for (const SavedTrack& track : save.summary.tracks) {
+      const auto kept = island.contributions.find({track.fragment, track.seq});
+      if (kept != island.contributions.end()) {
+        save.contributions.insert(*kept);
+      }
+    }
+    for (const AnchoredFragment& at : action.contributions) {
+      const int32_t f = at.fragment;
+      save.contributions[{f, action.seq}] = {
+          at.anchor_version, model.anchors[f] - model.local[f]};
+      if (schedule().eager()) {
+        EagerStep(shape_.spec.outer())
+            .Foresee(At(model.anchors, f), static_cast<float>(action.weight),
+                     At(model.local, f), At(model.foreseen, f),
+                     At(model.momentum, f), At(model.others, f));
+      }
+    }
+    island.contributions = save.contributions;
+    save.model = model;
+    save.summary.run_id = "run";
+    save.summary.run_epoch = 1;
+    save.summary.slot = action.slot;
+    save.summary.seq = action.seq;
+    save.summary.contributions = action.contributions;
+    save.summary.data_shard = action.data_shard;
+    save.summary.data_position = action.data_position;
+    island.save = std::move(save);
+  }
+  void Apply(Island& island, int32_t f) {
+    Model& model = island.model;
+    if (schedule().eager()) {
+      EagerStep(shape_.spec.outer())
+          .Correct(At(model.anchors, f), At(model.foreseen, f),
+                   At(model.local, f), At(model.momentum, f),
+                   At(model.others, f));
+      return;
+    }
+    BlendIn(At(model.local, f), At(model.anchors, f),
+            static_cast<float>(schedule().blend()));
+  }
+  void Push(int32_t i, const Action& action) {
+    Island& island = islands_[i];
+    const int32_t f = action.fragment;
+    const auto made = island.contributions.find({f, action.seq});
+    if (made == island.contributions.end()) {
+      // Merged while this push of it was under way, and let go.
+      const auto& outcomes = island.outcomes;
+      ASSERT_TRUE(std::any_of(outcomes.begin(), outcomes.end(),
+                              [&](const v1::ContributionOutcome& outcome) {
+                                return outcome.key().fragment() == f &&
+                                       outcome.key().seq() == action.seq;
+                              }));
+      return;
+    }
+    island.seq_max = std::max(island.seq_max, action.seq);
+    if (made->second.anchor_version != fragments_[f].version) return;
+    const auto [stored, is_new] =
+        stored_[f].try_emplace(i, action.seq, made->second.gradient);
+    // The same bytes under one key, and one key a round.
+    ASSERT_EQ(stored->second.first, action.seq);
+    ASSERT_EQ(stored->second.second, made->second.gradient);
+    if (static_cast<int32_t>(stored_[f].size()) == shape_.island_count) {
+      Commit(f);
+    }
+  }
+  void Commit(int32_t f) {
+    std::vector<v1::IslandPlan>& old = old_.emplace_back();
+    for (int32_t i = 0; i < shape_.island_count; ++i) {
+      old.push_back(PlanFor(i, plan_));
+    }
+    if (old_.size() > 20) old_.erase(old_.begin());
+    std::vector<float> gradients;
+    for (const auto& [slot, made] : stored_[f]) {
+      gradients.push_back(made.second);
+      v1::ContributionOutcome& outcome =
+          islands_[slot].outcomes.emplace_back();
+      outcome.mutable_key()->set_run_epoch(1);
+      outcome.mutable_key()->set_fragment(f);
+      outcome.mutable_key()->set_slot(slot);
+      outcome.mutable_key()->set_seq(made.first);
+      outcome.set_outcome(v1::OUTCOME_MERGED);
+    }
+    stored_[f].clear();
+    fragments_[f].Merge(gradients, shape_.spec.outer());
+    auto& rounds = *plan_.mutable_open_rounds();
+    for (int r = rounds.size() - 1; r >= 0; --r) {
+      if (rounds[r].fragment() == f) rounds.DeleteSubrange(r, 1);
+    }
+    plan_.set_commit_seq(plan_.commit_seq() + 1);
+    plan_.mutable_cut(f)->set_version(fragments_[f].version);
+    plan_.mutable_cut(f)->set_commit_seq(plan_.commit_seq());
+    Open(f);
+    if (plan_.open_rounds().empty()) {
+      plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+    }
+    plan_.set_revision(plan_.revision() + 1);
+  }
+
+  const Shape shape_;
+  std::mt19937_64 random_;
+  const bool disturbed_;
+  std::vector<Fragment<float>> fragments_;
+  // By fragment: slot -> seq, gradient.
+  std::vector<std::map<int32_t, std::pair<int64_t, float>>> stored_;
+  v1::IslandPlan plan_;
+  std::vector<std::vector<v1::IslandPlan>> old_;  // By island.
+  std::vector<Island> islands_;
+  int kill_count_ = 0;
+};
+
+TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
+  std::random_device device;
+  const uint64_t first = device();
+  int kill_count = 0, streaming_count = 0;
+  for (uint64_t seed = first; seed < first + 150; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Shape shape = RandomShape(random);
+    if (!IsStreaming(shape.spec.schedule())) continue;
+    ++streaming_count;
+    const std::vector<float> undisturbed =
+        World(shape, seed, /*disturbed=*/false).Run();
+    ASSERT_EQ(undisturbed.size(), shape.fragment_count());
+    if (!shape.spec.schedule().eager()) {
+      const std::vector<double> paper = PaperResult(shape);
+      for (size_t f = 0; f < paper.size(); ++f) {
+        EXPECT_NEAR(undisturbed[f], paper[f],
+                    1e-4 * std::max(1.0, std::abs(paper[f])));
+      }
+    }
+    for (uint64_t again = 1; again <= 3; ++again) {
+      World world(shape, seed * 1000 + again, /*disturbed=*/true);
+      EXPECT_EQ(world.Run(), undisturbed);
+      kill_count += world.kill_count();
+    }
+    if (testing::Test::HasFailure()) {
+      std::cout << "seed " << seed << "\n" << shape.spec.DebugString();
+      return;
+    }
+  }
+  EXPECT_GT(streaming_count, 50);
+  EXPECT_GT(kill_count, 500) << "too few kills to prove it";
+}
+
+}  // namespace
+}  // namespace atl::worker
