@@ -122,15 +122,20 @@ class DiskFullTest(cluster_module.IntegrationTest):
         for name in cluster.processes:
             cluster.may_end(name)
         filler = Filler(disk)
-
-        def settled():
-            if self.told() or cluster.processes[victim].poll() is not None:
-                return True
-            return cluster.run_state().run.state == cluster_module.COMPLETED
-
-        wait.until("the run ends, or someone reports the full disk", settled)
+        self.wait_told_or_completed(victim)
         filler.close()
         self.finish(values, reference)
+
+    def wait_told_or_completed(self, victim):
+        """What was reserved may be enough for all rounds that are left."""
+
+        def settled():
+            if self.told() or self.cluster.processes[victim].poll() is not None:
+                return True
+            state = self.cluster.run_state().run.state
+            return state == cluster_module.COMPLETED
+
+        wait.until("the run ends, or someone reports the full disk", settled)
 
     def fill_before_the_run(self, victim):
         """Nothing is reserved yet: someone must say what is missing."""
@@ -181,9 +186,8 @@ class DiskFullTest(cluster_module.IntegrationTest):
             cluster.start_islands()
             for name in cluster.processes:
                 cluster.may_end(name)
+        self.wait_told_or_completed(victim)
         process = cluster.processes[victim]
-        wait.until("someone reports the full disk",
-                   lambda: self.told() or process.poll() is not None)
         process.signal(signal.SIGTERM)
         self.assertGreaterEqual(process.wait(), 0, process.tail())
         filler.close()
