@@ -109,21 +109,6 @@ class DiskFullTest(cluster_module.IntegrationTest):
         undisturbed.close()
         return values, reference, self.small_disk(victim)
 
-    def wait_settled(self, victim):
-        """What was reserved may be enough for all that is left to do."""
-        cluster = self.cluster
-
-        def settled():
-            if self.told() or cluster.processes[victim].poll() is not None:
-                return True
-            try:
-                return cluster.run_state().run.state == \
-                    cluster_module.COMPLETED
-            except grpc.RpcError:
-                return False
-
-        wait.until("the run ends, or someone reports the full disk", settled)
-
     def fill_in_mid_run(self, victim):
         """What was reserved may be used; what was not is an error. Either way
         the run ends with the right bits once there is space."""
@@ -137,9 +122,20 @@ class DiskFullTest(cluster_module.IntegrationTest):
         for name in cluster.processes:
             cluster.may_end(name)
         filler = Filler(disk)
-        self.wait_settled(victim)
+        self.wait_told_or_completed(victim)
         filler.close()
         self.finish(values, reference)
+
+    def wait_told_or_completed(self, victim):
+        """What was reserved may be enough for all rounds that are left."""
+
+        def settled():
+            if self.told() or self.cluster.processes[victim].poll() is not None:
+                return True
+            state = self.cluster.run_state().run.state
+            return state == cluster_module.COMPLETED
+
+        wait.until("the run ends, or someone reports the full disk", settled)
 
     def fill_before_the_run(self, victim):
         """Nothing is reserved yet: someone must say what is missing."""
@@ -190,8 +186,8 @@ class DiskFullTest(cluster_module.IntegrationTest):
             cluster.start_islands()
             for name in cluster.processes:
                 cluster.may_end(name)
+        self.wait_told_or_completed(victim)
         process = cluster.processes[victim]
-        self.wait_settled(victim)
         process.signal(signal.SIGTERM)
         self.assertGreaterEqual(process.wait(), 0, process.tail())
         filler.close()

@@ -71,7 +71,7 @@ Shape RandomShape(std::mt19937_64& random) {
   schedule.set_overlap_step_count(random() % period);
   switch (random() % 4) {
     case 0:
-      schedule.set_blend(0.5);
+      schedule.set_blend(0.25 * static_cast<double>(1 + random() % 3));
       break;
     case 1:
       if (schedule.overlap_step_count() > 0) schedule.set_eager(true);
