@@ -234,7 +234,7 @@ void ReceivedChunk::CopyPayload(char* out) const {
 
 void PayloadReader::Read(size_t size, char* out) {
   while (size > 0) {
-    const absl::string_view piece = chunk_.payload[piece_];
+    const absl::string_view piece = (*payload_)[piece_];
     const size_t count = std::min(size, piece.size() - offset_);
     std::memcpy(out, piece.data() + offset_, count);
     out += count;
@@ -244,6 +244,14 @@ void PayloadReader::Read(size_t size, char* out) {
       ++piece_;
       offset_ = 0;
     }
+  }
+}
+
+void PayloadReader::Skip(size_t size) {
+  offset_ += size;
+  while (piece_ < payload_->size() && offset_ >= (*payload_)[piece_].size()) {
+    offset_ -= (*payload_)[piece_].size();
+    ++piece_;
   }
 }
 

@@ -65,16 +65,20 @@ struct ReceivedChunk {
   void CopyPayload(char* out) const;
 };
 
-// Copies a chunk's payload out piece by piece. `chunk` must outlive it.
+// Copies a chunk's payload out piece by piece. The chunk's pieces must outlive
+// it and its copies.
 class PayloadReader {
  public:
-  explicit PayloadReader(const ReceivedChunk& chunk) : chunk_(chunk) {}
+  explicit PayloadReader(const ReceivedChunk& chunk)
+      : payload_(&chunk.payload) {}
 
   // Copies the next `size` bytes to `out`. Requires: there are so many left.
   void Read(size_t size, char* out);
+  // Moves past them.
+  void Skip(size_t size);
 
  private:
-  const ReceivedChunk& chunk_;
+  const std::vector<absl::string_view>* payload_;
   size_t piece_ = 0;   // Of the next byte.
   size_t offset_ = 0;  // In it.
 };

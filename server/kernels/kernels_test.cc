@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -59,8 +61,8 @@ TEST(OuterStepTest, SgdEqualsPyTorchBitForBit) {
   }
 }
 
-using MomentumStepFn = void (*)(int64_t, float, float, const float*, float*,
-                                float*);
+using MomentumStepFn = void (*)(int64_t, float, float, const float*,
+                                InOut<float>, InOut<float>);
 
 void ExpectMomentumGoldens(const std::string& name, MomentumStepFn step_fn,
                            float lr, float momentum, const uint32_t* thetas,
@@ -199,6 +201,53 @@ TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
                          DelayedNesterovStepPlain(n, delayed, flush, g.data(),
                                                   a, b, d);
                        }));
+      }
+    }
+  }
+}
+
+// Every step of `t`, each on its own of theta, m and v.
+void TakeEveryStep(const LoopTable& t, int n, const float* g,
+                   const std::function<InOut<float>(int step, int array)>& a) {
+  const AdaptiveConstants<float> c = {0.1f, 0.9f, 0.1f, 0.99f, 0.01f, 1e-3f};
+  const DelayedConstants<float> delayed = {0.7f, 0.9f, 4.0f, 0.09f, 0.63f};
+  t.sgd(n, 0.7f, g, a(0, 0));
+  t.momentum(n, 0.7f, 0.9f, g, a(1, 0), a(1, 1));
+  t.nesterov(n, 0.7f, 0.9f, g, a(2, 0), a(2, 1));
+  t.fed_adam(n, c, g, a(3, 0), a(3, 1), a(3, 2));
+  t.fed_yogi(n, c, g, a(4, 0), a(4, 1), a(4, 2));
+  t.fed_adagrad(n, c, g, a(5, 0), a(5, 1), a(5, 2));
+  t.delayed_nesterov(n, delayed, false, g, a(6, 0), a(6, 1), a(6, 2));
+  t.delayed_nesterov(n, delayed, true, g, a(7, 0), a(7, 1), a(7, 2));
+}
+
+TEST_F(KernelTest, AStepFromOneArrayToAnotherHasTheBitsOfOneInPlace) {
+  SCOPED_TRACE(Seed());
+  constexpr int kStepCount = 8;
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    const int n = Count();
+    const auto g = Values(n);
+    std::vector<float> from[3] = {Values(n), Values(n), Values(n)};
+    for (float& value : from[2]) value = std::abs(value);
+    const auto kept = std::to_array(from);
+    for (const auto& [name, table] : Tables()) {
+      SCOPED_TRACE(name + " n " + std::to_string(n));
+      // What a step does not touch stays as it is on both sides.
+      std::vector<std::array<std::vector<float>, 3>> in_place(kStepCount, kept);
+      auto to = in_place;
+      TakeEveryStep(*table, n, g.data(), [&](int step, int array) {
+        return InOut<float>(in_place[step][array].data());
+      });
+      TakeEveryStep(*table, n, g.data(), [&](int step, int array) {
+        std::fill(to[step][array].begin(), to[step][array].end(), 99.0f);
+        return InOut<float>(from[array].data(), to[step][array].data());
+      });
+      for (int step = 0; step < kStepCount; ++step) {
+        for (int array = 0; array < 3; ++array) {
+          SCOPED_TRACE(step * 10 + array);
+          ExpectSameBits(to[step][array], in_place[step][array]);
+          ExpectSameBits(from[array], kept[array]);
+        }
       }
     }
   }

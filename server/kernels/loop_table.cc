@@ -14,38 +14,39 @@ const LoopTable& BestLoops() {
   return best;
 }
 
-void SgdStep(int64_t n, float lr, const float* g, float* theta) {
+void SgdStep(int64_t n, float lr, const float* g, InOut<float> theta) {
   BestLoops().sgd(n, lr, g, theta);
 }
 
 void MomentumStep(int64_t n, float lr, float momentum, const float* g,
-                  float* theta, float* m) {
+                  InOut<float> theta, InOut<float> m) {
   BestLoops().momentum(n, lr, momentum, g, theta, m);
 }
 
 void NesterovStep(int64_t n, float lr, float momentum, const float* g,
-                  float* theta, float* m) {
+                  InOut<float> theta, InOut<float> m) {
   BestLoops().nesterov(n, lr, momentum, g, theta, m);
 }
 
 void FedAdamStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
-                 float* theta, float* m, float* v) {
+                 InOut<float> theta, InOut<float> m, InOut<float> v) {
   BestLoops().fed_adam(n, c, g, theta, m, v);
 }
 
 void FedYogiStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
-                 float* theta, float* m, float* v) {
+                 InOut<float> theta, InOut<float> m, InOut<float> v) {
   BestLoops().fed_yogi(n, c, g, theta, m, v);
 }
 
 void FedAdagradStep(int64_t n, const AdaptiveConstants<float>& c,
-                    const float* g, float* theta, float* m, float* v) {
+                    const float* g, InOut<float> theta, InOut<float> m,
+                    InOut<float> v) {
   BestLoops().fed_adagrad(n, c, g, theta, m, v);
 }
 
 void DelayedNesterovStep(int64_t n, const DelayedConstants<float>& c,
-                         bool flush, const float* g, float* theta, float* m,
-                         float* sum) {
+                         bool flush, const float* g, InOut<float> theta,
+                         InOut<float> m, InOut<float> sum) {
   BestLoops().delayed_nesterov(n, c, flush, g, theta, m, sum);
 }
 

@@ -12,17 +12,18 @@
 namespace atl::kernels {
 
 struct LoopTable {
-  void (*sgd)(int64_t, float, const float*, float*);
-  void (*momentum)(int64_t, float, float, const float*, float*, float*);
-  void (*nesterov)(int64_t, float, float, const float*, float*, float*);
+  using Array = InOut<float>;
+  void (*sgd)(int64_t, float, const float*, Array);
+  void (*momentum)(int64_t, float, float, const float*, Array, Array);
+  void (*nesterov)(int64_t, float, float, const float*, Array, Array);
   void (*fed_adam)(int64_t, const AdaptiveConstants<float>&, const float*,
-                   float*, float*, float*);
+                   Array, Array, Array);
   void (*fed_yogi)(int64_t, const AdaptiveConstants<float>&, const float*,
-                   float*, float*, float*);
+                   Array, Array, Array);
   void (*fed_adagrad)(int64_t, const AdaptiveConstants<float>&, const float*,
-                      float*, float*, float*);
+                      Array, Array, Array);
   void (*delayed_nesterov)(int64_t, const DelayedConstants<float>&, bool,
-                           const float*, float*, float*, float*);
+                           const float*, Array, Array, Array);
   void (*scale)(int64_t, float, const float*, float*);
   void (*accumulate)(int64_t, float, const float*, float*);
   NormResult (*check_and_norm)(int64_t, const float*);

@@ -7,7 +7,8 @@
 //   theta  master parameters, shape [n], f32; read and written
 //   m, v   optimizer state, shape [n], f32; read and written
 //
-// Arrays do not overlap. Every element is computed by itself, in f32, with the
+// What is read and written may be one array or two (`InOut`); else arrays do
+// not overlap. Every element is computed by itself, in f32, with the
 // operations of the plain definition in that order: an FMA only where `Fma` is
 // written. All of add, multiply, FMA, divide and square root are correctly
 // rounded, so that the result has the same bits on every CPU and for every cut
@@ -23,36 +24,53 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 namespace atl::kernels {
+
+// An array that a step reads, and the one that it writes: the same, or another
+// that does not overlap it.
+template <typename T>
+struct InOut {
+  InOut(T* array) : in(array), out(array) {}  // Implicit: changed in place.
+  InOut(const T* from, T* to) : in(from), out(to) {}
+  const T* in;
+  T* out;
+};
+
+// Not deduced, so that an array that is changed in place can be given as such.
+template <typename T>
+using InOutOf = InOut<std::type_identity_t<T>>;
 
 // --- Plain definitions, for float and double --------------------------------
 
 // theta = theta - lr g.
 template <typename T>
-void SgdStepPlain(int64_t n, T lr, const T* g, T* theta) {
+void SgdStepPlain(int64_t n, T lr, const T* g, InOutOf<T> theta) {
   for (int64_t i = 0; i < n; ++i) {
-    theta[i] = std::fma(-lr, g[i], theta[i]);
+    theta.out[i] = std::fma(-lr, g[i], theta.in[i]);
   }
 }
 
 // m = momentum m + g; theta = theta - lr m.
 template <typename T>
-void MomentumStepPlain(int64_t n, T lr, T momentum, const T* g, T* theta,
-                       T* m) {
+void MomentumStepPlain(int64_t n, T lr, T momentum, const T* g,
+                       InOutOf<T> theta, InOutOf<T> m) {
   for (int64_t i = 0; i < n; ++i) {
-    m[i] = m[i] * momentum + g[i];
-    theta[i] = std::fma(-lr, m[i], theta[i]);
+    const T next = m.in[i] * momentum + g[i];
+    m.out[i] = next;
+    theta.out[i] = std::fma(-lr, next, theta.in[i]);
   }
 }
 
 // m = momentum m + g; theta = theta - lr (g + momentum m).
 template <typename T>
-void NesterovStepPlain(int64_t n, T lr, T momentum, const T* g, T* theta,
-                       T* m) {
+void NesterovStepPlain(int64_t n, T lr, T momentum, const T* g,
+                       InOutOf<T> theta, InOutOf<T> m) {
   for (int64_t i = 0; i < n; ++i) {
-    m[i] = m[i] * momentum + g[i];
-    theta[i] = std::fma(-lr, std::fma(momentum, m[i], g[i]), theta[i]);
+    const T next = m.in[i] * momentum + g[i];
+    m.out[i] = next;
+    theta.out[i] = std::fma(-lr, std::fma(momentum, next, g[i]), theta.in[i]);
   }
 }
 
@@ -74,36 +92,43 @@ struct AdaptiveConstants {
 //   FedAdagrad: v = v + Delta^2
 template <typename T>
 void FedAdamStepPlain(int64_t n, const AdaptiveConstants<T>& c, const T* g,
-                      T* theta, T* m, T* v) {
+                      InOutOf<T> theta, InOutOf<T> m, InOutOf<T> v) {
   for (int64_t i = 0; i < n; ++i) {
     const T delta = -g[i];
-    m[i] = c.beta1 * m[i] + c.one_minus_beta1 * delta;
-    v[i] = c.beta2 * v[i] + c.one_minus_beta2 * (delta * delta);
-    theta[i] = theta[i] + c.lr * m[i] / (std::sqrt(v[i]) + c.tau);
+    const T m1 = c.beta1 * m.in[i] + c.one_minus_beta1 * delta;
+    const T v1 = c.beta2 * v.in[i] + c.one_minus_beta2 * (delta * delta);
+    m.out[i] = m1;
+    v.out[i] = v1;
+    theta.out[i] = theta.in[i] + c.lr * m1 / (std::sqrt(v1) + c.tau);
   }
 }
 
 template <typename T>
 void FedYogiStepPlain(int64_t n, const AdaptiveConstants<T>& c, const T* g,
-                      T* theta, T* m, T* v) {
+                      InOutOf<T> theta, InOutOf<T> m, InOutOf<T> v) {
   for (int64_t i = 0; i < n; ++i) {
     const T delta = -g[i];
     const T square = delta * delta;
-    const T sign = v[i] > square ? T{1} : v[i] < square ? T{-1} : T{0};
-    m[i] = c.beta1 * m[i] + c.one_minus_beta1 * delta;
-    v[i] = v[i] - c.one_minus_beta2 * square * sign;
-    theta[i] = theta[i] + c.lr * m[i] / (std::sqrt(v[i]) + c.tau);
+    const T v0 = v.in[i];
+    const T sign = v0 > square ? T{1} : v0 < square ? T{-1} : T{0};
+    const T m1 = c.beta1 * m.in[i] + c.one_minus_beta1 * delta;
+    const T v1 = v0 - c.one_minus_beta2 * square * sign;
+    m.out[i] = m1;
+    v.out[i] = v1;
+    theta.out[i] = theta.in[i] + c.lr * m1 / (std::sqrt(v1) + c.tau);
   }
 }
 
 template <typename T>
 void FedAdagradStepPlain(int64_t n, const AdaptiveConstants<T>& c, const T* g,
-                         T* theta, T* m, T* v) {
+                         InOutOf<T> theta, InOutOf<T> m, InOutOf<T> v) {
   for (int64_t i = 0; i < n; ++i) {
     const T delta = -g[i];
-    m[i] = c.beta1 * m[i] + c.one_minus_beta1 * delta;
-    v[i] = v[i] + delta * delta;
-    theta[i] = theta[i] + c.lr * m[i] / (std::sqrt(v[i]) + c.tau);
+    const T m1 = c.beta1 * m.in[i] + c.one_minus_beta1 * delta;
+    const T v1 = v.in[i] + delta * delta;
+    m.out[i] = m1;
+    v.out[i] = v1;
+    theta.out[i] = theta.in[i] + c.lr * m1 / (std::sqrt(v1) + c.tau);
   }
 }
 
@@ -126,36 +151,40 @@ struct DelayedConstants {
 // N = 1 and c = 0 this is NesterovStep, bit for bit.
 template <typename T>
 void DelayedNesterovStepPlain(int64_t n, const DelayedConstants<T>& c,
-                              bool flush, const T* g, T* theta, T* m, T* sum) {
+                              bool flush, const T* g, InOutOf<T> theta,
+                              InOutOf<T> m, InOutOf<T> sum) {
   for (int64_t i = 0; i < n; ++i) {
     const T share = g[i] / c.buffer_count;
-    sum[i] = sum[i] + g[i];
+    const T added = sum.in[i] + g[i];
+    T next = m.in[i];
     T weight = c.carried;
     if (flush) {
-      m[i] = m[i] * c.momentum + sum[i] / c.buffer_count;
-      sum[i] = T{-0.0};
+      next = next * c.momentum + added / c.buffer_count;
       weight = c.flushed;
     }
-    theta[i] = std::fma(-c.lr, std::fma(weight, m[i], share), theta[i]);
+    m.out[i] = next;
+    sum.out[i] = flush ? T{-0.0} : added;
+    theta.out[i] = std::fma(-c.lr, std::fma(weight, next, share), theta.in[i]);
   }
 }
 
 // --- Vectorised, AVX-512 or AVX2 as the CPU has it --------------------------
 
-void SgdStep(int64_t n, float lr, const float* g, float* theta);
+void SgdStep(int64_t n, float lr, const float* g, InOut<float> theta);
 void MomentumStep(int64_t n, float lr, float momentum, const float* g,
-                  float* theta, float* m);
+                  InOut<float> theta, InOut<float> m);
 void NesterovStep(int64_t n, float lr, float momentum, const float* g,
-                  float* theta, float* m);
+                  InOut<float> theta, InOut<float> m);
 void FedAdamStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
-                 float* theta, float* m, float* v);
+                 InOut<float> theta, InOut<float> m, InOut<float> v);
 void FedYogiStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
-                 float* theta, float* m, float* v);
+                 InOut<float> theta, InOut<float> m, InOut<float> v);
 void FedAdagradStep(int64_t n, const AdaptiveConstants<float>& c,
-                    const float* g, float* theta, float* m, float* v);
+                    const float* g, InOut<float> theta, InOut<float> m,
+                    InOut<float> v);
 void DelayedNesterovStep(int64_t n, const DelayedConstants<float>& c,
-                         bool flush, const float* g, float* theta, float* m,
-                         float* sum);
+                         bool flush, const float* g, InOut<float> theta,
+                         InOut<float> m, InOut<float> sum);
 
 }  // namespace atl::kernels
 

@@ -11,36 +11,44 @@ kernels::AdaptiveConstants<float> ToKernel(const OuterKernels::Adaptive& c) {
   return {c.lr, c.beta1, c.one_minus_beta1, c.beta2, c.one_minus_beta2, c.tau};
 }
 
+kernels::InOut<float> Theta(const OuterTile& t) {
+  return {t.old_theta != nullptr ? t.old_theta : t.theta, t.theta};
+}
+
+kernels::InOut<float> State(const OuterTile& t, int i) {
+  return {t.old_state[i] != nullptr ? t.old_state[i] : t.state[i], t.state[i]};
+}
+
 class OuterTable final : public OuterKernels {
  public:
   void Sgd(float lr, const OuterTile& t) const override {
-    kernels::SgdStep(t.count, lr, t.gradient, t.theta);
+    kernels::SgdStep(t.count, lr, t.gradient, Theta(t));
   }
   void Momentum(float lr, float momentum, const OuterTile& t) const override {
-    kernels::MomentumStep(t.count, lr, momentum, t.gradient, t.theta,
-                          t.state[0]);
+    kernels::MomentumStep(t.count, lr, momentum, t.gradient, Theta(t),
+                          State(t, 0));
   }
   void Nesterov(float lr, float momentum, const OuterTile& t) const override {
-    kernels::NesterovStep(t.count, lr, momentum, t.gradient, t.theta,
-                          t.state[0]);
+    kernels::NesterovStep(t.count, lr, momentum, t.gradient, Theta(t),
+                          State(t, 0));
   }
   void FedAdam(const Adaptive& c, const OuterTile& t) const override {
-    kernels::FedAdamStep(t.count, ToKernel(c), t.gradient, t.theta, t.state[0],
-                         t.state[1]);
+    kernels::FedAdamStep(t.count, ToKernel(c), t.gradient, Theta(t),
+                         State(t, 0), State(t, 1));
   }
   void FedYogi(const Adaptive& c, const OuterTile& t) const override {
-    kernels::FedYogiStep(t.count, ToKernel(c), t.gradient, t.theta, t.state[0],
-                         t.state[1]);
+    kernels::FedYogiStep(t.count, ToKernel(c), t.gradient, Theta(t),
+                         State(t, 0), State(t, 1));
   }
   void FedAdagrad(const Adaptive& c, const OuterTile& t) const override {
-    kernels::FedAdagradStep(t.count, ToKernel(c), t.gradient, t.theta,
-                            t.state[0], t.state[1]);
+    kernels::FedAdagradStep(t.count, ToKernel(c), t.gradient, Theta(t),
+                            State(t, 0), State(t, 1));
   }
   void DelayedNesterov(const Delayed& c, bool flush,
                        const OuterTile& t) const override {
     kernels::DelayedNesterovStep(
         t.count, {c.lr, c.momentum, c.buffer_count, c.carried, c.flushed},
-        flush, t.gradient, t.theta, t.state[0], t.state[1]);
+        flush, t.gradient, Theta(t), State(t, 0), State(t, 1));
   }
 };
 

@@ -12,19 +12,20 @@ namespace {
 
 constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
 
-// Reads the old version's tile to where the new one's is made: where it will
-// lie, if it has an image.
+// Says where the old version's arrays are: in its image, else read to where the
+// new one's are made. `keep` has one of each array.
 absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
                       TileBuffers& buffers, OuterTile& tile,
                       VersionImage* keep) {
   for (int array = 0; array <= step.optimizer.state_count(); ++array) {
-    float* elements = step.to.Map(array, blocks, keep);
-    if (elements == nullptr) {
-      elements =
-          array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
-    }
+    float* const elements =
+        array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
     (array == 0 ? tile.theta : tile.state[array - 1]) = elements;
-    RETURN_IF_ERROR(step.from.Read(array, blocks, elements));
+    const float*& old = array == 0 ? tile.old_theta : tile.old_state[array - 1];
+    old = step.from.Map(array, blocks, &keep[array]);
+    if (old == nullptr) {
+      RETURN_IF_ERROR(step.from.Read(array, blocks, elements));
+    }
   }
   return absl::OkStatus();
 }
@@ -59,8 +60,8 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   tile.count = count;
   tile.version = step.version;
   tile.gradient = buffers.gradient.data();
-  VersionImage keep;
-  result.status = LoadTile(step, blocks, buffers, tile, &keep);
+  VersionImage keep[1 + OuterOptimizer::kMaxStateCount];
+  result.status = LoadTile(step, blocks, buffers, tile, keep);
   if (!result.status.ok()) return result;
   step.optimizer.Step(FastOuterKernels(), tile);
   result.finite &= kernels::AllFinite(count, tile.theta);

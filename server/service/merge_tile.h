@@ -51,7 +51,7 @@ struct TileResult {
 struct OuterStep {
   const ShardRange& range;
   const OuterOptimizer& optimizer;
-  const VersionFile& from;
+  VersionFile& from;
   VersionFile& to;
   int64_t version = 0;  // Of `from`.
   const ViewMaker* view = nullptr;  // Null if the run has none.

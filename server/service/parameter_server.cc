@@ -71,9 +71,9 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   std::unique_ptr<ParameterServer> server(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
-  server->service_ = std::make_unique<ParameterServiceImpl>(
-      ServiceContext{*server, server->push_watchdog_, server->pull_watchdog_,
-                     std::make_shared<BufferPool>()});
+  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
+      *server, server->push_watchdog_, server->pull_watchdog_,
+      std::make_shared<BufferPool>(), std::make_shared<HeldBytes>()});
   rpc::RpcServer::Spec spec;
   spec.listener = options.listener;
   spec.services = {server->service_.get()};

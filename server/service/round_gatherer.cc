@@ -35,6 +35,8 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
         "no memory to merge contributions in as they come; raise --memory_mib, "
         "or take another durability than ISLAND");
   }
+  // What is prepared here is in the file.
+  to->WriteThrough();
   ASSIGN_OR_RETURN(std::unique_ptr<ViewMaker> view,
                    ViewMaker::Create(store, set.fragment, set.version + 1,
                                      from->file, to));
@@ -57,6 +59,7 @@ RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
       to_(std::move(to)),
       view_(std::move(view)),
       cells_((range_.block_count() + kCellBlocks - 1) / kCellBlocks),
+      sources_(set.keys.size()),
       results_(TileCount(range_)) {}
 
 IndexRange RoundGatherer::CellBlocks(int64_t cell) const {
@@ -74,50 +77,132 @@ IndexRange RoundGatherer::CellsOf(IndexRange blocks) const {
           (blocks.end - first + kCellBlocks - 1) / kCellBlocks};
 }
 
-bool RoundGatherer::Offer(int index, int64_t cell, const char* encoded,
+void RoundGatherer::Offer(int index, int64_t cell, rpc::PayloadReader encoded,
                           std::function<void()> taken) {
   {
     MutexLock lock(&mutex_);
-    Cell& state = cells_[cell];
-    if (state.next != index || state.busy) {
-      state.waiting[index] = {encoded, std::move(taken)};
-      return false;
-    }
-    state.busy = true;
+    ++sources_[index].offered_count;
+    cells_[cell].waiting.emplace(index, Waiting{encoded, std::move(taken)});
   }
-  Take(index, cell, encoded);
-  // Then those that have waited for their turn.
-  while (true) {
-    Waiting next;
+  Advance(cell, /*fold=*/false);
+  FoldIfStuck();
+}
+
+void RoundGatherer::Join(int index) {
+  MutexLock lock(&mutex_);
+  ++sources_[index].stream_count;
+}
+
+void RoundGatherer::Leave(int index, bool crowded) {
+  {
+    MutexLock lock(&mutex_);
+    --sources_[index].stream_count;
+    if (crowded) --sources_[index].crowded_count;
+  }
+  FoldIfStuck();
+}
+
+void RoundGatherer::Crowd(int index, int by) {
+  {
+    MutexLock lock(&mutex_);
+    sources_[index].crowded_count += by;
+  }
+  if (by > 0) FoldIfStuck();
+}
+
+bool RoundGatherer::Stuck() const {
+  for (const Source& source : sources_) {
+    const bool waits =
+        source.crowded_count >= source.stream_count ||
+        source.offered_count == static_cast<int64_t>(cells_.size());
+    if (!waits) return false;
+  }
+  return true;
+}
+
+void RoundGatherer::FoldIfStuck() {
+  bool folded = true;
+  while (folded) {
+    std::vector<int64_t> waiting;
     {
       MutexLock lock(&mutex_);
-      Cell& state = cells_[cell];
-      ++index;
-      state.next = index;
-      const auto it = state.waiting.find(index);
-      if (it == state.waiting.end()) {
-        state.busy = false;
-        return true;
+      if (!Stuck()) return;
+      for (size_t cell = 0; cell < cells_.size(); ++cell) {
+        if (!cells_[cell].waiting.empty()) waiting.push_back(cell);
       }
-      next = std::move(it->second);
-      state.waiting.erase(it);
     }
-    Take(index, cell, next.encoded);
-    next.taken();
+    folded = false;
+    for (const int64_t cell : waiting) folded |= Advance(cell, /*fold=*/true);
   }
 }
 
-void RoundGatherer::Take(int index, int64_t cell, const char* encoded) {
-  if (index + 1 == static_cast<int>(set_.keys.size())) {
-    TakeLast(cell, encoded);
-    return;
+bool RoundGatherer::Advance(int64_t cell, bool fold) {
+  bool advanced = false;
+  while (true) {
+    int first = 0;
+    std::vector<Waiting> next;
+    {
+      MutexLock lock(&mutex_);
+      Cell& state = cells_[cell];
+      if (state.busy) return advanced;  // Who is at it will look again.
+      first = state.next;
+      auto end = state.waiting.find(first);
+      int count = 0;
+      for (; end != state.waiting.end() && end->first == first + count; ++end) {
+        ++count;
+      }
+      const bool whole = first + count == static_cast<int>(set_.keys.size());
+      if (count == 0 || (!whole && !fold)) return advanced;
+      for (int i = first; i < first + count; ++i) {
+        next.push_back(std::move(state.waiting.extract(i).mapped()));
+      }
+      state.busy = true;
+    }
+    const int count = static_cast<int>(next.size());
+    if (first + count == static_cast<int>(set_.keys.size())) {
+      Finish(cell, first, next);
+    } else {
+      Fold(cell, first, next);
+    }
+    {
+      MutexLock lock(&mutex_);
+      cells_[cell].next += count;
+      cells_[cell].busy = false;
+    }
+    for (const Waiting& one : next) one.taken();
+    advanced = true;
   }
+}
+
+absl::Status RoundGatherer::Add(IndexRange blocks, int first,
+                                std::vector<Waiting>& encoded,
+                                TileBuffers& buffers, float* sum) {
+  // A block lies where it was received, in pieces, and is put together in the
+  // first-level cache.
+  char* const bytes = reinterpret_cast<char*>(buffers.contributions.data());
+  const int64_t begin = range_.ElementOffset(blocks.begin);
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    const int index = first + static_cast<int>(i);
+    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+      encoded[i].encoded.Read(
+          static_cast<size_t>(encoded_.ByteCount({b, b + 1})), bytes);
+      RETURN_IF_ERROR(AddBlocks(FastMergeKernels(), rule_, encoded_, {b, b + 1},
+                                index, set_.weights[index], bytes,
+                                sum + (range_.ElementOffset(b) - begin)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RoundGatherer::Fold(int64_t cell, int first,
+                         std::vector<Waiting>& encoded) {
+  std::unique_ptr<TileBuffers> buffers = TakeBuffers();
   const IndexRange blocks = CellBlocks(cell);
   VersionImage keep;
   // The sum is kept where theta will be.
-  float* const sum = to_->Map(0, blocks, &keep);
-  Note(blocks.begin, AddBlocks(FastMergeKernels(), rule_, encoded_, blocks,
-                               index, set_.weights[index], encoded, sum));
+  Note(blocks.begin,
+       Add(blocks, first, encoded, *buffers, to_->Map(0, blocks, &keep)));
+  GiveBuffers(std::move(buffers));
 }
 
 void RoundGatherer::Note(int64_t block, const absl::Status& status) {
@@ -125,29 +210,19 @@ void RoundGatherer::Note(int64_t block, const absl::Status& status) {
   results_[(block - range_.blocks().begin) / kTileBlocks].status = status;
 }
 
-void RoundGatherer::TakeLast(int64_t cell, const char* encoded) {
-  std::unique_ptr<TileBuffers> buffers;
-  {
-    MutexLock lock(&mutex_);
-    if (!free_buffers_.empty()) {
-      buffers = std::move(free_buffers_.back());
-      free_buffers_.pop_back();
-    }
-  }
-  if (buffers == nullptr) buffers = std::make_unique<TileBuffers>();
-  const int last = static_cast<int>(set_.keys.size()) - 1;
+void RoundGatherer::Finish(int64_t cell, int first,
+                           std::vector<Waiting>& encoded) {
+  std::unique_ptr<TileBuffers> buffers = TakeBuffers();
   const IndexRange blocks = CellBlocks(cell);
   for (int64_t b = blocks.begin; b < blocks.end; b += kTileBlocks) {
     const IndexRange tile = {b, std::min(b + kTileBlocks, blocks.end)};
     const int64_t count = range_.ElementCount(tile);
     VersionImage keep;
     float* const gradient = buffers->gradient.data();
-    if (last > 0) {
+    if (first > 0) {
       std::memcpy(gradient, to_->Map(0, tile, &keep), count * sizeof(float));
     }
-    const absl::Status added = AddBlocks(
-        FastMergeKernels(), rule_, encoded_, tile, last, set_.weights[last],
-        encoded + encoded_.ByteCount({blocks.begin, b}), gradient);
+    const absl::Status added = Add(tile, first, encoded, *buffers, gradient);
     TileResult& result = results_[(b - range_.blocks().begin) / kTileBlocks];
     const absl::Status before = result.status;
     result = StepTile(
@@ -156,8 +231,22 @@ void RoundGatherer::TakeLast(int64_t cell, const char* encoded) {
     Note(b, before);
     Note(b, added);
   }
-  // While it is in the cache: what is prepared here is in the file.
-  Note(blocks.begin, to_->WriteBack(blocks));
+  GiveBuffers(std::move(buffers));
+}
+
+std::unique_ptr<TileBuffers> RoundGatherer::TakeBuffers() {
+  {
+    MutexLock lock(&mutex_);
+    if (!free_buffers_.empty()) {
+      std::unique_ptr<TileBuffers> buffers = std::move(free_buffers_.back());
+      free_buffers_.pop_back();
+      return buffers;
+    }
+  }
+  return std::make_unique<TileBuffers>();
+}
+
+void RoundGatherer::GiveBuffers(std::unique_ptr<TileBuffers> buffers) {
   MutexLock lock(&mutex_);
   free_buffers_.push_back(std::move(buffers));
 }

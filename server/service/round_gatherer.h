@@ -1,12 +1,18 @@
 // A round of level ISLAND: contributions are merged as they arrive, and nothing
 // of them is kept.
 //
-// The fragment's range is cut into cells of 64 blocks, which is a chunk. Cell
-// by cell, contribution 0 is scaled into the new version's memory, 1 is added,
-// and so on in the order of the set; the last takes the outer step with it, and
-// writes the cell into the version's file. So every cell goes through the
-// operations of RoundMerger in the same order, and has the same bits. A cell
-// that comes before its turn waits; who has brought the one before takes it.
+// The fragment's range is cut into cells of 64 blocks, which is a chunk. A cell
+// waits, where it was received, until all contributions have brought it; who
+// brings the last one merges them in the order of the set, takes the outer
+// step, and writes the cell into the version's memory and file, tile by tile
+// while it is in cache. So every cell goes through the operations of
+// RoundMerger in the same order, and has the same bits.
+//
+// Streams send no more while cells of theirs wait, so that they could all wait
+// for each other. If every contribution does, cells are folded: those that have
+// come are added, as far as they are next in the order, to a sum in the new
+// version's memory, and wait no more. Contribution 0 is always next, so one of
+// them goes on.
 //
 // Thread-safe.
 
@@ -22,6 +28,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/rpc/chunk_codec.h"
 #include "base/sync/mutex.h"
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
@@ -53,11 +60,19 @@ class RoundGatherer {
   IndexRange CellBlocks(int64_t cell) const;
 
   // Takes the encoding of a cell of contribution `index`, checked by the
-  // caller. Returns true if it has been taken in. Else its turn has not come:
-  // `taken` is called once it has, from any thread, and until then `encoded`
-  // must stay. A cell of a contribution is offered once.
-  bool Offer(int index, int64_t cell, const char* encoded,
+  // caller: what `encoded` reads next. `taken` is called once it has been taken
+  // in, from any thread, perhaps before this returns; until then the bytes must
+  // stay. A cell of a contribution is offered once.
+  void Offer(int index, int64_t cell, rpc::PayloadReader encoded,
              std::function<void()> taken);
+
+  // A stream that brings cells of contribution `index` has begun, or has ended;
+  // `crowded`: it is (it was) not read, for cells of its own wait. From within
+  // `taken` only Crowd(index, -1) may be called.
+  void Join(int index);
+  void Leave(int index, bool crowded);
+  // `by` is 1 when a stream becomes crowded and -1 when it no longer is.
+  void Crowd(int index, int by);
 
   // The version is whole: writes its header and publishes it in the store, not
   // committed. Requires: all cells of all contributions were taken in.
@@ -67,7 +82,7 @@ class RoundGatherer {
 
  private:
   struct Waiting {
-    const char* encoded = nullptr;
+    rpc::PayloadReader encoded;
     std::function<void()> taken;
   };
   struct Cell {
@@ -75,17 +90,36 @@ class RoundGatherer {
     bool busy = false;
     std::map<int, Waiting> waiting;
   };
+  // Where the cells of a contribution come from.
+  struct Source {
+    int64_t offered_count = 0;  // Cells.
+    int stream_count = 0;
+    int crowded_count = 0;  // Of its streams.
+  };
 
   RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                 const MergeRule& rule, const GatherSet& set, HeldVersion from,
                 std::shared_ptr<VersionFile> to,
                 std::unique_ptr<ViewMaker> view);
 
-  // Adds contribution `index`; the last takes the step.
-  void Take(int index, int64_t cell, const char* encoded);
-  void TakeLast(int64_t cell, const char* encoded);
+  // Takes a cell in if it is whole; if `fold`, what there is of it. True if it
+  // has taken in anything.
+  bool Advance(int64_t cell, bool fold);
+  // Folds, as long as all contributions wait for each other.
+  void FoldIfStuck();
+  bool Stuck() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The cells of contributions `first` and those after it: to the sum, or, if
+  // the last one is among them, all the way.
+  void Fold(int64_t cell, int first, std::vector<Waiting>& encoded);
+  void Finish(int64_t cell, int first, std::vector<Waiting>& encoded);
+  // Adds `blocks` of them, which are what they read next, to `sum`.
+  absl::Status Add(IndexRange blocks, int first, std::vector<Waiting>& encoded,
+                   TileBuffers& buffers, float* sum);
   // Keeps an error of the tile that begins with `block`, for Publish.
   void Note(int64_t block, const absl::Status& status);
+
+  std::unique_ptr<TileBuffers> TakeBuffers();
+  void GiveBuffers(std::unique_ptr<TileBuffers> buffers);
 
   RunStore& store_;
   const OuterOptimizer& optimizer_;
@@ -99,6 +133,7 @@ class RoundGatherer {
 
   mutable Mutex mutex_;
   std::vector<Cell> cells_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Source> sources_ ABSL_GUARDED_BY(mutex_);  // By contribution.
   std::vector<std::unique_ptr<TileBuffers>> free_buffers_
       ABSL_GUARDED_BY(mutex_);
   // One a tile; each is written once, by who holds its cell.

@@ -178,16 +178,23 @@ class RoundGathererTest : public testing::Test {
     return *std::move(made);
   }
 
+  // Offers a cell in pieces of any size, as it might be received.
   void Offer(Bench& bench, RoundGatherer& gatherer, int index, int64_t cell,
              std::function<void()> taken) {
     const IndexRange blocks = gatherer.CellBlocks(cell);
     ASSERT_EQ(gatherer.CellsOf(blocks), (IndexRange{cell, cell + 1}));
-    if (gatherer.Offer(index, cell,
-                       encoded_[index].data() +
-                           bench.store->encoded(0).ByteOffset(blocks.begin),
-                       taken)) {
-      taken();
+    const EncodedRange& range = bench.store->encoded(0);
+    absl::string_view left(
+        encoded_[index].data() + range.ByteOffset(blocks.begin),
+        range.ByteCount(blocks));
+    auto chunk = std::make_shared<rpc::ReceivedChunk>();
+    std::mt19937 random(static_cast<unsigned>(seed_ + 64 * index + cell));
+    while (!left.empty()) {
+      chunk->payload.push_back(left.substr(0, 1 + random() % 30000));
+      left.remove_prefix(chunk->payload.back().size());
     }
+    gatherer.Offer(index, cell, rpc::PayloadReader(*chunk),
+                   [chunk, taken = std::move(taken)] { taken(); });
   }
 
   const unsigned seed_;
@@ -224,6 +231,77 @@ TEST_F(RoundGathererTest, AnyOrderOfArrivalGivesTheBitsOfTheLog) {
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_EQ(made->digest, expected.digest);
     EXPECT_EQ(made->norm_squared, expected.norm_squared);
+    ExpectSameBits(bench.Read(1, 0), log.Read(1, 0));
+    ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
+  }
+}
+
+TEST_F(RoundGathererTest, ACellWaitsUntilItIsWholeWhileSomebodyGoesOn) {
+  SCOPED_TRACE(seed_);
+  Bench log(v1::DURABILITY_PROCESS);
+  const PreparedFact expected = MergeFromLog(log);
+  Bench bench(v1::DURABILITY_ISLAND);
+  const auto gatherer = Gatherer(bench);
+  for (int i = 0; i < kIslands; ++i) gatherer->Join(i);
+  int taken = 0;
+  const auto count = [&taken] { ++taken; };
+  // All but the last island wait for it.
+  for (int i = 0; i + 1 < kIslands; ++i) {
+    for (int64_t cell = 0; cell < 3; ++cell) {
+      Offer(bench, *gatherer, i, cell, count);
+    }
+    gatherer->Crowd(i, 1);
+  }
+  EXPECT_EQ(taken, 0);
+  for (int64_t cell = 2; cell >= 0; --cell) {
+    Offer(bench, *gatherer, kIslands - 1, cell, count);
+    EXPECT_EQ(taken, kIslands * (3 - cell));
+  }
+  const auto made = gatherer->Publish(0);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->digest, expected.digest);
+  ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
+}
+
+TEST_F(RoundGathererTest, IslandsThatWaitForEachOtherAreFolded) {
+  SCOPED_TRACE(seed_);
+  Bench log(v1::DURABILITY_PROCESS);
+  const PreparedFact expected = MergeFromLog(log);
+  for (const bool one_left : {false, true}) {
+    Bench bench(v1::DURABILITY_ISLAND);
+    const auto gatherer = Gatherer(bench);
+    for (int i = 0; i < kIslands; ++i) gatherer->Join(i);
+    std::vector<int> taken(kIslands, 0);
+    const auto offer = [&](int i, int64_t cell) {
+      Offer(bench, *gatherer, i, cell, [&taken, i] { ++taken[i]; });
+    };
+    // Each island has brought one cell, which are not the same, and sends no
+    // more while it waits.
+    for (int i = 0; i < kIslands; ++i) offer(i, i % 3);
+    for (int i = 0; i + 1 < kIslands; ++i) gatherer->Crowd(i, 1);
+    EXPECT_EQ(taken, std::vector<int>(kIslands, 0));
+    if (one_left) {
+      gatherer->Leave(kIslands - 1, false);
+    } else {
+      gatherer->Crowd(kIslands - 1, 1);
+    }
+    // The first one goes on, the others need those before them.
+    EXPECT_EQ(taken, (std::vector<int>{1, 0, 0, 0}));
+    gatherer->Crowd(0, -1);
+    offer(0, 1);
+    EXPECT_EQ(taken, (std::vector<int>{1, 0, 0, 0}));
+    gatherer->Crowd(0, 1);
+    EXPECT_EQ(taken, (std::vector<int>{2, 1, 0, 0}));
+    for (int i = 0; i < kIslands; ++i) {
+      for (int64_t cell = 0; cell < 3; ++cell) {
+        if (cell == i % 3 || (i == 0 && cell == 1)) continue;
+        offer(i, cell);
+      }
+    }
+    EXPECT_EQ(taken, std::vector<int>(kIslands, 3));
+    const auto made = gatherer->Publish(0);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->digest, expected.digest);
     ExpectSameBits(bench.Read(1, 0), log.Read(1, 0));
     ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
   }

@@ -3,6 +3,8 @@
 #ifndef SERVER_SERVICE_SERVICE_CONTEXT_H_
 #define SERVER_SERVICE_SERVICE_CONTEXT_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -31,11 +33,32 @@ inline absl::Status ShardNotHere(const std::string& run_id) {
                              "\"; fetch the plan"));
 }
 
+// Payload that streams of level ISLAND hold in the slices that it came in. The
+// listener's quota counts these, and ends calls when it is used up, so that
+// they take only a part of it. Thread-safe.
+class HeldBytes {
+ public:
+  // A quarter of rpc::RpcServer::Spec::memory_bytes_max.
+  static constexpr int64_t kMax = int64_t{256} << 20;
+
+  // False, and nothing is added, if there would be too many.
+  bool Add(int64_t bytes) {
+    if ((bytes_ += bytes) <= kMax) return true;
+    bytes_ -= bytes;
+    return false;
+  }
+  void Remove(int64_t bytes) { bytes_ -= bytes; }
+
+ private:
+  std::atomic<int64_t> bytes_{0};
+};
+
 struct ServiceContext {
   ShardDirectory& shards;
   StreamWatchdog& push_watchdog;
   StreamWatchdog& pull_watchdog;
   std::shared_ptr<BufferPool> buffers;
+  std::shared_ptr<HeldBytes> held;
 };
 
 }  // namespace atl::server

@@ -1,6 +1,8 @@
 #include "server/service/upload_stream.h"
 
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,9 +26,52 @@ absl::Status Misfit(absl::string_view what) {
 // the islands need not move in step to the chunk.
 constexpr int kOfferedChunksMax = 4;
 
-char* BytesOf(const BufferPool::Buffer& buffer) {
-  return reinterpret_cast<char*>(buffer.get());
-}
+// A buffer of the pool, for a while.
+class PooledBuffer {
+ public:
+  explicit PooledBuffer(BufferPool& pool) : pool_(pool), buffer_(pool.Take()) {}
+  ~PooledBuffer() { pool_.Give(std::move(buffer_)); }
+  PooledBuffer(const PooledBuffer&) = delete;
+  PooledBuffer& operator=(const PooledBuffer&) = delete;
+
+  char* bytes() const { return reinterpret_cast<char*>(buffer_.get()); }
+
+ private:
+  BufferPool& pool_;
+  BufferPool::Buffer buffer_;
+};
+
+// A chunk of level ISLAND that waits for its turn: as it was received, or, if
+// too many are, copied, so that gRPC has its memory back.
+class HeldChunk {
+ public:
+  HeldChunk(rpc::ReceivedChunk chunk, std::shared_ptr<HeldBytes> held)
+      : chunk_(std::move(chunk)),
+        bytes_(static_cast<int64_t>(chunk_.payload_bytes)),
+        held_(std::move(held)) {
+    if (held_->Add(bytes_)) return;
+    bytes_ = 0;
+    copy_ = std::make_unique_for_overwrite<char[]>(chunk_.payload_bytes);
+    chunk_.CopyPayload(copy_.get());
+    chunk_.payload = {{copy_.get(), chunk_.payload_bytes}};
+    chunk_.slices.clear();
+  }
+  ~HeldChunk() { held_->Remove(bytes_); }
+  HeldChunk(const HeldChunk&) = delete;
+  HeldChunk& operator=(const HeldChunk&) = delete;
+
+  rpc::PayloadReader ReaderAt(int64_t offset) const {
+    rpc::PayloadReader reader(chunk_);
+    reader.Skip(static_cast<size_t>(offset));
+    return reader;
+  }
+
+ private:
+  rpc::ReceivedChunk chunk_;
+  std::unique_ptr<char[]> copy_;
+  int64_t bytes_;
+  const std::shared_ptr<HeldBytes> held_;
+};
 
 }  // namespace
 
@@ -130,7 +175,7 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
   return absl::OkStatus();
 }
 
-absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
+absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
   const rpc::ChunkHeader& header = chunk.header;
   const ContributionKey key = {header.run_epoch, header.fragment, header.slot,
                                header.seq};
@@ -146,12 +191,14 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   if (status.ok()) {
     const IndexRange blocks = {header.first_block,
                                header.first_block + header.block_count};
-    BufferPool::Buffer buffer = context_.buffers->Take();
-    absl::StatusOr<std::vector<BlockFact>> facts =
-        CopyChunk(chunk, blocks, BytesOf(buffer));
-    status = facts.ok() ? KeepChunk(blocks, *std::move(facts), buffer)
-                        : facts.status();
-    if (buffer != nullptr) context_.buffers->Give(std::move(buffer));
+    if (contribution_->is_gathered()) {
+      absl::StatusOr<std::vector<BlockFact>> facts =
+          CheckBlocks(chunk, blocks, nullptr);
+      status = facts.ok() ? OfferChunk(chunk, blocks, *std::move(facts))
+                          : facts.status();
+    } else {
+      status = LogChunk(chunk, blocks);
+    }
   } else {
     RETURN_IF_ERROR(
         WithReasonIfNone(rpc::CheckCrc32c(chunk), "CHUNK_DAMAGED"));
@@ -165,7 +212,7 @@ absl::Status UploadStream::TakeChunk(const rpc::ReceivedChunk& chunk) {
   return status;
 }
 
-absl::StatusOr<std::vector<BlockFact>> UploadStream::CopyChunk(
+absl::StatusOr<std::vector<BlockFact>> UploadStream::CheckBlocks(
     const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const {
   const EncodedRange& encoded = contribution_->encoded();
   const ShardRange& range = contribution_->range();
@@ -174,11 +221,13 @@ absl::StatusOr<std::vector<BlockFact>> UploadStream::CopyChunk(
   std::vector<BlockFact> facts(blocks.size());
   int64_t bad_block = -1;
   auto fault = codec::BlockFault::kNone;
-  // Each block is copied, checked and summed while it is in cache; the chunk's
-  // checksum is put together from theirs.
+  // Each block is put together, checked and summed in the first-level cache;
+  // the chunk's checksum is put together from theirs.
+  alignas(64) char passing[codec::kBlockElements * sizeof(float)];
   uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    char* const begin = bytes + (encoded.ByteOffset(b) - first);
+    char* const begin =
+        bytes == nullptr ? passing : bytes + (encoded.ByteOffset(b) - first);
     const absl::string_view block(
         begin, static_cast<size_t>(encoded.ByteCount({b, b + 1})));
     payload.Read(block.size(), begin);
@@ -208,12 +257,11 @@ absl::StatusOr<std::vector<BlockFact>> UploadStream::CopyChunk(
   return facts;
 }
 
-absl::Status UploadStream::KeepChunk(IndexRange blocks,
-                                     std::vector<BlockFact> facts,
-                                     BufferPool::Buffer& buffer) {
-  if (contribution_->is_gathered()) {
-    return OfferChunk(blocks, std::move(facts), buffer);
-  }
+absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
+                                    IndexRange blocks) {
+  PooledBuffer buffer(*context_.buffers);
+  ASSIGN_OR_RETURN(const std::vector<BlockFact> facts,
+                   CheckBlocks(chunk, blocks, buffer.bytes()));
   const EncodedRange& encoded = contribution_->encoded();
   const int64_t first = encoded.ByteOffset(blocks.begin);
   bool complete = false;
@@ -222,7 +270,7 @@ absl::Status UploadStream::KeepChunk(IndexRange blocks,
         const bool last,
         shard_->store().WriteBlocks(
             *contribution_, claimed,
-            BytesOf(buffer) + (encoded.ByteOffset(claimed.begin) - first),
+            buffer.bytes() + (encoded.ByteOffset(claimed.begin) - first),
             absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
                                                claimed.size())));
     complete |= last;
@@ -251,6 +299,8 @@ void UploadStream::BeginGather() {
     if (gathering_.gatherer != nullptr) return;
     gathering_ = *std::move(found);
     missing = gathering_.contribution->Missing();
+    joined_ = true;
+    gathering_.gatherer->Join(gathering_.index);
   }
   // Without a missing block it waits for the commit.
   if (missing.empty()) return;
@@ -269,16 +319,29 @@ void UploadStream::OnRestart() {
 }
 
 void UploadStream::OnTaken() {
-  bool resumes = false;
   {
     MutexLock lock(&gather_mutex_);
     --offered_count_;
-    resumes = gather_paused_ && offered_count_ < kOfferedChunksMax;
-    if (resumes) gather_paused_ = false;
+    if (!gather_paused_ || offered_count_ >= kOfferedChunksMax) return;
+    gather_paused_ = false;
+    if (crowded_) gathering_.gatherer->Crowd(gathering_.index, -1);
+    crowded_ = false;
   }
-  if (!resumes) return;
   progress().waits_for_us = false;
   Resume();
+}
+
+void UploadStream::LeaveGather() {
+  Shard::Gathering gathering;
+  bool crowded = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    if (!joined_) return;
+    joined_ = false;
+    std::swap(crowded, crowded_);
+    gathering = gathering_;
+  }
+  gathering.gatherer->Leave(gathering.index, crowded);
 }
 
 std::shared_ptr<Contribution> UploadStream::contribution() const {
@@ -287,9 +350,9 @@ std::shared_ptr<Contribution> UploadStream::contribution() const {
                                             : contribution_;
 }
 
-absl::Status UploadStream::OfferChunk(IndexRange blocks,
-                                      std::vector<BlockFact> facts,
-                                      BufferPool::Buffer& buffer) {
+absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
+                                      IndexRange blocks,
+                                      std::vector<BlockFact> facts) {
   Shard::Gathering gathering;
   {
     MutexLock lock(&gather_mutex_);
@@ -306,35 +369,24 @@ absl::Status UploadStream::OfferChunk(IndexRange blocks,
         "): at level ISLAND a chunk is a multiple of ", kCellBlocks,
         " blocks, counted from the shard's first, or reaches its end"));
   }
-  // The cells that no other stream has brought. They share the buffer, which
-  // goes back when the last of them has been taken in.
-  struct Offered {
-    std::shared_ptr<BufferPool> pool;
-    BufferPool::Buffer buffer;
-    std::vector<BlockFact> facts;
-    std::atomic<int64_t> left_count{0};
-  };
-  auto offered = std::make_shared<Offered>();
-  offered->pool = context_.buffers;
-  offered->facts = std::move(facts);
+  // The cells that no other stream has brought. They share the chunk, which is
+  // let go when the last of them has been taken in.
   std::vector<int64_t> claimed;
   for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
     const IndexRange part = gathering.gatherer->CellBlocks(cell);
     if (!gathering.contribution->Claim(part).empty()) claimed.push_back(cell);
   }
   if (claimed.empty()) return absl::OkStatus();
-  offered->buffer = std::move(buffer);
-  offered->left_count = static_cast<int64_t>(claimed.size());
-  const auto settle = [offered, blocks, shard = shard_,
-                       contribution = gathering.contribution](IndexRange part) {
-    const bool whole = contribution->Settle(
-        part, absl::MakeConstSpan(offered->facts)
-                  .subspan(part.begin - blocks.begin, part.size()));
-    const bool last = --offered->left_count == 0;
-    if (last) offered->pool->Give(std::move(offered->buffer));
-    if (whole) shard->FinishLater(contribution);
-    return last;
+  struct Offered {
+    Offered(rpc::ReceivedChunk chunk, std::shared_ptr<HeldBytes> held)
+        : chunk(std::in_place, std::move(chunk), std::move(held)) {}
+    std::optional<HeldChunk> chunk;
+    std::vector<BlockFact> facts;
+    std::atomic<int64_t> left_count{0};
   };
+  auto offered = std::make_shared<Offered>(std::move(chunk), context_.held);
+  offered->facts = std::move(facts);
+  offered->left_count = static_cast<int64_t>(claimed.size());
   // Further chunks are read only while few wait for their turn.
   {
     MutexLock lock(&gather_mutex_);
@@ -345,17 +397,28 @@ absl::Status UploadStream::OfferChunk(IndexRange blocks,
     }
   }
   const EncodedRange& encoded = contribution_->encoded();
-  const char* const bytes = BytesOf(offered->buffer);
   for (const int64_t cell : claimed) {
     const IndexRange part = gathering.gatherer->CellBlocks(cell);
-    const bool taken = gathering.gatherer->Offer(
+    gathering.gatherer->Offer(
         gathering.index, cell,
-        bytes + encoded.ByteCount({blocks.begin, part.begin}),
-        [settle, part, gate = gate()] {
-          if (settle(part)) gate->Call(&PushWaiter::OnTaken);
+        offered->chunk->ReaderAt(encoded.ByteCount({blocks.begin, part.begin})),
+        [offered, blocks, part, shard = shard_, gate = gate(),
+         contribution = gathering.contribution] {
+          const bool whole = contribution->Settle(
+              part, absl::MakeConstSpan(offered->facts)
+                        .subspan(part.begin - blocks.begin, part.size()));
+          const bool last = --offered->left_count == 0;
+          if (last) offered->chunk.reset();
+          if (whole) shard->FinishLater(contribution);
+          if (last) gate->Call(&PushWaiter::OnTaken);
         });
-    if (taken && settle(part)) OnTaken();
   }
+  bool crowded = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    if (gather_paused_ && joined_) crowded = crowded_ = true;
+  }
+  if (crowded) gathering.gatherer->Crowd(gathering.index, 1);
   return absl::OkStatus();
 }
 
@@ -367,6 +430,7 @@ void UploadStream::OnEnd() {
                       "the stream ended without a header"));
     return;
   }
+  LeaveGather();
   if (sending_) {
     sending_ = false;
     EndIfNobodySends(
@@ -384,6 +448,7 @@ void UploadStream::EndIfNobodySends(bool nobody_sends) {
 
 void UploadStream::OnGone() {
   if (contribution_ == nullptr) return;
+  LeaveGather();
   EndIfNobodySends(
       shard_->waiters().Remove(contribution_->key(), gate().get(), sending_));
 }

@@ -59,21 +59,23 @@ class UploadStream : public BidiStream {
   void OnTaken() final;
   // Asks for the blocks, once.
   void BeginGather();
-  absl::Status OfferChunk(IndexRange blocks, std::vector<BlockFact> facts,
-                          BufferPool::Buffer& buffer);
+  absl::Status OfferChunk(rpc::ReceivedChunk& chunk, IndexRange blocks,
+                          std::vector<BlockFact> facts);
+  // This stream brings nothing more to the round.
+  void LeaveGather();
   // Where blocks go: as the header found it, or as gathered since.
   std::shared_ptr<Contribution> contribution() const;
 
   absl::Status TakeHeader(const grpc::ByteBuffer& message);
-  absl::Status TakeChunk(const rpc::ReceivedChunk& chunk);
+  // May keep the payload of `chunk`.
+  absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
   // Checks that the chunk's numbers fit the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
-  // Copies the encoded blocks to `bytes` and checks them.
-  absl::StatusOr<std::vector<BlockFact>> CopyChunk(
+  // Checks the encoded blocks, and copies them to `bytes` if that is not null.
+  absl::StatusOr<std::vector<BlockFact>> CheckBlocks(
       const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const;
-  // Keeps blocks that are checked: in the log, or in the round's merge.
-  absl::Status KeepChunk(IndexRange blocks, std::vector<BlockFact> facts,
-                         BufferPool::Buffer& buffer);
+  // Checks blocks and keeps them in the log.
+  absl::Status LogChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks);
   // If so, those that wait for missing blocks end.
   void EndIfNobodySends(bool nobody_sends);
 
@@ -87,6 +89,9 @@ class UploadStream : public BidiStream {
   // Chunks that were not taken in yet, and whether no more are read for that.
   int offered_count_ ABSL_GUARDED_BY(gather_mutex_) = 0;
   bool gather_paused_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  // What the round was told: that this stream brings blocks, and is not read.
+  bool joined_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  bool crowded_ ABSL_GUARDED_BY(gather_mutex_) = false;
 };
 
 // The header in the first message of a stream of `Request`s.

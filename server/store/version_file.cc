@@ -10,6 +10,7 @@
 #include "base/codec/crc32c.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
+#include "server/store/stream_copy.h"
 #include "server_records.pb.h"
 
 namespace atl::server {
@@ -86,6 +87,7 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   MutexLock lock(&mutex_);
   image_ = nullptr;
   sealed_ = false;
+  writes_through_ = false;
   written_back_ = false;
   return true;
 }
@@ -93,6 +95,11 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
 void VersionFile::SetImage(VersionImage image) {
   MutexLock lock(&mutex_);
   image_ = std::move(image);
+}
+
+void VersionFile::WriteThrough() {
+  MutexLock lock(&mutex_);
+  writes_through_ = true;
 }
 
 void VersionFile::DropImage() {
@@ -159,34 +166,35 @@ void VersionFile::NoteCrcs(int array, IndexRange blocks,
 absl::Status VersionFile::Write(int array, IndexRange blocks,
                                 const float* elements) {
   VersionImage keep;
-  if (float* const mapped = Map(array, blocks, &keep)) {
-    // Of the state, Seal computes the checksums; pulls need those of theta.
-    if (array == 0) NoteCrcs(array, blocks, elements);
-    if (mapped != elements) {
-      std::memcpy(mapped, elements,
-                  range_.ElementCount(blocks) * sizeof(float));
-    }
-    return absl::OkStatus();
+  float* const mapped = Map(array, blocks, &keep);
+  bool to_file = mapped == nullptr;
+  {
+    MutexLock lock(&mutex_);
+    to_file |= writes_through_;
   }
-  NoteCrcs(array, blocks, elements);
+  // Of the state, Seal computes the checksums; pulls need those of theta.
+  if (array == 0 || to_file) NoteCrcs(array, blocks, elements);
+  if (to_file) RETURN_IF_ERROR(WriteToFile(array, blocks, elements));
+  if (mapped != nullptr && mapped != elements) {
+    StreamCopy(range_.ElementCount(blocks), elements, mapped);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VersionFile::WriteToFile(int array, IndexRange blocks,
+                                      const float* elements) {
   return file_->WriteAt(
       ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
                                static_cast<int64_t>(sizeof(float)),
       BytesOf(elements, range_.ElementCount(blocks)));
 }
 
-absl::Status VersionFile::WriteBack(IndexRange blocks) {
-  for (int array = 0; array <= state_count_; ++array) {
-    VersionImage keep;
-    const float* const elements = Map(array, blocks, &keep);
-    if (elements == nullptr) return absl::OkStatus();
-    if (array > 0) NoteCrcs(array, blocks, elements);
-    RETURN_IF_ERROR(file_->WriteAt(
-        ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
-                                 static_cast<int64_t>(sizeof(float)),
-        BytesOf(elements, range_.ElementCount(blocks))));
-  }
-  return absl::OkStatus();
+absl::Status VersionFile::WriteImage(int array, IndexRange blocks) {
+  VersionImage keep;
+  const float* const elements = Map(array, blocks, &keep);
+  if (elements == nullptr) return absl::OkStatus();
+  if (array > 0) NoteCrcs(array, blocks, elements);
+  return WriteToFile(array, blocks, elements);
 }
 
 absl::Status VersionFile::WriteImage() {
@@ -196,8 +204,11 @@ absl::Status VersionFile::WriteImage() {
   }
   for (int64_t b = range_.blocks().begin; b < range_.blocks().end;
        b += kSealBlocks) {
-    RETURN_IF_ERROR(
-        WriteBack({b, std::min(b + kSealBlocks, range_.blocks().end)}));
+    const IndexRange blocks = {b,
+                               std::min(b + kSealBlocks, range_.blocks().end)};
+    for (int array = 0; array <= state_count_; ++array) {
+      RETURN_IF_ERROR(WriteImage(array, blocks));
+    }
   }
   return absl::OkStatus();
 }

@@ -97,11 +97,12 @@ class VersionFile {
     return table_[block - range_.blocks().begin];
   }
 
-  // Writes blocks of all arrays from the image into the file, unsynced: what is
-  // in the file outlives the process. Requires: they were written.
-  absl::Status WriteBack(IndexRange blocks);
+  // From now on Write writes into the file too, unsynced: what is in the file
+  // outlives the process. Before anything is written.
+  void WriteThrough();
 
-  // Writes header and table, unsynced. Requires: every block was written back.
+  // Writes header and table, unsynced. Requires: WriteThrough was called, and
+  // every block of every array was written since.
   absl::Status WriteHeader(const VersionIdentity& identity);
 
   // Writes header and table and syncs everything. Requires: every block of
@@ -135,12 +136,16 @@ class VersionFile {
   void NoteCrcs(int array, IndexRange blocks, const float* elements);
   // Writes what only the image has.
   absl::Status WriteImage();
+  absl::Status WriteImage(int array, IndexRange blocks);
+  // Into the file alone.
+  absl::Status WriteToFile(int array, IndexRange blocks, const float* elements);
 
   const std::unique_ptr<RandomAccessFile> file_;
   mutable Mutex mutex_;
   std::string path_ ABSL_GUARDED_BY(mutex_);
   VersionImage image_ ABSL_GUARDED_BY(mutex_);
   bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writes_through_ ABSL_GUARDED_BY(mutex_) = false;
   // The file has what the image has.
   bool written_back_ ABSL_GUARDED_BY(mutex_) = false;
   const ShardRange range_;

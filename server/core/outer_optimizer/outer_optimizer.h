@@ -23,13 +23,17 @@
 
 namespace atl::server {
 
-// A tile that takes a step. The arrays do not overlap.
+// A tile that takes a step. The arrays do not overlap, but for what is read and
+// written, which may be one array.
 struct OuterTile {
   int64_t count = 0;                // Elements.
   int64_t version = 0;              // v: steps taken before this one.
   const float* gradient = nullptr;  // g, [count].
   float* theta = nullptr;           // [count], read and written.
   float* state[2] = {};             // m, v: [count] each, read and written.
+  // Where to read them, if not where they are written.
+  const float* old_theta = nullptr;
+  const float* old_state[2] = {};
 };
 
 // The arithmetic, given by the caller: //server/kernels, or the plain
