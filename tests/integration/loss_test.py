@@ -44,6 +44,8 @@ class LossTest(cluster_module.IntegrationTest):
         cluster.await_failpoint(VICTIM)
 
     def lose_before_commit(self, point, happen):
+        """In the first round: in a later one, what an earlier round committed
+        may not be persisted yet, and that is another loss."""
         self.undisturbed()
         self.start(point)
         for path in damage.segments(self.cluster, VICTIM):
@@ -60,19 +62,17 @@ class LossTest(cluster_module.IntegrationTest):
             return file.read()
 
     def test_a_sealed_set_whose_segments_are_gone_is_pushed_again(self):
-        self.lose_before_commit("server.prepared.before@2", damage.remove)
+        self.lose_before_commit("server.prepared.before", damage.remove)
 
     def test_a_sealed_set_whose_segments_are_short_is_pushed_again(self):
-        self.lose_before_commit("server.prepared.before@3", damage.shorten)
+        self.lose_before_commit("server.prepared.before", damage.shorten)
 
     def test_a_sealed_set_whose_bytes_are_wrong_is_pushed_again(self):
-        self.lose_before_commit("server.prepared.before@2", damage.flip)
+        self.lose_before_commit("server.prepared.before", damage.flip)
         self.assertIn("it is pushed again", "".join(
             self.log_of("island-%d" % i) for i in range(3)))
 
     def test_what_is_stored_and_not_sealed_is_pushed_again(self):
-        # In the first round: of a later one, what an earlier round committed
-        # may not be persisted yet, and that is another loss.
         self.lose_before_commit("server.stored.after@2", damage.remove)
 
     # --- What every island in every language is told ---------------------------
