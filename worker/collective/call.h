@@ -1,4 +1,5 @@
-// One call of a collective, as a value: what every rank of a group does together.
+// One call of a collective, as a value: what every rank of a group does
+// together.
 //
 // Pure. A Call borrows its buffers: they must live, and may not be touched
 // otherwise, until the call has ended. Buffers are the device's where a
@@ -89,8 +90,7 @@ struct Call {
                         void* out, int64_t count);
   // Row p of `in` [n, count] arrives in row `rank` of rank p's `out`
   // [n, count]. Not in place.
-  static Call AllToAll(DataType type, const void* in, void* out,
-                       int64_t count);
+  static Call AllToAll(DataType type, const void* in, void* out, int64_t count);
   // The same with rows of uneven lengths, one after the other: send_counts[p]
   // elements go to rank p, receive_counts[p] come from it. Not in place.
   static Call AllToAllUneven(DataType type, const void* in, void* out,

@@ -43,10 +43,9 @@ TEST(CallTest, AsksOnlyForTheBuffersThatARankUses) {
 }
 
 TEST(CallTest, SaysWhatItIs) {
-  EXPECT_EQ(
-      Describe(Call::AllReduce(DataType::kBf16, Reduction::kMax, nullptr,
-                               nullptr, 7)),
-      "all-reduce max of 7 bf16");
+  EXPECT_EQ(Describe(Call::AllReduce(DataType::kBf16, Reduction::kMax, nullptr,
+                                     nullptr, 7)),
+            "all-reduce max of 7 bf16");
   EXPECT_EQ(Describe(Call::Gather(DataType::kBytes, nullptr, nullptr, 7, 2)),
             "gather of 7 bytes with root 2");
 }

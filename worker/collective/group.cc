@@ -119,9 +119,9 @@ absl::Status Group::Left(int rank) const {
   for (int peer = 0; peer < size(); ++peer) {
     const Slot& slot = slots_[peer];
     if (slot.has_left && slot.left_after < own.call_number) {
-      return absl::UnavailableError(
-          absl::StrCat("rank ", peer, " left ", name_, " after ",
-                       slot.left_after, " calls"));
+      return absl::UnavailableError(absl::StrCat("rank ", peer, " left ", name_,
+                                                 " after ", slot.left_after,
+                                                 " calls"));
     }
   }
   return absl::OkStatus();
@@ -139,6 +139,8 @@ absl::Status Group::PassBarrier(int rank, absl::Time deadline,
   const uint64_t step = own.step.load(std::memory_order_relaxed) + 1;
   {
     MutexLock lock(&mutex_);
+    // Whoever withdraws has ended the world before: its buffers may be gone.
+    if (world_->broken()) return absl::UnavailableError("the world ended");
     publish(own);
     own.step.store(step, std::memory_order_release);
     condition_.SignalAll();
@@ -174,17 +176,16 @@ absl::Status Group::Compare(int rank) const {
         a.root != b.root || a.count != b.count) {
       return absl::InvalidArgumentError(absl::StrCat(
           "call ", slots_[first].call_number, " of ", name_, ": rank ", first,
-          " makes ", Describe(a), ", but rank ", peer, " makes ",
-          Describe(b)));
+          " makes ", Describe(a), ", but rank ", peer, " makes ", Describe(b)));
     }
     if (a.count >= 0) continue;
     for (int other : local_ranks_) {
       const Call& c = *slots_[other].call;
       if (b.send_counts[other] == c.receive_counts[peer]) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          "call ", slots_[first].call_number, " of ", name_, ": ",
-          Describe(b), ": rank ", peer, " sends ", b.send_counts[other],
-          " to rank ", other, ", which expects ", c.receive_counts[peer]));
+          "call ", slots_[first].call_number, " of ", name_, ": ", Describe(b),
+          ": rank ", peer, " sends ", b.send_counts[other], " to rank ", other,
+          ", which expects ", c.receive_counts[peer]));
     }
   }
   return absl::OkStatus();
@@ -196,13 +197,9 @@ absl::Status Group::Post(int rank, const Call* call, int64_t call_number,
     slot.call = call;
     slot.call_number = call_number;
     slot.in_collective = true;
+    slot.touches_others = true;
   }));
-  RETURN_IF_ERROR(Compare(rank));
-  MutexLock lock(&mutex_);
-  // Whoever withdraws has ended the world before.
-  if (world_->broken()) return absl::UnavailableError("the world ended");
-  slots_[rank].touches_others = true;
-  return absl::OkStatus();
+  return Compare(rank);
 }
 
 absl::Status Group::Barrier(int rank, absl::Time deadline) {
@@ -266,9 +263,9 @@ absl::Status Group::LocalTransfers::Hopeless(int peer) const {
   const Slot& other = group_->slots_[peer];
   const Slot& own = group_->slots_[rank_];
   if (other.has_left) {
-    return absl::UnavailableError(
-        absl::StrCat("rank ", peer, " left ", group_->name_, " after ",
-                     other.left_after, " calls"));
+    return absl::UnavailableError(absl::StrCat("rank ", peer, " left ",
+                                               group_->name_, " after ",
+                                               other.left_after, " calls"));
   }
   // It waits for us in a call that we have not made, and we for it here.
   if (other.call_number > own.call_number) {

@@ -97,16 +97,14 @@ class Group {
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   bool is_local(int rank) const { return local_[rank]; }
   const std::vector<int>& local_ranks() const { return local_ranks_; }
-  bool has_remote() const {
-    return local_ranks_.size() < world_ranks_.size();
-  }
+  bool has_remote() const { return local_ranks_.size() < world_ranks_.size(); }
 
   // What wakes rank `rank` where it does not wait here. Cleared with null.
   void SetWaker(int rank, std::function<void()> waker);
 
   // Publishes the call of `rank`, its `call_number`-th, waits for those of all
-  // ranks of the process, and compares them. From then until End, Barrier or
-  // Withdraw the rank may touch the buffers of the others.
+  // ranks of the process, and compares them. From then until End or Withdraw
+  // the rank may touch the calls and buffers of the others.
   //
   // INVALID_ARGUMENT: they differ. UNAVAILABLE: a rank left. DEADLINE_EXCEEDED.
   absl::Status Post(int rank, const Call* call, int64_t call_number,
@@ -119,7 +117,7 @@ class Group {
   absl::Status End(int rank, absl::Time deadline);
 
   // After an error, once the world has ended: waits until no rank of the
-  // process touches the buffers of `rank`. They may be freed then.
+  // process touches the call and the buffers of `rank`. They may be freed then.
   void Withdraw(int rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What rank `rank` of this process published. Between Post and End.
@@ -185,15 +183,15 @@ class Group {
   // By (from, to): sends in order.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posted>>> posted_
       ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::weak_ptr<Group>> children_
-      ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<Group>> children_ ABSL_GUARDED_BY(mutex_);
 };
 
 // See above. One batch of one rank; lives on its stack.
 class Group::LocalTransfers {
  public:
   // Offers the sends among `transfers` to ranks of this process.
-  LocalTransfers(Group* group, int rank, const std::vector<Transfer>& transfers);
+  LocalTransfers(Group* group, int rank,
+                 const std::vector<Transfer>& transfers);
   // Takes back what was not taken, and waits for who copies just now.
   ~LocalTransfers();
 

@@ -134,8 +134,8 @@ absl::Status Member::Execute(const Call& call) {
                  ? ExecuteTransfers(call, deadline)
                  : ExecuteCollective(call, deadline);
   } else {
-    status = Annotate(status,
-                      absl::StrCat("rank ", rank_, " of ", group_->name()));
+    status =
+        Annotate(status, absl::StrCat("rank ", rank_, " of ", group_->name()));
   }
   if (status.ok()) return status;
   status = world.Break(status);
@@ -188,7 +188,8 @@ absl::Status Member::ExecuteCollective(const Call& call, absl::Time deadline) {
       }
       break;
     case CallKind::kBroadcast:
-      if (links_ != nullptr && Bytes(call, call.count) >= kLargeBroadcastBytes) {
+      if (links_ != nullptr &&
+          Bytes(call, call.count) >= kLargeBroadcastBytes) {
         RETURN_IF_ERROR(Move(call, Moves::kPartsOfRoot, true, deadline));
         RETURN_IF_ERROR(group_->Barrier(rank_, deadline));
         RETURN_IF_ERROR(Move(call, Moves::kPartsOfAll, true, deadline));
@@ -266,8 +267,7 @@ absl::Status Member::Move(const Call& call, Moves moves, bool local,
     const int peer = (rank_ + step) % size();
     if (group_->is_local(peer)) {
       if (!local) continue;
-      const Piece from =
-          Outgoing(group_->call(peer), moves, peer, rank_);
+      const Piece from = Outgoing(group_->call(peer), moves, peer, rank_);
       const Piece to = Incoming(call, moves, rank_, peer);
       if (to.byte_count > 0 && to.data != from.data) {
         std::memcpy(to.data, from.data, to.byte_count);
@@ -405,9 +405,8 @@ absl::Status Member::CheckHeader(const Call& call, int peer,
                                  const CallHeader& header,
                                  int64_t byte_count) const {
   if (header.magic != CallHeader::kMagic || header.rank != peer) {
-    return absl::UnavailableError(
-        absl::StrCat("rank ", peer, " of ", group_->name(),
-                     " sent what is no header"));
+    return absl::UnavailableError(absl::StrCat(
+        "rank ", peer, " of ", group_->name(), " sent what is no header"));
   }
   CallHeader own = MakeHeader(call, byte_count);
   own.rank = peer;
@@ -446,7 +445,8 @@ absl::Status Member::RunRemote(const Call& call, absl::Time deadline) {
         return CheckHeader(call, peer, header, byte_count);
       },
       [&]() -> absl::Status {
-        if (call.kind != CallKind::kTransfers) return group_->Interrupted(rank_);
+        if (call.kind != CallKind::kTransfers)
+          return group_->Interrupted(rank_);
         return group_->world().status();
       },
       deadline);

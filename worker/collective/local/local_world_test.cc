@@ -36,10 +36,10 @@ TEST(LocalWorldTest, OneRankAloneNeedsNobody) {
   auto ranks = world.TakeRanks();
   float in[2] = {1, 2};
   float out[2] = {};
-  EXPECT_TRUE(ranks[0]
-                  ->Run(Call::AllReduce(DataType::kF32, Reduction::kSum, in,
-                                        out, 2))
-                  .ok());
+  EXPECT_TRUE(
+      ranks[0]
+          ->Run(Call::AllReduce(DataType::kF32, Reduction::kSum, in, out, 2))
+          .ok());
   EXPECT_EQ(out[1], 2);
   EXPECT_TRUE(ranks[0]->Barrier().ok());
 }

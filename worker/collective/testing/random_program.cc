@@ -185,8 +185,7 @@ class Program {
     step.in_place = in_place;
     void* out = in_place ? step.in.data() + (scatters ? me_ * bytes : 0)
                          : step.out.data();
-    const ByteVector all =
-        Reduced(i, scatters ? n_ * count : count, type, sum);
+    const ByteVector all = Reduced(i, scatters ? n_ * count : count, type, sum);
     if (scatters) {
       step.expected.assign(all.begin() + me_ * bytes,
                            all.begin() + (me_ + 1) * bytes);
@@ -217,8 +216,8 @@ class Program {
         const ByteVector all = In(i, root, n_ * count, type);
         step.expected.assign(all.begin() + me_ * bytes,
                              all.begin() + (me_ + 1) * bytes);
-        step.call = Call::Scatter(type, step.in.data(), step.out.data(), count,
-                                  root);
+        step.call =
+            Call::Scatter(type, step.in.data(), step.out.data(), count, root);
         break;
       }
       case CallKind::kGather:
@@ -258,17 +257,15 @@ class Program {
       const ByteVector in = In(i, from, total, type);
       if (from == me_) step.in = in;
       receive_counts[from] = counts[from][me_];
-      step.expected.insert(
-          step.expected.end(), in.begin() + before * element,
-          in.begin() + (before + counts[from][me_]) * element);
+      step.expected.insert(step.expected.end(), in.begin() + before * element,
+                           in.begin() + (before + counts[from][me_]) * element);
     }
     step.in.push_back(0);
     step.out.resize(step.expected.size() + 1);
-    step.call = even ? Call::AllToAll(type, step.in.data(), step.out.data(),
-                                      count)
-                     : Call::AllToAllUneven(type, step.in.data(),
-                                            step.out.data(), counts[me_],
-                                            receive_counts);
+    step.call =
+        even ? Call::AllToAll(type, step.in.data(), step.out.data(), count)
+             : Call::AllToAllUneven(type, step.in.data(), step.out.data(),
+                                    counts[me_], receive_counts);
   }
 
   // Around a ring in both directions, in an order that differs by rank, and
