@@ -92,6 +92,11 @@ class Trainer {
   // Global norm of the last Step's gradient, before clipping.
   virtual double gradient_norm() const = 0;
 
+  // Of a mixture of experts: router_loss_weight times the loss that balances
+  // them, in the last Step; its gradient is part of the step's, its value not
+  // part of the loss. Else 0.
+  virtual double router_loss() const = 0;
+
   // Mean loss in nats a token of `inputs` and `targets`, shape [n, T] for any
   // n >= 1; it is run in batches of batch_size and averaged in f64. Changes
   // nothing but scratch.

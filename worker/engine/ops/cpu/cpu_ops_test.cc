@@ -13,6 +13,8 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -161,6 +163,93 @@ TEST_P(CpuOpsTest, RmsNormAndItsGradientFollowTheDefinition) {
              run);
       }
     }
+  }
+}
+
+TEST_P(CpuOpsTest, LayerNormAndItsGradientFollowTheDefinition) {
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {1, 2}, {3, 19}, {70, 128}, {Between(60, 300), Between(2, 100)}};
+  for (const auto& [rows, c] : shapes) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << c);
+    for (bool accumulate : {true, false}) {
+      const auto run = [=, rows = rows, c = c](auto& ops, auto& b) {
+        ops.LayerNorm(rows, c, 1e-3, b[0].data(), b[1].data(), b[2].data(),
+                      b[3].data(), b[4].data(), b[5].data());
+        ops.LayerNormBackward(rows, c, b[6].data(), b[0].data(), b[4].data(),
+                              b[5].data(), b[1].data(), b[7].data(),
+                              b[8].data(), b[9].data(), accumulate);
+      };
+      Hold({Random(rows * c), Random(c), Random(c), Random(rows * c),
+            Random(rows), Random(rows), Random(rows * c), Random(rows * c),
+            Random(c), Random(c)},
+           run, 3e-5);
+    }
+  }
+}
+
+TEST_P(CpuOpsTest, ResidualsBiasesAndPositionsFollowTheDefinition) {
+  for (int64_t c : {int64_t{1}, int64_t{48}, Between(2, 90)}) {
+    const int64_t length = Between(1, 80), rows = 3 * length;
+    SCOPED_TRACE(testing::Message() << rows << " x " << c);
+    const auto run = [=](auto& ops, auto& b) {
+      ops.AddRows(rows, c, b[0].data(), b[1].data(), b[2].data(), b[3].data());
+      using T = std::decay_t<decltype(b[0][0])>;
+      ops.AddRows(rows, c, b[0].data(), b[1].data(),
+                  static_cast<const T*>(nullptr), b[1].data());
+      ops.AddBias(rows, c, b[2].data(), b[0].data());
+      ops.AddPositions(rows, length, c, b[4].data(), b[0].data());
+      ops.BiasBackward(rows, c, b[3].data(), b[5].data(), true);
+      ops.BiasBackward(rows, c, b[3].data(), b[6].data(), false);
+      ops.PositionsBackward(rows, length, c, b[3].data(), b[7].data());
+    };
+    Hold({Random(rows * c), Random(rows * c), Random(c), Random(rows * c),
+          Random(length * c), Random(c), Random(c), Random(length * c)},
+         run);
+  }
+}
+
+TEST_P(CpuOpsTest, GeluAndItsGradientFollowTheDefinition) {
+  for (int64_t n : {int64_t{1}, int64_t{20000}, Between(2, 5000)}) {
+    const auto run = [=](auto& ops, auto& b) {
+      ops.Gelu(n, b[0].data(), b[1].data());
+      ops.GeluBackward(n, b[0].data(), b[2].data(), b[3].data());
+      ops.GeluBackward(n, b[0].data(), b[2].data(), b[0].data());
+    };
+    Hold({Random(n, 3.0f), Random(n), Random(n), Random(n)}, run);
+  }
+}
+
+TEST_P(CpuOpsTest, AMixtureAndItsGradientFollowTheDefinition) {
+  for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{7}}) {
+    const int64_t c = Between(1, 60), n = Between(k, 20);
+    const int64_t rows = Between(1, 200);
+    const RouteShape shape{.rows = rows,
+                           .expert_count = n,
+                           .experts_per_token = k,
+                           .capacity = std::max<int64_t>(1, rows * k / n)};
+    SCOPED_TRACE(testing::Message()
+                 << rows << " rows, " << k << " of " << n << ", " << c);
+    const auto run = [=](auto& ops, auto& b) {
+      std::vector<int32_t> experts(rows * k), slots(rows * k),
+          sources(rows * k);
+      std::vector<int64_t> begins(n + 1);
+      ops.Route(shape, b[0].data(), b[1].data(), experts.data(), b[2].data());
+      ops.AddRouteTotals(shape, b[1].data(), experts.data(), b[3].data(),
+                         b[4].data());
+      ops.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
+                       begins.data());
+      ops.GatherRows(begins[n], c, sources.data(), b[5].data(), b[6].data());
+      ops.CombineRows(shape, c, slots.data(), b[2].data(), b[6].data(),
+                      b[7].data());
+      ops.CombineRowsBackward(shape, c, slots.data(), b[2].data(), b[6].data(),
+                              b[5].data(), b[6].data(), b[8].data());
+      ops.RouteBackward(shape, b[1].data(), experts.data(), b[2].data(),
+                        b[8].data(), b[9].data(), b[10].data());
+    };
+    Hold({Random(rows * n), Random(rows * n), Random(rows * k), Random(n),
+          Random(n), Random(rows * c), Random(rows * k * c), Random(rows * c),
+          Random(rows * k), Random(n), Random(rows * n)},
+         run, 3e-5);
   }
 }
 
