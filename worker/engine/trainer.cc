@@ -68,7 +68,8 @@ absl::Status Validate(const TrainerOptions& options) {
 class SingleRankTrainer final : public Trainer {
  public:
   explicit SingleRankTrainer(const TrainerOptions& options)
-      : options_(options), ops_(MakeCpuOps(options.thread_count)) {}
+      : options_(options),
+        ops_(MakeCpuOps(options.thread_count, options.compute)) {}
 
   // Makes all buffers.
   absl::Status Init() {

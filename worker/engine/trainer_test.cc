@@ -127,6 +127,33 @@ TEST(TrainerTest, ThreadsDoNotChangeTheBits) {
   }
 }
 
+TEST(TrainerTest, InBf16ItLearnsAsInF32WithBitsThatThreadsDoNotChange) {
+  for (const GoldenCase& golden : GoldenCases()) {
+    SCOPED_TRACE(golden.name);
+    const GoldenResults expected = ReadGoldenResults(golden);
+    std::vector<std::unique_ptr<Trainer>> trainers;
+    for (int threads : {1, 2}) {
+      TrainerOptions options = OptionsOf(golden, threads);
+      options.compute = ComputeType::kBf16;
+      trainers.push_back(Make(options));
+      const std::vector<float> first = GoldenParameters(golden);
+      std::copy(first.begin(), first.end(),
+                trainers.back()->parameters().begin());
+    }
+    bool differs = false;
+    for (int step = 0; step < kGoldenSteps; ++step) {
+      const float loss = StepOn(*trainers[0], golden, step);
+      EXPECT_EQ(loss, StepOn(*trainers[1], golden, step));
+      // bfloat16 has 8 bits: an operand is off by 2^-9 at most, and here a loss
+      // is near 4.
+      EXPECT_NEAR(loss, expected.step_losses[step], 0.04) << "step " << step;
+      differs |= std::abs(loss - expected.step_losses[step]) > 1e-5;
+    }
+    EXPECT_TRUE(differs) << "nothing was rounded";
+    EXPECT_TRUE(SameBits(trainers[0]->parameters(), trainers[1]->parameters()));
+  }
+}
+
 TEST(TrainerTest, ARestoredOptimizerGoesOnWithTheSameBits) {
   const GoldenCase golden = GoldenCases()[0];
   auto first = MakeGolden(golden);

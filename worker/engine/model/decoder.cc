@@ -74,6 +74,7 @@ void Decoder<T>::Forward(const T* parameters, const TokenBatch& batch) {
   DCHECK_GE(batch.rows(), 1);
   CHECK_LE(batch.rows(), work_->rows_max);
   CHECK_LE(batch.sequence_length, config_.sequence_length_max);
+  work_->ops.ParametersChanged();  // They may have, since the last call.
   if (config_.is_mixture()) {
     work_->ops.SetZero(config_.expert_count, totals_.counts);
     work_->ops.SetZero(config_.expert_count, totals_.sums);

@@ -62,6 +62,10 @@ class BasicOps {
 
   // --- Linear maps: x [M, K], w [N, K], y [M, N] ---------------------------
 
+  // w is a parameter: an implementation may keep it in another form, from its
+  // first use until it is told that parameters have changed.
+  virtual void ParametersChanged() {}
+
   // y = x w^T.
   virtual void Linear(int64_t m, int64_t n, int64_t k, const T* x, const T* w,
                       T* y) = 0;

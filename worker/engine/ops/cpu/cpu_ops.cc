@@ -1,18 +1,14 @@
 #include "worker/engine/ops/cpu/cpu_ops.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
-#include "base/status/check.h"
-#include "oneapi/dnnl/dnnl.h"
 #include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/products.h"
+#include "worker/engine/ops/cpu/scratch.h"
 #include "worker/engine/ops/cpu/thread_pool.h"
-#include "worker/engine/ops/cpu/tiling.h"
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine {
@@ -22,52 +18,10 @@ namespace {
 // works on a flat vector. Part of what a result is: sums follow these tiles.
 constexpr int64_t kRowsATask = 64;
 constexpr int64_t kElementsATask = 16384;
-// Tiles of matrix products, see CutOutput and CutWeight.
-constexpr int64_t kLinearRowsMax = 256;
-constexpr int64_t kLinearColumnsMin = 128;
-constexpr int64_t kWeightTileMax = 352;
-constexpr int64_t kWeightTileMin = 32;
 // Tasks of the embedding's gradient: task i has the tokens with id mod 16 == i.
 constexpr int64_t kEmbeddingTasks = 16;
 
 int64_t TaskCount(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
-// Memory that only grows.
-template <typename T>
-class Scratch {
- public:
-  T* Get(int64_t count) {
-    if (count > capacity_) {
-      constexpr size_t kAlignment = 64;
-      const size_t bytes =
-          (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) /
-          kAlignment * kAlignment;
-      data_.reset(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
-      CHECK(data_ != nullptr) << "out of memory for scratch";
-      capacity_ = count;
-    }
-    return data_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T, Free> data_;
-  int64_t capacity_ = 0;
-};
-
-// c [m, n] = a b (+ c), row-major, 'T' for an operand that is stored
-// transposed.
-void Gemm(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k,
-          const float* a, int64_t lda, const float* b, int64_t ldb,
-          bool accumulate, float* c, int64_t ldc) {
-  omp_set_num_threads(1);  // Of this thread; its own threads change the bits.
-  const dnnl_status_t status =
-      dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
-                 accumulate ? 1.0f : 0.0f, c, ldc);
-  CHECK_EQ(status, dnnl_success);
-}
 
 // Of n probabilities the k greatest, of equal ones the lower first, and their
 // shares of the sum of them.
@@ -88,38 +42,26 @@ void ChooseExperts(int64_t n, int64_t k, const float* p, int32_t* experts,
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(int thread_count, const Kernels& kernels)
-      : kernels_(kernels), pool_(thread_count), thread_scratch_(thread_count) {}
+  CpuOps(int thread_count, const Kernels& kernels, ProductKind kind)
+      : kernels_(kernels),
+        pool_(thread_count),
+        products_(kind, kernels, pool_),
+        thread_scratch_(thread_count) {}
 
   void Linear(int64_t m, int64_t n, int64_t k, const float* x, const float* w,
               float* y) override {
-    const OutputTiles tiles =
-        CutOutput(m, n, kLinearRowsMax, kLinearColumnsMin);
-    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
-      Gemm('N', 'T', rows, columns, k, x + i * k, k, w + j * k, k, false,
-           y + i * n + j, n);
-    });
+    products_.Linear(m, n, k, x, w, y);
   }
-
   void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const float* dy,
                            const float* w, float* dx) override {
-    const OutputTiles tiles =
-        CutOutput(m, k, kLinearRowsMax, kLinearColumnsMin);
-    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
-      Gemm('N', 'N', rows, columns, n, dy + i * n, n, w + j, k, false,
-           dx + i * k + j, k);
-    });
+    products_.LinearBackwardInput(m, n, k, dy, w, dx);
   }
-
   void LinearBackwardWeight(int64_t m, int64_t n, int64_t k, const float* dy,
                             const float* x, float* dw,
                             bool accumulate) override {
-    const OutputTiles tiles = CutWeight(n, k, kWeightTileMin, kWeightTileMax);
-    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
-      Gemm('T', 'N', rows, columns, m, dy + i, n, x + j, k, accumulate,
-           dw + i * k + j, k);
-    });
+    products_.LinearBackwardWeight(m, n, k, dy, x, dw, accumulate);
   }
+  void ParametersChanged() override { products_.ParametersChanged(); }
 
   void AddRmsNorm(int64_t rows, int64_t channels, float eps, const float* x,
                   const float* delta, const float* gain, float* sum, float* y,
@@ -482,17 +424,6 @@ class CpuOps final : public Ops {
   }
 
  private:
-  // f(row, rows, column, columns) for each tile.
-  template <typename F>
-  void ForTiles(const OutputTiles& tiles, const F& f) {
-    pool_.ParallelFor(tiles.count(), [&](int64_t index, int) {
-      const int64_t i = index / tiles.columns.count;
-      const int64_t j = index % tiles.columns.count;
-      f(tiles.rows.begin(i), tiles.rows.length(i), tiles.columns.begin(j),
-        tiles.columns.length(j));
-    });
-  }
-
   // f(begin, count) for runs of [0, n).
   template <typename F>
   void ForRuns(int64_t n, int64_t size, const F& f) {
@@ -556,6 +487,7 @@ class CpuOps final : public Ops {
 
   const Kernels& kernels_;
   ThreadPool pool_;
+  Products products_;
   Scratch<float> float_scratch_;
   Scratch<double> double_scratch_;
   Scratch<int64_t> index_scratch_;
@@ -564,8 +496,15 @@ class CpuOps final : public Ops {
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels) {
-  return std::make_unique<CpuOps>(thread_count, kernels);
+std::unique_ptr<Ops> MakeCpuOps(int thread_count, ComputeType compute) {
+  return MakeCpuOps(
+      thread_count, BestKernels(),
+      compute == ComputeType::kBf16 ? BestBf16Products() : ProductKind::kF32);
+}
+
+std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels,
+                                ProductKind kind) {
+  return std::make_unique<CpuOps>(thread_count, kernels, kind);
 }
 
 }  // namespace atl::engine

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
@@ -19,6 +20,7 @@
 
 #include "gtest/gtest.h"
 #include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/ops/plain_ops.h"
 
@@ -139,11 +141,95 @@ TEST_P(CpuOpsTest, LinearMapsAndTheirGradientsFollowTheDefinition) {
   }
 }
 
+float NearestBf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const uint32_t low = bits & 0xffffu, half = 0x8000u;
+  bits &= 0xffff0000u;
+  if (low > half || (low == half && (bits & 0x10000u) != 0)) bits += 0x10000u;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+TEST_P(CpuOpsTest, RoundsToTheNearestBf16TiesToEven) {
+  std::vector<float> x = Random(1000 + Between(0, 40));
+  const uint32_t ties[] = {0x3f808000u, 0x3f818000u, 0x3f80ffffu, 0xbf808001u,
+                           0x7f7fffffu, 0x00008000u, 0x80018000u};
+  for (size_t i = 0; i < std::size(ties); ++i) {
+    std::memcpy(&x[i * 3], &ties[i], sizeof(float));
+  }
+  const int64_t n = static_cast<int64_t>(x.size());
+  std::vector<float> rounded(n);
+  std::vector<uint16_t> narrow(n);
+  GetParam()->round_to_bf16(n, x.data(), rounded.data());
+  GetParam()->to_bf16(n, x.data(), narrow.data());
+  for (int64_t i = 0; i < n; ++i) {
+    ASSERT_EQ(rounded[i], NearestBf16(x[i])) << x[i];
+    uint32_t bits;
+    std::memcpy(&bits, &rounded[i], sizeof(bits));
+    ASSERT_EQ(bits, uint32_t{narrow[i]} << 16) << x[i];
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  GetParam()->round_to_bf16(1, &nan, rounded.data());
+  EXPECT_TRUE(std::isnan(rounded[0]));
+}
+
+TEST_P(CpuOpsTest, Bf16ProductsAreThoseOfRoundedOperands) {
+  for (ProductKind kind :
+       {ProductKind::kBf16Rounded, ProductKind::kBf16Native}) {
+    if (kind == ProductKind::kBf16Native && !HasBf16Products()) continue;
+    for (const auto& [m, n, k] : LinearShapes(Between(1, 80))) {
+      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+      const std::vector<float> x = Random(m * k), w = Random(n * k);
+      const std::vector<float> dy = Random(m * n), dw = Random(n * k);
+      const auto run = [m = m, n = n, k = k](auto& ops, auto& b) {
+        ops.Linear(m, n, k, b[0].data(), b[1].data(), b[3].data());
+        ops.LinearBackwardInput(m, n, k, b[2].data(), b[1].data(), b[4].data());
+        ops.LinearBackwardWeight(m, n, k, b[2].data(), b[0].data(), b[5].data(),
+                                 false);
+        ops.LinearBackwardWeight(m, n, k, b[2].data(), b[0].data(), b[6].data(),
+                                 true);
+        // A weight that has changed is read again once that is said.
+        for (auto& value : b[1]) value = value * 2;
+        ops.ParametersChanged();
+        ops.Linear(m, n, k, b[0].data(), b[1].data(), b[7].data());
+      };
+      std::vector<std::vector<float>> buffers = {x,
+                                                 w,
+                                                 dy,
+                                                 Random(m * n),
+                                                 Random(m * k),
+                                                 Random(n * k),
+                                                 dw,
+                                                 Random(m * n)};
+      std::vector<std::vector<double>> expected;
+      for (size_t b = 0; b < buffers.size(); ++b) {
+        expected.emplace_back(buffers[b].begin(), buffers[b].end());
+        if (b > 2) continue;
+        for (double& e : expected[b]) e = NearestBf16(static_cast<float>(e));
+      }
+      PlainOps<double> plain;
+      run(plain, expected);
+      std::vector<std::vector<float>> first;
+      for (int threads : {1, 2, 3}) {
+        std::vector<std::vector<float>> actual = buffers;
+        const std::unique_ptr<Ops> ops = MakeCpuOps(threads, *GetParam(), kind);
+        run(*ops, actual);
+        if (threads == 1) first = actual;
+        for (size_t b : {3, 4, 5, 6, 7}) {
+          Compare(b, actual[b], expected[b], 1e-5);
+          ASSERT_EQ(actual[b], first[b]) << b << " with " << threads;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CpuOpsTest, RmsNormAndItsGradientFollowTheDefinition) {
   const LinearShape shapes[] = {{1, 2, 0},
                                 {3, 19, 0},
                                 {70, 128, 0},
-                                {Between(60, 300), Between(1, 100), 0}};
+                                {Between(60, 300), Between(2, 100), 0}};
   for (const auto& [rows, c, unused] : shapes) {
     SCOPED_TRACE(testing::Message() << rows << " x " << c);
     for (bool with_delta : {true, false}) {

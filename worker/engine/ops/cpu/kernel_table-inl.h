@@ -36,6 +36,8 @@ inline constexpr Kernels MakeKernels(const char* name) {
       .sum_of_squares = SumOfSquares,
       .sgd = Sgd,
       .adamw = AdamW,
+      .round_to_bf16 = RoundToBf16,
+      .to_bf16 = ToBf16,
       .exponential = Exponential,
   };
 }

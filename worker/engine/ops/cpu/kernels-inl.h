@@ -427,6 +427,18 @@ void AdamW(int64_t n, const AdamWStep<float>& a, const float* g, float* p,
   });
 }
 
+void RoundToBf16(int64_t n, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    Store(y + i, NearestBf16(Load(x + i, part)), part);
+  });
+}
+
+void ToBf16(int64_t n, const float* x, uint16_t* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    StoreUpperHalves(y + i, NearestBf16(Load(x + i, part)), part);
+  });
+}
+
 void Exponential(int64_t n, const float* x, float* y) {
   ForVectors(n, [&](int64_t i, auto part) {
     Store(y + i, Exp(Load(x + i, part)), part);

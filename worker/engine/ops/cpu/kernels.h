@@ -92,6 +92,10 @@ struct Kernels {
               const float* g, float* p);
   void (*adamw)(int64_t n, const AdamWStep<float>& step, const float* g,
                 float* p, float* m, float* v);
+  // bfloat16, to nearest, ties to even; a NaN stays one. The first widens it
+  // again.
+  void (*round_to_bf16)(int64_t n, const float* x, float* y);
+  void (*to_bf16)(int64_t n, const float* x, uint16_t* y);
   // y = exp(x), for tests of the polynomial.
   void (*exponential)(int64_t n, const float* x, float* y);
 };
