@@ -86,6 +86,10 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        [](auto& s) { s.mutable_schedule()->set_eager(true); }},
       {"spec.model.architecture",
        [](auto& s) { s.mutable_model()->set_architecture("gpt"); }},
+      {"spec.model.tie_embeddings",
+       [](auto& s) { s.mutable_model()->set_architecture("gpt2"); }},
+      {"spec.model.expert_count",
+       [](auto& s) { s.mutable_model()->set_architecture("mixtral"); }},
       {"spec.model.kv_head_count",
        [](auto& s) {
          s.mutable_model()->set_head_count(4);
