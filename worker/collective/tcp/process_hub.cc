@@ -284,9 +284,10 @@ void ProcessHub::ControlEnded(int process) {
     controls_.erase(process);
     if (!complete_ && identity_.process_index == 0) {
       joined_[process].reset();  // Another may take its place.
-    } else if (!said_bye) {
+    } else {
       ended_.insert(process);
-      world = world_;
+      // Whoever says goodbye harms only those that still need it.
+      if (!said_bye) world = world_;
     }
     condition_.SignalAll();
   }
@@ -330,10 +331,6 @@ absl::Status ProcessHub::Await(absl::Time deadline,
     if (world_ != nullptr && world_->broken()) {
       return absl::UnavailableError("the world ended");
     }
-    if (!ended_.empty()) {
-      return absl::UnavailableError(
-          absl::StrCat(NameOf(*ended_.begin()), " ended"));
-    }
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
@@ -347,9 +344,12 @@ absl::Status ProcessHub::Await(absl::Time deadline,
 
 absl::Status ProcessHub::AwaitAll(absl::Time deadline) {
   const size_t others = identity_.process_count - 1;
-  return Await(
-      deadline, [&] { return controls_.size() == others; },
-      [&] { return absl::StrCat("processes ", Missing()); });
+  RETURN_IF_ERROR(Await(
+      deadline, [&] { return controls_.size() == others || !ended_.empty(); },
+      [&] { return absl::StrCat("processes ", Missing()); }));
+  if (ended_.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(NameOf(*ended_.begin()), " ended"));
 }
 
 absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::GatherRoster(
@@ -448,12 +448,17 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
   for (int peer : awaited) {
     MutexLock lock(&mutex_);
     const LinkKey key(group, peer, rank);
+    const int process = processes[world_ranks[peer]];
     RETURN_IF_ERROR(Await(
-        deadline, [&] { return parked_.count(key) > 0; },
+        deadline,
+        [&] { return parked_.count(key) > 0 || ended_.count(process) > 0; },
         [&] {
           return absl::StrCat("rank ", peer, " of ", group, " to dial rank ",
                               rank);
         }));
+    if (parked_.count(key) == 0) {
+      return absl::UnavailableError(absl::StrCat(NameOf(process), " ended"));
+    }
     sockets[peer] = std::move(parked_[key]);
     parked_.erase(key);
   }

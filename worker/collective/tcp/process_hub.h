@@ -138,7 +138,7 @@ class ProcessHub : public RemoteWorld {
   std::vector<std::optional<ProcessEntry>> joined_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProcessEntry> roster_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Control> controls_ ABSL_GUARDED_BY(mutex_);
-  std::set<int> ended_ ABSL_GUARDED_BY(mutex_);  // Without a goodbye.
+  std::set<int> ended_ ABSL_GUARDED_BY(mutex_);  // Once complete.
   std::map<LinkKey, UniqueFd> parked_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -149,9 +149,11 @@ TEST_F(TcpWorldTest, RefusesStrangersWithAReasonAndGoesOn) {
 }
 
 TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
-  // Of three, so that the first one waits meanwhile.
-  std::thread first([options = meeting_.Options(0, 3)]() mutable {
-    EXPECT_TRUE(TcpWorld::Join(std::move(options)).ok());
+  // Of three, so that the first one waits meanwhile. No world ends before all
+  // have come together.
+  Joined zeroth;
+  std::thread first([&zeroth, options = meeting_.Options(0, 3)]() mutable {
+    zeroth = TcpWorld::Join(std::move(options));
   });
   Message hello;
   hello.type = MessageType::kJoin;
@@ -180,6 +182,7 @@ TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
   Joined third = TcpWorld::Join(meeting_.Options(2, 3));
   joins.join();
   first.join();
+  EXPECT_TRUE(zeroth.ok()) << zeroth.status();
   EXPECT_TRUE(second.ok()) << second.status();
   EXPECT_TRUE(third.ok()) << third.status();
 }
