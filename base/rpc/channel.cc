@@ -1,6 +1,7 @@
 #include "base/rpc/channel.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"
@@ -40,6 +41,7 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
                      options.receive_window_bytes);
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytesMax);
   // Retries are ours: gRPC's would buffer what is sent.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // No proxy from the environment: addresses are dialled as they are given.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rpc/authorization.h"
+#include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -61,6 +62,7 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
                                spec.receive_window_bytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytesMax);
   const absl::Duration age = spec.listener.connection_age_max;
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(age));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,

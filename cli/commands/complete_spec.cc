@@ -18,13 +18,20 @@ namespace {
 using google::protobuf::TextFormat;
 
 // Takes [model] from the config.json of the model to import. What the file
-// says itself must agree, but for the length of the windows that it trains on.
+// says itself must agree, but for how it is trained: the length of windows, the
+// weight of the loss that balances experts, and their capacity.
 absl::Status FollowConfig(RunFile* run) {
   ASSIGN_OR_RETURN(v1::ModelSpec config,
                    worker::ReadModelSpec(run->model_directory));
   v1::ModelSpec& model = *run->spec.mutable_model();
   if (run->model_keys.count("sequence_length") != 0) {
     config.set_sequence_length(model.sequence_length());
+  }
+  if (run->model_keys.count("router_loss_weight") != 0) {
+    config.set_router_loss_weight(model.router_loss_weight());
+  }
+  if (run->model_keys.count("expert_capacity_factor") != 0) {
+    config.set_expert_capacity_factor(model.expert_capacity_factor());
   }
   for (const std::string& key : run->model_keys) {
     const auto* field = v1::ModelSpec::descriptor()->FindFieldByName(key);

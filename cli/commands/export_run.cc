@@ -77,6 +77,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   export_options.directory = std::filesystem::absolute(options.directory, error)
                                  .lexically_normal()
                                  .string();
+  export_options.weight_file_bytes_max = options.weight_file_mb_max * 1000000;
   ASSIGN_OR_RETURN(const worker::ExportedModel model,
                    worker::ExportModel(pinned, *shards, export_options));
   Exported exported;

@@ -17,6 +17,7 @@ struct ExportOptions {
   std::string run_id;
   std::string directory;   // Made; replaced if it is an export already.
   std::string checkpoint;  // Pin to read; empty pins the newest cut for now.
+  int64_t weight_file_mb_max = 5000;  // Longest weight file.
 };
 
 struct Exported {

@@ -36,7 +36,7 @@ void AddRunExport(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "export", "Write a run's parameters as safetensors, for other tools");
   command->footer(
-      "DIR then loads in transformers (LlamaForCausalLM), and in `atoll eval`\n"
+      "DIR then loads in transformers (AutoModelForCausalLM), in `atoll eval`\n"
       "and `atoll generate`.\n"
       "Example:\n  atoll run export laptop --output model");
   auto options = std::make_shared<ExportOptions>();
@@ -47,6 +47,11 @@ void AddRunExport(CLI::App& app, Context& context) {
   command->add_option("--checkpoint", options->checkpoint,
                       "Id of a kept checkpoint, \"final\" for one; the newest "
                       "cut without it");
+  command
+      ->add_option("--weight-file-mb", options->weight_file_mb_max,
+                   "Longest weight file in MB; more goes into several files "
+                   "with an index")
+      ->check(CLI::Range(1, 1000000));
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Export(context, *options);

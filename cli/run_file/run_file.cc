@@ -426,6 +426,18 @@ void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
 void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
   v1::ModelSpec& model = *spec->mutable_model();
   if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
+  if (model.architecture() == "gpt2") {
+    if (model.intermediate_size() == 0 && model.hidden_size() < (1 << 24)) {
+      model.set_intermediate_size(4 * model.hidden_size());
+    }
+    if (given.count("model.tie_embeddings") == 0) {
+      model.set_tie_embeddings(true);
+    }
+  }
+  if (model.architecture() == "mixtral" &&
+      given.count("model.router_loss_weight") == 0) {
+    model.set_router_loss_weight(0.001);
+  }
   v1::ScheduleSpec& schedule = *spec->mutable_schedule();
   if (IsAsync(schedule)) {
     // One contribution a version: no other values make sense.

@@ -18,7 +18,9 @@
 // follow from the model; of `init` only the seed: the rest follows from
 // init.model. Paths are relative to the file's directory.
 //
-// Left at 0 or out: model.kv_head_count is head_count, schedule.min_quorum and
+// Left at 0 or out: model.kv_head_count is head_count; of a gpt2
+// intermediate_size is four times hidden_size and tie_embeddings true; of a
+// mixtral router_loss_weight is 0.001; schedule.min_quorum and
 // data.data_shard_count are schedule.island_count_min. The defaults of
 // inner.weight_decay and outer.momentum hold for optimizers that have them. An
 // async run (schedule.max_staleness above 0) has min_quorum 1 and weighting

@@ -100,9 +100,12 @@ void CheckLayout(const v1::RunSpec& spec, Checker& check) {
 }
 
 void CheckModel(const v1::ModelSpec& model, Checker& check) {
-  check.Require(model.architecture() == "llama", "model.architecture",
-                absl::StrCat("is \"", model.architecture(),
-                             "\"; the only one is \"llama\""));
+  const bool gpt2 = model.architecture() == "gpt2";
+  const bool mixture = model.architecture() == "mixtral";
+  check.Require(
+      gpt2 || mixture || model.architecture() == "llama", "model.architecture",
+      absl::StrCat("is \"", model.architecture(),
+                   "\"; there are \"llama\", \"gpt2\" and \"mixtral\""));
   check.InRange(model.vocab_size(), 2, 1 << 24, "model.vocab_size");
   check.InRange(model.hidden_size(), 1, 1 << 20, "model.hidden_size");
   check.InRange(model.intermediate_size(), 1, 1 << 22,
@@ -119,7 +122,28 @@ void CheckModel(const v1::ModelSpec& model, Checker& check) {
     check.Require(model.head_count() % model.kv_head_count() == 0,
                   "model.kv_head_count", "must divide model.head_count");
   }
-  check.Positive(model.rope_theta(), "model.rope_theta");
+  if (gpt2) {
+    check.Require(model.kv_head_count() == model.head_count(),
+                  "model.kv_head_count", "must be model.head_count in a gpt2");
+    check.Require(model.tie_embeddings(), "model.tie_embeddings",
+                  "must be true in a gpt2");
+  } else {
+    check.Positive(model.rope_theta(), "model.rope_theta");
+  }
+  if (mixture) {
+    check.InRange(model.expert_count(), 1, 1024, "model.expert_count");
+    check.InRange(model.experts_per_token(), 1,
+                  std::min(model.expert_count(), 16),
+                  "model.experts_per_token");
+  } else {
+    check.Require(model.expert_count() == 0, "model.expert_count",
+                  "only a mixtral has experts: leave it 0");
+    check.Require(model.experts_per_token() == 0, "model.experts_per_token",
+                  "only a mixtral has experts: leave it 0");
+  }
+  check.NotNegative(model.router_loss_weight(), "model.router_loss_weight");
+  check.NotNegative(model.expert_capacity_factor(),
+                    "model.expert_capacity_factor");
   check.NotNegative(model.rms_norm_eps(), "model.rms_norm_eps");
 }
 
@@ -144,6 +168,8 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
                     inner.final_learning_rate_fraction() <= 1,
                 "inner.final_learning_rate_fraction", "must be in [0, 1]");
   check.InRange(inner.batch_size(), 1, 1 << 20, "inner.batch_size");
+  check.Require(v1::ComputeType_IsValid(inner.compute()), "inner.compute",
+                "must be F32 or BF16");
 }
 
 // Constants of a rule that does not read them are refused, so that nobody

@@ -75,6 +75,10 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        [](auto& s) { s.mutable_exchange()->set_error_feedback(true); }},
       {"spec.model.architecture",
        [](auto& s) { s.mutable_model()->set_architecture("gpt"); }},
+      {"spec.model.tie_embeddings",
+       [](auto& s) { s.mutable_model()->set_architecture("gpt2"); }},
+      {"spec.model.expert_count",
+       [](auto& s) { s.mutable_model()->set_architecture("mixtral"); }},
       {"spec.model.kv_head_count",
        [](auto& s) {
          s.mutable_model()->set_head_count(4);

@@ -173,14 +173,21 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
   if (file == nullptr) {
     ASSIGN_OR_RETURN(file, MakeVersionFile(fragment, version));
   }
-  file->SetImage(NewImage(fragment));
+  const int unmapped_count = UnmappedCount();
+  file->SetImage(NewImage(fragment, unmapped_count), unmapped_count);
   return file;
 }
 
-VersionImage RunStore::NewImage(int32_t fragment) {
+int RunStore::UnmappedCount() const {
+  // The optimizer's arrays; a view is pulled, and stays in memory.
+  if (run_.spec().durability() != v1::DURABILITY_ISLAND) return 0;
+  return state_count_ - (HasView(run_.spec()) ? 1 : 0);
+}
+
+VersionImage RunStore::NewImage(int32_t fragment, int unmapped_count) {
   if (images_ == nullptr) return nullptr;
-  return images_->Take(
-      VersionFile::ImageElementCount(ranges_[fragment], state_count_));
+  return images_->Take(VersionFile::ImageElementCount(
+      ranges_[fragment], state_count_, unmapped_count));
 }
 
 void RunStore::DropOldImages(int32_t fragment) {

@@ -196,7 +196,10 @@ class RunStore {
   std::string VersionPath(int32_t fragment, int64_t version) const;
   std::string SegmentPath(int64_t number) const;
   // Memory for one version of `fragment`; null if there is no room.
-  VersionImage NewImage(int32_t fragment);
+  VersionImage NewImage(int32_t fragment, int unmapped_count);
+  // State arrays that versions have in their files alone: at level ISLAND,
+  // where they are written there anyway before PREPARED, the optimizer's.
+  int UnmappedCount() const;
   // Lets go of the memory of durable versions that are not the newest.
   void DropOldImages(int32_t fragment);
   std::string ManifestPath(const std::string& pin_id) const;

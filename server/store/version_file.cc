@@ -92,9 +92,10 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   return true;
 }
 
-void VersionFile::SetImage(VersionImage image) {
+void VersionFile::SetImage(VersionImage image, int unmapped_count) {
   MutexLock lock(&mutex_);
   image_ = std::move(image);
+  unmapped_count_ = unmapped_count;
 }
 
 void VersionFile::WriteThrough() {
@@ -108,11 +109,21 @@ void VersionFile::DropImage() {
   if (sealed_) dropped.swap(image_);
 }
 
+float* VersionFile::FindInImage(int array, VersionImage* keep) const {
+  MutexLock lock(&mutex_);
+  *keep = nullptr;
+  if (image_ == nullptr || (1 <= array && array <= unmapped_count_)) {
+    return nullptr;
+  }
+  *keep = image_;
+  const int place = array == 0 ? 0 : array - unmapped_count_;
+  return image_.get() + place * range_.element_count();
+}
+
 float* VersionFile::Map(int array, IndexRange blocks, VersionImage* keep) {
-  *keep = image();
-  if (*keep == nullptr) return nullptr;
-  return keep->get() + array * range_.element_count() +
-         range_.ElementOffset(blocks.begin);
+  float* const elements = FindInImage(array, keep);
+  if (elements == nullptr) return nullptr;
+  return elements + range_.ElementOffset(blocks.begin);
 }
 
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
@@ -217,9 +228,9 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
                                float* elements) const {
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
-  if (const VersionImage keep = image()) {
-    std::memcpy(elements, keep.get() + array * range_.element_count() + first,
-                count * sizeof(float));
+  VersionImage keep;
+  if (const float* const mapped = FindInImage(array, &keep)) {
+    std::memcpy(elements, mapped + first, count * sizeof(float));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(ReadFully(

@@ -2,12 +2,12 @@
 // the optimizer's state. Immutable once it is sealed. DESIGN.md, "Version
 // file", has the format.
 //
-// Array 0 is theta, arrays 1.. are the state: the optimizer's and, in a run with
-// a view, V as the last one. Each has the range's elements.
+// Array 0 is theta, arrays 1.. are the state: the optimizer's and, in a run
+// with a view, V as the last one. Each has the range's elements.
 //
-// With an image (version_image.h) the arrays are in memory: Write and Read do
-// not touch the file, and Seal writes all of it. What is in memory is not
-// checked again; what comes from the file always is.
+// With an image (version_image.h) all arrays, or some, are in memory: for these
+// Write and Read do not touch the file, and Seal writes them. What is in memory
+// is not checked again; what comes from the file always is.
 //
 // Thread-safe: Write and Read of different blocks may run at the same time.
 // Blocks are named by their number in the fragment.
@@ -52,17 +52,19 @@ class VersionFile {
       FileSystem& fs, const std::string& path, const ShardRange& range,
       int state_count, VersionImage image = nullptr);
 
-  // Elements of an image of such a version.
-  static int64_t ImageElementCount(const ShardRange& range, int state_count) {
-    return (1 + state_count) * range.element_count();
+  // Elements of an image of such a version, without `unmapped_count` arrays.
+  static int64_t ImageElementCount(const ShardRange& range, int state_count,
+                                   int unmapped_count = 0) {
+    return (1 + state_count - unmapped_count) * range.element_count();
   }
 
   // Takes a file that nobody else has any more for another version of the same
   // range, under another name: its pages and its space are there already. False
   // if it cannot be taken; then it is to be removed. It has no image then.
   bool Reuse(FileSystem& fs, const std::string& path);
-  // Gives an image to what Reuse has taken, before anything is written.
-  void SetImage(VersionImage image);
+  // Gives an image to what Reuse has taken, before anything is written. Arrays
+  // 1 to `unmapped_count` are not in it, but in the file alone.
+  void SetImage(VersionImage image, int unmapped_count = 0);
 
   // Opens a file that Seal or WriteHeader has finished; `writable`: to be
   // sealed again.
@@ -73,7 +75,7 @@ class VersionFile {
       FileSystem& fs, const std::string& path, const ShardRange& range,
       int state_count, bool writable = false);
 
-  // Where blocks of one array lie in memory; null without an image. `keep`
+  // Where blocks of one array lie in memory; null if no image has it. `keep`
   // holds the bytes there, whatever becomes of the file. What Write has taken
   // must not be changed any more.
   float* Map(int array, IndexRange blocks, VersionImage* keep);
@@ -128,10 +130,8 @@ class VersionFile {
 
   int64_t ArrayOffset(int array) const;
   int64_t TableOffset() const;
-  VersionImage image() const {
-    MutexLock lock(&mutex_);
-    return image_;
-  }
+  // The image, and where it has `array`; null if it has not.
+  float* FindInImage(int array, VersionImage* keep) const;
   // Fills the table's entries for `blocks` of `array`.
   void NoteCrcs(int array, IndexRange blocks, const float* elements);
   // Writes what only the image has.
@@ -144,6 +144,7 @@ class VersionFile {
   mutable Mutex mutex_;
   std::string path_ ABSL_GUARDED_BY(mutex_);
   VersionImage image_ ABSL_GUARDED_BY(mutex_);
+  int unmapped_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_through_ ABSL_GUARDED_BY(mutex_) = false;
   // The file has what the image has.

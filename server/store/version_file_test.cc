@@ -119,6 +119,44 @@ TEST_F(VersionFileTest, ElementsCanBeMadeWhereTheyWillLie) {
   EXPECT_EQ(Read(*file, 1), Elements(6));
 }
 
+TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
+  constexpr int kTwo = 2;
+  std::string sealed[2];
+  for (const bool with_image : {false, true}) {
+    auto made = VersionFile::Create(fs_, kPath, range_, kTwo);
+    ASSERT_TRUE(made.ok()) << made.status();
+    VersionFile& file = **made;
+    if (with_image) {
+      const int64_t count = VersionFile::ImageElementCount(range_, kTwo, 1);
+      EXPECT_EQ(count, 2 * kElements);
+      file.SetImage(pool_->Take(count), 1);
+    }
+    for (int array = 0; array <= kTwo; ++array) {
+      const auto elements = Elements(static_cast<float>(3 + array));
+      ASSERT_TRUE(file.Write(array, {0, 3}, elements.data()).ok());
+      VersionImage keep;
+      EXPECT_EQ(file.Map(array, {0, 3}, &keep) != nullptr,
+                with_image && array != 1);
+    }
+    for (int array = 0; array <= kTwo; ++array) {
+      EXPECT_EQ(Read(file, array), Elements(static_cast<float>(3 + array)));
+    }
+    ASSERT_TRUE(file.Seal({"run", 0, 7, 7, {1, 2}}).ok());
+    sealed[with_image] = Bytes();
+    // The first block of array 1.
+    const std::string bytes = Bytes();
+    const auto first = Elements(4);
+    const size_t at = bytes.find(
+        absl::string_view(reinterpret_cast<const char*>(first.data()), 4096));
+    ASSERT_NE(at, std::string::npos);
+    ASSERT_TRUE((*fs_.OpenForWrite(kPath))->WriteAt(at, "x").ok());
+    std::vector<float> elements(kElements);
+    EXPECT_TRUE(absl::IsDataLoss(file.Read(1, {0, 3}, elements.data())));
+    EXPECT_TRUE(file.Read(0, {0, 3}, elements.data()).ok());
+  }
+  EXPECT_EQ(sealed[0], sealed[1]);
+}
+
 TEST_F(VersionFileTest, MemoryIsNotLetGoBeforeTheFileHasIt) {
   const auto file = Create(Image());
   Fill(*file, 3);

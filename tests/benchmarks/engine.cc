@@ -1,16 +1,18 @@
-// Training speed of the engine: tokens a second and the share of oneDNN's f32
-// peak taken in the same run.
+// Training speed of the engine: tokens a second and the share of oneDNN's peak
+// of the same type, taken in the same run.
 //
 // usage: engine [--json] [--shapes=quick,4m,14m,124m] [--threads=1,2]
-//               [--steps=N]
+//               [--compute=f32,bf16] [--steps=N]
 //
 // A step is forward, backward, clipping and AdamW on random tokens. For each
 // shape and thread count the median of N steps (default 5, more for small
 // shapes) counts. Operations a step are 6 P R + 12 L C T R for P parameters
-// (a tied head counted once) and R tokens. The peak is the best of several runs
-// of a 2048 x 2048 x 2048 product with as many threads, right before and after.
-// With --json each result is one JSON object a line and nothing else is written
-// to standard output.
+// (a tied head counted once) and R tokens. A peak is the best of several runs
+// of a 2048 x 2048 x 2048 product with as many threads, right before and after:
+// of f32, and of bfloat16 operands summed in f32. A CPU whose bf16 peak is
+// below its f32 peak computes bf16 by f32 products (worker/engine/DESIGN.md),
+// so its share can be above 1. With --json each result is one JSON object a
+// line and nothing else is written to standard output.
 
 #include <omp.h>
 
@@ -19,6 +21,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,6 +34,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "oneapi/dnnl/dnnl.h"
+#include "oneapi/dnnl/dnnl.hpp"
 #include "worker/engine/trainer.h"
 
 namespace atl::engine {
@@ -52,6 +57,7 @@ struct Arguments {
   int steps = 0;  // 0: by the size of the shape.
   std::vector<std::string> shapes = {"quick", "4m", "14m", "124m"};
   std::vector<int> threads = {1, 2};
+  std::vector<std::string> computes = {"f32", "bf16"};
 };
 
 double Seconds() {
@@ -60,27 +66,72 @@ double Seconds() {
       .count();
 }
 
-// Operations a second of the fastest of several products with `threads`
-// threads of oneDNN's own. Runs in a thread of its own, for the thread count is
-// set a thread.
-double PeakFlops(int threads) {
+constexpr int64_t kPeakSize = 2048;
+
+// The best of several runs, in operations a second, of the product of kPeakSize
+// cubed that `make` makes, with `threads` threads of oneDNN's own; 0 if it
+// makes none. Runs in a thread of its own, for the thread count is set a
+// thread.
+double BestOf(int threads, const std::function<std::function<void()>()>& make) {
   double best = 0;
   std::thread([&] {
-    constexpr int64_t kSize = 2048;
     omp_set_num_threads(threads);
-    std::vector<float> a(kSize * kSize, 0.5f), b(kSize * kSize, 0.25f),
-        c(kSize * kSize);
+    const std::function<void()> product = make();
+    if (!product) return;
     for (int run = 0; run < 8; ++run) {
       const double start = Seconds();
-      dnnl_sgemm('N', 'N', kSize, kSize, kSize, 1.0f, a.data(), kSize, b.data(),
-                 kSize, 0.0f, c.data(), kSize);
-      best = std::max(best, 2.0 * kSize * kSize * kSize / (Seconds() - start));
+      product();
+      best = std::max(
+          best, 2.0 * kPeakSize * kPeakSize * kPeakSize / (Seconds() - start));
     }
   }).join();
   return best;
 }
 
-TrainerOptions OptionsOf(const Shape& shape, int threads) {
+double PeakF32(int threads) {
+  const size_t count = kPeakSize * kPeakSize;
+  std::vector<float> a(count, 0.5f), b(count, 0.25f), c(count);
+  return BestOf(threads, [&] {
+    return [&] {
+      dnnl_sgemm('N', 'N', kPeakSize, kPeakSize, kPeakSize, 1.0f, a.data(),
+                 kPeakSize, b.data(), kPeakSize, 0.0f, c.data(), kPeakSize);
+    };
+  });
+}
+
+// Weights are in the layout that oneDNN prefers; nothing is made if it has no
+// such product here.
+double PeakBf16(int threads) {
+  return BestOf(threads, []() -> std::function<void()> {
+    using Type = dnnl::memory::data_type;
+    using Tag = dnnl::memory::format_tag;
+    const dnnl::memory::dims dims = {kPeakSize, kPeakSize};
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    const dnnl::matmul::desc desc({dims, Type::bf16, Tag::ab},
+                                  {dims, Type::bf16, Tag::any},
+                                  {dims, Type::f32, Tag::ab});
+    const dnnl::matmul::primitive_desc made(desc, engine,
+                                            /*allow_empty=*/true);
+    if (!made) return nullptr;
+    dnnl::memory a(made.src_desc(), engine), b(made.weights_desc(), engine);
+    dnnl::memory c(made.dst_desc(), engine);
+    std::memset(a.get_data_handle(), 0, made.src_desc().get_size());
+    std::memset(b.get_data_handle(), 0, made.weights_desc().get_size());
+    return [=, matmul = dnnl::matmul(made),
+            stream = dnnl::stream(engine)]() mutable {
+      matmul.execute(
+          stream,
+          {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+      stream.wait();
+    };
+  });
+}
+
+double PeakFlops(int threads, ComputeType compute) {
+  return compute == ComputeType::kBf16 ? PeakBf16(threads) : PeakF32(threads);
+}
+
+TrainerOptions OptionsOf(const Shape& shape, int threads, ComputeType compute) {
   TrainerOptions options;
   options.model.vocab_size = shape.vocab;
   options.model.hidden_size = shape.channels;
@@ -93,6 +144,7 @@ TrainerOptions OptionsOf(const Shape& shape, int threads) {
   options.batch_size = shape.batch;
   options.sequence_length = shape.length;
   options.thread_count = threads;
+  options.compute = compute;
   return options;
 }
 
@@ -131,8 +183,11 @@ double SecondsAStep(Trainer& trainer, const Shape& shape, int steps,
   return seconds[seconds.size() / 2];
 }
 
-bool RunCase(const Shape& shape, int threads, const Arguments& arguments) {
-  auto trainer = Trainer::Create(OptionsOf(shape, threads));
+bool RunCase(const Shape& shape, int threads, const std::string& compute_name,
+             const Arguments& arguments) {
+  const ComputeType compute =
+      compute_name == "bf16" ? ComputeType::kBf16 : ComputeType::kF32;
+  auto trainer = Trainer::Create(OptionsOf(shape, threads, compute));
   if (!trainer.ok()) {
     std::fprintf(stderr, "%s: %s\n", shape.name.c_str(),
                  trainer.status().ToString().c_str());
@@ -140,7 +195,7 @@ bool RunCase(const Shape& shape, int threads, const Arguments& arguments) {
   }
   std::mt19937 random(1);
   FillParameters(**trainer, random);
-  double peak = PeakFlops(threads);
+  double peak = PeakFlops(threads, compute);
   const double rows = static_cast<double>(shape.batch * shape.length);
   const double parameters =
       static_cast<double>((*trainer)->layout().element_count);
@@ -153,19 +208,21 @@ bool RunCase(const Shape& shape, int threads, const Arguments& arguments) {
                         : std::clamp(static_cast<int>(1e12 / flops), 5, 50);
   const double seconds = SecondsAStep(**trainer, shape, steps, random);
   if (seconds <= 0) return false;
-  peak = std::max(peak, PeakFlops(threads));
-  const double share = flops / seconds / peak;
+  peak = std::max(peak, PeakFlops(threads, compute));
+  const double share = peak > 0 ? flops / seconds / peak : 0;
   if (arguments.json) {
     std::printf(
-        "{\"case\": \"%s\", \"dtype\": \"f32\", \"threads\": %d, "
-        "\"tokens_per_second\": %.1f, \"peak_share\": %.4f}\n",
-        shape.name.c_str(), threads, rows / seconds, share);
+        "{\"case\": \"%s\", \"dtype\": \"%s\", \"threads\": %d, "
+        "\"tokens_per_second\": %.1f, \"peak_share\": %.4f, "
+        "\"peak_gflops\": %.1f}\n",
+        shape.name.c_str(), compute_name.c_str(), threads, rows / seconds,
+        share, peak / 1e9);
   } else {
     std::printf(
-        "%-6s %8.2f M parameters, %d threads: %9.1f tokens/s, "
+        "%-6s %-4s %8.2f M parameters, %d threads: %9.1f tokens/s, "
         "%6.1f of %6.1f GFLOP/s (%.2f)\n",
-        shape.name.c_str(), parameters / 1e6, threads, rows / seconds,
-        flops / seconds / 1e9, peak / 1e9, share);
+        shape.name.c_str(), compute_name.c_str(), parameters / 1e6, threads,
+        rows / seconds, flops / seconds / 1e9, peak / 1e9, share);
   }
   std::fflush(stdout);
   return true;
@@ -182,6 +239,11 @@ bool Parse(int argc, char** argv, Arguments* arguments) {
       arguments->json = true;
     } else if (absl::ConsumePrefix(&argument, "--shapes=")) {
       arguments->shapes = absl::StrSplit(argument, ',');
+    } else if (absl::ConsumePrefix(&argument, "--compute=")) {
+      arguments->computes = absl::StrSplit(argument, ',');
+      for (const std::string& name : arguments->computes) {
+        if (name != "f32" && name != "bf16") return false;
+      }
     } else if (absl::ConsumePrefix(&argument, "--steps=")) {
       if (!ParseNumber(argument, &arguments->steps)) return false;
     } else if (absl::ConsumePrefix(&argument, "--threads=")) {
@@ -203,7 +265,7 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: engine [--json] [--shapes=quick,4m,14m,124m] "
-                 "[--threads=1,2] [--steps=N]\n");
+                 "[--threads=1,2] [--compute=f32,bf16] [--steps=N]\n");
     return 2;
   }
   for (const std::string& name : arguments.shapes) {
@@ -215,7 +277,9 @@ int Main(int argc, char** argv) {
       return 2;
     }
     for (int threads : arguments.threads) {
-      if (!RunCase(*shape, threads, arguments)) return 1;
+      for (const std::string& compute : arguments.computes) {
+        if (!RunCase(*shape, threads, compute, arguments)) return 1;
+      }
     }
   }
   return 0;

@@ -4,7 +4,8 @@
 //     gloo_ring --index=0 --island_count=2 --mib=256 --rendezvous=DIR
 //
 // Follows orders on standard input: "go V" plays a round and answers "done";
-// "check V" answers "ok" or what is wrong with the mean.
+// "sum" is the ring alone, without the mean; "check V" answers "ok" or what is
+// wrong with the mean.
 
 #include <gloo/allreduce.h>
 #include <gloo/rendezvous/context.h>
@@ -54,13 +55,17 @@ class Peer {
     context_->connectFullMesh(store, device);
   }
 
-  void PlayRound() {
+  void Sum() {
     gloo::AllreduceOptions options(context_);
     options.setInput(vector_.data(), vector_.size());
     options.setOutput(mean_.data(), mean_.size());
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     options.setReduceFunction(&Add);
     gloo::allreduce(options);
+  }
+
+  void PlayRound() {
+    Sum();
     const float share = 1.0f / static_cast<float>(flags_.island_count);
     for (float& element : mean_) element *= share;
   }
@@ -104,7 +109,11 @@ int Main(int argc, char** argv) {
         std::cout << peer.Check() << std::endl;
         continue;
       }
-      peer.PlayRound();
+      if (order == "sum") {
+        peer.Sum();
+      } else {
+        peer.PlayRound();
+      }
       std::cout << "done" << std::endl;
     }
   } catch (const std::exception& error) {

@@ -42,21 +42,21 @@ class ImportTest(cluster_module.IntegrationTest):
         for index in range(1, servers):
             self.cluster.start_server("server-%d" % index)
 
-    def make_model(self, *changes, rounds=False):
+    def make_model(self, *changes, rounds=False, name="origin"):
         """Exports version 0, or a trained version, of a run; (directory, its
         parameters_sha256). Its cluster is gone when it returns."""
-        cluster = self.new_cluster("origin")
+        cluster = self.new_cluster(name)
         values = self.run_values(*changes)
         if rounds:
-            self.run_strict(cluster, values, "origin")
+            self.run_strict(cluster, values, name)
         else:
             cluster.start_coordinator()
             cluster.start_servers(2)
-            cluster.create_run(values, "origin")
-            cluster.wait_state(cluster_module.ACTIVE, "origin")
-        sha = cluster.export_sha256("origin")
+            cluster.create_run(values, name)
+            cluster.wait_state(cluster_module.ACTIVE, name)
+        sha = cluster.export_sha256(name)
         cluster.close()
-        return os.path.join(cluster.directory, "export-origin"), sha
+        return os.path.join(cluster.directory, "export-" + name), sha
 
     def import_values(self, model, *changes):
         """A run file that imports `model` and says nothing of its shape."""
@@ -105,6 +105,32 @@ class ImportTest(cluster_module.IntegrationTest):
         data = json.loads(done.stdout)["data"]
         self.assertEqual(data["state"], "COMPLETED")
         self.assertNotEqual(data["parameters_sha256"], sha)
+
+    def test_models_of_other_architectures_go_on_too(self):
+        shapes = {
+            "gpt2": {"kv_head_count": 2, "tie_embeddings": True},
+            "mixtral": {"expert_count": 3, "experts_per_token": 2,
+                        "router_loss_weight": 0.01}}
+        for architecture, keys in shapes.items():
+            model, sha = self.make_model(
+                {"model": dict(keys, architecture=architecture)},
+                name=architecture)
+            self.assertIn({"gpt2": "transformer.h.1.attn.c_attn.bias",
+                           "mixtral": "model.layers.1.block_sparse_moe.experts"
+                                      ".2.w3.weight"}[architecture],
+                          model_files.read(model))
+            # It is trained, in bf16, to another version of the same shape.
+            path = self.cluster.write_run_file(self.import_values(
+                model, {"inner": {"compute": "bf16"},
+                        "schedule": {"round_count": 1}}), architecture)
+            done = processes.run_cli(
+                "dev", "up", path, "--dir",
+                os.path.join(self.root, "dev-" + architecture), "-o", "json",
+                check=0)
+            self.assertIn(sha, done.stderr)
+            data = json.loads(done.stdout)["data"]
+            self.assertEqual(data["state"], "COMPLETED")
+            self.assertNotEqual(data["parameters_sha256"], sha)
 
     # --- It is cut ------------------------------------------------------------
 

@@ -43,11 +43,11 @@ def our_loss(atoll, model, data):
 
 
 def their_loss(model_directory, data, batch):
-    """(loss, tokens) of LlamaForCausalLM."""
+    """(loss, tokens) of the model in transformers."""
     import torch
     import transformers
 
-    model, loading = transformers.LlamaForCausalLM.from_pretrained(
+    model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         model_directory, torch_dtype=torch.float32, output_loading_info=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if loading[key]:

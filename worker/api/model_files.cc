@@ -110,7 +110,9 @@ absl::StatusOr<ExportedModel> ExportModel(
   ASSIGN_OR_RETURN(
       const CheckpointFiles files,
       WriteCheckpoint(PosixFileSystem(), options.directory, spec.model(),
-                      spec.layout(), parameters, source));
+                      spec.layout(), parameters, source,
+                      {.weight_file_bytes_max =
+                           options.weight_file_bytes_max}));
   ExportedModel exported;
   exported.parameters_sha256 = files.parameters_sha256;
   exported.size_bytes = files.size_bytes;

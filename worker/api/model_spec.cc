@@ -6,10 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/optimizer/optimizer_options.h"
@@ -29,28 +26,15 @@ v1::TensorClass ClassOf(engine::ParameterClass parameter_class) {
   return v1::TENSOR_CLASS_MATRIX;
 }
 
-// The decoder layer that the parameter named `name` is of; -1: the token
-// embedding; `layer_count`: what comes after the last layer.
-int32_t LayerOf(const std::string& name, int32_t layer_count) {
-  constexpr char kLayers[] = "model.layers.";
-  int32_t layer = 0;
-  if (absl::StartsWith(name, kLayers)) {
-    const std::string rest = name.substr(sizeof(kLayers) - 1);
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(rest, absl::MaxSplits('.', 1));
-    if (absl::SimpleAtoi(parts.first, &layer)) return layer;
-  }
-  return absl::StartsWith(name, "model.embed_tokens.") ? -1 : layer_count;
-}
-
 // Elements of each layer; the embedding counts to the first, what comes after
 // the last layer to that.
 std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
                                 int32_t layer_count) {
   std::vector<int64_t> sizes(layer_count, 0);
   for (const engine::ParameterSpec& parameter : parameters.parameters) {
-    const int32_t layer = LayerOf(parameter.name, layer_count);
-    sizes[std::clamp(layer, 0, layer_count - 1)] += parameter.element_count;
+    const int64_t layer =
+        std::clamp<int64_t>(parameter.unit - 1, 0, layer_count - 1);
+    sizes[layer] += parameter.element_count;
   }
   return sizes;
 }
@@ -112,8 +96,7 @@ absl::Status CheckLayout(const v1::Layout& layout,
         "): this island's program cannot train it; create the run with a "
         "layout made from its model, or upgrade"));
   };
-  if (layout.tensors_size() !=
-      static_cast<int>(parameters.parameters.size())) {
+  if (layout.tensors_size() != static_cast<int>(parameters.parameters.size())) {
     return differs(absl::StrCat(layout.tensors_size(), " tensors, not ",
                                 parameters.parameters.size()));
   }
@@ -134,12 +117,17 @@ absl::Status CheckLayout(const v1::Layout& layout,
 
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(
     const v1::ModelSpec& model) {
-  if (model.architecture() != "llama") {
+  engine::ModelConfig config;
+  if (model.architecture() == "gpt2") {
+    config.architecture = engine::Architecture::kGpt2;
+  } else if (model.architecture() == "mixtral") {
+    config.architecture = engine::Architecture::kMixtral;
+  } else if (model.architecture() != "llama") {
     return absl::InvalidArgumentError(
         absl::StrCat("model architecture \"", model.architecture(),
-                     "\" is not known here; \"llama\" is"));
+                     "\" is not known here; \"llama\", \"gpt2\" and "
+                     "\"mixtral\" are"));
   }
-  engine::ModelConfig config;
   config.vocab_size = model.vocab_size();
   config.hidden_size = model.hidden_size();
   config.intermediate_size = model.intermediate_size();
@@ -147,9 +135,13 @@ absl::StatusOr<engine::ModelConfig> MakeModelConfig(
   config.head_count = model.head_count();
   config.kv_head_count = model.kv_head_count();
   config.sequence_length_max = model.sequence_length();
-  config.rope_theta = model.rope_theta();
+  if (!config.is_gpt2()) config.rope_theta = model.rope_theta();
   config.rms_norm_eps = model.rms_norm_eps();
   config.tie_embeddings = model.tie_embeddings();
+  config.expert_count = model.expert_count();
+  config.experts_per_token = model.experts_per_token();
+  config.router_loss_weight = model.router_loss_weight();
+  config.expert_capacity_factor = model.expert_capacity_factor();
   RETURN_IF_ERROR(engine::ValidateModelConfig(config));
   return config;
 }
@@ -159,10 +151,10 @@ absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
                                        FragmentAssignment assignment) {
   ASSIGN_OR_RETURN(const engine::ModelConfig config, MakeModelConfig(model));
   if (fragment_count < 1 || fragment_count > model.layer_count()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "fragment_count ", fragment_count,
-        " must be at least 1 and at most the number of layers (",
-        model.layer_count(), ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("fragment_count ", fragment_count,
+                     " must be at least 1 and at most the number of layers (",
+                     model.layer_count(), ")"));
   }
   v1::Layout layout;
   layout.set_fragment_count(fragment_count);
@@ -179,10 +171,11 @@ absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
     }
     tensor->set_dtype(v1::DATA_TYPE_F32);
     tensor->set_tensor_class(ClassOf(parameter.parameter_class));
-    const int32_t layer = LayerOf(parameter.name, layer_count);
-    tensor->set_fragment(layer < 0              ? 0
-                         : layer == layer_count ? fragment_count - 1
-                                                : fragments[layer]);
+    // Unit 0 is what comes before the layers, the last one what comes after.
+    const int64_t unit = parameter.unit;
+    tensor->set_fragment(unit == 0            ? 0
+                         : unit > layer_count ? fragment_count - 1
+                                              : fragments[unit - 1]);
     tensor->mutable_init()->set_kind(parameter.init ==
                                              engine::ParameterInit::kNormal
                                          ? v1::INIT_KIND_NORMAL
@@ -196,8 +189,8 @@ absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
     const v1::RunSpec& spec, int thread_count) {
   engine::TrainerOptions options;
   ASSIGN_OR_RETURN(options.model, MakeModelConfig(spec.model()));
-  RETURN_IF_ERROR(CheckLayout(spec.layout(),
-                              engine::MakeParameterLayout(options.model)));
+  RETURN_IF_ERROR(
+      CheckLayout(spec.layout(), engine::MakeParameterLayout(options.model)));
   const v1::InnerSpec& inner = spec.inner();
   options.optimizer.kind = inner.optimizer() == v1::INNER_OPTIMIZER_KIND_SGD
                                ? engine::OptimizerKind::kSgd
@@ -218,6 +211,9 @@ absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
   options.batch_size = inner.batch_size();
   options.sequence_length = spec.model().sequence_length();
   options.thread_count = thread_count;
+  options.compute = inner.compute() == v1::COMPUTE_TYPE_BF16
+                        ? engine::ComputeType::kBf16
+                        : engine::ComputeType::kF32;
   return options;
 }
 

@@ -28,7 +28,7 @@ enum class FragmentAssignment {
 
 // The engine's shape of `model`.
 //
-// INVALID_ARGUMENT: the architecture is not "llama", or a size is out of range.
+// INVALID_ARGUMENT: the architecture is unknown, or a size is out of range.
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(
     const v1::ModelSpec& model);
 

@@ -85,6 +85,29 @@ TEST(ModelSpecTest, BalancesNeighbouringLayersByBytes) {
   }
 }
 
+TEST(ModelSpecTest, DealsOtherArchitecturesInTheSameWay) {
+  v1::ModelSpec model = Model();
+  model.set_architecture("gpt2");
+  model.set_kv_head_count(4);
+  model.set_tie_embeddings(true);
+  const auto gpt2 = BuildLayout(model, 3);
+  ASSERT_TRUE(gpt2.ok()) << gpt2.status();
+  EXPECT_TRUE(RunLayout::Create(*gpt2).ok());
+  EXPECT_EQ(FragmentOf(*gpt2, "transformer.wpe.weight"), 0);
+  EXPECT_EQ(FragmentOf(*gpt2, "transformer.h.4.ln_2.bias"), 1);
+  EXPECT_EQ(FragmentOf(*gpt2, "transformer.ln_f.bias"), 2);
+  model = Model();
+  model.set_architecture("mixtral");
+  model.set_expert_count(3);
+  model.set_experts_per_token(2);
+  const auto mixture = BuildLayout(model, 3);
+  ASSERT_TRUE(mixture.ok()) << mixture.status();
+  EXPECT_TRUE(RunLayout::Create(*mixture).ok());
+  EXPECT_EQ(FragmentOf(*mixture,
+                       "model.layers.1.block_sparse_moe.experts.2.w2.weight"),
+            1);
+}
+
 TEST(ModelSpecTest, RefusesMoreFragmentsThanLayers) {
   EXPECT_FALSE(BuildLayout(Model(), 7).ok());
   EXPECT_FALSE(BuildLayout(Model(), 0).ok());
@@ -92,7 +115,13 @@ TEST(ModelSpecTest, RefusesMoreFragmentsThanLayers) {
 
 TEST(ModelSpecTest, RefusesModelsThatItCannotBuild) {
   v1::ModelSpec model = Model();
-  model.set_architecture("gpt2");
+  model.set_architecture("gpt");
+  EXPECT_EQ(BuildLayout(model).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  model.set_architecture("gpt2");  // Grouped heads, an untied head.
+  EXPECT_EQ(BuildLayout(model).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  model.set_architecture("mixtral");  // Without experts.
   EXPECT_EQ(BuildLayout(model).status().code(),
             absl::StatusCode::kInvalidArgument);
   model = Model();

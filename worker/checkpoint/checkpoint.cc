@@ -28,6 +28,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kWeights[] = "model.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr char kConfig[] = "config.json";
 constexpr char kGenerationConfig[] = "generation_config.json";
 constexpr char kManifest[] = "manifest.json";
@@ -86,33 +87,91 @@ class HashedFile {
 absl::Status WriteText(FileSystem& file_system, const std::string& directory,
                        const char* name, absl::string_view text,
                        OrderedJson& files, int64_t& size_bytes) {
-  ASSIGN_OR_RETURN(const auto file, HashedFile::Create(
-                                        file_system, PathOf(directory, name)));
+  ASSIGN_OR_RETURN(const auto file,
+                   HashedFile::Create(file_system, PathOf(directory, name)));
   RETURN_IF_ERROR(file->Append(text));
   size_bytes += file->size_bytes();
   return file->Finish(name, files);
 }
 
-absl::Status WriteWeights(FileSystem& file_system,
-                          const std::string& directory,
-                          const v1::Layout& layout,
-                          absl::Span<const float> parameters,
-                          OrderedJson& files, int64_t& size_bytes) {
+// Tensors [begin, end) of the layout, one weight file.
+struct WeightRange {
+  int begin = 0;
+  int end = 0;
+  int64_t element_count = 0;
+};
+
+std::vector<WeightRange> CutWeights(const v1::Layout& layout,
+                                    int64_t file_bytes_max) {
+  std::vector<WeightRange> ranges(1);
+  for (int i = 0; i < layout.tensors_size(); ++i) {
+    int64_t count = 1;
+    for (const int64_t dimension : layout.tensors(i).shape()) {
+      count *= dimension;
+    }
+    const int64_t bytes =
+        (ranges.back().element_count + count) * int64_t{sizeof(float)};
+    if (bytes > file_bytes_max && ranges.back().end > ranges.back().begin) {
+      ranges.push_back({i, i, 0});
+    }
+    ranges.back().end = i + 1;
+    ranges.back().element_count += count;
+  }
+  return ranges;
+}
+
+absl::Status WriteWeightFile(FileSystem& file_system,
+                             const std::string& directory,
+                             const std::string& name, const v1::Layout& layout,
+                             const WeightRange& range,
+                             absl::Span<const float> parameters,
+                             OrderedJson& files, int64_t& size_bytes) {
   std::vector<SafetensorsEntry> entries;
-  for (const v1::TensorSpec& tensor : layout.tensors()) {
+  for (int i = range.begin; i < range.end; ++i) {
+    const v1::TensorSpec& tensor = layout.tensors(i);
     SafetensorsEntry entry;
     entry.name = tensor.name();
     entry.shape.assign(tensor.shape().begin(), tensor.shape().end());
     entries.push_back(std::move(entry));
   }
   const std::string preamble = SafetensorsPreamble(entries);
-  ASSIGN_OR_RETURN(
-      const auto file,
-      HashedFile::Create(file_system, PathOf(directory, kWeights)));
+  ASSIGN_OR_RETURN(const auto file,
+                   HashedFile::Create(file_system, PathOf(directory, name)));
   RETURN_IF_ERROR(file->Append(preamble));
   RETURN_IF_ERROR(file->Append(BytesOf(parameters)));
   size_bytes += file->size_bytes();
-  return file->Finish(kWeights, files);
+  return file->Finish(name, files);
+}
+
+absl::Status WriteWeights(FileSystem& file_system, const std::string& directory,
+                          const v1::Layout& layout,
+                          absl::Span<const float> parameters,
+                          const CheckpointOptions& options, OrderedJson& files,
+                          int64_t& size_bytes) {
+  const std::vector<WeightRange> ranges =
+      CutWeights(layout, options.weight_file_bytes_max);
+  OrderedJson map = OrderedJson::object();
+  int64_t offset = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const std::string name =
+        ranges.size() == 1 ? kWeights
+                           : absl::StrFormat("model-%05d-of-%05d.safetensors",
+                                             i + 1, ranges.size());
+    for (int t = ranges[i].begin; t < ranges[i].end; ++t) {
+      map[layout.tensors(t).name()] = name;
+    }
+    RETURN_IF_ERROR(
+        WriteWeightFile(file_system, directory, name, layout, ranges[i],
+                        parameters.subspan(offset, ranges[i].element_count),
+                        files, size_bytes));
+    offset += ranges[i].element_count;
+  }
+  if (ranges.size() == 1) return absl::OkStatus();
+  OrderedJson index;
+  index["metadata"]["total_size"] = offset * int64_t{sizeof(float)};
+  index["weight_map"] = std::move(map);
+  return WriteText(file_system, directory, kIndex, index.dump(2) + "\n", files,
+                   size_bytes);
 }
 
 // Removes a directory with its files, if it is there.
@@ -130,13 +189,13 @@ absl::Status WriteFiles(FileSystem& file_system, const std::string& directory,
                         const v1::ModelSpec& model, const v1::Layout& layout,
                         absl::Span<const float> parameters,
                         const CheckpointSource& source,
+                        const CheckpointOptions& options,
                         CheckpointFiles& written) {
   OrderedJson files = OrderedJson::array();
   RETURN_IF_ERROR(WriteWeights(file_system, directory, layout, parameters,
-                               files, written.size_bytes));
+                               options, files, written.size_bytes));
   RETURN_IF_ERROR(WriteText(file_system, directory, kConfig,
-                            ModelConfigJson(model), files,
-                            written.size_bytes));
+                            ModelConfigJson(model), files, written.size_bytes));
   RETURN_IF_ERROR(WriteText(file_system, directory, kGenerationConfig,
                             GenerationConfigJson(model), files,
                             written.size_bytes));
@@ -156,8 +215,7 @@ absl::Status WriteFiles(FileSystem& file_system, const std::string& directory,
   manifest["files"] = std::move(files);
   OrderedJson own = OrderedJson::array();  // It does not list itself.
   RETURN_IF_ERROR(WriteText(file_system, directory, kManifest,
-                            manifest.dump(2) + "\n", own,
-                            written.size_bytes));
+                            manifest.dump(2) + "\n", own, written.size_bytes));
   return file_system.SyncDirectory(directory);
 }
 
@@ -225,48 +283,75 @@ std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// A buffer that old exports hold and that follows from the configuration.
-bool IsIgnored(const std::string& name) {
-  return absl::EndsWith(name, ".rotary_emb.inv_freq");
-}
+// The layout's tensors by name, and what they are called in a file.
+class TensorNames {
+ public:
+  explicit TensorNames(const v1::Layout& layout) {
+    for (const v1::TensorSpec& tensor : layout.tensors()) {
+      tensors_[tensor.name()] = &tensor;
+    }
+  }
+
+  // The tensor that a file calls `name`, or null.
+  const v1::TensorSpec* Find(const std::string& name) const {
+    auto found = tensors_.find(name);
+    if (found == tensors_.end()) {
+      // As the body of a GPT-2 alone is saved.
+      found = tensors_.find(absl::StrCat("transformer.", name));
+    }
+    return found == tensors_.end() ? nullptr : found->second;
+  }
+
+  // Buffers that follow from the configuration (old exports of Llama and GPT-2
+  // hold some), and the head of a model whose head is its embedding.
+  bool IsIgnored(const std::string& name) const {
+    return Find(name) == nullptr &&
+           (absl::EndsWith(name, ".rotary_emb.inv_freq") ||
+            absl::EndsWith(name, ".attn.bias") ||
+            absl::EndsWith(name, ".attn.masked_bias") ||
+            name == "lm_head.weight");
+  }
+
+ private:
+  std::map<std::string, const v1::TensorSpec*> tensors_;
+};
 
 // Checks that the files hold the layout's tensors, each once, in its shape.
 absl::Status CheckTensors(const std::string& directory,
-                          const WeightFiles& files,
-                          const v1::Layout& layout) {
+                          const WeightFiles& files, const v1::Layout& layout,
+                          const TensorNames& names) {
   std::map<std::string, const v1::TensorSpec*> missing;
-  std::set<std::string> seen;
+  std::set<const v1::TensorSpec*> seen;
   for (const v1::TensorSpec& tensor : layout.tensors()) {
     missing[tensor.name()] = &tensor;
   }
   for (const auto& file : files) {
     for (const SafetensorsEntry& entry : file->entries()) {
-      if (IsIgnored(entry.name)) continue;
+      if (names.IsIgnored(entry.name)) continue;
       const auto wrong = [&](absl::string_view what) {
         return absl::InvalidArgumentError(
             absl::StrCat(file->path(), ": tensor ", entry.name, " ", what));
       };
-      if (!seen.insert(entry.name).second) return wrong("comes twice");
-      const auto found = missing.find(entry.name);
-      if (found == missing.end()) {
+      const v1::TensorSpec* found = names.Find(entry.name);
+      if (found == nullptr) {
         return wrong(
             "is not in this model: give a model of the same architecture "
             "(config.json says which)");
       }
+      if (!seen.insert(found).second) return wrong("comes twice");
       if (entry.dtype != "F32" && entry.dtype != "BF16" &&
           entry.dtype != "F16") {
         return wrong(absl::StrCat("is ", entry.dtype,
                                   ": convert it to F32, BF16 or F16"));
       }
-      const v1::TensorSpec& tensor = *found->second;
+      const v1::TensorSpec& tensor = *found;
       if (!std::equal(tensor.shape().begin(), tensor.shape().end(),
                       entry.shape.begin(), entry.shape.end())) {
-        return wrong(absl::StrCat("has shape ", ShapeText(entry.shape),
-                                  ", but this model needs ",
-                                  ShapeText(tensor.shape()),
-                                  ": give a model of the same sizes"));
+        return wrong(absl::StrCat(
+            "has shape ", ShapeText(entry.shape), ", but this model needs ",
+            ShapeText(tensor.shape()), ": give a model of the same sizes"));
       }
-      missing.erase(found);
+      missing.erase(tensor.name());
     }
   }
   if (missing.empty()) return absl::OkStatus();
@@ -283,7 +368,8 @@ absl::Status CheckTensors(const std::string& directory,
 absl::StatusOr<CheckpointFiles> WriteCheckpoint(
     FileSystem& file_system, const std::string& directory,
     const v1::ModelSpec& model, const v1::Layout& layout,
-    absl::Span<const float> parameters, const CheckpointSource& source) {
+    absl::Span<const float> parameters, const CheckpointSource& source,
+    const CheckpointOptions& options) {
   std::string target = directory;
   while (target.size() > 1 && absl::EndsWith(target, "/")) target.pop_back();
   RETURN_IF_ERROR(CheckTarget(file_system, target));
@@ -292,12 +378,12 @@ absl::StatusOr<CheckpointFiles> WriteCheckpoint(
   RETURN_IF_ERROR(file_system.CreateDirectories(temporary));
   CheckpointFiles written;
   absl::Status status = WriteFiles(file_system, temporary, model, layout,
-                                   parameters, source, written);
+                                   parameters, source, options, written);
   if (status.ok()) status = PutInPlace(file_system, temporary, target);
   if (!status.ok()) {
     RemoveDirectory(file_system, temporary);
-    return Annotate(status, absl::StrCat("cannot write the checkpoint ",
-                                         target));
+    return Annotate(status,
+                    absl::StrCat("cannot write the checkpoint ", target));
   }
   return written;
 }
@@ -340,16 +426,18 @@ absl::Status ReadCheckpoint(FileSystem& file_system,
     RETURN_IF_ERROR(file.status());
     files.push_back(*std::move(file));
   }
-  RETURN_IF_ERROR(CheckTensors(directory, files, layout));
+  const TensorNames tensors(layout);
+  RETURN_IF_ERROR(CheckTensors(directory, files, layout, tensors));
   std::map<std::string, int64_t> offsets;
   for (const TensorPlace& place : run_layout.tensors()) {
     offsets[place.name] = place.model_offset;
   }
   for (size_t i = 0; i < files.size(); ++i) {
     for (const SafetensorsEntry& entry : files[i]->entries()) {
-      float* const values = IsIgnored(entry.name)
+      const v1::TensorSpec* tensor = tensors.Find(entry.name);
+      float* const values = tensor == nullptr
                                 ? nullptr
-                                : parameters.data() + offsets[entry.name];
+                                : parameters.data() + offsets[tensor->name()];
       RETURN_IF_ERROR(files[i]->ReadNext(values));
     }
     if (!sums.has_value()) continue;

@@ -1,6 +1,10 @@
 // A model on disk: a directory that Hugging Face's transformers can load.
 //
-//   model.safetensors       the parameters, f32, in the model order
+//   model.safetensors       the parameters, f32, in the model order; if they
+//   are
+//                           too many for one file,
+//                           model-00001-of-0000N.safetensors
+//                           ... and model.safetensors.index.json
 //   config.json             the shape
 //   generation_config.json
 //   manifest.json           what it is, and length and SHA-256 of each file
@@ -28,10 +32,10 @@ namespace atl::worker {
 
 // Where a checkpoint comes from.
 struct CheckpointSource {
-  std::string run_id;      // Empty: from no run.
+  std::string run_id;  // Empty: from no run.
   int64_t run_epoch = 0;
   int64_t commit_seq = 0;
-  int64_t version = 0;     // Of fragment 0.
+  int64_t version = 0;  // Of fragment 0.
 };
 
 // What was written.
@@ -40,27 +44,36 @@ struct CheckpointFiles {
   int64_t size_bytes = 0;         // All files together.
 };
 
+struct CheckpointOptions {
+  // A weight file holds tensors of at most so many bytes, or a single tensor;
+  // > 0.
+  int64_t weight_file_bytes_max = int64_t{5} << 30;
+};
+
 // Writes `parameters`, shape [layout.element_count()], in the model order, as a
 // model of shape `model`. A checkpoint that is there is replaced.
 //
 // ALREADY_EXISTS: the directory is there, is not empty and holds no checkpoint.
-// RESOURCE_EXHAUSTED: the disk is full; nothing is left behind. Else as the file
-// system's.
+// RESOURCE_EXHAUSTED: the disk is full; nothing is left behind. Else as the
+// file system's.
 absl::StatusOr<CheckpointFiles> WriteCheckpoint(
     FileSystem& file_system, const std::string& directory,
     const v1::ModelSpec& model, const v1::Layout& layout,
-    absl::Span<const float> parameters, const CheckpointSource& source);
+    absl::Span<const float> parameters, const CheckpointSource& source,
+    const CheckpointOptions& options = {});
 
 // The shape of the model in `directory`.
 //
 // NOT_FOUND: it has no config.json. INVALID_ARGUMENT: as ParseModelConfig.
-absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(
-    FileSystem& file_system, const std::string& directory);
+absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem& file_system,
+                                                  const std::string& directory);
 
 // Reads the parameters into `parameters`, shape [layout.element_count()], in
 // the model order, from one safetensors file or from several with their index;
 // BF16 and F16 are widened. Names, shapes and dtypes are checked before any
-// value is read, and, if there is a manifest, SHA-256.
+// value is read, and, if there is a manifest, SHA-256. Names of a GPT-2 may
+// lack "transformer."; buffers that are no parameters, and a head that the
+// layout has as its embedding, are passed over.
 //
 // NOT_FOUND: there are no weights, or a file of them is missing.
 // INVALID_ARGUMENT: their tensors are not the layout's, or of a dtype that is

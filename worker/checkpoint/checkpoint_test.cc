@@ -169,9 +169,9 @@ std::string RawFile(const std::vector<RawTensor>& tensors) {
   std::string header = "{", data;
   for (const RawTensor& tensor : tensors) {
     absl::StrAppend(&header, header.size() > 1 ? "," : "", "\"", tensor.name,
-                    "\":{\"dtype\":\"", tensor.dtype, "\",\"shape\":",
-                    tensor.shape, ",\"data_offsets\":[", data.size(), ",",
-                    data.size() + tensor.bytes.size(), "]}");
+                    "\":{\"dtype\":\"", tensor.dtype,
+                    "\",\"shape\":", tensor.shape, ",\"data_offsets\":[",
+                    data.size(), ",", data.size() + tensor.bytes.size(), "]}");
     data += tensor.bytes;
   }
   header += "}";
@@ -229,6 +229,72 @@ TEST_F(CheckpointTest, ReadsSeveralFilesByTheirIndexAndWidens) {
   EXPECT_TRUE(absl::StrContains(Read(parameters).message(), "comes twice"));
 }
 
+TEST_F(CheckpointTest, WritesSeveralFilesUpToTheirLimit) {
+  AddTensor("c.weight", {7});
+  AddTensor("d.weight", {2, 2});
+  for (int i = 0; i < 11; ++i) parameters_.push_back(0.5f * i);
+  CheckpointOptions options;
+  options.weight_file_bytes_max = 48;  // c and d do not go together ...
+  const auto write = [&] {
+    return WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
+                           parameters_, source_, options);
+  };
+  const auto written = write();
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_FALSE(fs::exists(directory_ + "/model.safetensors"));
+  // ... but one with c and d fits: a and b are larger than a file may be.
+  EXPECT_TRUE(fs::exists(directory_ + "/model-00003-of-00003.safetensors"));
+  const std::string index = Text("model.safetensors.index.json");
+  EXPECT_TRUE(absl::StrContains(index, "\"total_size\": 16492")) << index;
+  EXPECT_TRUE(absl::StrContains(
+      index, "\"d.weight\": \"model-00003-of-00003.safetensors\""))
+      << index;
+  std::vector<float> parameters;
+  ASSERT_TRUE(Read(parameters).ok());
+  EXPECT_EQ(parameters, parameters_);
+  options.weight_file_bytes_max = 28;
+  ASSERT_TRUE(write().ok());
+  EXPECT_TRUE(fs::exists(directory_ + "/model-00004-of-00004.safetensors"));
+  EXPECT_FALSE(fs::exists(directory_ + "/model-00003-of-00003.safetensors"));
+  // Damage in any of them is noticed.
+  std::string bytes = Text("model-00002-of-00004.safetensors");
+  bytes.back() ^= 1;
+  Put("model-00002-of-00004.safetensors", bytes);
+  EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointTest, ReadsABodyOfGpt2ItsBuffersAndATiedHead) {
+  layout_.mutable_tensors(0)->set_name("transformer.h.0.mlp.c_fc.weight");
+  layout_.mutable_tensors(1)->set_name("transformer.wte.weight");
+  std::string a, b;
+  const char* bytes = reinterpret_cast<const char*>(parameters_.data());
+  a.assign(bytes, 60);
+  b.assign(bytes + 60, 4 * 4097);
+  ASSERT_TRUE(Write().ok());
+  fs::remove(directory_ + "/manifest.json");
+  Put("model.safetensors",
+      RawFile({{"h.0.mlp.c_fc.weight", "F32", "[3,5]", a},
+               {"h.0.attn.bias", "F32", "[1,1,1,1]", "1234"},
+               {"wte.weight", "F32", "[4097]", b},
+               {"lm_head.weight", "F32", "[4097]", b}}));
+  std::vector<float> parameters;
+  const absl::Status read = Read(parameters);
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(parameters, parameters_);
+  // Both names of one tensor.
+  EXPECT_TRUE(absl::StrContains(
+      ReadWith(RawFile({{"wte.weight", "F32", "[4097]", b},
+                        {"transformer.wte.weight", "F32", "[4097]", b}}))
+          .message(),
+      "comes twice"));
+  const std::string wrong = std::string(
+      ReadWith(RawFile({{"wte.weight", "F32", "[17,241]", b}})).message());
+  EXPECT_TRUE(absl::StrContains(wrong,
+                                "wte.weight has shape [17, 241], but "
+                                "this model needs [4097]"))
+      << wrong;
+}
+
 TEST_F(CheckpointTest, RefusesAnotherModelsTensors) {
   ASSERT_TRUE(Write().ok());
   std::vector<float> parameters;
@@ -247,11 +313,73 @@ TEST_F(CheckpointTest, SaysWhatIsMissing) {
   EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(CheckpointTest, ConfigsOfOtherArchitecturesComeBack) {
+  model_.set_architecture("mixtral");
+  model_.set_expert_count(4);
+  model_.set_experts_per_token(2);
+  model_.set_router_loss_weight(0.01);
+  model_.set_expert_capacity_factor(1.25);
+  ASSERT_TRUE(Write().ok());
+  const auto mixtral = ReadCheckpointModel(PosixFileSystem(), directory_);
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status();
+  EXPECT_EQ(mixtral->SerializeAsString(), model_.SerializeAsString());
+
+  v1::ModelSpec gpt2;
+  gpt2.set_architecture("gpt2");
+  gpt2.set_vocab_size(50257);
+  gpt2.set_hidden_size(768);
+  gpt2.set_intermediate_size(3072);
+  gpt2.set_layer_count(12);
+  gpt2.set_head_count(12);
+  gpt2.set_kv_head_count(12);
+  gpt2.set_sequence_length(1024);
+  gpt2.set_rms_norm_eps(1e-5);
+  gpt2.set_tie_embeddings(true);
+  model_ = gpt2;
+  ASSERT_TRUE(Write().ok());
+  const auto read = ReadCheckpointModel(PosixFileSystem(), directory_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->SerializeAsString(), gpt2.SerializeAsString());
+  // As the first GPT-2 says it: n_inner is left out.
+  Put("config.json",
+      R"({"model_type": "gpt2", "activation_function": "gelu_new",
+          "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_inner": null,
+          "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+          "layer_norm_epsilon": 1e-05, "vocab_size": 50257})");
+  const auto first = ReadCheckpointModel(PosixFileSystem(), directory_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->SerializeAsString(), gpt2.SerializeAsString());
+}
+
+TEST_F(CheckpointTest, ReadsTheRotaryBaseWhereverItStands) {
+  ASSERT_TRUE(Write().ok());
+  const auto theta = [&](const std::string& rope) {
+    Put("config.json", absl::StrCat(R"({"model_type": "llama", "vocab_size": 8,
+            "hidden_size": 4, "intermediate_size": 6, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "max_position_embeddings": 16, )",
+                                    rope, "}"));
+    const auto model = ReadCheckpointModel(PosixFileSystem(), directory_);
+    return model.ok() ? model->rope_theta() : -1;
+  };
+  EXPECT_EQ(theta(R"("rope_theta": 5e5)"), 5e5);
+  EXPECT_EQ(theta(R"("rope_parameters":
+                     {"rope_theta": 7e5, "rope_type": "default"})"),
+            7e5);
+  EXPECT_EQ(theta(R"("rope_parameters":
+                     {"rope_theta": 7e5, "rope_type": "llama3"})"),
+            -1);
+}
+
 TEST_F(CheckpointTest, RefusesConfigsThatItCannotBuild) {
   ASSERT_TRUE(Write().ok());
   for (const std::string& bad :
        {std::string("{"), std::string("[]"),
         std::string("{\"model_type\": \"gpt2\"}"),
+        std::string("{\"model_type\": \"opt\"}"),
+        std::string("{\"model_type\": \"gpt2\", \"vocab_size\": 9, "
+                    "\"n_embd\": 4, \"n_layer\": 1, \"n_head\": 2, "
+                    "\"n_positions\": 8, \"tie_word_embeddings\": false}"),
+        std::string("{\"model_type\": \"mixtral\"}"),
         std::string("{\"model_type\": \"llama\"}")}) {
     Put("config.json", bad);
     EXPECT_EQ(

@@ -1,4 +1,5 @@
-// config.json and generation_config.json of a Hugging Face Llama.
+// config.json and generation_config.json as Hugging Face writes them, of models
+// of type llama, gpt2 and mixtral. Dropout is not read: nothing drops out here.
 //
 // Pure. Thread-safe.
 
@@ -21,9 +22,9 @@ std::string GenerationConfigJson(const v1::ModelSpec& model);
 
 // Reads config.json.
 //
-// INVALID_ARGUMENT: it is not JSON, or not a Llama that this program can build:
-// another model_type, biases, a scaled rotary embedding; the message names the
-// field.
+// INVALID_ARGUMENT: it is not JSON, or not a model that this program can build:
+// another model_type, biases of a Llama, a scaled rotary embedding, a GPT-2
+// whose head is not tied; the message names the field.
 absl::StatusOr<v1::ModelSpec> ParseModelConfig(absl::string_view json);
 
 }  // namespace atl::worker

@@ -68,7 +68,8 @@ absl::Status Validate(const TrainerOptions& options) {
 class SingleRankTrainer final : public Trainer {
  public:
   explicit SingleRankTrainer(const TrainerOptions& options)
-      : options_(options), ops_(MakeCpuOps(options.thread_count)) {}
+      : options_(options),
+        ops_(MakeCpuOps(options.thread_count, options.compute)) {}
 
   // Makes all buffers.
   absl::Status Init() {
@@ -95,6 +96,7 @@ class SingleRankTrainer final : public Trainer {
   absl::Span<const float> parameters() const override { return parameters_; }
   absl::Span<const float> gradients() const override { return gradients_; }
   double gradient_norm() const override { return gradient_norm_; }
+  double router_loss() const override { return decoder_->router_loss(); }
 
   OptimizerState optimizer_state() override {
     return {.first_moment = optimizer_->first_moment(),

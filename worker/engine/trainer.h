@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/ops/cpu/cpu_ops.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/optimizer/optimizer_options.h"
 
@@ -30,6 +31,8 @@ struct TrainerOptions {
   int64_t batch_size = 8;         // B: sequences a step at most, >= 1.
   int64_t sequence_length = 128;  // T, in [1, model.sequence_length_max].
   int thread_count = 1;           // Threads that compute, in [1, 256].
+  // What matrices are multiplied in; parameters and optimizer stay f32.
+  ComputeType compute = ComputeType::kF32;
 };
 
 // All that the inner optimizer carries from step to step. Saved and restored,
@@ -91,6 +94,11 @@ class Trainer {
 
   // Global norm of the last Step's gradient, before clipping.
   virtual double gradient_norm() const = 0;
+
+  // Of a mixture of experts: router_loss_weight times the loss that balances
+  // them, in the last Step; its gradient is part of the step's, its value not
+  // part of the loss. Else 0.
+  virtual double router_loss() const = 0;
 
   // Mean loss in nats a token of `inputs` and `targets`, shape [n, T] for any
   // n >= 1; it is run in batches of batch_size and averaged in f64. Changes

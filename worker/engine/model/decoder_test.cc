@@ -59,21 +59,32 @@ class DecoderTest : public testing::Test {
     return problem;
   }
 
-  // The loss, and the gradient unless `gradient` is null.
   template <typename T>
-  static T Run(const Problem& problem, BasicOps<T>& ops,
-               const std::vector<T>& parameters, std::vector<T>* gradient) {
+  static std::unique_ptr<Decoder<T>> Make(const Problem& problem,
+                                          BasicOps<T>& ops) {
     auto decoder =
         Decoder<T>::Create(problem.config, problem.batch.rows(), ops);
     EXPECT_TRUE(decoder.ok()) << decoder.status();
+    return *std::move(decoder);
+  }
+
+  // The whole loss, and its gradient unless `gradient` is null.
+  template <typename T>
+  static T Run(const Problem& problem, Decoder<T>& decoder,
+               const std::vector<T>& parameters, std::vector<T>* gradient) {
     TokenBatch batch = problem.batch;
     batch.inputs = problem.inputs.data();
     batch.targets = problem.targets.data();
-    if (gradient == nullptr) return (*decoder)->Loss(parameters.data(), batch);
-    // Whatever was there must not matter.
-    gradient->assign(parameters.size(), T(7));
-    return (*decoder)->ForwardBackward(parameters.data(), batch,
-                                       gradient->data());
+    T loss = 0;
+    if (gradient == nullptr) {
+      loss = decoder.Loss(parameters.data(), batch);
+    } else {
+      // Whatever was there must not matter.
+      gradient->assign(parameters.size(), T(7));
+      loss =
+          decoder.ForwardBackward(parameters.data(), batch, gradient->data());
+    }
+    return loss + static_cast<T>(decoder.router_loss());
   }
 
   const uint64_t seed_;
@@ -91,22 +102,46 @@ ModelConfig Tiny(bool tied) {
           .tie_embeddings = tied};
 }
 
+ModelConfig TinyGpt2() {
+  ModelConfig config = Tiny(true);
+  config.architecture = Architecture::kGpt2;
+  return config;
+}
+
+// `k` of three experts; some rows are not taken if there is a capacity.
+ModelConfig TinyMixture(int64_t k, double capacity_factor) {
+  ModelConfig config = Tiny(false);
+  config.architecture = Architecture::kMixtral;
+  config.expert_count = 3;
+  config.experts_per_token = k;
+  config.router_loss_weight = 0.3;
+  config.expert_capacity_factor = capacity_factor;
+  return config;
+}
+
 TEST_F(DecoderTest, EveryGradientIsTheFiniteDifferenceOfTheLoss) {
-  for (bool tied : {true, false}) {
-    SCOPED_TRACE(tied ? "tied" : "untied, grouped");
-    const Problem problem = Draw(Tiny(tied), 2, tied ? 8 : 5);
+  const std::pair<const char*, ModelConfig> cases[] = {
+      {"tied", Tiny(true)},
+      {"untied, grouped", Tiny(false)},
+      {"gpt2", TinyGpt2()},
+      {"two experts a token", TinyMixture(2, 0)},
+      {"one expert a token, not for all", TinyMixture(1, 0.8)}};
+  for (const auto& [name, config] : cases) {
+    SCOPED_TRACE(name);
+    const Problem problem = Draw(config, 2, config.tie_embeddings ? 8 : 5);
     std::vector<double> parameters(problem.parameters.begin(),
                                    problem.parameters.end());
     PlainOps<double> ops;
     std::vector<double> gradient;
-    Run<double>(problem, ops, parameters, &gradient);
+    const auto decoder = Make<double>(problem, ops);
+    Run(problem, *decoder, parameters, &gradient);
     const double h = 1e-5;
     for (size_t i = 0; i < parameters.size(); ++i) {
       const double at = parameters[i];
       parameters[i] = at + h;
-      const double above = Run<double>(problem, ops, parameters, nullptr);
+      const double above = Run<double>(problem, *decoder, parameters, nullptr);
       parameters[i] = at - h;
-      const double below = Run<double>(problem, ops, parameters, nullptr);
+      const double below = Run<double>(problem, *decoder, parameters, nullptr);
       parameters[i] = at;
       ASSERT_NEAR(gradient[i], (above - below) / (2 * h),
                   1e-7 * (1 + std::abs(gradient[i])))
@@ -133,7 +168,19 @@ std::vector<std::pair<ModelConfig, std::pair<int64_t, int64_t>>> Shapes() {
                    .kv_head_count = 1,
                    .sequence_length_max = 130,
                    .tie_embeddings = true};
-  return {{odd, {3, 49}}, {wide, {3, 130}}};
+  ModelConfig gpt2 = odd;
+  gpt2.architecture = Architecture::kGpt2;
+  gpt2.kv_head_count = 6;
+  gpt2.tie_embeddings = true;
+  ModelConfig mixture = odd;
+  mixture.architecture = Architecture::kMixtral;
+  mixture.vocab_size = 54;
+  mixture.expert_count = 5;
+  mixture.experts_per_token = 2;
+  mixture.router_loss_weight = 0.1;
+  mixture.expert_capacity_factor = 1.1;
+  return {
+      {odd, {3, 49}}, {wide, {3, 130}}, {gpt2, {3, 50}}, {mixture, {3, 49}}};
 }
 
 TEST_F(DecoderTest, OnTheCpuItComputesWhatTheDefinitionDoes) {
@@ -143,7 +190,7 @@ TEST_F(DecoderTest, OnTheCpuItComputesWhatTheDefinitionDoes) {
     PlainOps<double> plain;
     std::vector<double> expected;
     const double loss =
-        Run<double>(problem, plain,
+        Run<double>(problem, *Make<double>(problem, plain),
                     std::vector<double>(problem.parameters.begin(),
                                         problem.parameters.end()),
                     &expected);
@@ -151,8 +198,9 @@ TEST_F(DecoderTest, OnTheCpuItComputesWhatTheDefinitionDoes) {
     for (int threads : {1, 2, 3}) {
       const auto ops = MakeCpuOps(threads);
       std::vector<float> actual;
-      EXPECT_NEAR(Run<float>(problem, *ops, problem.parameters, &actual), loss,
-                  1e-5 * loss);
+      EXPECT_NEAR(Run<float>(problem, *Make<float>(problem, *ops),
+                             problem.parameters, &actual),
+                  loss, 1e-5 * loss);
       if (threads == 1) first = actual;
       ASSERT_EQ(std::memcmp(actual.data(), first.data(),
                             actual.size() * sizeof(float)),
@@ -177,8 +225,10 @@ TEST_F(DecoderTest, LossDoesNotNeedTheGradientAndLogitsDoNotSeeLaterTokens) {
   Problem problem = Draw(Tiny(false), 1, 6);
   const auto ops = MakeCpuOps(2);
   std::vector<float> gradient;
-  EXPECT_EQ(Run<float>(problem, *ops, problem.parameters, &gradient),
-            Run<float>(problem, *ops, problem.parameters, nullptr));
+  EXPECT_EQ(Run<float>(problem, *Make<float>(problem, *ops), problem.parameters,
+                       &gradient),
+            Run<float>(problem, *Make<float>(problem, *ops), problem.parameters,
+                       nullptr));
 
   auto decoder = Decoder<float>::Create(problem.config, 6, *ops);
   ASSERT_TRUE(decoder.ok());

@@ -1,5 +1,6 @@
 #include "worker/engine/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -10,6 +11,7 @@ namespace atl::engine {
 namespace {
 
 constexpr int64_t kDimensionMax = int64_t{1} << 24;
+constexpr int64_t kExpertsPerTokenMax = 16;
 constexpr int64_t kLayersMax = int64_t{1} << 16;
 constexpr double kParametersMax = 1099511627776.0;  // 2^40
 
@@ -44,19 +46,19 @@ absl::Status CheckSizes(const ModelConfig& c) {
 // In f64, which holds it without overflow.
 double ApproximateParameterCount(const ModelConfig& c) {
   const double channels = static_cast<double>(c.hidden_size);
+  const double experts =
+      c.is_mixture() ? static_cast<double>(c.expert_count) : 1.0;
+  // Biases and the router are less than the 16 channels.
   const double layer =
-      channels * (static_cast<double>(c.qkv_size()) + channels +
-                  3.0 * static_cast<double>(c.intermediate_size) + 2.0);
+      channels *
+      (static_cast<double>(c.qkv_size()) + channels +
+       (3.0 * static_cast<double>(c.intermediate_size) + 1.0) * experts + 16.0);
   const double tables = c.tie_embeddings ? 1.0 : 2.0;
   return static_cast<double>(c.layer_count) * layer +
          tables * static_cast<double>(c.vocab_size) * channels + channels;
 }
 
-}  // namespace
-
-absl::Status ValidateModelConfig(const ModelConfig& config) {
-  absl::Status status = CheckSizes(config);
-  if (!status.ok()) return status;
+absl::Status CheckHeads(const ModelConfig& config) {
   if (config.hidden_size % config.head_count != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model: head_count ", config.head_count,
@@ -67,11 +69,55 @@ absl::Status ValidateModelConfig(const ModelConfig& config) {
         absl::StrCat("model: kv_head_count ", config.kv_head_count,
                      " does not divide head_count ", config.head_count));
   }
-  if (config.head_dim() % 2 != 0) {
+  if (!config.is_gpt2() && config.head_dim() % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model: hidden_size / head_count is ", config.head_dim(),
                      ", which must be even for the rotary embedding"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGpt2(const ModelConfig& config) {
+  if (config.kv_head_count != config.head_count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model: kv_head_count is ", config.kv_head_count,
+        ", but GPT-2 has as many as head_count (", config.head_count, ")"));
+  }
+  if (!config.tie_embeddings) {
+    return absl::InvalidArgumentError(
+        "model: GPT-2's output head is its embedding: tie_embeddings must be "
+        "true");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMixture(const ModelConfig& c) {
+  absl::Status status = CheckRange("expert_count", c.expert_count, 1, 1024);
+  if (!status.ok()) return status;
+  status = CheckRange("experts_per_token", c.experts_per_token, 1,
+                      std::min(c.expert_count, kExpertsPerTokenMax));
+  if (!status.ok()) return status;
+  if (!(std::isfinite(c.router_loss_weight) && c.router_loss_weight >= 0)) {
+    return absl::InvalidArgumentError(
+        "model: router_loss_weight must be finite and at least 0");
+  }
+  if (!(std::isfinite(c.expert_capacity_factor) &&
+        c.expert_capacity_factor >= 0)) {
+    return absl::InvalidArgumentError(
+        "model: expert_capacity_factor must be finite and at least 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateModelConfig(const ModelConfig& config) {
+  absl::Status status = CheckSizes(config);
+  if (!status.ok()) return status;
+  status = CheckHeads(config);
+  if (status.ok() && config.is_gpt2()) status = CheckGpt2(config);
+  if (status.ok() && config.is_mixture()) status = CheckMixture(config);
+  if (!status.ok()) return status;
   if (!(std::isfinite(config.rope_theta) && config.rope_theta > 0)) {
     return absl::InvalidArgumentError(
         "model: rope_theta must be finite and above 0");

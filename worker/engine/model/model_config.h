@@ -1,4 +1,4 @@
-// The shape of a Llama decoder, in Hugging Face's terms.
+// The shape of a decoder, in Hugging Face's terms.
 //
 // Pure. Thread-compatible.
 
@@ -17,7 +17,17 @@ namespace atl::engine {
 //   H  head_count            G   kv_head_count      D  head_dim = C / H
 //   L  layer_count           T   sequence length    B  sequences in a batch
 //   R = B * T                rows: one a token
+//   E  expert_count          K   experts_per_token
+//
+// Three architectures (layers as model/block_unit.h says):
+//
+//   kLlama    RMSNorm, rotary positions, SwiGLU, no biases
+//   kGpt2     LayerNorm, learned positions, GELU, biases; the head is tied
+//   kMixtral  kLlama with a mixture of E SwiGLU experts for each MLP
+enum class Architecture { kLlama, kGpt2, kMixtral };
+
 struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 256;         // Tokens, >= 2.
   int64_t hidden_size = 128;        // Channels, a multiple of head_count.
   int64_t intermediate_size = 344;  // Channels of the MLP, >= 1.
@@ -26,10 +36,25 @@ struct ModelConfig {
   int64_t kv_head_count = 4;        // Key and value heads; divides head_count.
   int64_t sequence_length_max = 128;  // Tokens a sequence at most, >= 1.
   double rope_theta = 10000.0;        // Base of the rotary embedding, > 0.
-  double rms_norm_eps = 1e-5;         // Added to the mean square, > 0.
-  bool tie_embeddings = false;        // The output head is the embedding.
+  // Added to the mean square (kGpt2: to the variance), > 0.
+  double rms_norm_eps = 1e-5;
+  bool tie_embeddings = false;  // The output head is the embedding.
 
-  // D. Even, for the rotary embedding turns pairs of channels.
+  // kMixtral only.
+  int64_t expert_count = 0;       // E, in [1, 1024].
+  int64_t experts_per_token = 0;  // K, in [1, min(E, 16)]; 1 is a hard gate.
+  // Weight of the loss that balances experts, >= 0:
+  // E sum over e of (choices of e / (L R)) (sum of e's probabilities / (L R)),
+  // over all layers and rows (arXiv 2101.03961, as Hugging Face sums it).
+  double router_loss_weight = 0;
+  // An expert takes at most ceil(factor K R / E) rows, first come first
+  // served; what it does not take passes by on the residual stream. 0: all.
+  double expert_capacity_factor = 0;
+
+  bool is_gpt2() const { return architecture == Architecture::kGpt2; }
+  bool is_mixture() const { return architecture == Architecture::kMixtral; }
+
+  // D. Even if the rotary embedding turns pairs of channels.
   int64_t head_dim() const { return hidden_size / head_count; }
   // Channels of one row of queries, keys and values together: C + 2 G D.
   int64_t qkv_size() const {

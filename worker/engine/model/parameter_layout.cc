@@ -14,14 +14,19 @@ namespace {
 
 class LayoutBuilder {
  public:
+  // Begins the next unit.
+  void BeginUnit() {
+    layout_.units.push_back({layout_.element_count, layout_.element_count});
+  }
   void AddNormal(std::string name, int64_t rows, int64_t columns,
                  ParameterClass parameter_class, double stddev) {
     Add(std::move(name), {rows, columns}, parameter_class,
         ParameterInit::kNormal, stddev);
   }
-  void AddGain(std::string name, int64_t channels) {
+  // A gain (1) or a bias (0).
+  void AddVector(std::string name, int64_t channels, double value) {
     Add(std::move(name), {channels}, ParameterClass::kVector,
-        ParameterInit::kConstant, 1.0);
+        ParameterInit::kConstant, value);
   }
   ParameterLayout Build() && { return std::move(layout_); }
 
@@ -35,38 +40,118 @@ class LayoutBuilder {
     spec.element_count = 1;
     for (int64_t dimension : shape) spec.element_count *= dimension;
     spec.shape = std::move(shape);
+    spec.unit = static_cast<int64_t>(layout_.units.size()) - 1;
     spec.parameter_class = parameter_class;
     spec.init = init;
     spec.init_value = init_value;
     layout_.element_count += spec.element_count;
+    layout_.units.back().end = layout_.element_count;
     layout_.parameters.push_back(std::move(spec));
   }
 
   ParameterLayout layout_;
 };
 
-void AddLayer(const ModelConfig& config, int64_t layer,
-              LayoutBuilder& builder) {
+double ResidualStddev(const ModelConfig& config) {
+  return kInitStddev / std::sqrt(2.0 * static_cast<double>(config.layer_count));
+}
+
+// Adds the weight `prefix` + `name` + ".weight".
+void AddMatrix(const std::string& prefix, const std::string& name, int64_t rows,
+               int64_t columns, double stddev, LayoutBuilder& builder) {
+  builder.AddNormal(absl::StrCat(prefix, name, ".weight"), rows, columns,
+                    ParameterClass::kMatrix, stddev);
+}
+
+// The MLP of a Llama, or the mixture of a Mixtral.
+void AddGatedMlp(const ModelConfig& config, const std::string& prefix,
+                 LayoutBuilder& builder) {
+  const int64_t channels = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const auto add = [&](const std::string& gate, const std::string& up,
+                       const std::string& down) {
+    AddMatrix(prefix, gate, inner, channels, kInitStddev, builder);
+    AddMatrix(prefix, up, inner, channels, kInitStddev, builder);
+    AddMatrix(prefix, down, channels, inner, ResidualStddev(config), builder);
+  };
+  if (!config.is_mixture()) {
+    add("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj");
+    return;
+  }
+  const std::string moe = "block_sparse_moe.";
+  AddMatrix(prefix, moe + "gate", config.expert_count, channels, kInitStddev,
+            builder);
+  for (int64_t expert = 0; expert < config.expert_count; ++expert) {
+    const std::string at = absl::StrCat(moe, "experts.", expert, ".");
+    add(at + "w1", at + "w3", at + "w2");
+  }
+}
+
+void AddLlamaLayer(const ModelConfig& config, int64_t layer,
+                   LayoutBuilder& builder) {
   const int64_t channels = config.hidden_size;
   const int64_t kv_channels = config.kv_head_count * config.head_dim();
-  const int64_t inner = config.intermediate_size;
-  const double residual_stddev =
-      kInitStddev / std::sqrt(2.0 * static_cast<double>(config.layer_count));
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  auto matrix = [&](const char* name, int64_t rows, int64_t columns,
-                    double stddev) {
-    builder.AddNormal(absl::StrCat(prefix, name, ".weight"), rows, columns,
-                      ParameterClass::kMatrix, stddev);
+  AddMatrix(prefix, "self_attn.q_proj", channels, channels, kInitStddev,
+            builder);
+  AddMatrix(prefix, "self_attn.k_proj", kv_channels, channels, kInitStddev,
+            builder);
+  AddMatrix(prefix, "self_attn.v_proj", kv_channels, channels, kInitStddev,
+            builder);
+  AddMatrix(prefix, "self_attn.o_proj", channels, channels,
+            ResidualStddev(config), builder);
+  AddGatedMlp(config, prefix, builder);
+  builder.AddVector(prefix + "input_layernorm.weight", channels, 1.0);
+  builder.AddVector(prefix + "post_attention_layernorm.weight", channels, 1.0);
+}
+
+void AddGpt2Layer(const ModelConfig& config, int64_t layer,
+                  LayoutBuilder& builder) {
+  const int64_t channels = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const std::string prefix = absl::StrCat("transformer.h.", layer, ".");
+  const auto norm = [&](const char* name) {
+    builder.AddVector(absl::StrCat(prefix, name, ".weight"), channels, 1.0);
+    builder.AddVector(absl::StrCat(prefix, name, ".bias"), channels, 0.0);
   };
-  matrix("self_attn.q_proj", channels, channels, kInitStddev);
-  matrix("self_attn.k_proj", kv_channels, channels, kInitStddev);
-  matrix("self_attn.v_proj", kv_channels, channels, kInitStddev);
-  matrix("self_attn.o_proj", channels, channels, residual_stddev);
-  matrix("mlp.gate_proj", inner, channels, kInitStddev);
-  matrix("mlp.up_proj", inner, channels, kInitStddev);
-  matrix("mlp.down_proj", channels, inner, residual_stddev);
-  builder.AddGain(prefix + "input_layernorm.weight", channels);
-  builder.AddGain(prefix + "post_attention_layernorm.weight", channels);
+  const auto map = [&](const char* name, int64_t in, int64_t out,
+                       double stddev) {
+    AddMatrix(prefix, name, in, out, stddev, builder);
+    builder.AddVector(absl::StrCat(prefix, name, ".bias"), out, 0.0);
+  };
+  norm("ln_1");
+  map("attn.c_attn", channels, config.qkv_size(), kInitStddev);
+  map("attn.c_proj", channels, channels, ResidualStddev(config));
+  norm("ln_2");
+  map("mlp.c_fc", channels, inner, kInitStddev);
+  map("mlp.c_proj", inner, channels, ResidualStddev(config));
+}
+
+void AddEmbedding(const ModelConfig& config, LayoutBuilder& builder) {
+  builder.BeginUnit();
+  builder.AddNormal(
+      config.is_gpt2() ? "transformer.wte.weight" : "model.embed_tokens.weight",
+      config.vocab_size, config.hidden_size, ParameterClass::kEmbedding,
+      kInitStddev);
+  if (config.is_gpt2()) {
+    builder.AddNormal("transformer.wpe.weight", config.sequence_length_max,
+                      config.hidden_size, ParameterClass::kEmbedding,
+                      kInitStddev);
+  }
+}
+
+void AddHead(const ModelConfig& config, LayoutBuilder& builder) {
+  builder.BeginUnit();
+  if (config.is_gpt2()) {
+    builder.AddVector("transformer.ln_f.weight", config.hidden_size, 1.0);
+    builder.AddVector("transformer.ln_f.bias", config.hidden_size, 0.0);
+  } else {
+    builder.AddVector("model.norm.weight", config.hidden_size, 1.0);
+  }
+  if (!config.tie_embeddings) {
+    builder.AddNormal("lm_head.weight", config.vocab_size, config.hidden_size,
+                      ParameterClass::kEmbedding, kInitStddev);
+  }
 }
 
 }  // namespace
@@ -80,17 +165,16 @@ const ParameterSpec* ParameterLayout::Find(const std::string& name) const {
 
 ParameterLayout MakeParameterLayout(const ModelConfig& config) {
   LayoutBuilder builder;
-  builder.AddNormal("model.embed_tokens.weight", config.vocab_size,
-                    config.hidden_size, ParameterClass::kEmbedding,
-                    kInitStddev);
+  AddEmbedding(config, builder);
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
-    AddLayer(config, layer, builder);
+    builder.BeginUnit();
+    if (config.is_gpt2()) {
+      AddGpt2Layer(config, layer, builder);
+    } else {
+      AddLlamaLayer(config, layer, builder);
+    }
   }
-  builder.AddGain("model.norm.weight", config.hidden_size);
-  if (!config.tie_embeddings) {
-    builder.AddNormal("lm_head.weight", config.vocab_size, config.hidden_size,
-                      ParameterClass::kEmbedding, kInitStddev);
-  }
+  AddHead(config, builder);
   return std::move(builder).Build();
 }
 

@@ -2,7 +2,9 @@
 //
 // Pure: a function of ModelConfig alone, without oneDNN. Thread-compatible.
 //
-// Canonical order, which is the order of a Hugging Face Llama state dict:
+// Canonical order: the tensors of a model's units one after the other, the
+// embedding, the blocks, the head (model/units.h). For Llama and GPT-2 it is
+// the order of a Hugging Face state dict. Llama:
 //
 //   model.embed_tokens.weight                        [V, C]
 //   then for each layer N:
@@ -17,6 +19,24 @@
 //     model.layers.N.post_attention_layernorm.weight [C]
 //   model.norm.weight                                [C]
 //   lm_head.weight (untied only)                     [V, C]
+//
+// Mixtral: instead of mlp.*, below block_sparse_moe:
+//
+//     gate.weight                                    [E, C]
+//     then for each expert M: experts.M.w1.weight (gate) [F, C],
+//     experts.M.w3.weight (up) [F, C], experts.M.w2.weight (down) [C, F]
+//
+// GPT-2, whose linear maps are stored input-major:
+//
+//   transformer.wte.weight [V, C], transformer.wpe.weight [T, C]
+//   then for each layer N, below transformer.h.N:
+//     ln_1.weight, ln_1.bias                         [C]
+//     attn.c_attn.weight [C, 3 C], .bias [3 C]
+//     attn.c_proj.weight [C, C], .bias [C]
+//     ln_2.weight, ln_2.bias                         [C]
+//     mlp.c_fc.weight [C, F], .bias [F]
+//     mlp.c_proj.weight [F, C], .bias [C]
+//   transformer.ln_f.weight, transformer.ln_f.bias   [C]
 //
 // Tensor follows tensor without a gap, each row-major. q, k, v and gate, up
 // are neighbours, so that one matrix product serves them together.
@@ -36,7 +56,7 @@ namespace atl::engine {
 enum class ParameterClass {
   kMatrix,     // The weight of a linear map.
   kEmbedding,  // The token embedding, or an untied output head.
-  kVector,     // A gain of a norm.
+  kVector,     // A gain of a norm, or a bias.
 };
 
 // Where a parameter's first value comes from.
@@ -51,22 +71,33 @@ struct ParameterSpec {
   std::vector<int64_t> shape;  // Row-major.
   int64_t offset = 0;          // Of its first element in the flat buffer.
   int64_t element_count = 0;   // Product of `shape`.
+  // The unit that has it: 0 the embedding, 1 + i layer i, 1 + L the head.
+  int64_t unit = 0;
   ParameterClass parameter_class = ParameterClass::kMatrix;
   ParameterInit init = ParameterInit::kNormal;
   double init_value = 0;  // See ParameterInit.
 };
 
+// A range of the flat buffer.
+struct ParameterSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
 // All parameters in canonical order.
 struct ParameterLayout {
   std::vector<ParameterSpec> parameters;
-  int64_t element_count = 0;  // Length of the flat buffer.
+  int64_t element_count = 0;         // Length of the flat buffer.
+  std::vector<ParameterSpan> units;  // L + 2, without gaps.
 
   // The parameter of that name, or null.
   const ParameterSpec* Find(const std::string& name) const;
 };
 
 // Standard deviation of the first weights; those that write into the residual
-// stream (o_proj, down_proj) get it over sqrt(2 L) (GPT-2's scaling).
+// stream (o_proj, down_proj, w2, c_proj) get it over sqrt(2 L) (GPT-2's
+// scaling).
 inline constexpr double kInitStddev = 0.02;
 
 // The layout of `config`, which must pass ValidateModelConfig.

@@ -33,6 +33,15 @@ struct AttentionShape {
   int64_t out_size() const { return head_count * head_dim; }
 };
 
+// Which experts a mixture has, and how many a row goes to.
+struct RouteShape {
+  int64_t rows = 1;               // R
+  int64_t expert_count = 1;       // E
+  int64_t experts_per_token = 1;  // K, at most E and kExpertsPerTokenMax.
+  int64_t capacity = 1;           // Rows that an expert takes at most.
+};
+inline constexpr int64_t kExpertsPerTokenMax = 16;
+
 // One AdamW step's numbers, see Ops::AdamW.
 template <typename T>
 struct AdamWStep {
@@ -52,6 +61,10 @@ class BasicOps {
   virtual ~BasicOps() = default;
 
   // --- Linear maps: x [M, K], w [N, K], y [M, N] ---------------------------
+
+  // w is a parameter: an implementation may keep it in another form, from its
+  // first use until it is told that parameters have changed.
+  virtual void ParametersChanged() {}
 
   // y = x w^T.
   virtual void Linear(int64_t m, int64_t n, int64_t k, const T* x, const T* w,
@@ -77,6 +90,39 @@ class BasicOps {
   virtual void RmsNormBackward(int64_t rows, int64_t channels, const T* dy,
                                const T* s, const T* rstd, const T* gain, T* ds,
                                T* dgain, bool accumulate) = 0;
+
+  // --- LayerNorm over rows of C channels -----------------------------------
+
+  // y = (x - mean) rstd gain + bias, with mean [R] and rstd = 1 / sqrt(variance
+  // + eps) [R] of each row (the variance is over C, not C - 1).
+  virtual void LayerNorm(int64_t rows, int64_t channels, T eps, const T* x,
+                         const T* gain, const T* bias, T* y, T* mean,
+                         T* rstd) = 0;
+  // With n = (x - mean) rstd and h = dy gain: dx = rstd (h - mean(h) - n mean(h
+  // n)), added to what dx holds if `accumulate`; dgain = sum over rows of dy n,
+  // dbias = sum over rows of dy.
+  virtual void LayerNormBackward(int64_t rows, int64_t channels, const T* dy,
+                                 const T* x, const T* mean, const T* rstd,
+                                 const T* gain, T* dx, T* dgain, T* dbias,
+                                 bool accumulate) = 0;
+
+  // --- The residual stream, biases and positions ---------------------------
+
+  // out = x + delta; with a bias [C], which may be null, x + (delta + bias).
+  // `out` may be x or delta.
+  virtual void AddRows(int64_t rows, int64_t channels, const T* x,
+                       const T* delta, const T* bias, T* out) = 0;
+  // y = y + bias in each row.
+  virtual void AddBias(int64_t rows, int64_t channels, const T* bias, T* y) = 0;
+  // dbias = sum over rows of dy, added to what dbias holds if `accumulate`.
+  virtual void BiasBackward(int64_t rows, int64_t channels, const T* dy,
+                            T* dbias, bool accumulate) = 0;
+  // x[r] = x[r] + table[r mod T]; table is [T, C].
+  virtual void AddPositions(int64_t rows, int64_t sequence_length,
+                            int64_t channels, const T* table, T* x) = 0;
+  // Adds dx's rows to dtable, lower rows first.
+  virtual void PositionsBackward(int64_t rows, int64_t sequence_length,
+                                 int64_t channels, const T* dx, T* dtable) = 0;
 
   // --- Rotary embedding, in place on the queries and keys of qkv -----------
 
@@ -106,6 +152,52 @@ class BasicOps {
   // dgate_up may be gate_up itself.
   virtual void SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
                               const T* dy, T* dgate_up) = 0;
+
+  // --- GELU: x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), which is the
+  // tanh form, x (1 + tanh(u)) / 2 ------------------------------------------
+
+  virtual void Gelu(int64_t n, const T* x, T* y) = 0;
+  // dx may be x itself.
+  virtual void GeluBackward(int64_t n, const T* x, const T* dy, T* dx) = 0;
+
+  // --- Mixture of experts: letters at RouteShape ---------------------------
+
+  // probabilities [R, E] = softmax(logits); experts [R, K]: the K likeliest,
+  // falling, of equal ones the lower first; weights [R, K]: their
+  // probabilities over the sum of them (K = 1: exactly 1).
+  virtual void Route(const RouteShape& shape, const T* logits, T* probabilities,
+                     int32_t* experts, T* weights) = 0;
+  // dlogits [R, E] from dweights [R, K] and from `balance` [E], the gradient of
+  // each expert's probability in every row.
+  virtual void RouteBackward(const RouteShape& shape, const T* probabilities,
+                             const int32_t* experts, const T* weights,
+                             const T* dweights, const T* balance,
+                             T* dlogits) = 0;
+  // Adds to counts [E] how often each expert is among `experts`, and to sums
+  // [E] its probabilities.
+  virtual void AddRouteTotals(const RouteShape& shape, const T* probabilities,
+                              const int32_t* experts, T* counts, T* sums) = 0;
+  // Sorts the choices of all rows by expert, then by row, into slots. Of each
+  // expert the first `capacity` are kept. slots [R, K]: a choice's slot, or -1;
+  // sources [R K]: the row of each slot; begins [E + 1] (host memory, so the
+  // call waits): expert e has slots [begins[e], begins[e + 1]).
+  virtual void PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                            int32_t* slots, int32_t* sources,
+                            int64_t* begins) = 0;
+  // out[i] = x[sources[i]].
+  virtual void GatherRows(int64_t count, int64_t channels,
+                          const int32_t* sources, const T* x, T* out) = 0;
+  // out[r] = sum over j, rising, of weights[r, j] y[slots[r, j]] without the
+  // slots that are -1; weights that are null are 1.
+  virtual void CombineRows(const RouteShape& shape, int64_t channels,
+                           const int32_t* slots, const T* weights, const T* y,
+                           T* out) = 0;
+  // dy[slots[r, j]] = weights[r, j] dout[r]; dweights[r, j] = dout[r] .
+  // y[slots[r, j]], or 0 if the slot is -1. dy may be y itself.
+  virtual void CombineRowsBackward(const RouteShape& shape, int64_t channels,
+                                   const int32_t* slots, const T* weights,
+                                   const T* y, const T* dout, T* dy,
+                                   T* dweights) = 0;
 
   // --- Embedding: table [V, C] ---------------------------------------------
 

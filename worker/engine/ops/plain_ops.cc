@@ -50,6 +50,14 @@ T Sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
+constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
+constexpr double kGeluCube = 0.044715;
+
+template <typename T>
+T GeluSigmoid(T x) {
+  return Sigmoid(T(2 * kGeluScale) * (x + T(kGeluCube) * x * x * x));
+}
+
 template <typename T>
 T LogSumExp(int64_t n, const T* x) {
   const T top = *std::max_element(x, x + n);
@@ -134,6 +142,92 @@ void PlainOps<T>::RmsNormBackward(int64_t rows, int64_t channels, const T* dy,
       const T value = rstd[r] * (dy[row + c] * gain[c] - n * mean);
       ds[row + c] = accumulate ? ds[row + c] + value : value;
     }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LayerNorm(int64_t rows, int64_t channels, T eps, const T* x,
+                            const T* gain, const T* bias, T* y, T* mean,
+                            T* rstd) {
+  const T count = static_cast<T>(channels);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * channels;
+    T total = 0, squares = 0;
+    for (int64_t c = 0; c < channels; ++c) total += in[c];
+    mean[r] = total / count;
+    for (int64_t c = 0; c < channels; ++c) {
+      squares += (in[c] - mean[r]) * (in[c] - mean[r]);
+    }
+    rstd[r] = T(1) / std::sqrt(squares / count + eps);
+    for (int64_t c = 0; c < channels; ++c) {
+      y[r * channels + c] = (in[c] - mean[r]) * rstd[r] * gain[c] + bias[c];
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LayerNormBackward(int64_t rows, int64_t channels, const T* dy,
+                                    const T* x, const T* mean, const T* rstd,
+                                    const T* gain, T* dx, T* dgain, T* dbias,
+                                    bool accumulate) {
+  const T count = static_cast<T>(channels);
+  std::fill(dgain, dgain + channels, T(0));
+  std::fill(dbias, dbias + channels, T(0));
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = r * channels;
+    auto normed = [&](int64_t c) { return (x[row + c] - mean[r]) * rstd[r]; };
+    T mean_h = 0, mean_hn = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      const T h = dy[row + c] * gain[c];
+      mean_h += h / count;
+      mean_hn += h * normed(c) / count;
+      dgain[c] += dy[row + c] * normed(c);
+      dbias[c] += dy[row + c];
+    }
+    for (int64_t c = 0; c < channels; ++c) {
+      const T value =
+          rstd[r] * (dy[row + c] * gain[c] - mean_h - normed(c) * mean_hn);
+      dx[row + c] = accumulate ? dx[row + c] + value : value;
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AddRows(int64_t rows, int64_t channels, const T* x,
+                          const T* delta, const T* bias, T* out) {
+  for (int64_t i = 0; i < rows * channels; ++i) {
+    out[i] =
+        x[i] + (bias != nullptr ? delta[i] + bias[i % channels] : delta[i]);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AddBias(int64_t rows, int64_t channels, const T* bias, T* y) {
+  for (int64_t i = 0; i < rows * channels; ++i) y[i] += bias[i % channels];
+}
+
+template <typename T>
+void PlainOps<T>::BiasBackward(int64_t rows, int64_t channels, const T* dy,
+                               T* dbias, bool accumulate) {
+  if (!accumulate) std::fill(dbias, dbias + channels, T(0));
+  for (int64_t i = 0; i < rows * channels; ++i) dbias[i % channels] += dy[i];
+}
+
+template <typename T>
+void PlainOps<T>::AddPositions(int64_t rows, int64_t sequence_length,
+                               int64_t channels, const T* table, T* x) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* position = table + r % sequence_length * channels;
+    for (int64_t c = 0; c < channels; ++c) x[r * channels + c] += position[c];
+  }
+}
+
+template <typename T>
+void PlainOps<T>::PositionsBackward(int64_t rows, int64_t sequence_length,
+                                    int64_t channels, const T* dx, T* dtable) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* position = dtable + r % sequence_length * channels;
+    for (int64_t c = 0; c < channels; ++c) position[c] += dx[r * channels + c];
   }
 }
 
@@ -247,6 +341,139 @@ void PlainOps<T>::SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
       const T sigmoid = Sigmoid(g);
       dgate[i] = d * u * sigmoid * (T(1) + g * (T(1) - sigmoid));
       dup[i] = d * g * sigmoid;
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::Gelu(int64_t n, const T* x, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * GeluSigmoid(x[i]);
+}
+
+template <typename T>
+void PlainOps<T>::GeluBackward(int64_t n, const T* x, const T* dy, T* dx) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T sigmoid = GeluSigmoid(x[i]);
+    const T slope = T(2 * kGeluScale) * (T(1) + T(3 * kGeluCube) * x[i] * x[i]);
+    dx[i] = dy[i] * (sigmoid + x[i] * sigmoid * (T(1) - sigmoid) * slope);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::Route(const RouteShape& shape, const T* logits,
+                        T* probabilities, int32_t* experts, T* weights) {
+  const int64_t n = shape.expert_count, k = shape.experts_per_token;
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    const T log_total = LogSumExp(n, logits + r * n);
+    T* p = probabilities + r * n;
+    for (int64_t e = 0; e < n; ++e)
+      p[e] = std::exp(logits[r * n + e] - log_total);
+    T total = 0;
+    for (int64_t j = 0; j < k; ++j) {
+      const int32_t* chosen = experts + r * k;
+      int64_t best = -1;
+      for (int64_t e = 0; e < n; ++e) {
+        if (std::find(chosen, chosen + j, e) != chosen + j) continue;
+        if (best < 0 || p[e] > p[best]) best = e;
+      }
+      experts[r * k + j] = static_cast<int32_t>(best);
+      total += p[best];
+    }
+    for (int64_t j = 0; j < k; ++j) {
+      weights[r * k + j] = p[experts[r * k + j]] / total;
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::RouteBackward(const RouteShape& shape, const T* probabilities,
+                                const int32_t* experts, const T* weights,
+                                const T* dweights, const T* balance,
+                                T* dlogits) {
+  const int64_t n = shape.expert_count, k = shape.experts_per_token;
+  std::vector<T> dp(n);
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    const T* p = probabilities + r * n;
+    std::copy(balance, balance + n, dp.begin());
+    const T mean = Dot(k, weights + r * k, dweights + r * k);
+    T total = 0;
+    for (int64_t j = 0; j < k; ++j) total += p[experts[r * k + j]];
+    for (int64_t j = 0; j < k; ++j) {
+      dp[experts[r * k + j]] += (dweights[r * k + j] - mean) / total;
+    }
+    const T inner = Dot(n, p, dp.data());
+    for (int64_t e = 0; e < n; ++e) dlogits[r * n + e] = p[e] * (dp[e] - inner);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AddRouteTotals(const RouteShape& shape,
+                                 const T* probabilities, const int32_t* experts,
+                                 T* counts, T* sums) {
+  const int64_t n = shape.expert_count;
+  for (int64_t i = 0; i < shape.rows * shape.experts_per_token; ++i) {
+    counts[experts[i]] += T(1);
+  }
+  for (int64_t i = 0; i < shape.rows * n; ++i) sums[i % n] += probabilities[i];
+}
+
+template <typename T>
+void PlainOps<T>::PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                               int32_t* slots, int32_t* sources,
+                               int64_t* begins) {
+  const int64_t choices = shape.rows * shape.experts_per_token;
+  int64_t slot = 0;
+  for (int64_t e = 0; e < shape.expert_count; ++e) {
+    begins[e] = slot;
+    for (int64_t i = 0; i < choices; ++i) {
+      if (experts[i] != e) continue;
+      const bool kept = slot - begins[e] < shape.capacity;
+      slots[i] = kept ? static_cast<int32_t>(slot) : -1;
+      if (kept) {
+        sources[slot++] = static_cast<int32_t>(i / shape.experts_per_token);
+      }
+    }
+  }
+  begins[shape.expert_count] = slot;
+}
+
+template <typename T>
+void PlainOps<T>::GatherRows(int64_t count, int64_t channels,
+                             const int32_t* sources, const T* x, T* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const T* row = x + sources[i] * channels;
+    std::copy(row, row + channels, out + i * channels);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::CombineRows(const RouteShape& shape, int64_t channels,
+                              const int32_t* slots, const T* weights,
+                              const T* y, T* out) {
+  const int64_t k = shape.experts_per_token;
+  std::fill(out, out + shape.rows * channels, T(0));
+  for (int64_t i = 0; i < shape.rows * k; ++i) {
+    if (slots[i] < 0) continue;
+    const T weight = weights != nullptr ? weights[i] : T(1);
+    for (int64_t c = 0; c < channels; ++c) {
+      out[i / k * channels + c] += weight * y[slots[i] * channels + c];
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::CombineRowsBackward(const RouteShape& shape, int64_t channels,
+                                      const int32_t* slots, const T* weights,
+                                      const T* y, const T* dout, T* dy,
+                                      T* dweights) {
+  const int64_t k = shape.experts_per_token;
+  for (int64_t i = 0; i < shape.rows * k; ++i) {
+    dweights[i] = T(0);
+    if (slots[i] < 0) continue;
+    const T* d = dout + i / k * channels;
+    dweights[i] = Dot(channels, d, y + slots[i] * channels);
+    for (int64_t c = 0; c < channels; ++c) {
+      dy[slots[i] * channels + c] = weights[i] * d[c];
     }
   }
 }

@@ -39,6 +39,40 @@ class PlainOps final : public BasicOps<T> {
   void SwiGlu(int64_t rows, int64_t inner, const T* gate_up, T* y) override;
   void SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
                       const T* dy, T* dgate_up) override;
+  void LayerNorm(int64_t rows, int64_t channels, T eps, const T* x,
+                 const T* gain, const T* bias, T* y, T* mean, T* rstd) override;
+  void LayerNormBackward(int64_t rows, int64_t channels, const T* dy,
+                         const T* x, const T* mean, const T* rstd,
+                         const T* gain, T* dx, T* dgain, T* dbias,
+                         bool accumulate) override;
+  void AddRows(int64_t rows, int64_t channels, const T* x, const T* delta,
+               const T* bias, T* out) override;
+  void AddBias(int64_t rows, int64_t channels, const T* bias, T* y) override;
+  void BiasBackward(int64_t rows, int64_t channels, const T* dy, T* dbias,
+                    bool accumulate) override;
+  void AddPositions(int64_t rows, int64_t sequence_length, int64_t channels,
+                    const T* table, T* x) override;
+  void PositionsBackward(int64_t rows, int64_t sequence_length,
+                         int64_t channels, const T* dx, T* dtable) override;
+  void Gelu(int64_t n, const T* x, T* y) override;
+  void GeluBackward(int64_t n, const T* x, const T* dy, T* dx) override;
+  void Route(const RouteShape& shape, const T* logits, T* probabilities,
+             int32_t* experts, T* weights) override;
+  void RouteBackward(const RouteShape& shape, const T* probabilities,
+                     const int32_t* experts, const T* weights,
+                     const T* dweights, const T* balance, T* dlogits) override;
+  void AddRouteTotals(const RouteShape& shape, const T* probabilities,
+                      const int32_t* experts, T* counts, T* sums) override;
+  void PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                    int32_t* slots, int32_t* sources, int64_t* begins) override;
+  void GatherRows(int64_t count, int64_t channels, const int32_t* sources,
+                  const T* x, T* out) override;
+  void CombineRows(const RouteShape& shape, int64_t channels,
+                   const int32_t* slots, const T* weights, const T* y,
+                   T* out) override;
+  void CombineRowsBackward(const RouteShape& shape, int64_t channels,
+                           const int32_t* slots, const T* weights, const T* y,
+                           const T* dout, T* dy, T* dweights) override;
   void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
                  const T* table, T* out) override;
   void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,

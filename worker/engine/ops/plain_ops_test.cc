@@ -105,6 +105,154 @@ TEST_F(PlainOpsTest, RmsNormGradientsAreFiniteDifferences) {
   HoldGradient(gain, dgain, dy, forward);
 }
 
+TEST_F(PlainOpsTest, LayerNormGradientsAreFiniteDifferences) {
+  const int64_t rows = 3, channels = 6;
+  Values x = Random(rows * channels), gain = Random(channels);
+  Values bias = Random(channels);
+  const Values dy = Random(rows * channels);
+  Values mean(rows), rstd(rows);
+  const auto forward = [&] {
+    Values y(rows * channels);
+    ops_.LayerNorm(rows, channels, 1e-3, x.data(), gain.data(), bias.data(),
+                   y.data(), mean.data(), rstd.data());
+    return y;
+  };
+  forward();
+  Values dx(rows * channels), dgain(channels), dbias(channels);
+  ops_.LayerNormBackward(rows, channels, dy.data(), x.data(), mean.data(),
+                         rstd.data(), gain.data(), dx.data(), dgain.data(),
+                         dbias.data(), false);
+  HoldGradient(x, dx, dy, forward);
+  HoldGradient(gain, dgain, dy, forward);
+  HoldGradient(bias, dbias, dy, forward);
+}
+
+TEST_F(PlainOpsTest, BiasAndPositionGradientsAreFiniteDifferences) {
+  const int64_t rows = 6, length = 3, channels = 4;
+  Values x = Random(rows * channels), delta = Random(rows * channels);
+  Values bias = Random(channels), table = Random(length * channels);
+  const Values dy = Random(rows * channels);
+  const auto forward = [&] {
+    Values y(rows * channels);
+    ops_.AddRows(rows, channels, x.data(), delta.data(), bias.data(), y.data());
+    ops_.AddBias(rows, channels, bias.data(), y.data());
+    ops_.AddPositions(rows, length, channels, table.data(), y.data());
+    return y;
+  };
+  Values dbias(channels, 9.0), dtable(length * channels, 0.0);
+  ops_.BiasBackward(rows, channels, dy.data(), dbias.data(), false);
+  ops_.BiasBackward(rows, channels, dy.data(), dbias.data(), true);
+  ops_.PositionsBackward(rows, length, channels, dy.data(), dtable.data());
+  HoldGradient(x, dy, dy, forward);
+  HoldGradient(delta, dy, dy, forward);
+  HoldGradient(bias, dbias, dy, forward);
+  HoldGradient(table, dtable, dy, forward);
+}
+
+TEST_F(PlainOpsTest, GeluGradientIsAFiniteDifferenceAndTheTanhForm) {
+  Values x = Random(20);
+  const Values dy = Random(20);
+  const auto forward = [&] {
+    Values y(20);
+    ops_.Gelu(20, x.data(), y.data());
+    return y;
+  };
+  Values dx(20);
+  ops_.GeluBackward(20, x.data(), dy.data(), dx.data());
+  HoldGradient(x, dx, dy, forward);
+  const Values y = forward();
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double u =
+        std::sqrt(2 / M_PI) * (x[i] + 0.044715 * x[i] * x[i] * x[i]);
+    EXPECT_NEAR(y[i], 0.5 * x[i] * (1 + std::tanh(u)), 1e-14);
+  }
+}
+
+// A mixture of experts whose expert e multiplies by e + 1, with its balance.
+TEST_F(PlainOpsTest, RoutingGradientIsAFiniteDifference) {
+  const int64_t rows = 5, n = 4, channels = 3;
+  for (int64_t k : {1, 2, 4}) {
+    const RouteShape shape{.rows = rows,
+                           .expert_count = n,
+                           .experts_per_token = k,
+                           .capacity = k == 2 ? 2 : rows};
+    Values logits = Random(rows * n), x = Random(rows * channels);
+    const Values dy = Random(rows * channels), balance = Random(n);
+    Values p(rows * n), weights(rows * k), out(rows * k * channels);
+    std::vector<int32_t> experts(rows * k), slots(rows * k), sources(rows * k);
+    std::vector<int64_t> begins(n + 1);
+    const auto forward = [&] {
+      ops_.Route(shape, logits.data(), p.data(), experts.data(),
+                 weights.data());
+      ops_.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
+                        begins.data());
+      ops_.GatherRows(begins[n], channels, sources.data(), x.data(),
+                      out.data());
+      for (int64_t e = 0; e < n; ++e) {
+        for (int64_t i = begins[e] * channels; i < begins[e + 1] * channels;
+             ++i) {
+          out[i] *= static_cast<double>(e + 1);
+        }
+      }
+      Values y(rows * channels + n);
+      ops_.CombineRows(shape, channels, slots.data(), weights.data(),
+                       out.data(), y.data());
+      Values counts(n);
+      ops_.AddRouteTotals(shape, p.data(), experts.data(), counts.data(),
+                          y.data() + rows * channels);
+      return y;
+    };
+    forward();
+    if (k == 1) {
+      for (double weight : weights) EXPECT_EQ(weight, 1.0);
+    }
+    Values upstream = dy;
+    upstream.insert(upstream.end(), balance.begin(), balance.end());
+    Values dout(out.size()), dweights(rows * k), dlogits(rows * n);
+    ops_.CombineRowsBackward(shape, channels, slots.data(), weights.data(),
+                             out.data(), dy.data(), dout.data(),
+                             dweights.data());
+    ops_.RouteBackward(shape, p.data(), experts.data(), weights.data(),
+                       dweights.data(), balance.data(), dlogits.data());
+    for (int64_t e = 0; e < n; ++e) {
+      for (int64_t i = begins[e] * channels; i < begins[e + 1] * channels;
+           ++i) {
+        dout[i] *= static_cast<double>(e + 1);
+      }
+    }
+    Values dx(rows * channels);
+    ops_.CombineRows(shape, channels, slots.data(), nullptr, dout.data(),
+                     dx.data());
+    HoldGradient(logits, dlogits, upstream, forward);
+    HoldGradient(x, dx, upstream, forward);
+  }
+}
+
+TEST_F(PlainOpsTest, ExpertsTakeWhatComesFirstUpToTheirCapacity) {
+  const RouteShape shape{
+      .rows = 4, .expert_count = 3, .experts_per_token = 2, .capacity = 2};
+  const std::vector<int32_t> experts = {2, 0, 0, 2, 2, 0, 1, 2};
+  std::vector<int32_t> slots(8), sources(8);
+  std::vector<int64_t> begins(4);
+  ops_.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
+                    begins.data());
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 2, 3, 5}));
+  EXPECT_EQ(slots, (std::vector<int32_t>{3, 0, 1, 4, -1, -1, 2, -1}));
+  sources.resize(5);
+  EXPECT_EQ(sources, (std::vector<int32_t>{0, 1, 3, 0, 1}));
+}
+
+TEST_F(PlainOpsTest, OfEquallyLikelyExpertsTheLowerOnesAreTaken) {
+  const RouteShape shape{
+      .rows = 1, .expert_count = 4, .experts_per_token = 2, .capacity = 1};
+  const Values logits = {0.5, 1.0, 1.0, 1.0};
+  Values p(4), weights(2);
+  std::vector<int32_t> experts(2);
+  ops_.Route(shape, logits.data(), p.data(), experts.data(), weights.data());
+  EXPECT_EQ(experts, (std::vector<int32_t>{1, 2}));
+  EXPECT_NEAR(weights[0], 0.5, 1e-15);
+}
+
 TEST_F(PlainOpsTest, RopeTurnsHalvesAndItsInverseIsItsGradient) {
   const AttentionShape shape{.batch = 2,
                              .sequence_length = 3,

@@ -42,6 +42,13 @@ absl::StatusOr<Arena> Arena::Create(size_t capacity_bytes) {
   return arena;
 }
 
+Arena Arena::Over(void* memory, size_t capacity_bytes) {
+  Arena arena;
+  arena.base_ = static_cast<char*>(memory);
+  arena.capacity_bytes_ = capacity_bytes;
+  return arena;
+}
+
 Arena::Arena(Arena&& other) noexcept { *this = std::move(other); }
 
 Arena& Arena::operator=(Arena&& other) noexcept {

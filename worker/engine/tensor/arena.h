@@ -28,6 +28,10 @@ class Arena {
   // RESOURCE_EXHAUSTED: the system has not got it.
   static absl::StatusOr<Arena> Create(size_t capacity_bytes);
 
+  // Over `capacity_bytes` of memory that someone else owns, aligned as
+  // kAlignmentBytes says.
+  static Arena Over(void* memory, size_t capacity_bytes);
+
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   Arena(const Arena&) = delete;

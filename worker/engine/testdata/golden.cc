@@ -39,7 +39,34 @@ std::vector<GoldenCase> GoldenCases() {
                       .sequence_length_max = 32,
                       .tie_embeddings = false},
            .batch_size = 2,
-           .sequence_length = 19}};
+           .sequence_length = 19},
+          {.name = "gpt2",
+           .config = {.architecture = Architecture::kGpt2,
+                      .vocab_size = 53,
+                      .hidden_size = 32,
+                      .intermediate_size = 40,
+                      .layer_count = 2,
+                      .head_count = 4,
+                      .kv_head_count = 4,
+                      .sequence_length_max = 24,
+                      .tie_embeddings = true},
+           .batch_size = 3,
+           .sequence_length = 21},
+          {.name = "mixture",
+           .config = {.architecture = Architecture::kMixtral,
+                      .vocab_size = 43,
+                      .hidden_size = 24,
+                      .intermediate_size = 20,
+                      .layer_count = 2,
+                      .head_count = 4,
+                      .kv_head_count = 2,
+                      .sequence_length_max = 24,
+                      .tie_embeddings = false,
+                      .expert_count = 5,
+                      .experts_per_token = 2,
+                      .router_loss_weight = 0.05},
+           .batch_size = 3,
+           .sequence_length = 20}};
 }
 
 LearningRateSchedule GoldenSchedule() {
@@ -96,6 +123,7 @@ GoldenResults ReadGoldenResults(const GoldenCase& golden) {
   GoldenResults results;
   std::ifstream text(kFolder + golden.name + ".txt");
   text >> results.loss >> results.gradient_norm;
+  if (golden.config.is_mixture()) text >> results.router_loss;
   for (double loss; text >> loss;) results.step_losses.push_back(loss);
   CHECK_EQ(results.step_losses.size(), static_cast<size_t>(kGoldenSteps));
   const size_t count =

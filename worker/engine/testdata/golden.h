@@ -24,8 +24,9 @@ struct GoldenCase {
 
 inline constexpr int kGoldenSteps = 20;
 
-// "tied" and "grouped" (untied, 6 query and 2 key/value heads, sequences
-// shorter than the longest).
+// Of Llama "tied" and "grouped" (untied, 6 query and 2 key/value heads,
+// sequences shorter than the longest); "gpt2"; "mixture", two of five experts a
+// token.
 std::vector<GoldenCase> GoldenCases();
 
 // The schedule of the 20 steps.
@@ -47,6 +48,7 @@ GoldenTokens GoldenTokensOf(const GoldenCase& golden, int step);
 struct GoldenResults {
   double loss = 0;           // Of the first step.
   double gradient_norm = 0;  // Of the first step.
+  double router_loss = 0;    // Of the first step, of a mixture.
   std::vector<double> step_losses;
   std::vector<float> gradient;          // Of the first step.
   std::vector<float> final_parameters;  // After all steps.

@@ -1,17 +1,20 @@
 """Writes the golden files of decoder_golden_test: what PyTorch computes.
 
-usage: make_golden.py OUTPUT_DIR     (needs torch, transformers, numpy)
+usage: make_golden.py OUTPUT_DIR [CASE...]  (needs torch, transformers, numpy)
 
-The reference is transformers' LlamaForCausalLM. Parameters and tokens are made
+The reference is transformers' LlamaForCausalLM, GPT2LMHeadModel or
+MixtralForCausalLM. Parameters and tokens are made
 from a counter (see `uniform`), so that the test makes the same ones and the
 files hold results only. For each case:
 
   golden_NAME.f32  little-endian f32: the gradient of the first step (computed
                    in f64), then the parameters after 20 steps of AdamW (f32),
-                   both flat in the order of the state dict
+                   both flat in the order of parameter_layout.h
   golden_NAME.txt  one number a line: the loss of the first step (f64), the
-                   global norm of its gradient (f64), then the losses of 20
-                   AdamW steps (f32)
+                   global norm of its gradient (f64), the loss that balances
+                   experts (of a mixture only), then the losses of 20 AdamW
+                   steps (f32). Losses are without the one that balances
+                   experts, gradients are with it
 """
 
 import math
@@ -19,14 +22,19 @@ import sys
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM, MixtralConfig, MixtralForCausalLM)
 
 STEPS, WARMUP, PEAK, FLOOR = 20, 5, 1e-2, 0.1
 CASES = {
-    # name: vocab, hidden, inner, layers, heads, kv heads, max, T, B, tied
-    'tied': (61, 32, 44, 2, 4, 4, 24, 24, 3, True),
-    'grouped': (47, 48, 40, 2, 6, 2, 32, 19, 2, False),
+    # name: kind, vocab, hidden, inner, layers, heads, kv heads, max, T, B, tied
+    'tied': ('llama', 61, 32, 44, 2, 4, 4, 24, 24, 3, True),
+    'grouped': ('llama', 47, 48, 40, 2, 6, 2, 32, 19, 2, False),
+    'gpt2': ('gpt2', 53, 32, 40, 2, 4, 4, 24, 21, 3, True),
+    # Two of five experts a token.
+    'mixture': ('mixtral', 43, 24, 20, 2, 4, 2, 24, 20, 3, False),
 }
+EXPERTS, EXPERTS_A_TOKEN, ROUTER_LOSS = 5, 2, 0.05
 
 
 def uniform(seed, count):
@@ -40,17 +48,50 @@ def uniform(seed, count):
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def names(model, tied):
-    return [n for n in model.state_dict() if not (tied and n == 'lm_head.weight')]
+def make_model(name):
+    kind, v, c, f, layers, h, g, longest, _, _, tied = CASES[name]
+    if kind == 'gpt2':
+        return GPT2LMHeadModel(GPT2Config(
+            vocab_size=v, n_embd=c, n_inner=f, n_layer=layers, n_head=h,
+            n_positions=longest, resid_pdrop=0.0, embd_pdrop=0.0,
+            attn_pdrop=0.0, attn_implementation='eager'))
+    shape = dict(
+        vocab_size=v, hidden_size=c, intermediate_size=f,
+        num_hidden_layers=layers, num_attention_heads=h,
+        num_key_value_heads=g, max_position_embeddings=longest,
+        rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=tied,
+        attn_implementation='eager')
+    if kind == 'llama':
+        return LlamaForCausalLM(LlamaConfig(**shape))
+    return MixtralForCausalLM(MixtralConfig(
+        num_local_experts=EXPERTS, num_experts_per_tok=EXPERTS_A_TOKEN,
+        router_aux_loss_coef=ROUTER_LOSS, output_router_logits=True,
+        experts_implementation='eager', **shape))
 
 
-def fill(model, tied):
-    """Matrices uniform in [-0.2, 0.2), gains in [0.5, 1.5), rounded to f32."""
-    state = model.state_dict()
-    total = sum(state[n].numel() for n in names(model, tied))
-    flat, at = uniform(1, total), 0
-    for name in names(model, tied):
-        t = state[name]
+def tensors(model, what):
+    """what(parameter), or the part of it that is one tensor of a checkpoint, in
+    the order of parameter_layout.h."""
+    parameters = dict(model.named_parameters())
+    for name in model.state_dict():
+        if name not in parameters:  # A tied head.
+            continue
+        value = what(parameters[name])
+        if name.endswith('experts.gate_up_proj'):
+            down = what(parameters[name.replace('gate_up', 'down')])
+            for expert in range(EXPERTS):
+                yield value[expert]  # Gate, then up.
+                yield down[expert]
+        elif not name.endswith('experts.down_proj'):
+            yield value
+
+
+def fill(model):
+    """Matrices uniform in [-0.2, 0.2), gains and biases in [0.5, 1.5), rounded
+    to f32."""
+    parts = list(tensors(model, lambda p: p.data))
+    flat, at = uniform(1, sum(t.numel() for t in parts)), 0
+    for t in parts:
         u = flat[at:at + t.numel()]
         at += t.numel()
         values = (0.5 + u) if t.dim() == 1 else 0.4 * (u - 0.5)
@@ -58,17 +99,19 @@ def fill(model, tied):
             values.astype(np.float32).astype(np.float64)).view_as(t))
 
 
-def flat(model, tied, what):
-    parameters = dict(model.named_parameters())
+def flat(model, what):
     return np.concatenate([
-        what(parameters[n]).detach().numpy().astype('<f4').ravel()
-        for n in names(model, tied)])
+        t.detach().numpy().astype('<f4').ravel()
+        for t in tensors(model, what)])
 
 
-def loss_of(model, tokens):
-    logits = model(tokens[:, :-1]).logits
-    return torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), tokens[:, 1:].flatten())
+def losses_of(model, tokens):
+    """The mean cross-entropy, and the loss that balances experts."""
+    out = model(tokens[:, :-1])
+    loss = torch.nn.functional.cross_entropy(
+        out.logits.flatten(0, 1), tokens[:, 1:].flatten())
+    aux = getattr(out, 'aux_loss', None)
+    return loss, torch.zeros(()) if aux is None else ROUTER_LOSS * aux
 
 
 def learning_rate(step):
@@ -78,48 +121,44 @@ def learning_rate(step):
 
 
 def run(name, out):
-    v, c, f, layers, h, g, longest, t, b, tied = CASES[name]
-    config = LlamaConfig(
-        vocab_size=v, hidden_size=c, intermediate_size=f,
-        num_hidden_layers=layers, num_attention_heads=h,
-        num_key_value_heads=g, max_position_embeddings=longest,
-        rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=tied,
-        attn_implementation='eager')
+    v, t, b = CASES[name][1], CASES[name][8], CASES[name][9]
     tokens = torch.from_numpy(
         (uniform(2, STEPS * b * (t + 1)) * v).astype(np.int64)
     ).view(STEPS, b, t + 1)
 
-    model = LlamaForCausalLM(config).double()
-    # Its rotary table stays in f32: agreement ends near 1e-7.
+    model = make_model(name).double()
+    # Its rotary table and its router stay in f32: agreement ends near 1e-7.
     with torch.no_grad():
-        fill(model, tied)
-    loss = loss_of(model, tokens[0])
-    loss.backward()
-    gradient = flat(model, tied, lambda p: p.grad)
+        fill(model)
+    loss, balance = losses_of(model, tokens[0])
+    (loss + balance).backward()
+    gradient = flat(model, lambda p: p.grad)
     norm = math.sqrt(sum((p.grad**2).sum().item()
                          for p in model.parameters()))
     numbers = [loss.item(), norm]
+    if CASES[name][0] == 'mixtral':
+        numbers.append(balance.item())
 
-    model = LlamaForCausalLM(config).float()
+    model = make_model(name).float()
     with torch.no_grad():
-        fill(model, tied)
+        fill(model)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95),
                                   eps=1e-8, weight_decay=0.1)
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group['lr'] = learning_rate(step)
-        loss = loss_of(model, tokens[step])
+        loss, balance = losses_of(model, tokens[step])
         optimizer.zero_grad()
-        loss.backward()
+        (loss + balance).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         numbers.append(loss.item())
-    after = flat(model, tied, lambda p: p)
+    after = flat(model, lambda p: p)
     np.concatenate([gradient, after]).tofile(f'{out}/golden_{name}.f32')
     with open(f'{out}/golden_{name}.txt', 'w') as file:
         file.writelines(f'{x:.17g}\n' for x in numbers)
-    print(name, len(after), 'parameters', numbers[:2], numbers[-1])
+    print(name, len(after), 'parameters', numbers[:3], numbers[-1])
 
 
-for case in CASES:
+for case in sys.argv[2:] or CASES:
     run(case, sys.argv[1])

@@ -1,18 +1,14 @@
 #include "worker/engine/ops/cpu/cpu_ops.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
-#include "base/status/check.h"
-#include "oneapi/dnnl/dnnl.h"
 #include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/products.h"
+#include "worker/engine/ops/cpu/scratch.h"
 #include "worker/engine/ops/cpu/thread_pool.h"
-#include "worker/engine/ops/cpu/tiling.h"
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine {
@@ -22,87 +18,50 @@ namespace {
 // works on a flat vector. Part of what a result is: sums follow these tiles.
 constexpr int64_t kRowsATask = 64;
 constexpr int64_t kElementsATask = 16384;
-// Tiles of matrix products, see CutOutput and CutWeight.
-constexpr int64_t kLinearRowsMax = 256;
-constexpr int64_t kLinearColumnsMin = 128;
-constexpr int64_t kWeightTileMax = 352;
-constexpr int64_t kWeightTileMin = 32;
 // Tasks of the embedding's gradient: task i has the tokens with id mod 16 == i.
 constexpr int64_t kEmbeddingTasks = 16;
 
 int64_t TaskCount(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// Memory that only grows.
-template <typename T>
-class Scratch {
- public:
-  T* Get(int64_t count) {
-    if (count > capacity_) {
-      constexpr size_t kAlignment = 64;
-      const size_t bytes =
-          (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) /
-          kAlignment * kAlignment;
-      data_.reset(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
-      CHECK(data_ != nullptr) << "out of memory for scratch";
-      capacity_ = count;
+// Of n probabilities the k greatest, of equal ones the lower first, and their
+// shares of the sum of them.
+void ChooseExperts(int64_t n, int64_t k, const float* p, int32_t* experts,
+                   float* weights) {
+  float total = 0;
+  for (int64_t j = 0; j < k; ++j) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < n; ++e) {
+      if (std::find(experts, experts + j, e) != experts + j) continue;
+      if (best < 0 || p[e] > p[best]) best = e;
     }
-    return data_.get();
+    experts[j] = static_cast<int32_t>(best);
+    total += p[best];
   }
-
- private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T, Free> data_;
-  int64_t capacity_ = 0;
-};
-
-// c [m, n] = a b (+ c), row-major, 'T' for an operand that is stored
-// transposed.
-void Gemm(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k,
-          const float* a, int64_t lda, const float* b, int64_t ldb,
-          bool accumulate, float* c, int64_t ldc) {
-  omp_set_num_threads(1);  // Of this thread; its own threads change the bits.
-  const dnnl_status_t status =
-      dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
-                 accumulate ? 1.0f : 0.0f, c, ldc);
-  CHECK_EQ(status, dnnl_success);
+  for (int64_t j = 0; j < k; ++j) weights[j] = p[experts[j]] / total;
 }
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(int thread_count, const Kernels& kernels)
-      : kernels_(kernels), pool_(thread_count), thread_scratch_(thread_count) {}
+  CpuOps(int thread_count, const Kernels& kernels, ProductKind kind)
+      : kernels_(kernels),
+        pool_(thread_count),
+        products_(kind, kernels, pool_),
+        thread_scratch_(thread_count) {}
 
   void Linear(int64_t m, int64_t n, int64_t k, const float* x, const float* w,
               float* y) override {
-    const OutputTiles tiles =
-        CutOutput(m, n, kLinearRowsMax, kLinearColumnsMin);
-    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
-      Gemm('N', 'T', rows, columns, k, x + i * k, k, w + j * k, k, false,
-           y + i * n + j, n);
-    });
+    products_.Linear(m, n, k, x, w, y);
   }
-
   void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const float* dy,
                            const float* w, float* dx) override {
-    const OutputTiles tiles =
-        CutOutput(m, k, kLinearRowsMax, kLinearColumnsMin);
-    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
-      Gemm('N', 'N', rows, columns, n, dy + i * n, n, w + j, k, false,
-           dx + i * k + j, k);
-    });
+    products_.LinearBackwardInput(m, n, k, dy, w, dx);
   }
-
   void LinearBackwardWeight(int64_t m, int64_t n, int64_t k, const float* dy,
                             const float* x, float* dw,
                             bool accumulate) override {
-    const OutputTiles tiles = CutWeight(n, k, kWeightTileMin, kWeightTileMax);
-    ForTiles(tiles, [&](int64_t i, int64_t rows, int64_t j, int64_t columns) {
-      Gemm('T', 'N', rows, columns, m, dy + i, n, x + j, k, accumulate,
-           dw + i * k + j, k);
-    });
+    products_.LinearBackwardWeight(m, n, k, dy, x, dw, accumulate);
   }
+  void ParametersChanged() override { products_.ParametersChanged(); }
 
   void AddRmsNorm(int64_t rows, int64_t channels, float eps, const float* x,
                   const float* delta, const float* gain, float* sum, float* y,
@@ -127,10 +86,92 @@ class CpuOps final : public Ops {
       kernels_.rms_norm_backward(count, channels, dy + at, s + at, rstd + begin,
                                  gain, ds + at, mine, accumulate);
     });
-    std::copy(partial, partial + channels, dgain);
-    for (int64_t task = 1; task < tasks; ++task) {
-      kernels_.add(channels, partial + task * channels, dgain);
-    }
+    SumTasks(tasks, channels, channels, partial, dgain, false);
+  }
+
+  void LayerNorm(int64_t rows, int64_t channels, float eps, const float* x,
+                 const float* gain, const float* bias, float* y, float* mean,
+                 float* rstd) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      const int64_t at = begin * channels;
+      kernels_.layer_norm(count, channels, eps, x + at, gain, bias, y + at,
+                          mean + begin, rstd + begin);
+    });
+  }
+
+  void LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
+                         const float* x, const float* mean, const float* rstd,
+                         const float* gain, float* dx, float* dgain,
+                         float* dbias, bool accumulate) override {
+    const int64_t tasks = TaskCount(rows, kRowsATask);
+    // Of each task the gain's gradient, then the bias's.
+    float* partial = float_scratch_.Get(tasks * 2 * channels);
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      float* mine = partial + begin / kRowsATask * 2 * channels;
+      std::fill(mine, mine + 2 * channels, 0.0f);
+      const int64_t at = begin * channels;
+      kernels_.layer_norm_backward(count, channels, dy + at, x + at,
+                                   mean + begin, rstd + begin, gain, dx + at,
+                                   mine, mine + channels, accumulate);
+    });
+    SumTasks(tasks, 2 * channels, channels, partial, dgain, false);
+    SumTasks(tasks, 2 * channels, channels, partial + channels, dbias, false);
+  }
+
+  void AddRows(int64_t rows, int64_t channels, const float* x,
+               const float* delta, const float* bias, float* out) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        kernels_.add_row(channels, x + r * channels, delta + r * channels, bias,
+                         out + r * channels);
+      }
+    });
+  }
+
+  void AddBias(int64_t rows, int64_t channels, const float* bias,
+               float* y) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        kernels_.add(channels, bias, y + r * channels);
+      }
+    });
+  }
+
+  void BiasBackward(int64_t rows, int64_t channels, const float* dy,
+                    float* dbias, bool accumulate) override {
+    const int64_t tasks = TaskCount(rows, kRowsATask);
+    float* partial = float_scratch_.Get(tasks * channels);
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      float* mine = partial + begin / kRowsATask * channels;
+      std::copy_n(dy + begin * channels, channels, mine);
+      for (int64_t r = begin + 1; r < begin + count; ++r) {
+        kernels_.add(channels, dy + r * channels, mine);
+      }
+    });
+    SumTasks(tasks, channels, channels, partial, dbias, accumulate);
+  }
+
+  void AddPositions(int64_t rows, int64_t sequence_length, int64_t channels,
+                    const float* table, float* x) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        kernels_.add(channels, table + r % sequence_length * channels,
+                     x + r * channels);
+      }
+    });
+  }
+
+  void PositionsBackward(int64_t rows, int64_t sequence_length,
+                         int64_t channels, const float* dx,
+                         float* dtable) override {
+    // A position is one task's, so that its rows come in order.
+    ForRows(sequence_length, [&](int64_t begin, int64_t count) {
+      for (int64_t t = begin; t < begin + count; ++t) {
+        for (int64_t r = t; r < rows; r += sequence_length) {
+          kernels_.add(channels, dx + r * channels, dtable + t * channels);
+        }
+      }
+    });
   }
 
   void Rope(const AttentionShape& shape, const float* table, bool inverse,
@@ -185,6 +226,126 @@ class CpuOps final : public Ops {
       kernels_.swiglu_backward(count, inner, gate_up + begin * 2 * inner,
                                dy + begin * inner,
                                dgate_up + begin * 2 * inner);
+    });
+  }
+
+  void Gelu(int64_t n, const float* x, float* y) override {
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      kernels_.gelu(count, x + begin, y + begin);
+    });
+  }
+
+  void GeluBackward(int64_t n, const float* x, const float* dy,
+                    float* dx) override {
+    ForElements(n, [&](int64_t begin, int64_t count) {
+      kernels_.gelu_backward(count, x + begin, dy + begin, dx + begin);
+    });
+  }
+
+  void Route(const RouteShape& shape, const float* logits, float* probabilities,
+             int32_t* experts, float* weights) override {
+    const int64_t n = shape.expert_count, k = shape.experts_per_token;
+    ForRows(shape.rows, [&](int64_t begin, int64_t count) {
+      kernels_.softmax(count, n, logits + begin * n, probabilities + begin * n);
+      for (int64_t r = begin; r < begin + count; ++r) {
+        ChooseExperts(n, k, probabilities + r * n, experts + r * k,
+                      weights + r * k);
+      }
+    });
+  }
+
+  void RouteBackward(const RouteShape& shape, const float* probabilities,
+                     const int32_t* experts, const float* weights,
+                     const float* dweights, const float* balance,
+                     float* dlogits) override {
+    const int64_t n = shape.expert_count, k = shape.experts_per_token;
+    ForRows(shape.rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        const float* p = probabilities + r * n;
+        float* d = dlogits + r * n;  // Of the probabilities first.
+        std::copy_n(balance, n, d);
+        float mean = 0, total = 0;
+        for (int64_t j = r * k; j < (r + 1) * k; ++j) {
+          mean += weights[j] * dweights[j];
+          total += p[experts[j]];
+        }
+        for (int64_t j = r * k; j < (r + 1) * k; ++j) {
+          d[experts[j]] += (dweights[j] - mean) / total;
+        }
+        float inner = 0;
+        for (int64_t e = 0; e < n; ++e) inner += p[e] * d[e];
+        for (int64_t e = 0; e < n; ++e) d[e] = p[e] * (d[e] - inner);
+      }
+    });
+  }
+
+  void AddRouteTotals(const RouteShape& shape, const float* probabilities,
+                      const int32_t* experts, float* counts,
+                      float* sums) override {
+    for (int64_t i = 0; i < shape.rows * shape.experts_per_token; ++i) {
+      counts[experts[i]] += 1.0f;
+    }
+    BiasBackward(shape.rows, shape.expert_count, probabilities, sums, true);
+  }
+
+  void PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                    int32_t* slots, int32_t* sources,
+                    int64_t* begins) override {
+    const int64_t n = shape.expert_count;
+    const int64_t choices = shape.rows * shape.experts_per_token;
+    std::fill_n(begins, n + 1, 0);
+    for (int64_t i = 0; i < choices; ++i) ++begins[experts[i] + 1];
+    int64_t* next = index_scratch_.Get(n);
+    for (int64_t e = 0; e < n; ++e) {
+      next[e] = begins[e];
+      begins[e + 1] = begins[e] + std::min(begins[e + 1], shape.capacity);
+    }
+    for (int64_t i = 0; i < choices; ++i) {
+      const int32_t e = experts[i];
+      slots[i] = -1;
+      if (next[e] == begins[e + 1]) continue;
+      slots[i] = static_cast<int32_t>(next[e]);
+      sources[next[e]++] = static_cast<int32_t>(i / shape.experts_per_token);
+    }
+  }
+
+  void GatherRows(int64_t count, int64_t channels, const int32_t* sources,
+                  const float* x, float* out) override {
+    ForRows(count, [&](int64_t begin, int64_t rows) {
+      for (int64_t i = begin; i < begin + rows; ++i) {
+        std::copy_n(x + sources[i] * channels, channels, out + i * channels);
+      }
+    });
+  }
+
+  void CombineRows(const RouteShape& shape, int64_t channels,
+                   const int32_t* slots, const float* weights, const float* y,
+                   float* out) override {
+    const int64_t k = shape.experts_per_token;
+    ForRows(shape.rows, [&](int64_t begin, int64_t count) {
+      std::fill_n(out + begin * channels, count * channels, 0.0f);
+      for (int64_t i = begin * k; i < (begin + count) * k; ++i) {
+        if (slots[i] < 0) continue;
+        kernels_.fused_axpy(channels, weights != nullptr ? weights[i] : 1.0f,
+                            y + slots[i] * channels, out + i / k * channels);
+      }
+    });
+  }
+
+  void CombineRowsBackward(const RouteShape& shape, int64_t channels,
+                           const int32_t* slots, const float* weights,
+                           const float* y, const float* dout, float* dy,
+                           float* dweights) override {
+    const int64_t k = shape.experts_per_token;
+    ForRows(shape.rows, [&](int64_t begin, int64_t count) {
+      for (int64_t i = begin * k; i < (begin + count) * k; ++i) {
+        dweights[i] = 0.0f;
+        if (slots[i] < 0) continue;
+        const float* d = dout + i / k * channels;
+        const int64_t at = slots[i] * channels;
+        dweights[i] = kernels_.dot(channels, d, y + at);
+        kernels_.scale(channels, weights[i], d, dy + at);
+      }
     });
   }
 
@@ -263,17 +424,6 @@ class CpuOps final : public Ops {
   }
 
  private:
-  // f(row, rows, column, columns) for each tile.
-  template <typename F>
-  void ForTiles(const OutputTiles& tiles, const F& f) {
-    pool_.ParallelFor(tiles.count(), [&](int64_t index, int) {
-      const int64_t i = index / tiles.columns.count;
-      const int64_t j = index % tiles.columns.count;
-      f(tiles.rows.begin(i), tiles.rows.length(i), tiles.columns.begin(j),
-        tiles.columns.length(j));
-    });
-  }
-
   // f(begin, count) for runs of [0, n).
   template <typename F>
   void ForRuns(int64_t n, int64_t size, const F& f) {
@@ -288,6 +438,16 @@ class CpuOps final : public Ops {
   template <typename F>
   void ForElements(int64_t n, const F& f) {
     ForRuns(n, kElementsATask, f);
+  }
+
+  // out [n] = sum over tasks of partial[task, 0..n), in order, with `stride`
+  // elements a task; added to what out holds if `accumulate`.
+  void SumTasks(int64_t tasks, int64_t stride, int64_t n, const float* partial,
+                float* out, bool accumulate) {
+    if (!accumulate) std::copy_n(partial, n, out);
+    for (int64_t task = accumulate ? 0 : 1; task < tasks; ++task) {
+      kernels_.add(n, partial + task * stride, out);
+    }
   }
 
   double Reduce(int64_t n, const float* x,
@@ -327,15 +487,24 @@ class CpuOps final : public Ops {
 
   const Kernels& kernels_;
   ThreadPool pool_;
+  Products products_;
   Scratch<float> float_scratch_;
   Scratch<double> double_scratch_;
+  Scratch<int64_t> index_scratch_;
   std::vector<Scratch<float>> thread_scratch_;  // One a thread.
 };
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels) {
-  return std::make_unique<CpuOps>(thread_count, kernels);
+std::unique_ptr<Ops> MakeCpuOps(int thread_count, ComputeType compute) {
+  return MakeCpuOps(
+      thread_count, BestKernels(),
+      compute == ComputeType::kBf16 ? BestBf16Products() : ProductKind::kF32);
+}
+
+std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels,
+                                ProductKind kind) {
+  return std::make_unique<CpuOps>(thread_count, kernels, kind);
 }
 
 }  // namespace atl::engine

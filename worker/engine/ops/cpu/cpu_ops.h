@@ -12,13 +12,24 @@
 #include <memory>
 
 #include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine {
 
-// `thread_count` >= 1. `kernels` must be able to run on this CPU.
+// What matrix products are of. All else is f32 in both.
+enum class ComputeType {
+  kF32,
+  kBf16,  // Operands rounded to bfloat16, products summed in f32.
+};
+
+// The fastest on this CPU. `thread_count` >= 1.
 std::unique_ptr<Ops> MakeCpuOps(int thread_count,
-                                const Kernels& kernels = BestKernels());
+                                ComputeType compute = ComputeType::kF32);
+
+// With given parts, which must be able to run on this CPU.
+std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels,
+                                ProductKind kind = ProductKind::kF32);
 
 }  // namespace atl::engine
 

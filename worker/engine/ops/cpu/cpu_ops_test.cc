@@ -9,14 +9,18 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/ops/plain_ops.h"
 
@@ -137,11 +141,95 @@ TEST_P(CpuOpsTest, LinearMapsAndTheirGradientsFollowTheDefinition) {
   }
 }
 
+float NearestBf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const uint32_t low = bits & 0xffffu, half = 0x8000u;
+  bits &= 0xffff0000u;
+  if (low > half || (low == half && (bits & 0x10000u) != 0)) bits += 0x10000u;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+TEST_P(CpuOpsTest, RoundsToTheNearestBf16TiesToEven) {
+  std::vector<float> x = Random(1000 + Between(0, 40));
+  const uint32_t ties[] = {0x3f808000u, 0x3f818000u, 0x3f80ffffu, 0xbf808001u,
+                           0x7f7fffffu, 0x00008000u, 0x80018000u};
+  for (size_t i = 0; i < std::size(ties); ++i) {
+    std::memcpy(&x[i * 3], &ties[i], sizeof(float));
+  }
+  const int64_t n = static_cast<int64_t>(x.size());
+  std::vector<float> rounded(n);
+  std::vector<uint16_t> narrow(n);
+  GetParam()->round_to_bf16(n, x.data(), rounded.data());
+  GetParam()->to_bf16(n, x.data(), narrow.data());
+  for (int64_t i = 0; i < n; ++i) {
+    ASSERT_EQ(rounded[i], NearestBf16(x[i])) << x[i];
+    uint32_t bits;
+    std::memcpy(&bits, &rounded[i], sizeof(bits));
+    ASSERT_EQ(bits, uint32_t{narrow[i]} << 16) << x[i];
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  GetParam()->round_to_bf16(1, &nan, rounded.data());
+  EXPECT_TRUE(std::isnan(rounded[0]));
+}
+
+TEST_P(CpuOpsTest, Bf16ProductsAreThoseOfRoundedOperands) {
+  for (ProductKind kind :
+       {ProductKind::kBf16Rounded, ProductKind::kBf16Native}) {
+    if (kind == ProductKind::kBf16Native && !HasBf16Products()) continue;
+    for (const auto& [m, n, k] : LinearShapes(Between(1, 80))) {
+      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+      const std::vector<float> x = Random(m * k), w = Random(n * k);
+      const std::vector<float> dy = Random(m * n), dw = Random(n * k);
+      const auto run = [m = m, n = n, k = k](auto& ops, auto& b) {
+        ops.Linear(m, n, k, b[0].data(), b[1].data(), b[3].data());
+        ops.LinearBackwardInput(m, n, k, b[2].data(), b[1].data(), b[4].data());
+        ops.LinearBackwardWeight(m, n, k, b[2].data(), b[0].data(), b[5].data(),
+                                 false);
+        ops.LinearBackwardWeight(m, n, k, b[2].data(), b[0].data(), b[6].data(),
+                                 true);
+        // A weight that has changed is read again once that is said.
+        for (auto& value : b[1]) value = value * 2;
+        ops.ParametersChanged();
+        ops.Linear(m, n, k, b[0].data(), b[1].data(), b[7].data());
+      };
+      std::vector<std::vector<float>> buffers = {x,
+                                                 w,
+                                                 dy,
+                                                 Random(m * n),
+                                                 Random(m * k),
+                                                 Random(n * k),
+                                                 dw,
+                                                 Random(m * n)};
+      std::vector<std::vector<double>> expected;
+      for (size_t b = 0; b < buffers.size(); ++b) {
+        expected.emplace_back(buffers[b].begin(), buffers[b].end());
+        if (b > 2) continue;
+        for (double& e : expected[b]) e = NearestBf16(static_cast<float>(e));
+      }
+      PlainOps<double> plain;
+      run(plain, expected);
+      std::vector<std::vector<float>> first;
+      for (int threads : {1, 2, 3}) {
+        std::vector<std::vector<float>> actual = buffers;
+        const std::unique_ptr<Ops> ops = MakeCpuOps(threads, *GetParam(), kind);
+        run(*ops, actual);
+        if (threads == 1) first = actual;
+        for (size_t b : {3, 4, 5, 6, 7}) {
+          Compare(b, actual[b], expected[b], 1e-5);
+          ASSERT_EQ(actual[b], first[b]) << b << " with " << threads;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CpuOpsTest, RmsNormAndItsGradientFollowTheDefinition) {
   const LinearShape shapes[] = {{1, 2, 0},
                                 {3, 19, 0},
                                 {70, 128, 0},
-                                {Between(60, 300), Between(1, 100), 0}};
+                                {Between(60, 300), Between(2, 100), 0}};
   for (const auto& [rows, c, unused] : shapes) {
     SCOPED_TRACE(testing::Message() << rows << " x " << c);
     for (bool with_delta : {true, false}) {
@@ -161,6 +249,93 @@ TEST_P(CpuOpsTest, RmsNormAndItsGradientFollowTheDefinition) {
              run);
       }
     }
+  }
+}
+
+TEST_P(CpuOpsTest, LayerNormAndItsGradientFollowTheDefinition) {
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {1, 2}, {3, 19}, {70, 128}, {Between(60, 300), Between(2, 100)}};
+  for (const auto& [rows, c] : shapes) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << c);
+    for (bool accumulate : {true, false}) {
+      const auto run = [=, rows = rows, c = c](auto& ops, auto& b) {
+        ops.LayerNorm(rows, c, 1e-3, b[0].data(), b[1].data(), b[2].data(),
+                      b[3].data(), b[4].data(), b[5].data());
+        ops.LayerNormBackward(rows, c, b[6].data(), b[0].data(), b[4].data(),
+                              b[5].data(), b[1].data(), b[7].data(),
+                              b[8].data(), b[9].data(), accumulate);
+      };
+      Hold({Random(rows * c), Random(c), Random(c), Random(rows * c),
+            Random(rows), Random(rows), Random(rows * c), Random(rows * c),
+            Random(c), Random(c)},
+           run, 3e-5);
+    }
+  }
+}
+
+TEST_P(CpuOpsTest, ResidualsBiasesAndPositionsFollowTheDefinition) {
+  for (int64_t c : {int64_t{1}, int64_t{48}, Between(2, 90)}) {
+    const int64_t length = Between(1, 80), rows = 3 * length;
+    SCOPED_TRACE(testing::Message() << rows << " x " << c);
+    const auto run = [=](auto& ops, auto& b) {
+      ops.AddRows(rows, c, b[0].data(), b[1].data(), b[2].data(), b[3].data());
+      using T = std::decay_t<decltype(b[0][0])>;
+      ops.AddRows(rows, c, b[0].data(), b[1].data(),
+                  static_cast<const T*>(nullptr), b[1].data());
+      ops.AddBias(rows, c, b[2].data(), b[0].data());
+      ops.AddPositions(rows, length, c, b[4].data(), b[0].data());
+      ops.BiasBackward(rows, c, b[3].data(), b[5].data(), true);
+      ops.BiasBackward(rows, c, b[3].data(), b[6].data(), false);
+      ops.PositionsBackward(rows, length, c, b[3].data(), b[7].data());
+    };
+    Hold({Random(rows * c), Random(rows * c), Random(c), Random(rows * c),
+          Random(length * c), Random(c), Random(c), Random(length * c)},
+         run);
+  }
+}
+
+TEST_P(CpuOpsTest, GeluAndItsGradientFollowTheDefinition) {
+  for (int64_t n : {int64_t{1}, int64_t{20000}, Between(2, 5000)}) {
+    const auto run = [=](auto& ops, auto& b) {
+      ops.Gelu(n, b[0].data(), b[1].data());
+      ops.GeluBackward(n, b[0].data(), b[2].data(), b[3].data());
+      ops.GeluBackward(n, b[0].data(), b[2].data(), b[0].data());
+    };
+    Hold({Random(n, 3.0f), Random(n), Random(n), Random(n)}, run);
+  }
+}
+
+TEST_P(CpuOpsTest, AMixtureAndItsGradientFollowTheDefinition) {
+  for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{7}}) {
+    const int64_t c = Between(1, 60), n = Between(k, 20);
+    const int64_t rows = Between(1, 200);
+    const RouteShape shape{.rows = rows,
+                           .expert_count = n,
+                           .experts_per_token = k,
+                           .capacity = std::max<int64_t>(1, rows * k / n)};
+    SCOPED_TRACE(testing::Message()
+                 << rows << " rows, " << k << " of " << n << ", " << c);
+    const auto run = [=](auto& ops, auto& b) {
+      std::vector<int32_t> experts(rows * k), slots(rows * k),
+          sources(rows * k);
+      std::vector<int64_t> begins(n + 1);
+      ops.Route(shape, b[0].data(), b[1].data(), experts.data(), b[2].data());
+      ops.AddRouteTotals(shape, b[1].data(), experts.data(), b[3].data(),
+                         b[4].data());
+      ops.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
+                       begins.data());
+      ops.GatherRows(begins[n], c, sources.data(), b[5].data(), b[6].data());
+      ops.CombineRows(shape, c, slots.data(), b[2].data(), b[6].data(),
+                      b[7].data());
+      ops.CombineRowsBackward(shape, c, slots.data(), b[2].data(), b[6].data(),
+                              b[5].data(), b[6].data(), b[8].data());
+      ops.RouteBackward(shape, b[1].data(), experts.data(), b[2].data(),
+                        b[8].data(), b[9].data(), b[10].data());
+    };
+    Hold({Random(rows * n), Random(rows * n), Random(rows * k), Random(n),
+          Random(n), Random(rows * c), Random(rows * k * c), Random(rows * c),
+          Random(rows * k), Random(n), Random(rows * n)},
+         run, 3e-5);
   }
 }
 

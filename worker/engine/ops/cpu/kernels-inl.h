@@ -89,6 +89,90 @@ void RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
   }
 }
 
+// --- LayerNorm ---------------------------------------------------------------
+
+void LayerNorm(int64_t rows, int64_t channels, float eps, const float* x,
+               const float* gain, const float* bias, float* y, float* mean,
+               float* rstd) {
+  const float count = static_cast<float>(channels);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * channels;
+    float* out = y + r * channels;
+    Vec total = Set(0.0f), squares = Set(0.0f);
+    ForVectors(channels, [&](int64_t i, auto part) {
+      total = Add(total, Load(in + i, part));
+    });
+    mean[r] = ReduceAdd(total) / count;
+    const Vec center = Set(mean[r]);
+    ForVectors(channels, [&](int64_t i, auto part) {
+      const Vec d = Keep(Sub(Load(in + i, part), center), Set(0.0f), part);
+      squares = Fma(d, d, squares);
+    });
+    rstd[r] = 1.0f / __builtin_sqrtf(ReduceAdd(squares) / count + eps);
+    const Vec scale = Set(rstd[r]);
+    ForVectors(channels, [&](int64_t i, auto part) {
+      const Vec normed = Mul(Sub(Load(in + i, part), center), scale);
+      Store(out + i, Fma(normed, Load(gain + i, part), Load(bias + i, part)),
+            part);
+    });
+  }
+}
+
+template <bool kAccumulate>
+ATL_ENGINE_INLINE void LayerNormBackwardRow(int64_t channels, const float* dy,
+                                            const float* x, float mean,
+                                            float rstd, const float* gain,
+                                            float* dx, float* dgain,
+                                            float* dbias) {
+  const Vec center = Set(mean), scale = Set(rstd);
+  Vec sum = Set(0.0f), dot = Set(0.0f);
+  ForVectors(channels, [&](int64_t i, auto part) {
+    const Vec d = Load(dy + i, part), g = Load(gain + i, part);
+    const Vec normed = Mul(Sub(Load(x + i, part), center), scale);
+    Store(dbias + i, Add(Load(dbias + i, part), d), part);
+    Store(dgain + i, Fma(d, normed, Load(dgain + i, part)), part);
+    const Vec h = Mul(d, g);  // 0 past the end.
+    sum = Add(sum, h);
+    dot = Fma(h, normed, dot);
+  });
+  const float count = static_cast<float>(channels);
+  const Vec mean_h = Set(ReduceAdd(sum) / count);
+  const Vec mean_hn = Set(ReduceAdd(dot) / count);
+  ForVectors(channels, [&](int64_t i, auto part) {
+    const Vec normed = Mul(Sub(Load(x + i, part), center), scale);
+    const Vec h = Mul(Load(dy + i, part), Load(gain + i, part));
+    const Vec inner = Fnma(normed, mean_hn, Sub(h, mean_h));
+    const Vec value =
+        kAccumulate ? Fma(inner, scale, Load(dx + i, part)) : Mul(inner, scale);
+    Store(dx + i, value, part);
+  });
+}
+
+void LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
+                       const float* x, const float* mean, const float* rstd,
+                       const float* gain, float* dx, float* dgain, float* dbias,
+                       bool accumulate) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t at = r * channels;
+    if (accumulate) {
+      LayerNormBackwardRow<true>(channels, dy + at, x + at, mean[r], rstd[r],
+                                 gain, dx + at, dgain, dbias);
+    } else {
+      LayerNormBackwardRow<false>(channels, dy + at, x + at, mean[r], rstd[r],
+                                  gain, dx + at, dgain, dbias);
+    }
+  }
+}
+
+void AddRow(int64_t channels, const float* x, const float* delta,
+            const float* bias, float* out) {
+  ForVectors(channels, [&](int64_t i, auto part) {
+    Vec d = Load(delta + i, part);
+    if (bias != nullptr) d = Add(d, Load(bias + i, part));
+    Store(out + i, Add(Load(x + i, part), d), part);
+  });
+}
+
 // --- Rotary embedding --------------------------------------------------------
 
 template <bool kInverse>
@@ -161,6 +245,34 @@ void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
   }
 }
 
+// --- GELU --------------------------------------------------------------------
+
+inline constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+inline constexpr float kGeluCube = 0.044715f;
+
+// sigmoid(2 u) of Ops::Gelu.
+ATL_ENGINE_INLINE Vec GeluSigmoid(Vec x) {
+  const Vec cube = Mul(Mul(x, x), Set(kGeluCube));
+  return Sigmoid(Mul(Set(kGeluScale), Fma(cube, x, x)));
+}
+
+void Gelu(int64_t n, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec v = Load(x + i, part);
+    Store(y + i, Mul(v, GeluSigmoid(v)), part);
+  });
+}
+
+void GeluBackward(int64_t n, const float* x, const float* dy, float* dx) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec v = Load(x + i, part), sigmoid = GeluSigmoid(v);
+    const Vec square = Mul(Mul(v, v), Set(3.0f * kGeluCube));
+    const Vec slope = Fma(square, Set(kGeluScale), Set(kGeluScale));
+    const Vec rise = Mul(Mul(v, sigmoid), Sub(Set(1.0f), sigmoid));
+    Store(dx + i, Mul(Load(dy + i, part), Fma(rise, slope, sigmoid)), part);
+  });
+}
+
 // --- Cross-entropy -----------------------------------------------------------
 
 ATL_ENGINE_INLINE float MaxOf(int64_t n, const float* x) {
@@ -184,6 +296,18 @@ ATL_ENGINE_INLINE float SumExp(int64_t n, const float* x, float shift,
     total = Add(total, e);
   });
   return ReduceAdd(total);
+}
+
+void Softmax(int64_t rows, int64_t n, const float* x, float* y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * n;
+    float* out = y + r * n;
+    const float top = MaxOf(n, in);
+    const Vec factor = Set(1.0f / SumExp<true>(n, in, top, out));
+    ForVectors(n, [&](int64_t i, auto part) {
+      Store(out + i, Mul(Load(out + i, part), factor), part);
+    });
+  }
 }
 
 void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
@@ -227,6 +351,27 @@ void Axpy(int64_t n, float alpha, const float* x, float* y) {
     const Vec product = Mul(Set(alpha), Load(x + i, part));
     Store(y + i, Add(Load(y + i, part), product), part);
   });
+}
+
+void Scale(int64_t n, float alpha, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    Store(y + i, Mul(Set(alpha), Load(x + i, part)), part);
+  });
+}
+
+void FusedAxpy(int64_t n, float alpha, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec sum = Fma(Set(alpha), Load(x + i, part), Load(y + i, part));
+    Store(y + i, sum, part);
+  });
+}
+
+float Dot(int64_t n, const float* x, const float* y) {
+  Vec sum = Set(0.0f);
+  ForVectors(n, [&](int64_t i, auto part) {
+    sum = Fma(Load(x + i, part), Load(y + i, part), sum);
+  });
+  return ReduceAdd(sum);
 }
 
 double Sum(int64_t n, const float* x) {
@@ -279,6 +424,18 @@ void AdamW(int64_t n, const AdamWStep<float>& a, const float* g, float* p,
     Store(p + i, Fnma(step_size, Div(m1, root), decayed), part);
     Store(m + i, m1, part);
     Store(v + i, v1, part);
+  });
+}
+
+void RoundToBf16(int64_t n, const float* x, float* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    Store(y + i, NearestBf16(Load(x + i, part)), part);
+  });
+}
+
+void ToBf16(int64_t n, const float* x, uint16_t* y) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    StoreUpperHalves(y + i, NearestBf16(Load(x + i, part)), part);
   });
 }
 

@@ -52,6 +52,17 @@ struct Kernels {
                             const float* s, const float* rstd,
                             const float* gain, float* ds, float* dgain,
                             bool accumulate);
+  void (*layer_norm)(int64_t rows, int64_t channels, float eps, const float* x,
+                     const float* gain, const float* bias, float* y,
+                     float* mean, float* rstd);
+  // Adds to `dgain` and `dbias`.
+  void (*layer_norm_backward)(int64_t rows, int64_t channels, const float* dy,
+                              const float* x, const float* mean,
+                              const float* rstd, const float* gain, float* dx,
+                              float* dgain, float* dbias, bool accumulate);
+  // Of one row.
+  void (*add_row)(int64_t channels, const float* x, const float* delta,
+                  const float* bias, float* out);
   // Rows [begin, end).
   void (*rope)(const AttentionShape& shape, const float* table, bool inverse,
                int64_t begin, int64_t end, float* qkv);
@@ -60,6 +71,9 @@ struct Kernels {
   void (*swiglu)(int64_t rows, int64_t inner, const float* gate_up, float* y);
   void (*swiglu_backward)(int64_t rows, int64_t inner, const float* gate_up,
                           const float* dy, float* dgate_up);
+  void (*gelu)(int64_t n, const float* x, float* y);
+  void (*gelu_backward)(int64_t n, const float* x, const float* dy, float* dx);
+  void (*softmax)(int64_t rows, int64_t n, const float* x, float* y);
   void (*cross_entropy)(int64_t rows, int64_t vocab, const float* logits,
                         const int32_t* targets, float* losses);
   void (*cross_entropy_backward)(int64_t rows, int64_t vocab, float scale,
@@ -68,12 +82,20 @@ struct Kernels {
   // y = y + x.
   void (*add)(int64_t n, const float* x, float* y);
   void (*axpy)(int64_t n, float alpha, const float* x, float* y);
+  // y = alpha x; y = alpha x + y, rounded once; sum of x y.
+  void (*scale)(int64_t n, float alpha, const float* x, float* y);
+  void (*fused_axpy)(int64_t n, float alpha, const float* x, float* y);
+  float (*dot)(int64_t n, const float* x, const float* y);
   double (*sum)(int64_t n, const float* x);
   double (*sum_of_squares)(int64_t n, const float* x);
   void (*sgd)(int64_t n, float learning_rate, float gradient_scale,
               const float* g, float* p);
   void (*adamw)(int64_t n, const AdamWStep<float>& step, const float* g,
                 float* p, float* m, float* v);
+  // bfloat16, to nearest, ties to even; a NaN stays one. The first widens it
+  // again.
+  void (*round_to_bf16)(int64_t n, const float* x, float* y);
+  void (*to_bf16)(int64_t n, const float* x, uint16_t* y);
   // y = exp(x), for tests of the polynomial.
   void (*exponential)(int64_t n, const float* x, float* y);
 };

@@ -113,6 +113,30 @@ ATL_ENGINE_INLINE double WideReduceAdd(Wide v) {
   return sum;
 }
 
+// The nearest bfloat16 of each lane, ties to even, as f32; a quiet NaN of a
+// NaN.
+ATL_ENGINE_INLINE Vec NearestBf16(Vec v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd =
+      _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i up =
+      _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __m512i chosen = _mm512_mask_blend_epi32(
+      _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), up, quiet);
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(chosen, _mm512_set1_epi32(-0x10000)));
+}
+ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, All) {
+  const __m512i halves = _mm512_srli_epi32(_mm512_castps_si512(v), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(halves));
+}
+ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, First part) {
+  const __m512i halves = _mm512_srli_epi32(_mm512_castps_si512(v), 16);
+  _mm512_mask_cvtepi32_storeu_epi16(p, MaskOf(part), halves);
+}
+
 #else  // AVX2
 
 using Vec = __m256;
@@ -195,6 +219,31 @@ ATL_ENGINE_INLINE double WideReduceAdd(Wide v) {
   double sum = 0;
   for (double lane : lanes) sum += lane;
   return sum;
+}
+
+ATL_ENGINE_INLINE Vec NearestBf16(Vec v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i odd =
+      _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up =
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256 chosen =
+      _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet),
+                       _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  return _mm256_and_ps(chosen,
+                       _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)));
+}
+ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, All) {
+  const __m256i halves = _mm256_srli_epi32(_mm256_castps_si256(v), 16);
+  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(halves),
+                                          _mm256_extracti128_si256(halves, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+}
+ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, First part) {
+  uint16_t all[8];
+  StoreUpperHalves(all, v, All{});
+  for (int64_t i = 0; i < part.count; ++i) p[i] = all[i];
 }
 
 #endif

@@ -1,0 +1,340 @@
+// What the ranks of an island reach together: bytes a second of all-reduce,
+// all-gather and reduce-scatter, in threads and in processes over loopback TCP,
+// beside Gloo's ring in the same run.
+//
+// usage: collective [--json] [--mib=64] [--runs=7]
+//
+// One vector of f32 a rank (all-gather and reduce-scatter: the gathered one).
+// A rate is the vector's bytes over the median time of so many runs, from the
+// word to start until the last rank has ended; Gloo's runs and ours take turns.
+
+#include "worker/collective/collective.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "tests/benchmarks/child_process.h"
+#include "worker/collective/local/local_world.h"
+#include "worker/collective/tcp/socket.h"
+#include "worker/collective/tcp/tcp_world.h"
+
+namespace atl::benchmarks {
+namespace {
+
+using collective::Call;
+using collective::Collective;
+using collective::DataType;
+using collective::Reduction;
+
+struct Flags {
+  bool json = false;
+  int64_t mib = 64;
+  int runs = 7;
+  // Of a child: its place in a world.
+  int index = -1;
+  int count = 0;
+  int port = 0;
+  int listener = -1;
+};
+
+const char* const kCases[] = {"all_reduce", "all_gather", "reduce_scatter"};
+constexpr absl::Duration kPatience = absl::Minutes(2);
+
+double Now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// One rank's buffers and what it does with them.
+class Rank {
+ public:
+  Rank(Collective& collective, int64_t count)
+      : collective_(collective),
+        part_(count / collective.size()),
+        in_(part_ * collective.size(), 1 + collective.rank()),
+        out_(in_.size()) {}
+
+  absl::Status Make(const std::string& name) {
+    const auto count = static_cast<int64_t>(in_.size());
+    if (name == kCases[0]) {
+      return collective_.Run(Call::AllReduce(DataType::kF32, Reduction::kSum,
+                                             in_.data(), out_.data(), count));
+    }
+    if (name == kCases[1]) {
+      return collective_.Run(
+          Call::AllGather(DataType::kF32, in_.data(), out_.data(), part_));
+    }
+    return collective_.Run(Call::ReduceScatter(DataType::kF32, Reduction::kSum,
+                                               in_.data(), out_.data(), part_));
+  }
+
+  // "" or what is wrong with what Make left.
+  std::string Check(const std::string& name) const {
+    const int n = collective_.size();
+    const size_t count = name == kCases[2] ? part_ : in_.size();
+    for (size_t e = 0; e < count; ++e) {
+      const float expected =
+          name == kCases[1] ? 1 + e / part_ : n * (n + 1) / 2.0f;
+      if (out_[e] != expected) {
+        return absl::StrCat(name, ": element ", e, " is ", out_[e], ", not ",
+                            expected);
+      }
+    }
+    return "";
+  }
+
+ private:
+  Collective& collective_;
+  const int64_t part_;
+  std::vector<float> in_;
+  std::vector<float> out_;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// --- Threads
+// ------------------------------------------------------------------------
+
+// Seconds of each run of a case, by case.
+using Times = std::vector<std::vector<double>>;
+
+absl::StatusOr<Times> RunThreads(const Flags& flags, int ranks) {
+  collective::LocalWorld world(ranks);
+  auto members = world.TakeRanks();
+  Times times(std::size(kCases));
+  std::vector<absl::Status> statuses(ranks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      statuses[r] = [&]() -> absl::Status {
+        Rank rank(*members[r], flags.mib << 18);
+        for (size_t c = 0; c < std::size(kCases); ++c) {
+          for (int run = -1; run < flags.runs; ++run) {  // One warms up.
+            RETURN_IF_ERROR(members[r]->Barrier());
+            const double start = Now();
+            RETURN_IF_ERROR(rank.Make(kCases[c]));
+            RETURN_IF_ERROR(members[r]->Barrier());
+            if (r == 0 && run >= 0) times[c].push_back(Now() - start);
+          }
+          const std::string wrong = rank.Check(kCases[c]);
+          if (!wrong.empty()) return absl::InternalError(wrong);
+        }
+        return absl::OkStatus();
+      }();
+      if (!statuses[r].ok()) members[r]->Abort("benchmark");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
+  return times;
+}
+
+// --- Processes
+// ----------------------------------------------------------------------
+
+// A child: one rank that does what it is told, a line at a time.
+int Child(const Flags& flags) {
+  collective::TcpWorldOptions options;
+  options.rendezvous = absl::StrCat("127.0.0.1:", flags.port);
+  if (flags.index == 0) options.listener = collective::UniqueFd(flags.listener);
+  options.process_index = flags.index;
+  options.process_count = flags.count;
+  auto world = collective::TcpWorld::Join(std::move(options));
+  if (!world.ok()) {
+    std::cerr << world.status() << "\n";
+    return 1;
+  }
+  auto members = (*world)->TakeRanks();
+  Rank rank(*members[0], flags.mib << 18);
+  std::cout << "ready" << std::endl;
+  std::string order;
+  while (std::getline(std::cin, order)) {
+    if (order.rfind("check ", 0) == 0) {
+      const std::string wrong = rank.Check(order.substr(6));
+      std::cout << (wrong.empty() ? "ok" : wrong) << std::endl;
+      continue;
+    }
+    const absl::Status status = rank.Make(order);
+    if (!status.ok()) {
+      std::cerr << status << "\n";
+      return 1;
+    }
+    std::cout << "done" << std::endl;
+  }
+  return 0;
+}
+
+class Children {
+ public:
+  absl::Status Start(const std::vector<std::string>& command) {
+    ASSIGN_OR_RETURN(auto child, ChildProcess::Start(command));
+    children_.push_back(std::move(child));
+    return absl::OkStatus();
+  }
+  absl::Status AwaitReady() {
+    for (auto& child : children_) {
+      RETURN_IF_ERROR(child->Expect("ready", kPatience));
+    }
+    return absl::OkStatus();
+  }
+  // Gives all one order; seconds until the last has answered.
+  absl::StatusOr<double> Time(const std::string& order,
+                              const std::string& answer = "done") {
+    const double start = Now();
+    for (auto& child : children_) RETURN_IF_ERROR(child->WriteLine(order));
+    for (auto& child : children_) {
+      RETURN_IF_ERROR(child->Expect(answer, kPatience));
+    }
+    return Now() - start;
+  }
+
+ private:
+  std::vector<std::unique_ptr<ChildProcess>> children_;
+};
+
+absl::Status StartOurs(const Flags& flags, int ranks, Children& ours) {
+  ASSIGN_OR_RETURN(collective::UniqueFd listener,
+                   collective::Listen({"127.0.0.1", 0}));
+  ASSIGN_OR_RETURN(const collective::Endpoint at,
+                   collective::LocalEndpoint(listener.get()));
+  // Process 0 inherits it.
+  if (fcntl(listener.get(), F_SETFD, 0) != 0) {
+    return absl::InternalError("fcntl");
+  }
+  for (int r = 0; r < ranks; ++r) {
+    RETURN_IF_ERROR(ours.Start(
+        {std::filesystem::read_symlink("/proc/self/exe").string(),
+         absl::StrCat("--index=", r), absl::StrCat("--count=", ranks),
+         absl::StrCat("--mib=", flags.mib), absl::StrCat("--port=", at.port),
+         absl::StrCat("--listener=", listener.get())}));
+    if (r == 0 && fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) {
+      return absl::InternalError("fcntl");
+    }
+  }
+  return ours.AwaitReady();
+}
+
+absl::Status StartGloo(const Flags& flags, int ranks, const std::string& folder,
+                       Children& gloo) {
+  const std::string program =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+      "gloo_ring";
+  for (int r = 0; r < ranks; ++r) {
+    RETURN_IF_ERROR(gloo.Start({program, absl::StrCat("--index=", r),
+                                absl::StrCat("--island_count=", ranks),
+                                absl::StrCat("--mib=", flags.mib),
+                                "--rendezvous=" + folder}));
+  }
+  return gloo.AwaitReady();
+}
+
+absl::Status RunProcesses(const Flags& flags, int ranks, Times& times,
+                          std::vector<double>& gloo_times) {
+  std::string folder =
+      std::filesystem::temp_directory_path() / "collective.XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return absl::InternalError("mkdtemp");
+  Children gloo;
+  Children ours;
+  absl::Status status = StartGloo(flags, ranks, folder, gloo);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(StartOurs(flags, ranks, ours));
+  times.resize(std::size(kCases));
+  for (int run = -1; run < flags.runs; ++run) {
+    ASSIGN_OR_RETURN(const double ring, gloo.Time("sum"));
+    if (run >= 0) gloo_times.push_back(ring);
+    for (size_t c = 0; c < std::size(kCases); ++c) {
+      ASSIGN_OR_RETURN(const double seconds, ours.Time(kCases[c]));
+      RETURN_IF_ERROR(
+          ours.Time(absl::StrCat("check ", kCases[c]), "ok").status());
+      if (run >= 0) times[c].push_back(seconds);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// --- Results
+// ------------------------------------------------------------------------
+
+void Print(const Flags& flags, const std::string& where, int ranks,
+           const std::string& name, double rate, double gloo) {
+  if (flags.json) {
+    std::printf(
+        "{\"where\": \"%s\", \"ranks\": %d, \"case\": \"%s\", \"mib\": %lld, "
+        "\"gb_per_second\": %.4g",
+        where.c_str(), ranks, name.c_str(), static_cast<long long>(flags.mib),
+        rate);
+    if (gloo > 0) std::printf(", \"ratio_to_gloo\": %.3g", rate / gloo);
+    std::printf("}\n");
+    return;
+  }
+  std::printf("%-10s %d  %-15s %7.3f GB/s", where.c_str(), ranks, name.c_str(),
+              rate);
+  if (gloo > 0) std::printf("  %.2f of Gloo's ring", rate / gloo);
+  std::printf("\n");
+}
+
+absl::Status Measure(const Flags& flags) {
+  const double gb = static_cast<double>(flags.mib << 20) * 1e-9;
+  for (int ranks : {2, 4}) {
+    ASSIGN_OR_RETURN(const Times threads, RunThreads(flags, ranks));
+    Times processes;
+    std::vector<double> ring;
+    RETURN_IF_ERROR(RunProcesses(flags, ranks, processes, ring));
+    const double gloo = gb / Median(ring);
+    for (const auto& [where, times] :
+         {std::pair{"threads", &threads}, {"processes", &processes}}) {
+      for (size_t c = 0; c < std::size(kCases); ++c) {
+        Print(flags, where, ranks, kCases[c], gb / Median((*times)[c]),
+              c == 0 ? gloo : 0);
+      }
+    }
+    Print(flags, "gloo", ranks, kCases[0], gloo, 0);
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Rates of collectives.");
+  app.add_flag("--json", flags.json, "One JSON object a line");
+  app.add_option("--mib", flags.mib, "Of a rank's vector")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--runs", flags.runs)->check(CLI::Range(1, 1000));
+  app.add_option("--index", flags.index, "Of a child")->group("");
+  app.add_option("--count", flags.count)->group("");
+  app.add_option("--port", flags.port)->group("");
+  app.add_option("--listener", flags.listener)->group("");
+  CLI11_PARSE(app, argc, argv);
+  if (flags.index >= 0) return Child(flags);
+  const absl::Status status = Measure(flags);
+  if (status.ok()) return 0;
+  std::cerr << "collective: " << status << "\n";
+  return 1;
+}
+
+}  // namespace
+}  // namespace atl::benchmarks
+
+int main(int argc, char** argv) { return atl::benchmarks::Main(argc, argv); }

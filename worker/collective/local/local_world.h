@@ -1,0 +1,33 @@
+// A world whose ranks are threads of this process.
+
+#ifndef WORKER_COLLECTIVE_LOCAL_LOCAL_WORLD_H_
+#define WORKER_COLLECTIVE_LOCAL_LOCAL_WORLD_H_
+
+#include <memory>
+#include <vector>
+
+#include "worker/collective/collective.h"
+#include "worker/collective/group.h"
+
+namespace atl::collective {
+
+// Thread-compatible.
+class LocalWorld {
+ public:
+  // Of `size` >= 1 ranks.
+  explicit LocalWorld(int size, const WorldOptions& options = {});
+  LocalWorld(const LocalWorld&) = delete;
+  LocalWorld& operator=(const LocalWorld&) = delete;
+
+  // The world as each rank sees it, each for a thread of its own; once. They
+  // and what is split from them end before this object.
+  std::vector<std::unique_ptr<Collective>> TakeRanks();
+
+ private:
+  World world_;
+  std::vector<std::unique_ptr<Collective>> ranks_;
+};
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_LOCAL_LOCAL_WORLD_H_

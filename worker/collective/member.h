@@ -1,0 +1,116 @@
+// A rank of a group whose ranks are threads of this process and, through
+// RemoteLinks, ranks of other processes: the Collective on CPUs.
+//
+// Every kind of call is one or two phases. In a phase of moves, each rank says
+// where what it has for another lies, and each fetches: from memory within the
+// process, from a stream of bytes else. In a phase of reductions each rank owns
+// a part, gets that part of all others, reduces it in pieces that fit into a
+// cache, and stores it for all ranks of the process.
+
+#ifndef WORKER_COLLECTIVE_MEMBER_H_
+#define WORKER_COLLECTIVE_MEMBER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "worker/collective/call.h"
+#include "worker/collective/call_queue.h"
+#include "worker/collective/collective.h"
+#include "worker/collective/group.h"
+#include "worker/collective/remote.h"
+
+namespace atl::collective {
+
+class Member : public Collective {
+ public:
+  // Rank `rank` of `group`. Connects it if the group has ranks elsewhere, as
+  // long as a call may take.
+  static absl::StatusOr<std::unique_ptr<Collective>> Create(
+      std::shared_ptr<Group> group, int rank);
+
+  ~Member() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  const std::string& name() const override { return group_->name(); }
+  absl::Status Run(const Call& call) override;
+  Pending Start(Call call) override;
+  absl::StatusOr<std::unique_ptr<Collective>> Split(
+      int color, absl::string_view name) override;
+  void Abort(absl::string_view reason) override;
+
+ private:
+  // Which of the pieces of a call a phase moves.
+  enum class Moves { kWhole, kPartsOfRoot, kPartsOfAll };
+  struct Piece {
+    char* data = nullptr;
+    int64_t byte_count = 0;
+  };
+  // The part of a reduction that one rank computes.
+  struct Owned {
+    int64_t begin = 0;  // Of the call's `in`, elements.
+    int64_t count = 0;
+    char* out = nullptr;  // Null for ranks elsewhere.
+  };
+
+  Member(std::shared_ptr<Group> group, int rank,
+         std::unique_ptr<RemoteLinks> links);
+
+  absl::Status Execute(const Call& call);
+  absl::Status ExecuteCollective(const Call& call, absl::Time deadline);
+  absl::Status ExecuteTransfers(const Call& call, absl::Time deadline);
+
+  // What `from` has for `to`, of `from`'s call.
+  Piece Outgoing(const Call& call, Moves moves, int from, int to) const;
+  // Where `to` puts what `from` has for it, of `to`'s call.
+  Piece Incoming(const Call& call, Moves moves, int to, int from) const;
+  absl::Status Move(const Call& call, Moves moves, bool local,
+                    absl::Time deadline);
+
+  Owned OwnedBy(const Call& call, int rank) const;
+  absl::Status ReduceOwned(const Call& call, absl::Time deadline);
+  // Each rank reduces all, for calls so small that only round trips count.
+  absl::Status ReduceAll(const Call& call, absl::Time deadline);
+  // Elements [begin, end) of the owned part, from memory and from what arrived
+  // in scratch_.
+  void ReducePiece(const Call& call, const Owned& owned, int64_t begin,
+                   int64_t end, bool share);
+
+  // Runs sends_ and receives_, with the headers of this call if they have not
+  // gone yet, and clears them.
+  absl::Status RunRemote(const Call& call, absl::Time deadline);
+  void AddSend(int peer, const void* data, int64_t byte_count);
+  void AddReceive(int peer, void* data, int64_t byte_count);
+  absl::Status CheckHeader(const Call& call, int peer, const CallHeader& header,
+                           int64_t byte_count) const;
+  CallHeader MakeHeader(const Call& call, int64_t byte_count) const;
+  char* Scratch(int index);
+
+  const std::shared_ptr<Group> group_;  // Shared with its other ranks.
+  const int rank_;
+  const std::unique_ptr<RemoteLinks> links_;
+  int64_t call_number_ = 0;  // Collective calls begun.
+  int64_t split_count_ = 0;
+
+  // Of the call that runs, kept to be used again.
+  bool headers_due_ = false;
+  std::vector<RemoteLinks::Send> sends_;
+  std::vector<RemoteLinks::Receive> receives_;
+  std::vector<CallHeader> headers_;
+  std::vector<const void*> inputs_;
+  std::vector<char> scratch_;  // A slice of each rank elsewhere, and one more.
+  std::vector<int> scratch_index_;  // By rank; -1 for ranks here.
+
+  CallQueue queue_;  // Last: its thread uses all else.
+};
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_MEMBER_H_

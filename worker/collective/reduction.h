@@ -1,0 +1,33 @@
+// The one definition of a reduction over ranks.
+//
+// Pure. Thread-safe. No allocation.
+//
+//   n     inputs, one a rank, in the order of ranks
+//   R(b, e) = R(b, m) + R(m, e),  m = b + the largest power of two below e - b
+//   R(b, b + 1) = input b
+//   out   = R(0, n), each element by itself
+//
+// So (a + b) + c, and (a + b) + (c + d): neighbours first. + is the f32 sum, or
+// the larger one, where a NaN wins over all else. bf16 is widened to f32, the
+// tree is in f32, and the result is rounded once, to the nearest, ties to even.
+// Since each element is by itself, bits do not depend on how a buffer is cut.
+
+#ifndef WORKER_COLLECTIVE_REDUCTION_H_
+#define WORKER_COLLECTIVE_REDUCTION_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "worker/collective/call.h"
+
+namespace atl::collective {
+
+// out[i] = R(0, n) of element i for i in [0, count). `out` is one of `inputs`,
+// or overlaps none. `type` is not kBytes; inputs.size() >= 1.
+void ReduceInputs(DataType type, Reduction reduction,
+                  absl::Span<const void* const> inputs, int64_t count,
+                  void* out);
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_REDUCTION_H_

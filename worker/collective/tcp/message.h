@@ -1,0 +1,73 @@
+// What processes of a world tell each other, beside the bytes of calls.
+//
+// Pure. On the wire: "ATLM", the length of what follows (4 bytes), the fields
+// in the order of the struct; numbers are little-endian and 8 bytes, strings
+// and lists begin with their length in 4 bytes. Every message has all fields.
+
+#ifndef WORKER_COLLECTIVE_TCP_MESSAGE_H_
+#define WORKER_COLLECTIVE_TCP_MESSAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::collective {
+
+enum class MessageType : uint8_t {
+  kJoin = 1,  // To process 0, first: what the sender is and where it listens.
+  kControl = 2,  // First between two others: who dials.
+  kLink = 3,  // First: the bytes of a group's calls between two ranks follow.
+  kRefusal = 4,  // The answer to any of these: code and text; then it closes.
+  kRoster = 5,   // The answer to kJoin once all have come.
+  kBye = 6,      // On a control connection: this process needs nobody any more.
+  kBroken = 7,   // The world has ended: code and text.
+  kLeft = 8,     // `rank` left `group` after `call_count` calls.
+};
+
+struct ProcessEntry {
+  std::string host;
+  int64_t port = 0;
+  int64_t rank_count = 0;
+};
+
+struct Message {
+  MessageType type = MessageType::kBye;
+  int64_t code = 0;  // absl::StatusCode.
+  int64_t process_index = 0;
+  int64_t process_count = 0;
+  int64_t rank_count = 0;
+  int64_t port = 0;
+  int64_t rank = 0;  // Of kLink: who dials.
+  int64_t peer = 0;  // Of kLink: who is dialled.
+  int64_t call_count = 0;
+  std::string token;
+  std::string layout;
+  std::string group;
+  std::string text;
+  std::vector<ProcessEntry> processes;
+};
+
+inline constexpr size_t kMessageHeadBytes = 8;
+inline constexpr size_t kMessageBytesMax = 256 << 10;
+
+std::string EncodeMessage(const Message& message);
+
+// Bytes of the message that begins with `bytes`, as far as that is known: the
+// head's until the head is there.
+//
+// INVALID_ARGUMENT: it is none, or longer than kMessageBytesMax.
+absl::StatusOr<size_t> MessageBytes(absl::string_view bytes);
+
+// Takes the first message off `buffer`, or nothing if it is not whole yet.
+//
+// INVALID_ARGUMENT: as above, or its fields do not fit its length.
+absl::StatusOr<std::optional<Message>> TakeMessage(std::string& buffer);
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_TCP_MESSAGE_H_

@@ -1,0 +1,496 @@
+#include "worker/collective/tcp/process_hub.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "worker/collective/tcp/socket_links.h"
+
+namespace atl::collective {
+namespace {
+
+constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
+constexpr absl::Duration kDialTimeout = absl::Seconds(30);
+constexpr absl::Duration kRosterSendTimeout = absl::Seconds(10);
+constexpr int kPollMs = 500;
+// More are closed at once.
+constexpr size_t kStrangersMax = 1024;
+constexpr size_t kParkedMax = 16384;
+
+// Takes as long whatever differs.
+bool SameToken(const std::string& a, const std::string& b) {
+  unsigned char difference = a.size() != b.size();
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  }
+  return difference == 0;
+}
+
+Message StatusMessage(MessageType type, const absl::Status& status) {
+  Message message;
+  message.type = type;
+  message.code = static_cast<int64_t>(status.code());
+  message.text = std::string(status.message());
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessHub>> ProcessHub::Create(
+    Identity identity, UniqueFd listener) {
+  ASSIGN_OR_RETURN(UniqueFd waker, MakeWaker());
+  return std::unique_ptr<ProcessHub>(new ProcessHub(
+      std::move(identity), std::move(listener), std::move(waker)));
+}
+
+ProcessHub::ProcessHub(Identity identity, UniqueFd listener, UniqueFd waker)
+    : identity_(std::move(identity)),
+      listener_(std::move(listener)),
+      waker_(std::move(waker)),
+      joined_(identity_.process_count) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+ProcessHub::~ProcessHub() { Stop(); }
+
+void ProcessHub::Stop() {
+  if (!thread_.joinable()) return;
+  Message bye;
+  bye.type = MessageType::kBye;
+  TellAll(bye);
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  SetWaker(waker_.get());
+  thread_.join();
+  MutexLock lock(&mutex_);
+  world_ = nullptr;
+}
+
+// --- The thread
+// ------------------------------------------------------------------
+
+void ProcessHub::Loop() {
+  std::vector<pollfd> polled;
+  std::vector<int> processes;
+  for (;;) {
+    polled = {{waker_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    processes.clear();
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
+      for (const auto& [process, control] : controls_) {
+        polled.push_back({control.fd.get(), POLLIN, 0});
+        processes.push_back(process);
+      }
+    }
+    for (const Stranger& stranger : strangers_) {
+      polled.push_back({stranger.fd.get(), POLLIN, 0});
+    }
+    if (poll(polled.data(), polled.size(), kPollMs) < 0 && errno != EINTR) {
+      return;  // Only a broken descriptor table does this.
+    }
+    if (polled[0].revents != 0) ClearWaker(waker_.get());
+    for (size_t i = 0; i < processes.size(); ++i) {
+      if (polled[2 + i].revents != 0) ReadControl(processes[i]);
+    }
+    size_t at = 2 + processes.size();
+    const absl::Time now = absl::Now();
+    for (auto it = strangers_.begin(); it != strangers_.end();) {
+      const bool speaks = polled[at++].revents != 0;
+      const bool keep = speaks ? ReadStranger(*it) : now < it->deadline;
+      it = keep ? std::next(it) : strangers_.erase(it);
+    }
+    if (polled[1].revents != 0) AcceptAll();
+  }
+}
+
+void ProcessHub::AcceptAll() {
+  for (;;) {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) return;
+    if (strangers_.size() >= kStrangersMax) continue;
+    Tune(fd.get());
+    strangers_.push_back({std::move(fd), "", absl::Now() + kHelloTimeout});
+  }
+}
+
+bool ProcessHub::ReadStranger(Stranger& stranger) {
+  absl::Status refusal;
+  for (;;) {
+    const absl::StatusOr<size_t> needed = MessageBytes(stranger.buffer);
+    if (!needed.ok()) {
+      refusal = needed.status();
+      break;
+    }
+    if (stranger.buffer.size() >= *needed &&
+        stranger.buffer.size() > kMessageHeadBytes) {
+      absl::StatusOr<std::optional<Message>> hello =
+          TakeMessage(stranger.buffer);
+      refusal = hello.ok() ? Admit(**hello, stranger) : hello.status();
+      break;
+    }
+    // No byte more than the message: what follows belongs to a call.
+    const size_t have = stranger.buffer.size();
+    stranger.buffer.resize(*needed);
+    const ssize_t count = recv(stranger.fd.get(), &stranger.buffer[have],
+                               *needed - have, MSG_DONTWAIT);
+    stranger.buffer.resize(have + std::max<ssize_t>(count, 0));
+    if (count == 0) return false;
+    if (count < 0) return errno == EAGAIN || errno == EINTR;
+  }
+  if (!refusal.ok()) {
+    // If it does not fit into the socket's buffer, nobody reads it.
+    SendAll(stranger.fd.get(),
+            EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)),
+            absl::Now())
+        .IgnoreError();
+  }
+  return false;
+}
+
+absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
+  if (!SameToken(hello.token, identity_.token)) {
+    return absl::PermissionDeniedError("another run's token");
+  }
+  MutexLock lock(&mutex_);
+  if (hello.type == MessageType::kJoin) {
+    RETURN_IF_ERROR(AdmitJoin(hello, stranger));
+  } else if (hello.type == MessageType::kControl) {
+    const int process = static_cast<int>(hello.process_index);
+    if (hello.process_index <= identity_.process_index ||
+        hello.process_index >= identity_.process_count ||
+        controls_.count(process) > 0) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("no place for process ", hello.process_index));
+    }
+    controls_[process] = {std::move(stranger.fd)};
+  } else if (hello.type == MessageType::kLink) {
+    if (parked_.size() >= kParkedMax) {
+      return absl::ResourceExhaustedError("too many connections are parked");
+    }
+    const LinkKey key(hello.group, static_cast<int>(hello.rank),
+                      static_cast<int>(hello.peer));
+    if (!parked_.emplace(key, std::move(stranger.fd)).second) {
+      return absl::AlreadyExistsError("that connection is there already");
+    }
+  } else {
+    return absl::InvalidArgumentError("not how one begins");
+  }
+  condition_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::Status ProcessHub::AdmitJoin(const Message& hello, Stranger& stranger) {
+  if (identity_.process_index != 0) {
+    return absl::FailedPreconditionError("only process 0 is joined");
+  }
+  if (hello.process_count != identity_.process_count ||
+      hello.layout != identity_.layout) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", hello.process_index, " wants a world of ",
+                     hello.process_count, " processes and \"", hello.layout,
+                     "\", but process 0 one of ", identity_.process_count,
+                     " and \"", identity_.layout, "\""));
+  }
+  const int64_t index = hello.process_index;
+  if (index < 1 || index >= identity_.process_count || hello.rank_count < 1 ||
+      hello.rank_count > 4096 || hello.port < 1 || hello.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no process ", index, " with ", hello.rank_count,
+                     " ranks in a world of ", identity_.process_count));
+  }
+  if (complete_) {
+    return absl::FailedPreconditionError("the world is complete");
+  }
+  if (joined_[index].has_value()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "process ", index, " has joined already, from ", joined_[index]->host));
+  }
+  ASSIGN_OR_RETURN(const Endpoint from, PeerEndpoint(stranger.fd.get()));
+  joined_[index] = {from.host, hello.port, hello.rank_count};
+  controls_[static_cast<int>(index)] = {std::move(stranger.fd)};
+  return absl::OkStatus();
+}
+
+void ProcessHub::ReadControl(int process) {
+  for (;;) {
+    char bytes[4096];
+    ssize_t count;
+    std::vector<Message> messages;
+    bool ended = false;
+    {
+      MutexLock lock(&mutex_);
+      const auto it = controls_.find(process);
+      if (it == controls_.end()) return;
+      Control& control = it->second;
+      count = recv(control.fd.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      ended = count <= 0;
+      if (count > 0) control.buffer.append(bytes, count);
+      while (!ended) {
+        absl::StatusOr<std::optional<Message>> message =
+            TakeMessage(control.buffer);
+        if (!message.ok()) ended = true;
+        if (!message.ok() || !message->has_value()) break;
+        messages.push_back(**std::move(message));
+      }
+    }
+    for (const Message& message : messages) HandleControl(process, message);
+    if (ended) return ControlEnded(process);
+  }
+}
+
+void ProcessHub::HandleControl(int process, const Message& message) {
+  World* world;
+  {
+    MutexLock lock(&mutex_);
+    if (message.type == MessageType::kBye) {
+      controls_[process].said_bye = true;
+    }
+    world = world_;
+  }
+  if (world == nullptr) return;
+  if (message.type == MessageType::kBroken) {
+    world
+        ->Break(absl::Status(static_cast<absl::StatusCode>(message.code),
+                             message.text),
+                /*tell=*/false)
+        .IgnoreError();
+    MutexLock lock(&mutex_);
+    condition_.SignalAll();
+  } else if (message.type == MessageType::kLeft) {
+    world->MarkLeft(message.group, static_cast<int>(message.rank),
+                    message.call_count);
+  }
+}
+
+void ProcessHub::ControlEnded(int process) {
+  World* world = nullptr;
+  std::string name;
+  {
+    MutexLock lock(&mutex_);
+    name = NameOf(process);
+    const bool said_bye = controls_[process].said_bye;
+    controls_.erase(process);
+    if (!complete_ && identity_.process_index == 0) {
+      joined_[process].reset();  // Another may take its place.
+    } else {
+      ended_.insert(process);
+      // Whoever says goodbye harms only those that still need it.
+      if (!said_bye) world = world_;
+    }
+    condition_.SignalAll();
+  }
+  if (world == nullptr) return;
+  world
+      ->Break(absl::UnavailableError(absl::StrCat(name, " ended")),
+              /*tell=*/false)
+      .IgnoreError();
+  MutexLock lock(&mutex_);
+  condition_.SignalAll();
+}
+
+// --- Coming together
+// -----------------------------------------------------------
+
+std::string ProcessHub::NameOf(int process) const {
+  std::string name = absl::StrCat("process ", process);
+  if (process >= static_cast<int>(roster_.size())) return name;
+  int64_t first = 0;
+  for (int p = 0; p < process; ++p) first += roster_[p].rank_count;
+  const int64_t last = first + roster_[process].rank_count - 1;
+  absl::StrAppend(&name, first == last ? " (rank " : " (ranks ", first);
+  if (first != last) absl::StrAppend(&name, " to ", last);
+  return absl::StrCat(name, ")");
+}
+
+std::string ProcessHub::Missing() const {
+  std::vector<int> missing;
+  for (int process = 0; process < identity_.process_count; ++process) {
+    if (process != identity_.process_index && controls_.count(process) == 0) {
+      missing.push_back(process);
+    }
+  }
+  return absl::StrJoin(missing, ", ");
+}
+
+absl::Status ProcessHub::Await(absl::Time deadline,
+                               absl::FunctionRef<bool()> ready,
+                               absl::FunctionRef<std::string()> what) {
+  while (!ready()) {
+    if (world_ != nullptr && world_->broken()) {
+      return absl::UnavailableError("the world ended");
+    }
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("process ", identity_.process_index,
+                       " waited too long for ", what()));
+    }
+    condition_.WaitWithTimeout(&mutex_, left);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProcessHub::AwaitAll(absl::Time deadline) {
+  const size_t others = identity_.process_count - 1;
+  RETURN_IF_ERROR(Await(
+      deadline, [&] { return controls_.size() == others || !ended_.empty(); },
+      [&] { return absl::StrCat("processes ", Missing()); }));
+  if (ended_.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(NameOf(*ended_.begin()), " ended"));
+}
+
+absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::GatherRoster(
+    ProcessEntry own, absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(AwaitAll(deadline));
+  complete_ = true;
+  joined_[0] = std::move(own);
+  Message roster;
+  roster.type = MessageType::kRoster;
+  for (const auto& entry : joined_) roster.processes.push_back(*entry);
+  roster_ = roster.processes;
+  const std::string bytes = EncodeMessage(roster);
+  for (auto& [process, control] : controls_) {
+    const absl::Status sent =
+        SendAll(control.fd.get(), bytes, absl::Now() + kRosterSendTimeout);
+    if (!sent.ok()) return Annotate(sent, NameOf(process));
+  }
+  return roster_;
+}
+
+void ProcessHub::AdoptRoster(UniqueFd control,
+                             std::vector<ProcessEntry> roster) {
+  {
+    MutexLock lock(&mutex_);
+    complete_ = true;
+    roster_ = std::move(roster);
+    controls_[0] = {std::move(control)};
+  }
+  SetWaker(waker_.get());
+}
+
+Message ProcessHub::Hello(MessageType type) const {
+  Message hello;
+  hello.type = type;
+  hello.process_index = identity_.process_index;
+  hello.token = identity_.token;
+  return hello;
+}
+
+absl::Status ProcessHub::ConnectAll(World* world, absl::Time deadline) {
+  std::vector<ProcessEntry> roster;
+  {
+    MutexLock lock(&mutex_);
+    world_ = world;
+    roster = roster_;
+  }
+  const std::string hello = EncodeMessage(Hello(MessageType::kControl));
+  for (int process = 1; process < identity_.process_index; ++process) {
+    const Endpoint endpoint = {roster[process].host,
+                               static_cast<int>(roster[process].port)};
+    ASSIGN_OR_RETURN(UniqueFd fd, Dial(endpoint, deadline));
+    RETURN_IF_ERROR(SendAll(fd.get(), hello, deadline));
+    MutexLock lock(&mutex_);
+    controls_[process] = {std::move(fd)};
+    SetWaker(waker_.get());
+  }
+  MutexLock lock(&mutex_);
+  return AwaitAll(deadline);
+}
+
+// --- RemoteWorld
+// -------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
+    const std::string& group, int rank, const std::vector<int>& world_ranks,
+    absl::Time deadline) {
+  std::vector<ProcessEntry> roster;
+  std::vector<int> processes;
+  {
+    MutexLock lock(&mutex_);
+    roster = roster_;
+    processes = world_->processes();
+  }
+  std::vector<UniqueFd> sockets(world_ranks.size());
+  std::vector<int> awaited;
+  for (int peer = 0; peer < static_cast<int>(world_ranks.size()); ++peer) {
+    const int process = processes[world_ranks[peer]];
+    if (process == identity_.process_index) continue;
+    if (peer < rank) {
+      awaited.push_back(peer);
+      continue;
+    }
+    const Endpoint endpoint = {roster[process].host,
+                               static_cast<int>(roster[process].port)};
+    const absl::Time dial_deadline =
+        std::min(deadline, absl::Now() + kDialTimeout);
+    ASSIGN_OR_RETURN(sockets[peer], Dial(endpoint, dial_deadline));
+    Message hello = Hello(MessageType::kLink);
+    hello.group = group;
+    hello.rank = rank;
+    hello.peer = peer;
+    RETURN_IF_ERROR(
+        SendAll(sockets[peer].get(), EncodeMessage(hello), dial_deadline));
+  }
+  for (int peer : awaited) {
+    MutexLock lock(&mutex_);
+    const LinkKey key(group, peer, rank);
+    const int process = processes[world_ranks[peer]];
+    RETURN_IF_ERROR(Await(
+        deadline,
+        [&] { return parked_.count(key) > 0 || ended_.count(process) > 0; },
+        [&] {
+          return absl::StrCat("rank ", peer, " of ", group, " to dial rank ",
+                              rank);
+        }));
+    if (parked_.count(key) == 0) {
+      return absl::UnavailableError(absl::StrCat(NameOf(process), " ended"));
+    }
+    sockets[peer] = std::move(parked_[key]);
+    parked_.erase(key);
+  }
+  return SocketLinks::Create(group, rank, std::move(sockets));
+}
+
+void ProcessHub::TellAll(const Message& message) {
+  const std::string bytes = EncodeMessage(message);
+  MutexLock lock(&mutex_);
+  condition_.SignalAll();
+  for (auto& [process, control] : controls_) {
+    const ssize_t sent = send(control.fd.get(), bytes.data(), bytes.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    // It reads nothing, or a message was cut: its end tells it enough.
+    if (sent != static_cast<ssize_t>(bytes.size())) {
+      (void)shutdown(control.fd.get(), SHUT_RDWR);
+    }
+  }
+}
+
+void ProcessHub::TellBroken(const absl::Status& status) {
+  TellAll(StatusMessage(MessageType::kBroken, status));
+}
+
+void ProcessHub::TellLeft(const std::string& group, int rank,
+                          int64_t call_count) {
+  Message left;
+  left.type = MessageType::kLeft;
+  left.group = group;
+  left.rank = rank;
+  left.call_count = call_count;
+  TellAll(left);
+}
+
+}  // namespace atl::collective

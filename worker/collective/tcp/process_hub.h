@@ -1,0 +1,147 @@
+// What one process of a world listens to: who joins, who dials, who goes.
+//
+// One thread accepts connections, reads their first message, and watches the
+// control connections to the other processes. A connection that carries the
+// bytes of a group is parked until the rank that it is for takes it.
+// Thread-safe.
+
+#ifndef WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
+#define WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
+
+#include <poll.h>
+
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "worker/collective/group.h"
+#include "worker/collective/remote.h"
+#include "worker/collective/tcp/message.h"
+#include "worker/collective/tcp/socket.h"
+
+namespace atl::collective {
+
+class ProcessHub : public RemoteWorld {
+ public:
+  struct Identity {
+    int process_index = 0;
+    int process_count = 1;
+    int rank_count = 1;
+    std::string layout;
+    std::string token;
+  };
+
+  // Listens on `listener` from now on.
+  static absl::StatusOr<std::unique_ptr<ProcessHub>> Create(Identity identity,
+                                                            UniqueFd listener);
+  ~ProcessHub() override;
+
+  // --- While a world comes together -----------------------------------------
+
+  // Process 0: waits until all have joined, tells them of each other, and
+  // returns the table. `own` is its entry.
+  //
+  // DEADLINE_EXCEEDED: names the processes that did not come.
+  absl::StatusOr<std::vector<ProcessEntry>> GatherRoster(ProcessEntry own,
+                                                         absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The others: takes the connection to process 0, with what it said.
+  void AdoptRoster(UniqueFd control, std::vector<ProcessEntry> roster)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Dials those below and awaits those above, so that there is a control
+  // connection between any two. From then on their ends end `world`, which
+  // ends after this object has stopped.
+  absl::Status ConnectAll(World* world, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Says goodbye and ends the thread. The world may end then.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // --- RemoteWorld
+  // -------------------------------------------------------------
+
+  absl::StatusOr<std::unique_ptr<RemoteLinks>> Connect(
+      const std::string& group, int rank, const std::vector<int>& world_ranks,
+      absl::Time deadline) override;
+  void TellBroken(const absl::Status& status) override;
+  void TellLeft(const std::string& group, int rank,
+                int64_t call_count) override;
+
+ private:
+  // Dialled and not yet known. Of the thread alone.
+  struct Stranger {
+    UniqueFd fd;
+    std::string buffer;
+    absl::Time deadline;
+  };
+  // A connection to another process.
+  struct Control {
+    UniqueFd fd;
+    std::string buffer;
+    bool said_bye = false;
+  };
+  using LinkKey = std::tuple<std::string, int, int>;  // Group, from, to.
+
+  ProcessHub(Identity identity, UniqueFd listener, UniqueFd waker);
+
+  void Loop();
+  void AcceptAll();
+  // False: it is done with, known or refused.
+  bool ReadStranger(Stranger& stranger);
+  absl::Status Admit(const Message& hello, Stranger& stranger)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AdmitJoin(const Message& hello, Stranger& stranger)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadControl(int process) ABSL_LOCKS_EXCLUDED(mutex_);
+  void HandleControl(int process, const Message& message)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void ControlEnded(int process) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TellAll(const Message& message) ABSL_LOCKS_EXCLUDED(mutex_);
+  Message Hello(MessageType type) const;
+  // Waits until `ready`, the world's end, or the deadline, which the message
+  // explains with `what`.
+  absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> ready,
+                     absl::FunctionRef<std::string()> what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until there is a connection to each other process.
+  absl::Status AwaitAll(absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string NameOf(int process) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Identity identity_;
+  const UniqueFd listener_;
+  const UniqueFd waker_;
+  std::thread thread_;
+
+  std::list<Stranger> strangers_;  // Of the thread alone.
+
+  Mutex mutex_;
+  CondVar condition_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool complete_ ABSL_GUARDED_BY(mutex_) = false;
+  World* world_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<std::optional<ProcessEntry>> joined_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ProcessEntry> roster_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, Control> controls_ ABSL_GUARDED_BY(mutex_);
+  std::set<int> ended_ ABSL_GUARDED_BY(mutex_);  // Once complete.
+  std::map<LinkKey, UniqueFd> parked_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_

@@ -1,0 +1,75 @@
+// Sockets as values: owned descriptors, listening, dialling with a deadline.
+
+#ifndef WORKER_COLLECTIVE_TCP_SOCKET_H_
+#define WORKER_COLLECTIVE_TCP_SOCKET_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace atl::collective {
+
+// Closes its descriptor at the end.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+  ~UniqueFd();
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// A host, a name or a number, and a port.
+struct Endpoint {
+  std::string host;
+  int port = 0;
+};
+
+// Reads "HOST:PORT", where an IPv6 number stands in brackets.
+//
+// INVALID_ARGUMENT: it is neither.
+absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text);
+
+// Listens at `endpoint`; port 0 takes a free one. Does not block.
+//
+// UNAVAILABLE: the address is taken or is not this machine's. NOT_FOUND: the
+// host has no address.
+absl::StatusOr<UniqueFd> Listen(const Endpoint& endpoint);
+
+// Connects once. The descriptor does not block and has the options of Tune.
+//
+// UNAVAILABLE: nobody listens, or no answer until `deadline`. NOT_FOUND: the
+// host has no address.
+absl::StatusOr<UniqueFd> Dial(const Endpoint& endpoint, absl::Time deadline);
+
+// Small messages go at once; a host that is gone is noticed in about 12 s.
+void Tune(int fd);
+
+// The end of a connected or listening socket that is here, or the other one.
+absl::StatusOr<Endpoint> LocalEndpoint(int fd);
+absl::StatusOr<Endpoint> PeerEndpoint(int fd);
+
+// Waits until `fd` has what `events` of poll ask for. False after `deadline`.
+bool WaitFor(int fd, short events, absl::Time deadline);
+
+// Sends all of `bytes`. UNAVAILABLE: the other end closed, or too late.
+absl::Status SendAll(int fd, absl::string_view bytes, absl::Time deadline);
+
+// An event that wakes a poll, as eventfd. RESOURCE_EXHAUSTED: no descriptor.
+absl::StatusOr<UniqueFd> MakeWaker();
+void SetWaker(int fd);
+void ClearWaker(int fd);
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_TCP_SOCKET_H_

@@ -1,0 +1,79 @@
+// RemoteLinks over a TCP connection to each rank of the group elsewhere.
+//
+// No thread: the caller of Run moves the bytes, in both directions at once,
+// straight between the sockets and the buffers of the call.
+
+#ifndef WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
+#define WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
+
+#include <poll.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/collective/remote.h"
+#include "worker/collective/tcp/socket.h"
+
+namespace atl::collective {
+
+class SocketLinks : public RemoteLinks {
+ public:
+  // `sockets[peer]` leads to that rank; not valid for ranks here. `group` and
+  // `rank` are for messages.
+  static absl::StatusOr<std::unique_ptr<RemoteLinks>> Create(
+      std::string group, int rank, std::vector<UniqueFd> sockets);
+
+  absl::Status Run(absl::Span<const Send> sends,
+                   absl::Span<const Receive> receives, Check check,
+                   absl::FunctionRef<absl::Status()> interrupted,
+                   absl::Time deadline) override;
+  void Wake() override { SetWaker(waker_.get()); }
+
+ private:
+  // What is left of a send or a receive: of its header, then of its data.
+  struct Progress {
+    int64_t header_left = 0;
+    int64_t data_left = 0;
+    bool done() const { return header_left == 0 && data_left == 0; }
+  };
+
+  SocketLinks(std::string group, int rank, std::vector<UniqueFd> sockets,
+              UniqueFd waker)
+      : group_(std::move(group)),
+        rank_(rank),
+        sockets_(std::move(sockets)),
+        waker_(std::move(waker)),
+        headers_(sockets_.size()) {}
+
+  // Moves what can be moved now; true if anything was.
+  absl::StatusOr<bool> Push(absl::Span<const Send> sends);
+  absl::StatusOr<bool> Pull(absl::Span<const Receive> receives, Check check);
+  absl::StatusOr<bool> PullOne(const Receive& receive, Progress& progress,
+                               Check check);
+  void ListenFor(int peer, short events);
+  absl::Status Await(absl::Span<const Send> sends,
+                     absl::Span<const Receive> receives,
+                     absl::FunctionRef<absl::Status()> interrupted,
+                     absl::Time deadline);
+  absl::Status Closed(int peer) const;
+
+  const std::string group_;
+  const int rank_;
+  const std::vector<UniqueFd> sockets_;
+  const UniqueFd waker_;
+
+  // Of the Run that runs, kept to be used again.
+  std::vector<Progress> sending_;
+  std::vector<Progress> receiving_;
+  std::vector<bool> busy_;           // By peer, within one pass.
+  std::vector<CallHeader> headers_;  // Arriving, by peer.
+  std::vector<pollfd> polled_;
+};
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_

@@ -1,0 +1,170 @@
+#include "worker/collective/tcp/tcp_world.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "worker/collective/member.h"
+#include "worker/collective/tcp/message.h"
+
+namespace atl::collective {
+namespace {
+
+constexpr absl::Duration kRetryFirst = absl::Milliseconds(20);
+constexpr absl::Duration kRetryMax = absl::Seconds(1);
+
+absl::Status Validate(const TcpWorldOptions& options) {
+  if (options.process_count < 1 || options.process_index < 0 ||
+      options.process_index >= options.process_count ||
+      options.rank_count < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no process ", options.process_index, " of ",
+        options.process_count, " with ", options.rank_count, " ranks"));
+  }
+  return absl::OkStatus();
+}
+
+// Dials until somebody listens.
+absl::StatusOr<UniqueFd> DialPatiently(const Endpoint& endpoint,
+                                       absl::Time deadline) {
+  absl::Duration wait = kRetryFirst;
+  for (;;) {
+    absl::StatusOr<UniqueFd> fd = Dial(endpoint, deadline);
+    if (fd.ok() || !absl::IsUnavailable(fd.status())) return fd;
+    if (absl::Now() + wait >= deadline) {
+      return absl::DeadlineExceededError(fd.status().message());
+    }
+    absl::SleepFor(wait);
+    wait = std::min(2 * wait, kRetryMax);
+  }
+}
+
+// The first message that comes on `fd`.
+absl::StatusOr<Message> ReadMessage(int fd, absl::Time deadline) {
+  std::string buffer;
+  for (;;) {
+    ASSIGN_OR_RETURN(std::optional<Message> message, TakeMessage(buffer));
+    if (message.has_value()) return *std::move(message);
+    ASSIGN_OR_RETURN(const size_t needed, MessageBytes(buffer));
+    if (!WaitFor(fd, POLLIN, deadline)) {
+      return absl::DeadlineExceededError("not all processes came in time");
+    }
+    const size_t have = buffer.size();
+    buffer.resize(needed);
+    const ssize_t count = recv(fd, &buffer[have], needed - have, MSG_DONTWAIT);
+    buffer.resize(have + std::max<ssize_t>(count, 0));
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
+      return absl::UnavailableError("process 0 closed the connection");
+    }
+  }
+}
+
+Message JoinMessage(const TcpWorldOptions& options, int port) {
+  Message hello;
+  hello.type = MessageType::kJoin;
+  hello.process_index = options.process_index;
+  hello.process_count = options.process_count;
+  hello.rank_count = options.rank_count;
+  hello.layout = options.layout;
+  hello.token = options.token;
+  hello.port = port;
+  return hello;
+}
+
+// Joins process 0 and listens where the others will dial.
+absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
+    const TcpWorldOptions& options, const Endpoint& rendezvous,
+    const ProcessHub::Identity& identity, absl::Time deadline,
+    std::unique_ptr<ProcessHub>& hub) {
+  ASSIGN_OR_RETURN(UniqueFd control, DialPatiently(rendezvous, deadline));
+  // The address that leads to process 0 is the one that others reach.
+  ASSIGN_OR_RETURN(Endpoint own, LocalEndpoint(control.get()));
+  own.port = 0;
+  ASSIGN_OR_RETURN(UniqueFd listener, Listen(own));
+  ASSIGN_OR_RETURN(own, LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(hub, ProcessHub::Create(identity, std::move(listener)));
+  RETURN_IF_ERROR(SendAll(
+      control.get(), EncodeMessage(JoinMessage(options, own.port)), deadline));
+  ASSIGN_OR_RETURN(Message answer, ReadMessage(control.get(), deadline));
+  if (answer.type == MessageType::kRefusal) {
+    return absl::Status(static_cast<absl::StatusCode>(answer.code),
+                        absl::StrCat("process 0 refused: ", answer.text));
+  }
+  if (answer.type != MessageType::kRoster ||
+      static_cast<int>(answer.processes.size()) != options.process_count) {
+    return absl::UnavailableError("process 0 answered what makes no sense");
+  }
+  // It does not know the name by which it is reached.
+  answer.processes[0].host = rendezvous.host;
+  answer.processes[0].port = rendezvous.port;
+  hub->AdoptRoster(std::move(control), answer.processes);
+  return answer.processes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
+    TcpWorldOptions options) {
+  RETURN_IF_ERROR(Validate(options));
+  ASSIGN_OR_RETURN(const Endpoint rendezvous,
+                   ParseEndpoint(options.rendezvous));
+  const absl::Time deadline = absl::Now() + options.join_timeout;
+  const ProcessHub::Identity identity = {
+      options.process_index, options.process_count, options.rank_count,
+      options.layout, options.token};
+  auto world = std::unique_ptr<TcpWorld>(new TcpWorld());
+  std::vector<ProcessEntry> roster;
+  if (options.process_index == 0) {
+    if (!options.listener.valid()) {
+      ASSIGN_OR_RETURN(options.listener, Listen(rendezvous));
+    }
+    ASSIGN_OR_RETURN(world->hub_,
+                     ProcessHub::Create(identity, std::move(options.listener)));
+    ASSIGN_OR_RETURN(
+        roster,
+        world->hub_->GatherRoster(
+            {rendezvous.host, rendezvous.port, options.rank_count}, deadline));
+  } else {
+    ASSIGN_OR_RETURN(roster, JoinFirst(options, rendezvous, identity, deadline,
+                                       world->hub_));
+  }
+  std::vector<int> processes;
+  for (int p = 0; p < static_cast<int>(roster.size()); ++p) {
+    processes.insert(processes.end(), roster[p].rank_count, p);
+  }
+  std::vector<int> world_ranks(processes.size());
+  std::iota(world_ranks.begin(), world_ranks.end(), 0);
+  world->world_ =
+      std::make_unique<World>(processes, options.process_index, options.world);
+  world->world_->SetRemote(world->hub_.get());
+  RETURN_IF_ERROR(world->hub_->ConnectAll(world->world_.get(), deadline));
+  auto group =
+      std::make_shared<Group>(world->world_.get(), "world", world_ranks);
+  for (int rank : group->local_ranks()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Collective> member,
+                     Member::Create(group, rank));
+    world->ranks_.push_back(std::move(member));
+  }
+  return world;
+}
+
+TcpWorld::~TcpWorld() {
+  ranks_.clear();
+  // The hub's thread ends before the world that it may end; the world's groups
+  // are gone.
+  if (hub_ != nullptr) hub_->Stop();
+}
+
+std::vector<std::unique_ptr<Collective>> TcpWorld::TakeRanks() {
+  return std::move(ranks_);
+}
+
+}  // namespace atl::collective

@@ -1,0 +1,30 @@
+// Runs the ranks of a world, each on a thread of its own.
+
+#ifndef WORKER_COLLECTIVE_TESTING_RANKS_H_
+#define WORKER_COLLECTIVE_TESTING_RANKS_H_
+
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "worker/collective/collective.h"
+
+namespace atl::collective {
+
+// Calls f(rank, its Collective) for each rank and waits for all. A rank's
+// Collective is `ranks[rank]`, and ends only when the caller ends it, unless f
+// resets the unique_ptr.
+template <typename F>
+void RunRanks(std::vector<std::unique_ptr<Collective>>& ranks, const F& f) {
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    threads.emplace_back(
+        [&f, &ranks, rank] { f(static_cast<int>(rank), ranks[rank]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_TESTING_RANKS_H_

@@ -1,0 +1,86 @@
+// Byte-level BPE: text to token ids and back, from a file of Hugging Face's
+// (tokenizer.json) or of OpenAI's and Meta's (*.tiktoken).
+//
+// tokenizer.json: a BPE model over bytes with the pre-tokenizer of GPT-2 or of
+// Llama 3 (worker/data/pre_tokenizer.h), its added tokens, ignore_merges. No
+// token is put around a text, whatever its post-processor says.
+//
+// *.tiktoken: lines "BASE64 RANK", the rank being the id. The file does not
+// name its expression: up to 60,000 ranks have GPT-2's (r50k_base), more have
+// Llama 3's (cl100k_base, Llama 3). It holds no special tokens.
+//
+// Immutable: thread-safe.
+
+#ifndef WORKER_DATA_TOKENIZER_H_
+#define WORKER_DATA_TOKENIZER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker/data/pre_tokenizer.h"
+
+namespace atl::worker {
+
+class Tokenizer {
+ public:
+  // From the text of a tokenizer.json.
+  //
+  // INVALID_ARGUMENT: it is not JSON of this form, or a tokenizer that this
+  // program has not: another model, a normalizer, another expression. The
+  // message names the field.
+  static absl::StatusOr<Tokenizer> FromJson(absl::string_view json);
+
+  // From the text of a *.tiktoken file.
+  //
+  // INVALID_ARGUMENT: a line is not of this form, a rank or a token comes
+  // twice, or a byte is no token; the message names the line.
+  static absl::StatusOr<Tokenizer> FromTiktoken(absl::string_view text);
+
+  // Ids of `text`, any bytes. Added tokens in it become their ids.
+  std::vector<int32_t> Encode(absl::string_view text) const;
+
+  // The bytes of `tokens`; an id that is no token has none.
+  std::string Decode(absl::Span<const int32_t> tokens) const;
+
+  // Above every id.
+  int32_t vocab_size() const { return static_cast<int32_t>(bytes_.size()); }
+
+ private:
+  struct Merge {
+    int32_t rank = 0;
+    int32_t id = 0;  // Of the two together.
+  };
+  struct AddedToken {
+    std::string text;
+    int32_t id = 0;
+  };
+  class Builder;
+
+  static uint64_t PairKey(int32_t left, int32_t right) {
+    return uint64_t{static_cast<uint32_t>(left)} << 32 |
+           static_cast<uint32_t>(right);
+  }
+  // Text without added tokens in it.
+  void EncodePart(absl::string_view text, std::vector<int32_t>& ids) const;
+  void EncodePiece(absl::string_view piece, std::vector<int32_t>& ids) const;
+
+  PreTokenizer pre_tokenizer_ = PreTokenizer::kGpt2;
+  // A piece that is a token is that token, whatever merges would make of it.
+  bool takes_whole_pieces_ = false;
+  std::vector<std::string> bytes_;  // By id; empty if it is no token.
+  absl::flat_hash_map<std::string, int32_t> ids_;  // Without added tokens.
+  absl::flat_hash_map<uint64_t, Merge> merges_;    // By PairKey.
+  int32_t byte_ids_[256] = {};
+  // By their first byte, longer ones first.
+  std::vector<AddedToken> added_[256];
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_DATA_TOKENIZER_H_

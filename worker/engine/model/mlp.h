@@ -1,0 +1,55 @@
+// The second half of a block: what it adds to the residual stream, from the
+// normed stream.
+//
+// model/dense_mlp.h and model/mixture.h make them.
+//
+// Conventions as in model/parts.h. Thread-compatible.
+
+#ifndef WORKER_ENGINE_MODEL_MLP_H_
+#define WORKER_ENGINE_MODEL_MLP_H_
+
+#include <cstdint>
+
+#include "worker/engine/model/workspace.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine {
+
+// What routers of all layers did with one micro-batch: it travels with the
+// activations, because the loss that balances experts multiplies sums over all
+// layers. Null pointers in models without experts.
+template <typename T>
+struct RouterTotals {
+  T* counts = nullptr;  // [E], choices of each expert
+  T* sums = nullptr;    // [E], its probabilities
+  // The micro-batch's share of the step's loss; backward reads it.
+  T scale = 1;
+};
+
+template <typename T>
+class Mlp {
+ public:
+  virtual ~Mlp() = default;
+
+  // Takes what the backward pass needs of `rows` rows; measures if the arena
+  // does.
+  virtual void TakeSaved(int64_t rows, Arena& saved) const = 0;
+
+  // `delta` [R, C] from `x` [R, C], without the last map's bias; adds to
+  // `totals`. `saved` holds what TakeSaved takes.
+  virtual void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
+                       const T* x, Arena& saved, T* delta,
+                       const RouterTotals<T>& totals) const = 0;
+  // The last map's bias [C], or null.
+  virtual const T* bias(const T* parameters) const = 0;
+
+  // dx [R, C] from `dout` [R, C]. Uses `saved` up. `totals` are of all layers.
+  virtual void Backward(Workspace<T>& work, const T* parameters, int64_t rows,
+                        const T* x, Arena& saved, const T* dout,
+                        const RouterTotals<T>& totals, T* dx, T* gradients,
+                        bool accumulate) const = 0;
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_MODEL_MLP_H_

@@ -1,0 +1,88 @@
+// Norms and linear maps as units use them: which parameters they have in a
+// unit's span, and both passes.
+//
+// `parameters` and `gradients` are a unit's span. A gradient is written, or
+// added to what is there if `accumulate`. Thread-compatible.
+
+#ifndef WORKER_ENGINE_MODEL_PARTS_H_
+#define WORKER_ENGINE_MODEL_PARTS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/workspace.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine {
+
+// Offset of the parameter `name`, which must exist, in its unit's span.
+int64_t OffsetInUnit(const ParameterLayout& layout, const std::string& name);
+
+// --- Norms -------------------------------------------------------------------
+
+// RMSNorm, or LayerNorm if there is a bias.
+struct NormMap {
+  int64_t gain = 0;   // Offsets in the unit's span.
+  int64_t bias = -1;  // -1: none.
+};
+
+// What the backward pass needs, besides the norm's input.
+template <typename T>
+struct NormState {
+  T* normed = nullptr;  // [R, C], the output
+  T* rstd = nullptr;    // [R]
+  T* mean = nullptr;    // [R], LayerNorm's
+};
+
+template <typename T>
+NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Arena& arena);
+
+// Norms x [R, C].
+template <typename T>
+void ForwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
+                 int64_t rows, const T* x, NormState<T>& state);
+
+// sum = x + work.delta (+ `bias`, if not null), then norms the sum.
+template <typename T>
+void ForwardAddNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
+                    int64_t rows, const T* x, const T* bias, T* sum,
+                    NormState<T>& state);
+
+// From `dy` the gradient of x, written to dx or added to it if `add_to_dx`.
+template <typename T>
+void BackwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
+                  int64_t rows, const T* x, const NormState<T>& state,
+                  const T* dy, T* dx, bool add_to_dx, T* gradients,
+                  bool accumulate);
+
+// --- Linear maps -------------------------------------------------------------
+
+struct LinearMap {
+  int64_t in = 0;
+  int64_t out = 0;
+  int64_t weight = 0;        // [out, in], or [in, out] if input_major.
+  int64_t bias = -1;         // [out]; -1: none.
+  bool input_major = false;  // As GPT-2 stores it.
+};
+
+// y [R, out] from x [R, in], without the bias.
+template <typename T>
+void ForwardLinear(Workspace<T>& work, const LinearMap& map,
+                   const T* parameters, int64_t rows, const T* x, T* y);
+
+// The gradients of weight and bias, then dx unless it is null.
+template <typename T>
+void BackwardLinear(Workspace<T>& work, const LinearMap& map,
+                    const T* parameters, int64_t rows, const T* x, const T* dy,
+                    T* dx, T* gradients, bool accumulate);
+
+// The bias, or null.
+template <typename T>
+const T* BiasOf(const LinearMap& map, const T* parameters) {
+  return map.bias < 0 ? nullptr : parameters + map.bias;
+}
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_MODEL_PARTS_H_

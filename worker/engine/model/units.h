@@ -1,0 +1,160 @@
+// The units of a decoder: embedding | block 0 | ... | block L - 1 | head.
+//
+// A unit is what a pipeline stage places and what a sharded rank gathers: it
+// has one contiguous span of the flat parameters (ParameterLayout::units), and
+// calls take that span alone. Between units travels the residual stream x
+// [R, C]. A unit object holds offsets only: what the backward pass needs lies
+// in a buffer of the caller, one for every (unit, micro-batch) that is under
+// way, of saved_bytes(rows) bytes, aligned as Arena aligns. So micro-batches
+// may be forwarded and taken back in any order, and what a forward saved may be
+// dropped and made again by another forward of the same input.
+//
+// Backward takes the gradient of the unit's output and gives that of its input;
+// it reads the input x again and uses the saved buffer up. Gradients of
+// parameters are written, or added to what is there if `accumulate`.
+//
+// Thread-compatible: units are constant, a workspace is one thread's.
+
+#ifndef WORKER_ENGINE_MODEL_UNITS_H_
+#define WORKER_ENGINE_MODEL_UNITS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "worker/engine/model/mlp.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/parts.h"
+#include "worker/engine/model/workspace.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine {
+
+// Tokens of B sequences of T: `inputs` and `targets` have shape [B, T], ids in
+// [0, V).
+struct TokenBatch {
+  int64_t batch = 0;            // B
+  int64_t sequence_length = 0;  // T
+  const int32_t* inputs = nullptr;
+  const int32_t* targets = nullptr;
+
+  int64_t rows() const { return batch * sequence_length; }
+};
+
+// The token embedding [V, C], with GPT-2 also that of positions.
+template <typename T>
+class EmbeddingUnit {
+ public:
+  EmbeddingUnit(const ModelConfig& config, const ParameterLayout& layout);
+
+  const ParameterSpan& span() const { return span_; }
+  // Offset of the token embedding in the span: a tied head's table.
+  int64_t table_offset() const { return table_; }
+
+  void Forward(Workspace<T>& work, const T* parameters, const TokenBatch& batch,
+               T* x) const;
+  // `add_to_table`: the token embedding's gradient is added to, whatever
+  // `accumulate` says, because a tied head has written it.
+  void Backward(Workspace<T>& work, const TokenBatch& batch, const T* dx,
+                T* gradients, bool accumulate, bool add_to_table) const;
+
+ private:
+  ParameterSpan span_;
+  int64_t table_ = 0;
+  int64_t positions_ = -1;  // -1: none.
+};
+
+// x = x + attention(norm(x)); x = x + mlp(norm(x)). With kGpt2 the norms are
+// LayerNorms and the maps have biases; else queries and keys are rotated.
+template <typename T>
+class BlockUnit {
+ public:
+  BlockUnit(const ModelConfig& config, const ParameterLayout& layout,
+            int64_t layer);
+
+  const ParameterSpan& span() const { return span_; }
+  size_t saved_bytes(int64_t rows) const;
+
+  // `out` may not be x. `batch` gives the shape; its tokens are not read. Adds
+  // to `totals`.
+  void Forward(Workspace<T>& work, const T* parameters, const TokenBatch& batch,
+               const T* x, void* saved, T* out,
+               const RouterTotals<T>& totals) const;
+  // `dx` is the gradient of the output, and becomes that of x. `totals` are
+  // those of all layers' forwards.
+  void Backward(Workspace<T>& work, const T* parameters,
+                const TokenBatch& batch, const T* x, void* saved,
+                const RouterTotals<T>& totals, T* dx, T* gradients,
+                bool accumulate) const;
+
+ private:
+  struct State {
+    NormState<T> attention_norm, mlp_norm;
+    T* qkv;        // [R, Q], rotated
+    T* attention;  // [R, C]
+    T* log_sum;    // [B, H, T]
+    T* middle;     // [R, C], x after attention
+  };
+  State Take(int64_t rows, Arena& saved) const;
+  Arena Open(void* saved, int64_t rows) const;
+  AttentionShape ShapeOf(const TokenBatch& batch) const;
+  void BackwardAttention(Workspace<T>& work, const T* parameters,
+                         const TokenBatch& batch, const T* x,
+                         const State& state, T* dx, T* gradients,
+                         bool accumulate) const;
+
+  const ModelConfig config_;
+  ParameterSpan span_;
+  NormMap attention_norm_, mlp_norm_;
+  LinearMap qkv_, o_;
+  std::unique_ptr<Mlp<T>> mlp_;
+};
+
+// The last norm, the projection onto the vocabulary, and the cross-entropy.
+// `table` is what it projects with, [V, C]: of the head's own span, or the
+// embedding's if it is tied.
+template <typename T>
+class HeadUnit {
+ public:
+  HeadUnit(const ModelConfig& config, const ParameterLayout& layout);
+
+  const ParameterSpan& span() const { return span_; }
+  // Offset of the table in the span; -1 if it is tied.
+  int64_t table_offset() const { return table_; }
+  size_t saved_bytes(int64_t rows) const;
+
+  // The norm.
+  void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
+               const T* x, void* saved) const;
+  // Sum of the losses in nats of `batch`, after Forward.
+  double Loss(Workspace<T>& work, const T* table, const TokenBatch& batch,
+              void* saved) const;
+  // The same, and the gradient of `scale` times that sum: of x in `dx`, of the
+  // span in `gradients` (a table of its own excepted), of the table in
+  // `dtable`.
+  double Backward(Workspace<T>& work, const T* parameters, const T* table,
+                  const TokenBatch& batch, const T* x, void* saved, T scale,
+                  T* dx, T* gradients, T* dtable, bool accumulate) const;
+  // Logits [V] of row `row`, after Forward; good until the workspace is used.
+  const T* Logits(Workspace<T>& work, const T* table, int64_t rows, int64_t row,
+                  void* saved) const;
+
+ private:
+  NormState<T> Open(void* saved, int64_t rows) const;
+
+  const ModelConfig config_;
+  ParameterSpan span_;
+  NormMap norm_;
+  int64_t table_ = -1;
+};
+
+extern template class EmbeddingUnit<float>;
+extern template class EmbeddingUnit<double>;
+extern template class BlockUnit<float>;
+extern template class BlockUnit<double>;
+extern template class HeadUnit<float>;
+extern template class HeadUnit<double>;
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_MODEL_UNITS_H_
