@@ -146,8 +146,8 @@ TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
     // The first block of array 1.
     const std::string bytes = Bytes();
     const auto first = Elements(4);
-    const size_t at = bytes.find(
-        absl::string_view(reinterpret_cast<const char*>(first.data()), 4096));
+    const size_t at =
+        bytes.find(reinterpret_cast<const char*>(first.data()), 0, 4096);
     ASSERT_NE(at, std::string::npos);
     ASSERT_TRUE((*fs_.OpenForWrite(kPath))->WriteAt(at, "x").ok());
     std::vector<float> elements(kElements);
