@@ -48,12 +48,16 @@ absl::Status World::Break(const absl::Status& status, bool tell) {
     if (status_.ok()) {
       status_ = status;
       is_first = true;
-      broken_.store(true, std::memory_order_release);
-      for (Group* group : groups_) group->WakeAll();
     }
     first = status_;
   }
-  if (is_first && tell && remote_ != nullptr) remote_->TellBroken(first);
+  if (!is_first) return first;
+  // Before any rank here can go: its connections would end before the others
+  // know why.
+  if (tell && remote_ != nullptr) remote_->TellBroken(first);
+  MutexLock lock(&mutex_);
+  broken_.store(true, std::memory_order_release);
+  for (Group* group : groups_) group->WakeAll();
   return first;
 }
 

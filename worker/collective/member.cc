@@ -138,6 +138,10 @@ absl::Status Member::Execute(const Call& call) {
         Annotate(status, absl::StrCat("rank ", rank_, " of ", group_->name()));
   }
   if (status.ok()) return status;
+  if (links_ != nullptr && absl::IsUnavailable(status)) {
+    // A peer may have gone because of an error that it has told us.
+    world.remote()->ReadNews();
+  }
   status = world.Break(status);
   group_->Withdraw(rank_);
   return status;

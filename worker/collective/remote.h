@@ -88,6 +88,11 @@ class RemoteWorld {
       const std::string& group, int rank, const std::vector<int>& world_ranks,
       absl::Time deadline) = 0;
 
+  // Returns once what other processes had told this one before the call is
+  // known to the world: a connection that ends is often the second news of what
+  // happened. Waits 1 s at most.
+  virtual void ReadNews() = 0;
+
   // Tells all other processes, as far as they can be told at once, that the
   // world has ended, or that `rank` of `group` left after `call_count` calls.
   virtual void TellBroken(const absl::Status& status) = 0;

@@ -19,6 +19,7 @@ namespace {
 constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
 constexpr absl::Duration kDialTimeout = absl::Seconds(30);
 constexpr absl::Duration kRosterSendTimeout = absl::Seconds(10);
+constexpr absl::Duration kNewsTimeout = absl::Seconds(1);
 constexpr int kPollMs = 500;
 // More are closed at once.
 constexpr size_t kStrangersMax = 1024;
@@ -84,9 +85,11 @@ void ProcessHub::Loop() {
   for (;;) {
     polled = {{waker_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     processes.clear();
+    int timeout_ms = kPollMs;
     {
       MutexLock lock(&mutex_);
       if (stopping_) return;
+      if (wanted_round_ >= ++begun_) timeout_ms = 0;
       for (const auto& [process, control] : controls_) {
         polled.push_back({control.fd.get(), POLLIN, 0});
         processes.push_back(process);
@@ -95,7 +98,7 @@ void ProcessHub::Loop() {
     for (const Stranger& stranger : strangers_) {
       polled.push_back({stranger.fd.get(), POLLIN, 0});
     }
-    if (poll(polled.data(), polled.size(), kPollMs) < 0 && errno != EINTR) {
+    if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
       return;  // Only a broken descriptor table does this.
     }
     if (polled[0].revents != 0) ClearWaker(waker_.get());
@@ -110,6 +113,9 @@ void ProcessHub::Loop() {
       it = keep ? std::next(it) : strangers_.erase(it);
     }
     if (polled[1].revents != 0) AcceptAll();
+    MutexLock lock(&mutex_);
+    ended_round_ = begun_;
+    condition_.SignalAll();
   }
 }
 
@@ -294,7 +300,7 @@ void ProcessHub::ControlEnded(int process) {
   if (world == nullptr) return;
   world
       ->Break(absl::UnavailableError(absl::StrCat(name, " ended")),
-              /*tell=*/false)
+              /*tell=*/true)
       .IgnoreError();
   MutexLock lock(&mutex_);
   condition_.SignalAll();
@@ -463,6 +469,16 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     parked_.erase(key);
   }
   return SocketLinks::Create(group, rank, std::move(sockets));
+}
+
+void ProcessHub::ReadNews() {
+  MutexLock lock(&mutex_);
+  const int64_t round = begun_ + 1;
+  wanted_round_ = std::max(wanted_round_, round);
+  SetWaker(waker_.get());
+  condition_.AwaitWithTimeout(&mutex_, kNewsTimeout, [&] {
+    return ended_round_ >= round || stopping_;
+  });
 }
 
 void ProcessHub::TellAll(const Message& message) {

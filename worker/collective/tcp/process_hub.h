@@ -77,6 +77,7 @@ class ProcessHub : public RemoteWorld {
   absl::StatusOr<std::unique_ptr<RemoteLinks>> Connect(
       const std::string& group, int rank, const std::vector<int>& world_ranks,
       absl::Time deadline) override;
+  void ReadNews() override ABSL_LOCKS_EXCLUDED(mutex_);
   void TellBroken(const absl::Status& status) override;
   void TellLeft(const std::string& group, int rank,
                 int64_t call_count) override;
@@ -133,6 +134,10 @@ class ProcessHub : public RemoteWorld {
   Mutex mutex_;
   CondVar condition_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Rounds of the thread: begun, ended, and up to which it does not wait.
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t ended_round_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t wanted_round_ ABSL_GUARDED_BY(mutex_) = 0;
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;
   World* world_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::vector<std::optional<ProcessEntry>> joined_ ABSL_GUARDED_BY(mutex_);
