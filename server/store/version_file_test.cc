@@ -121,6 +121,10 @@ TEST_F(VersionFileTest, ElementsCanBeMadeWhereTheyWillLie) {
 
 TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
   constexpr int kTwo = 2;
+  // No two arrays have an element in common.
+  const auto elements_of = [](int array) {
+    return Elements(static_cast<float>(2 * kElements * array));
+  };
   std::string sealed[2];
   for (const bool with_image : {false, true}) {
     auto made = VersionFile::Create(fs_, kPath, range_, kTwo);
@@ -132,20 +136,20 @@ TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
       file.SetImage(pool_->Take(count), 1);
     }
     for (int array = 0; array <= kTwo; ++array) {
-      const auto elements = Elements(static_cast<float>(3 + array));
+      const auto elements = elements_of(array);
       ASSERT_TRUE(file.Write(array, {0, 3}, elements.data()).ok());
       VersionImage keep;
       EXPECT_EQ(file.Map(array, {0, 3}, &keep) != nullptr,
                 with_image && array != 1);
     }
     for (int array = 0; array <= kTwo; ++array) {
-      EXPECT_EQ(Read(file, array), Elements(static_cast<float>(3 + array)));
+      EXPECT_EQ(Read(file, array), elements_of(array));
     }
     ASSERT_TRUE(file.Seal({"run", 0, 7, 7, {1, 2}}).ok());
     sealed[with_image] = Bytes();
     // Where array 1 begins; array 0 has the same bytes a little further on.
     const std::string bytes = Bytes();
-    const auto first = Elements(4);
+    const auto first = elements_of(1);
     const size_t at =
         bytes.rfind(reinterpret_cast<const char*>(first.data()),
                     std::string::npos, 4096);
