@@ -206,10 +206,10 @@ class AsyncTest(cluster_module.IntegrationTest):
         self.die_and_end("server-0", "server.stored.after@5")
 
     def test_killed_after_its_save(self):
-        self.die_and_end("island-1", "island.save.after@3")
+        self.die_and_end("island-1", "island.save.after@2")
 
     def test_killed_while_it_trains(self):
-        self.die_and_end("island-0", "island.trained.after@20")
+        self.die_and_end("island-0", "island.trained.after@5")
 
     # --- Python islands: each push is the test's ---------------------------------
 
