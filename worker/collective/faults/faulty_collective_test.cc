@@ -63,7 +63,7 @@ TEST(FaultyCollectiveTest, RanksThatComeLateChangeNoBit) {
     FaultPlan plan;
     // Gives its time slice away, now and then a lot of them.
     plan.before_call = [random = std::mt19937(seed + r)](int64_t) mutable {
-      for (int i = random() % 5 == 0 ? 200 : 0; i > 0; --i) {
+      for (int i = random() % 5 == 0 ? 20 : 0; i > 0; --i) {
         std::this_thread::yield();
       }
     };
