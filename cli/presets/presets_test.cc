@@ -106,6 +106,9 @@ TEST(PresetsTest, EagerIsStreamingBehindAWholeRound) {
             eager.schedule().inner_step_count() - 1);
   const v1::RunSpec streaming = ReadPreset("streaming").spec;
   *eager.mutable_schedule() = streaming.schedule();
+  // What is foreseen wrong must not grow.
+  EXPECT_LT(eager.outer().learning_rate(), streaming.outer().learning_rate());
+  eager.mutable_outer()->set_learning_rate(streaming.outer().learning_rate());
   EXPECT_EQ(eager.SerializeAsString(), streaming.SerializeAsString());
 }
 
