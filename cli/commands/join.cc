@@ -332,7 +332,7 @@ void AddJoin(CLI::App& app, Context& context) {
   AddCapFlags(*command, "this island", options->caps);
   command
       ->add_option("--streams", options->streams,
-                   "Connections that a large push is spread over")
+                   "Connections that a large push or pull is spread over")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--failpoint", options->failpoint,

@@ -1,10 +1,8 @@
 // A model on disk: a directory that Hugging Face's transformers can load.
 //
-//   model.safetensors       the parameters, f32, in the model order; if they
-//   are
-//                           too many for one file,
-//                           model-00001-of-0000N.safetensors
-//                           ... and model.safetensors.index.json
+//   model.safetensors       the parameters, f32, in the model order; of more
+//                           than one file may hold: model-00001-of-0000N
+//                           .safetensors ... and model.safetensors.index.json
 //   config.json             the shape
 //   generation_config.json
 //   manifest.json           what it is, and length and SHA-256 of each file

@@ -76,8 +76,7 @@ void ProcessHub::Stop() {
   world_ = nullptr;
 }
 
-// --- The thread
-// ------------------------------------------------------------------
+// --- The thread --------------------------------------------------------------
 
 void ProcessHub::Loop() {
   std::vector<pollfd> polled;
@@ -306,8 +305,7 @@ void ProcessHub::ControlEnded(int process) {
   condition_.SignalAll();
 }
 
-// --- Coming together
-// -----------------------------------------------------------
+// --- Coming together ---------------------------------------------------------
 
 std::string ProcessHub::NameOf(int process) const {
   std::string name = absl::StrCat("process ", process);
@@ -417,8 +415,7 @@ absl::Status ProcessHub::ConnectAll(World* world, absl::Time deadline) {
   return AwaitAll(deadline);
 }
 
-// --- RemoteWorld
-// -------------------------------------------------------------------
+// --- RemoteWorld -------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     const std::string& group, int rank, const std::vector<int>& world_ranks,
