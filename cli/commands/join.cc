@@ -24,9 +24,6 @@
 namespace atl::cli {
 namespace {
 
-// Share of time that an island should compute (the default of `atoll plan`).
-constexpr double kTargetUtilization = 0.95;
-
 struct JoinOptions {
   std::string address;
   std::string run_id;
@@ -121,7 +118,8 @@ std::string RecipesLine(const worker::IslandProgress& at) {
     first = false;
   }
   const worker::planner::Choice take = worker::planner::Choose(
-      at.recipes, kTargetUtilization, /*data_is_local=*/false, runs_here);
+      at.recipes, worker::planner::kTargetUtilization,
+      /*data_is_local=*/false, runs_here);
   if (take.candidate != nullptr) {
     absl::StrAppend(&line, "; take ", take.candidate->preset->name, ": ",
                     take.why);

@@ -45,7 +45,7 @@ struct PlanOptions {
   int64_t inner_steps = 0;
   int64_t fragments = 0;
   int64_t overlap = -1;
-  double target = 0.95;
+  double target = planner::kTargetUtilization;
   bool local_data = false;
 };
 

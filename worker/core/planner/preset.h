@@ -59,6 +59,10 @@ struct Choice {
   std::string why;                       // A sentence.
 };
 
+// The share of time that an island should compute, unless its owner says
+// otherwise.
+inline constexpr double kTargetUtilization = 0.95;
+
 // The one to take: the first, in the order of Presets(), whose utilization
 // reaches `target`; if none does, the one with the highest. Only candidates
 // that `may_take` holds for, and only those for the data's kind.
