@@ -101,6 +101,10 @@ void Group::SetWaker(int rank, std::function<void()> waker) {
 
 void Group::WakeAll() {
   MutexLock lock(&mutex_);
+  WakeAllLocked();
+}
+
+void Group::WakeAllLocked() {
   condition_.SignalAll();
   for (Slot& slot : slots_) {
     if (slot.waker) slot.waker();
@@ -111,10 +115,7 @@ void Group::MarkLeft(int rank, int64_t call_count) {
   MutexLock lock(&mutex_);
   slots_[rank].has_left = true;
   slots_[rank].left_after = call_count;
-  condition_.SignalAll();
-  for (Slot& slot : slots_) {
-    if (slot.waker) slot.waker();
-  }
+  WakeAllLocked();
 }
 
 absl::Status Group::Left(int rank) const {

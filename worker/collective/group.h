@@ -169,6 +169,7 @@ class Group {
   absl::Status PassBarrier(int rank, absl::Time deadline,
                            absl::FunctionRef<void(Slot&)> publish);
   absl::Status Left(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Compare(int rank) const;
 
   World* const world_;
