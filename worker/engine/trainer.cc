@@ -87,11 +87,15 @@ class SingleRankTrainer final : public Trainer {
     ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
     parameters_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
     gradients_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
+    held_ = {.begin = 0, .end = count};
     prefix_.resize(options_.sequence_length);
     return absl::OkStatus();
   }
 
   const ParameterLayout& layout() const override { return decoder_->layout(); }
+  absl::Span<const ParameterSpan> held() const override {
+    return absl::MakeConstSpan(&held_, 1);
+  }
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
   absl::Span<const float> gradients() const override { return gradients_; }
@@ -210,6 +214,7 @@ class SingleRankTrainer final : public Trainer {
   std::unique_ptr<Decoder<float>> decoder_;
   std::unique_ptr<InnerOptimizer> optimizer_;
   Arena arena_;
+  ParameterSpan held_;
   absl::Span<float> parameters_;
   absl::Span<float> gradients_;
   std::vector<int32_t> prefix_;  // [T], for NextTokenLogits

@@ -5,7 +5,10 @@
 // optimizer state and tokens, the result of a call has the same bits whatever
 // `thread_count` is.
 //
-// Flat buffers are in the order of ParameterLayout, f32.
+// Flat buffers are in the order of ParameterLayout, f32. A replica may lie in
+// several processes, each with a Trainer that holds a part of the parameters:
+// "held" below. All of them then make the same calls in the same order, and an
+// error of one is an error of all.
 
 #ifndef WORKER_ENGINE_TRAINER_H_
 #define WORKER_ENGINE_TRAINER_H_
@@ -38,7 +41,7 @@ struct TrainerOptions {
 // All that the inner optimizer carries from step to step. Saved and restored,
 // the next step has the same bits.
 struct OptimizerState {
-  // AdamW's m and v, shape [element_count]; empty for SGD.
+  // AdamW's m and v, of the elements held, in their order; empty for SGD.
   absl::Span<float> first_moment;
   absl::Span<float> second_moment;
   // Steps taken since the state was fresh: AdamW's t of the bias correction.
@@ -59,12 +62,29 @@ class Trainer {
 
   virtual const ParameterLayout& layout() const = 0;
 
-  // The parameters, shape [layout().element_count]. May be written between
-  // calls.
+  // What this process holds: disjoint, rising, not touching. All processes
+  // together hold every element once, each whole blocks of 4096 elements from a
+  // parameter's start (its last may be shorter). Alone: all of the layout.
+  virtual absl::Span<const ParameterSpan> held() const = 0;
+
+  // The parameters that are held, one span after the other. May be written
+  // between calls, which Scatter then has to be told.
   virtual absl::Span<float> parameters() = 0;
   virtual absl::Span<const float> parameters() const = 0;
 
-  // Gradients of the last Step, before clipping, same shape.
+  // Where a replica lies in several ranks, they compute with parameters and
+  // moments of their own. Scatter gives them what parameters() and
+  // optimizer_state() hold; Gather fills these with what the ranks have. So:
+  // Scatter after writing and before the next Step or loss, Gather after the
+  // last Step and before reading. One rank alone has but one copy, and they do
+  // nothing.
+  //
+  // UNAVAILABLE: a rank is gone.
+  virtual absl::Status Scatter() { return absl::OkStatus(); }
+  virtual absl::Status Gather() { return absl::OkStatus(); }
+
+  // Gradients of the last Step, before clipping, of the elements held. Empty
+  // where several ranks compute.
   virtual absl::Span<const float> gradients() const = 0;
 
   // Views of the optimizer's state; the moments may be read or overwritten
