@@ -19,10 +19,13 @@ absl::Status TokenizeData(Context& context,
   Interrupt interrupt;
   worker::TokenizeOptions options = given;
   options.stop = interrupt.first();
+  const absl::Time start = absl::Now();
   options.on_progress = [&](int64_t done, int64_t all) {
+    const absl::Time now = absl::Now();
+    if (now - start < absl::Seconds(1)) return;
     progress.Update(absl::StrCat("read ", FormatBytes(done), " of ",
                                  FormatBytes(all)),
-                    absl::Now());
+                    now);
   };
   ASSIGN_OR_RETURN(const worker::TokenizeResult result,
                    worker::Tokenize(options));
