@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "cli/context.h"
 #include "coordinator/client/run_client.h"
+#include "worker/api/model_files.h"
 
 namespace atl::cli {
 
@@ -17,7 +18,8 @@ struct ExportOptions {
   std::string run_id;
   std::string directory;   // Made; replaced if it is an export already.
   std::string checkpoint;  // Pin to read; empty pins the newest cut for now.
-  int64_t weight_file_mb_max = 5000;  // Longest weight file.
+  int64_t weight_file_mb_max =  // Longest weight file.
+      worker::kWeightFileBytesMax / 1000000;
 };
 
 struct Exported {

@@ -48,7 +48,7 @@ void AddRunExport(CLI::App& app, Context& context) {
                       "Id of a kept checkpoint, \"final\" for one; the newest "
                       "cut without it");
   command
-      ->add_option("--weight-file-mb", options->weight_file_mb_max,
+      ->add_option("--weight_file_mb", options->weight_file_mb_max,
                    "Longest weight file in MB; more goes into several files "
                    "with an index")
       ->check(CLI::Range(1, 1000000));

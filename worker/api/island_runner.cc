@@ -347,7 +347,7 @@ absl::Status IslandRunner::Contribute(const Action& action) {
   const SaveHeader header = DescribeSave(action);
   // What else is in flight stays in the SAVE.
   std::vector<Outbox::Item> items;
-  for (const SavedTrack& track : header.tracks) {
+  for (const SavedTrack& track : header.summary.tracks) {
     Outbox::Item item = outbox_.Find(track.fragment, track.seq);
     if (track.seq != action.seq && item != nullptr) items.push_back(item);
   }

@@ -29,20 +29,6 @@ std::optional<SaveSummary> IslandRunner::LoadSave() {
                  << "servers' parameters: " << save.status();
     return std::nullopt;
   }
-  const SaveHeader& header = save->header;
-  SaveSummary summary;
-  summary.run_id = header.run_id;
-  summary.run_epoch = header.run_epoch;
-  summary.slot = header.slot;
-  summary.seq = header.seq;
-  summary.data_shard = header.data_shard;
-  summary.data_position = header.data_position;
-  summary.evaluator_version = header.evaluator_version;
-  summary.evaluator_index = header.evaluator_index;
-  summary.evaluator_count = header.evaluator_count;
-  summary.clock = header.clock;
-  summary.rate_offset = header.rate_offset;
-  summary.tracks = header.tracks;
   const codec::Codec& codec = UpCodec(spec_);
   std::vector<Outbox::Item> items;
   for (EncodedContribution& contribution : save->contributions) {
@@ -55,14 +41,13 @@ std::optional<SaveSummary> IslandRunner::LoadSave() {
       LOG(WARNING) << SavePath() << " is of another layout and not used";
       return std::nullopt;
     }
-    summary.contributions.push_back({f, info.anchor_version()});
     items.push_back(
         std::make_shared<EncodedContribution>(std::move(contribution)));
   }
   save->contributions.clear();
   outbox_.Set(std::move(items));
   save_ = *std::move(save);
-  return summary;
+  return save_->header.summary;
 }
 
 absl::Status IslandRunner::RestoreSave() {
@@ -112,29 +97,25 @@ absl::Status IslandRunner::RestoreLocal() {
 
 SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   SaveHeader header;
-  header.run_id = options_.run_id;
-  header.run_epoch = action.run_epoch;
-  header.slot = action.slot;
-  header.seq = action.seq;
+  SaveSummary& summary = header.summary;
+  {
+    MutexLock lock(&mutex_);
+    if (streaming_) {
+      summary = loop_.StreamSave(action);
+    } else if (action.contributions[0].fragment == 0) {
+      summary = loop_.EvaluatorOf(action.contributions[0].anchor_version + 1);
+    }
+  }
+  summary.run_id = options_.run_id;
+  summary.run_epoch = action.run_epoch;
+  summary.slot = action.slot;
+  summary.seq = action.seq;
+  summary.data_shard = action.data_shard;
+  summary.data_position = action.data_position;
   header.step = progress_.step;
-  header.data_shard = action.data_shard;
-  header.data_position = action.data_position;
   header.restart_step_count = state_->restart_step_count();
   header.optimizer_step_count =
       state_->trainer().optimizer_state().step_count;
-  MutexLock lock(&mutex_);
-  SaveSummary summary;
-  if (streaming_) {
-    summary = loop_.StreamSave(action);
-  } else if (action.contributions[0].fragment == 0) {
-    summary = loop_.EvaluatorOf(action.contributions[0].anchor_version + 1);
-  }
-  header.evaluator_version = summary.evaluator_version;
-  header.evaluator_index = summary.evaluator_index;
-  header.evaluator_count = summary.evaluator_count;
-  header.clock = summary.clock;
-  header.rate_offset = summary.rate_offset;
-  header.tracks = std::move(summary.tracks);
   return header;
 }
 

@@ -27,10 +27,6 @@ constexpr absl::Duration kIdleWait = absl::Seconds(1);
 // slow link may take hours. An island that leaves gives a push so long in all.
 constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 
-int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
-  return fragment < plan.cut_size() ? plan.cut(fragment).version() : -1;
-}
-
 }  // namespace
 
 void IslandRunner::StartLanes() {

@@ -19,6 +19,7 @@
 #include "atoll/v1/run_service.pb.h"
 #include "base/layout/layout.h"
 #include "server/client/parameter_client.h"
+#include "worker/checkpoint/checkpoint.h"
 
 namespace atl::worker {
 
@@ -33,7 +34,7 @@ struct ExportedModel {
 struct ExportModelOptions {
   std::string directory;  // Made; replaced if it is an export already.
   // Longest weight file; more than fits goes into several with an index.
-  int64_t weight_file_bytes_max = int64_t{5} << 30;
+  int64_t weight_file_bytes_max = kWeightFileBytesMax;
   // Longest time in which nothing moves: a slow link may take hours.
   absl::Duration idle_max = absl::Minutes(1);
   std::stop_token stop;

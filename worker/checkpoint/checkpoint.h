@@ -42,10 +42,13 @@ struct CheckpointFiles {
   int64_t size_bytes = 0;         // All files together.
 };
 
+// Longest weight file if nobody says: 5 GB, as other tools cut them.
+inline constexpr int64_t kWeightFileBytesMax = 5'000'000'000;
+
 struct CheckpointOptions {
   // A weight file holds tensors of at most so many bytes, or a single tensor;
   // > 0.
-  int64_t weight_file_bytes_max = int64_t{5} << 30;
+  int64_t weight_file_bytes_max = kWeightFileBytesMax;
 };
 
 // Writes `parameters`, shape [layout.element_count()], in the model order, as a

@@ -4,7 +4,7 @@
 
 namespace atl::worker {
 
-int64_t PlanView::CutVersion(int32_t fragment) const {
+int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment) {
   return fragment >= 0 && fragment < plan.cut_size()
              ? plan.cut(fragment).version()
              : -1;

@@ -13,6 +13,9 @@
 
 namespace atl::worker {
 
+// Newest committed version of `fragment` in `plan`; -1 if there is none such.
+int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment);
+
 struct PlanView {
   const v1::RunSpec& spec;
   const v1::IslandPlan& plan;
@@ -21,8 +24,9 @@ struct PlanView {
   int32_t slot;
   int64_t run_epoch;
 
-  // Newest committed version of `fragment`; -1 if there is none such.
-  int64_t CutVersion(int32_t fragment) const;
+  int64_t CutVersion(int32_t fragment) const {
+    return worker::CutVersion(plan, fragment);
+  }
   int64_t CutCommitSeq() const;
   // nullptr: that round is not open.
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;

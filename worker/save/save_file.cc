@@ -57,24 +57,25 @@ Json SectionJson(absl::string_view bytes) {
 }
 
 Json HeaderJson(const SaveHeader& header) {
+  const SaveSummary& summary = header.summary;
   Json json = {
-      {"run_id", header.run_id},
-      {"run_epoch", header.run_epoch},
-      {"slot", header.slot},
-      {"seq", header.seq},
+      {"run_id", summary.run_id},
+      {"run_epoch", summary.run_epoch},
+      {"slot", summary.slot},
+      {"seq", summary.seq},
       {"step", header.step},
-      {"data_shard", header.data_shard},
-      {"data_position", header.data_position},
+      {"data_shard", summary.data_shard},
+      {"data_position", summary.data_position},
       {"optimizer_step_count", header.optimizer_step_count},
       {"restart_step_count", header.restart_step_count},
-      {"evaluator_version", header.evaluator_version},
-      {"evaluator_index", header.evaluator_index},
-      {"evaluator_count", header.evaluator_count},
-      {"clock", header.clock},
-      {"rate_offset", header.rate_offset},
+      {"evaluator_version", summary.evaluator_version},
+      {"evaluator_index", summary.evaluator_index},
+      {"evaluator_count", summary.evaluator_count},
+      {"clock", summary.clock},
+      {"rate_offset", summary.rate_offset},
   };
   json["tracks"] = Json::array();
-  for (const SavedTrack& track : header.tracks) {
+  for (const SavedTrack& track : summary.tracks) {
     json["tracks"].push_back({{"fragment", track.fragment},
                               {"local_version", track.local_version},
                               {"since_step", track.since_step},
@@ -114,13 +115,13 @@ absl::StatusOr<std::vector<Message>> GetMessages(const Json& json,
   return messages;
 }
 
-absl::Status ParseTracks(const Json& json, SaveHeader& header) {
+absl::Status ParseTracks(const Json& json, SaveSummary& summary) {
   const auto tracks = json.find("tracks");
   if (tracks == json.end() || !tracks->is_array()) {
     return Damaged("its header has no tracks");
   }
   for (const Json& track : *tracks) {
-    SavedTrack& saved = header.tracks.emplace_back();
+    SavedTrack& saved = summary.tracks.emplace_back();
     if (!track.is_object() || !Get(track, "fragment", saved.fragment) ||
         !Get(track, "local_version", saved.local_version) ||
         !Get(track, "since_step", saved.since_step) ||
@@ -135,26 +136,27 @@ absl::Status ParseTracks(const Json& json, SaveHeader& header) {
 
 absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   SaveHeader header;
+  SaveSummary& summary = header.summary;
   const auto run_id = json.find("run_id");
   if (run_id == json.end() || !run_id->is_string()) {
     return Damaged("its header has no run_id");
   }
-  header.run_id = run_id->get<std::string>();
-  if (!Get(json, "run_epoch", header.run_epoch) ||
-      !Get(json, "slot", header.slot) || !Get(json, "seq", header.seq) ||
+  summary.run_id = run_id->get<std::string>();
+  if (!Get(json, "run_epoch", summary.run_epoch) ||
+      !Get(json, "slot", summary.slot) || !Get(json, "seq", summary.seq) ||
       !Get(json, "step", header.step) ||
-      !Get(json, "data_shard", header.data_shard) ||
-      !Get(json, "data_position", header.data_position) ||
+      !Get(json, "data_shard", summary.data_shard) ||
+      !Get(json, "data_position", summary.data_position) ||
       !Get(json, "optimizer_step_count", header.optimizer_step_count) ||
       !Get(json, "restart_step_count", header.restart_step_count) ||
-      !Get(json, "evaluator_version", header.evaluator_version) ||
-      !Get(json, "evaluator_index", header.evaluator_index) ||
-      !Get(json, "evaluator_count", header.evaluator_count) ||
-      !Get(json, "clock", header.clock) ||
-      !Get(json, "rate_offset", header.rate_offset)) {
+      !Get(json, "evaluator_version", summary.evaluator_version) ||
+      !Get(json, "evaluator_index", summary.evaluator_index) ||
+      !Get(json, "evaluator_count", summary.evaluator_count) ||
+      !Get(json, "clock", summary.clock) ||
+      !Get(json, "rate_offset", summary.rate_offset)) {
     return Damaged("its header lacks a number");
   }
-  RETURN_IF_ERROR(ParseTracks(json, header));
+  RETURN_IF_ERROR(ParseTracks(json, summary));
   return header;
 }
 
@@ -302,6 +304,9 @@ absl::StatusOr<Save> ReadSave(FileSystem& file_system,
   for (v1::ContributionInfo& info : infos) {
     EncodedContribution& contribution = save.contributions.emplace_back();
     contribution.info = std::move(info);
+    save.header.summary.contributions.push_back(
+        {contribution.info.key().fragment(),
+         contribution.info.anchor_version()});
     RETURN_IF_ERROR(reader.Next(contribution.bytes));
   }
   for (v1::ContributionKey& key : keys) {

@@ -31,22 +31,11 @@ inline constexpr uint32_t kSaveFormat = 3;
 
 // All but the numbers in bulk.
 struct SaveHeader {
-  std::string run_id;
-  int64_t run_epoch = 0;
-  int32_t slot = 0;
-  int64_t seq = 0;
+  // Its contributions are those of the sections: ReadSave fills them in.
+  SaveSummary summary;
   int64_t step = 0;  // Next, by the run's clock.
-  int32_t data_shard = 0;
-  int64_t data_position = 0;  // Next window.
   int64_t optimizer_step_count = 0;
   int64_t restart_step_count = -1;  // IslandState::restart_step_count.
-  int64_t evaluator_version = 0;
-  int32_t evaluator_index = 0;
-  int32_t evaluator_count = 0;
-  // Of a streaming run, else 0 and empty (worker/core/stream.h).
-  int64_t clock = 0;
-  int64_t rate_offset = 0;
-  std::vector<SavedTrack> tracks;
 };
 
 // The error feedback of a fragment: FeedbackView with its own memory.

@@ -17,18 +17,18 @@ class SaveFileTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(files_.CreateDirectories("/save").ok());
-    header_.run_id = "run";
-    header_.run_epoch = 2;
-    header_.slot = 3;
-    header_.seq = 1'000'000'000'007;
+    header_.summary.run_id = "run";
+    header_.summary.run_epoch = 2;
+    header_.summary.slot = 3;
+    header_.summary.seq = 1'000'000'000'007;
     header_.step = 40;
-    header_.data_shard = 1;
-    header_.data_position = 320;
+    header_.summary.data_shard = 1;
+    header_.summary.data_position = 320;
     header_.optimizer_step_count = 40;
     header_.restart_step_count = 4;
-    header_.evaluator_version = 5;
-    header_.evaluator_index = 1;
-    header_.evaluator_count = 3;
+    header_.summary.evaluator_version = 5;
+    header_.summary.evaluator_index = 1;
+    header_.summary.evaluator_count = 3;
     for (int f = 0; f < 2; ++f) {
       v1::ContributionInfo info;
       info.mutable_key()->set_fragment(f);
@@ -86,11 +86,11 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   ASSERT_TRUE(Write().ok());
   const auto save = ReadSave(files_, kPath);
   ASSERT_TRUE(save.ok()) << save.status();
-  EXPECT_EQ(save->header.run_id, "run");
-  EXPECT_EQ(save->header.seq, header_.seq);
-  EXPECT_EQ(save->header.data_position, 320);
+  EXPECT_EQ(save->header.summary.run_id, "run");
+  EXPECT_EQ(save->header.summary.seq, header_.summary.seq);
+  EXPECT_EQ(save->header.summary.data_position, 320);
   EXPECT_EQ(save->header.restart_step_count, 4);
-  EXPECT_EQ(save->header.evaluator_count, 3);
+  EXPECT_EQ(save->header.summary.evaluator_count, 3);
   EXPECT_EQ(save->arrays.first_moment, first_);
   EXPECT_EQ(save->arrays.second_moment, second_);
   ASSERT_EQ(save->contributions.size(), 2);
@@ -112,9 +112,9 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
 TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   local_ = {7.0f, 8.0f, -0.0f};
   foreseen_ = {9.0f};
-  header_.clock = 123;
-  header_.rate_offset = 4;
-  header_.tracks = {{0, 5, 100, 1000, 0, 0}, {1, 6, 110, 1100, 42, 120}};
+  header_.summary.clock = 123;
+  header_.summary.rate_offset = 4;
+  header_.summary.tracks = {{0, 5, 100, 1000, 0, 0}, {1, 6, 110, 1100, 42, 120}};
   ASSERT_TRUE(Write().ok());
   const auto save = ReadSave(files_, kPath);
   ASSERT_TRUE(save.ok()) << save.status();
@@ -123,15 +123,15 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   EXPECT_EQ(save->arrays.eager_foreseen, foreseen_);
   EXPECT_TRUE(save->arrays.eager_momentum.empty());
   EXPECT_EQ(save->contributions.size(), 2);
-  EXPECT_EQ(save->header.clock, 123);
-  EXPECT_EQ(save->header.rate_offset, 4);
-  ASSERT_EQ(save->header.tracks.size(), 2);
-  EXPECT_EQ(save->header.tracks[0].data_begin, 1000);
-  EXPECT_EQ(save->header.tracks[1].fragment, 1);
-  EXPECT_EQ(save->header.tracks[1].local_version, 6);
-  EXPECT_EQ(save->header.tracks[1].since_step, 110);
-  EXPECT_EQ(save->header.tracks[1].seq, 42);
-  EXPECT_EQ(save->header.tracks[1].push_step, 120);
+  EXPECT_EQ(save->header.summary.clock, 123);
+  EXPECT_EQ(save->header.summary.rate_offset, 4);
+  ASSERT_EQ(save->header.summary.tracks.size(), 2);
+  EXPECT_EQ(save->header.summary.tracks[0].data_begin, 1000);
+  EXPECT_EQ(save->header.summary.tracks[1].fragment, 1);
+  EXPECT_EQ(save->header.summary.tracks[1].local_version, 6);
+  EXPECT_EQ(save->header.summary.tracks[1].since_step, 110);
+  EXPECT_EQ(save->header.summary.tracks[1].seq, 42);
+  EXPECT_EQ(save->header.summary.tracks[1].push_step, 120);
 }
 
 TEST_F(SaveFileTest, SurvivesACrashOnceWritten) {
@@ -142,13 +142,13 @@ TEST_F(SaveFileTest, SurvivesACrashOnceWritten) {
 
 TEST_F(SaveFileTest, AFullDiskLeavesTheOldSave) {
   ASSERT_TRUE(Write().ok());
-  header_.seq = 8;
+  header_.summary.seq = 8;
   files_.SetCapacity(static_cast<int64_t>(Bytes().size()) + 30);
   EXPECT_EQ(Write().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ReadSave(files_, kPath)->header.seq, 1'000'000'000'007);
+  EXPECT_EQ(ReadSave(files_, kPath)->header.summary.seq, 1'000'000'000'007);
   files_.SetCapacity(int64_t{1} << 30);
   EXPECT_TRUE(Write().ok());
-  EXPECT_EQ(ReadSave(files_, kPath)->header.seq, 8);
+  EXPECT_EQ(ReadSave(files_, kPath)->header.summary.seq, 8);
 }
 
 TEST_F(SaveFileTest, ALeftoverOfACrashDoesNotStickOut) {
