@@ -83,7 +83,6 @@ absl::Status IslandRunner::RestoreLocal() {
   const std::pair<const std::vector<float>&, absl::Span<float>> parts[] = {
       {arrays.local, state_->mutable_local()},
       {arrays.eager_momentum, state_->eager_momentum()},
-      {arrays.eager_others, state_->eager_others()},
       {arrays.eager_foreseen, state_->eager_foreseen()},
   };
   for (const auto& [saved, to] : parts) {
@@ -130,7 +129,6 @@ absl::Status IslandRunner::WriteSaveOf(const SaveHeader& header,
   if (streaming_) {
     view.arrays.local = state_->local();
     view.arrays.eager_momentum = state_->eager_momentum();
-    view.arrays.eager_others = state_->eager_others();
     view.arrays.eager_foreseen = state_->eager_foreseen();
   }
   for (const Outbox::Item& item : items) {

@@ -35,7 +35,6 @@ absl::StatusOr<std::unique_ptr<IslandState>> IslandState::Create(
   if (spec.schedule().eager()) {
     state->eager_.emplace(spec.outer());
     state->momentum_.assign(state->layout_.element_count(), 0.0f);
-    state->others_.assign(state->layout_.element_count(), 0.0f);
     state->foreseen_.assign(state->layout_.element_count(), 0.0f);
   }
   return state;
@@ -138,14 +137,13 @@ void IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
         local.subspan(tensor.model_offset, tensor.element_count);
     const absl::Span<const float> v = part(anchors_);
     if (eager_.has_value() && !adopt) {
-      eager_->Correct(v, part(foreseen_), x, part(momentum_), part(others_));
+      eager_->Correct(v, part(foreseen_), x, part(momentum_));
       continue;
     }
     BlendIn(x, v, adopt ? 0.0f : blend);
     if (!eager_.has_value()) continue;
     // What was foreseen has not come about: begin anew.
     std::fill_n(part(momentum_).begin(), tensor.element_count, 0.0f);
-    std::fill_n(part(others_).begin(), tensor.element_count, 0.0f);
   }
 }
 
@@ -160,7 +158,7 @@ void IslandState::Foresee(int32_t fragment, double weight) {
     };
     eager_->Foresee(part(anchors_), static_cast<float>(weight),
                     local.subspan(tensor.model_offset, tensor.element_count),
-                    part(foreseen_), part(momentum_), part(others_));
+                    part(foreseen_), part(momentum_));
   }
 }
 

@@ -79,12 +79,11 @@ class IslandState {
   // Elsewhere nothing.
   void Foresee(int32_t fragment, double weight);
 
-  // Local parameters; and of an eager run m, c and P (local_update.h), else
+  // Local parameters; and of an eager run m and P (local_update.h), else
   // empty. Each of shape [E], in the model order.
   absl::Span<const float> local() const;
   absl::Span<float> mutable_local() { return trainer_->parameters(); }
   absl::Span<float> eager_momentum() { return absl::MakeSpan(momentum_); }
-  absl::Span<float> eager_others() { return absl::MakeSpan(others_); }
   absl::Span<float> eager_foreseen() { return absl::MakeSpan(foreseen_); }
 
   // Around an evaluation, which overwrites local parameters: a streaming run
@@ -124,7 +123,7 @@ class IslandState {
   std::vector<float> buffer_;
   std::vector<float> kept_local_;  // During an evaluation; streaming runs.
   std::optional<EagerStep> eager_;
-  std::vector<float> momentum_, others_, foreseen_;
+  std::vector<float> momentum_, foreseen_;
   int64_t restart_step_count_ = -1;
 };
 

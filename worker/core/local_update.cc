@@ -40,32 +40,29 @@ EagerStep::EagerStep(const v1::OuterSpec& outer) {
 
 void EagerStep::Foresee(absl::Span<const float> anchor, float weight,
                         absl::Span<float> x, absl::Span<float> p,
-                        absl::Span<float> m, absl::Span<const float> c) const {
+                        absl::Span<float> m) const {
   for (size_t i = 0; i < x.size(); ++i) {
     const float gradient = anchor[i] - x[i];
     const float own = weight * gradient;
-    const float foreseen = own + c[i];
     const float kept = beta_ * m[i];
-    const float momentum = kept + foreseen;
+    const float momentum = kept + own;
     float direction = momentum;
     if (nesterov_) {
       const float ahead = beta_ * momentum;
-      direction = foreseen + ahead;
+      direction = own + ahead;
     }
     const float step = rate_ * direction;
     p[i] = anchor[i] - step;
     x[i] = p[i];
-    m[i] = kept + own;
+    m[i] = momentum;
   }
 }
 
 void EagerStep::Correct(absl::Span<const float> v, absl::Span<const float> p,
-                        absl::Span<float> x, absl::Span<float> m,
-                        absl::Span<float> c) const {
+                        absl::Span<float> x, absl::Span<float> m) const {
   for (size_t i = 0; i < x.size(); ++i) {
-    const float missed = (p[i] - v[i]) / kappa_;
-    c[i] = c[i] + missed;
-    m[i] = m[i] + c[i];
+    const float others = (p[i] - v[i]) / kappa_;
+    m[i] = m[i] + others;
     const float correction = v[i] - p[i];
     x[i] = x[i] + correction;
   }

@@ -20,42 +20,43 @@ namespace atl::worker {
 // algorithm 2, line 14, with b its alpha).
 void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b);
 
-// Eager updates (arXiv 2502.12996, section 3.2): the outer gradient of a round
-// is taken to be this island's fresh share of it, and for the others' share the
-// one of the round before:
+// Eager updates (arXiv 2502.12996, section 3.2): at its push an island takes the
+// step that its own share of the merge predicts, and trains on from there:
 //
-//   g^ = w g + c        c = (merged gradient - w g) of the round before
-//   m' = beta m + g^
-//   s  = lr (g^ + beta m')   Nesterov;   lr m'   momentum;   lr g^   SGD
-//   P  = A - s
+//   own = w g
+//   m'  = beta m + own
+//   s   = lr (own + beta m')   Nesterov;   lr m'   momentum;   lr own   SGD
+//   P   = A - s
 //
-// The island trains on from P. The paper's islands each keep a state of the
-// outer optimizer; here the servers have it, and the island learns of it from
-// their answers: V says what the merged gradient g~ was, for P - V =
-// kappa (g~ - g^) with kappa = lr (1 + beta), lr, lr. So when V comes,
+// Of the others, A has all that they pushed before: what they push now arrives
+// a round late, and once. The paper's islands each keep parameters and a state
+// of the outer optimizer that lag by the others' last round, and step by their
+// fresh share and the others' last one; with SGD that is the same position, for
+// A is what the servers made of that last one. (To add the others' last share
+// to A once more, as a guess of their next, halves the rate at which training
+// is stable.) The state m is the servers'; an island learns of it from their
+// answers: V says what the merged gradient g~ was, for P - V = kappa (g~ - own)
+// with kappa = lr (1 + beta), lr, lr. So when V comes,
 //
-//   c = c + (P - V) / kappa        (g~ - w g)
-//   m = beta m + w g + c           (beta m + g~)
+//   m = beta m + own + (P - V) / kappa        (beta m + g~)
 //   x = x + (V - P)
 //
 // and steps taken since the push are kept whole. m forgets a wrong start (an
-// island that joins late has m = c = 0) by a factor of beta / (1 + beta) a round
+// island that joins late has m = 0) by a factor of beta / (1 + beta) a round
 // under Nesterov, and beta is not read under SGD.
 class EagerStep {
  public:
   // Of an outer optimizer that can be foreseen (validate_streaming.cc).
   explicit EagerStep(const v1::OuterSpec& outer);
 
-  // At the push, with g = A - x: `x` and `p` become P; m and c go half a step
-  // (m = beta m + w g).
+  // At the push, with g = A - x: `x` and `p` become P, m becomes m'.
   void Foresee(absl::Span<const float> anchor, float weight,
-               absl::Span<float> x, absl::Span<float> p, absl::Span<float> m,
-               absl::Span<const float> c) const;
+               absl::Span<float> x, absl::Span<float> p,
+               absl::Span<float> m) const;
 
-  // At the answer: x, m and c as above.
+  // At the answer: x and m as above.
   void Correct(absl::Span<const float> v, absl::Span<const float> p,
-               absl::Span<float> x, absl::Span<float> m,
-               absl::Span<float> c) const;
+               absl::Span<float> x, absl::Span<float> m) const;
 
  private:
   float rate_ = 1;

@@ -193,7 +193,7 @@ class World {
 
  private:
   struct Model {
-    std::vector<float> local, anchors, momentum, others, foreseen;
+    std::vector<float> local, anchors, momentum, foreseen;
   };
   struct Contribution {
     int64_t anchor_version = 0;
@@ -254,7 +254,7 @@ class World {
     const std::vector<float> zeros(count, 0.0f);
     // What is not restored must not matter.
     island.model = {std::vector<float>(count, NAN),
-                    std::vector<float>(count, NAN), zeros, zeros, zeros};
+                    std::vector<float>(count, NAN), zeros, zeros};
     island.contributions.clear();
     island.running = {};
     ++island.epoch;
@@ -372,7 +372,7 @@ class World {
         EagerStep(shape_.spec.outer())
             .Foresee(At(model.anchors, f), static_cast<float>(action.weight),
                      At(model.local, f), At(model.foreseen, f),
-                     At(model.momentum, f), At(model.others, f));
+                     At(model.momentum, f));
       }
     }
     island.contributions = save.contributions;
@@ -391,8 +391,7 @@ class World {
     if (schedule().eager()) {
       EagerStep(shape_.spec.outer())
           .Correct(At(model.anchors, f), At(model.foreseen, f),
-                   At(model.local, f), At(model.momentum, f),
-                   At(model.others, f));
+                   At(model.local, f), At(model.momentum, f));
       return;
     }
     BlendIn(At(model.local, f), At(model.anchors, f),

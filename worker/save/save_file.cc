@@ -46,11 +46,10 @@ void ForEachArray(Arrays& arrays, const Take& take) {
   take(arrays.second_moment);
   take(arrays.local);
   take(arrays.eager_momentum);
-  take(arrays.eager_others);
   take(arrays.eager_foreseen);
 }
 
-constexpr size_t kArrayCount = 6;
+constexpr size_t kArrayCount = 5;
 
 Json SectionJson(absl::string_view bytes) {
   return {{"bytes", bytes.size()}, {"crc32c", codec::Crc32c(bytes)}};

@@ -1,7 +1,7 @@
 // The SAVE of an island: what it needs to go on after a crash without a change
 // of bits (worker/DESIGN.md, "SAVE").
 //
-// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (3),
+// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (4),
 // the header's length and its CRC-32C; the header, JSON; then the sections, one
 // after the other: those of SaveArrays, the bytes of every contribution, then of
 // every fragment with error feedback e before and after. The header lists the
@@ -27,7 +27,7 @@
 
 namespace atl::worker {
 
-inline constexpr uint32_t kSaveFormat = 3;
+inline constexpr uint32_t kSaveFormat = 4;
 
 // All but the numbers in bulk.
 struct SaveHeader {
@@ -54,10 +54,9 @@ struct SaveArrays {
   Floats first_moment;
   Floats second_moment;
   // Of a streaming run: local parameters, and what eager updates know of each
-  // fragment (worker/core/local_update.h: m, c, P).
+  // fragment (worker/core/local_update.h: m, P).
   Floats local;
   Floats eager_momentum;
-  Floats eager_others;
   Floats eager_foreseen;
 };
 
