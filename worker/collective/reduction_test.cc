@@ -13,12 +13,13 @@ namespace atl::collective {
 namespace {
 
 // The definition of reduction.h, written again.
-float Tree(const std::vector<float>& values, int begin, int end, bool sum) {
+template <typename T>
+T Tree(const std::vector<T>& values, int begin, int end, bool sum) {
   if (end - begin == 1) return values[begin];
   int power = 1;
   while (power * 2 < end - begin) power *= 2;
-  const float a = Tree(values, begin, begin + power, sum);
-  const float b = Tree(values, begin + power, end, sum);
+  const T a = Tree(values, begin, begin + power, sum);
+  const T b = Tree(values, begin + power, end, sum);
   if (sum) return a + b;
   return std::isnan(a) || a > b ? a : b;
 }
@@ -76,6 +77,20 @@ TEST_F(ReductionTest, IsTheTreeOverRanksForEachElement) {
         ASSERT_EQ(out[i], Tree(values, 0, n, sum)) << n << " " << i;
         ASSERT_EQ(half_out[i], ToBf16(Tree(widened, 0, n, sum)))
             << n << " " << i;
+      }
+      // f64 adds what f32 would have rounded.
+      std::vector<std::vector<double>> wide(n, std::vector<double>(count));
+      std::vector<const void*> wide_pointers;
+      for (int r = 0; r < n; ++r) {
+        for (int i = 0; i < count; ++i) wide[r][i] = in[r][i] / 3.0;
+        wide_pointers.push_back(wide[r].data());
+      }
+      std::vector<double> wide_out(count);
+      ReduceInputs(DataType::kF64, op, wide_pointers, count, wide_out.data());
+      for (int i = 0; i < count; ++i) {
+        std::vector<double> values;
+        for (int r = 0; r < n; ++r) values.push_back(wide[r][i]);
+        ASSERT_EQ(wide_out[i], Tree(values, 0, n, sum)) << n << " " << i;
       }
       // In place, into any of the inputs.
       const int target = random_() % n;
