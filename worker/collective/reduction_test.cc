@@ -78,24 +78,33 @@ TEST_F(ReductionTest, IsTheTreeOverRanksForEachElement) {
         ASSERT_EQ(half_out[i], ToBf16(Tree(widened, 0, n, sum)))
             << n << " " << i;
       }
-      // f64 adds what f32 would have rounded.
-      std::vector<std::vector<double>> wide(n, std::vector<double>(count));
-      std::vector<const void*> wide_pointers;
-      for (int r = 0; r < n; ++r) {
-        for (int i = 0; i < count; ++i) wide[r][i] = in[r][i] / 3.0;
-        wide_pointers.push_back(wide[r].data());
-      }
-      std::vector<double> wide_out(count);
-      ReduceInputs(DataType::kF64, op, wide_pointers, count, wide_out.data());
-      for (int i = 0; i < count; ++i) {
-        std::vector<double> values;
-        for (int r = 0; r < n; ++r) values.push_back(wide[r][i]);
-        ASSERT_EQ(wide_out[i], Tree(values, 0, n, sum)) << n << " " << i;
-      }
       // In place, into any of the inputs.
       const int target = random_() % n;
       ReduceInputs(DataType::kF32, op, in_pointers, count, in[target].data());
       ASSERT_EQ(in[target], out);
+    }
+  }
+}
+
+TEST_F(ReductionTest, OfF64IsTheSameTreeInF64) {
+  std::normal_distribution<double> normal;
+  for (int n : {2, 5, 8, 11}) {
+    const int count = 1 + random_() % 1500;
+    for (const bool sum : {true, false}) {
+      std::vector<std::vector<double>> in(n, std::vector<double>(count));
+      std::vector<const void*> pointers;
+      for (std::vector<double>& values : in) {
+        for (double& value : values) value = normal(random_);
+        pointers.push_back(values.data());
+      }
+      std::vector<double> out(count);
+      ReduceInputs(DataType::kF64, sum ? Reduction::kSum : Reduction::kMax,
+                   pointers, count, out.data());
+      for (int i = 0; i < count; ++i) {
+        std::vector<double> values;
+        for (int r = 0; r < n; ++r) values.push_back(in[r][i]);
+        ASSERT_EQ(out[i], Tree(values, 0, n, sum)) << n << " " << i;
+      }
     }
   }
 }
