@@ -10,43 +10,47 @@
 namespace atl::engine {
 namespace {
 
-// A unit as a rank has it that holds all of each parameter.
-RankUnit WholeUnit(const ParameterLayout& layout, int unit) {
-  RankUnit whole{.unit = unit, .dense_count = layout.units[unit].size()};
-  for (const ParameterSpec& spec : layout.parameters) {
+RankUnit UnitOf(const LocalLayout& local, int unit) {
+  RankUnit result{.unit = unit,
+                  .dense_count = local.units[unit].dense_count,
+                  .expert_count = local.units[unit].expert_count};
+  const int64_t base = local.units[unit].span.begin;
+  for (size_t i = 0; i < local.parameters.size(); ++i) {
+    const ParameterSpec& spec = local.layout.parameters[i];
     if (spec.unit != unit) continue;
-    const int64_t begin = spec.offset - layout.units[unit].begin;
-    whole.parameters.push_back({.begin = begin,
-                                .count = spec.element_count,
-                                .parameter_class = spec.parameter_class,
-                                .rectangles = {{
-                                    .local_begin = begin,
-                                    .global_begin = spec.offset,
-                                    .column_count = spec.element_count,
-                                }}});
+    UnitParameter parameter{
+        .begin = spec.offset - base,
+        .count = spec.element_count,
+        .parameter_class = spec.parameter_class,
+        .is_copy = !local.parameters[i].cut_by_tp && local.slice.tp_rank > 0,
+        .rectangles = local.parameters[i].rectangles};
+    for (Rectangle& rectangle : parameter.rectangles) {
+      rectangle.local_begin -= base;
+    }
+    result.parameters.push_back(std::move(parameter));
   }
-  return whole;
+  return result;
 }
 
 class Builder {
  public:
-  Builder(const ModelConfig& config, const ParameterLayout& layout,
-          const MeshOptions& options, int rank)
-      : config_(config), layout_(layout), options_(options), rank_(rank) {}
+  Builder(const ModelConfig& config, const MeshOptions& options, int rank)
+      : config_(config), options_(options), rank_(rank) {}
 
   RankLayout Build() {
     const Mesh& mesh = options_.mesh;
+    result_.local = MakeLocalLayout(config_, SliceOf(mesh, rank_));
     const int pp = mesh.size(MeshDimension::kPp);
     const int stage_of_chunk_0 = mesh.Coordinate(rank_, MeshDimension::kPp);
     result_.stage_count = pp * options_.chunk_count;
     const auto stages = SplitStages(config_, result_.stage_count);
     CHECK(stages.ok()) << stages.status().message();
-    const int unit_count = static_cast<int>(layout_.units.size());
+    const int unit_count = static_cast<int>(result_.local.units.size());
     for (int chunk = 0; chunk < options_.chunk_count; ++chunk) {
       const int stage = chunk * pp + stage_of_chunk_0;
       const int begin = static_cast<int>(result_.units.size());
       for (int unit = (*stages)[stage]; unit < (*stages)[stage + 1]; ++unit) {
-        const int at = Add(WholeUnit(layout_, unit));
+        const int at = Add(UnitOf(result_.local, unit));
         if (unit == 0) result_.embedding = at;
         if (unit == unit_count - 1) result_.head = at;
       }
@@ -81,7 +85,7 @@ class Builder {
   }
 
   int AddTableCopy() {
-    RankUnit copy = WholeUnit(layout_, 0);
+    RankUnit copy = UnitOf(result_.local, 0);
     copy.is_table_copy = true;
     return Add(std::move(copy));
   }
@@ -111,7 +115,6 @@ class Builder {
   }
 
   const ModelConfig& config_;
-  const ParameterLayout& layout_;
   const MeshOptions& options_;
   const int rank_;
   RankLayout result_;
@@ -157,10 +160,18 @@ absl::StatusOr<std::vector<int>> SplitStages(const ModelConfig& config,
   return SplitLayers(costs, stage_count);
 }
 
-RankLayout MakeRankLayout(const ModelConfig& config,
-                          const ParameterLayout& layout,
-                          const MeshOptions& options, int rank) {
-  return Builder(config, layout, options, rank).Build();
+UnitSlice SliceOf(const Mesh& mesh, int rank) {
+  return {.tp_size = mesh.size(MeshDimension::kTp),
+          .tp_rank = mesh.Coordinate(rank, MeshDimension::kTp),
+          .cp_size = mesh.size(MeshDimension::kCp),
+          .cp_rank = mesh.Coordinate(rank, MeshDimension::kCp),
+          .ep_size = mesh.size(MeshDimension::kEp),
+          .ep_rank = mesh.Coordinate(rank, MeshDimension::kEp)};
+}
+
+RankLayout MakeRankLayout(const ModelConfig& config, const MeshOptions& options,
+                          int rank) {
+  return Builder(config, options, rank).Build();
 }
 
 std::vector<StateSegment> StateSegmentsOf(const RankLayout& layout) {

@@ -30,6 +30,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "worker/engine/model/local_layout.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/parallel/mesh_options.h"
@@ -39,17 +40,6 @@ namespace atl::engine {
 // 64 bytes of f32: no two ranks write one cache line.
 inline constexpr int64_t kShardAlignment = 16;
 
-// row_count runs of column_count elements, in a rank's unit and in the model:
-// element (i, j) is at begin + i stride + j of each.
-struct Rectangle {
-  int64_t local_begin = 0;
-  int64_t local_stride = 0;
-  int64_t global_begin = 0;
-  int64_t global_stride = 0;
-  int64_t row_count = 1;
-  int64_t column_count = 0;
-};
-
 // A parameter, or the rank's part of it, in the rank's unit.
 struct UnitParameter {
   int64_t begin = 0;  // In the rank's unit.
@@ -58,7 +48,8 @@ struct UnitParameter {
   // Ranks that differ in tp alone hold the same elements, and this one is not
   // the first of them.
   bool is_copy = false;
-  std::vector<Rectangle> rectangles;  // They cover it once.
+  // They cover it once; local_begin is in the rank's unit too.
+  std::vector<Rectangle> rectangles;
 };
 
 // A unit as a rank computes with it.
@@ -92,6 +83,7 @@ struct ShardSpan {
 };
 
 struct RankLayout {
+  LocalLayout local;  // Of the rank's slice, all units of the model.
   std::vector<RankUnit> units;
   std::vector<ShardSpan> spans;
   // The rank's stages: units [begin, end) each, by chunk.
@@ -112,10 +104,12 @@ struct RankLayout {
   int64_t state_count = 0;  // The sum of shard_count.
 };
 
+// The rank's place in tp, cp and ep.
+UnitSlice SliceOf(const Mesh& mesh, int rank);
+
 // Options pass ValidateMeshTrainer.
-RankLayout MakeRankLayout(const ModelConfig& config,
-                          const ParameterLayout& layout,
-                          const MeshOptions& options, int rank);
+RankLayout MakeRankLayout(const ModelConfig& config, const MeshOptions& options,
+                          int rank);
 
 // Boundaries of the stages in the list of all units, stage_count + 1.
 //

@@ -28,11 +28,9 @@ PipelineShape ShapeOf(const MeshOptions& options) {
 
 template <typename T>
 RankTrainer<T>::RankTrainer(const RankTrainerOptions& options,
-                            const ParameterLayout& layout,
                             collective::Collective& world, BasicOps<T>& ops)
     : options_(options),
-      layout_(MakeRankLayout(options.model, layout, options.mesh,
-                             world.rank())),
+      layout_(MakeRankLayout(options.model, options.mesh, world.rank())),
       world_(world),
       ops_(ops),
       batch_ranks_(options.mesh.mesh.size(kBatchGroup)),
@@ -51,7 +49,7 @@ absl::StatusOr<std::unique_ptr<RankTrainer<T>>> RankTrainer<T>::Create(
     collective::Collective& world, BasicOps<T>& ops) {
   CHECK_EQ(world.size(), options.mesh.mesh.rank_count());
   std::unique_ptr<RankTrainer> trainer(
-      new RankTrainer(options, layout, world, ops));
+      new RankTrainer(options, world, ops));
   RETURN_IF_ERROR(trainer->Init(layout));
   return trainer;
 }
@@ -66,7 +64,7 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
       options_.batch_size / (batch_ranks_ * options_.mesh.micro_batch_count) *
       options_.sequence_length;
   ASSIGN_OR_RETURN(
-      model_, StageModel<T>::Create(options_.model, layout, layout_,
+      model_, StageModel<T>::Create(options_.model, layout_,
                                     options_.mesh.checkpointing, rows,
                                     FlightCountsOf(layout_, actions_), ops_));
   const int64_t message = model_->message_count(
@@ -373,6 +371,7 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
 
 template <typename T>
 absl::Status RankTrainer<T>::ScatterParameters(const T* held) {
+  RETURN_IF_ERROR(parameters_->Settle());
   RETURN_IF_ERROR(resharder_->Scatter(
       held, [this](const ReshardPlan::Run& run, const T* in) {
         std::copy_n(in, run.count, Shard(*parameters_, run));

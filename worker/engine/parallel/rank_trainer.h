@@ -103,7 +103,7 @@ class RankTrainer {
   RankMemory memory() const;
 
  private:
-  RankTrainer(const RankTrainerOptions& options, const ParameterLayout& layout,
+  RankTrainer(const RankTrainerOptions& options,
               collective::Collective& world, BasicOps<T>& ops);
   absl::Status Init(const ParameterLayout& layout);
   absl::Status InitShards();

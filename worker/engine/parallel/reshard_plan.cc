@@ -16,10 +16,9 @@ struct Crossing {
 
 // All of `rank`'s, in the model's order within a unit and holder.
 std::vector<Crossing> CrossingsOf(const ModelConfig& config,
-                                  const ParameterLayout& layout,
                                   const MeshOptions& options, int rank,
                                   const std::vector<int64_t>& boundaries) {
-  const RankLayout rank_layout = MakeRankLayout(config, layout, options, rank);
+  const RankLayout rank_layout = MakeRankLayout(config, options, rank);
   std::vector<Crossing> crossings;
   ForEachShardRun(rank_layout, [&](const ShardRun& run) {
     const int unit =
@@ -92,7 +91,7 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
   }
   for (int other = 0; other < rank_count; ++other) {
     for (const Crossing& crossing :
-         CrossingsOf(config, layout, options, other, boundaries)) {
+         CrossingsOf(config, options, other, boundaries)) {
       UnitExchange& unit = units_[crossing.unit];
       if (other == rank) unit.shards[crossing.holder].push_back(crossing.shard);
       if (crossing.holder != rank) continue;

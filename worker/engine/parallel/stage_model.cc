@@ -10,14 +10,14 @@ namespace atl::engine {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<StageModel<T>>> StageModel<T>::Create(
-    const ModelConfig& config, const ParameterLayout& layout,
-    const RankLayout& rank_layout, ActivationCheckpointing checkpointing,
+    const ModelConfig& config, const RankLayout& rank_layout,
+    ActivationCheckpointing checkpointing,
     int64_t rows_max, std::vector<int> flight_counts, BasicOps<T>& ops) {
   ASSIGN_OR_RETURN(std::unique_ptr<Workspace<T>> work,
                    Workspace<T>::Create(config, rows_max, ops));
   std::unique_ptr<StageModel> model(
-      new StageModel(config, layout, rank_layout, checkpointing,
-                     std::move(work), flight_counts));
+      new StageModel(config, rank_layout, checkpointing, std::move(work),
+                     flight_counts));
   Arena measure;
   model->TakeBuffers(measure);
   ASSIGN_OR_RETURN(model->arena_, Arena::Create(measure.used_bytes()));
@@ -27,7 +27,6 @@ absl::StatusOr<std::unique_ptr<StageModel<T>>> StageModel<T>::Create(
 
 template <typename T>
 StageModel<T>::StageModel(const ModelConfig& config,
-                          const ParameterLayout& layout,
                           const RankLayout& rank_layout,
                           ActivationCheckpointing checkpointing,
                           std::unique_ptr<Workspace<T>> work,
@@ -37,6 +36,7 @@ StageModel<T>::StageModel(const ModelConfig& config,
       checkpointing_(checkpointing),
       work_(std::move(work)),
       blocks_(rank_layout.units.size()) {
+  const ParameterLayout& layout = rank_layout.local.layout;
   const int last = static_cast<int>(layout.units.size()) - 1;
   for (size_t u = 0; u < rank_layout.units.size(); ++u) {
     const int unit = rank_layout.units[u].unit;

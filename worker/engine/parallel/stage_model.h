@@ -42,8 +42,8 @@ class StageModel {
   //
   // RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<StageModel>> Create(
-      const ModelConfig& config, const ParameterLayout& layout,
-      const RankLayout& rank_layout, ActivationCheckpointing checkpointing,
+      const ModelConfig& config, const RankLayout& rank_layout,
+      ActivationCheckpointing checkpointing,
       int64_t rows_max, std::vector<int> flight_counts, BasicOps<T>& ops);
 
   // Elements of a message of `batch`.
@@ -111,8 +111,7 @@ class StageModel {
     RouterTotals<T> totals;
   };
 
-  StageModel(const ModelConfig& config, const ParameterLayout& layout,
-             const RankLayout& rank_layout,
+  StageModel(const ModelConfig& config, const RankLayout& rank_layout,
              ActivationCheckpointing checkpointing,
              std::unique_ptr<Workspace<T>> work,
              const std::vector<int>& flight_counts);

@@ -83,6 +83,13 @@ class WholeParameters final : public UnitParameters<T> {
            s.group_rank * s.shard_count;
   }
 
+  absl::Status Settle() override {
+    for (size_t u = 0; u < units_.size(); ++u) {
+      RETURN_IF_ERROR(Gather(static_cast<int>(u)).status());
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status ShardsChanged() override {
     for (size_t u = 0; u < units_.size(); ++u) {
       units_[u].is_arriving = true;
@@ -172,10 +179,13 @@ class GatheredParameters final : public UnitParameters<T> {
     return shards_ + layout_.spans[span].state_begin;
   }
 
-  absl::Status ShardsChanged() override {
-    for (Slot& slot : slots_) Release(slot.unit);
+  absl::Status Settle() override {
+    for (Slot& slot : slots_) {
+      if (slot.unit >= 0) Release(slot.unit);
+    }
     return absl::OkStatus();
   }
+  absl::Status ShardsChanged() override { return Settle(); }
 
   bool reuses_memory() const override { return true; }
   int64_t kept_bytes() const override {

@@ -45,6 +45,10 @@ class UnitParameters {
   // This rank's shard of `span`, [shard_count].
   virtual T* shard(int span) = 0;
 
+  // Waits until shards may be written: nothing is being gathered. (After a step
+  // that used all units, nothing is.)
+  virtual absl::Status Settle() = 0;
+
   // Shards were written: what is gathered from now on has it.
   virtual absl::Status ShardsChanged() = 0;
 
