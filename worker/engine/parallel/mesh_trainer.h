@@ -13,7 +13,7 @@
 // Errors. INVALID_ARGUMENT and a loss or gradient that is not finite leave the
 // trainer as it was. Any other error of any rank ends the trainer on all ranks:
 // the call, and all later ones, return UNAVAILABLE with the rank that failed
-// and why (or what collective/collective.h says). Build a new world.
+// and why. Build a new world.
 //
 // gradients() is empty; gradient_norm() and router_loss() are the mesh's.
 
