@@ -32,8 +32,8 @@ enum class ActivationCheckpointing {
 
 struct MeshOptions {
   Mesh mesh;
-  // m: each rank of kBatchGroup cuts its sequences of a step into so many
-  // parts, one after the other, and adds up their gradients. >= 1.
+  // m: the sequences of a step are cut into so many parts, which are computed
+  // one after the other and whose gradients are added up. >= 1.
   int micro_batch_count = 1;
   ShardingMode sharding = ShardingMode::kZero3;
   PipelineKind pipeline = PipelineKind::kOneForwardOneBackward;

@@ -284,6 +284,8 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
                                  const MeshOptions& mesh_options) {
   RETURN_IF_ERROR(ValidateTrainerOptions(options));
   RETURN_IF_ERROR(mesh_options.mesh.Validate(MeshModelOf(options)));
+  RETURN_IF_ERROR(
+      ValidateSlice(options.model, SliceOf(mesh_options.mesh, /*rank=*/0)));
   if (mesh_options.micro_batch_count < 1) {
     return absl::InvalidArgumentError("a step has no micro-batch");
   }

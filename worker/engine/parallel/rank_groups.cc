@@ -64,6 +64,16 @@ absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
         world.Split(mesh.ColorOf(rank, MeshDimension::kDpReplicate),
                     "replicas"));
   }
+  const auto split = [&](MeshDimensions dimensions, const char* name,
+                         RankGroups::Group& group) -> absl::Status {
+    if (mesh.size(dimensions) == 1) return absl::OkStatus();
+    ASSIGN_OR_RETURN(group, world.Split(mesh.ColorOf(rank, dimensions), name));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(split(MeshDimension::kTp, "tp", groups.tp));
+  RETURN_IF_ERROR(split(MeshDimension::kCp, "cp", groups.cp));
+  RETURN_IF_ERROR(split(MeshDimension::kEp, "ep", groups.ep));
+  RETURN_IF_ERROR(split(kLossGroup, "loss", groups.loss));
   const int pp = mesh.size(MeshDimension::kPp);
   if (pp == 1) return groups;
   RETURN_IF_ERROR(SplitPipeline(options, world, groups));

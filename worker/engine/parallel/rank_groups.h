@@ -28,10 +28,14 @@ struct RankGroups {
   Group reductions[2];
   // Copies of a shard: over dp_replicate. Null if there is but one.
   Group replicas;
+  // With whom the rank shares its units; null where a size is 1.
+  Group tp, cp, ep;
+  // Over whom the routers of a mixture are summed: kLossGroup; null if alone.
+  Group loss;
   // The ranks of embedding and head, if a tied table is on both.
   Group table;
-  // The whole pipeline and each boundary of it, by direction; null where there
-  // is none. Two ranks each, the other is 1 - rank().
+  // The boundaries of the rank's stages, by direction; null where there is none.
+  // Two ranks each, the other is 1 - rank().
   Group forward_in, forward_out, backward_in, backward_out;
 };
 

@@ -35,6 +35,7 @@ RankTrainer<T>::RankTrainer(const RankTrainerOptions& options,
       ops_(ops),
       batch_ranks_(options.mesh.mesh.size(kBatchGroup)),
       batch_rank_(options.mesh.mesh.RankIn(world.rank(), kBatchGroup)),
+      counts_loss_(layout_.local.slice.tp_rank == 0),
       actions_(MakePipelineSchedule(
           ShapeOf(options.mesh),
           options.mesh.mesh.Coordinate(world.rank(), MeshDimension::kPp))),
@@ -62,14 +63,19 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
   RETURN_IF_ERROR(InitShards());
   const int64_t rows =
       options_.batch_size / (batch_ranks_ * options_.mesh.micro_batch_count) *
-      options_.sequence_length;
+      (options_.sequence_length / layout_.local.slice.cp_size);
+  inputs_.resize(options_.mesh.micro_batch_count);
+  targets_.resize(options_.mesh.micro_batch_count);
   ASSIGN_OR_RETURN(
       model_, StageModel<T>::Create(options_.model, layout_,
-                                    options_.mesh.checkpointing, rows,
-                                    FlightCountsOf(layout_, actions_), ops_));
-  const int64_t message = model_->message_count(
-      {.batch = rows / options_.sequence_length,
-       .sequence_length = options_.sequence_length});
+                                    options_.mesh.checkpointing,
+                                    {.tp = groups_.tp.get(),
+                                     .cp = groups_.cp.get(),
+                                     .ep = groups_.ep.get()},
+                                    rows, FlightCountsOf(layout_, actions_),
+                                    ops_));
+  const int64_t message =
+      model_->message_count({.batch = 1, .sequence_length = rows});
   const int chunks = options_.mesh.chunk_count;
   RETURN_IF_ERROR(
       forward_out_.Init(groups_.forward_out.get(), message, chunks));
@@ -164,7 +170,7 @@ absl::Status RankTrainer<T>::RunForward(const PipelineAction& action,
   const RankLayout::Chunk& chunk = layout_.chunks[action.chunk];
   if (chunk.stage == 0) {
     model_->Open(action.chunk, action.micro_batch,
-                 passes.batches[action.micro_batch], passes.router_scale);
+                 passes.batches[action.micro_batch], passes.router);
   }
   for (int unit = chunk.begin; unit < chunk.end; ++unit) {
     ASSIGN_OR_RETURN(const typename StageModel<T>::Pass pass,
@@ -175,10 +181,28 @@ absl::Status RankTrainer<T>::RunForward(const PipelineAction& action,
       if (passes.logits_row >= 0) {
         passes.logits = model_->Logits(pass, passes.logits_row);
       }
-      passes.router_loss +=
-          model_->RouterLoss(action.chunk, action.micro_batch);
     }
+    RETURN_IF_ERROR(model_->status());
     EndVisit(passes);
+  }
+  if (chunk.stage + 1 < layout_.stage_count) return absl::OkStatus();
+  return SumRouters(action, passes);
+}
+
+template <typename T>
+absl::Status RankTrainer<T>::SumRouters(const PipelineAction& action,
+                                        Passes& passes) {
+  const absl::Span<T> totals =
+      model_->router_totals(action.chunk, action.micro_batch);
+  if (totals.empty()) return absl::OkStatus();
+  if (groups_.loss != nullptr) {
+    RETURN_IF_ERROR(groups_.loss->Run(Call::AllReduce(
+        kDataTypeOf<T>, Reduction::kSum, totals.data(), totals.data(),
+        static_cast<int64_t>(totals.size()))));
+  }
+  // Of the sums that all of the group have, one rank tells.
+  if (options_.mesh.mesh.RankIn(world_.rank(), kLossGroup) == 0) {
+    passes.router_loss += model_->RouterLoss(action.chunk, action.micro_batch);
   }
   return absl::OkStatus();
 }
@@ -202,17 +226,14 @@ absl::Status RankTrainer<T>::RunBackward(const PipelineAction& action,
       table = {of_table.data, of_table.accumulate};
     }
     model_->BackwardUnit(pass, message, {own.data, own.accumulate}, table);
+    RETURN_IF_ERROR(model_->status());
     EndVisit(passes);
     RETURN_IF_ERROR(gradients_->End(unit, is_last));
-    if (is_tied_head) {
-      passes.loss += model_->last_loss();
-      // The embedding's own gradient follows, if it is here.
-      if (layout_.embedding < 0) {
-        RETURN_IF_ERROR(gradients_->End(layout_.table, is_last));
-      }
-    } else if (unit == layout_.head) {
-      passes.loss += model_->last_loss();
+    // The embedding's own gradient follows, if it is here.
+    if (is_tied_head && layout_.embedding < 0) {
+      RETURN_IF_ERROR(gradients_->End(layout_.table, is_last));
     }
+    if (unit == layout_.head) passes.loss += model_->last_loss();
   }
   return absl::OkStatus();
 }
@@ -225,7 +246,7 @@ absl::Status RankTrainer<T>::RunAction(const PipelineAction& action,
   const int64_t count = model_->message_count(batch);
   switch (action.kind) {
     case PipelineActionKind::kReceiveActivation:
-      model_->Open(chunk, micro_batch, batch, passes.router_scale);
+      model_->Open(chunk, micro_batch, batch, passes.router);
       RETURN_IF_ERROR(ReceiveMessage(*groups_.forward_in,
                                      model_->input(chunk, micro_batch),
                                      count));
@@ -263,14 +284,37 @@ absl::Status RankTrainer<T>::Run(Passes& passes) {
 }
 
 template <typename T>
+absl::Status RankTrainer<T>::RunForwards(Passes& passes) {
+  passes.actions = forward_actions_;
+  passes.visits = loss_visits_;
+  passes.router.rows = 1;  // Nobody asks for their loss.
+  RETURN_IF_ERROR(Run(passes));
+  for (size_t c = 0; c < layout_.chunks.size(); ++c) {
+    model_->Close(static_cast<int>(c), 0);
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
 TokenBatch RankTrainer<T>::BatchAt(const int32_t* inputs,
                                    const int32_t* targets, int64_t first,
-                                   int64_t count) const {
-  const int64_t at = first * options_.sequence_length;
+                                   int64_t count, int micro_batch) {
+  const int64_t length = options_.sequence_length;
+  const UnitSlice& slice = layout_.local.slice;
+  inputs += first * length;
+  if (targets != nullptr) targets += first * length;
+  if (slice.cp_size > 1) {
+    inputs_[micro_batch] = CutSequences(slice, count, length, inputs);
+    inputs = inputs_[micro_batch].data();
+    if (targets != nullptr) {
+      targets_[micro_batch] = CutSequences(slice, count, length, targets);
+      targets = targets_[micro_batch].data();
+    }
+  }
   return {.batch = count,
-          .sequence_length = options_.sequence_length,
-          .inputs = inputs + at,
-          .targets = targets == nullptr ? nullptr : targets + at};
+          .sequence_length = length / slice.cp_size,
+          .inputs = inputs,
+          .targets = targets};
 }
 
 // --- What others call --------------------------------------------------------
@@ -288,16 +332,19 @@ absl::StatusOr<typename RankTrainer<T>::StepResult> RankTrainer<T>::Step(
   model_->set_loss_scale(static_cast<T>(1 / tokens));
   Passes passes{.actions = actions_,
                 .visits = visits_,
-                .router_scale = 1.0 / (batch_ranks_ * m)};
+                .router = {.scale = 1.0 / m,
+                           .rows = batch_ranks_ * count *
+                                   options_.sequence_length}};
   for (int j = 0; j < m; ++j) {
-    passes.batches.push_back(
-        BatchAt(inputs, targets, (batch_rank_ * m + j) * count, count));
+    passes.batches.push_back(BatchAt(
+        inputs, targets, (j * batch_ranks_ + batch_rank_) * count, count, j));
   }
   RETURN_IF_ERROR(Run(passes));
   RETURN_IF_ERROR(gradients_->Finish());
   const auto gradient = [this](int span) { return gradients_->shard(span); };
-  double sums[] = {passes.loss, optimizer_->SumOfSquares(gradient),
-                   passes.router_loss};
+  const double counted = counts_loss_ ? 1 : 0;
+  double sums[] = {counted * passes.loss, optimizer_->SumOfSquares(gradient),
+                   counted * passes.router_loss};
   RETURN_IF_ERROR(world_.Run(Call::AllReduce(
       collective::DataType::kF64, Reduction::kSum, sums, sums, 3)));
   StepResult result{.loss = sums[0] / tokens,
@@ -321,22 +368,19 @@ absl::StatusOr<double> RankTrainer<T>::EvaluateLoss(const int32_t* inputs,
   const int64_t count_max =
       options_.batch_size / (batch_ranks_ * options_.mesh.micro_batch_count);
   double loss = 0;
-  for (int64_t at = 0; at < sequence_count; at += batch_ranks_ * count_max) {
-    const int64_t begin =
-        std::min(sequence_count, at + batch_rank_ * count_max);
-    const int64_t count = std::min(sequence_count - begin, count_max);
-    Passes passes{.actions = forward_actions_,
-                  .visits = loss_visits_,
-                  .makes_loss = true};
-    // Who has nothing left takes part with a sequence that does not count.
+  for (int64_t at = 0; at < sequence_count;) {
+    // All ranks take as many. Of the last few, who has none left takes part
+    // with a sequence that does not count.
+    const int64_t left = sequence_count - at;
+    const int64_t count =
+        std::min(count_max, std::max<int64_t>(1, left / batch_ranks_));
+    const int64_t begin = at + batch_rank_ * count;
+    Passes passes{.makes_loss = true};
     passes.batches.push_back(
-        count > 0 ? BatchAt(inputs, targets, begin, count)
-                  : BatchAt(inputs, targets, 0, 1));
-    RETURN_IF_ERROR(Run(passes));
-    for (size_t c = 0; c < layout_.chunks.size(); ++c) {
-      model_->Close(static_cast<int>(c), 0);
-    }
-    if (count > 0) loss += passes.loss;
+        BatchAt(inputs, targets, begin < sequence_count ? begin : 0, count, 0));
+    RETURN_IF_ERROR(RunForwards(passes));
+    if (begin < sequence_count && counts_loss_) loss += passes.loss;
+    at += batch_ranks_ * count;
   }
   RETURN_IF_ERROR(
       world_.Run(Call::AllReduce(collective::DataType::kF64, Reduction::kSum,
@@ -348,24 +392,27 @@ template <typename T>
 absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
                                                 int64_t position) {
   ops_.ParametersChanged();
-  // All copies compute the same; the last stage's first rank tells.
-  Passes passes{.actions = forward_actions_,
-                .visits = loss_visits_,
-                .logits_row = position};
-  passes.batches.push_back(BatchAt(tokens, nullptr, 0, 1));
-  RETURN_IF_ERROR(Run(passes));
-  for (size_t c = 0; c < layout_.chunks.size(); ++c) {
-    model_->Close(static_cast<int>(c), 0);
+  const UnitSlice& slice = layout_.local.slice;
+  // Where the position is, in the rank's part of the sequence.
+  int64_t row = -1, before = 0;
+  for (const Range& run : SequenceRuns(slice, options_.sequence_length)) {
+    if (position >= run.begin && position < run.end) {
+      row = before + position - run.begin;
+    }
+    before += run.size();
   }
-  if (passes.logits != nullptr) {
-    std::copy_n(passes.logits, options_.model.vocab_size, logits_);
+  // All copies compute the same; one of them tells what it has.
+  Passes passes{.logits_row = std::max<int64_t>(row, 0)};
+  passes.batches.push_back(BatchAt(tokens, nullptr, 0, 1, 0));
+  RETURN_IF_ERROR(RunForwards(passes));
+  const int64_t vocab = options_.model.vocab_size;
+  std::fill_n(logits_, vocab, T(0));
+  if (passes.logits != nullptr && row >= 0 && batch_rank_ == 0) {
+    const Range own = VocabularyOf(options_.model, slice);
+    std::copy_n(passes.logits, own.size(), logits_ + own.begin);
   }
-  MeshVector root = {};
-  root[static_cast<int>(MeshDimension::kPp)] =
-      options_.mesh.mesh.size(MeshDimension::kPp) - 1;
-  RETURN_IF_ERROR(world_.Run(Call::Broadcast(
-      kDataTypeOf<T>, logits_, options_.model.vocab_size,
-      options_.mesh.mesh.RankAt(root))));
+  RETURN_IF_ERROR(world_.Run(Call::AllReduce(kDataTypeOf<T>, Reduction::kSum,
+                                             logits_, logits_, vocab)));
   return logits_;
 }
 

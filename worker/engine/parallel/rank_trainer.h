@@ -113,13 +113,13 @@ class RankTrainer {
     absl::Span<const PipelineAction> actions;
     absl::Span<const UnitVisit> visits;
     std::vector<TokenBatch> batches;  // By micro-batch.
-    double router_scale = 0;
+    typename StageModel<T>::RouterShare router;
     bool makes_loss = false;  // In the forward pass of the head.
     int64_t logits_row = -1;  // The same, of logits; -1: none.
     // Results, where the head is.
     double loss = 0;
     double router_loss = 0;
-    const T* logits = nullptr;
+    const T* logits = nullptr;  // Of the rank's part of the vocabulary.
   };
   absl::Status Run(Passes& passes);
   absl::Status RunAction(const PipelineAction& action, Passes& passes);
@@ -130,9 +130,14 @@ class RankTrainer {
       const PipelineAction& action, const Passes& passes);
   void EndVisit(const Passes& passes);
 
-  // Token batch of `count` sequences from `first`.
+  // This rank's part of `count` sequences from `first`, as micro-batch
+  // `micro_batch`. `targets` may be null.
   TokenBatch BatchAt(const int32_t* inputs, const int32_t* targets,
-                     int64_t first, int64_t count) const;
+                     int64_t first, int64_t count, int micro_batch);
+  // Runs the forward passes of one micro-batch through all chunks.
+  absl::Status RunForwards(Passes& passes);
+  // Sums the routers of a micro-batch over ranks, after its last layer.
+  absl::Status SumRouters(const PipelineAction& action, Passes& passes);
   T* Shard(UnitParameters<T>& of, const ReshardPlan::Run& run) {
     return of.shard(run.span) + run.offset;
   }
@@ -143,6 +148,8 @@ class RankTrainer {
   BasicOps<T>& ops_;
   const int batch_ranks_;  // D
   const int batch_rank_;
+  // No other rank counts the losses of its tokens: the first of its tp group.
+  const bool counts_loss_;
   std::vector<PipelineAction> actions_, forward_actions_;
   std::vector<UnitVisit> visits_, loss_visits_;
 
@@ -154,7 +161,9 @@ class RankTrainer {
   std::unique_ptr<Resharder<T>> resharder_;
   PipelineSender<T> forward_out_, backward_out_;
   Arena arena_;
-  T* logits_ = nullptr;    // [V]
+  T* logits_ = nullptr;  // [V]
+  // With cp, the rank's parts of sequences, by micro-batch.
+  std::vector<std::vector<int32_t>> inputs_, targets_;
   size_t next_visit_ = 0;  // Of the passes that run.
 };
 

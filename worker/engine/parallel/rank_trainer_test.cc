@@ -215,14 +215,11 @@ class MeshTest : public testing::Test {
     return Run(options, {.parameters = StartOf(options.model)});
   }
 
-  // One rank, with as many micro-batches as the mesh has in all: a mixture's
-  // balance is a matter of a micro-batch.
+  // One rank: with as many micro-batches, where a balance of experts is one of a
+  // micro-batch.
   const Outcome& Reference(const MeshCase& c) {
     MeshCase alone{.shape = c.shape, .layers = c.layers};
-    alone.micro_batches =
-        c.shape == "mixture"
-            ? c.micro_batches * Mesh::Parse(c.mesh)->size(kBatchGroup)
-            : 1;
+    alone.micro_batches = c.shape == "mixture" ? c.micro_batches : 1;
     const auto key = std::tuple(c.shape, c.layers, alone.micro_batches);
     auto at = references_.find(key);
     if (at == references_.end()) {
@@ -365,12 +362,64 @@ TEST_F(MeshTest, PipelinesWithDataParallelInAllModes) {
   ExpectTrainsAsOneRank(cases);
 }
 
+TEST_F(MeshTest, TensorContextAndExpertParallel) {
+  std::vector<MeshCase> cases;
+  for (const char* shape : {"llama", "gpt2", "tied", "mixture"}) {
+    for (const char* mesh : {"tp=2", "cp=2"}) {
+      cases.push_back({.mesh = mesh, .shape = shape});
+    }
+  }
+  for (const char* mesh : {"cp=2,tp=2", "dp_shard=2,tp=2", "pp=2,tp=2",
+                           "dp_shard=2,cp=2", "pp=2,cp=2",
+                           "dp_replicate=2,tp=2"}) {
+    cases.push_back({.mesh = mesh, .shape = "gpt2", .micro_batches = 2});
+  }
+  for (const char* mesh : {"ep=2", "ep=4", "ep=2,tp=2", "dp_shard=2,ep=2",
+                           "pp=2,ep=2", "ep=2,cp=2"}) {
+    cases.push_back({.mesh = mesh, .shape = "mixture", .micro_batches = 2});
+  }
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, ThreeDimensionsAndMore) {
+  std::vector<MeshCase> cases;
+  for (ShardingMode mode : kModes) {
+    cases.push_back({.mesh = "pp=2,dp_shard=2,tp=2",
+                     .shape = "gpt2",
+                     .micro_batches = 4,
+                     .sharding = mode});
+    cases.push_back({.mesh = "dp_shard=2,ep=2,tp=2",
+                     .shape = "mixture",
+                     .sharding = mode});
+  }
+  for (PipelineKind kind :
+       {PipelineKind::kGpipe, PipelineKind::kInterleaved}) {
+    cases.push_back({.mesh = "pp=2,dp_shard=2,tp=2",
+                     .micro_batches = 2,
+                     .pipeline = kind,
+                     .chunks = kind == PipelineKind::kInterleaved ? 2 : 1});
+  }
+  cases.push_back({.mesh = "dp_shard=2,cp=2,tp=2", .shape = "tied"});
+  cases.push_back({.mesh = "dp_replicate=2,dp_shard=2,tp=2"});
+  cases.push_back({.mesh = "pp=2,dp_replicate=2,ep=2",
+                   .shape = "mixture",
+                   .micro_batches = 2});
+  cases.push_back(
+      {.mesh = "pp=2,ep=2,tp=2", .shape = "mixture", .micro_batches = 2});
+  cases.push_back(
+      {.mesh = "pp=2,cp=2,tp=2", .shape = "mixture", .micro_batches = 4});
+  ExpectTrainsAsOneRank(cases);
+}
+
 TEST_F(MeshTest, CheckpointedActivations) {
   std::vector<MeshCase> cases;
   for (const char* shape : {"llama", "gpt2", "mixture"}) {
     cases.push_back({.mesh = "pp=2,dp_shard=2",
                      .shape = shape,
                      .micro_batches = 4,
+                     .checkpointing = ActivationCheckpointing::kFull});
+    cases.push_back({.mesh = "cp=2,tp=2",
+                     .shape = shape,
                      .checkpointing = ActivationCheckpointing::kFull});
   }
   ExpectTrainsAsOneRank(cases);

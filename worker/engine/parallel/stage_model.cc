@@ -11,10 +11,11 @@ namespace atl::engine {
 template <typename T>
 absl::StatusOr<std::unique_ptr<StageModel<T>>> StageModel<T>::Create(
     const ModelConfig& config, const RankLayout& rank_layout,
-    ActivationCheckpointing checkpointing,
+    ActivationCheckpointing checkpointing, const UnitGroups& groups,
     int64_t rows_max, std::vector<int> flight_counts, BasicOps<T>& ops) {
   ASSIGN_OR_RETURN(std::unique_ptr<Workspace<T>> work,
-                   Workspace<T>::Create(config, rows_max, ops));
+                   Workspace<T>::Create(config, rank_layout.local.slice, groups,
+                                        rows_max, ops));
   std::unique_ptr<StageModel> model(
       new StageModel(config, rank_layout, checkpointing, std::move(work),
                      flight_counts));
@@ -37,15 +38,17 @@ StageModel<T>::StageModel(const ModelConfig& config,
       work_(std::move(work)),
       blocks_(rank_layout.units.size()) {
   const ParameterLayout& layout = rank_layout.local.layout;
+  const UnitSlice& slice = rank_layout.local.slice;
   const int last = static_cast<int>(layout.units.size()) - 1;
   for (size_t u = 0; u < rank_layout.units.size(); ++u) {
     const int unit = rank_layout.units[u].unit;
     if (unit == 0) {
-      embedding_ = std::make_unique<EmbeddingUnit<T>>(config, layout);
+      embedding_ = std::make_unique<EmbeddingUnit<T>>(config, layout, slice);
     } else if (unit == last) {
-      head_ = std::make_unique<HeadUnit<T>>(config, layout);
+      head_ = std::make_unique<HeadUnit<T>>(config, layout, slice);
     } else {
-      blocks_[u] = std::make_unique<BlockUnit<T>>(config, layout, unit - 1);
+      blocks_[u] =
+          std::make_unique<BlockUnit<T>>(config, layout, unit - 1, slice);
     }
   }
   for (size_t c = 0; c < rank_layout.chunks.size(); ++c) {
@@ -60,7 +63,8 @@ StageModel<T>::StageModel(const ModelConfig& config,
 
 template <typename T>
 void StageModel<T>::TakeBuffers(Arena& arena) {
-  const int64_t stream = work_->rows_max * config_.hidden_size;
+  const int64_t stream =
+      work_->slice.stream_rows(work_->rows_max) * config_.hidden_size;
   const int64_t totals = 2 * config_.expert_count;
   const bool again = checkpointing_ != ActivationCheckpointing::kNone;
   const auto take_totals = [&](RouterTotals<T>& of) {
@@ -98,8 +102,13 @@ void StageModel<T>::TakeBuffers(Arena& arena) {
 }
 
 template <typename T>
+int64_t StageModel<T>::StreamCount(const TokenBatch& batch) const {
+  return work_->slice.stream_rows(batch.rows()) * config_.hidden_size;
+}
+
+template <typename T>
 int64_t StageModel<T>::message_count(const TokenBatch& batch) const {
-  return batch.rows() * config_.hidden_size + 2 * config_.expert_count;
+  return StreamCount(batch) + 2 * config_.expert_count;
 }
 
 template <typename T>
@@ -120,12 +129,13 @@ const typename StageModel<T>::Flight& StageModel<T>::FlightOf(
 
 template <typename T>
 void StageModel<T>::Open(int chunk, int micro_batch, const TokenBatch& batch,
-                         double router_scale) {
+                         const RouterShare& share) {
   CHECK_LE(batch.rows(), work_->rows_max);
   Flight& flight = FlightOf(chunk, -1);
   flight.micro_batch = micro_batch;
   flight.batch = batch;
-  flight.totals.scale = static_cast<T>(router_scale);
+  flight.totals.scale = static_cast<T>(share.scale);
+  flight.totals.rows = share.rows;
   if (config_.is_mixture()) {
     work_->ops.SetZero(2 * config_.expert_count, flight.totals.counts);
   }
@@ -145,7 +155,7 @@ template <typename T>
 void StageModel<T>::Received(int chunk, int micro_batch) {
   if (!config_.is_mixture()) return;
   Flight& flight = FlightOf(chunk, micro_batch);
-  std::copy_n(flight.inputs[0] + flight.batch.rows() * config_.hidden_size,
+  std::copy_n(flight.inputs[0] + StreamCount(flight.batch),
               2 * config_.expert_count, flight.totals.counts);
 }
 
@@ -154,7 +164,7 @@ void StageModel<T>::ReceivedGradient(int chunk, int micro_batch,
                                      const T* message) {
   if (!config_.is_mixture()) return;
   Flight& flight = FlightOf(chunk, micro_batch);
-  std::copy_n(message + flight.batch.rows() * config_.hidden_size,
+  std::copy_n(message + StreamCount(flight.batch),
               2 * config_.expert_count, flight.totals.counts);
 }
 
@@ -164,7 +174,7 @@ void StageModel<T>::CompleteGradient(int chunk, int micro_batch,
   if (!config_.is_mixture()) return;
   const Flight& flight = FlightOf(chunk, micro_batch);
   std::copy_n(flight.totals.counts, 2 * config_.expert_count,
-              message + flight.batch.rows() * config_.hidden_size);
+              message + StreamCount(flight.batch));
 }
 
 template <typename T>
@@ -264,11 +274,17 @@ const T* StageModel<T>::Logits(const Pass& pass, int64_t row) {
 }
 
 template <typename T>
+absl::Span<T> StageModel<T>::router_totals(int chunk, int micro_batch) {
+  return {FlightOf(chunk, micro_batch).totals.counts,
+          static_cast<size_t>(2 * config_.expert_count)};
+}
+
+template <typename T>
 double StageModel<T>::RouterLoss(int chunk, int micro_batch) const {
   if (!config_.is_mixture()) return 0;
   const Flight& flight = FlightOf(chunk, micro_batch);
   const double all =
-      static_cast<double>(config_.layer_count * flight.batch.rows());
+      static_cast<double>(config_.layer_count * flight.totals.rows);
   double sum = 0;
   for (int64_t e = 0; e < config_.expert_count; ++e) {
     sum += static_cast<double>(flight.totals.counts[e]) / all *

@@ -4,7 +4,7 @@
 // Thread-compatible. Makes no object after Create. Parameters and gradients are
 // the caller's, unit by unit (units of RankLayout, by their place there).
 //
-// A message between stages is the residual stream [rows, C], then, of a
+// A message between stages is the residual stream [stream_rows, C], then, of a
 // mixture, the sums over layers of its routers (RouterTotals): counts [E] and
 // sums [E]. On the way forward they grow; on the way back they are those of all
 // layers, and the stream is its gradient.
@@ -21,7 +21,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/units.h"
@@ -37,22 +39,31 @@ namespace atl::engine {
 template <typename T>
 class StageModel {
  public:
-  // `rows_max` tokens a micro-batch. `flight_counts`, by chunk: micro-batches
-  // that are under way at a time at most. `rank_layout` and `ops` outlive it.
+  // `rows_max` tokens a micro-batch, as TokenBatch counts them. `flight_counts`,
+  // by chunk: micro-batches that are under way at a time at most. All references
+  // and groups outlive it.
   //
   // RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<StageModel>> Create(
       const ModelConfig& config, const RankLayout& rank_layout,
-      ActivationCheckpointing checkpointing,
+      ActivationCheckpointing checkpointing, const UnitGroups& groups,
       int64_t rows_max, std::vector<int> flight_counts, BasicOps<T>& ops);
 
   // Elements of a message of `batch`.
   int64_t message_count(const TokenBatch& batch) const;
 
-  // Begins the passes of `micro_batch` through `chunk`. `router_scale`: its
-  // share of the step's router loss.
+  // The first error of a group that units talk in; they do nothing after it.
+  const absl::Status& status() const { return work_->status(); }
+
+  // The share of a micro-batch in a step's router loss, and its tokens on all
+  // ranks that read other parts of it.
+  struct RouterShare {
+    double scale = 1;
+    int64_t rows = 0;
+  };
+  // Begins the passes of `micro_batch` through `chunk`.
   void Open(int chunk, int micro_batch, const TokenBatch& batch,
-            double router_scale);
+            const RouterShare& share);
   void Close(int chunk, int micro_batch);
 
   // Where the message from the stage before goes, and that it is there.
@@ -89,11 +100,15 @@ class StageModel {
   double Loss(const Pass& pass);
   void set_loss_scale(T scale) { loss_scale_ = scale; }
   double last_loss() const { return last_loss_; }
-  // Logits [V] of row `row`; good until the next call.
+  // Logits of row `row`, of the rank's part of the vocabulary; good until the
+  // next call.
   const T* Logits(const Pass& pass, int64_t row);
 
-  // The loss that balances experts, of the chunk's micro-batch once all layers
-  // were passed, times its weight; 0 without experts.
+  // The totals of the micro-batch, [2 E], once all layers were passed: to be
+  // summed over the ranks that read other parts of it. Empty without experts.
+  absl::Span<T> router_totals(int chunk, int micro_batch);
+  // The loss that balances experts, of these sums, times its weight and the
+  // micro-batch's share; 0 without experts.
   double RouterLoss(int chunk, int micro_batch) const;
 
   // Of what is kept between passes.
@@ -117,6 +132,8 @@ class StageModel {
              const std::vector<int>& flight_counts);
   // Says what buffers there are; run first to measure, then to take them.
   void TakeBuffers(Arena& arena);
+  // Elements of the residual stream of `batch` on this rank.
+  int64_t StreamCount(const TokenBatch& batch) const;
   Flight& FlightOf(int chunk, int micro_batch);
   const Flight& FlightOf(int chunk, int micro_batch) const;
   const T* TableOf(const Pass& pass) const;
