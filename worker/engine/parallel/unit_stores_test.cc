@@ -44,25 +44,30 @@ float Tree(const std::vector<float>& values, size_t begin, size_t end) {
   return Tree(values, begin, begin + power) + Tree(values, begin + power, end);
 }
 
-// Element `e` of `unit` after training, from `value`: summed over `ranks`.
-// `passes_first`: each rank adds up its passes before ranks are summed.
-float Train(float value, const std::vector<int>& ranks, int unit, int64_t e,
-            bool passes_first) {
+// Element `e` of `unit` after training, from `value`: summed over the ranks of
+// each replica, then over replicas. `passes_first`: each rank adds up its passes
+// before ranks are summed.
+float Train(float value, const std::vector<std::vector<int>>& replicas,
+            int unit, int64_t e, bool passes_first) {
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<float> sums(ranks.size());
-    float gradient = 0;
-    for (int pass = 0; pass < kPasses; ++pass) {
-      std::vector<float> of_pass(ranks.size());
-      for (size_t r = 0; r < ranks.size(); ++r) {
-        of_pass[r] =
-            GradientOf(value, ranks[r], step * kPasses + pass, unit, e);
-        sums[r] = pass == 0 ? of_pass[r] : sums[r] + of_pass[r];
+    std::vector<float> of_replicas;
+    for (const std::vector<int>& ranks : replicas) {
+      std::vector<float> sums(ranks.size());
+      float gradient = 0;
+      for (int pass = 0; pass < kPasses; ++pass) {
+        std::vector<float> of_pass(ranks.size());
+        for (size_t r = 0; r < ranks.size(); ++r) {
+          of_pass[r] =
+              GradientOf(value, ranks[r], step * kPasses + pass, unit, e);
+          sums[r] = pass == 0 ? of_pass[r] : sums[r] + of_pass[r];
+        }
+        const float all = Tree(of_pass, 0, of_pass.size());
+        gradient = pass == 0 ? all : gradient + all;
       }
-      const float all = Tree(of_pass, 0, of_pass.size());
-      gradient = pass == 0 ? all : gradient + all;
+      of_replicas.push_back(passes_first ? Tree(sums, 0, sums.size())
+                                         : gradient);
     }
-    if (passes_first) gradient = Tree(sums, 0, sums.size());
-    value -= kRate * gradient;
+    value -= kRate * Tree(of_replicas, 0, of_replicas.size());
   }
   return value;
 }
@@ -226,11 +231,14 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
         int64_t wrong = 0;
         rank.ForParameters([&](float value, int unit, int64_t e) {
           const bool is_expert = e >= sizes[unit].dense;
-          const std::vector<int> group = options.mesh.GroupOf(
-              r, (is_expert ? kExpertShardGroup : kShardGroup) |
-                     MeshDimension::kDpReplicate);
+          std::vector<std::vector<int>> replicas;
+          for (int copy :
+               options.mesh.GroupOf(r, MeshDimension::kDpReplicate)) {
+            replicas.push_back(options.mesh.GroupOf(
+                copy, is_expert ? kExpertShardGroup : kShardGroup));
+          }
           const float expected =
-              Train(start(ep, unit, e), group, unit, e,
+              Train(start(ep, unit, e), replicas, unit, e,
                     mode == ShardingMode::kReplicate ||
                         mode == ShardingMode::kZero1);
           if (value != expected) ++wrong;
