@@ -24,8 +24,9 @@ template <typename T>
 class Mixture final : public Mlp<T> {
  public:
   Mixture(const ModelConfig& config, const ParameterLayout& layout,
-          const UnitSlice& slice, int64_t layer)
+          const UnitSlice& slice, int64_t layer, Keep keep)
       : config_(config),
+        keep_(keep),
         slice_(slice),
         channels_(config.hidden_size),
         inner_(config.intermediate_size / slice.tp_size),
@@ -57,7 +58,7 @@ class Mixture final : public Mlp<T> {
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, Arena& saved, T* delta,
                const RouterTotals<T>& totals) const override {
-    const State s = Take(rows, saved);
+    const State s = Open(work, rows, saved);
     const RouteShape shape = ShapeOf(rows);
     // The logits are not kept: the probabilities say all.
     T* const logits = work.router_gradient.data;
@@ -94,7 +95,7 @@ class Mixture final : public Mlp<T> {
                 const T* x, Arena& saved, const T* dout,
                 const RouterTotals<T>& totals, T* dx, T* gradients,
                 bool accumulate) const override {
-    const State s = Take(rows, saved);
+    const State s = Open(work, rows, saved);
     const RouteShape shape = ShapeOf(rows);
     const ExpertExchange<T> exchange = Exchange(s);
     T* const dchoices = work.choice_gradient.data;
@@ -128,7 +129,7 @@ class Mixture final : public Mlp<T> {
     int64_t* received;  // ExpertExchange's
     T* taken;           // [S, C], rows of this rank's experts, by expert
     T* gate_up;         // [S, 2 F]; backward puts the gradient there
-    T* swiglu;          // [S, F]
+    T* swiglu;          // [S, F], the workspace's if it is not kept
     T* out;             // [R K, C], by slot; backward puts the gradient there
   };
   State Take(int64_t rows, Arena& saved) const {
@@ -145,8 +146,13 @@ class Mixture final : public Mlp<T> {
         saved.Take<int64_t>(ExpertExchange<T>::ReceivedCount(config_, slice_));
     s.taken = saved.Take<T>(taken * channels_);
     s.gate_up = saved.Take<T>(taken * 2 * inner_);
-    s.swiglu = saved.Take<T>(taken * inner_);
+    if (keep_ == Keep::kAll) s.swiglu = saved.Take<T>(taken * inner_);
     s.out = saved.Take<T>(choices * channels_);
+    return s;
+  }
+  State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
+    State s = Take(rows, saved);
+    if (keep_ == Keep::kProducts) s.swiglu = work.activated;
     return s;
   }
   ExpertExchange<T> Exchange(const State& s) const {
@@ -173,10 +179,14 @@ class Mixture final : public Mlp<T> {
       return;
     }
     T* const gate_up = s.gate_up + at * 2 * inner_;
+    T* const swiglu = s.swiglu + at * inner_;
     T* const dswiglu = work.part_gradient.data;
+    if (keep_ == Keep::kProducts) {
+      work.ops.SwiGlu(count, inner_, gate_up, swiglu);
+    }
     BackwardLinear(work, down_[e], parameters, count,
-                   static_cast<const T*>(s.swiglu + at * inner_),
-                   dout + at * channels_, dswiglu, gradients, accumulate);
+                   static_cast<const T*>(swiglu), dout + at * channels_,
+                   dswiglu, gradients, accumulate);
     work.ops.SwiGluBackward(count, inner_, gate_up, dswiglu, gate_up);
     BackwardLinear(work, gate_up_[e], parameters, count,
                    static_cast<const T*>(s.taken + at * channels_),
@@ -218,6 +228,7 @@ class Mixture final : public Mlp<T> {
   }
 
   const ModelConfig config_;
+  const Keep keep_;
   const UnitSlice slice_;
   const int64_t channels_, inner_, expert_count_, experts_per_token_;
   const Range own_;  // The experts that are this rank's.
@@ -230,15 +241,18 @@ class Mixture final : public Mlp<T> {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     const ParameterLayout& layout,
-                                    const UnitSlice& slice, int64_t layer) {
-  return std::make_unique<Mixture<T>>(config, layout, slice, layer);
+                                    const UnitSlice& slice, int64_t layer,
+                                    Keep keep) {
+  return std::make_unique<Mixture<T>>(config, layout, slice, layer, keep);
 }
 
 template std::unique_ptr<Mlp<float>> MakeMixture(const ModelConfig&,
                                                  const ParameterLayout&,
-                                                 const UnitSlice&, int64_t);
+                                                 const UnitSlice&, int64_t,
+                                                 Keep);
 template std::unique_ptr<Mlp<double>> MakeMixture(const ModelConfig&,
                                                   const ParameterLayout&,
-                                                  const UnitSlice&, int64_t);
+                                                  const UnitSlice&, int64_t,
+                                                  Keep);
 
 }  // namespace atl::engine

@@ -24,8 +24,8 @@ enum class ShardingMode {
 // What a forward pass keeps of a block for its backward pass.
 enum class ActivationCheckpointing {
   kNone,
-  // Its input and the results of its dear matrix products; norms, attention
-  // and activation functions are computed again.
+  // Its input, and what products and attention gave; norms and activation
+  // functions are computed again.
   kSelective,
   kFull,  // Its input; all is computed again.
 };

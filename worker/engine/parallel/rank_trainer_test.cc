@@ -413,16 +413,32 @@ TEST_F(MeshTest, ThreeDimensionsAndMore) {
 
 TEST_F(MeshTest, CheckpointedActivations) {
   std::vector<MeshCase> cases;
-  for (const char* shape : {"llama", "gpt2", "mixture"}) {
-    cases.push_back({.mesh = "pp=2,dp_shard=2",
-                     .shape = shape,
-                     .micro_batches = 4,
-                     .checkpointing = ActivationCheckpointing::kFull});
-    cases.push_back({.mesh = "cp=2,tp=2",
-                     .shape = shape,
-                     .checkpointing = ActivationCheckpointing::kFull});
+  for (ActivationCheckpointing checkpointing :
+       {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
+    for (const char* shape : {"llama", "gpt2", "mixture"}) {
+      cases.push_back({.mesh = "pp=2,dp_shard=2",
+                       .shape = shape,
+                       .micro_batches = 4,
+                       .checkpointing = checkpointing});
+      cases.push_back({.mesh = "cp=2,tp=2",
+                       .shape = shape,
+                       .checkpointing = checkpointing});
+    }
   }
   ExpectTrainsAsOneRank(cases);
+  // Each keeps less than the one before, and computes the same bits.
+  RankTrainerOptions options = OptionsOf({});
+  const Outcome start{.parameters = StartOf(options.model)};
+  const Outcome all = Run(options, start, 0, 3);
+  int64_t bytes = all.memory[0].activation_bytes;
+  for (ActivationCheckpointing checkpointing :
+       {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
+    options.mesh.checkpointing = checkpointing;
+    const Outcome some = Run(options, start, 0, 3);
+    EXPECT_EQ(some.parameters, all.parameters);
+    EXPECT_LT(some.memory[0].activation_bytes, bytes * 4 / 5);
+    bytes = some.memory[0].activation_bytes;
+  }
 }
 
 TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {

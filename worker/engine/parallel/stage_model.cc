@@ -39,6 +39,9 @@ StageModel<T>::StageModel(const ModelConfig& config,
       blocks_(rank_layout.units.size()) {
   const ParameterLayout& layout = rank_layout.local.layout;
   const UnitSlice& slice = rank_layout.local.slice;
+  const Keep keep = checkpointing == ActivationCheckpointing::kSelective
+                        ? Keep::kProducts
+                        : Keep::kAll;
   const int last = static_cast<int>(layout.units.size()) - 1;
   for (size_t u = 0; u < rank_layout.units.size(); ++u) {
     const int unit = rank_layout.units[u].unit;
@@ -48,7 +51,7 @@ StageModel<T>::StageModel(const ModelConfig& config,
       head_ = std::make_unique<HeadUnit<T>>(config, layout, slice);
     } else {
       blocks_[u] =
-          std::make_unique<BlockUnit<T>>(config, layout, unit - 1, slice);
+          std::make_unique<BlockUnit<T>>(config, layout, unit - 1, slice, keep);
     }
   }
   for (size_t c = 0; c < rank_layout.chunks.size(); ++c) {
@@ -66,7 +69,7 @@ void StageModel<T>::TakeBuffers(Arena& arena) {
   const int64_t stream =
       work_->slice.stream_rows(work_->rows_max) * config_.hidden_size;
   const int64_t totals = 2 * config_.expert_count;
-  const bool again = checkpointing_ != ActivationCheckpointing::kNone;
+  const bool again = checkpointing_ == ActivationCheckpointing::kFull;
   const auto take_totals = [&](RouterTotals<T>& of) {
     if (!config_.is_mixture()) return;
     of.counts = arena.Take<T>(totals);
