@@ -67,9 +67,8 @@ absl::Status ValidateWindows(const TrainerOptions& options,
                              absl::Span<const int32_t> inputs,
                              absl::Span<const int32_t> targets) {
   if (inputs.size() != targets.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(inputs.size(), " inputs but ", targets.size(),
-                     " targets"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        inputs.size(), " inputs but ", targets.size(), " targets"));
   }
   const size_t window = static_cast<size_t>(options.sequence_length);
   if (inputs.empty() || inputs.size() % window != 0) {

@@ -93,12 +93,11 @@ absl::StatusOr<std::unique_ptr<BackingStore>> MakeFileStore(
   }
   auto store = std::make_unique<FileStore>(file);
   unlink(path.c_str());
-  const int error =
-      byte_count == 0 ? 0 : posix_fallocate(file, 0, byte_count);
+  const int error = byte_count == 0 ? 0 : posix_fallocate(file, 0, byte_count);
   if (error != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no ", byte_count, " bytes for the optimizer's state in \"",
-                     directory, "\": ", strerror(error)));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no ", byte_count, " bytes for the optimizer's state in \"", directory,
+        "\": ", strerror(error)));
   }
   return store;
 }

@@ -122,11 +122,9 @@ class MeshTrainer final : public Trainer {
   absl::Status Scatter() override {
     return OnRanks([this](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;
-      RETURN_IF_ERROR(
-          rank.trainer->ScatterParameters(parameters_.data() + at));
+      RETURN_IF_ERROR(rank.trainer->ScatterParameters(parameters_.data() + at));
       if (!has_moments()) return absl::OkStatus();
-      RETURN_IF_ERROR(
-          rank.trainer->ScatterMoment(0, moments_[0].data() + at));
+      RETURN_IF_ERROR(rank.trainer->ScatterMoment(0, moments_[0].data() + at));
       return rank.trainer->ScatterMoment(1, moments_[1].data() + at);
     });
   }
@@ -178,10 +176,9 @@ class MeshTrainer final : public Trainer {
       absl::Span<const int32_t> targets) override {
     RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     RETURN_IF_ERROR(OnRanks([&](Rank& rank) -> absl::Status {
-      ASSIGN_OR_RETURN(
-          rank.result.loss,
-          rank.trainer->EvaluateLoss(inputs.data(), targets.data(),
-                                     SequenceCount(inputs)));
+      ASSIGN_OR_RETURN(rank.result.loss,
+                       rank.trainer->EvaluateLoss(inputs.data(), targets.data(),
+                                                  SequenceCount(inputs)));
       return absl::OkStatus();
     }));
     return ranks_.front().result.loss;

@@ -106,9 +106,8 @@ class Island {
                              const std::vector<int32_t>& targets, int step) {
     std::vector<absl::StatusOr<float>> losses(
         trainers_.size(), absl::InternalError("no process"));
-    OnProcesses([&](int i) {
-      losses[i] = trainer(i).Step(inputs, targets, step);
-    });
+    OnProcesses(
+        [&](int i) { losses[i] = trainer(i).Step(inputs, targets, step); });
     for (const auto& loss : losses) {
       EXPECT_EQ(loss.status(), losses[0].status());
       if (loss.ok()) {
@@ -253,8 +252,8 @@ TEST_F(MeshTrainerTest, AStateGoesOnUnderAnotherMeshBitForBitWhereSumsAre) {
     first.OnProcesses([&](int i) {
       Trainer& trainer = first.trainer(i);
       const OptimizerState state = trainer.optimizer_state();
-      Island::Take(trainer, which == 0 ? state.first_moment
-                                       : state.second_moment,
+      Island::Take(trainer,
+                   which == 0 ? state.first_moment : state.second_moment,
                    moments[which]);
     });
   }

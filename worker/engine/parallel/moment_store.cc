@@ -176,8 +176,7 @@ class Offloaded final : public MomentStore<T> {
     }
   }
   int64_t OffsetOf(int moment, int64_t begin) const {
-    return (moment * element_count_ + begin) *
-           static_cast<int64_t>(sizeof(T));
+    return (moment * element_count_ + begin) * static_cast<int64_t>(sizeof(T));
   }
   Chunk ChunkAt(int64_t i) const {
     Chunk chunk = buffers_[i % kBufferCount];
@@ -224,11 +223,12 @@ absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeOffloadedMomentStore(
   return moments;
 }
 
-#define ATL_ENGINE_INSTANTIATE(T)                                            \
-  template absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore(  \
-      int64_t);                                                              \
-  template absl::StatusOr<std::unique_ptr<MomentStore<T>>>                   \
-  MakeOffloadedMomentStore(int64_t, int64_t, std::unique_ptr<BackingStore>);
+#define ATL_ENGINE_INSTANTIATE(T)                                           \
+  template absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore( \
+      int64_t);                                                             \
+  template absl::StatusOr<std::unique_ptr<MomentStore<T>>>                  \
+      MakeOffloadedMomentStore(int64_t, int64_t,                            \
+                               std::unique_ptr<BackingStore>);
 ATL_ENGINE_INSTANTIATE(float)
 ATL_ENGINE_INSTANTIATE(double)
 #undef ATL_ENGINE_INSTANTIATE

@@ -21,8 +21,7 @@ class FailingStore final : public BackingStore {
     if (good_count_-- <= 0) return absl::DataLossError("no such sector");
     return inner_->Read(offset, data, count);
   }
-  absl::Status Write(int64_t offset, const void* data,
-                     int64_t count) override {
+  absl::Status Write(int64_t offset, const void* data, int64_t count) override {
     if (good_count_-- <= 0) return absl::DataLossError("no such sector");
     return inner_->Write(offset, data, count);
   }
@@ -50,8 +49,8 @@ TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
     const int64_t bytes = 2 * count * static_cast<int64_t>(sizeof(float));
     auto expected = *MakeMomentStore<float>(count);
     std::vector<std::unique_ptr<MomentStore<float>>> stores;
-    stores.push_back(*MakeOffloadedMomentStore<float>(
-        count, chunk, *MakeMemoryStore(bytes)));
+    stores.push_back(*MakeOffloadedMomentStore<float>(count, chunk,
+                                                      *MakeMemoryStore(bytes)));
     stores.push_back(*MakeOffloadedMomentStore<float>(
         count, chunk, *MakeFileStore(testing::TempDir(), bytes)));
     const int64_t begin = random() % count;
@@ -63,8 +62,7 @@ TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
       EXPECT_TRUE(store.Write(1, begin, loaded).ok());
       EXPECT_TRUE(store.Update(Touch).ok());
       std::vector<float> all(2 * count);
-      EXPECT_TRUE(
-          store.Read(0, 0, absl::MakeSpan(all).subspan(0, count)).ok());
+      EXPECT_TRUE(store.Read(0, 0, absl::MakeSpan(all).subspan(0, count)).ok());
       EXPECT_TRUE(store.Read(1, 0, absl::MakeSpan(all).subspan(count)).ok());
       return all;
     };
@@ -74,8 +72,8 @@ TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
 }
 
 TEST(MomentStoreTest, TakesMemoryOfThreeChunks) {
-  auto store = *MakeOffloadedMomentStore<float>(
-      1 << 20, 1 << 10, *MakeMemoryStore(8 << 20));
+  auto store = *MakeOffloadedMomentStore<float>(1 << 20, 1 << 10,
+                                                *MakeMemoryStore(8 << 20));
   EXPECT_EQ(store->memory_bytes(), 3 * 2 * 4 * (1 << 10));
 }
 
@@ -84,8 +82,7 @@ TEST(MomentStoreTest, ADiskThatFailsIsAnErrorWhereverItFails) {
     auto store = *MakeOffloadedMomentStore<float>(
         40, 10,
         std::make_unique<FailingStore>(*MakeMemoryStore(2 * 40 * 4), good));
-    EXPECT_EQ(store->Update(Touch).code(), absl::StatusCode::kDataLoss)
-        << good;
+    EXPECT_EQ(store->Update(Touch).code(), absl::StatusCode::kDataLoss) << good;
   }
 }
 

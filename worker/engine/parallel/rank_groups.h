@@ -34,8 +34,8 @@ struct RankGroups {
   Group loss;
   // The ranks of embedding and head, if a tied table is on both.
   Group table;
-  // The boundaries of the rank's stages, by direction; null where there is none.
-  // Two ranks each, the other is 1 - rank().
+  // The boundaries of the rank's stages, by direction; null where there is
+  // none. Two ranks each, the other is 1 - rank().
   Group forward_in, forward_out, backward_in, backward_out;
 };
 

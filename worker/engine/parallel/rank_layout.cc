@@ -60,9 +60,8 @@ class Builder {
     if (!config_.tie_embeddings) return std::move(result_);
     result_.shares_table = (result_.embedding < 0) != (result_.head < 0);
     if (result_.head >= 0) {
-      result_.table = result_.embedding >= 0
-                          ? result_.embedding
-                          : AddTableCopy();
+      result_.table =
+          result_.embedding >= 0 ? result_.embedding : AddTableCopy();
     }
     return std::move(result_);
   }
@@ -75,9 +74,9 @@ class Builder {
       const int64_t count = is_expert ? unit.expert_count : unit.dense_count;
       if (count == 0) continue;
       ++unit.span_count;
-      result_.spans.push_back(MakeSpan(
-          at, is_expert, is_expert ? unit.dense_count : 0, count,
-          unit.is_table_copy));
+      result_.spans.push_back(MakeSpan(at, is_expert,
+                                       is_expert ? unit.dense_count : 0, count,
+                                       unit.is_table_copy));
       result_.state_count += result_.spans.back().shard_count;
     }
     result_.units.push_back(std::move(unit));
@@ -128,8 +127,7 @@ struct Owned {
 Owned OwnedOf(const ShardSpan& span) {
   const int64_t begin =
       span.begin + std::min(span.count, span.group_rank * span.shard_count);
-  return {begin,
-          std::min(begin + span.shard_count, span.begin + span.count)};
+  return {begin, std::min(begin + span.shard_count, span.begin + span.count)};
 }
 
 }  // namespace
@@ -149,8 +147,8 @@ absl::StatusOr<std::vector<int>> SplitStages(const ModelConfig& config,
                  channels * channels +
                  channels * static_cast<double>(config.sequence_length_max);
   if (config.is_mixture()) {
-    block += 3 * channels * inner *
-             static_cast<double>(config.experts_per_token);
+    block +=
+        3 * channels * inner * static_cast<double>(config.experts_per_token);
   } else {
     block += (config.is_gpt2() ? 2 : 3) * channels * inner;
   }

@@ -17,9 +17,9 @@
 // one after the other in what it keeps for its optimizer, in "state order".
 //
 // Stages are cut from the list of all units so that the costliest costs least.
-// If the embedding is tied and the head is on another rank, that rank has a copy
-// of the embedding's unit behind its own: both give gradients for it and both
-// update it alike.
+// If the embedding is tied and the head is on another rank, that rank has a
+// copy of the embedding's unit behind its own: both give gradients for it and
+// both update it alike.
 
 #ifndef WORKER_ENGINE_PARALLEL_RANK_LAYOUT_H_
 #define WORKER_ENGINE_PARALLEL_RANK_LAYOUT_H_
@@ -70,8 +70,8 @@ struct RankUnit {
 struct ShardSpan {
   int rank_unit = 0;  // In RankLayout::units.
   bool is_expert = false;
-  int64_t begin = 0;  // In the rank's unit.
-  int64_t count = 0;  // c
+  int64_t begin = 0;   // In the rank's unit.
+  int64_t count = 0;   // c
   int group_size = 1;  // g
   int group_rank = 0;
   int64_t shard_count = 0;  // s

@@ -49,31 +49,29 @@ absl::StatusOr<std::unique_ptr<RankTrainer<T>>> RankTrainer<T>::Create(
     const RankTrainerOptions& options, const ParameterLayout& layout,
     collective::Collective& world, BasicOps<T>& ops) {
   CHECK_EQ(world.size(), options.mesh.mesh.rank_count());
-  std::unique_ptr<RankTrainer> trainer(
-      new RankTrainer(options, world, ops));
+  std::unique_ptr<RankTrainer> trainer(new RankTrainer(options, world, ops));
   RETURN_IF_ERROR(trainer->Init(layout));
   return trainer;
 }
 
 template <typename T>
 absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
-  ASSIGN_OR_RETURN(groups_,
-                   MakeRankGroups(options_.mesh, options_.model.tie_embeddings,
-                                  world_));
+  ASSIGN_OR_RETURN(
+      groups_,
+      MakeRankGroups(options_.mesh, options_.model.tie_embeddings, world_));
   RETURN_IF_ERROR(InitShards());
-  const int64_t rows =
-      options_.batch_size / (batch_ranks_ * options_.mesh.micro_batch_count) *
-      (options_.sequence_length / layout_.local.slice.cp_size);
+  const int64_t rows = options_.batch_size /
+                       (batch_ranks_ * options_.mesh.micro_batch_count) *
+                       (options_.sequence_length / layout_.local.slice.cp_size);
   inputs_.resize(options_.mesh.micro_batch_count);
   targets_.resize(options_.mesh.micro_batch_count);
-  ASSIGN_OR_RETURN(
-      model_, StageModel<T>::Create(options_.model, layout_,
-                                    options_.mesh.checkpointing,
-                                    {.tp = groups_.tp.get(),
-                                     .cp = groups_.cp.get(),
-                                     .ep = groups_.ep.get()},
-                                    rows, FlightCountsOf(layout_, actions_),
-                                    ops_));
+  ASSIGN_OR_RETURN(model_,
+                   StageModel<T>::Create(
+                       options_.model, layout_, options_.mesh.checkpointing,
+                       {.tp = groups_.tp.get(),
+                        .cp = groups_.cp.get(),
+                        .ep = groups_.ep.get()},
+                       rows, FlightCountsOf(layout_, actions_), ops_));
   const int64_t message =
       model_->message_count({.batch = 1, .sequence_length = rows});
   const int chunks = options_.mesh.chunk_count;
@@ -81,11 +79,10 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
       forward_out_.Init(groups_.forward_out.get(), message, chunks));
   RETURN_IF_ERROR(
       backward_out_.Init(groups_.backward_out.get(), message, chunks));
-  ASSIGN_OR_RETURN(
-      resharder_,
-      Resharder<T>::Create(ReshardPlan(options_.model, layout, options_.mesh,
-                                       world_.rank()),
-                           world_));
+  ASSIGN_OR_RETURN(resharder_, Resharder<T>::Create(
+                                   ReshardPlan(options_.model, layout,
+                                               options_.mesh, world_.rank()),
+                                   world_));
   Arena measure;
   measure.Take<T>(options_.model.vocab_size);
   ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
@@ -100,13 +97,12 @@ absl::Status RankTrainer<T>::InitShards() {
   const int slots = layout_.table >= 0 ? 3 : 2;
   switch (options_.mesh.sharding) {
     case ShardingMode::kReplicate: {
-      ASSIGN_OR_RETURN(gradients_, MakeBucketedGradients<T>(layout_, groups_,
-                                                            kBucketBytes));
+      ASSIGN_OR_RETURN(
+          gradients_, MakeBucketedGradients<T>(layout_, groups_, kBucketBytes));
       break;
     }
     case ShardingMode::kZero1: {
-      ASSIGN_OR_RETURN(gradients_,
-                       MakeScatteredGradients<T>(layout_, groups_));
+      ASSIGN_OR_RETURN(gradients_, MakeScatteredGradients<T>(layout_, groups_));
       break;
     }
     case ShardingMode::kZero2:
@@ -122,11 +118,10 @@ absl::Status RankTrainer<T>::InitShards() {
   } else {
     ASSIGN_OR_RETURN(parameters_, MakeWholeParameters<T>(layout_, groups_));
   }
-  ASSIGN_OR_RETURN(
-      optimizer_,
-      ShardOptimizer<T>::Create(options_.optimizer,
-                                options_.mesh.optimizer_directory, layout_,
-                                StateSegmentsOf(layout_), ops_));
+  ASSIGN_OR_RETURN(optimizer_,
+                   ShardOptimizer<T>::Create(
+                       options_.optimizer, options_.mesh.optimizer_directory,
+                       layout_, StateSegmentsOf(layout_), ops_));
   return absl::OkStatus();
 }
 
@@ -196,9 +191,9 @@ absl::Status RankTrainer<T>::SumRouters(const PipelineAction& action,
       model_->router_totals(action.chunk, action.micro_batch);
   if (totals.empty()) return absl::OkStatus();
   if (groups_.loss != nullptr) {
-    RETURN_IF_ERROR(groups_.loss->Run(Call::AllReduce(
-        kDataTypeOf<T>, Reduction::kSum, totals.data(), totals.data(),
-        static_cast<int64_t>(totals.size()))));
+    RETURN_IF_ERROR(groups_.loss->Run(
+        Call::AllReduce(kDataTypeOf<T>, Reduction::kSum, totals.data(),
+                        totals.data(), static_cast<int64_t>(totals.size()))));
   }
   // Of the sums that all of the group have, one rank tells.
   if (options_.mesh.mesh.RankIn(world_.rank(), kLossGroup) == 0) {
@@ -248,8 +243,7 @@ absl::Status RankTrainer<T>::RunAction(const PipelineAction& action,
     case PipelineActionKind::kReceiveActivation:
       model_->Open(chunk, micro_batch, batch, passes.router);
       RETURN_IF_ERROR(ReceiveMessage(*groups_.forward_in,
-                                     model_->input(chunk, micro_batch),
-                                     count));
+                                     model_->input(chunk, micro_batch), count));
       model_->Received(chunk, micro_batch);
       return absl::OkStatus();
     case PipelineActionKind::kForward:
@@ -257,8 +251,8 @@ absl::Status RankTrainer<T>::RunAction(const PipelineAction& action,
     case PipelineActionKind::kSendActivation:
       return forward_out_.Send(count);
     case PipelineActionKind::kReceiveGradient:
-      RETURN_IF_ERROR(ReceiveMessage(*groups_.backward_in,
-                                     backward_out_.buffer(), count));
+      RETURN_IF_ERROR(
+          ReceiveMessage(*groups_.backward_in, backward_out_.buffer(), count));
       model_->ReceivedGradient(chunk, micro_batch, backward_out_.buffer());
       return absl::OkStatus();
     case PipelineActionKind::kBackward:
@@ -330,11 +324,11 @@ absl::StatusOr<typename RankTrainer<T>::StepResult> RankTrainer<T>::Step(
       static_cast<double>(sequence_count * options_.sequence_length);
   ops_.ParametersChanged();
   model_->set_loss_scale(static_cast<T>(1 / tokens));
-  Passes passes{.actions = actions_,
-                .visits = visits_,
-                .router = {.scale = 1.0 / m,
-                           .rows = batch_ranks_ * count *
-                                   options_.sequence_length}};
+  Passes passes{
+      .actions = actions_,
+      .visits = visits_,
+      .router = {.scale = 1.0 / m,
+                 .rows = batch_ranks_ * count * options_.sequence_length}};
   for (int j = 0; j < m; ++j) {
     passes.batches.push_back(BatchAt(
         inputs, targets, (j * batch_ranks_ + batch_rank_) * count, count, j));
@@ -345,17 +339,17 @@ absl::StatusOr<typename RankTrainer<T>::StepResult> RankTrainer<T>::Step(
   const double counted = counts_loss_ ? 1 : 0;
   double sums[] = {counted * passes.loss, optimizer_->SumOfSquares(gradient),
                    counted * passes.router_loss};
-  RETURN_IF_ERROR(world_.Run(Call::AllReduce(
-      collective::DataType::kF64, Reduction::kSum, sums, sums, 3)));
+  RETURN_IF_ERROR(world_.Run(Call::AllReduce(collective::DataType::kF64,
+                                             Reduction::kSum, sums, sums, 3)));
   StepResult result{.loss = sums[0] / tokens,
                     .gradient_norm = std::sqrt(sums[1]),
                     .router_loss = sums[2]};
   result.is_finite =
       std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (!result.is_finite) return result;
-  RETURN_IF_ERROR(optimizer_->Step(
-      learning_rate, result.gradient_norm, gradient,
-      [this](int span) { return parameters_->shard(span); }));
+  RETURN_IF_ERROR(
+      optimizer_->Step(learning_rate, result.gradient_norm, gradient,
+                       [this](int span) { return parameters_->shard(span); }));
   RETURN_IF_ERROR(parameters_->ShardsChanged());
   return result;
 }
@@ -382,9 +376,8 @@ absl::StatusOr<double> RankTrainer<T>::EvaluateLoss(const int32_t* inputs,
     if (begin < sequence_count && counts_loss_) loss += passes.loss;
     at += batch_ranks_ * count;
   }
-  RETURN_IF_ERROR(
-      world_.Run(Call::AllReduce(collective::DataType::kF64, Reduction::kSum,
-                                 &loss, &loss, 1)));
+  RETURN_IF_ERROR(world_.Run(Call::AllReduce(
+      collective::DataType::kF64, Reduction::kSum, &loss, &loss, 1)));
   return loss / static_cast<double>(sequence_count * options_.sequence_length);
 }
 
@@ -460,16 +453,16 @@ absl::Status RankTrainer<T>::GatherMoment(int moment, T* held) {
 
 template <typename T>
 RankMemory RankTrainer<T>::memory() const {
-  return {.parameter_bytes = parameters_->kept_bytes(),
-          .gradient_bytes = gradients_->kept_bytes(),
-          .moment_bytes = optimizer_->moments() == nullptr
-                              ? 0
-                              : optimizer_->moments()->memory_bytes(),
-          .buffer_bytes =
-              parameters_->buffer_bytes() + gradients_->buffer_bytes(),
-          .activation_bytes = model_->activation_bytes() +
-                              forward_out_.buffer_bytes() +
-                              backward_out_.buffer_bytes()};
+  return {
+      .parameter_bytes = parameters_->kept_bytes(),
+      .gradient_bytes = gradients_->kept_bytes(),
+      .moment_bytes = optimizer_->moments() == nullptr
+                          ? 0
+                          : optimizer_->moments()->memory_bytes(),
+      .buffer_bytes = parameters_->buffer_bytes() + gradients_->buffer_bytes(),
+      .activation_bytes = model_->activation_bytes() +
+                          forward_out_.buffer_bytes() +
+                          backward_out_.buffer_bytes()};
 }
 
 template class RankTrainer<float>;

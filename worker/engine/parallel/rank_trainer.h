@@ -2,7 +2,8 @@
 //
 // Thread-compatible: a rank's thread makes all calls. All ranks of the mesh
 // make the same calls with the same arguments. A status that is not OK ends the
-// rank: it is one of Collective's, or the caller has to abort the world with it.
+// rank: it is one of Collective's, or the caller has to abort the world with
+// it.
 
 #ifndef WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
 #define WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
@@ -74,8 +75,7 @@ class RankTrainer {
   // One step on the island's `inputs` and `targets`, [n, T], n a multiple of
   // ranks of kBatchGroup times micro-batches.
   absl::StatusOr<StepResult> Step(const int32_t* inputs, const int32_t* targets,
-                                  int64_t sequence_count,
-                                  double learning_rate);
+                                  int64_t sequence_count, double learning_rate);
 
   // Mean loss in nats a token of any n >= 1 sequences.
   absl::StatusOr<double> EvaluateLoss(const int32_t* inputs,
@@ -103,8 +103,8 @@ class RankTrainer {
   RankMemory memory() const;
 
  private:
-  RankTrainer(const RankTrainerOptions& options,
-              collective::Collective& world, BasicOps<T>& ops);
+  RankTrainer(const RankTrainerOptions& options, collective::Collective& world,
+              BasicOps<T>& ops);
   absl::Status Init(const ParameterLayout& layout);
   absl::Status InitShards();
 

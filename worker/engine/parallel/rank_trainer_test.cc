@@ -1,15 +1,16 @@
 // Meshes against one rank, in f64: any mesh trains the same model.
 //
-// The tolerance. A mesh computes the same sums as one rank in another order. Let
-// u = 2^-53, and n the terms of the longest chain of additions behind a gradient
-// (rows of the batch, channels of each product on the way, layers): reordered,
-// its sum differs by at most 2 n u times the sum of magnitudes, here below
-// n u G with G = 16, for clipped gradients are below 1. AdamW moves an element by
-// lr m / (sqrt(v) + eps), whose derivative by the gradient is at most lr / eps
-// (where v is 0), so a step adds at most (lr / eps) n u G to an element's
-// difference. A difference d that is there already grows by lr H d with H the
-// curvature's norm, a factor below 2 a step for this model would be far; over
-// S = 20 steps we allow 2^5 in all. With lr = 0.01, eps = 1e-5, n = 2000:
+// The tolerance. A mesh computes the same sums as one rank in another order.
+// Let u = 2^-53, and n the terms of the longest chain of additions behind a
+// gradient (rows of the batch, channels of each product on the way, layers):
+// reordered, its sum differs by at most 2 n u times the sum of magnitudes, here
+// below n u G with G = 16, for clipped gradients are below 1. AdamW moves an
+// element by lr m / (sqrt(v) + eps), whose derivative by the gradient is at
+// most lr / eps (where v is 0), so a step adds at most (lr / eps) n u G to an
+// element's difference. A difference d that is there already grows by lr H d
+// with H the curvature's norm, a factor below 2 a step for this model would be
+// far; over S = 20 steps we allow 2^5 in all. With lr = 0.01, eps = 1e-5, n =
+// 2000:
 //
 //   S 2^5 (lr / eps) n u G = 20 * 32 * 1000 * 2000 * 1.1e-16 * 16 = 2.3e-6
 //
@@ -87,8 +88,8 @@ struct MeshCase {
 std::string ToString(const MeshCase& c) {
   return absl::StrCat("\"", c.mesh, "\" ", c.shape, " m=", c.micro_batches,
                       " sharding=", static_cast<int>(c.sharding),
-                      " pipeline=", static_cast<int>(c.pipeline), " v=",
-                      c.chunks, " layers=", c.layers,
+                      " pipeline=", static_cast<int>(c.pipeline),
+                      " v=", c.chunks, " layers=", c.layers,
                       " checkpointing=", static_cast<int>(c.checkpointing));
 }
 
@@ -154,8 +155,7 @@ class MeshTest : public testing::Test {
     ASSERT_TRUE(made.ok()) << made.status();
     RankTrainer<double>& trainer = **made;
     const int64_t begin = trainer.held().begin;
-    ASSERT_TRUE(
-        trainer.ScatterParameters(from.parameters.data() + begin).ok());
+    ASSERT_TRUE(trainer.ScatterParameters(from.parameters.data() + begin).ok());
     if (!from.first_moment.empty()) {
       ASSERT_TRUE(
           trainer.ScatterMoment(0, from.first_moment.data() + begin).ok());
@@ -164,17 +164,16 @@ class MeshTest : public testing::Test {
       trainer.set_step_count(first);
     }
     for (int64_t step = first; step < first + steps; ++step) {
-      const auto result = trainer.Step(inputs_[step].data(),
-                                       targets_[step].data(), kSequences,
-                                       kRate);
+      const auto result = trainer.Step(
+          inputs_[step].data(), targets_[step].data(), kSequences, kRate);
       ASSERT_TRUE(result.ok()) << result.status();
       if (world.rank() != world.size() - 1) continue;
       outcome.losses.push_back(result->loss);
       outcome.norms.push_back(result->gradient_norm);
       outcome.router_losses.push_back(result->router_loss);
     }
-    const auto loss = trainer.EvaluateLoss(inputs_.back().data(),
-                                           targets_.back().data(), 5);
+    const auto loss =
+        trainer.EvaluateLoss(inputs_.back().data(), targets_.back().data(), 5);
     ASSERT_TRUE(loss.ok()) << loss.status();
     const auto logits = trainer.Logits(inputs_.back().data(), 5);
     ASSERT_TRUE(logits.ok()) << logits.status();
@@ -196,17 +195,18 @@ class MeshTest : public testing::Test {
               int64_t first = 0, int64_t steps = kSteps) {
     const int ranks = options.mesh.mesh.rank_count();
     Outcome outcome;
-    for (Values* values : {&outcome.parameters, &outcome.first_moment,
-                           &outcome.second_moment}) {
+    for (Values* values :
+         {&outcome.parameters, &outcome.first_moment, &outcome.second_moment}) {
       values->assign(from.parameters.size(), 77.0);
     }
     outcome.memory.resize(ranks);
     LocalWorld world(ranks);
     auto members = world.TakeRanks();
-    collective::RunRanks(members, [&](int, std::unique_ptr<Collective>& member) {
-      RunRank(options, *member, from, first, steps, outcome);
-      if (HasFatalFailure()) member->Abort("the test failed");
-    });
+    collective::RunRanks(
+        members, [&](int, std::unique_ptr<Collective>& member) {
+          RunRank(options, *member, from, first, steps, outcome);
+          if (HasFatalFailure()) member->Abort("the test failed");
+        });
     return outcome;
   }
 
@@ -215,8 +215,8 @@ class MeshTest : public testing::Test {
     return Run(options, {.parameters = StartOf(options.model)});
   }
 
-  // One rank: with as many micro-batches, where a balance of experts is one of a
-  // micro-batch.
+  // One rank: with as many micro-batches, where a balance of experts is one of
+  // a micro-batch.
   const Outcome& Reference(const MeshCase& c) {
     MeshCase alone{.shape = c.shape, .layers = c.layers};
     alone.micro_batches = c.shape == "mixture" ? c.micro_batches : 1;
@@ -241,8 +241,7 @@ class MeshTest : public testing::Test {
                   const std::string& what) {
     EXPECT_LE(Difference(mesh.losses, one.losses), kLossTolerance) << what;
     EXPECT_LE(Difference(mesh.norms, one.norms), kLossTolerance) << what;
-    EXPECT_LE(Difference(mesh.router_losses, one.router_losses),
-              kLossTolerance)
+    EXPECT_LE(Difference(mesh.router_losses, one.router_losses), kLossTolerance)
         << what;
     EXPECT_NEAR(mesh.evaluated, one.evaluated, kLossTolerance) << what;
     EXPECT_LE(Difference(mesh.logits, one.logits), kLossTolerance) << what;
@@ -369,9 +368,9 @@ TEST_F(MeshTest, TensorContextAndExpertParallel) {
       cases.push_back({.mesh = mesh, .shape = shape});
     }
   }
-  for (const char* mesh : {"cp=2,tp=2", "dp_shard=2,tp=2", "pp=2,tp=2",
-                           "dp_shard=2,cp=2", "pp=2,cp=2",
-                           "dp_replicate=2,tp=2"}) {
+  for (const char* mesh :
+       {"cp=2,tp=2", "dp_shard=2,tp=2", "pp=2,tp=2", "dp_shard=2,cp=2",
+        "pp=2,cp=2", "dp_replicate=2,tp=2"}) {
     cases.push_back({.mesh = mesh, .shape = "gpt2", .micro_batches = 2});
   }
   for (const char* mesh : {"ep=2", "ep=4", "ep=2,tp=2", "dp_shard=2,ep=2",
@@ -388,12 +387,10 @@ TEST_F(MeshTest, ThreeDimensionsAndMore) {
                      .shape = "gpt2",
                      .micro_batches = 4,
                      .sharding = mode});
-    cases.push_back({.mesh = "dp_shard=2,ep=2,tp=2",
-                     .shape = "mixture",
-                     .sharding = mode});
+    cases.push_back(
+        {.mesh = "dp_shard=2,ep=2,tp=2", .shape = "mixture", .sharding = mode});
   }
-  for (PipelineKind kind :
-       {PipelineKind::kGpipe, PipelineKind::kInterleaved}) {
+  for (PipelineKind kind : {PipelineKind::kGpipe, PipelineKind::kInterleaved}) {
     cases.push_back({.mesh = "pp=2,dp_shard=2,tp=2",
                      .micro_batches = 2,
                      .pipeline = kind,
@@ -451,11 +448,10 @@ TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
                                          .sharding = ShardingMode::kZero1});
   second.mesh.mesh = *Mesh::Parse("dp_shard=8");
   constexpr int kHalf = kSteps / 2;
-  Outcome half =
-      Run(first, {.parameters = StartOf(first.model)}, 0, kHalf);
+  Outcome half = Run(first, {.parameters = StartOf(first.model)}, 0, kHalf);
   Outcome whole = Run(second, half, kHalf, kSteps - kHalf);
-  for (auto member : {&Outcome::losses, &Outcome::norms,
-                      &Outcome::router_losses}) {
+  for (auto member :
+       {&Outcome::losses, &Outcome::norms, &Outcome::router_losses}) {
     (whole.*member)
         .insert((whole.*member).begin(), (half.*member).begin(),
                 (half.*member).end());
@@ -495,8 +491,8 @@ TEST_F(MeshTest, MemoryFallsWithShards) {
   for (ShardingMode mode : kModes) {
     options.mesh.sharding = mode;
     for (const RankMemory& memory : Run(options, start, 0, 1).memory) {
-      const double share = static_cast<double>(kept(memory)) /
-                           static_cast<double>(one);
+      const double share =
+          static_cast<double>(kept(memory)) / static_cast<double>(one);
       // Shards are padded to 16 elements a unit.
       EXPECT_NEAR(share, expected[static_cast<int>(mode)], 0.01);
       if (mode != ShardingMode::kZero3) continue;

@@ -95,10 +95,9 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
       UnitExchange& unit = units_[crossing.unit];
       if (other == rank) unit.shards[crossing.holder].push_back(crossing.shard);
       if (crossing.holder != rank) continue;
-      unit.held[other].push_back(
-          {.offset = crossing.global_begin - held_.begin,
-           .count = crossing.shard.count,
-           .is_counted = crossing.shard.is_counted});
+      unit.held[other].push_back({.offset = crossing.global_begin - held_.begin,
+                                  .count = crossing.shard.count,
+                                  .is_counted = crossing.shard.is_counted});
     }
   }
   for (const UnitExchange& unit : units_) {

@@ -148,11 +148,11 @@ TEST_P(ReshardPlanTest, SegmentsCoverShardsWithoutTheirPadding) {
       const ShardSpan& span = layout.spans[s];
       EXPECT_EQ(span.state_begin, state);
       state += span.shard_count;
-      EXPECT_EQ(covered[s],
-                std::min(span.shard_count,
-                         std::max<int64_t>(
-                             0, span.count - span.group_rank *
-                                                 span.shard_count)));
+      EXPECT_EQ(
+          covered[s],
+          std::min(span.shard_count,
+                   std::max<int64_t>(
+                       0, span.count - span.group_rank * span.shard_count)));
     }
     EXPECT_EQ(layout.state_count, state);
   }

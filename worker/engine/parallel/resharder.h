@@ -38,8 +38,7 @@ class Resharder {
   absl::Status Scatter(const T* held, Write write);
 
   // Back: each element from the rank that counts it.
-  using Read =
-      absl::FunctionRef<absl::Status(const ReshardPlan::Run&, T* out)>;
+  using Read = absl::FunctionRef<absl::Status(const ReshardPlan::Run&, T* out)>;
   absl::Status Gather(Read read, T* held);
 
  private:

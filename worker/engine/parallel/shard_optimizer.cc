@@ -30,12 +30,11 @@ absl::StatusOr<std::unique_ptr<ShardOptimizer<T>>> ShardOptimizer<T>::Create(
   }
   ASSIGN_OR_RETURN(
       std::unique_ptr<BackingStore> file,
-      MakeFileStore(directory, 2 * layout.state_count *
-                                   static_cast<int64_t>(sizeof(T))));
-  ASSIGN_OR_RETURN(
-      optimizer->moments_,
-      MakeOffloadedMomentStore<T>(layout.state_count, kChunkElements,
-                                  std::move(file)));
+      MakeFileStore(directory,
+                    2 * layout.state_count * static_cast<int64_t>(sizeof(T))));
+  ASSIGN_OR_RETURN(optimizer->moments_,
+                   MakeOffloadedMomentStore<T>(
+                       layout.state_count, kChunkElements, std::move(file)));
   return optimizer;
 }
 
@@ -74,10 +73,10 @@ absl::Status ShardOptimizer<T>::Step(double learning_rate, double norm,
 }
 
 template <typename T>
-void ShardOptimizer<T>::StepSegment(
-    const StateSegment& segment, const AdamWStep<T>& step,
-    const typename MomentStore<T>::Chunk& chunk, ShardOf gradients,
-    ShardOf parameters) {
+void ShardOptimizer<T>::StepSegment(const StateSegment& segment,
+                                    const AdamWStep<T>& step,
+                                    const typename MomentStore<T>::Chunk& chunk,
+                                    ShardOf gradients, ShardOf parameters) {
   const int64_t state =
       layout_.spans[segment.span].state_begin + segment.shard_offset;
   const int64_t begin = std::max(state, chunk.begin);
@@ -85,10 +84,10 @@ void ShardOptimizer<T>::StepSegment(
       std::min(state + segment.count, chunk.begin + chunk.count);
   if (begin >= end) return;
   AdamWStep<T> of_class = step;
-  const bool decayed =
-      options_.decay_vectors ||
-      segment.parameter_class != ParameterClass::kVector;
-  of_class.weight_decay = decayed ? static_cast<T>(options_.weight_decay) : T(0);
+  const bool decayed = options_.decay_vectors ||
+                       segment.parameter_class != ParameterClass::kVector;
+  of_class.weight_decay =
+      decayed ? static_cast<T>(options_.weight_decay) : T(0);
   const int64_t at = segment.shard_offset + (begin - state);
   ops_.AdamW(end - begin, of_class, gradients(segment.span) + at,
              parameters(segment.span) + at, chunk.first + (begin - chunk.begin),

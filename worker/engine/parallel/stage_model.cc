@@ -16,9 +16,8 @@ absl::StatusOr<std::unique_ptr<StageModel<T>>> StageModel<T>::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<Workspace<T>> work,
                    Workspace<T>::Create(config, rank_layout.local.slice, groups,
                                         rows_max, ops));
-  std::unique_ptr<StageModel> model(
-      new StageModel(config, rank_layout, checkpointing, std::move(work),
-                     flight_counts));
+  std::unique_ptr<StageModel> model(new StageModel(
+      config, rank_layout, checkpointing, std::move(work), flight_counts));
   Arena measure;
   model->TakeBuffers(measure);
   ASSIGN_OR_RETURN(model->arena_, Arena::Create(measure.used_bytes()));
@@ -167,8 +166,8 @@ void StageModel<T>::ReceivedGradient(int chunk, int micro_batch,
                                      const T* message) {
   if (!config_.is_mixture()) return;
   Flight& flight = FlightOf(chunk, micro_batch);
-  std::copy_n(message + StreamCount(flight.batch),
-              2 * config_.expert_count, flight.totals.counts);
+  std::copy_n(message + StreamCount(flight.batch), 2 * config_.expert_count,
+              flight.totals.counts);
 }
 
 template <typename T>
@@ -205,9 +204,8 @@ void StageModel<T>::ForwardUnit(const Pass& pass, T* message) {
 
 template <typename T>
 const T* StageModel<T>::TableOf(const Pass& pass) const {
-  return config_.tie_embeddings
-             ? pass.table + embedding_->table_offset()
-             : pass.parameters + head_->table_offset();
+  return config_.tie_embeddings ? pass.table + embedding_->table_offset()
+                                : pass.parameters + head_->table_offset();
 }
 
 template <typename T>

@@ -39,9 +39,9 @@ namespace atl::engine {
 template <typename T>
 class StageModel {
  public:
-  // `rows_max` tokens a micro-batch, as TokenBatch counts them. `flight_counts`,
-  // by chunk: micro-batches that are under way at a time at most. All references
-  // and groups outlive it.
+  // `rows_max` tokens a micro-batch, as TokenBatch counts them.
+  // `flight_counts`, by chunk: micro-batches that are under way at a time at
+  // most. All references and groups outlive it.
   //
   // RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<StageModel>> Create(

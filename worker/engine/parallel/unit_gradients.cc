@@ -63,8 +63,7 @@ class GradientsBase : public UnitGradients<T> {
   // The first rank's and the last one's gradient of a tied table.
   absl::Status SumTable() {
     if (!layout_.shares_table) return absl::OkStatus();
-    const int unit =
-        layout_.table >= 0 ? layout_.table : layout_.embedding;
+    const int unit = layout_.table >= 0 ? layout_.table : layout_.embedding;
     if (unit < 0) return absl::OkStatus();
     const RankUnit& rank_unit = layout_.units[unit];
     CHECK_EQ(rank_unit.span_count, 1);
@@ -188,8 +187,8 @@ class BucketedGradients final : public WholeGradients<T> {
     if (++bucket.ended_count < bucket.unit_count) return;
     const RankUnit& first = this->layout_.units[bucket.first_unit];
     if (!bucket.is_alone) {
-      sums_.push_back(this->groups_.reductions[0]->Start(SumInPlace(
-          this->units_[bucket.first_unit].data, bucket.count)));
+      sums_.push_back(this->groups_.reductions[0]->Start(
+          SumInPlace(this->units_[bucket.first_unit].data, bucket.count)));
       return;
     }
     for (int i = 0; i < first.span_count; ++i) {
@@ -263,7 +262,7 @@ class ScatteredGradients final : public WholeGradients<T> {
     return Base::FinishReductions();
   }
 
-  std::vector<UnitFrame> frames_;  // By unit.
+  std::vector<UnitFrame> frames_;                    // By unit.
   std::vector<std::pair<int, Pending>> reductions_;  // Spans, in their order.
 };
 
@@ -310,10 +309,9 @@ class GradientsBehind final : public GradientsBase<T> {
   }
 
   absl::Status End(int unit, bool is_last) override {
-    const auto slot =
-        std::find_if(slots_.begin(), slots_.end(), [unit](const Slot& s) {
-          return s.unit == unit && s.is_open;
-        });
+    const auto slot = std::find_if(
+        slots_.begin(), slots_.end(),
+        [unit](const Slot& s) { return s.unit == unit && s.is_open; });
     CHECK(slot != slots_.end());
     slot->is_open = false;
     slot->is_last = is_last;
@@ -408,7 +406,7 @@ class GradientsBehind final : public GradientsBase<T> {
   }
 
   T* sums_ = nullptr;
-  std::vector<Slot> slots_;  // End before the memory that they wait for.
+  std::vector<Slot> slots_;     // End before the memory that they wait for.
   std::deque<Slot*> reducing_;  // The oldest first.
   std::vector<bool> has_sum_;   // By span: of this step.
 };
@@ -440,12 +438,12 @@ absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeGradientsBehind(
   return gradients;
 }
 
-#define ATL_ENGINE_INSTANTIATE(T)                                              \
-  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>                   \
-  MakeBucketedGradients(const RankLayout&, RankGroups&, int64_t);              \
-  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>                   \
-  MakeScatteredGradients(const RankLayout&, RankGroups&);                      \
-  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>                   \
+#define ATL_ENGINE_INSTANTIATE(T)                                 \
+  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>      \
+  MakeBucketedGradients(const RankLayout&, RankGroups&, int64_t); \
+  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>      \
+  MakeScatteredGradients(const RankLayout&, RankGroups&);         \
+  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>      \
   MakeGradientsBehind(const RankLayout&, RankGroups&, int);
 ATL_ENGINE_INSTANTIATE(float)
 ATL_ENGINE_INSTANTIATE(double)

@@ -35,9 +35,9 @@ void StartGathers(const RankLayout& layout, RankGroups& groups, int unit,
   const RankUnit& rank_unit = layout.units[unit];
   for (int i = 0; i < rank_unit.span_count; ++i) {
     const ShardSpan& span = layout.spans[rank_unit.first_span + i];
-    pending.spans[i] = groups.gathers[span.is_expert]->Start(Call::AllGather(
-        kDataTypeOf<T>, shard_of(rank_unit.first_span + i),
-        data + frame.span_begin[i], span.shard_count));
+    pending.spans[i] = groups.gathers[span.is_expert]->Start(
+        Call::AllGather(kDataTypeOf<T>, shard_of(rank_unit.first_span + i),
+                        data + frame.span_begin[i], span.shard_count));
   }
 }
 

@@ -45,8 +45,8 @@ float Tree(const std::vector<float>& values, size_t begin, size_t end) {
 }
 
 // Element `e` of `unit` after training, from `value`: summed over the ranks of
-// each replica, then over replicas. `passes_first`: each rank adds up its passes
-// before ranks are summed.
+// each replica, then over replicas. `passes_first`: each rank adds up its
+// passes before ranks are summed.
 float Train(float value, const std::vector<std::vector<int>>& replicas,
             int unit, int64_t e, bool passes_first) {
   for (int step = 0; step < kSteps; ++step) {
@@ -131,9 +131,8 @@ class Rank {
   // `start(unit, e)` is the value of an element to begin with.
   template <typename F>
   void Run(const F& start) {
-    ForShards([&](float& p, float&, int unit, int64_t e) {
-      p = start(unit, e);
-    });
+    ForShards(
+        [&](float& p, float&, int unit, int64_t e) { p = start(unit, e); });
     ASSERT_TRUE(parameters_->ShardsChanged().ok());
     const int count = static_cast<int>(sizes_.size());
     for (int step = 0; step < kSteps; ++step) {
@@ -237,10 +236,9 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
             replicas.push_back(options.mesh.GroupOf(
                 copy, is_expert ? kExpertShardGroup : kShardGroup));
           }
-          const float expected =
-              Train(start(ep, unit, e), replicas, unit, e,
-                    mode == ShardingMode::kReplicate ||
-                        mode == ShardingMode::kZero1);
+          const float expected = Train(
+              start(ep, unit, e), replicas, unit, e,
+              mode == ShardingMode::kReplicate || mode == ShardingMode::kZero1);
           if (value != expected) ++wrong;
         });
         EXPECT_EQ(wrong, 0) << name << " mode " << static_cast<int>(mode);

@@ -17,8 +17,8 @@ namespace atl::engine {
 // The parameters that one pass of a unit reads: its own, and a tied head's
 // table where it makes logits.
 struct UnitVisit {
-  int unit = 0;     // Of RankLayout::units.
-  int table = -1;   // The same; -1: none.
+  int unit = 0;    // Of RankLayout::units.
+  int table = -1;  // The same; -1: none.
 
   bool Needs(int of) const { return of == unit || of == table; }
 };
