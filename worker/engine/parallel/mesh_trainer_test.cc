@@ -322,6 +322,29 @@ TEST_F(MeshTrainerTest, ARankThatDiesEndsTheTrainerEverywhere) {
   }
 }
 
+TEST_F(MeshTrainerTest, ARankThatFailsAloneTellsTheOthersWhy) {
+  options_.optimizer = {};
+  LocalWorld world(2);
+  auto members = world.TakeRanks();
+  std::vector<absl::Status> statuses(2);
+  std::vector<std::thread> processes;
+  for (int i : {0, 1}) {
+    processes.emplace_back([&, i] {
+      MeshOptions mesh = On("dp_shard=2");
+      if (i == 1) mesh.optimizer_directory = "/nowhere/at/all";
+      statuses[i] = MakeMeshTrainer(options_, mesh,
+                                    absl::MakeSpan(members).subspan(i, 1))
+                        .status();
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  EXPECT_EQ(statuses[1].code(), absl::StatusCode::kInvalidArgument)
+      << statuses[1];
+  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable) << statuses[0];
+  EXPECT_TRUE(absl::StrContains(statuses[0].message(), "/nowhere/at/all"))
+      << statuses[0];
+}
+
 TEST_F(MeshTrainerTest, ALossThatIsNotFiniteChangesNothing) {
   Island island(options_, On("pp=2,dp_shard=2"));
   std::vector<float> broken = start_;

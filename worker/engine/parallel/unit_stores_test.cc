@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/parallel/rank_groups.h"
@@ -244,6 +245,53 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
         EXPECT_EQ(wrong, 0) << name << " mode " << static_cast<int>(mode);
       });
     }
+  }
+}
+
+TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
+  // Five units of 4000 bytes, in buckets of two from the end.
+  const std::vector<UnitSize> sizes(5, {1000, 0});
+  for (ShardingMode mode : {ShardingMode::kReplicate, ShardingMode::kZero1,
+                            ShardingMode::kZero2}) {
+    const MeshOptions options{.mesh = *Mesh::Parse("dp_shard=1"),
+                              .sharding = mode};
+    LocalWorld world(1);
+    auto members = world.TakeRanks();
+    int64_t calls = 0;
+    auto member = collective::MakeFaulty(
+        std::move(members[0]),
+        {.before_call = [&calls](int64_t) { ++calls; }});
+    RankGroups groups = *MakeRankGroups(options, false, *member);
+    const RankLayout layout = LayoutOf(options, sizes, 0);
+    auto gradients =
+        mode == ShardingMode::kReplicate
+            ? *MakeBucketedGradients<float>(layout, groups, 9000)
+        : mode == ShardingMode::kZero1
+            ? *MakeScatteredGradients<float>(layout, groups)
+            : *MakeGradientsBehind<float>(layout, groups, 2);
+    for (int pass = 0; pass < 2; ++pass) {
+      std::vector<int64_t> started;
+      for (int u = 4; u >= 0; --u) {
+        calls = 0;
+        const auto gradient = gradients->Begin(u);
+        ASSERT_TRUE(gradient.ok());
+        std::fill_n(gradient->data, 1000, 1.0f);
+        ASSERT_TRUE(gradients->End(u, pass == 1).ok());
+        started.push_back(calls);
+      }
+      if (mode == ShardingMode::kZero2) {
+        EXPECT_EQ(started, std::vector<int64_t>({1, 1, 1, 1, 1}));
+      } else if (pass == 0) {
+        EXPECT_EQ(started, std::vector<int64_t>({0, 0, 0, 0, 0}));
+      } else if (mode == ShardingMode::kZero1) {
+        EXPECT_EQ(started, std::vector<int64_t>({1, 1, 1, 1, 1}));
+      } else {
+        EXPECT_EQ(started, std::vector<int64_t>({0, 1, 0, 1, 1}));
+      }
+    }
+    calls = 0;
+    EXPECT_TRUE(gradients->Finish().ok());
+    EXPECT_EQ(calls, 0);
   }
 }
 
