@@ -68,7 +68,7 @@ class Mixture final : public Mlp<T> {
                             totals.sums);
     work.ops.PlanDispatch(shape, s.experts, s.slots, s.sources, s.begins);
     const ExpertExchange<T> exchange = Exchange(s);
-    exchange.ShareCounts(work);
+    exchange.ShareCounts(work, ExpertRowsMax(config_, slice_, rows));
     // By slot; where another rank has the expert, they are sent there.
     const bool sends = work.groups.ep != nullptr;
     T* const by_slot = sends ? work.slot_rows.data : s.taken;
