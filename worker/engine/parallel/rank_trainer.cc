@@ -87,7 +87,8 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
   measure.Take<T>(options_.model.vocab_size);
   ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
   logits_ = arena_.Take<T>(options_.model.vocab_size);
-  return absl::OkStatus();
+  // All ranks are there, or none.
+  return world_.Barrier();
 }
 
 template <typename T>
