@@ -16,54 +16,14 @@
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/optimizer/inner_optimizer.h"
 #include "worker/engine/tensor/arena.h"
+#include "worker/engine/trainer_checks.h"
 
 namespace atl::engine {
 namespace {
 
-constexpr int64_t kBatchSizeMax = int64_t{1} << 20;
-constexpr int kThreadCountMax = 256;
 // Prefixes of NextTokenLogits are padded up to a multiple of this many tokens,
 // which causal attention does not let earlier ones see.
 constexpr int64_t kPrefixMultiple = 32;
-
-absl::Status ValidateSchedule(const LearningRateSchedule& schedule) {
-  if (!(schedule.peak > 0 && std::isfinite(schedule.peak))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: peak is ", schedule.peak, ", not > 0"));
-  }
-  if (schedule.warmup_step_count < 0 || schedule.total_step_count < 0) {
-    return absl::InvalidArgumentError("schedule: a step count is negative");
-  }
-  if (!(schedule.final_fraction >= 0 && schedule.final_fraction <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: final_fraction is ", schedule.final_fraction,
-                     ", not in [0, 1]"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Validate(const TrainerOptions& options) {
-  RETURN_IF_ERROR(ValidateModelConfig(options.model));
-  RETURN_IF_ERROR(ValidateOptimizerOptions(options.optimizer));
-  RETURN_IF_ERROR(ValidateSchedule(options.schedule));
-  if (options.batch_size < 1 || options.batch_size > kBatchSizeMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: batch_size is ", options.batch_size,
-                     ", not in [1, ", kBatchSizeMax, "]"));
-  }
-  if (options.sequence_length < 1 ||
-      options.sequence_length > options.model.sequence_length_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: sequence_length is ", options.sequence_length,
-                     ", not in [1, ", options.model.sequence_length_max, "]"));
-  }
-  if (options.thread_count < 1 || options.thread_count > kThreadCountMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer: thread_count is ", options.thread_count,
-                     ", not in [1, ", kThreadCountMax, "]"));
-  }
-  return absl::OkStatus();
-}
 
 class SingleRankTrainer final : public Trainer {
  public:
@@ -115,7 +75,7 @@ class SingleRankTrainer final : public Trainer {
   absl::StatusOr<float> Step(absl::Span<const int32_t> inputs,
                              absl::Span<const int32_t> targets, int64_t step,
                              double learning_rate_factor) override {
-    RETURN_IF_ERROR(ValidateWindows(inputs, targets));
+    RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     const TokenBatch batch = BatchOf(inputs, targets);
     if (batch.batch > options_.batch_size) {
       return absl::InvalidArgumentError(
@@ -141,7 +101,7 @@ class SingleRankTrainer final : public Trainer {
   absl::StatusOr<double> EvaluateLoss(
       absl::Span<const int32_t> inputs,
       absl::Span<const int32_t> targets) override {
-    RETURN_IF_ERROR(ValidateWindows(inputs, targets));
+    RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     const size_t batch_tokens =
         static_cast<size_t>(options_.batch_size * options_.sequence_length);
     double total = 0;
@@ -157,11 +117,7 @@ class SingleRankTrainer final : public Trainer {
   absl::StatusOr<absl::Span<const float>> NextTokenLogits(
       absl::Span<const int32_t> tokens) override {
     const int64_t length = static_cast<int64_t>(tokens.size());
-    if (length < 1 || length > options_.sequence_length) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          length, " tokens, not in [1, ", options_.sequence_length, "]"));
-    }
-    RETURN_IF_ERROR(ValidateTokens(tokens));
+    RETURN_IF_ERROR(ValidatePrefix(options_, tokens));
     const int64_t padded = std::min(
         options_.sequence_length,
         (length + kPrefixMultiple - 1) / kPrefixMultiple * kPrefixMultiple);
@@ -174,32 +130,6 @@ class SingleRankTrainer final : public Trainer {
   }
 
  private:
-  absl::Status ValidateTokens(absl::Span<const int32_t> tokens) const {
-    for (int32_t token : tokens) {
-      if (token < 0 || token >= options_.model.vocab_size) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("token ", token, " is not in [0, ",
-                         options_.model.vocab_size, ")"));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ValidateWindows(absl::Span<const int32_t> inputs,
-                               absl::Span<const int32_t> targets) const {
-    if (inputs.size() != targets.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          inputs.size(), " inputs but ", targets.size(), " targets"));
-    }
-    const size_t window = static_cast<size_t>(options_.sequence_length);
-    if (inputs.empty() || inputs.size() % window != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          inputs.size(), " tokens are not whole sequences of ", window));
-    }
-    RETURN_IF_ERROR(ValidateTokens(inputs));
-    return ValidateTokens(targets);
-  }
-
   TokenBatch BatchOf(absl::Span<const int32_t> inputs,
                      absl::Span<const int32_t> targets) const {
     return {
@@ -225,7 +155,7 @@ class SingleRankTrainer final : public Trainer {
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     const TrainerOptions& options) {
-  RETURN_IF_ERROR(Validate(options));
+  RETURN_IF_ERROR(ValidateTrainerOptions(options));
   auto trainer = std::make_unique<SingleRankTrainer>(options);
   RETURN_IF_ERROR(trainer->Init());
   return trainer;

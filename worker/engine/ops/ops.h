@@ -33,6 +33,21 @@ struct AttentionShape {
   int64_t out_size() const { return head_count * head_dim; }
 };
 
+// Queries and keys of an attention that see each other all, without a mask:
+// rows [query_begin, query_begin + query_count) of each sequence of `shape`,
+// and rows [key_begin, key_begin + key_count) of each sequence of keys and
+// values that some other rank may have made: [B, T, 2 G D], a row holding G key
+// heads, then G value heads.
+struct AttentionBlock {
+  AttentionShape shape;
+  int64_t query_begin = 0;
+  int64_t query_count = 1;
+  int64_t key_begin = 0;
+  int64_t key_count = 1;
+
+  int64_t kv_size() const { return 2 * shape.kv_head_count * shape.head_dim; }
+};
+
 // Which experts a mixture has, and how many a row goes to.
 struct RouteShape {
   int64_t rows = 1;               // R
@@ -217,6 +232,59 @@ class BasicOps {
   virtual void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
                                     T* logits, const int32_t* targets,
                                     T* losses) = 0;
+
+  // --- Parts of a model, where ranks share one ------------------------------
+
+  // Copies rows [rows, columns] between matrices of these row strides.
+  virtual void CopyColumns(int64_t rows, int64_t columns, const T* from,
+                           int64_t from_stride, T* to, int64_t to_stride) = 0;
+  // Between memory of the device and of the host; both wait.
+  virtual void ReadValues(int64_t n, const T* x, T* host) = 0;
+  virtual void WriteValues(int64_t n, const T* host, T* x) = 0;
+
+  // Embedding and its gradient with the rows [begin, begin + count) of a table,
+  // [count, C], alone: a token outside of them has the row 0, and no gradient.
+  virtual void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                              int64_t channels, const int32_t* tokens,
+                              const T* table, T* out) = 0;
+  virtual void EmbeddingSliceBackward(int64_t rows, int64_t begin,
+                                      int64_t count, int64_t channels,
+                                      const int32_t* tokens, const T* dout,
+                                      T* dtable) = 0;
+
+  // The cross-entropy of logits [R, count] that are the columns [begin, begin +
+  // count) of all: four steps, with a reduction over ranks behind the first
+  // (the largest) and behind the second (the sums).
+  //
+  // tops [R]: the largest of each row. (Of a row with a NaN it may be any
+  // value: the sum is then a NaN.)
+  virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
+                         T* tops) = 0;
+  // sums [R] = sum of exp(logit - top); target_logits [R]: that of the target,
+  // or 0 if it is not among the columns.
+  virtual void LogitSums(int64_t rows, int64_t begin, int64_t count,
+                         const T* logits, const int32_t* targets, const T* tops,
+                         T* sums, T* target_logits) = 0;
+  // losses [R] = top + log(sum) - target logit.
+  virtual void LogitLosses(int64_t rows, const T* tops, const T* sums,
+                           const T* target_logits, T* losses) = 0;
+  // Overwrites logits with `scale` (exp(logit - top) / sum - onehot(target)).
+  virtual void LogitGradients(int64_t rows, int64_t begin, int64_t count,
+                              T scale, const int32_t* targets, const T* tops,
+                              const T* sums, T* logits) = 0;
+
+  // `out` and `log_sum` hold an attention over some keys, as Attention leaves
+  // them; adds those of the block for the block's queries: with l the block's
+  // own log_sum and o its own output, log_sum' = log(e^log_sum + e^l) and out'
+  // = e^(log_sum - log_sum') out + e^(l - log_sum') o.
+  virtual void AttendBlock(const AttentionBlock& block, const T* qkv,
+                           const T* keys_values, T* out, T* log_sum) = 0;
+  // `out` and `log_sum` are over all keys. Adds to the block's rows of the
+  // queries in dqkv, and of dkeys_values.
+  virtual void AttendBlockBackward(const AttentionBlock& block, const T* qkv,
+                                   const T* keys_values, const T* out,
+                                   const T* log_sum, const T* dout, T* dqkv,
+                                   T* dkeys_values) = 0;
 
   // --- Flat vectors of n elements ------------------------------------------
 

@@ -10,15 +10,9 @@
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/optimizer/optimizer_options.h"
+#include "worker/engine/optimizer/update_rule.h"
 
 namespace atl::engine {
-namespace {
-
-// clip_grad_norm_ adds this to the norm that it divides by.
-constexpr double kClipEpsilon = 1e-6;
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
     const OptimizerOptions& options, const ParameterLayout& layout, Ops& ops) {
   std::unique_ptr<InnerOptimizer> optimizer(
@@ -56,33 +50,21 @@ double InnerOptimizer::Step(double learning_rate, const float* gradients,
                             float* parameters) {
   const double norm = std::sqrt(ops_.SumOfSquares(element_count_, gradients));
   if (!std::isfinite(norm)) return norm;
-  double scale = 1.0;
-  if (options_.clip_norm > 0) {
-    scale = std::min(1.0, options_.clip_norm / (norm + kClipEpsilon));
-  }
+  const double scale = ClipFactor(options_, norm);
   ++step_count_;
   if (options_.kind == OptimizerKind::kSgd) {
     ops_.Sgd(element_count_, static_cast<float>(learning_rate),
              static_cast<float>(scale), gradients, parameters);
   } else {
-    StepAdamW(static_cast<float>(learning_rate), static_cast<float>(scale),
-              gradients, parameters);
+    StepAdamW(learning_rate, scale, gradients, parameters);
   }
   return norm;
 }
 
-void InnerOptimizer::StepAdamW(float learning_rate, float gradient_scale,
+void InnerOptimizer::StepAdamW(double learning_rate, double gradient_scale,
                                const float* gradients, float* parameters) {
-  const double t = static_cast<double>(step_count_);
-  AdamWStep<float> step;
-  step.learning_rate = learning_rate;
-  step.beta1 = static_cast<float>(options_.beta1);
-  step.beta2 = static_cast<float>(options_.beta2);
-  step.epsilon = static_cast<float>(options_.epsilon);
-  step.bias_correction1 = static_cast<float>(1.0 - std::pow(options_.beta1, t));
-  step.bias_correction2_sqrt =
-      static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, t)));
-  step.gradient_scale = gradient_scale;
+  AdamWStep<float> step = AdamWStepAt<float>(options_, step_count_,
+                                             learning_rate, gradient_scale);
   for (const Segment& segment : segments_) {
     step.weight_decay =
         segment.decayed ? static_cast<float>(options_.weight_decay) : 0.0f;

@@ -54,7 +54,7 @@ class InnerOptimizer {
 
   InnerOptimizer(const OptimizerOptions& options, const ParameterLayout& layout,
                  Ops& ops);
-  void StepAdamW(float learning_rate, float gradient_scale,
+  void StepAdamW(double learning_rate, double gradient_scale,
                  const float* gradients, float* parameters);
 
   const OptimizerOptions options_;

@@ -1,0 +1,226 @@
+// How a mesh of CPU ranks scales: steps of the same batch on one rank and on a
+// mesh in turns, every rank with one thread.
+//
+// usage: mesh [--json] [--shape=quick] [--steps=N]
+// [--meshes=MESH:MODE:SCHEDULE:M;...]
+//
+// MODE is replicate, zero1, zero2 or zero3; SCHEDULE gpipe, 1f1b or
+// interleaved2 (two chunks a rank); M micro-batches. One rank computes as many.
+// With n ranks, T_1 and T_n the medians of N steps (default 9):
+//
+//   scaling      T_1 / T_n
+//   idle_share   1 - T_1 / (n T_n): of the ranks' time, what is not one rank's
+//                work: waiting, transfers, what is computed twice. With more
+//                ranks than processors it says little.
+//   bubble       (p - 1) / (v m + p - 1), what a pipeline of equal stages waits
+//
+// With --json each result is one JSON object a line and nothing else is written
+// to standard output.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "worker/collective/local/local_world.h"
+#include "worker/engine/parallel/mesh_trainer.h"
+
+namespace atl::engine {
+namespace {
+
+struct Shape {
+  std::string name;
+  int64_t layers, channels, vocab, heads, batch, length;
+};
+
+const Shape kShapes[] = {
+    {"tiny", 4, 32, 64, 4, 8, 32},
+    {"quick", 4, 128, 256, 4, 8, 128},
+    {"4m", 4, 256, 4096, 4, 8, 256},
+    {"14m", 6, 384, 8192, 6, 8, 256},
+};
+
+constexpr char kMeshes[] =
+    "dp_replicate=2:replicate:1f1b:1;dp_shard=2:zero1:1f1b:1;"
+    "dp_shard=2:zero2:1f1b:1;dp_shard=2:zero3:1f1b:1;tp=2:zero3:1f1b:1;"
+    "cp=2:zero3:1f1b:1;pp=2:zero2:gpipe:8;pp=2:zero2:1f1b:8;"
+    "pp=2:zero2:interleaved2:8;dp_shard=4:zero3:1f1b:1;"
+    "pp=2,tp=2:zero2:1f1b:4";
+
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+TrainerOptions OptionsOf(const Shape& shape, int threads) {
+  TrainerOptions options;
+  options.model.vocab_size = shape.vocab;
+  options.model.hidden_size = shape.channels;
+  options.model.intermediate_size = shape.channels * 8 / 3 / 8 * 8;
+  options.model.layer_count = shape.layers;
+  options.model.head_count = options.model.kv_head_count = shape.heads;
+  options.model.sequence_length_max = shape.length;
+  options.schedule.peak = 1e-4;
+  options.batch_size = shape.batch;
+  options.sequence_length = shape.length;
+  options.thread_count = threads;
+  return options;
+}
+
+// "pp=2,tp=2:zero2:1f1b:4".
+bool ParseMesh(absl::string_view text, MeshOptions* options) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+  if (parts.size() != 4) return false;
+  const auto mesh = Mesh::Parse(parts[0]);
+  if (!mesh.ok()) return false;
+  options->mesh = *mesh;
+  constexpr absl::string_view kModes[] = {"replicate", "zero1", "zero2",
+                                          "zero3"};
+  const auto* mode = std::find(std::begin(kModes), std::end(kModes), parts[1]);
+  if (mode == std::end(kModes)) return false;
+  options->sharding = static_cast<ShardingMode>(mode - std::begin(kModes));
+  if (parts[2] == "gpipe") {
+    options->pipeline = PipelineKind::kGpipe;
+  } else if (parts[2] == "interleaved2") {
+    options->pipeline = PipelineKind::kInterleaved;
+    options->chunk_count = 2;
+  } else if (parts[2] != "1f1b") {
+    return false;
+  }
+  return absl::SimpleAtoi(parts[3], &options->micro_batch_count);
+}
+
+// A trainer with its world, and the time of its steps.
+class Runner {
+ public:
+  Runner(const Shape& shape, const MeshOptions& mesh)
+      : world_(mesh.mesh.rank_count()) {
+    auto ranks = world_.TakeRanks();
+    auto made = MakeMeshTrainer(OptionsOf(shape, mesh.mesh.rank_count()), mesh,
+                                absl::MakeSpan(ranks));
+    status_ = made.status();
+    if (!status_.ok()) return;
+    trainer_ = *std::move(made);
+    std::mt19937 random(1);
+    for (const ParameterSpec& spec : trainer_->layout().parameters) {
+      std::normal_distribution<float> normal(0.0f, 0.02f);
+      for (int64_t i = 0; i < spec.element_count; ++i) {
+        trainer_->parameters()[spec.offset + i] =
+            spec.init == ParameterInit::kConstant
+                ? static_cast<float>(spec.init_value)
+                : normal(random);
+      }
+    }
+    status_ = trainer_->Scatter();
+    tokens_.resize(shape.batch * shape.length);
+    for (int32_t& t : tokens_) t = static_cast<int32_t>(random() % shape.vocab);
+  }
+
+  const absl::Status& status() const { return status_; }
+  void Step() {
+    const double start = Seconds();
+    status_ = trainer_->Step(tokens_, tokens_, 0).status();
+    seconds_.push_back(Seconds() - start);
+  }
+  // Without the first two.
+  double Median() {
+    std::sort(seconds_.begin() + 2, seconds_.end());
+    return seconds_[2 + (seconds_.size() - 2) / 2];
+  }
+
+ private:
+  collective::LocalWorld world_;
+  std::unique_ptr<Trainer> trainer_;
+  std::vector<int32_t> tokens_;
+  std::vector<double> seconds_;
+  absl::Status status_;
+};
+
+bool RunCase(const Shape& shape, absl::string_view text, int steps, bool json) {
+  MeshOptions mesh;
+  if (!ParseMesh(text, &mesh)) {
+    std::fprintf(stderr, "no mesh \"%s\"\n", std::string(text).c_str());
+    return false;
+  }
+  Runner one(shape, {.micro_batch_count = mesh.micro_batch_count});
+  Runner many(shape, mesh);
+  for (int step = 0; step < steps + 2; ++step) {
+    for (Runner* runner : {&one, &many}) {
+      if (runner->status().ok()) runner->Step();
+      if (runner->status().ok()) continue;
+      std::fprintf(stderr, "%s\n", runner->status().ToString().c_str());
+      return false;
+    }
+  }
+  const double n = mesh.mesh.rank_count();
+  const double p = mesh.mesh.size(MeshDimension::kPp);
+  const double scaling = one.Median() / many.Median();
+  const double bubble =
+      (p - 1) / (mesh.chunk_count * mesh.micro_batch_count + p - 1);
+  const double rate =
+      static_cast<double>(shape.batch * shape.length) / many.Median();
+  std::printf(
+      json ? "{\"case\": \"%s\", \"mesh\": \"%s\", \"ranks\": %.0f, "
+             "\"processors\": %u, \"tokens_per_second\": %.1f, "
+             "\"scaling\": %.3f, \"idle_share\": %.3f, \"bubble\": %.3f}\n"
+           : "%-6s %-32s %.0f ranks on %u processors: %9.1f tokens/s, "
+             "%.2f of one rank, idle %.2f, bubble %.2f\n",
+      shape.name.c_str(), std::string(text).c_str(), n,
+      std::thread::hardware_concurrency(), rate, scaling, 1 - scaling / n,
+      bubble);
+  std::fflush(stdout);
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  bool json = false;
+  int steps = 9;
+  std::string shape_name = "quick", meshes = kMeshes;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    bool good = true;
+    if (argument == "--json") {
+      json = true;
+    } else if (absl::ConsumePrefix(&argument, "--shape=")) {
+      shape_name = std::string(argument);
+    } else if (absl::ConsumePrefix(&argument, "--meshes=")) {
+      meshes = std::string(argument);
+    } else if (absl::ConsumePrefix(&argument, "--steps=")) {
+      good = absl::SimpleAtoi(argument, &steps) && steps >= 1 && steps <= 1000;
+    } else {
+      good = false;
+    }
+    if (!good) {
+      std::fprintf(stderr,
+                   "usage: mesh [--json] [--shape=tiny|quick|4m|14m] "
+                   "[--steps=N] [--meshes=MESH:MODE:SCHEDULE:M;...]\n");
+      return 2;
+    }
+  }
+  const Shape* shape =
+      std::find_if(std::begin(kShapes), std::end(kShapes),
+                   [&](const Shape& s) { return s.name == shape_name; });
+  if (shape == std::end(kShapes)) {
+    std::fprintf(stderr, "no shape \"%s\"\n", shape_name.c_str());
+    return 2;
+  }
+  for (absl::string_view mesh : absl::StrSplit(meshes, ';')) {
+    if (!RunCase(*shape, mesh, steps, json)) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace atl::engine
+
+int main(int argc, char** argv) { return atl::engine::Main(argc, argv); }

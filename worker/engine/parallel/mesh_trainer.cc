@@ -1,0 +1,324 @@
+#include "worker/engine/parallel/mesh_trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/check.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/parallel/rank_layout.h"
+#include "worker/engine/parallel/rank_threads.h"
+#include "worker/engine/parallel/rank_trainer.h"
+#include "worker/engine/parallel/reshard_plan.h"
+#include "worker/engine/tensor/arena.h"
+#include "worker/engine/trainer_checks.h"
+
+namespace atl::engine {
+namespace {
+
+using collective::Collective;
+
+MeshModel MeshModelOf(const TrainerOptions& options) {
+  const ModelConfig& model = options.model;
+  return {.layer_count = static_cast<int>(model.layer_count),
+          .head_count = static_cast<int>(model.head_count),
+          .kv_head_count = static_cast<int>(model.kv_head_count),
+          .feed_forward_size = model.intermediate_size,
+          .sequence_length = options.sequence_length,
+          .expert_count = static_cast<int>(model.expert_count)};
+}
+
+// D m: parts of a step's batch.
+int64_t PartCount(const MeshOptions& options) {
+  return int64_t{options.mesh.size(kBatchGroup)} * options.micro_batch_count;
+}
+
+absl::Status ValidateSequenceCount(const MeshOptions& options, int64_t count,
+                                   absl::string_view what) {
+  if (count % PartCount(options) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " of ", count, " sequences cannot be divided into ",
+                   options.micro_batch_count, " micro-batches on each of ",
+                   options.mesh.size(kBatchGroup), " ranks"));
+}
+
+class MeshTrainer final : public Trainer {
+ public:
+  MeshTrainer(const TrainerOptions& options, const MeshOptions& mesh_options,
+              absl::Span<std::unique_ptr<Collective>> world_ranks)
+      : options_(options),
+        mesh_options_(mesh_options),
+        layout_(MakeParameterLayout(options.model)),
+        ranks_(world_ranks.size()) {
+    for (size_t i = 0; i < world_ranks.size(); ++i) {
+      ranks_[i].world = std::move(world_ranks[i]);
+    }
+    threads_ = std::make_unique<RankThreads>(static_cast<int>(ranks_.size()));
+  }
+
+  ~MeshTrainer() override {
+    // Each rank leaves on its own: its groups wait for what it started.
+    threads_->Run([this](int i) {
+      ranks_[i].trainer = nullptr;
+      ranks_[i].world = nullptr;
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status Init() {
+    const std::vector<int64_t> boundaries =
+        HeldBoundaries(layout_, mesh_options_.mesh.rank_count());
+    held_ = {.begin = boundaries[ranks_.front().world->rank()],
+             .end = boundaries[ranks_.back().world->rank() + 1]};
+    RETURN_IF_ERROR(MakeBuffers());
+    const int thread_count = std::max<int>(
+        1, options_.thread_count / static_cast<int>(ranks_.size()));
+    const RankTrainerOptions rank_options{
+        .model = options_.model,
+        .optimizer = options_.optimizer,
+        .mesh = mesh_options_,
+        .batch_size = options_.batch_size,
+        .sequence_length = options_.sequence_length};
+    OnRanks([&](Rank& rank) -> absl::Status {
+      rank.ops = MakeCpuOps(thread_count, options_.compute);
+      ASSIGN_OR_RETURN(rank.trainer,
+                       RankTrainer<float>::Create(rank_options, layout_,
+                                                  *rank.world, *rank.ops));
+      return absl::OkStatus();
+    }).IgnoreError();
+    return first_error_;
+  }
+
+  const ParameterLayout& layout() const override { return layout_; }
+  absl::Span<const ParameterSpan> held() const override {
+    return absl::MakeConstSpan(&held_, held_.size() > 0 ? 1 : 0);
+  }
+  absl::Span<float> parameters() override { return parameters_; }
+  absl::Span<const float> parameters() const override { return parameters_; }
+  absl::Span<const float> gradients() const override { return {}; }
+  double gradient_norm() const override { return gradient_norm_; }
+  double router_loss() const override { return router_loss_; }
+
+  OptimizerState optimizer_state() override {
+    return {.first_moment = moments_[0],
+            .second_moment = moments_[1],
+            .step_count = step_count_};
+  }
+  void set_optimizer_step_count(int64_t step_count) override {
+    step_count_ = step_count;
+  }
+  void ResetOptimizer() override {
+    for (absl::Span<float> moment : moments_) {
+      std::fill(moment.begin(), moment.end(), 0.0f);
+    }
+    step_count_ = 0;
+    // An error is every later call's.
+    OnRanks([](Rank& rank) {
+      return rank.trainer->ResetOptimizer();
+    }).IgnoreError();
+  }
+
+  absl::Status Scatter() override {
+    return OnRanks([this](Rank& rank) -> absl::Status {
+      const int64_t at = rank.trainer->held().begin - held_.begin;
+      RETURN_IF_ERROR(rank.trainer->ScatterParameters(parameters_.data() + at));
+      if (!has_moments()) return absl::OkStatus();
+      RETURN_IF_ERROR(rank.trainer->ScatterMoment(0, moments_[0].data() + at));
+      return rank.trainer->ScatterMoment(1, moments_[1].data() + at);
+    });
+  }
+  absl::Status Gather() override {
+    return OnRanks([this](Rank& rank) -> absl::Status {
+      const int64_t at = rank.trainer->held().begin - held_.begin;
+      RETURN_IF_ERROR(rank.trainer->GatherParameters(parameters_.data() + at));
+      if (!has_moments()) return absl::OkStatus();
+      RETURN_IF_ERROR(rank.trainer->GatherMoment(0, moments_[0].data() + at));
+      return rank.trainer->GatherMoment(1, moments_[1].data() + at);
+    });
+  }
+
+  absl::StatusOr<float> Step(absl::Span<const int32_t> inputs,
+                             absl::Span<const int32_t> targets, int64_t step,
+                             double learning_rate_factor) override {
+    RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
+    const int64_t count = SequenceCount(inputs);
+    if (count > options_.batch_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          count, " sequences in a step, more than ", options_.batch_size));
+    }
+    RETURN_IF_ERROR(ValidateSequenceCount(mesh_options_, count, "a step"));
+    const double rate =
+        LearningRateAt(options_.schedule, step) * learning_rate_factor;
+    RETURN_IF_ERROR(OnRanks([&](Rank& rank) -> absl::Status {
+      rank.trainer->set_step_count(step_count_);
+      ASSIGN_OR_RETURN(
+          rank.result,
+          rank.trainer->Step(inputs.data(), targets.data(), count, rate));
+      return absl::OkStatus();
+    }));
+    const auto& result = ranks_.front().result;
+    if (!std::isfinite(result.loss)) {
+      return absl::InternalError(absl::StrCat("loss is ", result.loss));
+    }
+    gradient_norm_ = result.gradient_norm;
+    router_loss_ = result.router_loss;
+    if (!result.is_finite) {
+      return absl::InternalError(
+          absl::StrCat("gradient norm is ", gradient_norm_));
+    }
+    ++step_count_;
+    return static_cast<float>(result.loss);
+  }
+
+  absl::StatusOr<double> EvaluateLoss(
+      absl::Span<const int32_t> inputs,
+      absl::Span<const int32_t> targets) override {
+    RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
+    RETURN_IF_ERROR(OnRanks([&](Rank& rank) -> absl::Status {
+      ASSIGN_OR_RETURN(rank.result.loss,
+                       rank.trainer->EvaluateLoss(inputs.data(), targets.data(),
+                                                  SequenceCount(inputs)));
+      return absl::OkStatus();
+    }));
+    return ranks_.front().result.loss;
+  }
+
+  absl::StatusOr<absl::Span<const float>> NextTokenLogits(
+      absl::Span<const int32_t> tokens) override {
+    RETURN_IF_ERROR(ValidatePrefix(options_, tokens));
+    std::fill(std::copy(tokens.begin(), tokens.end(), prefix_.begin()),
+              prefix_.end(), 0);
+    RETURN_IF_ERROR(OnRanks([&](Rank& rank) -> absl::Status {
+      ASSIGN_OR_RETURN(
+          rank.logits,
+          rank.trainer->Logits(prefix_.data(),
+                               static_cast<int64_t>(tokens.size()) - 1));
+      return absl::OkStatus();
+    }));
+    return absl::Span<const float>(
+        ranks_.front().logits, static_cast<size_t>(options_.model.vocab_size));
+  }
+
+ private:
+  // Of this process. Its thread alone touches it while a call runs.
+  struct Rank {
+    std::unique_ptr<Collective> world;
+    std::unique_ptr<Ops> ops;
+    std::unique_ptr<RankTrainer<float>> trainer;  // Ends before both.
+    RankTrainer<float>::StepResult result;
+    const float* logits = nullptr;
+  };
+
+  bool has_moments() const {
+    return options_.optimizer.kind == OptimizerKind::kAdamW;
+  }
+  int64_t SequenceCount(absl::Span<const int32_t> tokens) const {
+    return static_cast<int64_t>(tokens.size()) / options_.sequence_length;
+  }
+
+  absl::Status MakeBuffers() {
+    const auto take = [this](Arena& arena) {
+      const size_t count = held_.size();
+      parameters_ = {arena.Take<float>(held_.size()), count};
+      if (!has_moments()) return;
+      for (absl::Span<float>& moment : moments_) {
+        moment = {arena.Take<float>(held_.size()), count};
+      }
+    };
+    Arena measure;
+    take(measure);
+    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
+    take(arena_);
+    prefix_.resize(options_.sequence_length);
+    return absl::OkStatus();
+  }
+
+  // Does `f` on all ranks of the process. The first error ends the trainer, and
+  // the world with it: a rank that failed alone must not leave others waiting.
+  // Later calls, and this one too but for Init, give it as UNAVAILABLE.
+  template <typename F>
+  absl::Status OnRanks(const F& f) {
+    RETURN_IF_ERROR(ended_);
+    const std::vector<absl::Status> statuses = threads_->Run([&](int i) {
+      const absl::Status status = f(ranks_[i]);
+      if (!status.ok()) ranks_[i].world->Abort(status.message());
+      return status;
+    });
+    for (const absl::Status& status : statuses) {
+      // What a rank says of itself comes before what it heard.
+      const bool is_own = !status.ok() && !absl::IsUnavailable(status);
+      if (first_error_.ok() || (absl::IsUnavailable(first_error_) && is_own)) {
+        first_error_ = status;
+      }
+    }
+    if (!first_error_.ok()) {
+      ended_ = absl::UnavailableError(first_error_.message());
+    }
+    return ended_;
+  }
+
+  const TrainerOptions options_;
+  const MeshOptions mesh_options_;
+  const ParameterLayout layout_;
+  ParameterSpan held_;
+  Arena arena_;
+  absl::Span<float> parameters_;
+  absl::Span<float> moments_[2];
+  std::vector<int32_t> prefix_;  // [T], for NextTokenLogits
+  int64_t step_count_ = 0;
+  double gradient_norm_ = 0;
+  double router_loss_ = 0;
+  absl::Status first_error_;  // Of a rank.
+  absl::Status ended_;        // The same, as callers get it.
+  std::vector<Rank> ranks_;
+  std::unique_ptr<RankThreads> threads_;
+};
+
+}  // namespace
+
+absl::Status ValidateMeshTrainer(const TrainerOptions& options,
+                                 const MeshOptions& mesh_options) {
+  RETURN_IF_ERROR(ValidateTrainerOptions(options));
+  RETURN_IF_ERROR(mesh_options.mesh.Validate(MeshModelOf(options)));
+  RETURN_IF_ERROR(
+      ValidateSlice(options.model, SliceOf(mesh_options.mesh, /*rank=*/0)));
+  if (mesh_options.micro_batch_count < 1) {
+    return absl::InvalidArgumentError("a step has no micro-batch");
+  }
+  const int pp = mesh_options.mesh.size(MeshDimension::kPp);
+  if (mesh_options.chunk_count > 1 && pp == 1) {
+    return absl::InvalidArgumentError(
+        "chunks of a stage need a pipeline of 2 ranks at least");
+  }
+  RETURN_IF_ERROR(
+      ValidatePipeline({.kind = mesh_options.pipeline,
+                        .rank_count = pp,
+                        .chunk_count = mesh_options.chunk_count,
+                        .micro_batch_count = mesh_options.micro_batch_count}));
+  RETURN_IF_ERROR(
+      SplitStages(options.model, pp * mesh_options.chunk_count).status());
+  return ValidateSequenceCount(mesh_options, options.batch_size, "a batch");
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
+    const TrainerOptions& options, const MeshOptions& mesh_options,
+    absl::Span<std::unique_ptr<Collective>> world_ranks) {
+  RETURN_IF_ERROR(ValidateMeshTrainer(options, mesh_options));
+  CHECK(!world_ranks.empty());
+  const int size = world_ranks.front()->size();
+  if (size != mesh_options.mesh.rank_count()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the world has ", size, " ranks, the mesh ",
+                     mesh_options.mesh.rank_count()));
+  }
+  for (size_t i = 1; i < world_ranks.size(); ++i) {
+    CHECK_EQ(world_ranks[i]->rank(), world_ranks[i - 1]->rank() + 1);
+  }
+  auto trainer =
+      std::make_unique<MeshTrainer>(options, mesh_options, world_ranks);
+  RETURN_IF_ERROR(trainer->Init());
+  return trainer;
+}
+
+}  // namespace atl::engine

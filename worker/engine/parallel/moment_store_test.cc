@@ -1,0 +1,95 @@
+#include "worker/engine/parallel/moment_store.h"
+
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace atl::engine {
+namespace {
+
+// Fails from the `good_count`-th access on.
+class FailingStore final : public BackingStore {
+ public:
+  FailingStore(std::unique_ptr<BackingStore> inner, int good_count)
+      : inner_(std::move(inner)), good_count_(good_count) {}
+  absl::Status Read(int64_t offset, void* data, int64_t count) override {
+    if (good_count_-- <= 0) return absl::DataLossError("no such sector");
+    return inner_->Read(offset, data, count);
+  }
+  absl::Status Write(int64_t offset, const void* data, int64_t count) override {
+    if (good_count_-- <= 0) return absl::DataLossError("no such sector");
+    return inner_->Write(offset, data, count);
+  }
+
+ private:
+  const std::unique_ptr<BackingStore> inner_;
+  int good_count_;
+};
+
+void Touch(const MomentStore<float>::Chunk& chunk) {
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    const float at = static_cast<float>(chunk.begin + i);
+    chunk.first[i] = chunk.first[i] * 0.5f + at;
+    chunk.second[i] += chunk.first[i];
+  }
+}
+
+TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
+  const uint32_t seed = std::random_device()();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    const int64_t count = 1 + random() % 500;
+    const int64_t chunk = 1 + random() % 120;
+    const int64_t bytes = 2 * count * static_cast<int64_t>(sizeof(float));
+    auto expected = *MakeMomentStore<float>(count);
+    std::vector<std::unique_ptr<MomentStore<float>>> stores;
+    stores.push_back(*MakeOffloadedMomentStore<float>(count, chunk,
+                                                      *MakeMemoryStore(bytes)));
+    stores.push_back(*MakeOffloadedMomentStore<float>(
+        count, chunk, *MakeFileStore(testing::TempDir(), bytes)));
+    const int64_t begin = random() % count;
+    const int64_t length = 1 + random() % (count - begin);
+    std::vector<float> loaded(length);
+    for (float& value : loaded) value = static_cast<float>(random() % 100);
+    const auto use = [&](MomentStore<float>& store) {
+      EXPECT_TRUE(store.Update(Touch).ok());
+      EXPECT_TRUE(store.Write(1, begin, loaded).ok());
+      EXPECT_TRUE(store.Update(Touch).ok());
+      std::vector<float> all(2 * count);
+      EXPECT_TRUE(store.Read(0, 0, absl::MakeSpan(all).subspan(0, count)).ok());
+      EXPECT_TRUE(store.Read(1, 0, absl::MakeSpan(all).subspan(count)).ok());
+      return all;
+    };
+    const std::vector<float> all = use(*expected);
+    for (auto& store : stores) EXPECT_EQ(use(*store), all);
+  }
+}
+
+TEST(MomentStoreTest, TakesMemoryOfThreeChunks) {
+  auto store = *MakeOffloadedMomentStore<float>(1 << 20, 1 << 10,
+                                                *MakeMemoryStore(8 << 20));
+  EXPECT_EQ(store->memory_bytes(), 3 * 2 * 4 * (1 << 10));
+}
+
+TEST(MomentStoreTest, ADiskThatFailsIsAnErrorWhereverItFails) {
+  for (int good = 0; good < 16; ++good) {
+    auto store = *MakeOffloadedMomentStore<float>(
+        40, 10,
+        std::make_unique<FailingStore>(*MakeMemoryStore(2 * 40 * 4), good));
+    EXPECT_EQ(store->Update(Touch).code(), absl::StatusCode::kDataLoss) << good;
+  }
+}
+
+TEST(MomentStoreTest, NoFileWhereThereIsNoDirectory) {
+  EXPECT_EQ(MakeFileStore("/nowhere/at/all", 8).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::engine

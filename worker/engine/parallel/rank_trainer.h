@@ -1,0 +1,175 @@
+// One rank of a mesh: its units, its shards, its share of each step.
+//
+// Thread-compatible: a rank's thread makes all calls. All ranks of the mesh
+// make the same calls with the same arguments. A status that is not OK ends the
+// rank: it is one of Collective's, or the caller has to abort the world with
+// it.
+
+#ifndef WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
+#define WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/collective/collective.h"
+#include "worker/engine/model/model_config.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/ops/ops.h"
+#include "worker/engine/optimizer/optimizer_options.h"
+#include "worker/engine/parallel/mesh_options.h"
+#include "worker/engine/parallel/pipeline_links.h"
+#include "worker/engine/parallel/rank_groups.h"
+#include "worker/engine/parallel/rank_layout.h"
+#include "worker/engine/parallel/resharder.h"
+#include "worker/engine/parallel/shard_optimizer.h"
+#include "worker/engine/parallel/stage_model.h"
+#include "worker/engine/parallel/unit_gradients.h"
+#include "worker/engine/parallel/unit_parameters.h"
+#include "worker/engine/parallel/unit_visits.h"
+
+namespace atl::engine {
+
+struct RankTrainerOptions {
+  ModelConfig model;
+  OptimizerOptions optimizer;
+  MeshOptions mesh;
+  int64_t batch_size = 1;       // Sequences of an island's step at most.
+  int64_t sequence_length = 1;  // T
+};
+
+// Bytes that a rank has taken, by what for.
+struct RankMemory {
+  int64_t parameter_bytes = 0;  // Kept all the time.
+  int64_t gradient_bytes = 0;
+  int64_t moment_bytes = 0;
+  int64_t buffer_bytes = 0;  // Of gathered units and of gradients under way.
+  int64_t activation_bytes = 0;
+};
+
+// Instantiated for float and double.
+template <typename T>
+class RankTrainer {
+ public:
+  // Options pass ValidateMeshTrainer. `layout` is the model's. `world` is the
+  // rank in the mesh; both and `ops` outlive it. Parameters are 0, the
+  // optimizer is fresh.
+  //
+  // RESOURCE_EXHAUSTED: no memory or disk. Errors of Collective.
+  static absl::StatusOr<std::unique_ptr<RankTrainer>> Create(
+      const RankTrainerOptions& options, const ParameterLayout& layout,
+      collective::Collective& world, BasicOps<T>& ops);
+
+  // What an island computes with its sequences, on all ranks the same.
+  struct StepResult {
+    double loss = 0;  // Mean, in nats a token.
+    double gradient_norm = 0;
+    double router_loss = 0;
+    // Neither loss nor norm is finite: nothing was updated.
+    bool is_finite = true;
+  };
+  // One step on the island's `inputs` and `targets`, [n, T], n a multiple of
+  // ranks of kBatchGroup times micro-batches.
+  absl::StatusOr<StepResult> Step(const int32_t* inputs, const int32_t* targets,
+                                  int64_t sequence_count, double learning_rate);
+
+  // Mean loss in nats a token of any n >= 1 sequences.
+  absl::StatusOr<double> EvaluateLoss(const int32_t* inputs,
+                                      const int32_t* targets,
+                                      int64_t sequence_count);
+
+  // Logits [V] at `position` of one sequence of T tokens, on all ranks; good
+  // until the next call.
+  absl::StatusOr<const T*> Logits(const int32_t* tokens, int64_t position);
+
+  // What the rank holds of the model, see reshard_plan.h. `held` has its size.
+  const ParameterSpan& held() const { return resharder_->held(); }
+  absl::Status ScatterParameters(const T* held);
+  absl::Status GatherParameters(T* held);
+  // Of m (`moment` 0) or v (1); there are none with SGD.
+  absl::Status ScatterMoment(int moment, const T* held);
+  absl::Status GatherMoment(int moment, T* held);
+
+  int64_t step_count() const { return optimizer_->step_count(); }
+  void set_step_count(int64_t step_count) {
+    optimizer_->set_step_count(step_count);
+  }
+  absl::Status ResetOptimizer() { return optimizer_->Reset(); }
+
+  RankMemory memory() const;
+
+ private:
+  RankTrainer(const RankTrainerOptions& options, collective::Collective& world,
+              BasicOps<T>& ops);
+  absl::Status Init(const ParameterLayout& layout);
+  absl::Status InitShards();
+
+  // A run of actions on micro-batches of this rank.
+  struct Passes {
+    absl::Span<const PipelineAction> actions;
+    absl::Span<const UnitVisit> visits;
+    std::vector<TokenBatch> batches;  // By micro-batch.
+    typename StageModel<T>::RouterShare router;
+    bool makes_loss = false;  // In the forward pass of the head.
+    int64_t logits_row = -1;  // The same, of logits; -1: none.
+    // Results, where the head is.
+    double loss = 0;
+    double router_loss = 0;
+    const T* logits = nullptr;  // Of the rank's part of the vocabulary.
+  };
+  absl::Status Run(Passes& passes);
+  absl::Status RunAction(const PipelineAction& action, Passes& passes);
+  absl::Status RunForward(const PipelineAction& action, Passes& passes);
+  absl::Status RunBackward(const PipelineAction& action, Passes& passes);
+  // The parameters of the next visit, and the start of those after it.
+  absl::StatusOr<typename StageModel<T>::Pass> BeginVisit(
+      const PipelineAction& action, const Passes& passes);
+  void EndVisit(const Passes& passes);
+
+  // This rank's part of `count` sequences from `first`, as micro-batch
+  // `micro_batch`. `targets` may be null.
+  TokenBatch BatchAt(const int32_t* inputs, const int32_t* targets,
+                     int64_t first, int64_t count, int micro_batch);
+  // Runs the forward passes of one micro-batch through all chunks.
+  absl::Status RunForwards(Passes& passes);
+  // Sums the routers of a micro-batch over ranks, after its last layer.
+  absl::Status SumRouters(const PipelineAction& action, Passes& passes);
+  T* Shard(UnitParameters<T>& of, const ReshardPlan::Run& run) {
+    return of.shard(run.span) + run.offset;
+  }
+
+  const RankTrainerOptions options_;
+  const RankLayout layout_;
+  collective::Collective& world_;
+  BasicOps<T>& ops_;
+  const int batch_ranks_;  // D
+  const int batch_rank_;
+  // No other rank counts the losses of its tokens: the first of its tp group.
+  const bool counts_loss_;
+  std::vector<PipelineAction> actions_, forward_actions_;
+  std::vector<UnitVisit> visits_, loss_visits_;
+
+  RankGroups groups_;
+  std::unique_ptr<UnitParameters<T>> parameters_;
+  std::unique_ptr<UnitGradients<T>> gradients_;
+  std::unique_ptr<ShardOptimizer<T>> optimizer_;
+  std::unique_ptr<StageModel<T>> model_;
+  std::unique_ptr<Resharder<T>> resharder_;
+  PipelineSender<T> forward_out_, backward_out_;
+  Arena arena_;
+  T* logits_ = nullptr;  // [V]
+  // With cp, the rank's parts of sequences, by micro-batch.
+  std::vector<std::vector<int32_t>> inputs_, targets_;
+  size_t next_visit_ = 0;  // Of the passes that run.
+};
+
+extern template class RankTrainer<float>;
+extern template class RankTrainer<double>;
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_

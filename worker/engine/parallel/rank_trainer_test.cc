@@ -1,0 +1,507 @@
+// Meshes against one rank, in f64: any mesh trains the same model.
+//
+// The tolerance. A mesh computes the same sums as one rank in another order.
+// Let u = 2^-53, and n the terms of the longest chain of additions behind a
+// gradient (rows of the batch, channels of each product on the way, layers):
+// reordered, its sum differs by at most 2 n u times the sum of magnitudes, here
+// below n u G with G = 16, for clipped gradients are below 1. AdamW moves an
+// element by lr m / (sqrt(v) + eps), whose derivative by the gradient is at
+// most lr / eps (where v is 0), so a step adds at most (lr / eps) n u G to an
+// element's difference. A difference d that is there already grows by lr H d
+// with H the curvature's norm, a factor below 2 a step for this model would be
+// far; over S = 20 steps we allow 2^5 in all. With lr = 0.01, eps = 1e-5, n =
+// 2000:
+//
+//   S 2^5 (lr / eps) n u G = 20 * 32 * 1000 * 2000 * 1.1e-16 * 16 = 2.3e-6
+//
+// for a parameter, where a mistake (a wrong scale, a row twice, a unit that was
+// not summed) shows in the first step as lr = 1e-2. A mean loss differs by at
+// most the gradient's norm times the root of the number of parameters times
+// that; what is seen is below 1e-12 in both.
+
+#include "worker/engine/parallel/rank_trainer.h"
+
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "worker/collective/local/local_world.h"
+#include "worker/collective/testing/ranks.h"
+#include "worker/engine/ops/plain_ops.h"
+
+namespace atl::engine {
+namespace {
+
+using collective::Collective;
+using collective::LocalWorld;
+using Values = std::vector<double>;
+
+constexpr int kSteps = 20;
+constexpr int64_t kSequences = 8;
+constexpr int64_t kLength = 8;
+constexpr double kRate = 0.01;
+constexpr double kParameterTolerance = 2.3e-6;
+constexpr double kLossTolerance = 1e-5;
+
+ModelConfig Config(const std::string& shape, int64_t layers) {
+  ModelConfig config{.vocab_size = 29,
+                     .hidden_size = 16,
+                     .intermediate_size = 24,
+                     .layer_count = layers,
+                     .head_count = 4,
+                     .kv_head_count = 2,
+                     .sequence_length_max = kLength};
+  if (shape == "gpt2") {
+    config.architecture = Architecture::kGpt2;
+    config.kv_head_count = 4;
+    config.tie_embeddings = true;
+  } else if (shape == "tied") {
+    config.tie_embeddings = true;
+  } else if (shape == "mixture") {
+    config.architecture = Architecture::kMixtral;
+    config.expert_count = 4;
+    config.experts_per_token = 2;
+    config.router_loss_weight = 0.1;
+  }
+  return config;
+}
+
+struct MeshCase {
+  std::string mesh;
+  std::string shape = "llama";
+  int micro_batches = 1;
+  ShardingMode sharding = ShardingMode::kZero3;
+  PipelineKind pipeline = PipelineKind::kOneForwardOneBackward;
+  int chunks = 1;
+  int64_t layers = 5;
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
+};
+
+std::string ToString(const MeshCase& c) {
+  return absl::StrCat("\"", c.mesh, "\" ", c.shape, " m=", c.micro_batches,
+                      " sharding=", static_cast<int>(c.sharding),
+                      " pipeline=", static_cast<int>(c.pipeline),
+                      " v=", c.chunks, " layers=", c.layers,
+                      " checkpointing=", static_cast<int>(c.checkpointing));
+}
+
+RankTrainerOptions OptionsOf(const MeshCase& c) {
+  return {.model = Config(c.shape, c.layers),
+          .optimizer = {.epsilon = 1e-5, .decay_vectors = false},
+          .mesh = {.mesh = *Mesh::Parse(c.mesh),
+                   .micro_batch_count = c.micro_batches,
+                   .sharding = c.sharding,
+                   .pipeline = c.pipeline,
+                   .chunk_count = c.chunks,
+                   .checkpointing = c.checkpointing},
+          .batch_size = kSequences,
+          .sequence_length = kLength};
+}
+
+// What training left.
+struct Outcome {
+  Values losses, norms, router_losses;
+  double evaluated = 0;  // Of 5 sequences, after the last step.
+  Values logits;
+  Values parameters, first_moment, second_moment;
+  std::vector<RankMemory> memory;
+};
+
+class MeshTest : public testing::Test {
+ protected:
+  MeshTest() : seed_(std::random_device()()), random_(seed_) {
+    std::cout << "seed " << seed_ << std::endl;
+    for (int i = 0; i < kSteps + 10; ++i) {
+      inputs_.push_back(Tokens());
+      targets_.push_back(Tokens());
+    }
+  }
+
+  std::vector<int32_t> Tokens() {
+    std::vector<int32_t> tokens(kSequences * kLength);
+    for (int32_t& t : tokens) t = static_cast<int32_t>(random_() % 29);
+    return tokens;
+  }
+
+  // The start is the same for all meshes of a model.
+  Values StartOf(const ModelConfig& config) const {
+    std::mt19937_64 random(seed_ + config.layer_count);
+    std::normal_distribution<double> normal(0.0, 0.2);
+    Values values;
+    for (const ParameterSpec& spec : MakeParameterLayout(config).parameters) {
+      for (int64_t i = 0; i < spec.element_count; ++i) {
+        const bool is_gain = spec.parameter_class == ParameterClass::kVector;
+        values.push_back((is_gain ? 1.0 : 0.0) + normal(random));
+      }
+    }
+    return values;
+  }
+
+  // Takes `steps` steps, from step `first` of the data.
+  void RunRank(const RankTrainerOptions& options, Collective& world,
+               const Outcome& from, int64_t first, int64_t steps,
+               Outcome& outcome) {
+    PlainOps<double> ops;
+    const ParameterLayout layout = MakeParameterLayout(options.model);
+    auto made = RankTrainer<double>::Create(options, layout, world, ops);
+    ASSERT_TRUE(made.ok()) << made.status();
+    RankTrainer<double>& trainer = **made;
+    const int64_t begin = trainer.held().begin;
+    ASSERT_TRUE(trainer.ScatterParameters(from.parameters.data() + begin).ok());
+    if (!from.first_moment.empty()) {
+      ASSERT_TRUE(
+          trainer.ScatterMoment(0, from.first_moment.data() + begin).ok());
+      ASSERT_TRUE(
+          trainer.ScatterMoment(1, from.second_moment.data() + begin).ok());
+      trainer.set_step_count(first);
+    }
+    for (int64_t step = first; step < first + steps; ++step) {
+      const auto result = trainer.Step(
+          inputs_[step].data(), targets_[step].data(), kSequences, kRate);
+      ASSERT_TRUE(result.ok()) << result.status();
+      if (world.rank() != world.size() - 1) continue;
+      outcome.losses.push_back(result->loss);
+      outcome.norms.push_back(result->gradient_norm);
+      outcome.router_losses.push_back(result->router_loss);
+    }
+    const auto loss =
+        trainer.EvaluateLoss(inputs_.back().data(), targets_.back().data(), 5);
+    ASSERT_TRUE(loss.ok()) << loss.status();
+    const auto logits = trainer.Logits(inputs_.back().data(), 5);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    if (world.rank() == world.size() - 1) {
+      outcome.evaluated = *loss;
+      outcome.logits.assign(*logits, *logits + options.model.vocab_size);
+    }
+    // Ranks hold different elements.
+    ASSERT_TRUE(
+        trainer.GatherParameters(outcome.parameters.data() + begin).ok());
+    ASSERT_TRUE(
+        trainer.GatherMoment(0, outcome.first_moment.data() + begin).ok());
+    ASSERT_TRUE(
+        trainer.GatherMoment(1, outcome.second_moment.data() + begin).ok());
+    outcome.memory[world.rank()] = trainer.memory();
+  }
+
+  Outcome Run(const RankTrainerOptions& options, const Outcome& from,
+              int64_t first = 0, int64_t steps = kSteps) {
+    const int ranks = options.mesh.mesh.rank_count();
+    Outcome outcome;
+    for (Values* values :
+         {&outcome.parameters, &outcome.first_moment, &outcome.second_moment}) {
+      values->assign(from.parameters.size(), 77.0);
+    }
+    outcome.memory.resize(ranks);
+    LocalWorld world(ranks);
+    auto members = world.TakeRanks();
+    collective::RunRanks(
+        members, [&](int, std::unique_ptr<Collective>& member) {
+          RunRank(options, *member, from, first, steps, outcome);
+          if (HasFatalFailure()) member->Abort("the test failed");
+        });
+    return outcome;
+  }
+
+  Outcome Run(const MeshCase& c) {
+    const RankTrainerOptions options = OptionsOf(c);
+    return Run(options, {.parameters = StartOf(options.model)});
+  }
+
+  // One rank: with as many micro-batches, where a balance of experts is one of
+  // a micro-batch.
+  const Outcome& Reference(const MeshCase& c) {
+    MeshCase alone{.shape = c.shape, .layers = c.layers};
+    alone.micro_batches = c.shape == "mixture" ? c.micro_batches : 1;
+    const auto key = std::tuple(c.shape, c.layers, alone.micro_batches);
+    auto at = references_.find(key);
+    if (at == references_.end()) {
+      at = references_.emplace(key, Run(alone)).first;
+    }
+    return at->second;
+  }
+
+  static double Difference(const Values& a, const Values& b) {
+    double most = a.size() == b.size() ? 0 : INFINITY;
+    for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+      const double d = std::abs(a[i] - b[i]);
+      most = d <= most ? most : d;  // A NaN is the largest.
+    }
+    return most;
+  }
+
+  void ExpectSame(const Outcome& mesh, const Outcome& one,
+                  const std::string& what) {
+    EXPECT_LE(Difference(mesh.losses, one.losses), kLossTolerance) << what;
+    EXPECT_LE(Difference(mesh.norms, one.norms), kLossTolerance) << what;
+    EXPECT_LE(Difference(mesh.router_losses, one.router_losses), kLossTolerance)
+        << what;
+    EXPECT_NEAR(mesh.evaluated, one.evaluated, kLossTolerance) << what;
+    EXPECT_LE(Difference(mesh.logits, one.logits), kLossTolerance) << what;
+    const double parameters = Difference(mesh.parameters, one.parameters);
+    EXPECT_LE(parameters, kParameterTolerance) << what;
+    EXPECT_LE(Difference(mesh.first_moment, one.first_moment),
+              kParameterTolerance)
+        << what;
+    EXPECT_LE(Difference(mesh.second_moment, one.second_moment),
+              kParameterTolerance)
+        << what;
+    worst_ = std::max(worst_, parameters);
+  }
+
+  void ExpectTrainsAsOneRank(const std::vector<MeshCase>& cases) {
+    for (const MeshCase& c : cases) {
+      ExpectSame(Run(c), Reference(c), ToString(c));
+      if (HasFailure()) return;
+    }
+    std::cout << cases.size() << " meshes, parameters within " << worst_
+              << std::endl;
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+  std::vector<std::vector<int32_t>> inputs_, targets_;  // By step.
+  std::map<std::tuple<std::string, int64_t, int>, Outcome> references_;
+  double worst_ = 0;
+};
+
+constexpr ShardingMode kModes[] = {ShardingMode::kReplicate,
+                                   ShardingMode::kZero1, ShardingMode::kZero2,
+                                   ShardingMode::kZero3};
+
+TEST_F(MeshTest, OneRankWithMicroBatches) {
+  std::vector<MeshCase> cases;
+  for (const char* shape : {"llama", "gpt2", "tied"}) {
+    for (int m : {2, 8}) {
+      cases.push_back({.shape = shape, .micro_batches = m});
+    }
+  }
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, DataParallelInAllModes) {
+  std::vector<MeshCase> cases;
+  for (ShardingMode mode : kModes) {
+    for (const char* mesh : {"dp_shard=2", "dp_shard=4", "dp_replicate=2",
+                             "dp_replicate=2,dp_shard=2"}) {
+      cases.push_back({.mesh = mesh, .sharding = mode});
+    }
+    cases.push_back({.mesh = "dp_shard=4",
+                     .shape = "gpt2",
+                     .micro_batches = 2,
+                     .sharding = mode});
+    cases.push_back({.mesh = "dp_replicate=2,dp_shard=2",
+                     .shape = "mixture",
+                     .micro_batches = 2,
+                     .sharding = mode});
+  }
+  cases.push_back({.mesh = "dp_shard=8", .shape = "tied"});
+  cases.push_back({.mesh = "dp_replicate=4,dp_shard=2"});
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, PipelinesInAllSchedules) {
+  std::vector<MeshCase> cases;
+  for (const char* shape : {"llama", "gpt2", "mixture"}) {
+    for (int pp : {2, 4}) {
+      const std::string mesh = absl::StrCat("pp=", pp);
+      for (PipelineKind kind :
+           {PipelineKind::kGpipe, PipelineKind::kOneForwardOneBackward}) {
+        cases.push_back({.mesh = mesh,
+                         .shape = shape,
+                         .micro_batches = pp == 2 ? 8 : 4,
+                         .pipeline = kind});
+      }
+      cases.push_back({.mesh = mesh,
+                       .shape = shape,
+                       .micro_batches = pp,
+                       .pipeline = PipelineKind::kInterleaved,
+                       .chunks = 2,
+                       .layers = pp == 2 ? 5 : 9});
+    }
+  }
+  // Fewer micro-batches than stages, and as many stages as layers.
+  cases.push_back({.mesh = "pp=3", .micro_batches = 2});
+  cases.push_back({.mesh = "pp=8", .micro_batches = 4, .layers = 8});
+  cases.push_back({.mesh = "pp=2",
+                   .micro_batches = 4,
+                   .pipeline = PipelineKind::kInterleaved,
+                   .chunks = 3,
+                   .layers = 7});
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, PipelinesWithDataParallelInAllModes) {
+  std::vector<MeshCase> cases;
+  for (ShardingMode mode : kModes) {
+    cases.push_back({.mesh = "pp=2,dp_shard=2",
+                     .shape = "gpt2",
+                     .micro_batches = 4,
+                     .sharding = mode});
+    cases.push_back({.mesh = "pp=2,dp_replicate=2,dp_shard=2",
+                     .shape = "tied",
+                     .micro_batches = 2,
+                     .sharding = mode,
+                     .pipeline = PipelineKind::kInterleaved,
+                     .chunks = 2});
+  }
+  cases.push_back({.mesh = "pp=2,dp_replicate=2", .micro_batches = 4});
+  cases.push_back({.mesh = "pp=4,dp_shard=2",
+                   .shape = "mixture",
+                   .micro_batches = 4,
+                   .pipeline = PipelineKind::kGpipe});
+  cases.push_back({.mesh = "pp=2,dp_shard=4", .micro_batches = 2});
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, TensorContextAndExpertParallel) {
+  std::vector<MeshCase> cases;
+  for (const char* shape : {"llama", "gpt2", "tied", "mixture"}) {
+    for (const char* mesh : {"tp=2", "cp=2"}) {
+      cases.push_back({.mesh = mesh, .shape = shape});
+    }
+  }
+  for (const char* mesh :
+       {"cp=2,tp=2", "dp_shard=2,tp=2", "pp=2,tp=2", "dp_shard=2,cp=2",
+        "pp=2,cp=2", "dp_replicate=2,tp=2"}) {
+    cases.push_back({.mesh = mesh, .shape = "gpt2", .micro_batches = 2});
+  }
+  for (const char* mesh : {"ep=2", "ep=4", "ep=2,tp=2", "dp_shard=2,ep=2",
+                           "pp=2,ep=2", "ep=2,cp=2"}) {
+    cases.push_back({.mesh = mesh, .shape = "mixture", .micro_batches = 2});
+  }
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, ThreeDimensionsAndMore) {
+  std::vector<MeshCase> cases;
+  for (ShardingMode mode : kModes) {
+    cases.push_back({.mesh = "pp=2,dp_shard=2,tp=2",
+                     .shape = "gpt2",
+                     .micro_batches = 4,
+                     .sharding = mode});
+    cases.push_back(
+        {.mesh = "dp_shard=2,ep=2,tp=2", .shape = "mixture", .sharding = mode});
+  }
+  for (PipelineKind kind : {PipelineKind::kGpipe, PipelineKind::kInterleaved}) {
+    cases.push_back({.mesh = "pp=2,dp_shard=2,tp=2",
+                     .micro_batches = 2,
+                     .pipeline = kind,
+                     .chunks = kind == PipelineKind::kInterleaved ? 2 : 1});
+  }
+  cases.push_back({.mesh = "dp_shard=2,cp=2,tp=2", .shape = "tied"});
+  cases.push_back({.mesh = "dp_replicate=2,dp_shard=2,tp=2"});
+  cases.push_back({.mesh = "pp=2,dp_replicate=2,ep=2",
+                   .shape = "mixture",
+                   .micro_batches = 2});
+  cases.push_back(
+      {.mesh = "pp=2,ep=2,tp=2", .shape = "mixture", .micro_batches = 2});
+  cases.push_back(
+      {.mesh = "pp=2,cp=2,tp=2", .shape = "mixture", .micro_batches = 4});
+  ExpectTrainsAsOneRank(cases);
+}
+
+TEST_F(MeshTest, CheckpointedActivations) {
+  std::vector<MeshCase> cases;
+  for (ActivationCheckpointing checkpointing :
+       {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
+    for (const char* shape : {"llama", "gpt2", "mixture"}) {
+      cases.push_back({.mesh = "pp=2,dp_shard=2",
+                       .shape = shape,
+                       .micro_batches = 4,
+                       .checkpointing = checkpointing});
+      cases.push_back({.mesh = "cp=2,tp=2",
+                       .shape = shape,
+                       .checkpointing = checkpointing});
+    }
+  }
+  ExpectTrainsAsOneRank(cases);
+  // Each keeps less than the one before, and computes the same bits.
+  RankTrainerOptions options = OptionsOf({});
+  const Outcome start{.parameters = StartOf(options.model)};
+  const Outcome all = Run(options, start, 0, 3);
+  int64_t bytes = all.memory[0].activation_bytes;
+  for (ActivationCheckpointing checkpointing :
+       {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
+    options.mesh.checkpointing = checkpointing;
+    const Outcome some = Run(options, start, 0, 3);
+    EXPECT_EQ(some.parameters, all.parameters);
+    EXPECT_LT(some.memory[0].activation_bytes, bytes * 4 / 5);
+    bytes = some.memory[0].activation_bytes;
+  }
+}
+
+TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
+  const MeshCase one{.shape = "gpt2"};
+  const Outcome& expected = Reference(one);
+  const RankTrainerOptions first = OptionsOf(
+      {.mesh = "pp=2,dp_shard=2", .shape = "gpt2", .micro_batches = 2});
+  RankTrainerOptions second = OptionsOf({.mesh = "dp_replicate=2,dp_shard=3",
+                                         .shape = "gpt2",
+                                         .sharding = ShardingMode::kZero1});
+  second.mesh.mesh = *Mesh::Parse("dp_shard=8");
+  constexpr int kHalf = kSteps / 2;
+  Outcome half = Run(first, {.parameters = StartOf(first.model)}, 0, kHalf);
+  Outcome whole = Run(second, half, kHalf, kSteps - kHalf);
+  for (auto member :
+       {&Outcome::losses, &Outcome::norms, &Outcome::router_losses}) {
+    (whole.*member)
+        .insert((whole.*member).begin(), (half.*member).begin(),
+                (half.*member).end());
+  }
+  ExpectSame(whole, expected, "saved and loaded");
+  // Without a step between nothing changes, bit for bit.
+  for (const char* mesh : {"dp_shard=3", "pp=3,dp_replicate=2", "pp=5"}) {
+    RankTrainerOptions options = OptionsOf({.mesh = mesh, .shape = "gpt2"});
+    options.batch_size = 6;
+    const Outcome same = Run(options, half, 0, 0);
+    EXPECT_EQ(same.parameters, half.parameters) << mesh;
+    EXPECT_EQ(same.first_moment, half.first_moment) << mesh;
+    EXPECT_EQ(same.second_moment, half.second_moment) << mesh;
+  }
+}
+
+TEST_F(MeshTest, MemoryFallsWithShards) {
+  const auto kept = [](const RankMemory& m) {
+    return m.parameter_bytes + m.gradient_bytes + m.moment_bytes;
+  };
+  RankTrainerOptions options = OptionsOf({});
+  options.model.hidden_size = 64;
+  options.model.intermediate_size = 160;
+  options.model.layer_count = 8;
+  const ParameterLayout layout = MakeParameterLayout(options.model);
+  int64_t block = 0;
+  for (const ParameterSpan& unit : layout.units) {
+    block = std::max(block, unit.size());
+  }
+  block *= sizeof(double);
+  const Outcome start{.parameters = StartOf(options.model)};
+  options.mesh.sharding = ShardingMode::kReplicate;
+  const int64_t one = kept(Run(options, start, 0, 0).memory[0]);
+  EXPECT_EQ(one / 4 / 8, (layout.element_count + 15) / 16 * 16);
+  options.mesh.mesh = *Mesh::Parse("dp_shard=4");
+  const double expected[] = {1.0, 0.625, 0.4375, 0.25};
+  for (ShardingMode mode : kModes) {
+    options.mesh.sharding = mode;
+    for (const RankMemory& memory : Run(options, start, 0, 1).memory) {
+      const double share =
+          static_cast<double>(kept(memory)) / static_cast<double>(one);
+      // Shards are padded to 16 elements a unit.
+      EXPECT_NEAR(share, expected[static_cast<int>(mode)], 0.01);
+      if (mode != ShardingMode::kZero3) continue;
+      EXPECT_LE(kept(memory), 0.3 * one);
+      // Two units gathered, two gradients with their shards.
+      EXPECT_LE(memory.buffer_bytes, 5 * block);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace atl::engine

@@ -1,0 +1,60 @@
+// Moves parameters and moments between the shards of ranks and what processes
+// hold, as a ReshardPlan says.
+//
+// Thread-compatible. All ranks of the world make the same calls. Its buffers
+// are those of one unit.
+
+#ifndef WORKER_ENGINE_PARALLEL_RESHARDER_H_
+#define WORKER_ENGINE_PARALLEL_RESHARDER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/collective/collective.h"
+#include "worker/engine/parallel/reshard_plan.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine {
+
+// Instantiated for float and double.
+template <typename T>
+class Resharder {
+ public:
+  // `world` outlives it.
+  //
+  // RESOURCE_EXHAUSTED: no memory.
+  static absl::StatusOr<std::unique_ptr<Resharder>> Create(
+      ReshardPlan plan, collective::Collective& world);
+
+  const ParameterSpan& held() const { return plan_.held(); }
+
+  // From `held` [held().size()] of all ranks to their shards: `write` puts the
+  // elements of a run of this rank's.
+  using Write =
+      absl::FunctionRef<absl::Status(const ReshardPlan::Run&, const T* in)>;
+  absl::Status Scatter(const T* held, Write write);
+
+  // Back: each element from the rank that counts it.
+  using Read = absl::FunctionRef<absl::Status(const ReshardPlan::Run&, T* out)>;
+  absl::Status Gather(Read read, T* held);
+
+ private:
+  Resharder(ReshardPlan plan, collective::Collective& world)
+      : plan_(std::move(plan)), world_(world) {}
+
+  const ReshardPlan plan_;
+  collective::Collective& world_;
+  Arena arena_;
+  T* sent_ = nullptr;
+  T* received_ = nullptr;
+};
+
+extern template class Resharder<float>;
+extern template class Resharder<double>;
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_PARALLEL_RESHARDER_H_

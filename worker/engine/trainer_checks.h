@@ -1,0 +1,31 @@
+// What every Trainer checks of its options and of tokens that it is given.
+//
+// Pure.
+
+#ifndef WORKER_ENGINE_TRAINER_CHECKS_H_
+#define WORKER_ENGINE_TRAINER_CHECKS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/engine/trainer.h"
+
+namespace atl::engine {
+
+// INVALID_ARGUMENT: an option is out of range.
+absl::Status ValidateTrainerOptions(const TrainerOptions& options);
+
+// INVALID_ARGUMENT: `inputs` and `targets` are not n >= 1 whole sequences each,
+// or a token is not in [0, V).
+absl::Status ValidateWindows(const TrainerOptions& options,
+                             absl::Span<const int32_t> inputs,
+                             absl::Span<const int32_t> targets);
+
+// INVALID_ARGUMENT: not 1 to T tokens, or one that is not in [0, V).
+absl::Status ValidatePrefix(const TrainerOptions& options,
+                            absl::Span<const int32_t> tokens);
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_TRAINER_CHECKS_H_
