@@ -127,7 +127,7 @@ TEST_F(ErrorFeedbackTest, SumsOfDecodedValuesAreSumsOfGradients) {
       auto g = ValuesOfKind(0, size_);
       for (size_t i = 0; i < size_; ++i) g[i] += drift[i];
       ASSERT_TRUE(feedback
-                      .Encode(codec, run_, 1.0f, g,
+                      .Encode(codec, {run_}, 1.0f, g,
                               absl::MakeSpan(&bytes[0], bytes.size()))
                       .ok());
       ASSERT_TRUE(DecodeRun(codec, run_, bytes, absl::MakeSpan(d)).ok());
@@ -159,19 +159,19 @@ TEST_F(ErrorFeedbackTest, MovesOnOnlyWhenMerged) {
   std::string bytes(EncodedRunBytes(codec, run_), '\0');
   const auto span = absl::MakeSpan(&bytes[0], bytes.size());
   const auto g = ValuesOfKind(0, size_);
-  ASSERT_TRUE(feedback.Encode(codec, run_, 0.95f, g, span).ok());
+  ASSERT_TRUE(feedback.Encode(codec, {run_}, 0.95f, g, span).ok());
   feedback.Resolve(true);
   const std::vector<float> e(feedback.before().begin(),
                              feedback.before().end());
   EXPECT_FALSE(feedback.pending());
-  ASSERT_TRUE(feedback.Encode(codec, run_, 0.95f, g, span).ok());
+  ASSERT_TRUE(feedback.Encode(codec, {run_}, 0.95f, g, span).ok());
   const std::string first = bytes;
   EXPECT_TRUE(feedback.pending());
-  EXPECT_EQ(feedback.Encode(codec, run_, 0.95f, g, span).code(),
+  EXPECT_EQ(feedback.Encode(codec, {run_}, 0.95f, g, span).code(),
             absl::StatusCode::kFailedPrecondition);
   feedback.Resolve(/*merged=*/false);
   EXPECT_EQ(std::memcmp(e.data(), feedback.before().data(), 4 * size_), 0);
-  ASSERT_TRUE(feedback.Encode(codec, run_, 0.95f, g, span).ok());
+  ASSERT_TRUE(feedback.Encode(codec, {run_}, 0.95f, g, span).ok());
   EXPECT_EQ(bytes, first);
   const std::vector<float> after(feedback.after().begin(),
                                  feedback.after().end());
@@ -191,7 +191,7 @@ TEST_F(ErrorFeedbackTest, AGradientThatIsNotFiniteLeavesItAsItWas) {
   g[size_ - 1] = INFINITY;
   EXPECT_EQ(
       feedback
-          .Encode(codec, run_, 1.0f, g, absl::MakeSpan(&bytes[0], bytes.size()))
+          .Encode(codec, {run_}, 1.0f, g, absl::MakeSpan(&bytes[0], bytes.size()))
           .code(),
       absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(feedback.pending());

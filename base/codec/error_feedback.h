@@ -16,6 +16,7 @@
 #define BASE_CODEC_ERROR_FEEDBACK_H_
 
 #include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -32,23 +33,37 @@ class ErrorFeedback {
   explicit ErrorFeedback(size_t element_count)
       : before_(element_count), after_(element_count) {}
 
-  // Encodes `gradient`, shape [F], of the blocks `run`, all of the fragment, to
-  // `encoded`. The contribution is then on its way.
+  // Encodes `gradient`, shape [F], of the blocks `runs`, which together are all
+  // of it, one after the other, to `encoded`. The contribution is then on its
+  // way.
   //
   // FAILED_PRECONDITION: one already is; its outcome comes first.
   // INVALID_ARGUMENT: as EncodeRunWithFeedback; none is then on its way, and
   // before is as it was.
-  absl::Status Encode(const Codec& codec, const BlockRun& run, float decay,
-                      absl::Span<const float> gradient,
+  absl::Status Encode(const Codec& codec, absl::Span<const BlockRun> runs,
+                      float decay, absl::Span<const float> gradient,
                       absl::Span<char> encoded) {
     if (pending_) {
       return absl::FailedPreconditionError(
           "the last contribution's outcome is not known");
     }
-    absl::Status status = EncodeRunWithFeedback(
-        codec, run, gradient, decay, before_, absl::MakeSpan(after_), encoded);
-    pending_ = status.ok();
-    return status;
+    size_t element = 0;
+    size_t byte = 0;
+    for (const BlockRun& run : runs) {
+      const size_t count = std::accumulate(run.element_counts.begin(),
+                                           run.element_counts.end(), size_t{0});
+      const size_t byte_count = EncodedRunBytes(codec, run);
+      const absl::Status status = EncodeRunWithFeedback(
+          codec, run, gradient.subspan(element, count), decay,
+          absl::MakeConstSpan(before_).subspan(element, count),
+          absl::MakeSpan(after_).subspan(element, count),
+          encoded.subspan(byte, byte_count));
+      if (!status.ok()) return status;
+      element += count;
+      byte += byte_count;
+    }
+    pending_ = true;
+    return absl::OkStatus();
   }
 
   // The outcome of the contribution on its way. Nothing happens if none is.

@@ -82,6 +82,10 @@ Digest128 ContributionDigest(absl::Span<const char> encoded) {
   return Hash({encoded.data(), encoded.size()}, 0);
 }
 
+Digest128 EncodedBlockDigest(int64_t block, absl::Span<const char> encoded) {
+  return Hash({encoded.data(), encoded.size()}, static_cast<uint64_t>(block));
+}
+
 std::string ParametersSha256(const RunLayout& layout,
                              absl::Span<const float> elements) {
   codec::Sha256 all;

@@ -50,6 +50,11 @@ Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
 // holds.
 Digest128 ContributionDigest(absl::Span<const char> encoded);
 
+// XXH3-128 of an encoded block, seeded with the block's number in its fragment.
+// The sum over all blocks is what ContributionInfo.digest holds where several
+// processes push one contribution: the same for any number of them.
+Digest128 EncodedBlockDigest(int64_t block, absl::Span<const char> encoded);
+
 // SHA-256 (64 hex digits) over the SHA-256 of each block's little-endian f32
 // bytes in the model order. `elements` has shape [layout.element_count()], in
 // the model order.

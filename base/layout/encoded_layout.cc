@@ -1,6 +1,7 @@
 #include "base/layout/encoded_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/codec/block_grid.h"
 
@@ -27,9 +28,36 @@ EncodedLayout::EncodedLayout(const RunLayout& layout, int32_t fragment,
   }
   place.first_block = layout.fragment_block_count(fragment);
   tensors_.push_back(place);
+  held_ = {{0, place.first_block}};
+  byte_count_ = place.offset;
+}
+
+EncodedLayout::EncodedLayout(const RunLayout& layout, int32_t fragment,
+                             const codec::Codec& codec,
+                             std::vector<IndexRange> held)
+    : EncodedLayout(layout, fragment, codec) {
+  if (held == held_) return;
+  held_ = std::move(held);
+  byte_count_ = 0;
+  for (const IndexRange blocks : held_) {
+    held_offsets_.push_back(byte_count_);
+    byte_count_ += WholeOffset(blocks.end) - WholeOffset(blocks.begin);
+  }
 }
 
 int64_t EncodedLayout::ByteOffset(int64_t block) const {
+  if (held_.empty()) return 0;
+  if (held_offsets_.empty()) return WholeOffset(block);
+  const auto after = std::upper_bound(
+      held_.begin(), held_.end(), block,
+      [](int64_t b, const IndexRange& blocks) { return b < blocks.begin; });
+  if (after == held_.begin()) return 0;
+  const IndexRange& blocks = *(after - 1);
+  return held_offsets_[after - 1 - held_.begin()] +
+         WholeOffset(std::min(block, blocks.end)) - WholeOffset(blocks.begin);
+}
+
+int64_t EncodedLayout::WholeOffset(int64_t block) const {
   const auto after = std::upper_bound(
       tensors_.begin(), tensors_.end(), block,
       [](int64_t b, const Place& tensor) { return b < tensor.first_block; });

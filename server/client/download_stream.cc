@@ -282,8 +282,9 @@ class DownloadStream
   absl::Span<float> Out(IndexRange blocks) const {
     const IndexRange at =
         download_.layout->BlockElements(download_.fragment, blocks);
-    return download_.out.subspan(static_cast<size_t>(at.begin),
-                                 static_cast<size_t>(at.size()));
+    return download_.out.subspan(
+        static_cast<size_t>(at.begin - download_.out_begin),
+        static_cast<size_t>(at.size()));
   }
 
   static absl::Status WrongChecksum() {
@@ -341,10 +342,16 @@ class DownloadStream
 bool DownloadTotal::Add(const Digest128& digest, const Digest128& expected) {
   MutexLock lock(&mutex_);
   digest_ += digest;
-  if (--left_count_ > 0 || digest_ == expected) return true;
+  expected_ = expected;
+  if (--left_count_ > 0 || !is_shard_ || digest_ == expected) return true;
   left_count_ = 1;
   digest_ = Digest128();
   return false;
+}
+
+Digest128 DownloadTotal::expected() const {
+  MutexLock lock(&mutex_);
+  return expected_;
 }
 
 Digest128 DownloadTotal::digest() const {

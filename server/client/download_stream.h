@@ -28,30 +28,40 @@ namespace atl::server {
 // What the stripes of a shard's part add up to. Thread-safe.
 class DownloadTotal {
  public:
-  explicit DownloadTotal(int stripe_count) : left_count_(stripe_count) {}
+  // Of a part that is all of its shard's, or not.
+  DownloadTotal(int stripe_count, bool is_shard)
+      : is_shard_(is_shard), left_count_(stripe_count) {}
 
   // A stripe has come whose blocks sum to `digest`, and the server says that
-  // the part's do to `expected`. False if it was the last one and they do not:
-  // then the part is expected anew, in one stripe.
+  // the shard's do to `expected`. False if it was the last one, the part is all
+  // of the shard's, and they do not: then the part is expected anew, in one
+  // stripe.
   bool Add(const Digest128& digest, const Digest128& expected);
   // Of the part, once all of it has come.
   Digest128 digest() const;
+  // What the server said last.
+  Digest128 expected() const;
 
  private:
+  const bool is_shard_;
   mutable Mutex mutex_;
   int left_count_ ABSL_GUARDED_BY(mutex_);
   Digest128 digest_ ABSL_GUARDED_BY(mutex_);
+  Digest128 expected_ ABSL_GUARDED_BY(mutex_);
 };
 
 // What of one stripe has come; kept from stream to stream.
 struct Download {
   int32_t fragment = 0;
   int64_t version = 0;
-  IndexRange part;    // All of the shard's blocks.
+  IndexRange part;    // What is wanted of the shard's blocks.
+  bool is_shard = true;  // It is all of them.
   IndexRange blocks;  // The stripe's; not empty.
   DownloadTotal* total = nullptr;  // Of the part.
   const RunLayout* layout = nullptr;
-  absl::Span<float> out;  // The whole fragment.
+  // The fragment from element `out_begin` on, as far as `part` reaches at least.
+  absl::Span<float> out;
+  int64_t out_begin = 0;
   std::string peer;       // For messages.
   bool is_view = false;   // V is asked for, not theta.
   // Of a view: the version that `out` holds from next_block on; -1: none.

@@ -154,7 +154,7 @@ class DownloadPart : public ShardPart {
       : request_(std::move(request)),
         routes_(routes),
         session_(std::move(session)),
-        total_(stream_count) {
+        total_(stream_count, download.is_shard) {
     download.total = &total_;
     for (int i = 0; i < stream_count; ++i) {
       download.blocks = StripeOf(download.part, stream_count, i);
@@ -179,7 +179,7 @@ class DownloadPart : public ShardPart {
                               stripe, events);
   }
 
-  Digest128 digest() const { return total_.digest(); }
+  const DownloadTotal& total() const { return total_; }
 
  private:
   const v1::PullParametersRequest request_;
@@ -286,7 +286,8 @@ class GrpcParameterClient : public ParameterClient {
     download.out = out;
     Digest128 digest;
     TransferOutcome outcome = ReceiveAll(download, bounds, digest);
-    if (outcome.status.ok() && expected.has_value() && digest != *expected) {
+    if (outcome.status.ok() && expected.has_value() && digest != *expected &&
+        options_.held.empty()) {
       outcome.status = absl::DataLossError(absl::StrCat(
           "fragment ", fragment, " at version ", version, " has digest ",
           digest.ToHex(), ", but ", expected->ToHex(), " was committed"));
@@ -357,7 +358,7 @@ class GrpcParameterClient : public ParameterClient {
       return absl::InvalidArgumentError("info.codec is none that is known");
     }
     const int64_t expected =
-        EncodedLayout(layout_, fragment, *codec).byte_count();
+        EncodedLayout(layout_, fragment, *codec, Held(fragment)).byte_count();
     if (static_cast<int64_t>(byte_count) != expected) {
       return absl::InvalidArgumentError(
           absl::StrCat("fragment ", fragment, " takes ", expected, " bytes as ",
@@ -368,7 +369,10 @@ class GrpcParameterClient : public ParameterClient {
 
   absl::Status CheckElements(int32_t fragment, size_t element_count) const {
     RETURN_IF_ERROR(CheckFragment(fragment));
-    const int64_t expected = layout_.fragment_element_count(fragment);
+    int64_t expected = 0;
+    for (const IndexRange blocks : Held(fragment)) {
+      expected += layout_.BlockElements(fragment, blocks).size();
+    }
     if (static_cast<int64_t>(element_count) != expected) {
       return absl::InvalidArgumentError(
           absl::StrCat("fragment ", fragment, " has ", expected,
@@ -377,13 +381,20 @@ class GrpcParameterClient : public ParameterClient {
     return absl::OkStatus();
   }
 
+  // Blocks that are moved.
+  std::vector<IndexRange> Held(int32_t fragment) const {
+    if (!options_.held.empty()) return options_.held[fragment];
+    return {{0, layout_.fragment_block_count(fragment)}};
+  }
+
   // Uploads every shard's part. `make_header(shard, blocks)` gives the
   // UploadPart::MakeHeader of one.
   template <typename MakeHeader>
   TransferOutcome SendAll(Upload upload, const codec::Codec& codec,
                           absl::Span<const char> encoded,
                           const CallBounds& bounds, MakeHeader make_header) {
-    const EncodedLayout layout(layout_, upload.chunk.fragment, codec);
+    const EncodedLayout layout(layout_, upload.chunk.fragment, codec,
+                               Held(upload.chunk.fragment));
     BorrowTracker tracker;
     upload.layout = &layout;
     upload.encoded = encoded;
@@ -399,7 +410,7 @@ class GrpcParameterClient : public ParameterClient {
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
                                           options_.shard_count);
-      if (upload.blocks.empty()) continue;
+      if (layout.ByteCount(upload.blocks) == 0) continue;
       parts.push_back(std::make_unique<UploadPart>(
           shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
           routes_, upload, make_header(shard, upload.blocks)));
@@ -431,31 +442,60 @@ class GrpcParameterClient : public ParameterClient {
     std::vector<std::unique_ptr<ShardPart>> parts;
     const std::string session = rpc::HexOf(Identity().session_secret);
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
-      Download download = wanted;
-      download.layout = &layout_;
-      download.part =
+      const IndexRange blocks =
           layout_.ShardBlocks(wanted.fragment, shard, options_.shard_count);
-      if (download.part.empty()) continue;
-      download.pacer = &down_pacer_;
-      download.window_bytes = options_.channel.receive_window_bytes;
-      v1::PullParametersRequest request;
-      request.set_run_id(options_.run_id);
-      request.set_fragment(wanted.fragment);
-      request.set_version(wanted.version);
-      request.set_layout_fingerprint(layout_.fingerprint());
-      request.set_shard(shard);
-      parts.push_back(std::make_unique<DownloadPart>(
-          std::move(request), routes_, session,
-          DownloadStreamCount(wanted.fragment, download.part), download));
+      for (Download& download : CutDownload(wanted, blocks)) {
+        v1::PullParametersRequest request;
+        request.set_run_id(options_.run_id);
+        request.set_fragment(wanted.fragment);
+        request.set_version(wanted.version);
+        request.set_layout_fingerprint(layout_.fingerprint());
+        request.set_shard(shard);
+        parts.push_back(std::make_unique<DownloadPart>(
+            std::move(request), routes_, session,
+            DownloadStreamCount(wanted.fragment, download.part),
+            std::move(download)));
+      }
     }
     TransferOutcome outcome = DriveShards(parts, Options(), bounds);
     for (const ShardOutcome& shard : outcome.shards) {
       received_bytes_ += shard.payload_bytes;
     }
     for (const auto& part : parts) {
-      digest += static_cast<const DownloadPart&>(*part).digest();
+      const auto& total = static_cast<const DownloadPart&>(*part).total();
+      digest += total.digest();
+      if (options_.held.empty()) continue;
+      if (outcome.digests.empty() ||
+          outcome.digests.back().shard != part->shard()) {
+        outcome.digests.push_back({part->shard(), {}, total.expected()});
+      }
+      outcome.digests.back().came += total.digest();
     }
     return outcome;
+  }
+
+  // `wanted`, of what is held of the shard's `blocks`: neighbours together.
+  std::vector<Download> CutDownload(const Download& wanted,
+                                    IndexRange blocks) {
+    std::vector<Download> cut;
+    int64_t held_offset = 0;  // Of the run, in `wanted.out`.
+    for (const IndexRange run : Held(wanted.fragment)) {
+      const IndexRange elements = layout_.BlockElements(wanted.fragment, run);
+      const IndexRange part = {std::max(run.begin, blocks.begin),
+                               std::min(run.end, blocks.end)};
+      if (!part.empty()) {
+        Download& download = cut.emplace_back(wanted);
+        download.layout = &layout_;
+        download.part = part;
+        download.is_shard = part == blocks;
+        download.out_begin = elements.begin;
+        download.out = wanted.out.subspan(held_offset, elements.size());
+        download.pacer = &down_pacer_;
+        download.window_bytes = options_.channel.receive_window_bytes;
+      }
+      held_offset += elements.size();
+    }
+    return cut;
   }
 
   const ParameterClientOptions options_;
@@ -490,6 +530,13 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
   }
   if (options.stream_count < 1) {
     return absl::InvalidArgumentError("stream_count must be at least 1");
+  }
+  if (!options.held.empty() &&
+      (options.whole_units ||
+       options.held.size() != static_cast<size_t>(layout.fragment_count()))) {
+    return absl::InvalidArgumentError(
+        "what a process holds must be given for every fragment, and at level "
+        "ISLAND it must be all");
   }
   RETURN_IF_ERROR(CheckCaps(options.caps));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));

@@ -45,7 +45,7 @@ struct ShardRoutes {
   std::vector<v1::ShardPlacement> shards;
 };
 
-// Of a v1::IslandPlan or a v1::ExportCheckpointResponse.
+// Of whatever message has both, a v1::IslandPlan for one.
 template <typename Plan>
 ShardRoutes RoutesOf(const Plan& plan) {
   return {plan.placement_epoch(), {plan.shards().begin(), plan.shards().end()}};
@@ -149,6 +149,13 @@ struct ParameterClientOptions {
   uint64_t seed = 0;  // Of the jitter of retries.
   // A stream on which nothing moves for this long is given up and tried again.
   absl::Duration stall_timeout = absl::Seconds(60);
+  // Of one process of several that together are an island: the blocks that it
+  // holds, by fragment, rising, not touching; empty: all of them. Spans that
+  // calls are given have the elements of these alone, one after the other. A
+  // push is over when the shards that hold some of them have all of theirs,
+  // whoever pushed it; a pull leaves it to its caller to sum up what came
+  // (TransferOutcome.digests), and Pull does not look at `expected`.
+  std::vector<std::vector<IndexRange>> held;
 };
 
 // The options that `spec` decides, of a client of run `run_id`.

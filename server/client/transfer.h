@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/layout/digest.h"
 
 namespace atl::server {
 
@@ -33,12 +34,23 @@ struct ShardOutcome {
   int64_t payload_bytes = 0;  // Moved, repeats included.
 };
 
+// Of a pull by a process that holds a part of the model: of one shard, the sum
+// over the blocks that came and what all of the shard's sum to.
+struct ShardDigest {
+  int32_t shard = 0;
+  Digest128 came;
+  Digest128 all;
+};
+
 struct TransferOutcome {
   // OK if every shard's is. Else the first that is not: the one that ended the
   // call, not those that were CANCELLED because of it.
   absl::Status status;
   // Shards with a part of the fragment, in order.
   std::vector<ShardOutcome> shards;
+  // Of a pull of a part of the model, else empty: shards with blocks of it. What
+  // all processes got of a shard sums to its `all`.
+  std::vector<ShardDigest> digests;
 };
 
 }  // namespace atl::server

@@ -46,6 +46,19 @@ absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
   return ranges;
 }
 
+// What is in `a` and in `b`, both rising; the same of the result.
+std::vector<IndexRange> Common(absl::Span<const IndexRange> a,
+                               absl::Span<const IndexRange> b) {
+  std::vector<IndexRange> common;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const IndexRange both = {std::max(a[i].begin, b[j].begin),
+                             std::min(a[i].end, b[j].end)};
+    if (!both.empty()) common.push_back(both);
+    a[i].end < b[j].end ? ++i : ++j;
+  }
+  return common;
+}
+
 class UploadStream
     : public BulkStream,
       public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -90,12 +103,14 @@ class UploadStream
         upload_.ledger->Stored();
       }
       if (!answered_ && !stored_) {
-        auto ranges = MissingRanges(answer, upload_.blocks);
-        if (!ranges.ok()) {
-          FailLocked(ranges.status());
+        auto missing = MissingRanges(answer, upload_.blocks);
+        if (!missing.ok()) {
+          FailLocked(missing.status());
           return;
         }
-        if (upload_.ledger->Answered(asked_, *ranges)) events_.Advanced();
+        const std::vector<IndexRange> ours =
+            Common(*missing, upload_.layout->held());
+        if (upload_.ledger->Answered(asked_, ours)) events_.Advanced();
       }
       start = !answered_ && header_written_;
       answered_ = true;

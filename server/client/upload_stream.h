@@ -36,7 +36,7 @@ struct Upload {
   rpc::ChunkHeader chunk;
   IndexRange blocks;  // The shard's; not empty.
   const EncodedLayout* layout = nullptr;
-  absl::Span<const char> encoded;  // The whole fragment's.
+  absl::Span<const char> encoded;  // All that `layout` has, of any shard.
   BorrowTracker* tracker = nullptr;
   // Whether a chunk has to be whole units of kChunkBlocksUnit blocks.
   bool whole_units = false;

@@ -1,6 +1,7 @@
 #include "worker/core/contribution_encoder.h"
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,29 +31,49 @@ bool SameOwner(const v1::ContributionKey& a, const v1::ContributionKey& b) {
 
 }  // namespace
 
-ContributionEncoder::ContributionEncoder(const RunLayout& layout,
+ContributionEncoder::ContributionEncoder(const HeldLayout& held,
                                          const v1::RunSpec& spec)
-    : codec_(UpCodec(spec)),
+    : holds_all_(held.is_all()),
+      codec_(UpCodec(spec)),
       seed_(spec.exchange().seed()),
       decay_(DecayOf(spec.exchange())) {
-  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
-    Fragment fragment{EncodedLayout(layout, f, codec_)};
-    if (!is_f32()) {
-      fragment.element_counts =
-          fragment.layout.ElementCounts({0, layout.fragment_block_count(f)});
-    }
+  fragments_.reserve(held.layout().fragment_count());
+  for (int32_t f = 0; f < held.layout().fragment_count(); ++f) {
+    Fragment fragment{
+        EncodedLayout(held.layout(), f, codec_, held.fragment_blocks(f))};
+    fragment.element_count = held.fragment_element_count(f);
+    if (!is_f32() || spec.exchange().error_feedback()) AddRuns(fragment);
     if (spec.exchange().error_feedback()) {
-      fragment.feedback.emplace(layout.fragment_element_count(f));
+      fragment.feedback.emplace(fragment.element_count);
     }
     fragments_.push_back(std::move(fragment));
+  }
+}
+
+void ContributionEncoder::AddRuns(Fragment& fragment) {
+  const EncodedLayout& layout = fragment.layout;
+  for (const IndexRange blocks : layout.held()) {
+    const std::vector<int32_t> counts = layout.ElementCounts(blocks);
+    fragment.element_counts.insert(fragment.element_counts.end(),
+                                   counts.begin(), counts.end());
+  }
+  // The counts stay where they are from now on, also when `fragment` is moved.
+  absl::Span<const int32_t> counts = fragment.element_counts;
+  for (const IndexRange blocks : layout.held()) {
+    codec::BlockRun run;
+    run.first_block = blocks.begin;
+    run.first_element =
+        layout.layout().BlockOffset(layout.fragment(), blocks.begin);
+    run.element_counts = counts.subspan(0, blocks.size());
+    counts.remove_prefix(blocks.size());
+    fragment.runs.push_back(run);
   }
 }
 
 absl::Span<float> ContributionEncoder::GradientRoom(EncodedContribution& into) {
   const v1::ContributionKey& key = into.info.key();
   Fragment& fragment = fragments_[key.fragment()];
-  const auto count = static_cast<size_t>(
-      fragment.layout.layout().fragment_element_count(key.fragment()));
+  const auto count = static_cast<size_t>(fragment.element_count);
   into.bytes.resize(fragment.layout.byte_count());
   if (fragment.feedback.has_value()) {
     if (fragment.key.has_value() && !SameOwner(*fragment.key, key)) {
@@ -79,23 +100,46 @@ uint64_t ContributionEncoder::SeedOf(const v1::ContributionInfo& info) const {
       .low;
 }
 
+Digest128 ContributionEncoder::DigestOf(const Fragment& fragment,
+                                        absl::Span<const char> bytes) const {
+  if (holds_all_) return ContributionDigest(bytes);
+  Digest128 sum;
+  for (const IndexRange blocks : fragment.layout.held()) {
+    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+      sum += EncodedBlockDigest(
+          b, bytes.subspan(fragment.layout.ByteOffset(b),
+                           fragment.layout.ByteCount({b, b + 1})));
+    }
+  }
+  return sum;
+}
+
 absl::Status ContributionEncoder::Encode(EncodedContribution& into) {
   const v1::ContributionKey& key = into.info.key();
   Fragment& fragment = fragments_[key.fragment()];
-  codec::BlockRun run;
-  run.seed = SeedOf(into.info);
-  run.element_counts = fragment.element_counts;
+  const uint64_t seed = SeedOf(into.info);
+  for (codec::BlockRun& run : fragment.runs) run.seed = seed;
   if (fragment.feedback.has_value()) {
     codec::ErrorFeedback& feedback = *fragment.feedback;
-    RETURN_IF_ERROR(feedback.Encode(codec_, run, decay_, feedback.Room(),
+    RETURN_IF_ERROR(feedback.Encode(codec_, fragment.runs, decay_,
+                                    feedback.Room(),
                                     absl::MakeSpan(into.bytes)));
     fragment.key = key;
   } else if (!is_f32()) {
-    RETURN_IF_ERROR(codec::EncodeRun(codec_, run, fragment.scratch,
-                                     absl::MakeSpan(into.bytes)));
+    absl::Span<const float> values = fragment.scratch;
+    absl::Span<char> bytes = absl::MakeSpan(into.bytes);
+    for (const codec::BlockRun& run : fragment.runs) {
+      const size_t count = std::accumulate(run.element_counts.begin(),
+                                           run.element_counts.end(), size_t{0});
+      const size_t byte_count = codec::EncodedRunBytes(codec_, run);
+      RETURN_IF_ERROR(codec::EncodeRun(codec_, run, values.subspan(0, count),
+                                       bytes.subspan(0, byte_count)));
+      values.remove_prefix(count);
+      bytes.remove_prefix(byte_count);
+    }
   }
   into.info.set_codec(ProtoOf(codec_));
-  *into.info.mutable_digest() = ContributionDigest(into.bytes).ToProto();
+  *into.info.mutable_digest() = DigestOf(fragment, into.bytes).ToProto();
   return absl::OkStatus();
 }
 
@@ -135,7 +179,7 @@ absl::Status ContributionEncoder::Restore(const FeedbackView& saved) {
     return absl::DataLossError("the save's error feedback is of no fragment");
   }
   Fragment& fragment = fragments_[f];
-  const int64_t count = fragment.layout.layout().fragment_element_count(f);
+  const int64_t count = fragment.element_count;
   if (!fragment.feedback.has_value() || saved.before.size() != count ||
       (!saved.after.empty() && saved.after.size() != count)) {
     return absl::DataLossError(absl::StrCat(
@@ -143,7 +187,10 @@ absl::Status ContributionEncoder::Restore(const FeedbackView& saved) {
   }
   fragment.feedback->Restore(saved.before, saved.after);
   fragment.key = saved.key;
-  return absl::OkStatus();
+  if (count > 0) return absl::OkStatus();
+  // Who holds nothing of it cannot see whether it is on its way, and asks for
+  // those who do.
+  return fragment.feedback->Encode(codec_, {}, decay_, {}, {});
 }
 
 }  // namespace atl::worker

@@ -4,7 +4,8 @@
 // Pure. Thread-compatible; different fragments may be encoded by different
 // threads at once.
 //
-//   F      elements of the fragment
+//   F      elements of the fragment that this process holds, in their held
+//          order (base/layout/held_layout.h)
 //   g      outer gradient, [F], f32
 //   e      what the codec has left unsaid so far, [F], f32; 0 at first
 //   decay  exchange.error_feedback_decay
@@ -28,14 +29,17 @@
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
+#include "base/codec/block_run.h"
 #include "base/codec/codec.h"
 #include "base/codec/error_feedback.h"
+#include "base/layout/digest.h"
 #include "base/layout/encoded_layout.h"
-#include "base/layout/layout.h"
+#include "base/layout/held_layout.h"
 
 namespace atl::worker {
 
-// One contribution as it travels: made once, pushed as often as it takes.
+// One contribution as it travels, or the part of it that this process holds:
+// made once, pushed as often as it takes.
 struct EncodedContribution {
   v1::ContributionInfo info;
   std::vector<char> bytes;  // As base/layout/encoded_layout.h has them.
@@ -52,8 +56,13 @@ struct FeedbackView {
 
 class ContributionEncoder {
  public:
-  // `layout` must outlive it. Requires: `spec` is one that CreateRun takes.
-  ContributionEncoder(const RunLayout& layout, const v1::RunSpec& spec);
+  // `held` must outlive it. Requires: `spec` is one that CreateRun takes.
+  ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec);
+
+  // Bytes of a contribution of `fragment`.
+  int64_t byte_count(int32_t fragment) const {
+    return fragments_[fragment].layout.byte_count();
+  }
 
   // Begins contribution `into.info.key`: room for its outer gradient, [F], to
   // be filled before Encode(); it holds anything. A contribution of the
@@ -62,7 +71,8 @@ class ContributionEncoder {
   absl::Span<float> GradientRoom(EncodedContribution& into);
 
   // Encodes what GradientRoom() of the same `into` was filled with; sets its
-  // bytes, codec and digest.
+  // bytes, codec and digest. Where several processes hold the fragment their
+  // digests add up to the contribution's.
   //
   // INVALID_ARGUMENT: a value is not finite; the message names the block. With
   // F32 that is left to the servers, which look at every value anyway.
@@ -85,15 +95,22 @@ class ContributionEncoder {
  private:
   struct Fragment {
     EncodedLayout layout;
+    int64_t element_count = 0;  // F.
+    // Of what has to be encoded: blocks, and their element counts.
+    std::vector<codec::BlockRun> runs;
     std::vector<int32_t> element_counts;
     std::optional<codec::ErrorFeedback> feedback;
     std::optional<v1::ContributionKey> key;  // The newest.
     std::vector<float> scratch;  // Of lossy codecs without error feedback.
   };
 
+  static void AddRuns(Fragment& fragment);
   bool is_f32() const { return codec_.id() == codec::CodecId::kF32; }
   uint64_t SeedOf(const v1::ContributionInfo& info) const;
+  Digest128 DigestOf(const Fragment& fragment,
+                     absl::Span<const char> bytes) const;
 
+  const bool holds_all_;
   const codec::Codec& codec_;
   const uint64_t seed_;
   const float decay_;

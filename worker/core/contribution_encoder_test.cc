@@ -34,6 +34,7 @@ class ContributionEncoderTest : public ::testing::Test {
     auto made = RunLayout::Create(layout);
     EXPECT_TRUE(made.ok()) << made.status();
     layout_ = *std::move(made);
+    held_.emplace(*layout_);
   }
 
   ContributionEncoder Make(v1::Codec codec, bool feedback, double decay = 0) {
@@ -42,7 +43,7 @@ class ContributionEncoderTest : public ::testing::Test {
     exchange.set_error_feedback(feedback);
     exchange.set_error_feedback_decay(decay);
     exchange.set_seed(7);
-    return ContributionEncoder(*layout_, spec_);
+    return ContributionEncoder(*held_, spec_);
   }
 
   std::vector<float> Gradient() {
@@ -89,6 +90,7 @@ class ContributionEncoderTest : public ::testing::Test {
   std::mt19937_64 random_{seed_};
   v1::RunSpec spec_;
   std::optional<RunLayout> layout_;
+  std::optional<HeldLayout> held_;
 };
 
 TEST_F(ContributionEncoderTest, F32IsTheGradientItselfWithoutACopy) {
@@ -114,6 +116,73 @@ TEST_F(ContributionEncoderTest, SaysTheRunsCodecAndTheBytesDigest) {
     EXPECT_TRUE(encoder.Feedback().empty());
     EXPECT_TRUE(encoder.Pending().empty());
   }
+}
+
+// What processes encode of a fragment are the bytes of one that has all of it,
+// and the contribution's name does not depend on how many they are.
+TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
+  const std::vector<float> g = Gradient(), h = Gradient();
+  for (const codec::CodecId id : codec::AllCodecs()) {
+    const bool feedback = id != codec::CodecId::kF32;
+    ContributionEncoder whole = Make(static_cast<v1::Codec>(id), feedback);
+    Encode(whole, g, 1);
+    const EncodedContribution made = Encode(whole, h, 2);
+    const EncodedLayout places(*layout_, 0, codec::GetCodec(id));
+    std::vector<Digest128> names;
+    for (const int part_count : {2, 3, 4}) {
+      Digest128& name = names.emplace_back();
+      for (int part = 0; part < part_count; ++part) {
+        // Blocks by turns. Fragment 0 comes first in the model order.
+        std::vector<IndexRange> spans;
+        for (int64_t b = part; b < 4; b += part_count) {
+          spans.push_back(layout_->BlockElements(0, {b, b + 1}));
+        }
+        const auto held = HeldLayout::Create(*layout_, spans);
+        ASSERT_TRUE(held.ok()) << held.status();
+        ContributionEncoder encoder(*held, spec_);
+        std::vector<float> part_of_g, part_of_h;
+        for (const IndexRange at : spans) {
+          part_of_g.insert(part_of_g.end(), g.begin() + at.begin,
+                           g.begin() + at.end);
+          part_of_h.insert(part_of_h.end(), h.begin() + at.begin,
+                           h.begin() + at.end);
+        }
+        Encode(encoder, part_of_g, 1);
+        const EncodedContribution of_part = Encode(encoder, part_of_h, 2);
+        ASSERT_EQ(of_part.bytes.size(), encoder.byte_count(0));
+        const char* bytes = of_part.bytes.data();
+        for (const IndexRange blocks : held->fragment_blocks(0)) {
+          ASSERT_EQ(std::memcmp(bytes,
+                                made.bytes.data() +
+                                    places.ByteOffset(blocks.begin),
+                                places.ByteCount(blocks)),
+                    0)
+              << codec::CodecName(id);
+          bytes += places.ByteCount(blocks);
+        }
+        name += Digest128::FromProto(of_part.info.digest());
+      }
+    }
+    EXPECT_EQ(names[0], names[1]);
+    EXPECT_EQ(names[0], names[2]);
+  }
+}
+
+// A process that leads others asks for outcomes, whatever it holds itself.
+TEST_F(ContributionEncoderTest, WhoHoldsNothingOfAFragmentAsksForItsOutcome) {
+  Make(v1::CODEC_INT8, true);
+  const IndexRange other = {kElements, layout_->element_count()};
+  const auto held = HeldLayout::Create(*layout_, {other});
+  ASSERT_TRUE(held.ok()) << held.status();
+  ContributionEncoder encoder(*held, spec_), next_life(*held, spec_);
+  const EncodedContribution made = Encode(encoder, {}, 1);
+  EXPECT_TRUE(made.bytes.empty());
+  EXPECT_EQ(encoder.Pending().size(), 1);
+  ASSERT_EQ(encoder.Feedback().size(), 1);
+  ASSERT_TRUE(next_life.Restore(encoder.Feedback()[0]).ok());
+  ASSERT_EQ(next_life.Pending().size(), 1);
+  next_life.Resolve(made.info.key(), /*merged=*/true);
+  EXPECT_TRUE(next_life.Pending().empty());
 }
 
 // e' = decay e + g, q = Enc(e'); e = e' - Dec(q) once q is merged.

@@ -82,6 +82,10 @@ Json HeaderJson(const SaveHeader& header) {
                               {"seq", track.seq},
                               {"push_step", track.push_step}});
   }
+  // Not there if all is held, so that such files are as they ever were.
+  for (const IndexRange range : header.held) {
+    json["held"].push_back({range.begin, range.end});
+  }
   return json;
 }
 
@@ -156,6 +160,16 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
     return Damaged("its header lacks a number");
   }
   RETURN_IF_ERROR(ParseTracks(json, summary));
+  const auto held = json.find("held");
+  if (held == json.end()) return header;
+  if (!held->is_array()) return Damaged("what it holds is no list");
+  for (const Json& range : *held) {
+    if (!range.is_array() || range.size() != 2 ||
+        !range[0].is_number_integer() || !range[1].is_number_integer()) {
+      return Damaged("what it holds is no list of ranges");
+    }
+    header.held.push_back({range[0].get<int64_t>(), range[1].get<int64_t>()});
+  }
   return header;
 }
 
@@ -238,6 +252,17 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
 }
 
 }  // namespace
+
+std::string SaveHeaderText(const SaveHeader& header) {
+  return HeaderJson(header).dump();
+}
+
+absl::StatusOr<SaveHeader> ParseSaveHeaderText(absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) return Damaged("its header is not JSON");
+  return ParseHeader(json);
+}
 
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
                        const SaveHeader& header, const SaveView& view) {

@@ -6,7 +6,8 @@
 // after the other: those of SaveArrays, the bytes of every contribution, then of
 // every fragment with error feedback e before and after. The header lists the
 // sections with length and CRC-32C, and holds 64-bit numbers as JSON integers,
-// messages as hex.
+// messages as hex. Where an island is several processes each has a file, which
+// says what it holds of the model ("held").
 //
 // Functions are thread-safe for different paths.
 
@@ -22,6 +23,7 @@
 #include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "base/io/file_system.h"
+#include "base/layout/layout.h"
 #include "worker/core/action.h"
 #include "worker/core/contribution_encoder.h"
 
@@ -36,7 +38,16 @@ struct SaveHeader {
   int64_t step = 0;  // Next, by the run's clock.
   int64_t optimizer_step_count = 0;
   int64_t restart_step_count = -1;  // IslandState::restart_step_count.
+  // Of a process that holds a part of the model: which elements of the model
+  // order, rising. Arrays and contributions are of these. Empty: all.
+  std::vector<IndexRange> held;
 };
+
+// `header`, without its contributions, as it stands in the file; and back.
+//
+// DATA_LOSS: it is none.
+std::string SaveHeaderText(const SaveHeader& header);
+absl::StatusOr<SaveHeader> ParseSaveHeaderText(absl::string_view text);
 
 // The error feedback of a fragment: FeedbackView with its own memory.
 struct SavedFeedback {
