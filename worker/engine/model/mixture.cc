@@ -61,10 +61,11 @@ class Mixture final : public Mlp<T> {
     work.ops.AddRouteTotals(shape, s.probabilities, s.experts, totals.counts,
                             totals.sums);
     work.ops.PlanDispatch(shape, s.experts, s.slots, s.sources, s.begins);
-    work.ops.GatherRows(s.begins[expert_count_], channels_, s.sources, x,
+    const std::vector<int64_t>& begins = FetchBegins(work, s);
+    work.ops.GatherRows(begins[expert_count_], channels_, s.sources, x,
                         s.gathered);
     for (int64_t e = 0; e < expert_count_; ++e) {
-      const int64_t at = s.begins[e], count = s.begins[e + 1] - at;
+      const int64_t at = begins[e], count = begins[e + 1] - at;
       if (count == 0) continue;
       T* const gate_up = s.gate_up + at * 2 * inner_;
       T* const swiglu = s.swiglu + at * inner_;
@@ -87,6 +88,7 @@ class Mixture final : public Mlp<T> {
     T* const dchoices = work.choice_gradient.data;
     work.ops.CombineRowsBackward(shape, channels_, s.slots, s.weights, s.out,
                                  dout, s.out, dchoices);
+    FetchBegins(work, s);
     for (int64_t e = 0; e < expert_count_; ++e) {
       BackwardExpert(work, parameters, e, s, gradients, accumulate);
     }
@@ -148,10 +150,19 @@ class Mixture final : public Mlp<T> {
     return shape;
   }
 
+  // Into work.slot_begins, where the host can read them.
+  const std::vector<int64_t>& FetchBegins(Workspace<T>& work,
+                                          const State& s) const {
+    work.ops.ToHost(sizeof(int64_t) * (expert_count_ + 1), s.begins,
+                    work.slot_begins.data());
+    return work.slot_begins;
+  }
+
   // The gradients of one expert, and of what it was given.
   void BackwardExpert(Workspace<T>& work, const T* parameters, int64_t e,
                       const State& s, T* gradients, bool accumulate) const {
-    const int64_t at = s.begins[e], count = s.begins[e + 1] - at;
+    const int64_t at = work.slot_begins[e];
+    const int64_t count = work.slot_begins[e + 1] - at;
     if (count == 0) {
       if (accumulate) return;
       work.ops.SetZero(gate_up_[e].in * gate_up_[e].out,

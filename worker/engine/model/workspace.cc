@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/status/status_macros.h"
@@ -14,9 +15,6 @@
 namespace atl::engine {
 namespace {
 
-// Logits are made in runs of rows of about this many elements, so that [R, V]
-// never exists whole. Part of what a gradient is: its sum follows these runs.
-constexpr int64_t kLogitElements = int64_t{2} << 20;
 constexpr int64_t kLogitRowsMin = 256;
 
 }  // namespace
@@ -27,7 +25,8 @@ absl::StatusOr<std::unique_ptr<Workspace<T>>> Workspace<T>::Create(
   std::unique_ptr<Workspace> workspace(new Workspace(config, rows_max, ops));
   Arena measure;
   workspace->TakeBuffers(measure);
-  ASSIGN_OR_RETURN(workspace->arena_, Arena::Create(measure.used_bytes()));
+  ASSIGN_OR_RETURN(workspace->arena_,
+                   Arena::Create(measure.used_bytes(), ops.memory()));
   workspace->TakeBuffers(workspace->arena_);
   if (workspace->rope_table != nullptr) workspace->FillRopeTable();
   return workspace;
@@ -35,8 +34,8 @@ absl::StatusOr<std::unique_ptr<Workspace<T>>> Workspace<T>::Create(
 
 template <typename T>
 int64_t Workspace<T>::LogitRowsMax() const {
-  const int64_t rows =
-      kLogitElements / config.vocab_size / kLogitRowsMin * kLogitRowsMin;
+  const int64_t rows = ops.logit_run_elements() / config.vocab_size /
+                       kLogitRowsMin * kLogitRowsMin;
   return std::min(rows_max, std::max(kLogitRowsMin, rows));
 }
 
@@ -58,6 +57,7 @@ void Workspace<T>::TakeBuffers(Arena& arena) {
   logits = arena.TakeTensor<T>(LogitRowsMax(), config.vocab_size);
   losses = arena.Take<T>(rows_max);
   if (!config.is_mixture()) return;
+  slot_begins.resize(config.expert_count + 1);
   expert_gradient = arena.TakeTensor<T>(choices, channels);
   choice_gradient = arena.TakeTensor<T>(rows_max, config.experts_per_token);
   router_gradient = arena.TakeTensor<T>(rows_max, config.expert_count);
@@ -68,8 +68,9 @@ void Workspace<T>::TakeBuffers(Arena& arena) {
 template <typename T>
 void Workspace<T>::FillRopeTable() {
   const int64_t half = config.head_dim() / 2;
+  std::vector<T> table(config.sequence_length_max * config.head_dim());
   for (int64_t t = 0; t < config.sequence_length_max; ++t) {
-    T* row = rope_table + t * config.head_dim();
+    T* row = table.data() + t * config.head_dim();
     for (int64_t i = 0; i < half; ++i) {
       const double exponent =
           static_cast<double>(2 * i) / static_cast<double>(2 * half);
@@ -79,6 +80,7 @@ void Workspace<T>::FillRopeTable() {
       row[half + i] = static_cast<T>(std::sin(angle));
     }
   }
+  ops.FromHost(table.size() * sizeof(T), table.data(), rope_table);
 }
 
 template class Workspace<float>;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/engine/model/model_config.h"
@@ -54,6 +55,8 @@ class Workspace {
   TensorView<T> router_gradient;  // [R, E]
   T* balance = nullptr;           // [E]
   TensorView<T> row_gradient;     // [R, C]
+  // [E + 1], in the host's memory: what PlanDispatch said of one call.
+  std::vector<int64_t> slot_begins;
 
  private:
   Workspace(const ModelConfig& config, int64_t rows_max, BasicOps<T>& ops)
