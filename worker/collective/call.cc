@@ -63,6 +63,8 @@ const char* TypeName(DataType type) {
       return "f32";
     case DataType::kBf16:
       return "bf16";
+    case DataType::kF64:
+      return "f64";
   }
   return "unknown type";
 }
@@ -116,6 +118,8 @@ size_t ElementBytes(DataType type) {
       return 4;
     case DataType::kBf16:
       return 2;
+    case DataType::kF64:
+      return 8;
     case DataType::kBytes:
       break;
   }

@@ -20,9 +20,10 @@
 
 namespace atl::collective {
 
-enum class DataType : uint8_t { kBytes = 0, kF32 = 1, kBf16 = 2 };
+// kF64 is for checks of what runs in f32: CPU ranks alone must know it.
+enum class DataType : uint8_t { kBytes = 0, kF32 = 1, kBf16 = 2, kF64 = 3 };
 
-// Bytes of one element: 1, 4, 2.
+// Bytes of one element: 1, 4, 2, 8.
 size_t ElementBytes(DataType type);
 
 enum class Reduction : uint8_t { kSum = 0, kMax = 1 };

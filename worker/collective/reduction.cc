@@ -11,14 +11,20 @@ namespace {
 constexpr int64_t kBlock = 512;
 constexpr int kFusedMax = 8;
 
-struct F32 {
-  using Element = float;
-  static float Load(float value) { return value; }
-  static float Store(float value) { return value; }
+// Wide is what the tree is in.
+template <typename T>
+struct Same {
+  using Element = T;
+  using Wide = T;
+  static T Load(T value) { return value; }
+  static T Store(T value) { return value; }
 };
+using F32 = Same<float>;
+using F64 = Same<double>;
 
 struct Bf16 {
   using Element = uint16_t;
+  using Wide = float;
   static float Load(uint16_t bits) {
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
   }
@@ -32,11 +38,17 @@ struct Bf16 {
 };
 
 struct Sum {
-  static float Of(float a, float b) { return a + b; }
+  template <typename T>
+  static T Of(T a, T b) {
+    return a + b;
+  }
 };
 
 struct Max {
-  static float Of(float a, float b) { return a > b || a != a ? a : b; }
+  template <typename T>
+  static T Of(T a, T b) {
+    return a > b || a != a ? a : b;
+  }
 };
 
 constexpr int SplitOf(int count) {
@@ -45,7 +57,7 @@ constexpr int SplitOf(int count) {
 
 // R(kBegin, kEnd) of element i.
 template <typename T, typename Op, int kBegin, int kEnd>
-inline float Tree(const typename T::Element* const* in, int64_t i) {
+inline typename T::Wide Tree(const typename T::Element* const* in, int64_t i) {
   if constexpr (kEnd - kBegin == 1) {
     return T::Load(in[kBegin][i]);
   } else {
@@ -55,7 +67,7 @@ inline float Tree(const typename T::Element* const* in, int64_t i) {
   }
 }
 
-// Out is T, or F32 within a larger tree.
+// Out is T, or the wide type within a larger tree.
 template <typename T, typename Out, typename Op, int kCount>
 void Fused(const typename T::Element* const* inputs, int64_t count,
            typename Out::Element* out) {
@@ -95,15 +107,16 @@ void FusedOf(int n, const typename T::Element* const* in, int64_t count,
 // R over in[0, n) of elements [first, first + count), count <= kBlock.
 template <typename T, typename Op>
 void Block(int n, const typename T::Element* const* in, int64_t first,
-           int64_t count, float* out) {
+           int64_t count, typename T::Wide* out) {
+  using Wide = typename T::Wide;
   if (n <= kFusedMax) {
     const typename T::Element* shifted[kFusedMax];
     for (int r = 0; r < n; ++r) shifted[r] = in[r] + first;
-    FusedOf<T, F32, Op>(n, shifted, count, out);
+    FusedOf<T, Same<Wide>, Op>(n, shifted, count, out);
     return;
   }
   const int middle = SplitOf(n);
-  float right[kBlock];
+  Wide right[kBlock];
   Block<T, Op>(middle, in, first, count, out);
   Block<T, Op>(n - middle, in + middle, first, count, right);
   for (int64_t i = 0; i < count; ++i) out[i] = Op::Of(out[i], right[i]);
@@ -122,11 +135,21 @@ void Reduce(absl::Span<const void* const> inputs, int64_t count, void* out) {
   }
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t length = std::min(kBlock, count - first);
-    float block[kBlock];
+    typename T::Wide block[kBlock];
     Block<T, Op>(n, in, first, length, block);
     for (int64_t i = 0; i < length; ++i) {
       result[first + i] = T::Store(block[i]);
     }
+  }
+}
+
+template <typename T>
+void ReduceBy(Reduction reduction, absl::Span<const void* const> inputs,
+              int64_t count, void* out) {
+  if (reduction == Reduction::kSum) {
+    Reduce<T, Sum>(inputs, count, out);
+  } else {
+    Reduce<T, Max>(inputs, count, out);
   }
 }
 
@@ -141,13 +164,12 @@ void ReduceInputs(DataType type, Reduction reduction,
     }
     return;
   }
-  const bool sum = reduction == Reduction::kSum;
   if (type == DataType::kF32) {
-    sum ? Reduce<F32, Sum>(inputs, count, out)
-        : Reduce<F32, Max>(inputs, count, out);
+    ReduceBy<F32>(reduction, inputs, count, out);
+  } else if (type == DataType::kF64) {
+    ReduceBy<F64>(reduction, inputs, count, out);
   } else {
-    sum ? Reduce<Bf16, Sum>(inputs, count, out)
-        : Reduce<Bf16, Max>(inputs, count, out);
+    ReduceBy<Bf16>(reduction, inputs, count, out);
   }
 }
 

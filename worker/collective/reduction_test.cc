@@ -13,12 +13,13 @@ namespace atl::collective {
 namespace {
 
 // The definition of reduction.h, written again.
-float Tree(const std::vector<float>& values, int begin, int end, bool sum) {
+template <typename T>
+T Tree(const std::vector<T>& values, int begin, int end, bool sum) {
   if (end - begin == 1) return values[begin];
   int power = 1;
   while (power * 2 < end - begin) power *= 2;
-  const float a = Tree(values, begin, begin + power, sum);
-  const float b = Tree(values, begin + power, end, sum);
+  const T a = Tree(values, begin, begin + power, sum);
+  const T b = Tree(values, begin + power, end, sum);
   if (sum) return a + b;
   return std::isnan(a) || a > b ? a : b;
 }
@@ -81,6 +82,29 @@ TEST_F(ReductionTest, IsTheTreeOverRanksForEachElement) {
       const int target = random_() % n;
       ReduceInputs(DataType::kF32, op, in_pointers, count, in[target].data());
       ASSERT_EQ(in[target], out);
+    }
+  }
+}
+
+TEST_F(ReductionTest, OfF64IsTheSameTreeInF64) {
+  std::normal_distribution<double> normal;
+  for (int n : {2, 5, 8, 11}) {
+    const int count = 1 + random_() % 1500;
+    for (const bool sum : {true, false}) {
+      std::vector<std::vector<double>> in(n, std::vector<double>(count));
+      std::vector<const void*> pointers;
+      for (std::vector<double>& values : in) {
+        for (double& value : values) value = normal(random_);
+        pointers.push_back(values.data());
+      }
+      std::vector<double> out(count);
+      ReduceInputs(DataType::kF64, sum ? Reduction::kSum : Reduction::kMax,
+                   pointers, count, out.data());
+      for (int i = 0; i < count; ++i) {
+        std::vector<double> values;
+        for (int r = 0; r < n; ++r) values.push_back(in[r][i]);
+        ASSERT_EQ(out[i], Tree(values, 0, n, sum)) << n << " " << i;
+      }
     }
   }
 }

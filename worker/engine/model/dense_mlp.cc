@@ -8,6 +8,7 @@
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/parts.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/tensor/arena.h"
 
@@ -19,8 +20,8 @@ template <typename T>
 class GatedMlp final : public Mlp<T> {
  public:
   GatedMlp(const ModelConfig& config, const ParameterLayout& layout,
-           int64_t layer)
-      : inner_(config.intermediate_size) {
+           const UnitSlice& slice, int64_t layer)
+      : inner_(config.intermediate_size / slice.tp_size) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".mlp.");
     gate_up_ = {.in = config.hidden_size,
                 .out = 2 * inner_,
@@ -81,8 +82,8 @@ template <typename T>
 class GeluMlp final : public Mlp<T> {
  public:
   GeluMlp(const ModelConfig& config, const ParameterLayout& layout,
-          int64_t layer)
-      : inner_(config.intermediate_size) {
+          const UnitSlice& slice, int64_t layer)
+      : inner_(config.intermediate_size / slice.tp_size) {
     const std::string prefix = absl::StrCat("transformer.h.", layer, ".mlp.");
     up_ = {.in = config.hidden_size,
            .out = inner_,
@@ -148,18 +149,18 @@ class GeluMlp final : public Mlp<T> {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
                                      const ParameterLayout& layout,
-                                     int64_t layer) {
+                                     const UnitSlice& slice, int64_t layer) {
   if (config.is_gpt2()) {
-    return std::make_unique<GeluMlp<T>>(config, layout, layer);
+    return std::make_unique<GeluMlp<T>>(config, layout, slice, layer);
   }
-  return std::make_unique<GatedMlp<T>>(config, layout, layer);
+  return std::make_unique<GatedMlp<T>>(config, layout, slice, layer);
 }
 
 template std::unique_ptr<Mlp<float>> MakeDenseMlp(const ModelConfig&,
                                                   const ParameterLayout&,
-                                                  int64_t);
+                                                  const UnitSlice&, int64_t);
 template std::unique_ptr<Mlp<double>> MakeDenseMlp(const ModelConfig&,
                                                    const ParameterLayout&,
-                                                   int64_t);
+                                                   const UnitSlice&, int64_t);
 
 }  // namespace atl::engine

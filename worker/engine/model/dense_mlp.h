@@ -2,6 +2,9 @@
 //
 //   kLlama    down(silu(gate(x)) up(x))
 //   kGpt2     c_proj(gelu(c_fc(x)))
+//
+// With tp a rank has F of the inner channels: whole rows in, parts of a sum
+// out.
 
 #ifndef WORKER_ENGINE_MODEL_DENSE_MLP_H_
 #define WORKER_ENGINE_MODEL_DENSE_MLP_H_
@@ -12,6 +15,7 @@
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/unit_slice.h"
 
 namespace atl::engine {
 
@@ -19,7 +23,7 @@ namespace atl::engine {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
                                      const ParameterLayout& layout,
-                                     int64_t layer);
+                                     const UnitSlice& slice, int64_t layer);
 
 }  // namespace atl::engine
 

@@ -1,16 +1,18 @@
 #include "worker/engine/model/mixture.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/collective/call.h"
+#include "worker/engine/model/exchange.h"
+#include "worker/engine/model/expert_exchange.h"
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/parts.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/tensor/arena.h"
@@ -22,17 +24,20 @@ template <typename T>
 class Mixture final : public Mlp<T> {
  public:
   Mixture(const ModelConfig& config, const ParameterLayout& layout,
-          int64_t layer)
-      : channels_(config.hidden_size),
-        inner_(config.intermediate_size),
+          const UnitSlice& slice, int64_t layer)
+      : config_(config),
+        slice_(slice),
+        channels_(config.hidden_size),
+        inner_(config.intermediate_size / slice.tp_size),
         expert_count_(config.expert_count),
-        experts_per_token_(config.experts_per_token) {
+        experts_per_token_(config.experts_per_token),
+        own_(RangeOf(config.expert_count, slice.ep_rank, slice.ep_size)) {
     const std::string prefix =
         absl::StrCat("model.layers.", layer, ".block_sparse_moe.");
     router_ = {.in = channels_,
                .out = expert_count_,
                .weight = OffsetInUnit(layout, prefix + "gate.weight")};
-    for (int64_t e = 0; e < expert_count_; ++e) {
+    for (int64_t e = own_.begin; e < own_.end; ++e) {
       const std::string expert = absl::StrCat(prefix, "experts.", e, ".");
       gate_up_.push_back(
           {.in = channels_,
@@ -52,8 +57,8 @@ class Mixture final : public Mlp<T> {
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, Arena& saved, T* delta,
                const RouterTotals<T>& totals) const override {
-    const State s = Take(rows, saved);
-    const RouteShape shape = ShapeOf(work.config, rows);
+    const State s = Open(work, rows, saved);
+    const RouteShape shape = ShapeOf(rows);
     // The logits are not kept: the probabilities say all.
     T* const logits = work.router_gradient.data;
     ForwardLinear(work, router_, parameters, rows, x, logits);
@@ -61,21 +66,27 @@ class Mixture final : public Mlp<T> {
     work.ops.AddRouteTotals(shape, s.probabilities, s.experts, totals.counts,
                             totals.sums);
     work.ops.PlanDispatch(shape, s.experts, s.slots, s.sources, s.begins);
-    const std::vector<int64_t>& begins = FetchBegins(work, s);
-    work.ops.GatherRows(begins[expert_count_], channels_, s.sources, x,
-                        s.gathered);
-    for (int64_t e = 0; e < expert_count_; ++e) {
-      const int64_t at = begins[e], count = begins[e + 1] - at;
+    const ExpertExchange<T> exchange = Exchange(s);
+    exchange.ShareCounts(work);
+    // By slot; where another rank has the expert, they are sent there.
+    const bool sends = work.groups.ep != nullptr;
+    T* const by_slot = sends ? work.slot_rows.data : s.taken;
+    work.ops.GatherRows(s.begins[expert_count_], channels_, s.sources, x,
+                        by_slot);
+    exchange.Dispatch(work, by_slot, s.taken);
+    T* const out = sends ? work.expert_rows.data : s.out;
+    for (int64_t e = 0; e < own_.size(); ++e) {
+      const int64_t at = exchange.begin(e), count = exchange.count(e);
       if (count == 0) continue;
       T* const gate_up = s.gate_up + at * 2 * inner_;
       T* const swiglu = s.swiglu + at * inner_;
       ForwardLinear(work, gate_up_[e], parameters, count,
-                    static_cast<const T*>(s.gathered + at * channels_),
-                    gate_up);
+                    static_cast<const T*>(s.taken + at * channels_), gate_up);
       work.ops.SwiGlu(count, inner_, gate_up, swiglu);
       ForwardLinear(work, down_[e], parameters, count,
-                    static_cast<const T*>(swiglu), s.out + at * channels_);
+                    static_cast<const T*>(swiglu), out + at * channels_);
     }
+    exchange.Return(work, out, s.out);
     work.ops.CombineRows(shape, channels_, s.slots, s.weights, s.out, delta);
   }
 
@@ -83,43 +94,46 @@ class Mixture final : public Mlp<T> {
                 const T* x, Arena& saved, const T* dout,
                 const RouterTotals<T>& totals, T* dx, T* gradients,
                 bool accumulate) const override {
-    const State s = Take(rows, saved);
-    const RouteShape shape = ShapeOf(work.config, rows);
+    const State s = Open(work, rows, saved);
+    const RouteShape shape = ShapeOf(rows);
+    const ExpertExchange<T> exchange = Exchange(s);
     T* const dchoices = work.choice_gradient.data;
     work.ops.CombineRowsBackward(shape, channels_, s.slots, s.weights, s.out,
                                  dout, s.out, dchoices);
-    FetchBegins(work, s);
-    for (int64_t e = 0; e < expert_count_; ++e) {
-      BackwardExpert(work, parameters, e, s, gradients, accumulate);
+    // s.out was this rank's part of what an expert gave.
+    ReduceOverTp(work, rows * experts_per_token_, dchoices,
+                 collective::Reduction::kSum);
+    const bool sends = work.groups.ep != nullptr;
+    T* const dexperts = sends ? work.expert_rows.data : s.out;
+    exchange.Dispatch(work, s.out, dexperts);
+    for (int64_t e = 0; e < own_.size(); ++e) {
+      BackwardExpert(work, parameters, e, exchange, s, dexperts, gradients,
+                     accumulate);
     }
-    work.ops.CombineRows(shape, channels_, s.slots, nullptr,
-                         work.expert_gradient.data, dx);
-    SetBalance(work, rows, totals);
-    T* const dlogits = work.router_gradient.data;
-    work.ops.RouteBackward(shape, s.probabilities, s.experts, s.weights,
-                           dchoices, work.balance, dlogits);
-    T* const drouter = work.row_gradient.data;
-    BackwardLinear(work, router_, parameters, rows, x,
-                   static_cast<const T*>(dlogits), drouter, gradients,
+    T* const by_slot = sends ? work.slot_rows.data : work.expert_gradient.data;
+    exchange.Return(work, work.expert_gradient.data, by_slot);
+    work.ops.CombineRows(shape, channels_, s.slots, nullptr, by_slot, dx);
+    BackwardRouter(work, parameters, rows, x, s, totals, dx, gradients,
                    accumulate);
-    work.ops.AddRows(rows, channels_, dx, drouter, nullptr, dx);
   }
 
  private:
   struct State {
-    T* probabilities;  // [R, E]
-    T* weights;        // [R, K]
-    int32_t* experts;  // [R, K]
-    int32_t* slots;    // [R, K]
-    int32_t* sources;  // [S]
-    int64_t* begins;   // [E + 1]
-    T* gathered;       // [S, C], by slot
-    T* gate_up;        // [S, 2 F]; backward puts the gradient there
-    T* swiglu;         // [S, F]
-    T* out;            // [S, C]; backward puts the gradient there
+    T* probabilities;   // [R, E]
+    T* weights;         // [R, K]
+    int32_t* experts;   // [R, K]
+    int32_t* slots;     // [R, K]
+    int32_t* sources;   // [R K]
+    int64_t* begins;    // [E + 1]
+    int64_t* received;  // ExpertExchange's
+    T* taken;           // [S, C], rows of this rank's experts, by expert
+    T* gate_up;         // [S, 2 F]; backward puts the gradient there
+    T* swiglu;          // [S, F]
+    T* out;             // [R K, C], by slot; backward puts the gradient there
   };
   State Take(int64_t rows, Arena& saved) const {
     const int64_t choices = rows * experts_per_token_;
+    const int64_t taken = ExpertRowsMax(config_, slice_, rows);
     State s;
     s.probabilities = saved.Take<T>(rows * expert_count_);
     s.weights = saved.Take<T>(choices);
@@ -127,42 +141,38 @@ class Mixture final : public Mlp<T> {
     s.slots = saved.Take<int32_t>(choices);
     s.sources = saved.Take<int32_t>(choices);
     s.begins = saved.Take<int64_t>(expert_count_ + 1);
-    s.gathered = saved.Take<T>(choices * channels_);
-    s.gate_up = saved.Take<T>(choices * 2 * inner_);
-    s.swiglu = saved.Take<T>(choices * inner_);
+    s.received =
+        saved.Take<int64_t>(ExpertExchange<T>::ReceivedCount(config_, slice_));
+    s.taken = saved.Take<T>(taken * channels_);
+    s.gate_up = saved.Take<T>(taken * 2 * inner_);
+    s.swiglu = saved.Take<T>(taken * inner_);
     s.out = saved.Take<T>(choices * channels_);
     return s;
   }
-
-  RouteShape ShapeOf(const ModelConfig& config, int64_t rows) const {
-    RouteShape shape{.rows = rows,
-                     .expert_count = expert_count_,
-                     .experts_per_token = experts_per_token_,
-                     .capacity = rows};
-    if (config.expert_capacity_factor > 0) {
-      const double share = config.expert_capacity_factor *
-                           static_cast<double>(rows * experts_per_token_) /
-                           static_cast<double>(expert_count_);
-      if (share < static_cast<double>(rows)) {
-        shape.capacity = static_cast<int64_t>(std::ceil(share));
-      }
-    }
-    return shape;
+  // The same, with what the host reads where it can.
+  State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
+    State s = Take(rows, saved);
+    s.begins = work.OnHost(s.begins, expert_count_ + 1);
+    s.received = work.OnHost(
+        s.received, ExpertExchange<T>::ReceivedCount(config_, slice_));
+    return s;
+  }
+  ExpertExchange<T> Exchange(const State& s) const {
+    return ExpertExchange<T>(config_, slice_, s.begins, s.received);
   }
 
-  // Into work.slot_begins, where the host can read them.
-  const std::vector<int64_t>& FetchBegins(Workspace<T>& work,
-                                          const State& s) const {
-    work.ops.ToHost(sizeof(int64_t) * (expert_count_ + 1), s.begins,
-                    work.slot_begins.data());
-    return work.slot_begins;
+  RouteShape ShapeOf(int64_t rows) const {
+    return {.rows = rows,
+            .expert_count = expert_count_,
+            .experts_per_token = experts_per_token_,
+            .capacity = ExpertCapacity(config_, rows)};
   }
 
   // The gradients of one expert, and of what it was given.
   void BackwardExpert(Workspace<T>& work, const T* parameters, int64_t e,
-                      const State& s, T* gradients, bool accumulate) const {
-    const int64_t at = work.slot_begins[e];
-    const int64_t count = work.slot_begins[e + 1] - at;
+                      const ExpertExchange<T>& exchange, const State& s,
+                      const T* dout, T* gradients, bool accumulate) const {
+    const int64_t at = exchange.begin(e), count = exchange.count(e);
     if (count == 0) {
       if (accumulate) return;
       work.ops.SetZero(gate_up_[e].in * gate_up_[e].out,
@@ -174,30 +184,53 @@ class Mixture final : public Mlp<T> {
     T* const dswiglu = work.part_gradient.data;
     BackwardLinear(work, down_[e], parameters, count,
                    static_cast<const T*>(s.swiglu + at * inner_),
-                   static_cast<const T*>(s.out + at * channels_), dswiglu,
-                   gradients, accumulate);
+                   dout + at * channels_, dswiglu, gradients, accumulate);
     work.ops.SwiGluBackward(count, inner_, gate_up, dswiglu, gate_up);
     BackwardLinear(work, gate_up_[e], parameters, count,
-                   static_cast<const T*>(s.gathered + at * channels_),
+                   static_cast<const T*>(s.taken + at * channels_),
                    static_cast<const T*>(gate_up), work.expert_gradient.row(at),
                    gradients, accumulate);
+  }
+
+  // The gradient of the router, and what it adds to dx. All tp ranks have all
+  // rows here, so that each adds those of its own part of the stream.
+  void BackwardRouter(Workspace<T>& work, const T* parameters, int64_t rows,
+                      const T* x, const State& s, const RouterTotals<T>& totals,
+                      T* dx, T* gradients, bool accumulate) const {
+    SetBalance(work, rows, totals);
+    T* const dlogits = work.router_gradient.data;
+    work.ops.RouteBackward(ShapeOf(rows), s.probabilities, s.experts, s.weights,
+                           work.choice_gradient.data, work.balance, dlogits);
+    BackwardLinear<T>(work, router_, parameters, rows, x, dlogits,
+                      /*dx=*/nullptr, gradients, accumulate);
+    const int64_t own = slice_.stream_rows(rows), first = slice_.tp_rank * own;
+    T* const drouter = work.row_gradient.data;
+    work.ops.LinearBackwardInput(own, expert_count_, channels_,
+                                 dlogits + first * expert_count_,
+                                 parameters + router_.weight, drouter);
+    work.ops.AddRows(own, channels_, dx + first * channels_, drouter, nullptr,
+                     dx + first * channels_);
   }
 
   // The gradient of a row's probabilities by the loss that balances experts.
   void SetBalance(Workspace<T>& work, int64_t rows,
                   const RouterTotals<T>& totals) const {
-    const double all = static_cast<double>(work.config.layer_count * rows);
+    const double all = static_cast<double>(
+        config_.layer_count * (totals.rows > 0 ? totals.rows : rows));
     const T factor =
         totals.scale *
-        static_cast<T>(work.config.router_loss_weight *
+        static_cast<T>(config_.router_loss_weight *
                        static_cast<double>(expert_count_) / (all * all));
     work.ops.SetZero(expert_count_, work.balance);
     work.ops.Axpy(expert_count_, factor, totals.counts, work.balance);
   }
 
+  const ModelConfig config_;
+  const UnitSlice slice_;
   const int64_t channels_, inner_, expert_count_, experts_per_token_;
+  const Range own_;  // The experts that are this rank's.
   LinearMap router_;
-  std::vector<LinearMap> gate_up_, down_;  // One an expert.
+  std::vector<LinearMap> gate_up_, down_;  // One an expert of its own.
 };
 
 }  // namespace
@@ -205,15 +238,15 @@ class Mixture final : public Mlp<T> {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     const ParameterLayout& layout,
-                                    int64_t layer) {
-  return std::make_unique<Mixture<T>>(config, layout, layer);
+                                    const UnitSlice& slice, int64_t layer) {
+  return std::make_unique<Mixture<T>>(config, layout, slice, layer);
 }
 
 template std::unique_ptr<Mlp<float>> MakeMixture(const ModelConfig&,
                                                  const ParameterLayout&,
-                                                 int64_t);
+                                                 const UnitSlice&, int64_t);
 template std::unique_ptr<Mlp<double>> MakeMixture(const ModelConfig&,
                                                   const ParameterLayout&,
-                                                  int64_t);
+                                                  const UnitSlice&, int64_t);
 
 }  // namespace atl::engine

@@ -1,6 +1,12 @@
 // The mixture of experts of a kMixtral: for each row the sum over its K experts
 // of the router's weight times the expert's down(silu(gate(x)) up(x)).
 // model_config.h says what the router's loss and an expert's capacity are.
+//
+// With tp the router is whole on each rank, which sees all rows and so makes
+// the same choices; each expert is divided as a dense MLP is. With ep rows go
+// to the ranks that have their experts and back (model/expert_exchange.h). An
+// expert's capacity counts the rows of one rank: with one, meshes train models
+// that differ in what is passed by.
 
 #ifndef WORKER_ENGINE_MODEL_MIXTURE_H_
 #define WORKER_ENGINE_MODEL_MIXTURE_H_
@@ -11,6 +17,7 @@
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/unit_slice.h"
 
 namespace atl::engine {
 
@@ -18,7 +25,7 @@ namespace atl::engine {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     const ParameterLayout& layout,
-                                    int64_t layer);
+                                    const UnitSlice& slice, int64_t layer);
 
 }  // namespace atl::engine
 

@@ -3,6 +3,9 @@
 //
 // model/dense_mlp.h and model/mixture.h make them.
 //
+// With tp, x and dout are whole rows and the same on all ranks of a group;
+// delta and dx are this rank's part of a sum over them, which its caller makes.
+//
 // Conventions as in model/parts.h. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_MLP_H_
@@ -17,13 +20,24 @@ namespace atl::engine {
 
 // What routers of all layers did with one micro-batch: it travels with the
 // activations, because the loss that balances experts multiplies sums over all
-// layers. Null pointers in models without experts.
+// layers and rows. Null pointers in models without experts.
+//
+// A forward adds what this rank's rows did (tp ranks, who see the same rows,
+// add the same). Where several ranks have parts of a micro-batch, their driver,
+// once all forwards and no backward of it have run, sums counts and sums over
+// the ranks that read other tokens (kLossGroup of parallel/mesh.h) and those
+// that have other layers (pp), and sets `rows` to the tokens of that group. The
+// loss is then that of one rank with all these sequences, and the gradients of
+// the ranks' own rows add up to its gradient.
 template <typename T>
 struct RouterTotals {
   T* counts = nullptr;  // [E], choices of each expert
   T* sums = nullptr;    // [E], its probabilities
   // The micro-batch's share of the step's loss; backward reads it.
   T scale = 1;
+  // Tokens behind the totals, where they were summed over ranks; 0: they are of
+  // this rank's rows alone.
+  int64_t rows = 0;
 };
 
 template <typename T>

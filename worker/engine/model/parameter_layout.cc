@@ -28,6 +28,14 @@ class LayoutBuilder {
     Add(std::move(name), {channels}, ParameterClass::kVector,
         ParameterInit::kConstant, value);
   }
+  // Of the parameter that was added last.
+  void CutLast(int dimension, std::vector<int64_t> parts = {}) {
+    layout_.parameters.back().cut_dimension = dimension;
+    layout_.parameters.back().cut_parts = std::move(parts);
+  }
+  void SetExpertOfLast(int64_t expert) {
+    layout_.parameters.back().expert = expert;
+  }
   ParameterLayout Build() && { return std::move(layout_); }
 
  private:
@@ -56,11 +64,14 @@ double ResidualStddev(const ModelConfig& config) {
   return kInitStddev / std::sqrt(2.0 * static_cast<double>(config.layer_count));
 }
 
-// Adds the weight `prefix` + `name` + ".weight".
+// Adds the weight `prefix` + `name` + ".weight", which tp divides along
+// dimension `cut`: 0 by what it gives, 1 by what it takes.
 void AddMatrix(const std::string& prefix, const std::string& name, int64_t rows,
-               int64_t columns, double stddev, LayoutBuilder& builder) {
+               int64_t columns, int cut, double stddev,
+               LayoutBuilder& builder) {
   builder.AddNormal(absl::StrCat(prefix, name, ".weight"), rows, columns,
                     ParameterClass::kMatrix, stddev);
+  if (cut >= 0) builder.CutLast(cut);
 }
 
 // The MLP of a Llama, or the mixture of a Mixtral.
@@ -68,22 +79,27 @@ void AddGatedMlp(const ModelConfig& config, const std::string& prefix,
                  LayoutBuilder& builder) {
   const int64_t channels = config.hidden_size;
   const int64_t inner = config.intermediate_size;
-  const auto add = [&](const std::string& gate, const std::string& up,
-                       const std::string& down) {
-    AddMatrix(prefix, gate, inner, channels, kInitStddev, builder);
-    AddMatrix(prefix, up, inner, channels, kInitStddev, builder);
-    AddMatrix(prefix, down, channels, inner, ResidualStddev(config), builder);
+  const auto add = [&](const std::string& name, int64_t rows, int64_t columns,
+                       int cut, double stddev, int64_t expert) {
+    AddMatrix(prefix, name, rows, columns, cut, stddev, builder);
+    builder.SetExpertOfLast(expert);
+  };
+  const auto add_mlp = [&](const std::string& gate, const std::string& up,
+                           const std::string& down, int64_t expert) {
+    add(gate, inner, channels, 0, kInitStddev, expert);
+    add(up, inner, channels, 0, kInitStddev, expert);
+    add(down, channels, inner, 1, ResidualStddev(config), expert);
   };
   if (!config.is_mixture()) {
-    add("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj");
+    add_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", -1);
     return;
   }
   const std::string moe = "block_sparse_moe.";
-  AddMatrix(prefix, moe + "gate", config.expert_count, channels, kInitStddev,
-            builder);
+  AddMatrix(prefix, moe + "gate", config.expert_count, channels, /*cut=*/-1,
+            kInitStddev, builder);
   for (int64_t expert = 0; expert < config.expert_count; ++expert) {
     const std::string at = absl::StrCat(moe, "experts.", expert, ".");
-    add(at + "w1", at + "w3", at + "w2");
+    add_mlp(at + "w1", at + "w3", at + "w2", expert);
   }
 }
 
@@ -92,13 +108,13 @@ void AddLlamaLayer(const ModelConfig& config, int64_t layer,
   const int64_t channels = config.hidden_size;
   const int64_t kv_channels = config.kv_head_count * config.head_dim();
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  AddMatrix(prefix, "self_attn.q_proj", channels, channels, kInitStddev,
-            builder);
-  AddMatrix(prefix, "self_attn.k_proj", kv_channels, channels, kInitStddev,
-            builder);
-  AddMatrix(prefix, "self_attn.v_proj", kv_channels, channels, kInitStddev,
-            builder);
-  AddMatrix(prefix, "self_attn.o_proj", channels, channels,
+  AddMatrix(prefix, "self_attn.q_proj", channels, channels, /*cut=*/0,
+            kInitStddev, builder);
+  AddMatrix(prefix, "self_attn.k_proj", kv_channels, channels, /*cut=*/0,
+            kInitStddev, builder);
+  AddMatrix(prefix, "self_attn.v_proj", kv_channels, channels, /*cut=*/0,
+            kInitStddev, builder);
+  AddMatrix(prefix, "self_attn.o_proj", channels, channels, /*cut=*/1,
             ResidualStddev(config), builder);
   AddGatedMlp(config, prefix, builder);
   builder.AddVector(prefix + "input_layernorm.weight", channels, 1.0);
@@ -114,17 +130,28 @@ void AddGpt2Layer(const ModelConfig& config, int64_t layer,
     builder.AddVector(absl::StrCat(prefix, name, ".weight"), channels, 1.0);
     builder.AddVector(absl::StrCat(prefix, name, ".bias"), channels, 0.0);
   };
-  const auto map = [&](const char* name, int64_t in, int64_t out,
-                       double stddev) {
-    AddMatrix(prefix, name, in, out, stddev, builder);
+  // tp divides what the maps into an attention or an MLP give, in `parts`, and
+  // what those out of it take: the bias of the latter is whole.
+  const auto map_in = [&](const char* name, int64_t out,
+                          const std::vector<int64_t>& parts) {
+    AddMatrix(prefix, name, channels, out, /*cut=*/1, kInitStddev, builder);
+    builder.CutLast(1, parts);
     builder.AddVector(absl::StrCat(prefix, name, ".bias"), out, 0.0);
+    builder.CutLast(0, parts);
   };
+  const auto map_out = [&](const char* name, int64_t in) {
+    AddMatrix(prefix, name, in, channels, /*cut=*/0, ResidualStddev(config),
+              builder);
+    builder.AddVector(absl::StrCat(prefix, name, ".bias"), channels, 0.0);
+  };
+  const int64_t kv_channels = config.kv_head_count * config.head_dim();
   norm("ln_1");
-  map("attn.c_attn", channels, config.qkv_size(), kInitStddev);
-  map("attn.c_proj", channels, channels, ResidualStddev(config));
+  map_in("attn.c_attn", config.qkv_size(),
+         {channels, kv_channels, kv_channels});
+  map_out("attn.c_proj", channels);
   norm("ln_2");
-  map("mlp.c_fc", channels, inner, kInitStddev);
-  map("mlp.c_proj", inner, channels, ResidualStddev(config));
+  map_in("mlp.c_fc", inner, {});
+  map_out("mlp.c_proj", inner);
 }
 
 void AddEmbedding(const ModelConfig& config, LayoutBuilder& builder) {
@@ -133,6 +160,7 @@ void AddEmbedding(const ModelConfig& config, LayoutBuilder& builder) {
       config.is_gpt2() ? "transformer.wte.weight" : "model.embed_tokens.weight",
       config.vocab_size, config.hidden_size, ParameterClass::kEmbedding,
       kInitStddev);
+  builder.CutLast(0);
   if (config.is_gpt2()) {
     builder.AddNormal("transformer.wpe.weight", config.sequence_length_max,
                       config.hidden_size, ParameterClass::kEmbedding,
@@ -151,6 +179,7 @@ void AddHead(const ModelConfig& config, LayoutBuilder& builder) {
   if (!config.tie_embeddings) {
     builder.AddNormal("lm_head.weight", config.vocab_size, config.hidden_size,
                       ParameterClass::kEmbedding, kInitStddev);
+    builder.CutLast(0);
   }
 }
 

@@ -76,6 +76,12 @@ struct ParameterSpec {
   ParameterClass parameter_class = ParameterClass::kMatrix;
   ParameterInit init = ParameterInit::kNormal;
   double init_value = 0;  // See ParameterInit.
+
+  // How ranks divide it (model/local_layout.h).
+  int64_t expert = -1;     // Whose it is, of a mixture's; -1: of none.
+  int cut_dimension = -1;  // Of `shape`, divided by tp; -1: it is not.
+  // Lengths along that dimension that are divided one by one; empty: as one.
+  std::vector<int64_t> cut_parts;
 };
 
 // A range of the flat buffer.

@@ -1,14 +1,28 @@
 #include "worker/engine/model/parts.h"
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "base/status/check.h"
+#include "worker/collective/call.h"
+#include "worker/engine/model/exchange.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {
+
+namespace {
+
+// Where the gradients of a norm, gain and bias, wait to be summed over tp.
+template <typename T>
+T* SharedGradient(Workspace<T>& work, const NormMap& map) {
+  const int64_t vectors = work.config.is_gpt2() ? 2 : 1;
+  return work.norm_gradients + map.slot * vectors * work.config.hidden_size;
+}
+
+}  // namespace
 
 int64_t OffsetInUnit(const ParameterLayout& layout, const std::string& name) {
   const ParameterSpec* spec = layout.Find(name);
@@ -61,20 +75,52 @@ void BackwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                   const T* dy, T* dx, bool add_to_dx, T* gradients,
                   bool accumulate) {
   const int64_t channels = work.config.hidden_size;
-  T* const gain = gradients + map.gain;
-  T* const gain_out = accumulate ? work.gain_gradient : gain;
+  // Straight into place, unless it has to be added or summed.
+  T* gain_out = gradients + map.gain;
+  T* bias_out = gradients + map.bias;
+  if (work.groups.tp != nullptr) {
+    gain_out = SharedGradient(work, map);
+    bias_out = gain_out + channels;
+  } else if (accumulate) {
+    gain_out = work.gain_gradient;
+    bias_out = work.bias_gradient;
+  }
   if (map.bias < 0) {
     work.ops.RmsNormBackward(rows, channels, dy, x, state.rstd,
                              parameters + map.gain, dx, gain_out, add_to_dx);
   } else {
-    T* const bias = gradients + map.bias;
-    T* const bias_out = accumulate ? work.bias_gradient : bias;
     work.ops.LayerNormBackward(rows, channels, dy, x, state.mean, state.rstd,
                                parameters + map.gain, dx, gain_out, bias_out,
                                add_to_dx);
-    if (accumulate) work.ops.Axpy(channels, T(1), bias_out, bias);
   }
-  if (accumulate) work.ops.Axpy(channels, T(1), gain_out, gain);
+  if (work.groups.tp != nullptr || !accumulate) return;
+  if (map.bias >= 0) {
+    work.ops.Axpy(channels, T(1), bias_out, gradients + map.bias);
+  }
+  work.ops.Axpy(channels, T(1), gain_out, gradients + map.gain);
+}
+
+template <typename T>
+void SumNormGradients(Workspace<T>& work, std::initializer_list<NormMap> maps,
+                      T* gradients, bool accumulate) {
+  if (work.groups.tp == nullptr) return;
+  const int64_t channels = work.config.hidden_size;
+  const int64_t vectors =
+      static_cast<int64_t>(maps.size()) * (work.config.is_gpt2() ? 2 : 1);
+  ReduceOverTp(work, vectors * channels, work.norm_gradients,
+               collective::Reduction::kSum);
+  const auto put = [&](const T* from, T* to) {
+    if (accumulate) {
+      work.ops.Axpy(channels, T(1), from, to);
+    } else {
+      work.ops.CopyColumns(1, channels, from, channels, to, channels);
+    }
+  };
+  for (const NormMap& map : maps) {
+    const T* from = SharedGradient(work, map);
+    put(from, gradients + map.gain);
+    if (map.bias >= 0) put(from + channels, gradients + map.bias);
+  }
 }
 
 template <typename T>
@@ -123,6 +169,8 @@ void BackwardLinear(Workspace<T>& work, const LinearMap& map,
   template void BackwardNorm(Workspace<T>&, const NormMap&, const T*, int64_t, \
                              const T*, const NormState<T>&, const T*, T*,      \
                              bool, T*, bool);                                  \
+  template void SumNormGradients(Workspace<T>&,                                \
+                                 std::initializer_list<NormMap>, T*, bool);    \
   template void ForwardLinear(Workspace<T>&, const LinearMap&, const T*,       \
                               int64_t, const T*, T*);                          \
   template void BackwardLinear(Workspace<T>&, const LinearMap&, const T*,      \

@@ -8,6 +8,7 @@
 #define WORKER_ENGINE_MODEL_PARTS_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "worker/engine/model/parameter_layout.h"
@@ -25,6 +26,7 @@ int64_t OffsetInUnit(const ParameterLayout& layout, const std::string& name);
 struct NormMap {
   int64_t gain = 0;   // Offsets in the unit's span.
   int64_t bias = -1;  // -1: none.
+  int slot = 0;       // Which of the unit's norms it is: 0 or 1.
 };
 
 // What the backward pass needs, besides the norm's input.
@@ -50,11 +52,20 @@ void ForwardAddNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                     NormState<T>& state);
 
 // From `dy` the gradient of x, written to dx or added to it if `add_to_dx`.
+// With tp the gradients of gain and bias are of this rank's rows alone and wait
+// for SumNormGradients.
 template <typename T>
 void BackwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                   int64_t rows, const T* x, const NormState<T>& state,
                   const T* dy, T* dx, bool add_to_dx, T* gradients,
                   bool accumulate);
+
+// Once a unit, after the BackwardNorm of all of `maps`, which are its norms in
+// the order of their slots: sums the gradients of gains and biases over tp
+// ranks and puts them in their places. Without tp they are there.
+template <typename T>
+void SumNormGradients(Workspace<T>& work, std::initializer_list<NormMap> maps,
+                      T* gradients, bool accumulate);
 
 // --- Linear maps -------------------------------------------------------------
 

@@ -5,10 +5,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "worker/collective/call.h"
 #include "worker/engine/model/dense_mlp.h"
+#include "worker/engine/model/exchange.h"
 #include "worker/engine/model/mixture.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/parts.h"
+#include "worker/engine/model/ring_attention.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/tensor/arena.h"
@@ -19,8 +23,11 @@ namespace atl::engine {
 
 template <typename T>
 EmbeddingUnit<T>::EmbeddingUnit(const ModelConfig& config,
-                                const ParameterLayout& layout)
-    : span_(layout.units.front()) {
+                                const ParameterLayout& layout,
+                                const UnitSlice& slice)
+    : vocabulary_(VocabularyOf(config, slice)),
+      slice_(slice),
+      span_(layout.units.front()) {
   if (config.is_gpt2()) {
     table_ = OffsetInUnit(layout, "transformer.wte.weight");
     positions_ = OffsetInUnit(layout, "transformer.wpe.weight");
@@ -30,14 +37,67 @@ EmbeddingUnit<T>::EmbeddingUnit(const ModelConfig& config,
 }
 
 template <typename T>
+const T* EmbeddingUnit<T>::LocalPositions(Workspace<T>& work,
+                                          const T* parameters,
+                                          int64_t sequence_length) const {
+  const T* table = parameters + positions_;
+  if (slice_.cp_size == 1) return table;
+  const int64_t channels = work.config.hidden_size;
+  T* to = work.positions;
+  for (const Range& run :
+       SequenceRuns(slice_, sequence_length * slice_.cp_size)) {
+    const int64_t count = run.size() * channels;
+    work.ops.CopyColumns(1, count, table + run.begin * channels, count, to,
+                         count);
+    to += count;
+  }
+  return work.positions;
+}
+
+template <typename T>
 void EmbeddingUnit<T>::Forward(Workspace<T>& work, const T* parameters,
                                const TokenBatch& batch, T* x) const {
+  if (!work.ok()) return;
+  const int64_t channels = work.config.hidden_size, rows = batch.rows();
+  T* const whole = PartialRows(work, x);
+  if (slice_.tp_size == 1) {
+    work.ops.Embedding(rows, channels, batch.inputs, parameters + table_,
+                       whole);
+  } else {
+    work.ops.EmbeddingSlice(rows, vocabulary_.begin, vocabulary_.size(),
+                            channels, batch.inputs, parameters + table_, whole);
+  }
+  // Once in the sum over tp.
+  if (positions_ >= 0 && slice_.tp_rank == 0) {
+    work.ops.AddPositions(
+        rows, batch.sequence_length, channels,
+        LocalPositions(work, parameters, batch.sequence_length), whole);
+  }
+  ReduceRows(work, rows, whole, x);
+}
+
+template <typename T>
+void EmbeddingUnit<T>::BackwardPositions(Workspace<T>& work,
+                                         const TokenBatch& batch, const T* dx,
+                                         T* gradients, bool accumulate) const {
   const int64_t channels = work.config.hidden_size;
-  work.ops.Embedding(batch.rows(), channels, batch.inputs, parameters + table_,
-                     x);
-  if (positions_ >= 0) {
-    work.ops.AddPositions(batch.rows(), batch.sequence_length, channels,
-                          parameters + positions_, x);
+  const int64_t length = batch.sequence_length;
+  T* const dpositions = gradients + positions_;
+  if (!accumulate) {
+    work.ops.SetZero(work.config.sequence_length_max * channels, dpositions);
+  }
+  if (slice_.cp_size == 1) {
+    work.ops.PositionsBackward(batch.rows(), length, channels, dx, dpositions);
+    return;
+  }
+  const T* from = work.positions;
+  work.ops.SetZero(length * channels, work.positions);
+  work.ops.PositionsBackward(batch.rows(), length, channels, dx,
+                             work.positions);
+  for (const Range& run : SequenceRuns(slice_, length * slice_.cp_size)) {
+    work.ops.Axpy(run.size() * channels, T(1), from,
+                  dpositions + run.begin * channels);
+    from += run.size() * channels;
   }
 }
 
@@ -45,42 +105,49 @@ template <typename T>
 void EmbeddingUnit<T>::Backward(Workspace<T>& work, const TokenBatch& batch,
                                 const T* dx, T* gradients, bool accumulate,
                                 bool add_to_table) const {
-  const ModelConfig& config = work.config;
+  if (!work.ok()) return;
+  const int64_t channels = work.config.hidden_size, rows = batch.rows();
+  const int64_t ids = vocabulary_.size();
+  const T* whole = GatherRows(work, rows, dx, work.gathered_gradient.data);
   if (!accumulate && !add_to_table) {
-    work.ops.SetZero(config.vocab_size * config.hidden_size,
-                     gradients + table_);
+    work.ops.SetZero(ids * channels, gradients + table_);
   }
-  work.ops.EmbeddingBackward(batch.rows(), config.vocab_size,
-                             config.hidden_size, batch.inputs, dx,
-                             gradients + table_);
-  if (positions_ < 0) return;
-  if (!accumulate) {
-    work.ops.SetZero(config.sequence_length_max * config.hidden_size,
-                     gradients + positions_);
+  if (slice_.tp_size == 1) {
+    work.ops.EmbeddingBackward(rows, ids, channels, batch.inputs, whole,
+                               gradients + table_);
+  } else {
+    work.ops.EmbeddingSliceBackward(rows, vocabulary_.begin, ids, channels,
+                                    batch.inputs, whole, gradients + table_);
   }
-  work.ops.PositionsBackward(batch.rows(), batch.sequence_length,
-                             config.hidden_size, dx, gradients + positions_);
+  if (positions_ >= 0) {
+    BackwardPositions(work, batch, whole, gradients, accumulate);
+  }
 }
 
 // --- Block -------------------------------------------------------------------
 
 template <typename T>
 BlockUnit<T>::BlockUnit(const ModelConfig& config,
-                        const ParameterLayout& layout, int64_t layer)
+                        const ParameterLayout& layout, int64_t layer,
+                        const UnitSlice& slice)
     : config_(config),
+      slice_(slice),
       span_(layout.units[1 + layer]),
-      mlp_(config.is_mixture() ? MakeMixture<T>(config, layout, layer)
-                               : MakeDenseMlp<T>(config, layout, layer)) {
+      mlp_(config.is_mixture()
+               ? MakeMixture<T>(config, layout, slice, layer)
+               : MakeDenseMlp<T>(config, layout, slice, layer)) {
   const bool gpt2 = config.is_gpt2();
   const std::string prefix =
       absl::StrCat(gpt2 ? "transformer.h." : "model.layers.", layer, ".");
   const auto at = [&](const char* name) {
     return OffsetInUnit(layout, prefix + name);
   };
-  qkv_ = {
-      .in = config.hidden_size, .out = config.qkv_size(), .input_major = gpt2};
-  o_ = {
-      .in = config.hidden_size, .out = config.hidden_size, .input_major = gpt2};
+  qkv_ = {.in = config.hidden_size,
+          .out = config.qkv_size() / slice.tp_size,
+          .input_major = gpt2};
+  o_ = {.in = config.hidden_size / slice.tp_size,
+        .out = config.hidden_size,
+        .input_major = gpt2};
   if (gpt2) {
     attention_norm_ = {.gain = at("ln_1.weight"), .bias = at("ln_1.bias")};
     mlp_norm_ = {.gain = at("ln_2.weight"), .bias = at("ln_2.bias")};
@@ -94,19 +161,21 @@ BlockUnit<T>::BlockUnit(const ModelConfig& config,
     qkv_.weight = at("self_attn.q_proj.weight");
     o_.weight = at("self_attn.o_proj.weight");
   }
+  mlp_norm_.slot = 1;
 }
 
 template <typename T>
 typename BlockUnit<T>::State BlockUnit<T>::Take(int64_t rows,
                                                 Arena& saved) const {
-  const int64_t channels = config_.hidden_size;
+  const int64_t channels = config_.hidden_size, tp = slice_.tp_size;
+  const int64_t stream_rows = slice_.stream_rows(rows);
   State state;
-  state.attention_norm = TakeNorm<T>(config_, rows, saved);
-  state.qkv = saved.Take<T>(rows * config_.qkv_size());
-  state.attention = saved.Take<T>(rows * channels);
-  state.log_sum = saved.Take<T>(rows * config_.head_count);
-  state.middle = saved.Take<T>(rows * channels);
-  state.mlp_norm = TakeNorm<T>(config_, rows, saved);
+  state.attention_norm = TakeNorm<T>(config_, stream_rows, saved);
+  state.qkv = saved.Take<T>(rows * qkv_.out);
+  state.attention = saved.Take<T>(rows * channels / tp);
+  state.log_sum = saved.Take<T>(rows * config_.head_count / tp);
+  state.middle = saved.Take<T>(stream_rows * channels);
+  state.mlp_norm = TakeNorm<T>(config_, stream_rows, saved);
   return state;
 }
 
@@ -127,8 +196,8 @@ template <typename T>
 AttentionShape BlockUnit<T>::ShapeOf(const TokenBatch& batch) const {
   return {.batch = batch.batch,
           .sequence_length = batch.sequence_length,
-          .head_count = config_.head_count,
-          .kv_head_count = config_.kv_head_count,
+          .head_count = config_.head_count / slice_.tp_size,
+          .kv_head_count = config_.kv_head_count / slice_.tp_size,
           .head_dim = config_.head_dim()};
 }
 
@@ -136,27 +205,33 @@ template <typename T>
 void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
                            const TokenBatch& batch, const T* x, void* saved,
                            T* out, const RouterTotals<T>& totals) const {
-  const int64_t rows = batch.rows();
-  const AttentionShape shape = ShapeOf(batch);
+  if (!work.ok()) return;
+  const int64_t rows = batch.rows(), stream_rows = slice_.stream_rows(rows);
   Arena arena = Open(saved, rows);
   State s = Take(rows, arena);
-  ForwardNorm(work, attention_norm_, parameters, rows, x, s.attention_norm);
-  ForwardLinear(work, qkv_, parameters, rows,
-                static_cast<const T*>(s.attention_norm.normed), s.qkv);
+  ForwardNorm(work, attention_norm_, parameters, stream_rows, x,
+              s.attention_norm);
+  const T* normed =
+      GatherRows<T>(work, rows, s.attention_norm.normed, work.gathered.data);
+  ForwardLinear(work, qkv_, parameters, rows, normed, s.qkv);
   if (qkv_.bias >= 0) {
     work.ops.AddBias(rows, qkv_.out, parameters + qkv_.bias, s.qkv);
   }
-  if (work.rope_table != nullptr) {
-    work.ops.Rope(shape, work.rope_table, /*inverse=*/false, s.qkv);
+  const AttentionShape shape = ShapeOf(batch);
+  if (const T* table = LocalRopeTable(work, batch.sequence_length)) {
+    work.ops.Rope(shape, table, /*inverse=*/false, s.qkv);
   }
-  work.ops.Attention(shape, s.qkv, s.attention, s.log_sum);
+  RingAttention(work, shape, s.qkv, s.attention, s.log_sum);
+  T* partial = PartialRows(work, work.delta.data);
   ForwardLinear(work, o_, parameters, rows, static_cast<const T*>(s.attention),
-                work.delta.data);
-  ForwardAddNorm(work, mlp_norm_, parameters, rows, x, BiasOf(o_, parameters),
-                 s.middle, s.mlp_norm);
-  mlp_->Forward(work, parameters, rows, s.mlp_norm.normed, arena,
-                work.delta.data, totals);
-  work.ops.AddRows(rows, config_.hidden_size, s.middle, work.delta.data,
+                partial);
+  ReduceRows<T>(work, rows, partial, work.delta.data);
+  ForwardAddNorm(work, mlp_norm_, parameters, stream_rows, x,
+                 BiasOf(o_, parameters), s.middle, s.mlp_norm);
+  normed = GatherRows<T>(work, rows, s.mlp_norm.normed, work.gathered.data);
+  mlp_->Forward(work, parameters, rows, normed, arena, partial, totals);
+  ReduceRows<T>(work, rows, partial, work.delta.data);
+  work.ops.AddRows(stream_rows, config_.hidden_size, s.middle, work.delta.data,
                    mlp_->bias(parameters), out);
 }
 
@@ -170,19 +245,24 @@ void BlockUnit<T>::BackwardAttention(Workspace<T>& work, const T* parameters,
   T* const dattention = work.part_gradient.data;
   T* const dqkv = work.qkv_gradient.data;
   T* const dnormed = work.normed_gradient.data;
+  const T* dout = GatherRows<T>(work, rows, dx, work.gathered_gradient.data);
+  // Arrives while the attention is taken back.
+  GatheredRows<T> normed = StartGatherRows<T>(
+      work, rows, s.attention_norm.normed, work.gathered.data);
   BackwardLinear(work, o_, parameters, rows, static_cast<const T*>(s.attention),
-                 static_cast<const T*>(dx), dattention, gradients, accumulate);
-  work.ops.AttentionBackward(shape, s.qkv, s.attention, s.log_sum, dattention,
-                             dqkv);
-  if (work.rope_table != nullptr) {
-    work.ops.Rope(shape, work.rope_table, /*inverse=*/true, dqkv);
+                 dout, dattention, gradients, accumulate);
+  RingAttentionBackward<T>(work, shape, s.qkv, s.attention, s.log_sum,
+                           dattention, dqkv);
+  if (const T* table = LocalRopeTable(work, batch.sequence_length)) {
+    work.ops.Rope(shape, table, /*inverse=*/true, dqkv);
   }
-  BackwardLinear(work, qkv_, parameters, rows,
-                 static_cast<const T*>(s.attention_norm.normed),
-                 static_cast<const T*>(dqkv), dnormed, gradients, accumulate);
-  BackwardNorm(work, attention_norm_, parameters, rows, x, s.attention_norm,
-               static_cast<const T*>(dnormed), dx, /*add_to_dx=*/true,
-               gradients, accumulate);
+  T* const partial = PartialRows(work, dnormed);
+  BackwardLinear(work, qkv_, parameters, rows, normed.Wait(work),
+                 static_cast<const T*>(dqkv), partial, gradients, accumulate);
+  ReduceRows<T>(work, rows, partial, dnormed);
+  BackwardNorm(work, attention_norm_, parameters, slice_.stream_rows(rows), x,
+               s.attention_norm, static_cast<const T*>(dnormed), dx,
+               /*add_to_dx=*/true, gradients, accumulate);
 }
 
 template <typename T>
@@ -190,24 +270,35 @@ void BlockUnit<T>::Backward(Workspace<T>& work, const T* parameters,
                             const TokenBatch& batch, const T* x, void* saved,
                             const RouterTotals<T>& totals, T* dx, T* gradients,
                             bool accumulate) const {
+  if (!work.ok()) return;
   const int64_t rows = batch.rows();
   Arena arena = Open(saved, rows);
   const State s = Take(rows, arena);
   T* const dnormed = work.normed_gradient.data;
-  mlp_->Backward(work, parameters, rows, s.mlp_norm.normed, arena, dx, totals,
-                 dnormed, gradients, accumulate);
-  BackwardNorm(work, mlp_norm_, parameters, rows,
+  T* const partial = PartialRows(work, dnormed);
+  const T* normed =
+      GatherRows<T>(work, rows, s.mlp_norm.normed, work.gathered.data);
+  const T* dout = GatherRows<T>(work, rows, dx, work.gathered_gradient.data);
+  mlp_->Backward(work, parameters, rows, normed, arena, dout, totals, partial,
+                 gradients, accumulate);
+  ReduceRows<T>(work, rows, partial, dnormed);
+  BackwardNorm(work, mlp_norm_, parameters, slice_.stream_rows(rows),
                static_cast<const T*>(s.middle), s.mlp_norm,
                static_cast<const T*>(dnormed), dx, /*add_to_dx=*/true,
                gradients, accumulate);
   BackwardAttention(work, parameters, batch, x, s, dx, gradients, accumulate);
+  SumNormGradients(work, {attention_norm_, mlp_norm_}, gradients, accumulate);
 }
 
 // --- Head --------------------------------------------------------------------
 
 template <typename T>
-HeadUnit<T>::HeadUnit(const ModelConfig& config, const ParameterLayout& layout)
-    : config_(config), span_(layout.units.back()) {
+HeadUnit<T>::HeadUnit(const ModelConfig& config, const ParameterLayout& layout,
+                      const UnitSlice& slice)
+    : config_(config),
+      slice_(slice),
+      vocabulary_(VocabularyOf(config, slice)),
+      span_(layout.units.back()) {
   if (config.is_gpt2()) {
     norm_ = {.gain = OffsetInUnit(layout, "transformer.ln_f.weight"),
              .bias = OffsetInUnit(layout, "transformer.ln_f.bias")};
@@ -220,36 +311,79 @@ HeadUnit<T>::HeadUnit(const ModelConfig& config, const ParameterLayout& layout)
 template <typename T>
 size_t HeadUnit<T>::saved_bytes(int64_t rows) const {
   Arena measure;
-  TakeNorm<T>(config_, rows, measure);
+  TakeNorm<T>(config_, slice_.stream_rows(rows), measure);
   return measure.used_bytes();
 }
 
 template <typename T>
 NormState<T> HeadUnit<T>::Open(void* saved, int64_t rows) const {
   Arena arena = Arena::Over(saved, saved_bytes(rows));
-  return TakeNorm<T>(config_, rows, arena);
+  return TakeNorm<T>(config_, slice_.stream_rows(rows), arena);
 }
 
 template <typename T>
 void HeadUnit<T>::Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                           const T* x, void* saved) const {
+  if (!work.ok()) return;
   NormState<T> state = Open(saved, rows);
-  ForwardNorm(work, norm_, parameters, rows, x, state);
+  ForwardNorm(work, norm_, parameters, slice_.stream_rows(rows), x, state);
+}
+
+template <typename T>
+void HeadUnit<T>::Project(Workspace<T>& work, const T* table, int64_t rows,
+                          const T* normed) const {
+  work.ops.Linear(rows, vocabulary_.size(), config_.hidden_size, normed, table,
+                  work.logits.data);
+}
+
+template <typename T>
+void HeadUnit<T>::Normalize(Workspace<T>& work, int64_t rows,
+                            const int32_t* targets, T* losses) const {
+  T* const target_logits = work.logit_sums + rows;
+  work.ops.LogitTops(rows, vocabulary_.size(), work.logits.data,
+                     work.logit_tops);
+  ReduceOverTp(work, rows, work.logit_tops, collective::Reduction::kMax);
+  work.ops.LogitSums(rows, vocabulary_.begin, vocabulary_.size(),
+                     work.logits.data, targets, work.logit_tops,
+                     work.logit_sums, target_logits);
+  ReduceOverTp(work, 2 * rows, work.logit_sums, collective::Reduction::kSum);
+  work.ops.LogitLosses(rows, work.logit_tops, work.logit_sums, target_logits,
+                       losses);
+}
+
+template <typename T>
+void HeadUnit<T>::BackwardLogits(Workspace<T>& work, int64_t rows, T scale,
+                                 const int32_t* targets, T* losses) const {
+  if (slice_.tp_size == 1) {
+    work.ops.CrossEntropyBackward(rows, config_.vocab_size, scale,
+                                  work.logits.data, targets, losses);
+    return;
+  }
+  Normalize(work, rows, targets, losses);
+  work.ops.LogitGradients(rows, vocabulary_.begin, vocabulary_.size(), scale,
+                          targets, work.logit_tops, work.logit_sums,
+                          work.logits.data);
 }
 
 template <typename T>
 double HeadUnit<T>::Loss(Workspace<T>& work, const T* table,
                          const TokenBatch& batch, void* saved) const {
-  const int64_t channels = config_.hidden_size, vocab = config_.vocab_size;
-  const NormState<T> state = Open(saved, batch.rows());
-  for (int64_t begin = 0; begin < batch.rows(); begin += work.logits.rows) {
-    const int64_t rows = std::min(work.logits.rows, batch.rows() - begin);
-    work.ops.Linear(rows, vocab, channels, state.normed + begin * channels,
-                    table, work.logits.data);
-    work.ops.CrossEntropy(rows, vocab, work.logits.data, batch.targets + begin,
-                          work.losses + begin);
+  if (!work.ok()) return 0;
+  const int64_t all = batch.rows();
+  const T* normed =
+      GatherRows<T>(work, all, Open(saved, all).normed, work.gathered.data);
+  for (int64_t begin = 0; begin < all; begin += work.logits.rows) {
+    const int64_t rows = std::min(work.logits.rows, all - begin);
+    const int32_t* targets = batch.targets + begin;
+    Project(work, table, rows, normed + begin * config_.hidden_size);
+    if (slice_.tp_size == 1) {
+      work.ops.CrossEntropy(rows, config_.vocab_size, work.logits.data, targets,
+                            work.losses + begin);
+    } else {
+      Normalize(work, rows, targets, work.losses + begin);
+    }
   }
-  return work.ops.Sum(batch.rows(), work.losses);
+  return work.ops.Sum(all, work.losses);
 }
 
 template <typename T>
@@ -257,33 +391,38 @@ double HeadUnit<T>::Backward(Workspace<T>& work, const T* parameters,
                              const T* table, const TokenBatch& batch,
                              const T* x, void* saved, T scale, T* dx,
                              T* gradients, T* dtable, bool accumulate) const {
-  const int64_t channels = config_.hidden_size, vocab = config_.vocab_size;
-  const NormState<T> state = Open(saved, batch.rows());
-  T* const logits = work.logits.data;
-  for (int64_t begin = 0; begin < batch.rows(); begin += work.logits.rows) {
-    const int64_t rows = std::min(work.logits.rows, batch.rows() - begin);
-    const T* normed = state.normed + begin * channels;
-    work.ops.Linear(rows, vocab, channels, normed, table, logits);
-    work.ops.CrossEntropyBackward(rows, vocab, scale, logits,
-                                  batch.targets + begin, work.losses + begin);
-    work.ops.LinearBackwardWeight(rows, vocab, channels, logits, normed, dtable,
-                                  accumulate || begin > 0);
-    work.ops.LinearBackwardInput(rows, vocab, channels, logits, table,
-                                 work.normed_gradient.row(begin));
+  if (!work.ok()) return 0;
+  const int64_t channels = config_.hidden_size, ids = vocabulary_.size();
+  const int64_t all = batch.rows();
+  const NormState<T> state = Open(saved, all);
+  const T* whole = GatherRows<T>(work, all, state.normed, work.gathered.data);
+  T* const dnormed = work.normed_gradient.data;
+  T* const partial = PartialRows(work, dnormed);
+  for (int64_t begin = 0; begin < all; begin += work.logits.rows) {
+    const int64_t rows = std::min(work.logits.rows, all - begin);
+    const T* normed = whole + begin * channels;
+    Project(work, table, rows, normed);
+    BackwardLogits(work, rows, scale, batch.targets + begin,
+                   work.losses + begin);
+    work.ops.LinearBackwardWeight(rows, ids, channels, work.logits.data, normed,
+                                  dtable, accumulate || begin > 0);
+    work.ops.LinearBackwardInput(rows, ids, channels, work.logits.data, table,
+                                 partial + begin * channels);
   }
-  BackwardNorm(work, norm_, parameters, batch.rows(), x, state,
-               static_cast<const T*>(work.normed_gradient.data), dx,
-               /*add_to_dx=*/false, gradients, accumulate);
-  return work.ops.Sum(batch.rows(), work.losses);
+  ReduceRows<T>(work, all, partial, dnormed);
+  BackwardNorm(work, norm_, parameters, slice_.stream_rows(all), x, state,
+               static_cast<const T*>(dnormed), dx, /*add_to_dx=*/false,
+               gradients, accumulate);
+  SumNormGradients(work, {norm_}, gradients, accumulate);
+  return work.ops.Sum(all, work.losses);
 }
 
 template <typename T>
 const T* HeadUnit<T>::Logits(Workspace<T>& work, const T* table, int64_t rows,
                              int64_t row, void* saved) const {
-  const NormState<T> state = Open(saved, rows);
-  work.ops.Linear(1, config_.vocab_size, config_.hidden_size,
-                  state.normed + row * config_.hidden_size, table,
-                  work.logits.data);
+  const T* normed =
+      GatherRows<T>(work, rows, Open(saved, rows).normed, work.gathered.data);
+  Project(work, table, 1, normed + row * config_.hidden_size);
   return work.logits.data;
 }
 

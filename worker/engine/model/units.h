@@ -13,6 +13,23 @@
 // it reads the input x again and uses the saved buffer up. Gradients of
 // parameters are written, or added to what is there if `accumulate`.
 //
+// On a slice of a model (model/unit_slice.h) a unit is made of LocalLayout's
+// `layout`, and the workspace has the groups. `rows` and TokenBatch are then of
+// what a tp group computes together, B T with T the length of the rank's part
+// of a sequence (CutSequences); all ranks of a tp group are given the same
+// batch. A residual stream, and its gradient, has the rank's stream_rows(rows)
+// of these rows. All ranks of a group call the same units in the same order.
+// When Backward returns, the gradient of
+//
+//   what tp divides         is whole: nothing of it is elsewhere
+//   what tp does not divide is the same on all tp ranks, bit for bit
+//   either                  is of the rank's own tokens: it is to be summed
+//   over
+//                           kShardGroup (and dp_replicate), that of an expert
+//                           with ep > 1 over kExpertShardGroup
+//
+// After an error of a group calls do nothing, see Workspace::status.
+//
 // Thread-compatible: units are constant, a workspace is one thread's.
 
 #ifndef WORKER_ENGINE_MODEL_UNITS_H_
@@ -25,6 +42,7 @@
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/parts.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/tensor/arena.h"
 
@@ -34,7 +52,7 @@ namespace atl::engine {
 // [0, V).
 struct TokenBatch {
   int64_t batch = 0;            // B
-  int64_t sequence_length = 0;  // T
+  int64_t sequence_length = 0;  // T, of this rank
   const int32_t* inputs = nullptr;
   const int32_t* targets = nullptr;
 
@@ -45,7 +63,8 @@ struct TokenBatch {
 template <typename T>
 class EmbeddingUnit {
  public:
-  EmbeddingUnit(const ModelConfig& config, const ParameterLayout& layout);
+  EmbeddingUnit(const ModelConfig& config, const ParameterLayout& layout,
+                const UnitSlice& slice = {});
 
   const ParameterSpan& span() const { return span_; }
   // Offset of the token embedding in the span: a tied head's table.
@@ -59,6 +78,14 @@ class EmbeddingUnit {
                 T* gradients, bool accumulate, bool add_to_table) const;
 
  private:
+  // The learned positions of the rank's part of a sequence, [T, C].
+  const T* LocalPositions(Workspace<T>& work, const T* parameters,
+                          int64_t sequence_length) const;
+  void BackwardPositions(Workspace<T>& work, const TokenBatch& batch,
+                         const T* dx, T* gradients, bool accumulate) const;
+
+  const Range vocabulary_;  // The ids that are this rank's.
+  const UnitSlice slice_;
   ParameterSpan span_;
   int64_t table_ = 0;
   int64_t positions_ = -1;  // -1: none.
@@ -70,7 +97,7 @@ template <typename T>
 class BlockUnit {
  public:
   BlockUnit(const ModelConfig& config, const ParameterLayout& layout,
-            int64_t layer);
+            int64_t layer, const UnitSlice& slice = {});
 
   const ParameterSpan& span() const { return span_; }
   size_t saved_bytes(int64_t rows) const;
@@ -89,11 +116,11 @@ class BlockUnit {
 
  private:
   struct State {
-    NormState<T> attention_norm, mlp_norm;
-    T* qkv;        // [R, Q], rotated
-    T* attention;  // [R, C]
-    T* log_sum;    // [B, H, T]
-    T* middle;     // [R, C], x after attention
+    NormState<T> attention_norm, mlp_norm;  // Of [R', C]
+    T* qkv;                                 // [R, Q], rotated
+    T* attention;                           // [R, C / tp]
+    T* log_sum;                             // [B, H / tp, T]
+    T* middle;                              // [R', C], x after attention
   };
   State Take(int64_t rows, Arena& saved) const;
   Arena Open(void* saved, int64_t rows) const;
@@ -104,6 +131,7 @@ class BlockUnit {
                          bool accumulate) const;
 
   const ModelConfig config_;
+  const UnitSlice slice_;
   ParameterSpan span_;
   NormMap attention_norm_, mlp_norm_;
   LinearMap qkv_, o_;
@@ -112,11 +140,14 @@ class BlockUnit {
 
 // The last norm, the projection onto the vocabulary, and the cross-entropy.
 // `table` is what it projects with, [V, C]: of the head's own span, or the
-// embedding's if it is tied.
+// embedding's if it is tied. With tp each rank has the logits of its part of
+// the vocabulary; they are not gathered, but their largest and the sum of their
+// exponentials are reduced.
 template <typename T>
 class HeadUnit {
  public:
-  HeadUnit(const ModelConfig& config, const ParameterLayout& layout);
+  HeadUnit(const ModelConfig& config, const ParameterLayout& layout,
+           const UnitSlice& slice = {});
 
   const ParameterSpan& span() const { return span_; }
   // Offset of the table in the span; -1 if it is tied.
@@ -126,7 +157,8 @@ class HeadUnit {
   // The norm.
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, void* saved) const;
-  // Sum of the losses in nats of `batch`, after Forward.
+  // Sum of the losses in nats of `batch`, after Forward; the same on all tp
+  // ranks.
   double Loss(Workspace<T>& work, const T* table, const TokenBatch& batch,
               void* saved) const;
   // The same, and the gradient of `scale` times that sum: of x in `dx`, of the
@@ -135,14 +167,27 @@ class HeadUnit {
   double Backward(Workspace<T>& work, const T* parameters, const T* table,
                   const TokenBatch& batch, const T* x, void* saved, T scale,
                   T* dx, T* gradients, T* dtable, bool accumulate) const;
-  // Logits [V] of row `row`, after Forward; good until the workspace is used.
+  // Logits of row `row`, after Forward, of the rank's part of the vocabulary
+  // (VocabularyOf); good until the workspace is used.
   const T* Logits(Workspace<T>& work, const T* table, int64_t rows, int64_t row,
                   void* saved) const;
 
  private:
   NormState<T> Open(void* saved, int64_t rows) const;
+  // The logits of `rows` rows of `normed` in the workspace's buffer.
+  void Project(Workspace<T>& work, const T* table, int64_t rows,
+               const T* normed) const;
+  // What the softmax of all of the vocabulary needs of such logits, and their
+  // losses.
+  void Normalize(Workspace<T>& work, int64_t rows, const int32_t* targets,
+                 T* losses) const;
+  // Of rows [begin, begin + rows), losses and the gradient of the logits.
+  void BackwardLogits(Workspace<T>& work, int64_t rows, T scale,
+                      const int32_t* targets, T* losses) const;
 
   const ModelConfig config_;
+  const UnitSlice slice_;
+  const Range vocabulary_;  // The ids that are this rank's.
   ParameterSpan span_;
   NormMap norm_;
   int64_t table_ = -1;

@@ -166,8 +166,8 @@ class BasicOps {
                               const int32_t* experts, T* counts, T* sums) = 0;
   // Sorts the choices of all rows by expert, then by row, into slots. Of each
   // expert the first `capacity` are kept. slots [R, K]: a choice's slot, or -1;
-  // sources [R K]: the row of each slot; begins [E + 1]: expert e has slots
-  // [begins[e], begins[e + 1]).
+  // sources [R K]: the row of each slot; begins [E + 1] (host memory, so the
+  // call waits): expert e has slots [begins[e], begins[e + 1]).
   virtual void PlanDispatch(const RouteShape& shape, const int32_t* experts,
                             int32_t* slots, int32_t* sources,
                             int64_t* begins) = 0;
@@ -204,6 +204,63 @@ class BasicOps {
   virtual void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
                                     T* logits, const int32_t* targets,
                                     T* losses) = 0;
+
+  // --- Parts of a model, where ranks share one ------------------------------
+
+  // Copies rows [rows, columns] between matrices of these row strides.
+  virtual void CopyColumns(int64_t rows, int64_t columns, const T* from,
+                           int64_t from_stride, T* to, int64_t to_stride) = 0;
+  // ToHost and FromHost of elements.
+  void ReadValues(int64_t n, const T* x, T* host) {
+    ToHost(static_cast<size_t>(n) * sizeof(T), x, host);
+  }
+  void WriteValues(int64_t n, const T* host, T* x) {
+    FromHost(static_cast<size_t>(n) * sizeof(T), host, x);
+  }
+
+  // Embedding and its gradient with the rows [begin, begin + count) of a table,
+  // [count, C], alone: a token outside of them has the row 0, and no gradient.
+  virtual void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                              int64_t channels, const int32_t* tokens,
+                              const T* table, T* out) = 0;
+  virtual void EmbeddingSliceBackward(int64_t rows, int64_t begin,
+                                      int64_t count, int64_t channels,
+                                      const int32_t* tokens, const T* dout,
+                                      T* dtable) = 0;
+
+  // The cross-entropy of logits [R, count] that are the columns [begin, begin +
+  // count) of all: four steps, with a reduction over ranks behind the first
+  // (the largest) and behind the second (the sums).
+  //
+  // tops [R]: the largest of each row. (Of a row with a NaN it may be any
+  // value: the sum is then a NaN.)
+  virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
+                         T* tops) = 0;
+  // sums [R] = sum of exp(logit - top); target_logits [R]: that of the target,
+  // or 0 if it is not among the columns.
+  virtual void LogitSums(int64_t rows, int64_t begin, int64_t count,
+                         const T* logits, const int32_t* targets, const T* tops,
+                         T* sums, T* target_logits) = 0;
+  // losses [R] = top + log(sum) - target logit.
+  virtual void LogitLosses(int64_t rows, const T* tops, const T* sums,
+                           const T* target_logits, T* losses) = 0;
+  // Overwrites logits with `scale` (exp(logit - top) / sum - onehot(target)).
+  virtual void LogitGradients(int64_t rows, int64_t begin, int64_t count,
+                              T scale, const int32_t* targets, const T* tops,
+                              const T* sums, T* logits) = 0;
+
+  // `out` and `log_sum` hold an attention over some keys, as Attention leaves
+  // them; adds those of the block for the block's queries: with l the block's
+  // own log_sum and o its own output, log_sum' = log(e^log_sum + e^l) and out'
+  // = e^(log_sum - log_sum') out + e^(l - log_sum') o.
+  virtual void AttendBlock(const AttentionBlock& block, const T* qkv,
+                           const T* keys_values, T* out, T* log_sum) = 0;
+  // `out` and `log_sum` are over all keys. Adds to the block's rows of the
+  // queries in dqkv, and of dkeys_values.
+  virtual void AttendBlockBackward(const AttentionBlock& block, const T* qkv,
+                                   const T* keys_values, const T* out,
+                                   const T* log_sum, const T* dout, T* dqkv,
+                                   T* dkeys_values) = 0;
 
   // --- Flat vectors of n elements ------------------------------------------
 

@@ -522,6 +522,167 @@ void PlainOps<T>::CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
 }
 
 template <typename T>
+void PlainOps<T>::CopyColumns(int64_t rows, int64_t columns, const T* from,
+                              int64_t from_stride, T* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    std::copy_n(from + r * from_stride, columns, to + r * to_stride);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                                 int64_t channels, const int32_t* tokens,
+                                 const T* table, T* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t id = tokens[r] - begin;
+    if (id >= 0 && id < count) {
+      std::copy_n(table + id * channels, channels, out + r * channels);
+    } else {
+      std::fill_n(out + r * channels, channels, T(0));
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::EmbeddingSliceBackward(int64_t rows, int64_t begin,
+                                         int64_t count, int64_t channels,
+                                         const int32_t* tokens, const T* dout,
+                                         T* dtable) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t id = tokens[r] - begin;
+    if (id < 0 || id >= count) continue;
+    T* target = dtable + id * channels;
+    for (int64_t c = 0; c < channels; ++c) target[c] += dout[r * channels + c];
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LogitTops(int64_t rows, int64_t count, const T* logits,
+                            T* tops) {
+  for (int64_t r = 0; r < rows; ++r) {
+    tops[r] = *std::max_element(logits + r * count, logits + (r + 1) * count);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LogitSums(int64_t rows, int64_t begin, int64_t count,
+                            const T* logits, const int32_t* targets,
+                            const T* tops, T* sums, T* target_logits) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * count;
+    const int64_t target = targets[r] - begin;
+    sums[r] = 0;
+    for (int64_t i = 0; i < count; ++i) sums[r] += std::exp(row[i] - tops[r]);
+    target_logits[r] = target >= 0 && target < count ? row[target] : T(0);
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LogitLosses(int64_t rows, const T* tops, const T* sums,
+                              const T* target_logits, T* losses) {
+  for (int64_t r = 0; r < rows; ++r) {
+    losses[r] = tops[r] + std::log(sums[r]) - target_logits[r];
+  }
+}
+
+template <typename T>
+void PlainOps<T>::LogitGradients(int64_t rows, int64_t begin, int64_t count,
+                                 T scale, const int32_t* targets, const T* tops,
+                                 const T* sums, T* logits) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* row = logits + r * count;
+    for (int64_t i = 0; i < count; ++i) {
+      row[i] = scale * (std::exp(row[i] - tops[r]) / sums[r]);
+    }
+    const int64_t target = targets[r] - begin;
+    if (target >= 0 && target < count) row[target] -= scale;
+  }
+}
+
+// Head `head` of the 2 G in rows of keys and values, from the block's first.
+template <typename T>
+HeadView<T> KvHead(const AttentionBlock& block, T* keys_values, int64_t batch,
+                   int64_t head) {
+  const AttentionShape& s = block.shape;
+  return {keys_values +
+              (batch * s.sequence_length + block.key_begin) * block.kv_size() +
+              head * s.head_dim,
+          block.kv_size()};
+}
+
+template <typename T>
+void PlainOps<T>::AttendBlock(const AttentionBlock& block, const T* qkv,
+                              const T* keys_values, T* out, T* log_sum) {
+  const AttentionShape& s = block.shape;
+  const T scale = AttentionScale<T>(s);
+  const int64_t group = s.head_count / s.kv_head_count;
+  std::vector<T> scores(block.key_count);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.head_count; ++h) {
+      const auto q = QkvHead(s, qkv, b, h), o = OutHead(s, out, b, h);
+      const auto k = KvHead(block, keys_values, b, h / group);
+      const auto v = KvHead(block, keys_values, b, s.kv_head_count + h / group);
+      T* sums = log_sum + (b * s.head_count + h) * s.sequence_length;
+      for (int64_t i = 0; i < block.query_count; ++i) {
+        const int64_t t = block.query_begin + i;
+        for (int64_t u = 0; u < block.key_count; ++u) {
+          scores[u] = scale * Dot(s.head_dim, q.row(t), k.row(u));
+        }
+        const T logs[2] = {sums[t], LogSumExp(block.key_count, scores.data())};
+        const T log_total = LogSumExp(2, logs);
+        const T kept = std::exp(sums[t] - log_total);
+        for (int64_t d = 0; d < s.head_dim; ++d) o.row(t)[d] *= kept;
+        for (int64_t u = 0; u < block.key_count; ++u) {
+          const T p = std::exp(scores[u] - log_total);
+          for (int64_t d = 0; d < s.head_dim; ++d) {
+            o.row(t)[d] += p * v.row(u)[d];
+          }
+        }
+        sums[t] = log_total;
+      }
+    }
+  }
+}
+
+template <typename T>
+void PlainOps<T>::AttendBlockBackward(const AttentionBlock& block, const T* qkv,
+                                      const T* keys_values, const T* out,
+                                      const T* log_sum, const T* dout, T* dqkv,
+                                      T* dkeys_values) {
+  const AttentionShape& s = block.shape;
+  const T scale = AttentionScale<T>(s);
+  const int64_t group = s.head_count / s.kv_head_count;
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.head_count; ++h) {
+      const int64_t key_head = h / group;
+      const int64_t value_head = key_head + s.kv_head_count;
+      const auto q = QkvHead(s, qkv, b, h), dq = QkvHead(s, dqkv, b, h);
+      const auto k = KvHead(block, keys_values, b, key_head);
+      const auto v = KvHead(block, keys_values, b, value_head);
+      const auto dk = KvHead(block, dkeys_values, b, key_head);
+      const auto dv = KvHead(block, dkeys_values, b, value_head);
+      const auto o = OutHead(s, out, b, h), d_o = OutHead(s, dout, b, h);
+      const T* sums = log_sum + (b * s.head_count + h) * s.sequence_length;
+      for (int64_t i = 0; i < block.query_count; ++i) {
+        const int64_t t = block.query_begin + i;
+        const T mean = Dot(s.head_dim, d_o.row(t), o.row(t));
+        for (int64_t u = 0; u < block.key_count; ++u) {
+          const T score = scale * Dot(s.head_dim, q.row(t), k.row(u));
+          const T p = std::exp(score - sums[t]);
+          const T dp = Dot(s.head_dim, d_o.row(t), v.row(u));
+          const T dscore = p * (dp - mean) * scale;
+          for (int64_t d = 0; d < s.head_dim; ++d) {
+            dv.row(u)[d] += p * d_o.row(t)[d];
+            dq.row(t)[d] += dscore * k.row(u)[d];
+            dk.row(u)[d] += dscore * q.row(t)[d];
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
 void PlainOps<T>::SetZero(int64_t n, T* x) {
   std::fill(x, x + n, T(0));
 }

@@ -82,6 +82,29 @@ class PlainOps final : public BasicOps<T> {
                     const int32_t* targets, T* losses) override;
   void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale, T* logits,
                             const int32_t* targets, T* losses) override;
+  void CopyColumns(int64_t rows, int64_t columns, const T* from,
+                   int64_t from_stride, T* to, int64_t to_stride) override;
+  void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                      int64_t channels, const int32_t* tokens, const T* table,
+                      T* out) override;
+  void EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
+                              int64_t channels, const int32_t* tokens,
+                              const T* dout, T* dtable) override;
+  void LogitTops(int64_t rows, int64_t count, const T* logits,
+                 T* tops) override;
+  void LogitSums(int64_t rows, int64_t begin, int64_t count, const T* logits,
+                 const int32_t* targets, const T* tops, T* sums,
+                 T* target_logits) override;
+  void LogitLosses(int64_t rows, const T* tops, const T* sums,
+                   const T* target_logits, T* losses) override;
+  void LogitGradients(int64_t rows, int64_t begin, int64_t count, T scale,
+                      const int32_t* targets, const T* tops, const T* sums,
+                      T* logits) override;
+  void AttendBlock(const AttentionBlock& block, const T* qkv,
+                   const T* keys_values, T* out, T* log_sum) override;
+  void AttendBlockBackward(const AttentionBlock& block, const T* qkv,
+                           const T* keys_values, const T* out, const T* log_sum,
+                           const T* dout, T* dqkv, T* dkeys_values) override;
   void SetZero(int64_t n, T* x) override;
   void Axpy(int64_t n, T alpha, const T* x, T* y) override;
   double Sum(int64_t n, const T* x) override;

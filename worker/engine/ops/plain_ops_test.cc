@@ -3,6 +3,7 @@
 
 #include "worker/engine/ops/plain_ops.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -352,6 +353,106 @@ TEST_F(PlainOpsTest, CrossEntropyGradientIsAFiniteDifference) {
                             losses.data());
   EXPECT_EQ(losses, forward());
   HoldGradient(logits, gradient, Values(rows, scale), forward);
+}
+
+TEST_F(PlainOpsTest, CausalAttentionIsThatOfItsHalvesMerged) {
+  // The second half of each sequence attends to itself, then to the first.
+  const int64_t batch = 2, half = 4, h = 4, g = 2, d = 6;
+  const AttentionShape whole{batch, 2 * half, h, g, d};
+  const AttentionBlock block{
+      .shape = {batch, half, h, g, d}, .query_count = half, .key_count = half};
+  const AttentionShape& part = block.shape;
+  const int64_t width = whole.qkv_size(), kv = block.kv_size();
+  const Values qkv = Random(whole.rows() * width);
+  const Values dout = Random(whole.rows() * whole.out_size());
+  Values out(dout.size()), log_sum(whole.rows() * h), dqkv(qkv.size());
+  ops_.Attention(whole, qkv.data(), out.data(), log_sum.data());
+  ops_.AttentionBackward(whole, qkv.data(), out.data(), log_sum.data(),
+                         dout.data(), dqkv.data());
+  // Rows of half `i`, from the channel `column` on.
+  const auto cut = [&](const Values& from, int64_t i, int64_t row_size,
+                       int64_t column) {
+    Values to(batch * half * (row_size - column));
+    for (int64_t b = 0; b < batch; ++b) {
+      ops_.CopyColumns(half, row_size - column,
+                       &from[(2 * b + i) * half * row_size + column], row_size,
+                       &to[b * half * (row_size - column)], row_size - column);
+    }
+    return to;
+  };
+  const auto near = [](const Values& a, const Values& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-12) << i;
+  };
+  const Values own = cut(qkv, 1, width, 0), other = cut(qkv, 0, width, h * d);
+  const Values own_dout = cut(dout, 1, h * d, 0);
+  Values own_out(part.rows() * h * d), own_sum(part.rows() * h);
+  ops_.Attention(part, own.data(), own_out.data(), own_sum.data());
+  ops_.AttendBlock(block, own.data(), other.data(), own_out.data(),
+                   own_sum.data());
+  near(own_out, cut(out, 1, h * d, 0));
+  Values own_dqkv(own.size()), other_dkv(other.size());
+  ops_.AttentionBackward(part, own.data(), own_out.data(), own_sum.data(),
+                         own_dout.data(), own_dqkv.data());
+  ops_.AttendBlockBackward(block, own.data(), other.data(), own_out.data(),
+                           own_sum.data(), own_dout.data(), own_dqkv.data(),
+                           other_dkv.data());
+  near(own_dqkv, cut(dqkv, 1, width, 0));
+  // The first half's own gradients of keys and values come on top.
+  const Values first = cut(qkv, 0, width, 0), first_out = cut(out, 0, h * d, 0);
+  Values sums(part.rows() * h), again(first_out.size()), dfirst(first.size());
+  ops_.Attention(part, first.data(), again.data(), sums.data());
+  ops_.AttentionBackward(part, first.data(), again.data(), sums.data(),
+                         cut(dout, 0, h * d, 0).data(), dfirst.data());
+  for (int64_t r = 0; r < part.rows(); ++r) {
+    for (int64_t i = 0; i < kv; ++i) {
+      other_dkv[r * kv + i] += dfirst[r * width + h * d + i];
+    }
+  }
+  near(other_dkv, cut(dqkv, 0, width, h * d));
+}
+
+TEST_F(PlainOpsTest, CrossEntropyIsThatOfItsSlicesReduced) {
+  const int64_t rows = 5, vocab = 9, cut = 4;
+  const std::vector<int32_t> targets = {0, 3, 4, 8, 5};
+  const Values logits = Random(rows * vocab);
+  Values expected = logits, losses(rows);
+  ops_.CrossEntropyBackward(rows, vocab, 0.5, expected.data(), targets.data(),
+                            losses.data());
+  Values parts[2], tops[2], sums[2], at_target[2];
+  const int64_t begins[] = {0, cut}, counts[] = {cut, vocab - cut};
+  for (int i : {0, 1}) {
+    parts[i].resize(rows * counts[i]);
+    for (Values* values : {&tops[i], &sums[i], &at_target[i]}) {
+      values->resize(rows);
+    }
+    ops_.CopyColumns(rows, counts[i], &logits[begins[i]], vocab,
+                     parts[i].data(), counts[i]);
+    ops_.LogitTops(rows, counts[i], parts[i].data(), tops[i].data());
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    tops[0][r] = std::max(tops[0][r], tops[1][r]);
+  }
+  for (int i : {0, 1}) {
+    ops_.LogitSums(rows, begins[i], counts[i], parts[i].data(), targets.data(),
+                   tops[0].data(), sums[i].data(), at_target[i].data());
+  }
+  ops_.Axpy(rows, 1.0, sums[1].data(), sums[0].data());
+  ops_.Axpy(rows, 1.0, at_target[1].data(), at_target[0].data());
+  Values merged(rows);
+  ops_.LogitLosses(rows, tops[0].data(), sums[0].data(), at_target[0].data(),
+                   merged.data());
+  for (int i : {0, 1}) {
+    ops_.LogitGradients(rows, begins[i], counts[i], 0.5, targets.data(),
+                        tops[0].data(), sums[0].data(), parts[i].data());
+    for (int64_t r = 0; r < rows; ++r) {
+      EXPECT_NEAR(merged[r], losses[r], 1e-12);
+      for (int64_t c = 0; c < counts[i]; ++c) {
+        ASSERT_NEAR(parts[i][r * counts[i] + c],
+                    expected[r * vocab + begins[i] + c], 1e-12);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -20,11 +20,28 @@ struct AttentionShape {
   int64_t kv_head_count = 1;    // G, divides H
   int64_t head_dim = 2;         // D
 
-  int64_t rows() const { return batch * sequence_length; }
-  int64_t qkv_size() const {
+  constexpr int64_t rows() const { return batch * sequence_length; }
+  constexpr int64_t qkv_size() const {
     return (head_count + 2 * kv_head_count) * head_dim;
   }
-  int64_t out_size() const { return head_count * head_dim; }
+  constexpr int64_t out_size() const { return head_count * head_dim; }
+};
+
+// Queries and keys of an attention that see each other all, without a mask:
+// rows [query_begin, query_begin + query_count) of each sequence of `shape`,
+// and rows [key_begin, key_begin + key_count) of each sequence of keys and
+// values that some other rank may have made: [B, T, 2 G D], a row holding G key
+// heads, then G value heads.
+struct AttentionBlock {
+  AttentionShape shape;
+  int64_t query_begin = 0;
+  int64_t query_count = 1;
+  int64_t key_begin = 0;
+  int64_t key_count = 1;
+
+  constexpr int64_t kv_size() const {
+    return 2 * shape.kv_head_count * shape.head_dim;
+  }
 };
 
 // Which experts a mixture has, and how many a row goes to.

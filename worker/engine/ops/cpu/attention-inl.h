@@ -192,9 +192,11 @@ struct Packed {
   float* block;                        // [block, d_width]
 };
 
-ATL_ENGINE_INLINE Packed Carve(const AttentionTask& task) {
+// For `rows` of queries and `keys` of keys.
+ATL_ENGINE_INLINE Packed Carve(const AttentionTask& task, int64_t rows,
+                               int64_t keys) {
   Packed s;
-  s.t_width = RoundUp(task.sequence_length, kLanes);
+  s.t_width = RoundUp(keys, kLanes);
   s.d_width = RoundUp(task.head_dim, kLanes);
   s.scale = 1.0f / __builtin_sqrtf(static_cast<float>(task.head_dim));
   float* next = task.scratch;
@@ -205,12 +207,12 @@ ATL_ENGINE_INLINE Packed Carve(const AttentionTask& task) {
   };
   s.k_transposed = take(task.head_dim * s.t_width);
   s.v_transposed = take(task.head_dim * s.t_width);
-  s.k = take(task.sequence_length * s.d_width);
-  s.v = take(task.sequence_length * s.d_width);
-  s.q = take(task.sequence_length * s.d_width);
-  s.d_out = take(task.sequence_length * s.d_width);
-  s.dk = take(task.sequence_length * s.d_width);
-  s.dv = take(task.sequence_length * s.d_width);
+  s.k = take(keys * s.d_width);
+  s.v = take(keys * s.d_width);
+  s.q = take(rows * s.d_width);
+  s.d_out = take(rows * s.d_width);
+  s.dk = take(keys * s.d_width);
+  s.dv = take(keys * s.d_width);
   s.p = take(kAttentionBlockRows * s.t_width);
   s.dp = take(kAttentionBlockRows * s.t_width);
   s.block = take(kAttentionBlockRows * s.d_width);
@@ -278,8 +280,8 @@ ATL_ENGINE_INLINE void ForwardBlock(const AttentionTask& task, const Packed& s,
 }
 
 void Attention(const AttentionTask& task) {
-  const Packed s = Carve(task);
   const int64_t length = task.sequence_length, head_dim = task.head_dim;
+  const Packed s = Carve(task, length, length);
   PackTransposed(length, head_dim, s.t_width, task.k, task.qkv_stride,
                  s.k_transposed);
   PackRows(length, head_dim, s.d_width, 1.0f, task.v, task.qkv_stride, s.v);
@@ -348,8 +350,8 @@ ATL_ENGINE_INLINE void BackwardBlock(const AttentionTask& task, const Packed& s,
 }
 
 void AttentionBackward(const AttentionTask& task) {
-  const Packed s = Carve(task);
   const int64_t length = task.sequence_length, head_dim = task.head_dim;
+  const Packed s = Carve(task, length, length);
   const int64_t stride = task.qkv_stride;
   PackTransposed(length, head_dim, s.t_width, task.k, stride, s.k_transposed);
   PackTransposed(length, head_dim, s.t_width, task.v, stride, s.v_transposed);

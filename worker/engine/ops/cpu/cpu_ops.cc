@@ -1,6 +1,7 @@
 #include "worker/engine/ops/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -389,6 +390,108 @@ class CpuOps final : public Ops {
     });
   }
 
+  void CopyColumns(int64_t rows, int64_t columns, const float* from,
+                   int64_t from_stride, float* to, int64_t to_stride) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        std::copy_n(from + r * from_stride, columns, to + r * to_stride);
+      }
+    });
+  }
+
+
+
+  void EmbeddingSlice(int64_t rows, int64_t first, int64_t ids,
+                      int64_t channels, const int32_t* tokens,
+                      const float* table, float* out) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        const int64_t id = tokens[r] - first;
+        float* to = out + r * channels;
+        if (id >= 0 && id < ids) {
+          std::copy_n(table + id * channels, channels, to);
+        } else {
+          std::fill_n(to, channels, 0.0f);
+        }
+      }
+    });
+  }
+
+  void EmbeddingSliceBackward(int64_t rows, int64_t first, int64_t ids,
+                              int64_t channels, const int32_t* tokens,
+                              const float* dout, float* dtable) override {
+    pool_.ParallelFor(kEmbeddingTasks, [&](int64_t task, int) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t id = tokens[r] - first;
+        if (id < 0 || id >= ids || id % kEmbeddingTasks != task) continue;
+        kernels_.add(channels, dout + r * channels, dtable + id * channels);
+      }
+    });
+  }
+
+  void LogitTops(int64_t rows, int64_t n, const float* logits,
+                 float* tops) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        tops[r] = kernels_.max_of(n, logits + r * n);
+      }
+    });
+  }
+
+  void LogitSums(int64_t rows, int64_t first, int64_t n, const float* logits,
+                 const int32_t* targets, const float* tops, float* sums,
+                 float* target_logits) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        const int64_t target = targets[r] - first;
+        sums[r] = kernels_.sum_exp(n, logits + r * n, tops[r]);
+        target_logits[r] =
+            target >= 0 && target < n ? logits[r * n + target] : 0.0f;
+      }
+    });
+  }
+
+  void LogitLosses(int64_t rows, const float* tops, const float* sums,
+                   const float* target_logits, float* losses) override {
+    for (int64_t r = 0; r < rows; ++r) {
+      losses[r] = std::log(sums[r]) + (tops[r] - target_logits[r]);
+    }
+  }
+
+  void LogitGradients(int64_t rows, int64_t first, int64_t n, float scale,
+                      const int32_t* targets, const float* tops,
+                      const float* sums, float* logits) override {
+    ForRows(rows, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        const int64_t target = targets[r] - first;
+        kernels_.scaled_exp(n, tops[r], scale / sums[r], logits + r * n);
+        if (target >= 0 && target < n) logits[r * n + target] -= scale;
+      }
+    });
+  }
+
+  void AttendBlock(const AttentionBlock& block, const float* qkv,
+                   const float* keys_values, float* out,
+                   float* log_sum) override {
+    ForBlocks(block, qkv, keys_values, out, log_sum,
+              [&](AttentionTask& task) { kernels_.attend_block(task); });
+  }
+
+  void AttendBlockBackward(const AttentionBlock& block, const float* qkv,
+                           const float* keys_values, const float* out,
+                           const float* log_sum, const float* dout, float* dqkv,
+                           float* dkeys_values) override {
+    // The backward kernel only reads out and log_sum.
+    ForBlocks(block, qkv, keys_values, const_cast<float*>(out),
+              const_cast<float*>(log_sum), [&](AttentionTask& task) {
+                task.dout = dout + (task.out - out);
+                task.dq = dqkv + (task.q - qkv);
+                task.dk = dkeys_values + (task.k - keys_values);
+                task.dv = dkeys_values + (task.v - keys_values);
+                kernels_.attend_block_backward(task);
+              });
+  }
+
   void SetZero(int64_t n, float* x) override {
     ForElements(n, [&](int64_t begin, int64_t count) {
       std::fill(x + begin, x + begin + count, 0.0f);
@@ -483,6 +586,34 @@ class CpuOps final : public Ops {
     task.log_sum =
         log_sum + (b * shape.head_count + head) * shape.sequence_length;
     return task;
+  }
+
+  // f(task) for each sequence and key/value head of a block.
+  template <typename F>
+  void ForBlocks(const AttentionBlock& block, const float* qkv,
+                 const float* keys_values, float* out, float* log_sum,
+                 const F& f) {
+    const AttentionShape& s = block.shape;
+    const int64_t scratch = AttentionScratchElements(
+        std::max(block.query_count, block.key_count), s.head_dim);
+    pool_.ParallelFor(
+        s.batch * s.kv_head_count, [&](int64_t index, int thread) {
+          AttentionTask task = MakeTask(s, index, qkv, out, log_sum);
+          const int64_t b = index / s.kv_head_count;
+          const int64_t kv_head = index % s.kv_head_count;
+          task.key_count = block.key_count;
+          task.query_count = block.query_count;
+          task.kv_stride = block.kv_size();
+          task.q += block.query_begin * task.qkv_stride;
+          task.out += block.query_begin * task.out_stride;
+          task.log_sum += block.query_begin;
+          task.k = keys_values +
+                   (b * s.sequence_length + block.key_begin) * task.kv_stride +
+                   kv_head * s.head_dim;
+          task.v = task.k + s.kv_head_count * s.head_dim;
+          task.scratch = thread_scratch_[thread].Get(scratch);
+          f(task);
+        });
   }
 
   const Kernels& kernels_;

@@ -391,6 +391,37 @@ TEST_P(CpuOpsTest, AttentionAndItsGradientFollowTheDefinition) {
   }
 }
 
+TEST_P(CpuOpsTest, AttentionOfABlockAndItsGradientFollowTheDefinition) {
+  for (const AttentionShape& s : AttentionShapes(Between(2, 200))) {
+    const int64_t length = s.sequence_length, half = length / 2;
+    AttentionBlock block{.shape = s};
+    block.query_begin = Between(0, half);
+    block.query_count = Between(1, length - block.query_begin);
+    block.key_begin = Between(0, half);
+    block.key_count = Between(1, length - block.key_begin);
+    SCOPED_TRACE(testing::Message()
+                 << "B " << s.batch << " T " << length << " H " << s.head_count
+                 << " G " << s.kv_head_count << " D " << s.head_dim
+                 << " queries " << block.query_begin << " + "
+                 << block.query_count << " keys " << block.key_begin << " + "
+                 << block.key_count);
+    const auto run = [&](auto& ops, auto& b) {
+      ops.Attention(s, b[0].data(), b[1].data(), b[2].data());
+      ops.AttendBlock(block, b[0].data(), b[3].data(), b[1].data(),
+                      b[2].data());
+      ops.AttendBlockBackward(block, b[0].data(), b[3].data(), b[1].data(),
+                              b[2].data(), b[4].data(), b[5].data(),
+                              b[6].data());
+    };
+    const int64_t kv = s.rows() * block.kv_size();
+    Hold({Random(s.rows() * s.qkv_size(), 2.0f),
+          Random(s.rows() * s.out_size()), Random(s.rows() * s.head_count),
+          Random(kv, 2.0f), Random(s.rows() * s.out_size()),
+          Random(s.rows() * s.qkv_size()), Random(kv)},
+         run, 3e-5);
+  }
+}
+
 TEST_P(CpuOpsTest, SwiGluAndItsGradientFollowTheDefinition) {
   const int64_t fresh = Between(1, 150);
   for (int64_t inner : {int64_t{1}, int64_t{40}, fresh}) {
@@ -432,6 +463,36 @@ TEST_P(CpuOpsTest, CrossEntropyAndItsGradientFollowTheDefinition) {
                                b[2].data());
     };
     Hold({Random(rows * vocab, 5.0f), Random(rows), Random(rows)}, run);
+  }
+}
+
+TEST_P(CpuOpsTest, SlicesOfAVocabularyFollowTheDefinition) {
+  for (int64_t count : {int64_t{1}, int64_t{64}, Between(2, 300)}) {
+    const int64_t rows = 130, begin = Between(0, 40), channels = Between(1, 50);
+    SCOPED_TRACE(testing::Message() << count << " from " << begin);
+    const std::vector<int32_t> ids = RandomTokens(rows, begin + count + 20);
+    const auto run = [&](auto& ops, auto& b) {
+      ops.EmbeddingSlice(rows, begin, count, channels, ids.data(), b[0].data(),
+                         b[1].data());
+      ops.EmbeddingSliceBackward(rows, begin, count, channels, ids.data(),
+                                 b[2].data(), b[3].data());
+      ops.LogitTops(rows, count, b[4].data(), b[5].data());
+      ops.LogitSums(rows, begin, count, b[4].data(), ids.data(), b[5].data(),
+                    b[6].data(), b[7].data());
+      ops.LogitLosses(rows, b[5].data(), b[6].data(), b[7].data(), b[8].data());
+      ops.LogitGradients(rows, begin, count, 0.25, ids.data(), b[5].data(),
+                         b[6].data(), b[4].data());
+      ops.CopyColumns(rows - 1, 1, b[9].data() + channels - 1, channels,
+                      b[10].data() + 1, 2);
+      ops.ReadValues(rows, b[10].data(), b[11].data());
+      ops.WriteValues(rows, b[11].data(), b[10].data() + rows);
+    };
+    Hold(
+        {Random(count * channels), Random(rows * channels),
+         Random(rows * channels), Random(count * channels),
+         Random(rows * count, 5.0f), Random(rows), Random(rows), Random(rows),
+         Random(rows), Random(rows * channels), Random(2 * rows), Random(rows)},
+        run);
   }
 }
 

@@ -4,6 +4,7 @@
 #define WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_
 
 #include "worker/engine/ops/cpu/attention-inl.h"
+#include "worker/engine/ops/cpu/attention_block-inl.h"
 #include "worker/engine/ops/cpu/kernels-inl.h"
 #include "worker/engine/ops/cpu/kernels.h"
 
@@ -20,6 +21,8 @@ inline constexpr Kernels MakeKernels(const char* name) {
       .rope = Rope,
       .attention = Attention,
       .attention_backward = AttentionBackward,
+      .attend_block = AttendBlock,
+      .attend_block_backward = AttendBlockBackward,
       .swiglu = SwiGlu,
       .swiglu_backward = SwiGluBackward,
       .gelu = Gelu,
@@ -27,6 +30,9 @@ inline constexpr Kernels MakeKernels(const char* name) {
       .softmax = Softmax,
       .cross_entropy = CrossEntropy,
       .cross_entropy_backward = CrossEntropyBackward,
+      .max_of = LargestOf,
+      .sum_exp = SumOfExp,
+      .scaled_exp = ScaledExp,
       .add = AddTo,
       .axpy = Axpy,
       .scale = Scale,

@@ -338,6 +338,19 @@ void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
   }
 }
 
+float LargestOf(int64_t n, const float* x) { return MaxOf(n, x); }
+
+float SumOfExp(int64_t n, const float* x, float top) {
+  return SumExp<false>(n, x, top, nullptr);
+}
+
+void ScaledExp(int64_t n, float top, float factor, float* x) {
+  ForVectors(n, [&](int64_t i, auto part) {
+    const Vec e = Exp(Sub(Load(x + i, part), Set(top)));
+    Store(x + i, Mul(e, Set(factor)), part);
+  });
+}
+
 // --- Flat vectors ------------------------------------------------------------
 
 void AddTo(int64_t n, const float* x, float* y) {

@@ -21,11 +21,16 @@ inline constexpr int64_t kAttentionBlockRows = 48;
 // Pointers of one attention task. Rows of one sequence, heads of one group.
 struct AttentionTask {
   int64_t sequence_length = 0;  // T
-  int64_t head_dim = 0;         // D
-  int64_t group = 0;            // Query heads, H / G.
-  int64_t qkv_stride = 0;       // Elements from row to row of qkv and dqkv.
-  int64_t out_stride = 0;       // The same of out and dout.
-  const float* q = nullptr;     // First query head of the group, row 0.
+  // Of a block (the causal ones leave them 0): keys, and queries, whose rows
+  // are counted from the first that `q`, `out` and `log_sum` point at.
+  int64_t key_count = 0;
+  int64_t query_count = 0;
+  int64_t head_dim = 0;      // D
+  int64_t group = 0;         // Query heads, H / G.
+  int64_t qkv_stride = 0;    // Elements from row to row of qkv and dqkv.
+  int64_t out_stride = 0;    // The same of out and dout.
+  int64_t kv_stride = 0;     // The same of k, v, dk and dv of a block.
+  const float* q = nullptr;  // First query head of the group, row 0.
   const float* k = nullptr;
   const float* v = nullptr;
   float* out = nullptr;      // Forward writes, backward reads.
@@ -68,6 +73,9 @@ struct Kernels {
                int64_t begin, int64_t end, float* qkv);
   void (*attention)(const AttentionTask& task);
   void (*attention_backward)(const AttentionTask& task);
+  // Without a mask, added to what is there: Ops::AttendBlock.
+  void (*attend_block)(const AttentionTask& task);
+  void (*attend_block_backward)(const AttentionTask& task);
   void (*swiglu)(int64_t rows, int64_t inner, const float* gate_up, float* y);
   void (*swiglu_backward)(int64_t rows, int64_t inner, const float* gate_up,
                           const float* dy, float* dgate_up);
@@ -79,6 +87,10 @@ struct Kernels {
   void (*cross_entropy_backward)(int64_t rows, int64_t vocab, float scale,
                                  float* logits, const int32_t* targets,
                                  float* losses);
+  // The largest; sum of exp(x - top); x = exp(x - top) factor.
+  float (*max_of)(int64_t n, const float* x);
+  float (*sum_exp)(int64_t n, const float* x, float top);
+  void (*scaled_exp)(int64_t n, float top, float factor, float* x);
   // y = y + x.
   void (*add)(int64_t n, const float* x, float* y);
   void (*axpy)(int64_t n, float alpha, const float* x, float* y);

@@ -1,5 +1,6 @@
 #include "worker/engine/ops/cuda/cuda_ops.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -45,7 +46,8 @@ CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
       row_sums_(memory_),
       dots_(memory_),
       partials_(memory_),
-      sort_(memory_) {}
+      sort_(memory_),
+      begins_(memory_) {}
 
 CudaOps::~CudaOps() {
   (void)cudaSetDevice(device());
@@ -245,15 +247,17 @@ void CudaOps::Rope(const AttentionShape& shape, const float* table,
 
 // --- Attention ---------------------------------------------------------------
 
+bool CudaOps::BeginAttention(const AttentionShape& shape) {
+  if (!Begin()) return false;
+  if (shape.head_dim <= kHeadDimMax) return true;
+  return latch_.Fail(absl::InvalidArgumentError(
+      absl::StrCat("attention on CUDA has heads of up to ", kHeadDimMax,
+                   " channels, not of ", shape.head_dim)));
+}
+
 void CudaOps::Attention(const AttentionShape& shape, const float* qkv,
                         float* out, float* log_sum) {
-  if (!Begin()) return;
-  if (shape.head_dim > kHeadDimMax) {
-    latch_.Fail(absl::InvalidArgumentError(
-        absl::StrCat("attention on CUDA has heads of up to ", kHeadDimMax,
-                     " channels, not of ", shape.head_dim)));
-    return;
-  }
+  if (!BeginAttention(shape)) return;
   cuda::Attention(stream_, shape, qkv, out, log_sum);
   End("attention");
 }
@@ -261,11 +265,32 @@ void CudaOps::Attention(const AttentionShape& shape, const float* qkv,
 void CudaOps::AttentionBackward(const AttentionShape& shape, const float* qkv,
                                 const float* out, const float* log_sum,
                                 const float* dout, float* dqkv) {
-  if (!Begin()) return;
+  if (!BeginAttention(shape)) return;
   float* const dots = Get(dots_, shape.rows() * shape.head_count);
   if (dots == nullptr) return;
   cuda::AttentionBackward(stream_, shape, qkv, out, log_sum, dout, dots, dqkv);
   End("attention's gradient");
+}
+
+void CudaOps::AttendBlock(const AttentionBlock& block, const float* qkv,
+                          const float* keys_values, float* out,
+                          float* log_sum) {
+  if (!BeginAttention(block.shape)) return;
+  cuda::AttendBlock(stream_, block, qkv, keys_values, out, log_sum);
+  End("attention to a block");
+}
+
+void CudaOps::AttendBlockBackward(const AttentionBlock& block, const float* qkv,
+                                  const float* keys_values, const float* out,
+                                  const float* log_sum, const float* dout,
+                                  float* dqkv, float* dkeys_values) {
+  if (!BeginAttention(block.shape)) return;
+  float* const dots =
+      Get(dots_, block.shape.rows() * block.shape.head_count);
+  if (dots == nullptr) return;
+  cuda::AttendBlockBackward(stream_, block, qkv, keys_values, out, log_sum,
+                            dout, dots, dqkv, dkeys_values);
+  End("the gradient of attention to a block");
 }
 
 // --- Activations -------------------------------------------------------------
@@ -328,13 +353,17 @@ void CudaOps::AddRouteTotals(const RouteShape& shape,
 
 void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
                            int32_t* slots, int32_t* sources, int64_t* begins) {
+  // The host reads them whatever happens.
+  std::fill_n(begins, shape.expert_count + 1, 0);
   if (!Begin()) return;
   const int64_t choices = shape.rows * shape.experts_per_token;
   int32_t* const counts =
       Get(sort_, PlanSort(choices, 1).tiles * shape.expert_count);
-  if (counts == nullptr) return;
-  cuda::PlanDispatch(stream_, shape, experts, counts, slots, sources, begins);
+  int64_t* const places = Get(begins_, shape.expert_count + 1);
+  if (counts == nullptr || places == nullptr) return;
+  cuda::PlanDispatch(stream_, shape, experts, counts, slots, sources, places);
   End("sorting choices");
+  ToHost(sizeof(int64_t) * (shape.expert_count + 1), places, begins);
 }
 
 void CudaOps::GatherRows(int64_t count, int64_t channels,
@@ -377,8 +406,8 @@ void CudaOps::EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
   if (!Begin()) return;
   int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, vocab));
   if (scratch == nullptr) return;
-  cuda::EmbeddingBackward(stream_, rows, vocab, channels, tokens, dout, scratch,
-                          dtable);
+  cuda::EmbeddingSliceBackward(stream_, rows, 0, vocab, channels, tokens, dout,
+                               scratch, dtable);
   End("the embedding's gradient");
 }
 
@@ -396,6 +425,68 @@ void CudaOps::CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
   cuda::CrossEntropyBackward(stream_, rows, vocab, scale, logits, targets,
                              losses);
   End("cross-entropy's gradient");
+}
+
+// --- Parts of a model --------------------------------------------------------
+
+void CudaOps::CopyColumns(int64_t rows, int64_t columns, const float* from,
+                          int64_t from_stride, float* to, int64_t to_stride) {
+  if (!Begin()) return;
+  cuda::CopyColumns(stream_, rows, columns, from, from_stride, to, to_stride);
+  End("copying columns");
+}
+
+void CudaOps::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                             int64_t channels, const int32_t* tokens,
+                             const float* table, float* out) {
+  if (!Begin()) return;
+  cuda::EmbeddingSlice(stream_, rows, begin, count, channels, tokens, table,
+                       out);
+  End("an embedding's slice");
+}
+
+void CudaOps::EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
+                                     int64_t channels, const int32_t* tokens,
+                                     const float* dout, float* dtable) {
+  if (!Begin()) return;
+  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, count));
+  if (scratch == nullptr) return;
+  cuda::EmbeddingSliceBackward(stream_, rows, begin, count, channels, tokens,
+                               dout, scratch, dtable);
+  End("the gradient of an embedding's slice");
+}
+
+void CudaOps::LogitTops(int64_t rows, int64_t count, const float* logits,
+                        float* tops) {
+  if (!Begin()) return;
+  cuda::LogitTops(stream_, rows, count, logits, tops);
+  End("the largest logits");
+}
+
+void CudaOps::LogitSums(int64_t rows, int64_t begin, int64_t count,
+                        const float* logits, const int32_t* targets,
+                        const float* tops, float* sums, float* target_logits) {
+  if (!Begin()) return;
+  cuda::LogitSums(stream_, rows, begin, count, logits, targets, tops, sums,
+                  target_logits);
+  End("sums of logits");
+}
+
+void CudaOps::LogitLosses(int64_t rows, const float* tops, const float* sums,
+                          const float* target_logits, float* losses) {
+  if (!Begin()) return;
+  cuda::LogitLosses(stream_, rows, tops, sums, target_logits, losses);
+  End("losses");
+}
+
+void CudaOps::LogitGradients(int64_t rows, int64_t begin, int64_t count,
+                             float scale, const int32_t* targets,
+                             const float* tops, const float* sums,
+                             float* logits) {
+  if (!Begin()) return;
+  cuda::LogitGradients(stream_, rows, begin, count, scale, targets, tops, sums,
+                       logits);
+  End("gradients of logits");
 }
 
 // --- Flat vectors ------------------------------------------------------------

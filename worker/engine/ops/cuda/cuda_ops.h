@@ -3,10 +3,8 @@
 //
 //   kF32   everything in f32; products without TF32
 //   kBf16  operands of products rounded to bfloat16 and summed in f32 by the
-//          tensor cores; weights are rounded once, until ParametersChanged. So
-//          are q, k, v, probabilities and their gradients in attention, whose
-//          softmax is f32, if the head is one of the widths that its kernel has
-//          (attention_bf16.cu); else attention is f32.
+//          tensor cores; weights are rounded once, until ParametersChanged. All
+//          else, attention too, is f32.
 //
 // Sums are made in trees that depend on shapes alone and nothing is added by
 // atomic operations: same inputs, same bits, on one type of device and version
@@ -131,8 +129,31 @@ class CudaOps final : public Ops {
   double SumOfSquares(int64_t n, const float* x) override;
   void Sgd(int64_t n, float learning_rate, float gradient_scale, const float* g,
            float* p) override;
-  void AdamW(int64_t n, const AdamWStep<float>& step, const float* g, float* p, float* m,
-             float* v) override;
+  void AdamW(int64_t n, const AdamWStep<float>& step, const float* g, float* p,
+             float* m, float* v) override;
+  void CopyColumns(int64_t rows, int64_t columns, const float* from,
+                   int64_t from_stride, float* to, int64_t to_stride) override;
+  void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                      int64_t channels, const int32_t* tokens, const float* table,
+                      float* out) override;
+  void EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
+                              int64_t channels, const int32_t* tokens,
+                              const float* dout, float* dtable) override;
+  void LogitTops(int64_t rows, int64_t count, const float* logits,
+                 float* tops) override;
+  void LogitSums(int64_t rows, int64_t begin, int64_t count, const float* logits,
+                 const int32_t* targets, const float* tops, float* sums,
+                 float* target_logits) override;
+  void LogitLosses(int64_t rows, const float* tops, const float* sums,
+                   const float* target_logits, float* losses) override;
+  void LogitGradients(int64_t rows, int64_t begin, int64_t count, float scale,
+                      const int32_t* targets, const float* tops, const float* sums,
+                      float* logits) override;
+  void AttendBlock(const AttentionBlock& block, const float* qkv,
+                   const float* keys_values, float* out, float* log_sum) override;
+  void AttendBlockBackward(const AttentionBlock& block, const float* qkv,
+                           const float* keys_values, const float* out, const float* log_sum,
+                           const float* dout, float* dqkv, float* dkeys_values) override;
 
  private:
   struct Weight {
@@ -156,6 +177,7 @@ class CudaOps final : public Ops {
 
   // Before a call: false after an error.
   bool Begin();
+  bool BeginAttention(const AttentionShape& shape);
   // After it: keeps what went wrong with its launch.
   void End(absl::string_view what);
   // `count` elements of scratch; null, and an error, if there is no memory.
@@ -186,6 +208,7 @@ class CudaOps final : public Ops {
   Scratch<float> dots_;         // [B, H, T]
   Scratch<double> partials_;    // [kSumBlocksMax + 1]
   Scratch<int32_t> sort_;       // EmbeddingScratch, or the counts of tiles.
+  Scratch<int64_t> begins_;     // [E + 1]
 };
 
 }  // namespace atl::engine::cuda

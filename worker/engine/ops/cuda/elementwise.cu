@@ -177,6 +177,18 @@ struct GatherAt {
   }
 };
 
+struct CopyAt {
+  int64_t columns;
+  const float* from;
+  int64_t from_stride;
+  float* to;
+  int64_t to_stride;
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = i / columns, column = i % columns;
+    to[row * to_stride + column] = from[row * from_stride + column];
+  }
+};
+
 }  // namespace
 
 void AddRows(cudaStream_t stream, int64_t rows, int64_t channels,
@@ -257,6 +269,13 @@ void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow) {
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
                 const int32_t* sources, const float* x, float* out) {
   ForEach(stream, count * channels, GatherAt{channels, sources, x, out});
+}
+
+void CopyColumns(cudaStream_t stream, int64_t rows, int64_t columns,
+                 const float* from, int64_t from_stride, float* to,
+                 int64_t to_stride) {
+  ForEach(stream, rows * columns,
+          CopyAt{columns, from, from_stride, to, to_stride});
 }
 
 }  // namespace atl::engine::cuda

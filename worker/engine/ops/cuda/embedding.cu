@@ -15,6 +15,16 @@ namespace {
 
 static_assert(kSortTile == kBlockThreads && kDigits == kBlockThreads);
 
+// The tokens whose rows a table has.
+struct Slice {
+  int64_t begin, count;
+  // What is sorted by: a token's row; all that have none come last.
+  __device__ int32_t KeyOf(int32_t token) const {
+    const int64_t id = token - begin;
+    return static_cast<int32_t>(id >= 0 && id < count ? id : count);
+  }
+};
+
 // Number `index` of a sort; the rows are their own numbers before the first
 // pass.
 __device__ inline int32_t RowOf(const int32_t* rows, int64_t index) {
@@ -25,14 +35,17 @@ __device__ inline int DigitOf(int32_t key, int shift) {
 }
 
 // counts[digit, tile]. A block a tile.
-__global__ void CountDigitsKernel(int64_t count, int shift,
+__global__ void CountDigitsKernel(int64_t count, int shift, Slice slice,
                                   const int32_t* tokens, const int32_t* rows,
                                   int32_t* counts) {
   __shared__ int shared[kDigits];
   shared[threadIdx.x] = 0;
   __syncthreads();
   const int64_t i = GlobalThread();
-  if (i < count) atomicAdd(&shared[DigitOf(tokens[RowOf(rows, i)], shift)], 1);
+  if (i < count) {
+    const int32_t key = slice.KeyOf(tokens[RowOf(rows, i)]);
+    atomicAdd(&shared[DigitOf(key, shift)], 1);
+  }
   __syncthreads();
   counts[static_cast<int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] =
       shared[threadIdx.x];
@@ -56,13 +69,14 @@ __global__ void PlaceDigitsKernel(int64_t tiles, int32_t* counts) {
   }
 }
 
-__global__ void MoveKernel(int64_t count, int shift, const int32_t* tokens,
-                           const int32_t* rows, const int32_t* places,
-                           int32_t* sorted) {
+__global__ void MoveKernel(int64_t count, int shift, Slice slice,
+                           const int32_t* tokens, const int32_t* rows,
+                           const int32_t* places, int32_t* sorted) {
   __shared__ int digits[kSortTile];
   const int64_t i = GlobalThread();
   const int32_t row = i < count ? RowOf(rows, i) : 0;
-  digits[threadIdx.x] = i < count ? DigitOf(tokens[row], shift) : -1;
+  digits[threadIdx.x] =
+      i < count ? DigitOf(slice.KeyOf(tokens[row]), shift) : -1;
   __syncthreads();
   if (i >= count) return;
   const int digit = digits[threadIdx.x];
@@ -74,15 +88,17 @@ __global__ void MoveKernel(int64_t count, int shift, const int32_t* tokens,
 }
 
 // A block for each place: the first of a token adds them all.
-__global__ void AddSortedKernel(int64_t count, int64_t channels,
+__global__ void AddSortedKernel(int64_t count, int64_t channels, Slice slice,
                                 const int32_t* tokens, const int32_t* sorted,
                                 const float* dout, float* dtable) {
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     const int32_t token = tokens[sorted[i]];
+    const int64_t key = slice.KeyOf(token);
+    if (key == slice.count) continue;
     if (i > 0 && tokens[sorted[i - 1]] == token) continue;
     int64_t end = i + 1;
     while (end < count && tokens[sorted[end]] == token) ++end;
-    float* target = dtable + token * channels;
+    float* target = dtable + key * channels;
     for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) {
       float sum = target[c];
 #pragma unroll 8
@@ -92,17 +108,37 @@ __global__ void AddSortedKernel(int64_t count, int64_t channels,
   }
 }
 
-}  // namespace
-
-int64_t EmbeddingScratch(int64_t rows, int64_t vocab) {
-  return 2 * rows + kDigits * PlanSort(rows, vocab).tiles;
+__global__ void EmbeddingSliceKernel(int64_t elements, int64_t channels,
+                                     Slice slice, const int32_t* tokens,
+                                     const float* table, float* out) {
+  for (int64_t i = GlobalThread(); i < elements; i += GlobalThreads()) {
+    const int64_t key = slice.KeyOf(tokens[i / channels]);
+    out[i] = key == slice.count ? 0.0f : table[key * channels + i % channels];
+  }
 }
 
-void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t vocab,
-                       int64_t channels, const int32_t* tokens,
-                       const float* dout, int32_t* scratch, float* dtable) {
+}  // namespace
+
+void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
+                    int64_t count, int64_t channels, const int32_t* tokens,
+                    const float* table, float* out) {
   if (rows <= 0) return;
-  const SortPlan plan = PlanSort(rows, vocab);
+  ATL_LAUNCH((EmbeddingSliceKernel), ElementBlocks(rows * channels),
+             kBlockThreads, 0, stream, rows * channels, channels,
+             (Slice{begin, count}), tokens, table, out);
+}
+
+int64_t EmbeddingScratch(int64_t rows, int64_t count) {
+  return 2 * rows + kDigits * PlanSort(rows, count + 1).tiles;
+}
+
+void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
+                            int64_t count, int64_t channels,
+                            const int32_t* tokens, const float* dout,
+                            int32_t* scratch, float* dtable) {
+  if (rows <= 0) return;
+  const Slice slice = {begin, count};
+  const SortPlan plan = PlanSort(rows, count + 1);
   const unsigned tiles = static_cast<unsigned>(plan.tiles);
   int32_t* const buffers[2] = {scratch, scratch + rows};
   int32_t* const places = scratch + 2 * rows;
@@ -111,17 +147,17 @@ void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t vocab,
     int32_t* const to = buffers[pass % 2];
     const int shift = pass * kDigitBits;
     ATL_LAUNCH((CountDigitsKernel), tiles, kBlockThreads, 0, stream, rows,
-               shift, tokens, from, places);
+               shift, slice, tokens, from, places);
     ATL_LAUNCH((PlaceDigitsKernel), 1u, kBlockThreads, 0, stream, plan.tiles,
                places);
     ATL_LAUNCH((MoveKernel), tiles, kBlockThreads, 0, stream, rows, shift,
-               tokens, from, places, to);
+               slice, tokens, from, places, to);
     from = to;
   }
   const unsigned blocks =
       static_cast<unsigned>(rows < (1 << 20) ? rows : 1 << 20);
   ATL_LAUNCH((AddSortedKernel), blocks, RowThreads(channels), 0, stream, rows,
-             channels, tokens, from, dout, dtable);
+             channels, slice, tokens, from, dout, dtable);
 }
 
 }  // namespace atl::engine::cuda

@@ -46,6 +46,9 @@ void AdamW(cudaStream_t stream, int64_t n, const AdamWStep<float>& step,
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow);
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
                 const int32_t* sources, const float* x, float* out);
+void CopyColumns(cudaStream_t stream, int64_t rows, int64_t columns,
+                 const float* from, int64_t from_stride, float* to,
+                 int64_t to_stride);
 
 // --- norms.cu ----------------------------------------------------------------
 
@@ -87,6 +90,16 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const float* qkv, const float* out, const float* log_sum,
                        const float* dout, float* dot, float* dqkv);
 
+// `dot` as for AttentionBackward.
+void AttendBlock(cudaStream_t stream, const AttentionBlock& block,
+                 const float* qkv, const float* keys_values, float* out,
+                 float* log_sum);
+void AttendBlockBackward(cudaStream_t stream, const AttentionBlock& block,
+                         const float* qkv, const float* keys_values,
+                         const float* out, const float* log_sum,
+                         const float* dout, float* dot, float* dqkv,
+                         float* dkeys_values);
+
 // --- loss.cu -----------------------------------------------------------------
 
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocab,
@@ -94,6 +107,17 @@ void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocab,
 void CrossEntropyBackward(cudaStream_t stream, int64_t rows, int64_t vocab,
                           float scale, float* logits, const int32_t* targets,
                           float* losses);
+
+void LogitTops(cudaStream_t stream, int64_t rows, int64_t count,
+               const float* logits, float* tops);
+void LogitSums(cudaStream_t stream, int64_t rows, int64_t begin, int64_t count,
+               const float* logits, const int32_t* targets, const float* tops,
+               float* sums, float* target_logits);
+void LogitLosses(cudaStream_t stream, int64_t rows, const float* tops,
+                 const float* sums, const float* target_logits, float* losses);
+void LogitGradients(cudaStream_t stream, int64_t rows, int64_t begin,
+                    int64_t count, float scale, const int32_t* targets,
+                    const float* tops, const float* sums, float* logits);
 
 // --- mixture.cu --------------------------------------------------------------
 
@@ -120,11 +144,16 @@ void CombineRowsBackward(cudaStream_t stream, const RouteShape& shape,
 
 // --- embedding.cu ------------------------------------------------------------
 
-// Scratch of EmbeddingBackward, in int32 elements.
-int64_t EmbeddingScratch(int64_t rows, int64_t vocab);
-void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t vocab,
-                       int64_t channels, const int32_t* tokens,
-                       const float* dout, int32_t* scratch, float* dtable);
+void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
+                    int64_t count, int64_t channels, const int32_t* tokens,
+                    const float* table, float* out);
+// Scratch of EmbeddingSliceBackward, in int32 elements.
+int64_t EmbeddingScratch(int64_t rows, int64_t count);
+// With begin = 0 and count = V that of the whole table.
+void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
+                            int64_t count, int64_t channels,
+                            const int32_t* tokens, const float* dout,
+                            int32_t* scratch, float* dtable);
 
 // --- product.cu --------------------------------------------------------------
 

@@ -72,6 +72,72 @@ __global__ void CrossEntropyKernel(int64_t rows, int64_t vocab, float scale,
   }
 }
 
+// The largest of a block's values; all threads get it.
+__device__ inline float BlockMax(float value, float* shared) {
+  value = WarpMax(value);
+  __syncthreads();  // Of what was read in `shared` before.
+  if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  value = shared[0];
+  for (int w = 1; w < static_cast<int>(blockDim.x) / kWarpSize; ++w) {
+    value = shared[w] > value ? shared[w] : value;
+  }
+  return value;
+}
+
+__global__ void LogitTopsKernel(int64_t rows, int64_t count,
+                                const float* logits, float* tops) {
+  __shared__ float shared[kWarpSize];
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const float* row = logits + r * count;
+    float top = row[0];
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+      top = row[i] > top ? row[i] : top;
+    }
+    top = BlockMax(top, shared);
+    if (threadIdx.x == 0) tops[r] = top;
+  }
+}
+
+__global__ void LogitSumsKernel(int64_t rows, int64_t begin, int64_t count,
+                                const float* logits, const int32_t* targets,
+                                const float* tops, float* sums,
+                                float* target_logits) {
+  __shared__ float shared[kWarpSize];
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const float* row = logits + r * count;
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+      sum += expf(row[i] - tops[r]);
+    }
+    sum = BlockSum(sum, shared);
+    if (threadIdx.x == 0) {
+      const int64_t target = targets[r] - begin;
+      sums[r] = sum;
+      target_logits[r] = target >= 0 && target < count ? row[target] : 0.0f;
+    }
+  }
+}
+
+__global__ void LogitLossesKernel(int64_t rows, const float* tops,
+                                  const float* sums, const float* target_logits,
+                                  float* losses) {
+  for (int64_t r = GlobalThread(); r < rows; r += GlobalThreads()) {
+    losses[r] = tops[r] + logf(sums[r]) - target_logits[r];
+  }
+}
+
+__global__ void LogitGradientsKernel(int64_t rows, int64_t begin, int64_t count,
+                                     float scale, const int32_t* targets,
+                                     const float* tops, const float* sums,
+                                     float* logits) {
+  for (int64_t i = GlobalThread(); i < rows * count; i += GlobalThreads()) {
+    const int64_t r = i / count, column = i % count;
+    const float value = scale * (expf(logits[i] - tops[r]) / sums[r]);
+    logits[i] = column == targets[r] - begin ? value - scale : value;
+  }
+}
+
 unsigned RowBlocks(int64_t rows) {
   return static_cast<unsigned>(rows < kRowBlocksMax ? rows : kRowBlocksMax);
 }
@@ -92,6 +158,36 @@ void CrossEntropyBackward(cudaStream_t stream, int64_t rows, int64_t vocab,
   if (rows <= 0) return;
   ATL_LAUNCH((CrossEntropyKernel<true>), RowBlocks(rows), RowThreads(vocab), 0,
              stream, rows, vocab, scale, logits, logits, targets, losses);
+}
+
+void LogitTops(cudaStream_t stream, int64_t rows, int64_t count,
+               const float* logits, float* tops) {
+  if (rows <= 0) return;
+  ATL_LAUNCH((LogitTopsKernel), RowBlocks(rows), RowThreads(count), 0, stream,
+             rows, count, logits, tops);
+}
+
+void LogitSums(cudaStream_t stream, int64_t rows, int64_t begin, int64_t count,
+               const float* logits, const int32_t* targets, const float* tops,
+               float* sums, float* target_logits) {
+  if (rows <= 0) return;
+  ATL_LAUNCH((LogitSumsKernel), RowBlocks(rows), RowThreads(count), 0, stream,
+             rows, begin, count, logits, targets, tops, sums, target_logits);
+}
+
+void LogitLosses(cudaStream_t stream, int64_t rows, const float* tops,
+                 const float* sums, const float* target_logits, float* losses) {
+  if (rows <= 0) return;
+  ATL_LAUNCH((LogitLossesKernel), ElementBlocks(rows), kBlockThreads, 0, stream,
+             rows, tops, sums, target_logits, losses);
+}
+
+void LogitGradients(cudaStream_t stream, int64_t rows, int64_t begin,
+                    int64_t count, float scale, const int32_t* targets,
+                    const float* tops, const float* sums, float* logits) {
+  if (rows <= 0) return;
+  ATL_LAUNCH((LogitGradientsKernel), ElementBlocks(rows * count), kBlockThreads,
+             0, stream, rows, begin, count, scale, targets, tops, sums, logits);
 }
 
 }  // namespace atl::engine::cuda

@@ -50,7 +50,7 @@ using Preference =
 struct Recipe {
   Desc desc;
   Layout a, b, d;
-  cublasLtMatmulAlgo_t algorithm;
+  cublasLtMatmulAlgo_t algorithm = {};
   bool found = false;  // Else the library has nothing for it.
 };
 

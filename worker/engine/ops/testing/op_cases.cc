@@ -233,8 +233,6 @@ void AddRope(Maker& make) {
   }
 }
 
-// begins [E + 1] lies in an int32 buffer of twice the length, at a multiple of
-// 8.
 void AddMixture(Maker& make) {
   for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{7}}) {
     const int64_t c = make.Between(1, 60), n = make.Between(k, 40);
@@ -258,13 +256,13 @@ void AddMixture(Maker& make) {
           using T = ElementOf<decltype(b)>;
           int32_t *experts = b.ints[0], *slots = b.ints[1];
           int32_t* sources = b.ints[2];
-          auto* begins = reinterpret_cast<int64_t*>(b.ints[3]);
+          std::vector<int64_t> begins(n + 1);
           ops.Route(shape, f[0], f[1], experts, f[2]);
           ops.AddRouteTotals(shape, f[1], experts, f[3], f[4]);
-          ops.PlanDispatch(shape, experts, slots, sources, begins);
-          std::vector<int64_t> host(n + 1);
-          ops.ToHost(sizeof(int64_t) * host.size(), begins, host.data());
-          ops.GatherRows(host[n], c, sources, f[5], f[6]);
+          ops.PlanDispatch(shape, experts, slots, sources, begins.data());
+          ops.FromHost(sizeof(int64_t) * begins.size(), begins.data(),
+                       b.ints[3]);
+          ops.GatherRows(begins[n], c, sources, f[5], f[6]);
           ops.CombineRows(shape, c, slots, f[2], f[6], f[7]);
           ops.CombineRowsBackward(shape, c, slots, f[2], f[6], f[12], f[8],
                                   f[9]);
@@ -311,6 +309,66 @@ void AddLoss(Maker& make) {
                ops.CrossEntropyBackward(rows, vocab, 0.25, f[0], b.ints[0],
                                         f[2]);
              });
+  }
+}
+
+// Parts of a model, where ranks share one.
+void AddSlices(Maker& make) {
+  for (int64_t vocab : {int64_t{5}, int64_t{700}}) {
+    const int64_t rows = make.Between(1, 150), c = make.Between(1, 30);
+    const int64_t begin = make.Between(0, vocab - 1);
+    const int64_t count = make.Between(1, vocab - begin);
+    make.Add(absl::StrCat("embedding slice ", rows, " of ", begin, "+", count),
+             {make.Random(count * c), make.Random(rows * c),
+              make.Random(rows * c), make.Random(count * c),
+              make.Random(rows * (c + 3)), make.Random(rows * (c + 1))},
+             {make.Tokens(rows, vocab)}, [=](auto& ops, const auto& b) {
+               const auto& f = b.floats;
+               ops.EmbeddingSlice(rows, begin, count, c, b.ints[0], f[0], f[1]);
+               ops.EmbeddingSliceBackward(rows, begin, count, c, b.ints[0],
+                                          f[2], f[3]);
+               ops.CopyColumns(rows, c, f[4] + 2, c + 3, f[5] + 1, c + 1);
+             });
+    make.Add(absl::StrCat("logit slice ", rows, " of ", begin, "+", count),
+             {make.Random(rows * count, 5.0f), make.Random(rows),
+              make.Random(rows), make.Random(rows), make.Random(rows)},
+             {make.Tokens(rows, vocab)}, [=](auto& ops, const auto& b) {
+               const auto& f = b.floats;
+               const int32_t* targets = b.ints[0];
+               ops.LogitTops(rows, count, f[0], f[1]);
+               ops.LogitSums(rows, begin, count, f[0], targets, f[1], f[2],
+                             f[3]);
+               ops.LogitLosses(rows, f[1], f[2], f[3], f[4]);
+               ops.LogitGradients(rows, begin, count, 0.25, targets, f[1], f[2],
+                                  f[0]);
+             });
+  }
+}
+
+// The output and the sums that a block adds to are an attention's.
+void AddBlocks(Maker& make) {
+  for (int64_t d : {int64_t{6}, int64_t{64}, int64_t{100}}) {
+    AttentionBlock block;
+    block.shape = {2, make.Between(20, 100), 4, 2, d};
+    const AttentionShape s = block.shape;
+    block.query_begin = make.Between(0, s.sequence_length - 1);
+    block.query_count = make.Between(1, s.sequence_length - block.query_begin);
+    block.key_begin = make.Between(0, s.sequence_length - 1);
+    block.key_count = make.Between(1, s.sequence_length - block.key_begin);
+    const int64_t rows = s.rows(), out = rows * s.out_size();
+    make.Add(
+        absl::StrCat("attention block T", s.sequence_length, " D", d),
+        {make.Random(rows * s.qkv_size()), make.Random(out),
+         make.Random(rows * s.head_count), make.Random(out),
+         make.Random(rows * s.qkv_size()), make.Random(rows * block.kv_size()),
+         make.Random(rows * block.kv_size())},
+        {}, [=](auto& ops, const auto& b) {
+          const auto& f = b.floats;
+          ops.Attention(s, f[0], f[1], f[2]);
+          ops.AttendBlock(block, f[0], f[5], f[1], f[2]);
+          ops.AttendBlockBackward(block, f[0], f[5], f[1], f[2], f[3], f[4],
+                                  f[6]);
+        }, 3e-5);
   }
 }
 
@@ -450,6 +508,8 @@ std::vector<OpCase> MakeOpCases(const OpCaseOptions& options) {
   AddMixture(make);
   AddEmbedding(make);
   AddLoss(make);
+  AddSlices(make);
+  AddBlocks(make);
   AddVectors(make);
   return std::move(make.cases);
 }

@@ -1,0 +1,133 @@
+#include "worker/engine/model/expert_exchange.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/collective/call.h"
+#include "worker/engine/model/exchange.h"
+#include "worker/engine/model/unit_slice.h"
+#include "worker/engine/model/workspace.h"
+
+namespace atl::engine {
+
+using collective::Call;
+using collective::Transfer;
+
+template <typename T>
+ExpertExchange<T>::ExpertExchange(const ModelConfig& config,
+                                  const UnitSlice& slice, const int64_t* begins,
+                                  int64_t* received)
+    : size_(slice.ep_size),
+      rank_(slice.ep_rank),
+      experts_(config.expert_count / slice.ep_size),
+      channels_(config.hidden_size),
+      begins_(begins),
+      received_(received) {}
+
+template <typename T>
+int64_t ExpertExchange<T>::begin(int64_t e) const {
+  return size_ == 1 ? begins_[e] : received_[e * size_];
+}
+
+template <typename T>
+void ExpertExchange<T>::ShareCounts(Workspace<T>& work) const {
+  if (size_ == 1) return;
+  const int64_t all = size_ * experts_;
+  std::fill_n(received_, all + 1, 0);
+  if (!work.ok()) return;
+  // As numbers of the device's type, which hold such counts exactly.
+  std::vector<T> counts(all);
+  for (int64_t i = 0; i < all; ++i) {
+    counts[i] = static_cast<T>(begins_[i + 1] - begins_[i]);
+  }
+  T* const mine = work.expert_counts;
+  T* const theirs = mine + all;
+  work.ops.WriteValues(all, counts.data(), mine);
+  work.Latch(work.groups.ep->Run(
+      Call::AllToAll(DataTypeOf<T>(), mine, theirs, experts_)));
+  if (!work.ok()) return;
+  work.ops.ReadValues(all, theirs, counts.data());  // [ranks, experts]
+  int64_t row = 0;
+  bool sane = true;
+  for (int64_t e = 0; e < experts_; ++e) {
+    for (int p = 0; p < size_; ++p) {
+      received_[e * size_ + p] = row;
+      const auto count = static_cast<int64_t>(counts[p * experts_ + e]);
+      sane = sane && count >= 0 && count <= work.expert_rows.rows - row;
+      if (sane) row += count;
+    }
+  }
+  received_[all] = row;
+  if (sane) return;
+  std::fill_n(received_, all + 1, 0);
+  work.Latch(absl::InternalError(
+      absl::StrCat("ranks send more rows to experts than the ",
+                   work.expert_rows.rows, " that there is room for")));
+}
+
+template <typename T>
+void ExpertExchange<T>::Dispatch(Workspace<T>& work, const T* by_slot,
+                                 T* by_expert) const {
+  if (size_ == 1 || !work.ok()) return;
+  const int64_t row_bytes = channels_ * static_cast<int64_t>(sizeof(T));
+  std::vector<Transfer> transfers;
+  for (int p = 0; p < size_; ++p) {
+    for (int64_t e = 0; e < experts_; ++e) {
+      const int64_t from = begins_[p * experts_ + e];
+      const int64_t sent = begins_[p * experts_ + e + 1] - from;
+      const int64_t to = Place(p, e), arriving = PlaceEnd(p, e) - to;
+      if (p == rank_) {
+        work.ops.CopyColumns(sent, channels_, by_slot + from * channels_,
+                             channels_, by_expert + to * channels_, channels_);
+        continue;
+      }
+      if (sent > 0) {
+        transfers.push_back(collective::SendTo(p, by_slot + from * channels_,
+                                               sent * row_bytes));
+      }
+      if (arriving > 0) {
+        transfers.push_back(collective::ReceiveFrom(
+            p, by_expert + to * channels_, arriving * row_bytes));
+      }
+    }
+  }
+  work.Latch(work.groups.ep->Run(Call::Transfers(std::move(transfers))));
+}
+
+template <typename T>
+void ExpertExchange<T>::Return(Workspace<T>& work, const T* by_expert,
+                               T* by_slot) const {
+  if (size_ == 1 || !work.ok()) return;
+  const int64_t row_bytes = channels_ * static_cast<int64_t>(sizeof(T));
+  std::vector<Transfer> transfers;
+  for (int p = 0; p < size_; ++p) {
+    for (int64_t e = 0; e < experts_; ++e) {
+      const int64_t to = begins_[p * experts_ + e];
+      const int64_t arriving = begins_[p * experts_ + e + 1] - to;
+      const int64_t from = Place(p, e), sent = PlaceEnd(p, e) - from;
+      if (p == rank_) {
+        work.ops.CopyColumns(sent, channels_, by_expert + from * channels_,
+                             channels_, by_slot + to * channels_, channels_);
+        continue;
+      }
+      if (sent > 0) {
+        transfers.push_back(collective::SendTo(p, by_expert + from * channels_,
+                                               sent * row_bytes));
+      }
+      if (arriving > 0) {
+        transfers.push_back(collective::ReceiveFrom(p, by_slot + to * channels_,
+                                                    arriving * row_bytes));
+      }
+    }
+  }
+  work.Latch(work.groups.ep->Run(Call::Transfers(std::move(transfers))));
+}
+
+template class ExpertExchange<float>;
+template class ExpertExchange<double>;
+
+}  // namespace atl::engine

@@ -1,0 +1,72 @@
+// How rows come to the experts of other ranks, and back.
+//
+// A rank has its rows by slot, which is by expert (Ops::PlanDispatch); it sends
+// each rank of the ep group those for the experts there, an all-to-all of
+// uneven parts, each of which lands at its place: by expert, then by rank, then
+// by row, which is the order that one rank with all the rows would have. How
+// many come is told first. Without ep slots are in that order already and
+// nothing moves.
+//
+// One object is one layer's dispatch of one micro-batch; it borrows the arrays
+// that say how many. Thread-compatible.
+
+#ifndef WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_
+#define WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_
+
+#include <cstdint>
+
+#include "worker/collective/collective.h"
+#include "worker/engine/model/model_config.h"
+#include "worker/engine/model/unit_slice.h"
+#include "worker/engine/model/workspace.h"
+
+namespace atl::engine {
+
+// Instantiated for float and double.
+template <typename T>
+class ExpertExchange {
+ public:
+  // Numbers that `received` has room for; 0 without ep.
+  static int64_t ReceivedCount(const ModelConfig& config,
+                               const UnitSlice& slice) {
+    return slice.ep_size > 1 ? config.expert_count + 1 : 0;
+  }
+
+  // `begins` [E + 1] is PlanDispatch's; `received` holds ReceivedCount, written
+  // by ShareCounts. Both are the host's.
+  ExpertExchange(const ModelConfig& config, const UnitSlice& slice,
+                 const int64_t* begins, int64_t* received);
+
+  // Tells the others how many rows come to each of their experts, and learns
+  // the same.
+  //
+  // Latches INTERNAL: more come than fit. Then none do.
+  void ShareCounts(Workspace<T>& work) const;
+
+  // Rows of the e-th of this rank's experts, and the first of them.
+  int64_t count(int64_t e) const { return begin(e + 1) - begin(e); }
+  int64_t begin(int64_t e) const;
+
+  // to [S, C], by expert, from `by_slot` [R K, C]; and the reverse. Nothing
+  // without ep.
+  void Dispatch(Workspace<T>& work, const T* by_slot, T* by_expert) const;
+  void Return(Workspace<T>& work, const T* by_expert, T* by_slot) const;
+
+ private:
+  // Where rows from rank `p` for the e-th own expert lie in [S, C].
+  int64_t Place(int p, int64_t e) const { return received_[e * size_ + p]; }
+  int64_t PlaceEnd(int p, int64_t e) const {
+    return received_[e * size_ + p + 1];
+  }
+
+  const int size_, rank_;  // Of the ep group.
+  const int64_t experts_;  // That each rank has.
+  const int64_t channels_;
+  const int64_t* begins_;
+  // [experts, ranks], and the end: the first row of each part.
+  int64_t* received_;
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_

@@ -1,0 +1,82 @@
+// A rank's slice of a model: which part of every matrix (tp), of every sequence
+// (cp) and of the experts (ep) is its own. parallel/mesh.h says who sits where.
+//
+// Pure. Thread-safe.
+//
+//   tp  Attention is divided by heads, an MLP by its inner channels, the
+//       vocabulary by ids. Between products the residual stream is divided by
+//       rows: rank t of n has the rows [t R / n, (t + 1) R / n).
+//   cp  A sequence is cut into 2 n chunks; rank c has chunk c, then chunk
+//       2 n - 1 - c. Under a causal mask all ranks then attend to as many keys,
+//       and no block between two ranks needs a mask (model/ring_attention.h).
+//   ep  Rank e of n has the experts [e E / n, (e + 1) E / n), and reads other
+//       sequences than its peers.
+
+#ifndef WORKER_ENGINE_MODEL_UNIT_SLICE_H_
+#define WORKER_ENGINE_MODEL_UNIT_SLICE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/engine/model/model_config.h"
+
+namespace atl::engine {
+
+struct UnitSlice {
+  int tp_size = 1;
+  int tp_rank = 0;
+  int cp_size = 1;
+  int cp_rank = 0;
+  int ep_size = 1;
+  int ep_rank = 0;
+
+  // Rows of the residual stream on this rank, of `rows` = B T tokens that the
+  // ranks of a tp group compute together (T is the length on this rank).
+  int64_t stream_rows(int64_t rows) const { return rows / tp_size; }
+};
+
+// [begin, end) of `size` things, for rank `rank` of `rank_count`; as even as it
+// gets.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+inline Range RangeOf(int64_t size, int rank, int rank_count) {
+  return {size * rank / rank_count, size * (rank + 1) / rank_count};
+}
+
+// The ids of the vocabulary whose rows of a table are this rank's.
+inline Range VocabularyOf(const ModelConfig& config, const UnitSlice& slice) {
+  return RangeOf(config.vocab_size, slice.tp_rank, slice.tp_size);
+}
+
+// OK if `config` can be divided so.
+//
+// INVALID_ARGUMENT, with a sentence: heads, key/value heads or inner channels
+// do not divide by tp, the vocabulary is smaller than tp, experts do not divide
+// by ep, ep without experts, a rank outside its size.
+absl::Status ValidateSlice(const ModelConfig& config, const UnitSlice& slice);
+
+// OK if batches of `batch` sequences of `sequence_length` tokens (whole ones,
+// before cp) can be divided so.
+//
+// INVALID_ARGUMENT: the length does not divide by 2 cp, or the rows by tp.
+absl::Status ValidateBatch(const UnitSlice& slice, int64_t batch,
+                           int64_t sequence_length);
+
+// Positions of a whole sequence of `sequence_length` that this rank has, in the
+// order in which it has them: one run, or two of the same length if cp > 1.
+std::vector<Range> SequenceRuns(const UnitSlice& slice,
+                                int64_t sequence_length);
+
+// Of tokens [batch, sequence_length] those of this rank, [batch,
+// sequence_length / cp]: what its units take as inputs and as targets.
+std::vector<int32_t> CutSequences(const UnitSlice& slice, int64_t batch,
+                                  int64_t sequence_length,
+                                  const int32_t* tokens);
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_MODEL_UNIT_SLICE_H_
