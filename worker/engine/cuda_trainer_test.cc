@@ -1,5 +1,5 @@
-// The trainer on CudaOps, whose kernels an emulator runs: a device has memory of
-// its own, so what is not copied is not there. Held to PyTorch as the CPU's
+// The trainer on CudaOps, whose kernels an emulator runs: a device has memory
+// of its own, so what is not copied is not there. Held to PyTorch as the CPU's
 // trainer is.
 
 #include <algorithm>
@@ -112,8 +112,8 @@ TEST(CudaTrainerTest, LogitsAndLossAreTheHosts) {
   ASSERT_TRUE(loss.ok()) << loss.status();
   const GoldenResults expected = ReadGoldenResults(golden);
   EXPECT_NEAR(*loss, expected.loss, 1e-5 * expected.loss);
-  const auto logits = trainer->NextTokenLogits(
-      absl::MakeConstSpan(tokens.inputs).first(3));
+  const auto logits =
+      trainer->NextTokenLogits(absl::MakeConstSpan(tokens.inputs).first(3));
   ASSERT_TRUE(logits.ok()) << logits.status();
   EXPECT_EQ(logits->size(), golden.config.vocab_size);
 }

@@ -151,9 +151,8 @@ class SingleRankTrainer final : public Trainer {
     }
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
-    gradient_norm_ =
-        optimizer_->Step(rate, device_gradients_.data(),
-                         device_parameters_.data());
+    gradient_norm_ = optimizer_->Step(rate, device_gradients_.data(),
+                                      device_parameters_.data());
     RETURN_IF_ERROR(ops_->status());
     if (!std::isfinite(gradient_norm_)) {
       return absl::InternalError(
@@ -193,8 +192,8 @@ class SingleRankTrainer final : public Trainer {
         (length + kPrefixMultiple - 1) / kPrefixMultiple * kPrefixMultiple);
     std::fill(std::copy(tokens.begin(), tokens.end(), prefix_.begin()),
               prefix_.begin() + padded, 0);
-    const float* logits = decoder_->Logits(
-        device_parameters_.data(), prefix_.data(), padded, length - 1);
+    const float* logits = decoder_->Logits(device_parameters_.data(),
+                                           prefix_.data(), padded, length - 1);
     RETURN_IF_ERROR(ops_->status());
     return absl::Span<const float>(
         logits, static_cast<size_t>(options_.model.vocab_size));
@@ -218,7 +217,8 @@ class SingleRankTrainer final : public Trainer {
       return absl::OkStatus();
     }
     Arena measure;
-    for (size_t size : {device_parameters_.size(), first.size(), second.size()}) {
+    for (size_t size :
+         {device_parameters_.size(), first.size(), second.size()}) {
       measure.Take<float>(static_cast<int64_t>(size));
     }
     ASSIGN_OR_RETURN(host_arena_, Arena::Create(measure.used_bytes()));

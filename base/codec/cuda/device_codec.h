@@ -15,8 +15,8 @@
 namespace atl::codec::cuda {
 
 // The blocks that a launch works on, all of `n` elements: values [count, n] and
-// encoded [count, bytes], `bytes` being Codec::EncodedBytes(n); a fault a block.
-// Block b is that of first element b n.
+// encoded [count, bytes], `bytes` being Codec::EncodedBytes(n); a fault a
+// block. Block b is that of first element b n.
 struct Blocks {
   int64_t count = 0;
   size_t n = 0;

@@ -87,8 +87,7 @@ unsigned Grid(const Blocks& blocks) {
 
 template <typename Format>
 void Encode(const Blocks& blocks, uint64_t seed, cudaStream_t stream) {
-  EncodeKernel<Format>
-      <<<Grid(blocks), kThreads, 0, stream>>>(blocks, seed);
+  EncodeKernel<Format><<<Grid(blocks), kThreads, 0, stream>>>(blocks, seed);
 }
 
 template <typename Format>

@@ -25,9 +25,9 @@ absl::Status NcclStatus(ncclResult_t result, absl::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat(
-      "NCCL failed in ", what, ": ", ncclGetErrorString(result), " (",
-      ncclGetLastError(nullptr), ")"));
+  return absl::UnavailableError(absl::StrCat("NCCL failed in ", what, ": ",
+                                             ncclGetErrorString(result), " (",
+                                             ncclGetLastError(nullptr), ")"));
 }
 
 absl::Status CudaStatus(cudaError_t error, absl::string_view what) {
@@ -44,8 +44,7 @@ absl::StatusOr<std::shared_ptr<CudaEvent>> CudaEvent::Create() {
   return std::shared_ptr<CudaEvent>(new CudaEvent(event));
 }
 
-NcclFate::NcclFate(Collective& control, int device,
-                   absl::Duration call_timeout)
+NcclFate::NcclFate(Collective& control, int device, absl::Duration call_timeout)
     : control_(control),
       device_(device),
       call_timeout_(call_timeout),

@@ -179,10 +179,9 @@ class NcclCollective final : public Collective {
                    "recording an event"));
     RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(stream_, ready->get(), 0),
                                "waiting for computation"));
-    RETURN_IF_ERROR(
-        fate_->Use(*comm_, Describe(call), [&](ncclComm_t comm) {
-          return MakeSteps(call, comm);
-        }));
+    RETURN_IF_ERROR(fate_->Use(*comm_, Describe(call), [&](ncclComm_t comm) {
+      return MakeSteps(call, comm);
+    }));
     ASSIGN_OR_RETURN(std::shared_ptr<CudaEvent> done, CudaEvent::Create());
     RETURN_IF_ERROR(CudaStatus(cudaEventRecord(done->get(), stream_),
                                "recording an event"));
@@ -244,10 +243,9 @@ class NcclCollective final : public Collective {
 
   // INVALID_ARGUMENT: ranks make different calls.
   absl::Status CompareCalls(const Call& call) {
-    const CallWords own = {static_cast<int64_t>(call.kind),
-                           static_cast<int64_t>(call.type),
-                           static_cast<int64_t>(call.reduction), call.root,
-                           call.count};
+    const CallWords own = {
+        static_cast<int64_t>(call.kind), static_cast<int64_t>(call.type),
+        static_cast<int64_t>(call.reduction), call.root, call.count};
     std::vector<CallWords> all(size_);
     RETURN_IF_ERROR(control_.Run(
         Call::AllGather(DataType::kBytes, &own, all.data(), sizeof(own))));
@@ -259,7 +257,8 @@ class NcclCollective final : public Collective {
         continue;
       }
       return absl::InvalidArgumentError(absl::StrCat(
-          "rank ", rank_, " makes ", Describe(call), ", but rank ", r, " makes ",
+          "rank ", rank_, " makes ", Describe(call), ", but rank ", r,
+          " makes ",
           DescribeCall(static_cast<CallKind>(other.kind),
                        static_cast<DataType>(other.type),
                        static_cast<Reduction>(other.reduction),
@@ -268,7 +267,8 @@ class NcclCollective final : public Collective {
     return absl::OkStatus();
   }
 
-  const std::shared_ptr<NcclFate> fate_;  // Shared with the rank's other groups.
+  const std::shared_ptr<NcclFate>
+      fate_;  // Shared with the rank's other groups.
   const NcclOptions options_;
   const std::shared_ptr<NcclComm> comm_;
   const std::unique_ptr<Collective> own_control_;  // Null: the world's.
@@ -276,7 +276,7 @@ class NcclCollective final : public Collective {
   const int rank_, size_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
-  float* token_ = nullptr;            // What a barrier sums.
+  float* token_ = nullptr;           // What a barrier sums.
   std::shared_ptr<CudaEvent> last_;  // The end of the newest call.
 };
 
@@ -286,8 +286,8 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
     Collective& control, const NcclOptions& options) {
   RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(options.device), "choosing a device"));
-  auto fate = std::make_shared<NcclFate>(control, options.device,
-                                         options.call_timeout);
+  auto fate =
+      std::make_shared<NcclFate>(control, options.device, options.call_timeout);
   ncclUniqueId id = {};
   if (control.rank() == 0) {
     const absl::Status status =
@@ -299,10 +299,10 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
   if (!told.ok()) return fate->Break(told);
   ncclComm_t made = nullptr;
   ncclConfig_t config = Config();
-  const absl::Status begun = NcclStatus(
-      ncclCommInitRankConfig(&made, control.size(), id, control.rank(),
-                             &config),
-      "joining the world");
+  const absl::Status begun =
+      NcclStatus(ncclCommInitRankConfig(&made, control.size(), id,
+                                        control.rank(), &config),
+                 "joining the world");
   if (!begun.ok()) return fate->Break(begun);
   std::shared_ptr<NcclComm> comm = fate->Adopt(made);
   RETURN_IF_ERROR(fate->Use(*comm, "joining the world",

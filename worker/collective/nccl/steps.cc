@@ -63,21 +63,18 @@ class Maker {
  private:
   void Whole(StepKind kind) {
     if (call_.count == 0) return;
-    steps_.push_back({.kind = kind,
-                      .in = call_.in,
-                      .out = call_.out,
-                      .count = call_.count});
+    steps_.push_back(
+        {.kind = kind, .in = call_.in, .out = call_.out, .count = call_.count});
   }
 
   // `count` elements at `begin` of the input.
   void Send(int peer, int64_t begin, int64_t count) {
     if (peer == rank_) own_begin_ = begin;
     if (count == 0 || peer == rank_) return;
-    steps_.push_back(
-        {.kind = StepKind::kSend,
-         .peer = peer,
-         .in = static_cast<const char*>(call_.in) + begin * bytes_,
-         .count = count});
+    steps_.push_back({.kind = StepKind::kSend,
+                      .peer = peer,
+                      .in = static_cast<const char*>(call_.in) + begin * bytes_,
+                      .count = count});
   }
   // The same of the output; from the rank itself a copy of what it would send.
   void Receive(int peer, int64_t begin, int64_t count) {

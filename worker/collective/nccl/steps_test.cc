@@ -77,7 +77,8 @@ TEST_F(StepsTest, AScatterGivesEachRankItsRow) {
   }
   RunMoves(calls, sizeof(float));
   for (int r = 0; r < n_; ++r) {
-    EXPECT_EQ(out[r], Words(in.begin() + r * count, in.begin() + (r + 1) * count));
+    EXPECT_EQ(out[r],
+              Words(in.begin() + r * count, in.begin() + (r + 1) * count));
   }
 }
 

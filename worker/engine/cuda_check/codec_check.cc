@@ -56,7 +56,8 @@ absl::Status OnCpu(const codec::Codec& codec, size_t n, uint64_t seed,
   outcome.sums = sums;
   std::vector<float> decoded(n);
   for (int64_t b = 0; b < kBlocks; ++b) {
-    char* const to = reinterpret_cast<char*>(outcome.encoded.data()) + b * bytes;
+    char* const to =
+        reinterpret_cast<char*>(outcome.encoded.data()) + b * bytes;
     const absl::Span<const float> block(values.data() + b * n, n);
     codec::BlockFault fault =
         codec.Encode({seed, b * n}, block, absl::MakeSpan(to, bytes));
@@ -65,12 +66,12 @@ absl::Status OnCpu(const codec::Codec& codec, size_t n, uint64_t seed,
     }
     for (size_t i = 0; i < n; ++i) outcome.left[b * n + i] -= decoded[i];
     if (fault == codec::BlockFault::kNone) {
-      fault = codec.DecodeAccumulate(
-          {to, bytes}, kWeight, absl::MakeSpan(&outcome.sums[b * n], n));
+      fault = codec.DecodeAccumulate({to, bytes}, kWeight,
+                                     absl::MakeSpan(&outcome.sums[b * n], n));
     }
     if (fault != codec::BlockFault::kNone) {
-      return absl::InternalError(absl::StrCat(
-          "the CPU's block ", b, " ", codec::FaultText(fault)));
+      return absl::InternalError(
+          absl::StrCat("the CPU's block ", b, " ", codec::FaultText(fault)));
     }
   }
   return absl::OkStatus();
@@ -89,8 +90,7 @@ absl::Status OnDevice(const codec::Codec& codec, size_t n, uint64_t seed,
   for (int pass = 0; pass < 2; ++pass) {
     device_values = arena.Take<float>(count);
     device_sums = arena.Take<float>(count);
-    blocks.encoded =
-        arena.Take<uint8_t>(kBlocks * static_cast<int64_t>(bytes));
+    blocks.encoded = arena.Take<uint8_t>(kBlocks * static_cast<int64_t>(bytes));
     blocks.faults = arena.Take<codec::BlockFault>(kBlocks);
     model = arena.Take<codec::SubsetModel>(1);
     if (pass > 0) break;
@@ -103,8 +103,8 @@ absl::Status OnDevice(const codec::Codec& codec, size_t n, uint64_t seed,
   blocks.n = n;
   blocks.bytes = bytes;
   blocks.values = device_values;
-  int error = codec::cuda::EncodeBlocks(codec.id(), blocks, seed, model,
-                                        ops.stream());
+  int error =
+      codec::cuda::EncodeBlocks(codec.id(), blocks, seed, model, ops.stream());
   blocks.values = device_sums;
   if (error == 0) {
     error = codec::cuda::AccumulateBlocks(codec.id(), blocks, kWeight, model,

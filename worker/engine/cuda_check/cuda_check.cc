@@ -120,10 +120,9 @@ void CheckModels(const Arguments& arguments, Report& report) {
     for (const ModelCase& model_case : ModelCases()) {
       const auto ops = MakeOps(arguments, compute, report);
       if (ops == nullptr) return;
-      report.Check(
-          absl::StrCat(is_f32 ? "model f32: " : "model bf16: ",
-                       model_case.name),
-          CheckModel(model_case, arguments.seed, compute, *ops));
+      report.Check(absl::StrCat(is_f32 ? "model f32: " : "model bf16: ",
+                                model_case.name),
+                   CheckModel(model_case, arguments.seed, compute, *ops));
     }
   }
 }
@@ -142,9 +141,8 @@ void CheckSpeed(const Arguments& arguments, Report& report) {
     for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
       const auto ops = MakeOps(arguments, compute, report);
       if (ops == nullptr) return;
-      report.Check(
-          absl::StrCat("speed of ", shape.name),
-          MeasureSpeed(shape, compute, arguments.steps, *ops, report));
+      report.Check(absl::StrCat("speed of ", shape.name),
+                   MeasureSpeed(shape, compute, arguments.steps, *ops, report));
     }
   }
 }
@@ -161,11 +159,11 @@ int Main(int argc, char** argv) {
   Report report(stdout);
   const auto devices = cuda::DeviceCount();
   if (!devices.ok() || arguments.device >= *devices) {
-    report.Measure("device",
-                   {{"found", "false"},
-                    {"error", JsonString(devices.ok()
-                                             ? "there is no such device"
-                                             : devices.status().message())}});
+    report.Measure(
+        "device",
+        {{"found", "false"},
+         {"error", JsonString(devices.ok() ? "there is no such device"
+                                           : devices.status().message())}});
     report.PrintTotals();
     return kNoDevice;
   }

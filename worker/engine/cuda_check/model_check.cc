@@ -63,14 +63,15 @@ class Replica {
 
   absl::Status Init(const ModelCase& model_case,
                     const std::vector<float>& parameters) {
-    ASSIGN_OR_RETURN(
-        decoder_, Decoder<T>::Create(model_case.config,
-                                     model_case.batch * model_case.length, ops_));
+    ASSIGN_OR_RETURN(decoder_, Decoder<T>::Create(
+                                   model_case.config,
+                                   model_case.batch * model_case.length, ops_));
     const int64_t count = decoder_->layout().element_count;
     Arena measure;
     measure.Take<T>(count);
     measure.Take<T>(count);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes(), ops_.memory()));
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::Create(measure.used_bytes(), ops_.memory()));
     parameters_ = arena_.Take<T>(count);
     gradients_ = arena_.Take<T>(count);
     const std::vector<T> values(parameters.begin(), parameters.end());
@@ -206,8 +207,8 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
     const double a = device.ForwardBackward(batch);
     const double e = plain.ForwardBackward(batch);
     RETURN_IF_ERROR(ops.status());
-    RETURN_IF_ERROR(Near(absl::StrCat("the loss of step ", step), a, e,
-                         bounds.steps * e));
+    RETURN_IF_ERROR(
+        Near(absl::StrCat("the loss of step ", step), a, e, bounds.steps * e));
     plain_optimizer->Step(1e-3, plain.gradients(), plain.parameters());
     device_optimizer->Step(1e-3, device.gradients(), device.parameters());
   }

@@ -68,8 +68,8 @@ Bytes Reduced(int size, int64_t count, DataType type, Reduction reduction) {
     int result = Number(0, i);
     for (int r = 1; r < size; ++r) {
       const int next = Number(r, i);
-      result = reduction == Reduction::kSum ? result + next
-                                            : std::max(result, next);
+      result =
+          reduction == Reduction::kSum ? result + next : std::max(result, next);
     }
     Store(result, type, i, bytes);
   }
@@ -99,11 +99,9 @@ class Rank {
     nccl.compute_stream = rank->ops_->stream();
     nccl.call_timeout = kCallTimeout;
     nccl.check_calls = true;
-    ASSIGN_OR_RETURN(rank->world_,
-                     collective::JoinNccl(*rank->control_, nccl));
-    const size_t bytes =
-        std::max<size_t>(sizeof(float) * kSpeedCount,
-                         sizeof(float) * kCountMax * at.size);
+    ASSIGN_OR_RETURN(rank->world_, collective::JoinNccl(*rank->control_, nccl));
+    const size_t bytes = std::max<size_t>(sizeof(float) * kSpeedCount,
+                                          sizeof(float) * kCountMax * at.size);
     ASSIGN_OR_RETURN(rank->in_, Arena::Create(bytes, rank->ops_->memory()));
     ASSIGN_OR_RETURN(rank->out_, Arena::Create(bytes, rank->ops_->memory()));
     rank->in_data_ = rank->in_.Take<char>(static_cast<int64_t>(bytes));
@@ -117,8 +115,8 @@ class Rank {
 
   // Makes `call`, whose input `input` is, and holds `expected` bytes of its
   // output to what must be there.
-  absl::Status Hold(Collective& group, const Bytes& input, const Bytes& expected,
-                    const Call& call) {
+  absl::Status Hold(Collective& group, const Bytes& input,
+                    const Bytes& expected, const Call& call) {
     ops_->FromHost(input.size(), input.data(), in());
     RETURN_IF_ERROR(group.Run(call));
     return HoldOut(expected, call);
@@ -223,8 +221,8 @@ absl::Status HoldUneven(Rank& rank) {
       if (q < me) before += p + q + 1;
       total += p + q + 1;
     }
-    const Bytes part = Part(Input(p, total, DataType::kF32), 4 * before,
-                            4 * receive.back());
+    const Bytes part =
+        Part(Input(p, total, DataType::kF32), 4 * before, 4 * receive.back());
     expected.insert(expected.end(), part.begin(), part.end());
   }
   int64_t total = 0;
@@ -274,14 +272,14 @@ absl::Status HoldGroups(Rank& rank) {
   rank.ops().FromHost(input.size(), input.data(), elsewhere);
   collective::Pending later = all->Start(Call::AllReduce(
       DataType::kF32, Reduction::kSum, elsewhere, elsewhere, kCount));
-  RETURN_IF_ERROR(rank.Hold(
-      *half, input, expected,
-      Call::AllReduce(DataType::kF32, Reduction::kSum, rank.in(), rank.out(),
-                      kCount)));
+  RETURN_IF_ERROR(rank.Hold(*half, input, expected,
+                            Call::AllReduce(DataType::kF32, Reduction::kSum,
+                                            rank.in(), rank.out(), kCount)));
   RETURN_IF_ERROR(later.Wait());
   Call done = Call::AllReduce(DataType::kF32, Reduction::kSum, elsewhere,
                               elsewhere, kCount);
-  return rank.HoldOut(Reduced(n, kCount, DataType::kF32, Reduction::kSum), done);
+  return rank.HoldOut(Reduced(n, kCount, DataType::kF32, Reduction::kSum),
+                      done);
 }
 
 absl::Status MeasureAllReduce(Rank& rank, Report& report) {
@@ -294,10 +292,10 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
   for (int i = 0; i < kSpeedRuns; ++i) RETURN_IF_ERROR(world.Run(call));
   RETURN_IF_ERROR(rank.ops().Synchronize());
   RETURN_IF_ERROR(world.Barrier());
-  const double seconds = std::chrono::duration<double>(
-                             std::chrono::steady_clock::now() - start)
-                             .count() /
-                         kSpeedRuns;
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count() /
+      kSpeedRuns;
   if (world.rank() != 0) return absl::OkStatus();
   report.Measure("all-reduce on one device",
                  {{"ranks", absl::StrCat(world.size())},
@@ -310,9 +308,8 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
 absl::Status HoldMismatch(Rank& rank) {
   Collective& world = rank.world();
   const bool other = world.rank() == world.size() - 1;
-  const absl::Status status = world.Run(
-      Call::AllReduce(DataType::kF32, Reduction::kSum, rank.in(), rank.out(),
-                      other ? 8 : 9));
+  const absl::Status status = world.Run(Call::AllReduce(
+      DataType::kF32, Reduction::kSum, rank.in(), rank.out(), other ? 8 : 9));
   if (status.code() != absl::StatusCode::kInvalidArgument &&
       status.code() != absl::StatusCode::kUnavailable) {
     return absl::InternalError(

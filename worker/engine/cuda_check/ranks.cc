@@ -28,8 +28,7 @@ struct Process {
 absl::StatusOr<std::string> FreeRendezvous() {
   ASSIGN_OR_RETURN(const collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const auto end,
-                   collective::LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(const auto end, collective::LocalEndpoint(listener.get()));
   return absl::StrCat("127.0.0.1:", end.port);
 }
 
@@ -41,8 +40,7 @@ absl::StatusOr<Process> Start(int rank, int size, int device,
   std::vector<std::string> words = {
       "env",
       // A host of its own, whose ranks reach others by loopback.
-      absl::StrCat("NCCL_HOSTID=atoll-check-", rank),
-      "NCCL_SOCKET_IFNAME=lo",
+      absl::StrCat("NCCL_HOSTID=atoll-check-", rank), "NCCL_SOCKET_IFNAME=lo",
       std::string(path, static_cast<size_t>(length)),
       absl::StrCat("--rank=", rank, "/", size),
       absl::StrCat("--rendezvous=", rendezvous),
@@ -59,7 +57,8 @@ absl::StatusOr<Process> Start(int rank, int size, int device,
   posix_spawn_file_actions_addclose(&actions, ends[1]);
   Process process;
   const int error = posix_spawnp(&process.id, "env", &actions, nullptr,
-                                 arguments.data(), environ);
+                                 arguments.data(),
+                                 environ);  // style-ok(call): handed on
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (error != 0) {

@@ -122,8 +122,8 @@ absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
   ASSIGN_OR_RETURN(double peak, MeasurePeak(ops));
   ASSIGN_OR_RETURN(auto decoder, Decoder<float>::Create(config, rows, ops));
   const ParameterLayout& layout = decoder->layout();
-  ASSIGN_OR_RETURN(auto optimizer, InnerOptimizer::Create(OptimizerOptions(),
-                                                          layout, ops));
+  ASSIGN_OR_RETURN(auto optimizer,
+                   InnerOptimizer::Create(OptimizerOptions(), layout, ops));
   Arena measure;
   for (int i = 0; i < 2; ++i) measure.Take<float>(layout.element_count);
   ASSIGN_OR_RETURN(Arena arena,
@@ -134,10 +134,12 @@ absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
   std::minstd_rand random(3);
   std::vector<int32_t> inputs(rows), targets(rows);
   for (int32_t& t : inputs) {
-    t = static_cast<int32_t>(random() % static_cast<uint64_t>(config.vocab_size));
+    t = static_cast<int32_t>(random() %
+                             static_cast<uint64_t>(config.vocab_size));
   }
   for (int32_t& t : targets) {
-    t = static_cast<int32_t>(random() % static_cast<uint64_t>(config.vocab_size));
+    t = static_cast<int32_t>(random() %
+                             static_cast<uint64_t>(config.vocab_size));
   }
   const TokenBatch batch = {.batch = shape.batch,
                             .sequence_length = length,

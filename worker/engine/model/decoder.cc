@@ -125,8 +125,8 @@ void Decoder<T>::SetRouterLoss(int64_t rows) {
 }
 
 template <typename T>
-T Decoder<T>::ForwardBackward(const T* parameters,
-                              const TokenBatch& host_batch, T* gradients) {
+T Decoder<T>::ForwardBackward(const T* parameters, const TokenBatch& host_batch,
+                              T* gradients) {
   const TokenBatch batch = Fetch(host_batch);
   Forward(parameters, batch);
   const double loss = head_.Backward(

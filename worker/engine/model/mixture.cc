@@ -153,8 +153,8 @@ class Mixture final : public Mlp<T> {
   State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
     State s = Take(rows, saved);
     s.begins = work.OnHost(s.begins, expert_count_ + 1);
-    s.received = work.OnHost(
-        s.received, ExpertExchange<T>::ReceivedCount(config_, slice_));
+    s.received = work.OnHost(s.received,
+                             ExpertExchange<T>::ReceivedCount(config_, slice_));
     return s;
   }
   ExpertExchange<T> Exchange(const State& s) const {

@@ -76,8 +76,8 @@ absl::Status Workspace<T>::CheckGroups() const {
 template <typename T>
 int64_t Workspace<T>::LogitRowsMax() const {
   const int64_t columns = VocabularyOf(config, slice).size();
-  const int64_t rows = ops.logit_run_elements() / columns / kLogitRowsMin *
-                       kLogitRowsMin;
+  const int64_t rows =
+      ops.logit_run_elements() / columns / kLogitRowsMin * kLogitRowsMin;
   return std::min(rows_max, std::max(kLogitRowsMin, rows));
 }
 

@@ -1,7 +1,7 @@
 // The shapes and numbers that operations take.
 //
-// Pure. It includes nothing that has code: kernels that are compiled for another
-// machine than the rest of the program see this and not ops.h.
+// Pure. It includes nothing that has code: kernels that are compiled for
+// another machine than the rest of the program see this and not ops.h.
 
 #ifndef WORKER_ENGINE_OPS_SHAPES_H_
 #define WORKER_ENGINE_OPS_SHAPES_H_

@@ -120,9 +120,9 @@ __device__ inline void Dots(const float* a, const float* b,
 // sum[i][c] += over n < kInner of weights(y + 16 i, n) values[n][x + 16 c],
 // where weights(r, n) is weights[r * row_step + n * step].
 template <int kWidth, int kRows, int kInner>
-__device__ inline void AddWeighted(const float* weights, int row_step, int step,
-                                   const float* values,
-                                   float (&sum)[kRows / kSide][kWidth / kSide]) {
+__device__ inline void AddWeighted(
+    const float* weights, int row_step, int step, const float* values,
+    float (&sum)[kRows / kSide][kWidth / kSide]) {
   const int x = threadIdx.x % kSide, y = threadIdx.x / kSide;
 #pragma unroll 4
   for (int n = 0; n < kInner; ++n) {
@@ -530,10 +530,9 @@ void AttendBlockBackward(cudaStream_t stream, const AttentionBlock& block,
                          const float* dout, float* dot, float* dqkv,
                          float* dkeys_values) {
   float* const dkeys = dkeys_values + block.key_begin * block.kv_size();
-  SolveBackward(stream, BlockProblem(block, qkv, keys_values), out, log_sum,
-                dout, dot,
-                {dqkv, dkeys,
-                 dkeys + block.shape.kv_head_count * block.shape.head_dim});
+  SolveBackward(
+      stream, BlockProblem(block, qkv, keys_values), out, log_sum, dout, dot,
+      {dqkv, dkeys, dkeys + block.shape.kv_head_count * block.shape.head_dim});
 }
 
 }  // namespace atl::engine::cuda

@@ -1,7 +1,7 @@
 // Blocks of device memory that were given back and may be given out again.
 //
-// Pure: which block, not the memory. Sizes are rounded so that buffers of nearly
-// one size share blocks. Thread-compatible.
+// Pure: which block, not the memory. Sizes are rounded so that buffers of
+// nearly one size share blocks. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_BLOCK_CACHE_H_
 #define WORKER_ENGINE_OPS_CUDA_BLOCK_CACHE_H_

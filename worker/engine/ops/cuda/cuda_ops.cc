@@ -29,8 +29,8 @@ absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
   RETURN_IF_ERROR(
       ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                "making a stream", device));
-  return absl::WrapUnique(new CudaOps(device, compute, OwnedStream(stream),
-                                      std::move(matmul)));
+  return absl::WrapUnique(
+      new CudaOps(device, compute, OwnedStream(stream), std::move(matmul)));
 }
 
 CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
@@ -285,8 +285,7 @@ void CudaOps::AttendBlockBackward(const AttentionBlock& block, const float* qkv,
                                   const float* log_sum, const float* dout,
                                   float* dqkv, float* dkeys_values) {
   if (!BeginAttention(block.shape)) return;
-  float* const dots =
-      Get(dots_, block.shape.rows() * block.shape.head_count);
+  float* const dots = Get(dots_, block.shape.rows() * block.shape.head_count);
   if (dots == nullptr) return;
   cuda::AttendBlockBackward(stream_, block, qkv, keys_values, out, log_sum,
                             dout, dots, dqkv, dkeys_values);

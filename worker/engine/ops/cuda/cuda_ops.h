@@ -63,47 +63,55 @@ class CudaOps final : public Ops {
   void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const float* dy,
                            const float* w, float* dx) override;
   void LinearBackwardWeight(int64_t m, int64_t n, int64_t k, const float* dy,
-                            const float* x, float* dw, bool accumulate) override;
+                            const float* x, float* dw,
+                            bool accumulate) override;
   void AddRmsNorm(int64_t rows, int64_t channels, float eps, const float* x,
                   const float* delta, const float* gain, float* sum, float* y,
                   float* rstd) override;
-  void RmsNormBackward(int64_t rows, int64_t channels, const float* dy, const float* s,
-                       const float* rstd, const float* gain, float* ds, float* dgain,
-                       bool accumulate) override;
+  void RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
+                       const float* s, const float* rstd, const float* gain,
+                       float* ds, float* dgain, bool accumulate) override;
   void Rope(const AttentionShape& shape, const float* table, bool inverse,
             float* qkv) override;
   void Attention(const AttentionShape& shape, const float* qkv, float* out,
                  float* log_sum) override;
   void AttentionBackward(const AttentionShape& shape, const float* qkv,
-                         const float* out, const float* log_sum, const float* dout,
-                         float* dqkv) override;
-  void SwiGlu(int64_t rows, int64_t inner, const float* gate_up, float* y) override;
+                         const float* out, const float* log_sum,
+                         const float* dout, float* dqkv) override;
+  void SwiGlu(int64_t rows, int64_t inner, const float* gate_up,
+              float* y) override;
   void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
                       const float* dy, float* dgate_up) override;
   void LayerNorm(int64_t rows, int64_t channels, float eps, const float* x,
-                 const float* gain, const float* bias, float* y, float* mean, float* rstd) override;
+                 const float* gain, const float* bias, float* y, float* mean,
+                 float* rstd) override;
   void LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
                          const float* x, const float* mean, const float* rstd,
-                         const float* gain, float* dx, float* dgain, float* dbias,
-                         bool accumulate) override;
-  void AddRows(int64_t rows, int64_t channels, const float* x, const float* delta,
-               const float* bias, float* out) override;
-  void AddBias(int64_t rows, int64_t channels, const float* bias, float* y) override;
-  void BiasBackward(int64_t rows, int64_t channels, const float* dy, float* dbias,
-                    bool accumulate) override;
+                         const float* gain, float* dx, float* dgain,
+                         float* dbias, bool accumulate) override;
+  void AddRows(int64_t rows, int64_t channels, const float* x,
+               const float* delta, const float* bias, float* out) override;
+  void AddBias(int64_t rows, int64_t channels, const float* bias,
+               float* y) override;
+  void BiasBackward(int64_t rows, int64_t channels, const float* dy,
+                    float* dbias, bool accumulate) override;
   void AddPositions(int64_t rows, int64_t sequence_length, int64_t channels,
                     const float* table, float* x) override;
   void PositionsBackward(int64_t rows, int64_t sequence_length,
-                         int64_t channels, const float* dx, float* dtable) override;
+                         int64_t channels, const float* dx,
+                         float* dtable) override;
   void Gelu(int64_t n, const float* x, float* y) override;
-  void GeluBackward(int64_t n, const float* x, const float* dy, float* dx) override;
+  void GeluBackward(int64_t n, const float* x, const float* dy,
+                    float* dx) override;
   void Route(const RouteShape& shape, const float* logits, float* probabilities,
              int32_t* experts, float* weights) override;
   void RouteBackward(const RouteShape& shape, const float* probabilities,
                      const int32_t* experts, const float* weights,
-                     const float* dweights, const float* balance, float* dlogits) override;
+                     const float* dweights, const float* balance,
+                     float* dlogits) override;
   void AddRouteTotals(const RouteShape& shape, const float* probabilities,
-                      const int32_t* experts, float* counts, float* sums) override;
+                      const int32_t* experts, float* counts,
+                      float* sums) override;
   void PlanDispatch(const RouteShape& shape, const int32_t* experts,
                     int32_t* slots, int32_t* sources, int64_t* begins) override;
   void GatherRows(int64_t count, int64_t channels, const int32_t* sources,
@@ -112,8 +120,9 @@ class CudaOps final : public Ops {
                    const int32_t* slots, const float* weights, const float* y,
                    float* out) override;
   void CombineRowsBackward(const RouteShape& shape, int64_t channels,
-                           const int32_t* slots, const float* weights, const float* y,
-                           const float* dout, float* dy, float* dweights) override;
+                           const int32_t* slots, const float* weights,
+                           const float* y, const float* dout, float* dy,
+                           float* dweights) override;
   void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
                  const float* table, float* out) override;
   void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
@@ -121,8 +130,9 @@ class CudaOps final : public Ops {
                          float* dtable) override;
   void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
                     const int32_t* targets, float* losses) override;
-  void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale, float* logits,
-                            const int32_t* targets, float* losses) override;
+  void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
+                            float* logits, const int32_t* targets,
+                            float* losses) override;
   void SetZero(int64_t n, float* x) override;
   void Axpy(int64_t n, float alpha, const float* x, float* y) override;
   double Sum(int64_t n, const float* x) override;
@@ -134,26 +144,28 @@ class CudaOps final : public Ops {
   void CopyColumns(int64_t rows, int64_t columns, const float* from,
                    int64_t from_stride, float* to, int64_t to_stride) override;
   void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                      int64_t channels, const int32_t* tokens, const float* table,
-                      float* out) override;
+                      int64_t channels, const int32_t* tokens,
+                      const float* table, float* out) override;
   void EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
                               int64_t channels, const int32_t* tokens,
                               const float* dout, float* dtable) override;
   void LogitTops(int64_t rows, int64_t count, const float* logits,
                  float* tops) override;
-  void LogitSums(int64_t rows, int64_t begin, int64_t count, const float* logits,
-                 const int32_t* targets, const float* tops, float* sums,
-                 float* target_logits) override;
+  void LogitSums(int64_t rows, int64_t begin, int64_t count,
+                 const float* logits, const int32_t* targets, const float* tops,
+                 float* sums, float* target_logits) override;
   void LogitLosses(int64_t rows, const float* tops, const float* sums,
                    const float* target_logits, float* losses) override;
   void LogitGradients(int64_t rows, int64_t begin, int64_t count, float scale,
-                      const int32_t* targets, const float* tops, const float* sums,
-                      float* logits) override;
+                      const int32_t* targets, const float* tops,
+                      const float* sums, float* logits) override;
   void AttendBlock(const AttentionBlock& block, const float* qkv,
-                   const float* keys_values, float* out, float* log_sum) override;
+                   const float* keys_values, float* out,
+                   float* log_sum) override;
   void AttendBlockBackward(const AttentionBlock& block, const float* qkv,
-                           const float* keys_values, const float* out, const float* log_sum,
-                           const float* dout, float* dqkv, float* dkeys_values) override;
+                           const float* keys_values, const float* out,
+                           const float* log_sum, const float* dout, float* dqkv,
+                           float* dkeys_values) override;
 
  private:
   struct Weight {
@@ -204,11 +216,11 @@ class CudaOps final : public Ops {
   std::unordered_map<const float*, Weight> weights_;
   // Of the first and the second operand that is no weight.
   Scratch<uint16_t> first_, second_;
-  Scratch<float> row_sums_;     // [kRowTilesMax, C]
-  Scratch<float> dots_;         // [B, H, T]
-  Scratch<double> partials_;    // [kSumBlocksMax + 1]
-  Scratch<int32_t> sort_;       // EmbeddingScratch, or the counts of tiles.
-  Scratch<int64_t> begins_;     // [E + 1]
+  Scratch<float> row_sums_;   // [kRowTilesMax, C]
+  Scratch<float> dots_;       // [B, H, T]
+  Scratch<double> partials_;  // [kSumBlocksMax + 1]
+  Scratch<int32_t> sort_;     // EmbeddingScratch, or the counts of tiles.
+  Scratch<int64_t> begins_;   // [E + 1]
 };
 
 }  // namespace atl::engine::cuda

@@ -1,6 +1,6 @@
-// Holds CudaOps and its kernels to PlainOps<double> on fresh random inputs, on a
-// machine without a device: testing/emulator.h runs the kernels. What nvcc makes
-// of them is checked on a device, by //worker/engine/cuda_check.
+// Holds CudaOps and its kernels to PlainOps<double> on fresh random inputs, on
+// a machine without a device: testing/emulator.h runs the kernels. What nvcc
+// makes of them is checked on a device, by //worker/engine/cuda_check.
 
 #include "worker/engine/ops/cuda/cuda_ops.h"
 

@@ -12,7 +12,7 @@
 
 #include <cuda_runtime.h>
 
-#define ATL_DYNAMIC_SHARED(T, name)                            \
+#define ATL_DYNAMIC_SHARED(T, name)                           \
   extern __shared__ __align__(16) unsigned char atl_shared[]; \
   T* const name = reinterpret_cast<T*>(atl_shared)
 // `kernel` in brackets: its name may have commas.
@@ -20,8 +20,8 @@
 #define ATL_LAUNCH(kernel, grid, block, shared, stream, ...) \
   ATL_KERNEL_NAME kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 // More than 48 KiB have to be asked for. An error comes back with the launch.
-#define ATL_ALLOW_SHARED(kernel, bytes)                        \
-  (void)cudaFuncSetAttribute(ATL_KERNEL_NAME kernel,           \
+#define ATL_ALLOW_SHARED(kernel, bytes)                                   \
+  (void)cudaFuncSetAttribute(ATL_KERNEL_NAME kernel,                      \
                              cudaFuncAttributeMaxDynamicSharedMemorySize, \
                              static_cast<int>(bytes))
 

@@ -112,7 +112,9 @@ struct SwiGluBackwardAt {
 struct GeluAt {
   const float* x;
   float* y;
-  __device__ void operator()(int64_t i) const { y[i] = x[i] * GeluSigmoid(x[i]); }
+  __device__ void operator()(int64_t i) const {
+    y[i] = x[i] * GeluSigmoid(x[i]);
+  }
 };
 
 struct GeluBackwardAt {
@@ -120,9 +122,8 @@ struct GeluBackwardAt {
   float* dx;
   __device__ void operator()(int64_t i) const {
     const float at = x[i], sigmoid = GeluSigmoid(at);
-    const float slope =
-        static_cast<float>(2 * kGeluScale) *
-        (1.0f + static_cast<float>(3 * kGeluCube) * at * at);
+    const float slope = static_cast<float>(2 * kGeluScale) *
+                        (1.0f + static_cast<float>(3 * kGeluCube) * at * at);
     dx[i] = dy[i] * (sigmoid + at * sigmoid * (1.0f - sigmoid) * slope);
   }
 };

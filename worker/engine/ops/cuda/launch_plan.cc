@@ -31,7 +31,8 @@ RowTiles PlanRowTiles(int64_t rows) {
 }
 
 SumBlocks PlanSum(int64_t count) {
-  const int64_t each = std::max(kSumElementsMin, DivideUp(count, kSumBlocksMax));
+  const int64_t each =
+      std::max(kSumElementsMin, DivideUp(count, kSumBlocksMax));
   return {each, std::max<int64_t>(1, DivideUp(count, each))};
 }
 

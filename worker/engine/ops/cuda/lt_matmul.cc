@@ -27,8 +27,8 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 absl::Status LtStatus(cublasStatus_t error, absl::string_view what) {
   if (error == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "cuBLASLt failed in ", what, ": ", cublasLtGetStatusString(error)));
+  return absl::UnavailableError(absl::StrCat("cuBLASLt failed in ", what, ": ",
+                                             cublasLtGetStatusString(error)));
 }
 
 // Owners of the library's descriptors.
@@ -60,21 +60,20 @@ using Key = std::tuple<ProductKind, int64_t, int64_t, int64_t, bool, int>;
 absl::StatusOr<Layout> MakeLayout(bool is_bf16, int64_t rows, int64_t columns,
                                   int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
-  RETURN_IF_ERROR(
-      LtStatus(cublasLtMatrixLayoutCreate(
-                   &layout, is_bf16 ? CUDA_R_16BF : CUDA_R_32F,
-                   static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
-                   stride),
-               "describing a matrix"));
+  RETURN_IF_ERROR(LtStatus(
+      cublasLtMatrixLayoutCreate(&layout, is_bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                                 static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(columns), stride),
+      "describing a matrix"));
   return Layout(layout);
 }
 
 template <typename T>
 absl::Status Set(cublasLtMatmulDesc_t desc,
                  cublasLtMatmulDescAttributes_t attribute, T value) {
-  return LtStatus(cublasLtMatmulDescSetAttribute(desc, attribute, &value,
-                                                 sizeof(value)),
-                  "describing a product");
+  return LtStatus(
+      cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof(value)),
+      "describing a product");
 }
 template <typename T>
 absl::Status Prefer(cublasLtMatmulPreference_t preference,
@@ -96,14 +95,13 @@ class LtMatmul final : public Matmul {
                         int64_t n, int64_t k, bool is_bf16, const void* first,
                         const void* second, float* out,
                         bool accumulate) override {
-    const int alignment = std::min(
-        {AlignmentOf(first), AlignmentOf(second), AlignmentOf(out)});
+    const int alignment =
+        std::min({AlignmentOf(first), AlignmentOf(second), AlignmentOf(out)});
     const Key key(kind, m, n, k, is_bf16, alignment);
     auto found = recipes_.find(key);
     if (found == recipes_.end()) {
-      ASSIGN_OR_RETURN(Recipe recipe,
-                       MakeRecipe(PlanProduct(kind, m, n, k), is_bf16,
-                                  alignment));
+      ASSIGN_OR_RETURN(Recipe recipe, MakeRecipe(PlanProduct(kind, m, n, k),
+                                                 is_bf16, alignment));
       found = recipes_.emplace(key, std::move(recipe)).first;
     }
     const Recipe& recipe = found->second;
@@ -134,12 +132,12 @@ class LtMatmul final : public Matmul {
                         plan.transpose_a ? across : as_is));
     RETURN_IF_ERROR(Set(desc, CUBLASLT_MATMUL_DESC_TRANSB,
                         plan.transpose_b ? across : as_is));
-    ASSIGN_OR_RETURN(
-        recipe.a, MakeLayout(is_bf16, plan.transpose_a ? plan.k : plan.m,
-                             plan.transpose_a ? plan.m : plan.k, plan.lda));
-    ASSIGN_OR_RETURN(
-        recipe.b, MakeLayout(is_bf16, plan.transpose_b ? plan.n : plan.k,
-                             plan.transpose_b ? plan.k : plan.n, plan.ldb));
+    ASSIGN_OR_RETURN(recipe.a,
+                     MakeLayout(is_bf16, plan.transpose_a ? plan.k : plan.m,
+                                plan.transpose_a ? plan.m : plan.k, plan.lda));
+    ASSIGN_OR_RETURN(recipe.b,
+                     MakeLayout(is_bf16, plan.transpose_b ? plan.n : plan.k,
+                                plan.transpose_b ? plan.k : plan.n, plan.ldb));
     ASSIGN_OR_RETURN(recipe.d, MakeLayout(false, plan.m, plan.n, plan.ldd));
 
     cublasLtMatmulPreference_t made = nullptr;

@@ -58,7 +58,8 @@ __global__ void RouteKernel(RouteShape shape, const float* logits,
       }
 #pragma unroll
       for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-        const float p_other = __shfl_xor_sync(kAllLanes, best.probability, mask);
+        const float p_other =
+            __shfl_xor_sync(kAllLanes, best.probability, mask);
         const int e_other = __shfl_xor_sync(kAllLanes, best.expert, mask);
         best = Likelier(best, {p_other, e_other});
       }

@@ -25,7 +25,8 @@ __global__ void AddRmsNormKernel(int64_t rows, int64_t channels, float eps,
     const int64_t row = r * channels;
     float squares = 0;
     for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) {
-      const float s = delta != nullptr ? x[row + c] + delta[row + c] : x[row + c];
+      const float s =
+          delta != nullptr ? x[row + c] + delta[row + c] : x[row + c];
       if (sum != nullptr) sum[row + c] = s;
       squares += s * s;
     }

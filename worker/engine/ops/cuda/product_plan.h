@@ -1,8 +1,8 @@
 // A matrix product in the terms of BLAS, whose matrices are column-major.
 //
 // Pure. A row-major matrix is the transpose of a column-major one, so each
-// product of ops.h is asked for as its transpose: D = op(A) op(B) with D [m, n],
-// op(A) [m, k] and op(B) [k, n].
+// product of ops.h is asked for as its transpose: D = op(A) op(B) with D [m,
+// n], op(A) [m, k] and op(B) [k, n].
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PRODUCT_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_PRODUCT_PLAN_H_

@@ -60,8 +60,8 @@ TEST_F(ProductPlanTest, EachIsTheTransposeOfWhatTheDefinitionGives) {
   ExpectNear(Multiply(PlanProduct(ProductKind::kLinear, m, n, k), w, x), y);
   ExpectNear(Multiply(PlanProduct(ProductKind::kBackwardInput, m, n, k), w, dy),
              dx);
-  ExpectNear(Multiply(PlanProduct(ProductKind::kBackwardWeight, m, n, k), x, dy),
-             dw);
+  ExpectNear(
+      Multiply(PlanProduct(ProductKind::kBackwardWeight, m, n, k), x, dy), dw);
 }
 
 TEST(AlignmentOfTest, IsAPowerOfTwoUpTo256) {

@@ -76,26 +76,29 @@ struct LinearShape {
 void AddLinear(Maker& make) {
   std::vector<LinearShape> shapes = {
       {1, 1, 1}, {1, 40, 24}, {7, 5, 3}, {33, 17, 65}, {64, 48, 32}};
-  shapes.push_back({make.Between(1, 70), make.Between(1, 70),
-                    make.Between(1, 70)});
+  shapes.push_back(
+      {make.Between(1, 70), make.Between(1, 70), make.Between(1, 70)});
   if (!make.small()) {
-    shapes.insert(shapes.end(), {{300, 96, 32}, {512, 384, 48}, {520, 700, 33},
-                                 {256, 1024, 768}, {1, 5000, 64}});
+    shapes.insert(shapes.end(), {{300, 96, 32},
+                                 {512, 384, 48},
+                                 {520, 700, 33},
+                                 {256, 1024, 768},
+                                 {1, 5000, 64}});
   }
   for (const auto& [m, n, k] : shapes) {
-    OpCase& added = make.Add(
-        absl::StrCat("linear ", m, "x", n, "x", k),
-        {make.Random(m * k), make.Random(n * k), make.Random(m * n),
-         make.Random(m * n), make.Random(m * k), make.Random(n * k),
-         make.Random(n * k)},
-        {}, [m = m, n = n, k = k](auto& ops, const auto& b) {
-          const auto& f = b.floats;
-          ops.ParametersChanged();
-          ops.Linear(m, n, k, f[0], f[1], f[3]);
-          ops.LinearBackwardInput(m, n, k, f[2], f[1], f[4]);
-          ops.LinearBackwardWeight(m, n, k, f[2], f[0], f[5], false);
-          ops.LinearBackwardWeight(m, n, k, f[2], f[0], f[6], true);
-        });
+    OpCase& added =
+        make.Add(absl::StrCat("linear ", m, "x", n, "x", k),
+                 {make.Random(m * k), make.Random(n * k), make.Random(m * n),
+                  make.Random(m * n), make.Random(m * k), make.Random(n * k),
+                  make.Random(n * k)},
+                 {}, [m = m, n = n, k = k](auto& ops, const auto& b) {
+                   const auto& f = b.floats;
+                   ops.ParametersChanged();
+                   ops.Linear(m, n, k, f[0], f[1], f[3]);
+                   ops.LinearBackwardInput(m, n, k, f[2], f[1], f[4]);
+                   ops.LinearBackwardWeight(m, n, k, f[2], f[0], f[5], false);
+                   ops.LinearBackwardWeight(m, n, k, f[2], f[0], f[6], true);
+                 });
     added.operands = {0, 1, 2};
   }
 }
@@ -107,20 +110,20 @@ void AddNorms(Maker& make) {
   for (const auto& [rows, c] : shapes) {
     for (int variant = 0; variant < 4; ++variant) {
       const bool with_delta = variant % 2 == 1, accumulate = variant / 2 == 1;
-      make.Add(
-          absl::StrCat("rms_norm ", rows, "x", c, " variant ", variant),
-          {make.Random(rows * c), make.Random(rows * c), make.Random(c),
-           make.Random(rows * c), make.Random(rows * c), make.Random(rows),
-           make.Random(rows * c), make.Random(rows * c), make.Random(c)},
-          {}, [=, rows = rows, c = c](auto& ops, const auto& b) {
-            const auto& f = b.floats;
-            // In place where there is a delta and gradients are added.
-            auto* sum = !with_delta ? nullptr : accumulate ? f[0] : f[3];
-            ops.AddRmsNorm(rows, c, 1e-5, f[0], with_delta ? f[1] : nullptr,
-                           f[2], sum, f[4], f[5]);
-            ops.RmsNormBackward(rows, c, f[6], with_delta ? sum : f[0], f[5],
-                                f[2], f[7], f[8], accumulate);
-          });
+      make.Add(absl::StrCat("rms_norm ", rows, "x", c, " variant ", variant),
+               {make.Random(rows * c), make.Random(rows * c), make.Random(c),
+                make.Random(rows * c), make.Random(rows * c), make.Random(rows),
+                make.Random(rows * c), make.Random(rows * c), make.Random(c)},
+               {}, [=, rows = rows, c = c](auto& ops, const auto& b) {
+                 const auto& f = b.floats;
+                 // In place where there is a delta and gradients are added.
+                 auto* sum = !with_delta ? nullptr : accumulate ? f[0] : f[3];
+                 ops.AddRmsNorm(rows, c, 1e-5, f[0],
+                                with_delta ? f[1] : nullptr, f[2], sum, f[4],
+                                f[5]);
+                 ops.RmsNormBackward(rows, c, f[6], with_delta ? sum : f[0],
+                                     f[5], f[2], f[7], f[8], accumulate);
+               });
       if (with_delta) continue;
       make.Add(
           absl::StrCat("layer_norm ", rows, "x", c, " variant ", variant),
@@ -128,12 +131,14 @@ void AddNorms(Maker& make) {
            make.Random(rows * c), make.Random(rows), make.Random(rows),
            make.Random(rows * c), make.Random(rows * c), make.Random(c),
            make.Random(c)},
-          {}, [=, rows = rows, c = c](auto& ops, const auto& b) {
+          {},
+          [=, rows = rows, c = c](auto& ops, const auto& b) {
             const auto& f = b.floats;
             ops.LayerNorm(rows, c, 1e-3, f[0], f[1], f[2], f[3], f[4], f[5]);
             ops.LayerNormBackward(rows, c, f[6], f[0], f[4], f[5], f[1], f[7],
                                   f[8], f[9], accumulate);
-          }, 3e-5);
+          },
+          3e-5);
     }
   }
 }
@@ -141,23 +146,22 @@ void AddNorms(Maker& make) {
 void AddStream(Maker& make) {
   for (int64_t c : {int64_t{1}, int64_t{48}, make.Between(2, 90)}) {
     const int64_t length = make.Between(1, 40), rows = 3 * length;
-    make.Add(
-        absl::StrCat("residuals, biases, positions ", rows, "x", c),
-        {make.Random(rows * c), make.Random(rows * c), make.Random(c),
-         make.Random(rows * c), make.Random(length * c), make.Random(c),
-         make.Random(c), make.Random((length + 2) * c)},
-        {}, [=](auto& ops, const auto& b) {
-          const auto& f = b.floats;
-          using T = ElementOf<decltype(b)>;
-          ops.AddRows(rows, c, f[0], f[1], f[2], f[3]);
-          ops.AddRows(rows, c, f[0], f[1], static_cast<const T*>(nullptr),
-                      f[1]);
-          ops.AddBias(rows, c, f[2], f[0]);
-          ops.AddPositions(rows, length, c, f[4], f[0]);
-          ops.BiasBackward(rows, c, f[3], f[5], true);
-          ops.BiasBackward(rows, c, f[3], f[6], false);
-          ops.PositionsBackward(rows, length, c, f[3], f[7]);
-        });
+    make.Add(absl::StrCat("residuals, biases, positions ", rows, "x", c),
+             {make.Random(rows * c), make.Random(rows * c), make.Random(c),
+              make.Random(rows * c), make.Random(length * c), make.Random(c),
+              make.Random(c), make.Random((length + 2) * c)},
+             {}, [=](auto& ops, const auto& b) {
+               const auto& f = b.floats;
+               using T = ElementOf<decltype(b)>;
+               ops.AddRows(rows, c, f[0], f[1], f[2], f[3]);
+               ops.AddRows(rows, c, f[0], f[1], static_cast<const T*>(nullptr),
+                           f[1]);
+               ops.AddBias(rows, c, f[2], f[0]);
+               ops.AddPositions(rows, length, c, f[4], f[0]);
+               ops.BiasBackward(rows, c, f[3], f[5], true);
+               ops.BiasBackward(rows, c, f[3], f[6], false);
+               ops.PositionsBackward(rows, length, c, f[3], f[7]);
+             });
   }
 }
 
@@ -165,15 +169,15 @@ void AddActivations(Maker& make) {
   std::vector<int64_t> sizes = {1, 33, make.Between(2, 3000)};
   if (!make.small()) sizes.push_back(5'000'000);
   for (int64_t n : sizes) {
-    make.Add(absl::StrCat("gelu ", n),
-             {make.Random(n, 3.0f), make.Random(n), make.Random(n),
-              make.Random(n)},
-             {}, [=](auto& ops, const auto& b) {
-               const auto& f = b.floats;
-               ops.Gelu(n, f[0], f[1]);
-               ops.GeluBackward(n, f[0], f[2], f[3]);
-               ops.GeluBackward(n, f[0], f[2], f[0]);
-             });
+    make.Add(
+        absl::StrCat("gelu ", n),
+        {make.Random(n, 3.0f), make.Random(n), make.Random(n), make.Random(n)},
+        {}, [=](auto& ops, const auto& b) {
+          const auto& f = b.floats;
+          ops.Gelu(n, f[0], f[1]);
+          ops.GeluBackward(n, f[0], f[2], f[3]);
+          ops.GeluBackward(n, f[0], f[2], f[0]);
+        });
     const int64_t rows = std::min<int64_t>(n, 17), inner = n / rows;
     make.Add(absl::StrCat("swiglu ", rows, "x", inner),
              {make.Random(2 * rows * inner, 3.0f), make.Random(rows * inner),
@@ -196,20 +200,22 @@ OpCase& AddAttention(Maker& make, const AttentionShape& s, double tolerance) {
       {make.Random(rows * s.qkv_size()), make.Random(out),
        make.Random(rows * s.head_count), make.Random(out),
        make.Random(rows * s.qkv_size())},
-      {}, [s](auto& ops, const auto& b) {
+      {},
+      [s](auto& ops, const auto& b) {
         const auto& f = b.floats;
         ops.Attention(s, f[0], f[1], f[2]);
         ops.AttentionBackward(s, f[0], f[1], f[2], f[3], f[4]);
-      }, tolerance);
+      },
+      tolerance);
 }
 
 std::vector<AttentionShape> AttentionShapes(Maker& make) {
-  std::vector<AttentionShape> shapes = {
-      {1, 1, 1, 1, 2},    {2, 5, 2, 1, 6},     {1, 70, 4, 2, 32},
-      {1, 130, 2, 2, 64}, {1, 67, 2, 1, 128},  {1, 40, 1, 1, 200},
-      {1, 64, 3, 3, 48},  {3, 33, 2, 1, 80}};
-  shapes.push_back({make.Between(1, 3), make.Between(2, 90), 4, 2,
-                    2 * make.Between(1, 70)});
+  std::vector<AttentionShape> shapes = {{1, 1, 1, 1, 2},    {2, 5, 2, 1, 6},
+                                        {1, 70, 4, 2, 32},  {1, 130, 2, 2, 64},
+                                        {1, 67, 2, 1, 128}, {1, 40, 1, 1, 200},
+                                        {1, 64, 3, 3, 48},  {3, 33, 2, 1, 80}};
+  shapes.push_back(
+      {make.Between(1, 3), make.Between(2, 90), 4, 2, 2 * make.Between(1, 70)});
   if (!make.small()) {
     shapes.insert(shapes.end(), {{2, 300, 6, 2, 64},
                                  {1, 513, 4, 4, 128},
@@ -299,16 +305,15 @@ void AddLoss(Maker& make) {
       {1, 2}, {5, 33}, {20, 257}, {3, 5000}};
   if (!make.small()) shapes.push_back({130, 50'304});
   for (const auto& [rows, vocab] : shapes) {
-    make.Add(absl::StrCat("cross_entropy ", rows, "x", vocab),
-             {make.Random(rows * vocab, 5.0f), make.Random(rows),
-              make.Random(rows)},
-             {make.Tokens(rows, vocab)},
-             [rows = rows, vocab = vocab](auto& ops, const auto& b) {
-               const auto& f = b.floats;
-               ops.CrossEntropy(rows, vocab, f[0], b.ints[0], f[1]);
-               ops.CrossEntropyBackward(rows, vocab, 0.25, f[0], b.ints[0],
-                                        f[2]);
-             });
+    make.Add(
+        absl::StrCat("cross_entropy ", rows, "x", vocab),
+        {make.Random(rows * vocab, 5.0f), make.Random(rows), make.Random(rows)},
+        {make.Tokens(rows, vocab)},
+        [rows = rows, vocab = vocab](auto& ops, const auto& b) {
+          const auto& f = b.floats;
+          ops.CrossEntropy(rows, vocab, f[0], b.ints[0], f[1]);
+          ops.CrossEntropyBackward(rows, vocab, 0.25, f[0], b.ints[0], f[2]);
+        });
   }
 }
 
@@ -362,13 +367,15 @@ void AddBlocks(Maker& make) {
          make.Random(rows * s.head_count), make.Random(out),
          make.Random(rows * s.qkv_size()), make.Random(rows * block.kv_size()),
          make.Random(rows * block.kv_size())},
-        {}, [=](auto& ops, const auto& b) {
+        {},
+        [=](auto& ops, const auto& b) {
           const auto& f = b.floats;
           ops.Attention(s, f[0], f[1], f[2]);
           ops.AttendBlock(block, f[0], f[5], f[1], f[2]);
           ops.AttendBlockBackward(block, f[0], f[5], f[1], f[2], f[3], f[4],
                                   f[6]);
-        }, 3e-5);
+        },
+        3e-5);
   }
 }
 
@@ -378,30 +385,29 @@ void AddVectors(Maker& make) {
   for (int64_t n : sizes) {
     std::vector<float> squares = make.Random(n);
     for (float& value : squares) value *= value;
-    make.Add(
-        absl::StrCat("vectors ", n),
-        {make.Random(n), make.Random(n), make.Random(n), make.Random(n),
-         make.Random(n), squares, make.Random(n), std::vector<float>(2)},
-        {}, [n](auto& ops, const auto& b) {
-          const auto& f = b.floats;
-          using T = ElementOf<decltype(b)>;
-          ops.SetZero(n, f[6]);
-          ops.Axpy(n, T(0.75), f[0], f[1]);
-          ops.Sgd(n, T(0.03125), T(0.75), f[0], f[2]);
-          AdamWStep<T> step;
-          step.learning_rate = T(0.015625);
-          step.beta1 = T(0.875);
-          step.beta2 = T(0.9375);
-          step.epsilon = T(0.0009765625);
-          step.weight_decay = T(0.125);
-          step.bias_correction1 = T(0.5);
-          step.bias_correction2_sqrt = T(0.25);
-          step.gradient_scale = T(0.5);
-          ops.AdamW(n, step, f[0], f[3], f[4], f[5]);
-          const T sums[2] = {static_cast<T>(ops.Sum(n, f[0]) / 100),
-                             static_cast<T>(ops.SumOfSquares(n, f[0]))};
-          ops.FromHost(sizeof(sums), sums, f[7]);
-        });
+    make.Add(absl::StrCat("vectors ", n),
+             {make.Random(n), make.Random(n), make.Random(n), make.Random(n),
+              make.Random(n), squares, make.Random(n), std::vector<float>(2)},
+             {}, [n](auto& ops, const auto& b) {
+               const auto& f = b.floats;
+               using T = ElementOf<decltype(b)>;
+               ops.SetZero(n, f[6]);
+               ops.Axpy(n, T(0.75), f[0], f[1]);
+               ops.Sgd(n, T(0.03125), T(0.75), f[0], f[2]);
+               AdamWStep<T> step;
+               step.learning_rate = T(0.015625);
+               step.beta1 = T(0.875);
+               step.beta2 = T(0.9375);
+               step.epsilon = T(0.0009765625);
+               step.weight_decay = T(0.125);
+               step.bias_correction1 = T(0.5);
+               step.bias_correction2_sqrt = T(0.25);
+               step.gradient_scale = T(0.5);
+               ops.AdamW(n, step, f[0], f[3], f[4], f[5]);
+               const T sums[2] = {static_cast<T>(ops.Sum(n, f[0]) / 100),
+                                  static_cast<T>(ops.SumOfSquares(n, f[0]))};
+               ops.FromHost(sizeof(sums), sums, f[7]);
+             });
   }
 }
 
@@ -531,8 +537,8 @@ absl::Status HoldOpCase(const OpCase& op_case, Ops& ops) {
   // Rounding what is rounded already changes nothing, so it is always done
   // where a case has operands and may be run with any compute type.
   const bool round = !op_case.operands.empty();
-  RETURN_IF_ERROR(RunCase<double>(op_case, round, op_case.run_f64, plain,
-                                  expected));
+  RETURN_IF_ERROR(
+      RunCase<double>(op_case, round, op_case.run_f64, plain, expected));
   Outcome<float> first, second;
   RETURN_IF_ERROR(RunCase<float>(op_case, round, op_case.run_f32, ops, first));
   RETURN_IF_ERROR(RunCase<float>(op_case, round, op_case.run_f32, ops, second));

@@ -99,8 +99,7 @@ void Prepare(Thread& thread) {
   if (thread.stack == nullptr) {
     thread.stack = std::make_unique<char[]>(kStackBytes);
   }
-  uintptr_t top =
-      reinterpret_cast<uintptr_t>(thread.stack.get()) + kStackBytes;
+  uintptr_t top = reinterpret_cast<uintptr_t>(thread.stack.get()) + kStackBytes;
   top = top / 16 * 16 - 24;  // As a call leaves it: 8 below a multiple of 16.
   auto* words = reinterpret_cast<void**>(top);
   words[0] = nullptr;  // Where ThreadMain would return to.
@@ -208,17 +207,14 @@ void Launch(dim3 grid, dim3 block, size_t shared_bytes,
   }
 }
 
-void SyncThreads() {
-  Yield(State::kAtBlock);
-}
+void SyncThreads() { Yield(State::kAtBlock); }
 void SyncWarp() { Yield(State::kAtWarp); }
 void* DynamicShared() { return TheMachine().shared.data(); }
 int Lane() { return TheMachine().current % kWarp; }
 char* LaneSlot(int lane) {
   Machine& machine = TheMachine();
   CHECK(lane >= 0 && lane < kWarp);
-  return &machine.slots[size_t{64} *
-                        (machine.current / kWarp * kWarp + lane)];
+  return &machine.slots[size_t{64} * (machine.current / kWarp * kWarp + lane)];
 }
 
 void SetMemoryLimit(size_t bytes) { TheMachine().memory_limit = bytes; }

@@ -79,8 +79,8 @@ inline void __syncwarp() { atl::engine::emulator::SyncWarp(); }
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
-  return atl::engine::emulator::Exchange(
-      value, atl::engine::emulator::Lane() ^ mask);
+  return atl::engine::emulator::Exchange(value,
+                                         atl::engine::emulator::Lane() ^ mask);
 }
 
 template <typename T>
@@ -109,10 +109,9 @@ inline unsigned __float_as_uint(float value) {
   T* const name = static_cast<T*>(::atl::engine::emulator::DynamicShared())
 // In brackets where the name of the kernel has a comma.
 #define ATL_KERNEL_NAME(...) __VA_ARGS__
-#define ATL_LAUNCH(kernel, grid, block, shared, stream, ...)   \
-  ::atl::engine::emulator::Launch(grid, block, shared, [&]() { \
-    ATL_KERNEL_NAME kernel(__VA_ARGS__);                       \
-  })
+#define ATL_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  ::atl::engine::emulator::Launch(                           \
+      grid, block, shared, [&]() { ATL_KERNEL_NAME kernel(__VA_ARGS__); })
 #define ATL_ALLOW_SHARED(kernel, bytes) ((void)(bytes))
 
 #endif  // WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
