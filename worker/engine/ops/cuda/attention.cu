@@ -457,8 +457,7 @@ void SolveBackward(cudaStream_t stream, const Problem& a, const float* out,
                    const Gradients& to) {
   const AttentionShape& s = a.shape;
   if (s.batch <= 0 || a.query_count <= 0 || a.key_count <= 0) return;
-  ATL_LAUNCH((DotKernel), ElementBlocks(s.rows() * s.head_count * kWarpSize),
-             kBlockThreads, 0, stream, s, out, dout, dot);
+  AttentionDots(stream, s, out, dout, dot);
   switch (PlanAttentionBackward(s.head_dim).width) {
     case 32:
       return Backward<32, 64, 64>(stream, a, log_sum, dout, dot, to);
@@ -504,6 +503,13 @@ Problem BlockProblem(const AttentionBlock& block, const float* qkv,
 }
 
 }  // namespace
+
+void AttentionDots(cudaStream_t stream, const AttentionShape& shape,
+                   const float* out, const float* dout, float* dot) {
+  ATL_LAUNCH((DotKernel),
+             ElementBlocks(shape.rows() * shape.head_count * kWarpSize),
+             kBlockThreads, 0, stream, shape, out, dout, dot);
+}
 
 void Attention(cudaStream_t stream, const AttentionShape& shape,
                const float* qkv, float* out, float* log_sum) {

@@ -255,10 +255,18 @@ bool CudaOps::BeginAttention(const AttentionShape& shape) {
                    " channels, not of ", shape.head_dim)));
 }
 
+bool CudaOps::IsBf16(const AttentionShape& shape) const {
+  return compute_ == ComputeType::kBf16 && shape.head_dim <= kBf16HeadDimMax;
+}
+
 void CudaOps::Attention(const AttentionShape& shape, const float* qkv,
                         float* out, float* log_sum) {
   if (!BeginAttention(shape)) return;
-  cuda::Attention(stream_, shape, qkv, out, log_sum);
+  if (IsBf16(shape)) {
+    AttentionBf16(stream_, shape, qkv, out, log_sum);
+  } else {
+    cuda::Attention(stream_, shape, qkv, out, log_sum);
+  }
   End("attention");
 }
 
@@ -268,7 +276,12 @@ void CudaOps::AttentionBackward(const AttentionShape& shape, const float* qkv,
   if (!BeginAttention(shape)) return;
   float* const dots = Get(dots_, shape.rows() * shape.head_count);
   if (dots == nullptr) return;
-  cuda::AttentionBackward(stream_, shape, qkv, out, log_sum, dout, dots, dqkv);
+  if (IsBf16(shape)) {
+    AttentionBackwardBf16(stream_, shape, qkv, out, log_sum, dout, dots, dqkv);
+  } else {
+    cuda::AttentionBackward(stream_, shape, qkv, out, log_sum, dout, dots,
+                            dqkv);
+  }
   End("attention's gradient");
 }
 

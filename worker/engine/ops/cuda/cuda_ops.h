@@ -3,8 +3,10 @@
 //
 //   kF32   everything in f32; products without TF32
 //   kBf16  operands of products rounded to bfloat16 and summed in f32 by the
-//          tensor cores; weights are rounded once, until ParametersChanged. All
-//          else, attention too, is f32.
+//          tensor cores; weights are rounded once, until ParametersChanged. So
+//          are those of causal attention with heads of up to 128 channels: q,
+//          k, v, the probabilities and their gradients. All else is f32:
+//          softmax, attention to blocks, and where heads are wider.
 //
 // Sums are made in trees that depend on shapes alone and nothing is added by
 // atomic operations: same inputs, same bits, on one type of device and version
@@ -190,6 +192,7 @@ class CudaOps final : public Ops {
   // Before a call: false after an error.
   bool Begin();
   bool BeginAttention(const AttentionShape& shape);
+  bool IsBf16(const AttentionShape& shape) const;
   // After it: keeps what went wrong with its launch.
   void End(absl::string_view what);
   // `count` elements of scratch; null, and an error, if there is no memory.

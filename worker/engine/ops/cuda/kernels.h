@@ -90,6 +90,9 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const float* qkv, const float* out, const float* log_sum,
                        const float* dout, float* dot, float* dqkv);
 
+// That `dot`.
+void AttentionDots(cudaStream_t stream, const AttentionShape& shape,
+                   const float* out, const float* dout, float* dot);
 // `dot` as for AttentionBackward.
 void AttendBlock(cudaStream_t stream, const AttentionBlock& block,
                  const float* qkv, const float* keys_values, float* out,
@@ -99,6 +102,17 @@ void AttendBlockBackward(cudaStream_t stream, const AttentionBlock& block,
                          const float* out, const float* log_sum,
                          const float* dout, float* dot, float* dqkv,
                          float* dkeys_values);
+
+// --- attention_bf16.cu -------------------------------------------------------
+
+// The same by tensor cores, of rounded q, k, v and probabilities; head_dim <=
+// kBf16HeadDimMax.
+void AttentionBf16(cudaStream_t stream, const AttentionShape& shape,
+                   const float* qkv, float* out, float* log_sum);
+void AttentionBackwardBf16(cudaStream_t stream, const AttentionShape& shape,
+                           const float* qkv, const float* out,
+                           const float* log_sum, const float* dout, float* dot,
+                           float* dqkv);
 
 // --- loss.cu -----------------------------------------------------------------
 

@@ -40,6 +40,7 @@ SumBlocks PlanSum(int64_t count);
 // Heads of an attention are padded to `width` channels; a block takes `rows`
 // queries against `columns` keys at a time.
 inline constexpr int64_t kHeadDimMax = 256;
+inline constexpr int64_t kBf16HeadDimMax = 128;  // attention_bf16.cu
 struct AttentionTiles {
   int width = 0;  // 0: the head is too wide.
   int rows = 0;

@@ -72,6 +72,18 @@ T Exchange(T value, int source_lane) {
   return value;
 }
 
+// What all lanes of the warp have.
+template <typename T>
+void ExchangeAll(const T& own, T (&all)[kWarp]) {
+  static_assert(sizeof(T) <= 64);
+  std::memcpy(LaneSlot(Lane()), &own, sizeof(T));
+  SyncWarp();
+  for (int lane = 0; lane < kWarp; ++lane) {
+    std::memcpy(&all[lane], LaneSlot(lane), sizeof(T));
+  }
+  SyncWarp();
+}
+
 }  // namespace atl::engine::emulator
 
 inline void __syncthreads() { atl::engine::emulator::SyncThreads(); }
