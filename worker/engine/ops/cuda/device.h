@@ -42,6 +42,19 @@ __device__ inline int64_t GlobalThreads() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
+// a / b and a % b of numbers >= 0: divisions of 64 bits take several times as
+// long, and most shapes need none.
+struct Divided {
+  int64_t quotient, rest;
+};
+__device__ inline Divided Divide(int64_t a, int64_t b) {
+  if (((a | b) >> 32) == 0) {
+    const uint32_t x = static_cast<uint32_t>(a), y = static_cast<uint32_t>(b);
+    return {x / y, x % y};
+  }
+  return {a / b, a % b};
+}
+
 // Sums and maxima over the lanes of a warp, or of aligned groups of `kWidth`
 // lanes; all lanes get the same bits.
 template <int kWidth = kWarpSize, typename T>

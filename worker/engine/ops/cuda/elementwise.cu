@@ -37,8 +37,9 @@ struct AddRowsAt {
   const float *x, *delta, *bias;
   float* out;
   __device__ void operator()(int64_t i) const {
-    out[i] =
-        x[i] + (bias != nullptr ? delta[i] + bias[i % channels] : delta[i]);
+    const float added =
+        bias != nullptr ? delta[i] + bias[Divide(i, channels).rest] : delta[i];
+    out[i] = x[i] + added;
   }
 };
 
@@ -46,14 +47,18 @@ struct AddBiasAt {
   int64_t channels;
   const float* bias;
   float* y;
-  __device__ void operator()(int64_t i) const { y[i] += bias[i % channels]; }
+  __device__ void operator()(int64_t i) const {
+    y[i] += bias[Divide(i, channels).rest];
+  }
 };
 
 struct AddPositionsAt {
   int64_t table_size;  // T C
   const float* table;
   float* x;
-  __device__ void operator()(int64_t i) const { x[i] += table[i % table_size]; }
+  __device__ void operator()(int64_t i) const {
+    x[i] += table[Divide(i, table_size).rest];
+  }
 };
 
 struct PositionsBackwardAt {
@@ -74,9 +79,12 @@ struct RopeAt {
   bool inverse;
   float* qkv;
   __device__ void operator()(int64_t i) const {
-    const int64_t pair = i % half, head = i / half % heads;
-    const int64_t row = i / half / heads;
-    const float* angles = table + row % sequence_length * 2 * half + pair;
+    const Divided by_pair = Divide(i, half);
+    const Divided by_head = Divide(by_pair.quotient, heads);
+    const int64_t pair = by_pair.rest, head = by_head.rest;
+    const int64_t row = by_head.quotient;
+    const int64_t position = Divide(row, sequence_length).rest;
+    const float* angles = table + position * 2 * half + pair;
     const float cosine = angles[0];
     const float sine = inverse ? -angles[half] : angles[half];
     float* z = qkv + row * qkv_size + head * 2 * half + pair;
@@ -91,7 +99,8 @@ struct SwiGluAt {
   const float* gate_up;
   float* y;
   __device__ void operator()(int64_t i) const {
-    const float* gate = gate_up + i / inner * 2 * inner + i % inner;
+    const Divided at = Divide(i, inner);
+    const float* gate = gate_up + at.quotient * 2 * inner + at.rest;
     y[i] = gate[0] * Sigmoid(gate[0]) * gate[inner];
   }
 };
@@ -101,7 +110,8 @@ struct SwiGluBackwardAt {
   const float *gate_up, *dy;
   float* dgate_up;
   __device__ void operator()(int64_t i) const {
-    const int64_t at = i / inner * 2 * inner + i % inner;
+    const Divided place = Divide(i, inner);
+    const int64_t at = place.quotient * 2 * inner + place.rest;
     const float g = gate_up[at], u = gate_up[at + inner], d = dy[i];
     const float sigmoid = Sigmoid(g);
     dgate_up[at] = d * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
@@ -174,7 +184,8 @@ struct GatherAt {
   const float* x;
   float* out;
   __device__ void operator()(int64_t i) const {
-    out[i] = x[sources[i / channels] * channels + i % channels];
+    const Divided at = Divide(i, channels);
+    out[i] = x[sources[at.quotient] * channels + at.rest];
   }
 };
 
@@ -185,8 +196,9 @@ struct CopyAt {
   float* to;
   int64_t to_stride;
   __device__ void operator()(int64_t i) const {
-    const int64_t row = i / columns, column = i % columns;
-    to[row * to_stride + column] = from[row * from_stride + column];
+    const Divided at = Divide(i, columns);
+    to[at.quotient * to_stride + at.rest] =
+        from[at.quotient * from_stride + at.rest];
   }
 };
 
