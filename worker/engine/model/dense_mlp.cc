@@ -20,8 +20,8 @@ template <typename T>
 class GatedMlp final : public Mlp<T> {
  public:
   GatedMlp(const ModelConfig& config, const ParameterLayout& layout,
-           const UnitSlice& slice, int64_t layer)
-      : inner_(config.intermediate_size / slice.tp_size) {
+           const UnitSlice& slice, int64_t layer, Keep keep)
+      : keep_(keep), inner_(config.intermediate_size / slice.tp_size) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".mlp.");
     gate_up_ = {.in = config.hidden_size,
                 .out = 2 * inner_,
@@ -39,7 +39,7 @@ class GatedMlp final : public Mlp<T> {
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
-    const State state = Take(rows, saved);
+    const State state = Open(work, rows, saved);
     ForwardLinear(work, gate_up_, parameters, rows, x, state.gate_up);
     work.ops.SwiGlu(rows, inner_, state.gate_up, state.swiglu);
     ForwardLinear(work, down_, parameters, rows,
@@ -49,8 +49,11 @@ class GatedMlp final : public Mlp<T> {
   void Backward(Workspace<T>& work, const T* parameters, int64_t rows,
                 const T* x, Arena& saved, const T* dout, const RouterTotals<T>&,
                 T* dx, T* gradients, bool accumulate) const override {
-    const State state = Take(rows, saved);
+    const State state = Open(work, rows, saved);
     T* const dswiglu = work.part_gradient.data;
+    if (keep_ == Keep::kProducts) {
+      work.ops.SwiGlu(rows, inner_, state.gate_up, state.swiglu);
+    }
     BackwardLinear(work, down_, parameters, rows,
                    static_cast<const T*>(state.swiglu), dout, dswiglu,
                    gradients, accumulate);
@@ -64,15 +67,21 @@ class GatedMlp final : public Mlp<T> {
  private:
   struct State {
     T* gate_up;  // [R, 2 F]; backward puts the gradient there
-    T* swiglu;   // [R, F]
+    T* swiglu;   // [R, F], the workspace's if it is not kept
   };
   State Take(int64_t rows, Arena& saved) const {
     State state;
     state.gate_up = saved.Take<T>(rows * 2 * inner_);
-    state.swiglu = saved.Take<T>(rows * inner_);
+    if (keep_ == Keep::kAll) state.swiglu = saved.Take<T>(rows * inner_);
+    return state;
+  }
+  State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
+    State state = Take(rows, saved);
+    if (keep_ == Keep::kProducts) state.swiglu = work.activated;
     return state;
   }
 
+  const Keep keep_;
   const int64_t inner_;
   LinearMap gate_up_, down_;
 };
@@ -82,8 +91,8 @@ template <typename T>
 class GeluMlp final : public Mlp<T> {
  public:
   GeluMlp(const ModelConfig& config, const ParameterLayout& layout,
-          const UnitSlice& slice, int64_t layer)
-      : inner_(config.intermediate_size / slice.tp_size) {
+          const UnitSlice& slice, int64_t layer, Keep keep)
+      : keep_(keep), inner_(config.intermediate_size / slice.tp_size) {
     const std::string prefix = absl::StrCat("transformer.h.", layer, ".mlp.");
     up_ = {.in = config.hidden_size,
            .out = inner_,
@@ -107,7 +116,7 @@ class GeluMlp final : public Mlp<T> {
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
-    const State state = Take(rows, saved);
+    const State state = Open(work, rows, saved);
     ForwardLinear(work, up_, parameters, rows, x, state.up);
     work.ops.AddBias(rows, inner_, parameters + up_.bias, state.up);
     work.ops.Gelu(rows * inner_, state.up, state.gelu);
@@ -118,8 +127,11 @@ class GeluMlp final : public Mlp<T> {
   void Backward(Workspace<T>& work, const T* parameters, int64_t rows,
                 const T* x, Arena& saved, const T* dout, const RouterTotals<T>&,
                 T* dx, T* gradients, bool accumulate) const override {
-    const State state = Take(rows, saved);
+    const State state = Open(work, rows, saved);
     T* const dgelu = work.part_gradient.data;
+    if (keep_ == Keep::kProducts) {
+      work.ops.Gelu(rows * inner_, state.up, state.gelu);
+    }
     BackwardLinear(work, down_, parameters, rows,
                    static_cast<const T*>(state.gelu), dout, dgelu, gradients,
                    accumulate);
@@ -131,15 +143,21 @@ class GeluMlp final : public Mlp<T> {
  private:
   struct State {
     T* up;    // [R, F], with its bias; backward puts the gradient there
-    T* gelu;  // [R, F]
+    T* gelu;  // [R, F], the workspace's if it is not kept
   };
   State Take(int64_t rows, Arena& saved) const {
     State state;
     state.up = saved.Take<T>(rows * inner_);
-    state.gelu = saved.Take<T>(rows * inner_);
+    if (keep_ == Keep::kAll) state.gelu = saved.Take<T>(rows * inner_);
+    return state;
+  }
+  State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
+    State state = Take(rows, saved);
+    if (keep_ == Keep::kProducts) state.gelu = work.activated;
     return state;
   }
 
+  const Keep keep_;
   const int64_t inner_;
   LinearMap up_, down_;
 };
@@ -149,18 +167,21 @@ class GeluMlp final : public Mlp<T> {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
                                      const ParameterLayout& layout,
-                                     const UnitSlice& slice, int64_t layer) {
+                                     const UnitSlice& slice, int64_t layer,
+                                     Keep keep) {
   if (config.is_gpt2()) {
-    return std::make_unique<GeluMlp<T>>(config, layout, slice, layer);
+    return std::make_unique<GeluMlp<T>>(config, layout, slice, layer, keep);
   }
-  return std::make_unique<GatedMlp<T>>(config, layout, slice, layer);
+  return std::make_unique<GatedMlp<T>>(config, layout, slice, layer, keep);
 }
 
 template std::unique_ptr<Mlp<float>> MakeDenseMlp(const ModelConfig&,
                                                   const ParameterLayout&,
-                                                  const UnitSlice&, int64_t);
+                                                  const UnitSlice&, int64_t,
+                                                  Keep);
 template std::unique_ptr<Mlp<double>> MakeDenseMlp(const ModelConfig&,
                                                    const ParameterLayout&,
-                                                   const UnitSlice&, int64_t);
+                                                   const UnitSlice&, int64_t,
+                                                   Keep);
 
 }  // namespace atl::engine

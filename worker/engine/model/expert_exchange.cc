@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,8 @@ int64_t ExpertExchange<T>::begin(int64_t e) const {
 }
 
 template <typename T>
-void ExpertExchange<T>::ShareCounts(Workspace<T>& work) const {
+void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
+                                    int64_t rows_max) const {
   if (size_ == 1) return;
   const int64_t all = size_ * experts_;
   std::fill_n(received_, all + 1, 0);
@@ -57,16 +59,18 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work) const {
     for (int p = 0; p < size_; ++p) {
       received_[e * size_ + p] = row;
       const auto count = static_cast<int64_t>(counts[p * experts_ + e]);
-      sane = sane && count >= 0 && count <= work.expert_rows.rows - row;
+      sane = sane && count >= 0 && count <= rows_max - row;
       if (sane) row += count;
     }
   }
   received_[all] = row;
   if (sane) return;
   std::fill_n(received_, all + 1, 0);
-  work.Latch(absl::InternalError(
-      absl::StrCat("ranks send more rows to experts than the ",
-                   work.expert_rows.rows, " that there is room for")));
+  const std::string what =
+      absl::StrCat("more rows come to the experts of a rank than the ",
+                   rows_max, " that equal micro-batches can give");
+  work.Latch(absl::InvalidArgumentError(what));
+  work.groups.ep->Abort(what);  // Nobody is to wait for this rank.
 }
 
 template <typename T>

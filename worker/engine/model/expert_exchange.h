@@ -38,10 +38,11 @@ class ExpertExchange {
                  const int64_t* begins, int64_t* received);
 
   // Tells the others how many rows come to each of their experts, and learns
-  // the same.
+  // the same, `rows_max` at most (ExpertRowsMax).
   //
-  // Latches INTERNAL: more come than fit. Then none do.
-  void ShareCounts(Workspace<T>& work) const;
+  // Latches INVALID_ARGUMENT, and ends the world: more come than that, so that
+  // ranks of the ep group have micro-batches of different sizes.
+  void ShareCounts(Workspace<T>& work, int64_t rows_max) const;
 
   // Rows of the e-th of this rank's experts, and the first of them.
   int64_t count(int64_t e) const { return begin(e + 1) - begin(e); }

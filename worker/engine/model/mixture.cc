@@ -24,8 +24,9 @@ template <typename T>
 class Mixture final : public Mlp<T> {
  public:
   Mixture(const ModelConfig& config, const ParameterLayout& layout,
-          const UnitSlice& slice, int64_t layer)
+          const UnitSlice& slice, int64_t layer, Keep keep)
       : config_(config),
+        keep_(keep),
         slice_(slice),
         channels_(config.hidden_size),
         inner_(config.intermediate_size / slice.tp_size),
@@ -67,7 +68,7 @@ class Mixture final : public Mlp<T> {
                             totals.sums);
     work.ops.PlanDispatch(shape, s.experts, s.slots, s.sources, s.begins);
     const ExpertExchange<T> exchange = Exchange(s);
-    exchange.ShareCounts(work);
+    exchange.ShareCounts(work, ExpertRowsMax(config_, slice_, rows));
     // By slot; where another rank has the expert, they are sent there.
     const bool sends = work.groups.ep != nullptr;
     T* const by_slot = sends ? work.slot_rows.data : s.taken;
@@ -128,7 +129,7 @@ class Mixture final : public Mlp<T> {
     int64_t* received;  // ExpertExchange's
     T* taken;           // [S, C], rows of this rank's experts, by expert
     T* gate_up;         // [S, 2 F]; backward puts the gradient there
-    T* swiglu;          // [S, F]
+    T* swiglu;          // [S, F], the workspace's if it is not kept
     T* out;             // [R K, C], by slot; backward puts the gradient there
   };
   State Take(int64_t rows, Arena& saved) const {
@@ -145,7 +146,7 @@ class Mixture final : public Mlp<T> {
         saved.Take<int64_t>(ExpertExchange<T>::ReceivedCount(config_, slice_));
     s.taken = saved.Take<T>(taken * channels_);
     s.gate_up = saved.Take<T>(taken * 2 * inner_);
-    s.swiglu = saved.Take<T>(taken * inner_);
+    if (keep_ == Keep::kAll) s.swiglu = saved.Take<T>(taken * inner_);
     s.out = saved.Take<T>(choices * channels_);
     return s;
   }
@@ -155,6 +156,7 @@ class Mixture final : public Mlp<T> {
     s.begins = work.OnHost(s.begins, expert_count_ + 1);
     s.received = work.OnHost(s.received,
                              ExpertExchange<T>::ReceivedCount(config_, slice_));
+    if (keep_ == Keep::kProducts) s.swiglu = work.activated;
     return s;
   }
   ExpertExchange<T> Exchange(const State& s) const {
@@ -181,10 +183,14 @@ class Mixture final : public Mlp<T> {
       return;
     }
     T* const gate_up = s.gate_up + at * 2 * inner_;
+    T* const swiglu = s.swiglu + at * inner_;
     T* const dswiglu = work.part_gradient.data;
+    if (keep_ == Keep::kProducts) {
+      work.ops.SwiGlu(count, inner_, gate_up, swiglu);
+    }
     BackwardLinear(work, down_[e], parameters, count,
-                   static_cast<const T*>(s.swiglu + at * inner_),
-                   dout + at * channels_, dswiglu, gradients, accumulate);
+                   static_cast<const T*>(swiglu), dout + at * channels_,
+                   dswiglu, gradients, accumulate);
     work.ops.SwiGluBackward(count, inner_, gate_up, dswiglu, gate_up);
     BackwardLinear(work, gate_up_[e], parameters, count,
                    static_cast<const T*>(s.taken + at * channels_),
@@ -226,6 +232,7 @@ class Mixture final : public Mlp<T> {
   }
 
   const ModelConfig config_;
+  const Keep keep_;
   const UnitSlice slice_;
   const int64_t channels_, inner_, expert_count_, experts_per_token_;
   const Range own_;  // The experts that are this rank's.
@@ -238,15 +245,18 @@ class Mixture final : public Mlp<T> {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     const ParameterLayout& layout,
-                                    const UnitSlice& slice, int64_t layer) {
-  return std::make_unique<Mixture<T>>(config, layout, slice, layer);
+                                    const UnitSlice& slice, int64_t layer,
+                                    Keep keep) {
+  return std::make_unique<Mixture<T>>(config, layout, slice, layer, keep);
 }
 
 template std::unique_ptr<Mlp<float>> MakeMixture(const ModelConfig&,
                                                  const ParameterLayout&,
-                                                 const UnitSlice&, int64_t);
+                                                 const UnitSlice&, int64_t,
+                                                 Keep);
 template std::unique_ptr<Mlp<double>> MakeMixture(const ModelConfig&,
                                                   const ParameterLayout&,
-                                                  const UnitSlice&, int64_t);
+                                                  const UnitSlice&, int64_t,
+                                                  Keep);
 
 }  // namespace atl::engine

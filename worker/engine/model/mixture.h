@@ -25,7 +25,8 @@ namespace atl::engine {
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     const ParameterLayout& layout,
-                                    const UnitSlice& slice, int64_t layer);
+                                    const UnitSlice& slice, int64_t layer,
+                                    Keep keep);
 
 }  // namespace atl::engine
 

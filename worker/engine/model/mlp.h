@@ -40,6 +40,14 @@ struct RouterTotals {
   int64_t rows = 0;
 };
 
+// What a block's saved buffer keeps for the backward pass.
+enum class Keep {
+  kAll,
+  // Inputs of parts, outputs of products and of attention. What is cheap is
+  // made again, to the same bits: norms, and SwiGLU or GELU.
+  kProducts,
+};
+
 template <typename T>
 class Mlp {
  public:

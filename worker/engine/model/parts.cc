@@ -31,9 +31,12 @@ int64_t OffsetInUnit(const ParameterLayout& layout, const std::string& name) {
 }
 
 template <typename T>
-NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Arena& arena) {
+NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Keep keep,
+                      Arena& arena) {
   NormState<T> state;
-  state.normed = arena.Take<T>(rows * config.hidden_size);
+  if (keep == Keep::kAll) {
+    state.normed = arena.Take<T>(rows * config.hidden_size);
+  }
   state.rstd = arena.Take<T>(rows);
   if (config.is_gpt2()) state.mean = arena.Take<T>(rows);
   return state;
@@ -160,7 +163,7 @@ void BackwardLinear(Workspace<T>& work, const LinearMap& map,
 }
 
 #define ATL_ENGINE_INSTANTIATE(T)                                              \
-  template NormState<T> TakeNorm(const ModelConfig&, int64_t, Arena&);         \
+  template NormState<T> TakeNorm(const ModelConfig&, int64_t, Keep, Arena&);   \
   template void ForwardNorm(Workspace<T>&, const NormMap&, const T*, int64_t,  \
                             const T*, NormState<T>&);                          \
   template void ForwardAddNorm(Workspace<T>&, const NormMap&, const T*,        \

@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "worker/engine/model/mlp.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/tensor/arena.h"
@@ -37,8 +38,16 @@ struct NormState {
   T* mean = nullptr;    // [R], LayerNorm's
 };
 
+// Without its output if that is not kept.
 template <typename T>
-NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Arena& arena);
+NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Keep keep,
+                      Arena& arena);
+
+// What a norm that TakeNorm took without its output puts it in: work.normed.
+template <typename T>
+void UseNormed(Workspace<T>& work, NormState<T>& state) {
+  if (state.normed == nullptr) state.normed = work.normed;
+}
 
 // Norms x [R, C].
 template <typename T>

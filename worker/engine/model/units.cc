@@ -129,13 +129,14 @@ void EmbeddingUnit<T>::Backward(Workspace<T>& work, const TokenBatch& batch,
 template <typename T>
 BlockUnit<T>::BlockUnit(const ModelConfig& config,
                         const ParameterLayout& layout, int64_t layer,
-                        const UnitSlice& slice)
+                        const UnitSlice& slice, Keep keep)
     : config_(config),
       slice_(slice),
+      keep_(keep),
       span_(layout.units[1 + layer]),
       mlp_(config.is_mixture()
-               ? MakeMixture<T>(config, layout, slice, layer)
-               : MakeDenseMlp<T>(config, layout, slice, layer)) {
+               ? MakeMixture<T>(config, layout, slice, layer, keep)
+               : MakeDenseMlp<T>(config, layout, slice, layer, keep)) {
   const bool gpt2 = config.is_gpt2();
   const std::string prefix =
       absl::StrCat(gpt2 ? "transformer.h." : "model.layers.", layer, ".");
@@ -170,12 +171,12 @@ typename BlockUnit<T>::State BlockUnit<T>::Take(int64_t rows,
   const int64_t channels = config_.hidden_size, tp = slice_.tp_size;
   const int64_t stream_rows = slice_.stream_rows(rows);
   State state;
-  state.attention_norm = TakeNorm<T>(config_, stream_rows, saved);
+  state.attention_norm = TakeNorm<T>(config_, stream_rows, keep_, saved);
   state.qkv = saved.Take<T>(rows * qkv_.out);
   state.attention = saved.Take<T>(rows * channels / tp);
   state.log_sum = saved.Take<T>(rows * config_.head_count / tp);
   state.middle = saved.Take<T>(stream_rows * channels);
-  state.mlp_norm = TakeNorm<T>(config_, stream_rows, saved);
+  state.mlp_norm = TakeNorm<T>(config_, stream_rows, keep_, saved);
   return state;
 }
 
@@ -209,6 +210,7 @@ void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
   const int64_t rows = batch.rows(), stream_rows = slice_.stream_rows(rows);
   Arena arena = Open(saved, rows);
   State s = Take(rows, arena);
+  UseNormed(work, s.attention_norm);
   ForwardNorm(work, attention_norm_, parameters, stream_rows, x,
               s.attention_norm);
   const T* normed =
@@ -226,6 +228,7 @@ void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
   ForwardLinear(work, o_, parameters, rows, static_cast<const T*>(s.attention),
                 partial);
   ReduceRows<T>(work, rows, partial, work.delta.data);
+  UseNormed(work, s.mlp_norm);
   ForwardAddNorm(work, mlp_norm_, parameters, stream_rows, x,
                  BiasOf(o_, parameters), s.middle, s.mlp_norm);
   normed = GatherRows<T>(work, rows, s.mlp_norm.normed, work.gathered.data);
@@ -236,9 +239,18 @@ void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
 }
 
 template <typename T>
+void BlockUnit<T>::Renorm(Workspace<T>& work, const NormMap& map,
+                          const T* parameters, int64_t stream_rows, const T* x,
+                          NormState<T>& state) const {
+  if (keep_ == Keep::kAll) return;
+  UseNormed(work, state);
+  ForwardNorm(work, map, parameters, stream_rows, x, state);
+}
+
+template <typename T>
 void BlockUnit<T>::BackwardAttention(Workspace<T>& work, const T* parameters,
                                      const TokenBatch& batch, const T* x,
-                                     const State& s, T* dx, T* gradients,
+                                     State& s, T* dx, T* gradients,
                                      bool accumulate) const {
   const int64_t rows = batch.rows();
   const AttentionShape shape = ShapeOf(batch);
@@ -246,6 +258,8 @@ void BlockUnit<T>::BackwardAttention(Workspace<T>& work, const T* parameters,
   T* const dqkv = work.qkv_gradient.data;
   T* const dnormed = work.normed_gradient.data;
   const T* dout = GatherRows<T>(work, rows, dx, work.gathered_gradient.data);
+  Renorm(work, attention_norm_, parameters, slice_.stream_rows(rows), x,
+         s.attention_norm);
   // Arrives while the attention is taken back.
   GatheredRows<T> normed = StartGatherRows<T>(
       work, rows, s.attention_norm.normed, work.gathered.data);
@@ -273,7 +287,9 @@ void BlockUnit<T>::Backward(Workspace<T>& work, const T* parameters,
   if (!work.ok()) return;
   const int64_t rows = batch.rows();
   Arena arena = Open(saved, rows);
-  const State s = Take(rows, arena);
+  State s = Take(rows, arena);
+  Renorm(work, mlp_norm_, parameters, slice_.stream_rows(rows), s.middle,
+         s.mlp_norm);
   T* const dnormed = work.normed_gradient.data;
   T* const partial = PartialRows(work, dnormed);
   const T* normed =
@@ -311,14 +327,14 @@ HeadUnit<T>::HeadUnit(const ModelConfig& config, const ParameterLayout& layout,
 template <typename T>
 size_t HeadUnit<T>::saved_bytes(int64_t rows) const {
   Arena measure;
-  TakeNorm<T>(config_, slice_.stream_rows(rows), measure);
+  TakeNorm<T>(config_, slice_.stream_rows(rows), Keep::kAll, measure);
   return measure.used_bytes();
 }
 
 template <typename T>
 NormState<T> HeadUnit<T>::Open(void* saved, int64_t rows) const {
   Arena arena = Arena::Over(saved, saved_bytes(rows));
-  return TakeNorm<T>(config_, slice_.stream_rows(rows), arena);
+  return TakeNorm<T>(config_, slice_.stream_rows(rows), Keep::kAll, arena);
 }
 
 template <typename T>

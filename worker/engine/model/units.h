@@ -97,11 +97,14 @@ template <typename T>
 class BlockUnit {
  public:
   BlockUnit(const ModelConfig& config, const ParameterLayout& layout,
-            int64_t layer, const UnitSlice& slice = {});
+            int64_t layer, const UnitSlice& slice = {}, Keep keep = Keep::kAll);
 
   const ParameterSpan& span() const { return span_; }
   size_t saved_bytes(int64_t rows) const;
 
+  // With Keep::kProducts the saved buffer is smaller by 2 C + F numbers a row
+  // (Llama's without tp: 7 C + 3 F otherwise) and Backward makes them again.
+  //
   // `out` may not be x. `batch` gives the shape; its tokens are not read. Adds
   // to `totals`.
   void Forward(Workspace<T>& work, const T* parameters, const TokenBatch& batch,
@@ -123,15 +126,18 @@ class BlockUnit {
     T* middle;                              // [R', C], x after attention
   };
   State Take(int64_t rows, Arena& saved) const;
+  // Makes a norm's output again, where it was not kept.
+  void Renorm(Workspace<T>& work, const NormMap& map, const T* parameters,
+              int64_t stream_rows, const T* x, NormState<T>& state) const;
   Arena Open(void* saved, int64_t rows) const;
   AttentionShape ShapeOf(const TokenBatch& batch) const;
   void BackwardAttention(Workspace<T>& work, const T* parameters,
-                         const TokenBatch& batch, const T* x,
-                         const State& state, T* dx, T* gradients,
-                         bool accumulate) const;
+                         const TokenBatch& batch, const T* x, State& state,
+                         T* dx, T* gradients, bool accumulate) const;
 
   const ModelConfig config_;
   const UnitSlice slice_;
+  const Keep keep_;
   ParameterSpan span_;
   NormMap attention_norm_, mlp_norm_;
   LinearMap qkv_, o_;

@@ -96,6 +96,8 @@ void Workspace<T>::TakeBuffers(Arena& arena) {
   part_gradient =
       arena.TakeTensor<T>(std::max(part_rows, rows_max),
                           std::max(channels, config.intermediate_size) / tp);
+  normed = arena.Take<T>(stream_rows * channels);
+  activated = arena.Take<T>(part_rows * config.intermediate_size / tp);
   gain_gradient = arena.Take<T>(channels);
   bias_gradient = arena.Take<T>(channels);
   logits =

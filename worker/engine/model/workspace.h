@@ -88,6 +88,8 @@ class Workspace {
   TensorView<T> normed_gradient;  // [R', C]
   TensorView<T> qkv_gradient;     // [R, Q]
   TensorView<T> part_gradient;    // [R, max(C / tp, F)], of a mixture [S, ..]
+  T* normed = nullptr;            // [R', C], where it is not kept
+  T* activated = nullptr;         // [R, F] or [S, F], the same
   T* gain_gradient = nullptr;     // [C], of one call
   T* bias_gradient = nullptr;     // [C], of one call
   TensorView<T> logits;           // A run of rows, [., V]
