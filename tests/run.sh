@@ -19,6 +19,13 @@ for argument in "$@"; do
 done
 [[ ${#targets[@]} -gt 0 ]] || set -- "$@" //...
 
+# CUDA is compiled and linked where a toolkit is; no test needs a device.
+if ./deploy/bazel/cuda/find_cuda.sh >/dev/null; then
+  set -- --config=cuda "$@"
+else
+  echo "No CUDA toolkit (nvcc and cuBLASLt): what needs one is skipped."
+fi
+
 # Written anew by the build, so that the cases counted are of this run.
 events=$(mktemp)
 trap 'rm -f "$events"' EXIT

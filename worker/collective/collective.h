@@ -101,6 +101,10 @@ class Collective {
   // Thread-safe.
   virtual void Abort(absl::string_view reason) = 0;
 
+  // OK while this rank knows of no end of the world, else what it ended with.
+  // Waits for nobody. Thread-safe.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+
   // --- The calls that are made most, waited for ------------------------------
 
   absl::Status Barrier() { return Run(Call::Barrier()); }

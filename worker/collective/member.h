@@ -45,6 +45,7 @@ class Member : public Collective {
   absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) override;
   void Abort(absl::string_view reason) override;
+  absl::Status status() const override { return group_->world().status(); }
 
  private:
   // Which of the pieces of a call a phase moves.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,9 +28,8 @@ constexpr int64_t kPrefixMultiple = 32;
 
 class SingleRankTrainer final : public Trainer {
  public:
-  explicit SingleRankTrainer(const TrainerOptions& options)
-      : options_(options),
-        ops_(MakeCpuOps(options.thread_count, options.compute)) {}
+  SingleRankTrainer(const TrainerOptions& options, std::unique_ptr<Ops> ops)
+      : options_(options), ops_(std::move(ops)) {}
 
   // Makes all buffers.
   absl::Status Init() {
@@ -44,12 +44,14 @@ class SingleRankTrainer final : public Trainer {
     Arena measure;
     measure.Take<float>(count);
     measure.Take<float>(count);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-    parameters_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
-    gradients_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::Create(measure.used_bytes(), ops_->memory()));
+    device_parameters_ = {arena_.Take<float>(count),
+                          static_cast<size_t>(count)};
+    device_gradients_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
     held_ = {.begin = 0, .end = count};
     prefix_.resize(options_.sequence_length);
-    return absl::OkStatus();
+    return InitHost();
   }
 
   const ParameterLayout& layout() const override { return decoder_->layout(); }
@@ -59,18 +61,37 @@ class SingleRankTrainer final : public Trainer {
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
   absl::Span<const float> gradients() const override { return gradients_; }
+  absl::Status Scatter() override {
+    for (const Copy& copy : copies_) {
+      ops_->FromHost(copy.host.size() * sizeof(float), copy.host.data(),
+                     copy.device.data());
+    }
+    return ops_->status();
+  }
+  absl::Status Gather() override {
+    for (const Copy& copy : copies_) {
+      ops_->ToHost(copy.host.size() * sizeof(float), copy.device.data(),
+                   copy.host.data());
+    }
+    return ops_->status();
+  }
   double gradient_norm() const override { return gradient_norm_; }
   double router_loss() const override { return decoder_->router_loss(); }
 
   OptimizerState optimizer_state() override {
-    return {.first_moment = optimizer_->first_moment(),
-            .second_moment = optimizer_->second_moment(),
+    return {.first_moment = first_moment_,
+            .second_moment = second_moment_,
             .step_count = optimizer_->step_count()};
   }
   void set_optimizer_step_count(int64_t step_count) override {
     optimizer_->set_step_count(step_count);
   }
-  void ResetOptimizer() override { optimizer_->Reset(); }
+  void ResetOptimizer() override {
+    optimizer_->Reset();
+    for (absl::Span<float> moment : {first_moment_, second_moment_}) {
+      std::fill(moment.begin(), moment.end(), 0.0f);
+    }
+  }
 
   absl::StatusOr<float> Step(absl::Span<const int32_t> inputs,
                              absl::Span<const int32_t> targets, int64_t step,
@@ -82,15 +103,17 @@ class SingleRankTrainer final : public Trainer {
           absl::StrCat(batch.batch, " sequences in a step, more than ",
                        options_.batch_size));
     }
-    const float loss =
-        decoder_->ForwardBackward(parameters_.data(), batch, gradients_.data());
+    const float loss = decoder_->ForwardBackward(
+        device_parameters_.data(), batch, device_gradients_.data());
+    RETURN_IF_ERROR(ops_->status());
     if (!std::isfinite(loss)) {
       return absl::InternalError(absl::StrCat("loss is ", loss));
     }
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
-    gradient_norm_ =
-        optimizer_->Step(rate, gradients_.data(), parameters_.data());
+    gradient_norm_ = optimizer_->Step(rate, device_gradients_.data(),
+                                      device_parameters_.data());
+    RETURN_IF_ERROR(ops_->status());
     if (!std::isfinite(gradient_norm_)) {
       return absl::InternalError(
           absl::StrCat("gradient norm is ", gradient_norm_));
@@ -108,9 +131,11 @@ class SingleRankTrainer final : public Trainer {
     for (size_t begin = 0; begin < inputs.size(); begin += batch_tokens) {
       const TokenBatch batch = BatchOf(inputs.subspan(begin, batch_tokens),
                                        targets.subspan(begin, batch_tokens));
-      total += static_cast<double>(decoder_->Loss(parameters_.data(), batch)) *
+      total += static_cast<double>(
+                   decoder_->Loss(device_parameters_.data(), batch)) *
                static_cast<double>(batch.rows());
     }
+    RETURN_IF_ERROR(ops_->status());
     return total / static_cast<double>(inputs.size());
   }
 
@@ -123,13 +148,49 @@ class SingleRankTrainer final : public Trainer {
         (length + kPrefixMultiple - 1) / kPrefixMultiple * kPrefixMultiple);
     std::fill(std::copy(tokens.begin(), tokens.end(), prefix_.begin()),
               prefix_.begin() + padded, 0);
-    const float* logits = decoder_->Logits(parameters_.data(), prefix_.data(),
-                                           padded, length - 1);
+    const float* logits = decoder_->Logits(device_parameters_.data(),
+                                           prefix_.data(), padded, length - 1);
+    RETURN_IF_ERROR(ops_->status());
     return absl::Span<const float>(
         logits, static_cast<size_t>(options_.model.vocab_size));
   }
 
  private:
+  // What the device and the host have both.
+  struct Copy {
+    absl::Span<float> device, host;
+  };
+
+  // The spans that callers see: the same buffers on a CPU, else copies.
+  absl::Status InitHost() {
+    const absl::Span<float> first = optimizer_->first_moment();
+    const absl::Span<float> second = optimizer_->second_moment();
+    if (ops_->memory().is_host()) {
+      parameters_ = device_parameters_;
+      gradients_ = device_gradients_;
+      first_moment_ = first;
+      second_moment_ = second;
+      return absl::OkStatus();
+    }
+    Arena measure;
+    for (size_t size :
+         {device_parameters_.size(), first.size(), second.size()}) {
+      measure.Take<float>(static_cast<int64_t>(size));
+    }
+    ASSIGN_OR_RETURN(host_arena_, Arena::Create(measure.used_bytes()));
+    const auto copy = [this](absl::Span<float> device) {
+      const absl::Span<float> host = {
+          host_arena_.Take<float>(static_cast<int64_t>(device.size())),
+          device.size()};
+      copies_.push_back({device, host});
+      return host;
+    };
+    parameters_ = copy(device_parameters_);
+    first_moment_ = copy(first);
+    second_moment_ = copy(second);
+    return absl::OkStatus();
+  }
+
   TokenBatch BatchOf(absl::Span<const int32_t> inputs,
                      absl::Span<const int32_t> targets) const {
     return {
@@ -144,9 +205,15 @@ class SingleRankTrainer final : public Trainer {
   std::unique_ptr<Decoder<float>> decoder_;
   std::unique_ptr<InnerOptimizer> optimizer_;
   Arena arena_;
+  absl::Span<float> device_parameters_;
+  absl::Span<float> device_gradients_;
+  Arena host_arena_;  // With a device.
+  std::vector<Copy> copies_;
   ParameterSpan held_;
   absl::Span<float> parameters_;
   absl::Span<float> gradients_;
+  absl::Span<float> first_moment_;
+  absl::Span<float> second_moment_;
   std::vector<int32_t> prefix_;  // [T], for NextTokenLogits
   double gradient_norm_ = 0;
 };
@@ -156,7 +223,13 @@ class SingleRankTrainer final : public Trainer {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     const TrainerOptions& options) {
   RETURN_IF_ERROR(ValidateTrainerOptions(options));
-  auto trainer = std::make_unique<SingleRankTrainer>(options);
+  return Create(options, MakeCpuOps(options.thread_count, options.compute));
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
+    const TrainerOptions& options, std::unique_ptr<Ops> ops) {
+  RETURN_IF_ERROR(ValidateTrainerOptions(options));
+  auto trainer = std::make_unique<SingleRankTrainer>(options, std::move(ops));
   RETURN_IF_ERROR(trainer->Init());
   return trainer;
 }

@@ -21,7 +21,8 @@
 #include "absl/types/span.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/ops/cpu/cpu_ops.h"
+#include "worker/engine/ops/compute_type.h"
+#include "worker/engine/ops/ops.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/optimizer/optimizer_options.h"
 
@@ -58,6 +59,12 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(
       const TrainerOptions& options);
 
+  // The same with operations of a device (ops/cuda/make_cuda_ops.h) in place of
+  // those of the CPU; thread_count and compute are theirs. The device's errors
+  // come back from Step, UNAVAILABLE or RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(
+      const TrainerOptions& options, std::unique_ptr<Ops> ops);
+
   virtual ~Trainer() = default;
 
   virtual const ParameterLayout& layout() const = 0;
@@ -76,15 +83,15 @@ class Trainer {
   // moments of their own. Scatter gives them what parameters() and
   // optimizer_state() hold; Gather fills these with what the ranks have. So:
   // Scatter after writing and before the next Step or loss, Gather after the
-  // last Step and before reading. One rank alone has but one copy, and they do
-  // nothing.
+  // last Step and before reading. One rank alone on a CPU has but one copy, and
+  // they do nothing; on a device they copy between its memory and the host's.
   //
   // UNAVAILABLE: a rank is gone.
   virtual absl::Status Scatter() { return absl::OkStatus(); }
   virtual absl::Status Gather() { return absl::OkStatus(); }
 
   // Gradients of the last Step, before clipping, of the elements held. Empty
-  // where several ranks compute.
+  // where several ranks compute, or a device.
   virtual absl::Span<const float> gradients() const = 0;
 
   // Views of the optimizer's state; the moments may be read or overwritten

@@ -1,6 +1,4 @@
-// The plain definitions as CUDA kernels, one block of the grid a thread: that
-// they compile for a device is what this file shows. Fast kernels come with the
-// engine's CUDA operations and are held to these.
+// The plain definitions as CUDA kernels, one block of the grid a thread.
 //
 // Compile with --fmad=false and without --use_fast_math: the bits are the
 // CPU's.
@@ -9,6 +7,7 @@
 #include <cstdint>
 
 #include "base/codec/bf16.h"
+#include "base/codec/cuda/device_codec.h"
 #include "base/codec/e3m0.h"
 #include "base/codec/f32.h"
 #include "base/codec/int8.h"
@@ -17,16 +16,7 @@
 
 namespace atl::codec::cuda {
 
-// The blocks that a launch works on, all of `n` elements: values [blocks, n]
-// and encoded [blocks, bytes], in device memory; a fault a block.
-struct Blocks {
-  int64_t count;
-  size_t n;
-  size_t bytes;
-  float* values;
-  uint8_t* encoded;
-  BlockFault* faults;
-};
+namespace {
 
 __device__ inline int64_t ThisBlock() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -89,22 +79,86 @@ __global__ void AccumulateTopKKernel(Blocks blocks, const SubsetModel* model,
   }
 }
 
-template __global__ void EncodeKernel<F32Plain>(Blocks, uint64_t);
-template __global__ void EncodeKernel<Bf16Plain<false>>(Blocks, uint64_t);
-template __global__ void EncodeKernel<Bf16Plain<true>>(Blocks, uint64_t);
-template __global__ void EncodeKernel<SubBlocked<PlainSub<Int8Plain>>>(
-    Blocks, uint64_t);
-template __global__ void EncodeKernel<SubBlocked<PlainSub<E3m0Plain>>>(
-    Blocks, uint64_t);
-template __global__ void EncodeKernel<SubBlocked<PlainSub<TwoBitPlain>>>(
-    Blocks, uint64_t);
-template __global__ void AccumulateKernel<F32Plain>(Blocks, float);
-template __global__ void AccumulateKernel<Bf16Plain<false>>(Blocks, float);
-template __global__ void AccumulateKernel<SubBlocked<PlainSub<Int8Plain>>>(
-    Blocks, float);
-template __global__ void AccumulateKernel<SubBlocked<PlainSub<E3m0Plain>>>(
-    Blocks, float);
-template __global__ void AccumulateKernel<SubBlocked<PlainSub<TwoBitPlain>>>(
-    Blocks, float);
+constexpr int kThreads = 128;
+
+unsigned Grid(const Blocks& blocks) {
+  return static_cast<unsigned>((blocks.count + kThreads - 1) / kThreads);
+}
+
+template <typename Format>
+void Encode(const Blocks& blocks, uint64_t seed, cudaStream_t stream) {
+  EncodeKernel<Format><<<Grid(blocks), kThreads, 0, stream>>>(blocks, seed);
+}
+
+template <typename Format>
+void Accumulate(const Blocks& blocks, float weight, cudaStream_t stream) {
+  AccumulateKernel<Format>
+      <<<Grid(blocks), kThreads, 0, stream>>>(blocks, weight);
+}
+
+using Int8 = SubBlocked<PlainSub<Int8Plain>>;
+using E3m0 = SubBlocked<PlainSub<E3m0Plain>>;
+using TwoBit = SubBlocked<PlainSub<TwoBitPlain>>;
+
+}  // namespace
+
+int EncodeBlocks(CodecId id, const Blocks& blocks, uint64_t seed,
+                 const SubsetModel* model, void* stream) {
+  if (blocks.count <= 0) return 0;
+  auto* const on = static_cast<cudaStream_t>(stream);
+  switch (id) {
+    case CodecId::kF32:
+      Encode<F32Plain>(blocks, seed, on);
+      break;
+    case CodecId::kBf16:
+      Encode<Bf16Plain<false>>(blocks, seed, on);
+      break;
+    case CodecId::kBf16Stochastic:
+      Encode<Bf16Plain<true>>(blocks, seed, on);
+      break;
+    case CodecId::kInt8:
+      Encode<Int8>(blocks, seed, on);
+      break;
+    case CodecId::kE3m0:
+      Encode<E3m0>(blocks, seed, on);
+      break;
+    case CodecId::kTwoBit:
+      Encode<TwoBit>(blocks, seed, on);
+      break;
+    case CodecId::kTopK:
+      EncodeTopKKernel<<<Grid(blocks), kThreads, 0, on>>>(blocks, model);
+      break;
+  }
+  return static_cast<int>(cudaGetLastError());
+}
+
+int AccumulateBlocks(CodecId id, const Blocks& blocks, float weight,
+                     const SubsetModel* model, void* stream) {
+  if (blocks.count <= 0) return 0;
+  auto* const on = static_cast<cudaStream_t>(stream);
+  switch (id) {
+    case CodecId::kF32:
+      Accumulate<F32Plain>(blocks, weight, on);
+      break;
+    case CodecId::kBf16:
+    case CodecId::kBf16Stochastic:  // One format on the wire.
+      Accumulate<Bf16Plain<false>>(blocks, weight, on);
+      break;
+    case CodecId::kInt8:
+      Accumulate<Int8>(blocks, weight, on);
+      break;
+    case CodecId::kE3m0:
+      Accumulate<E3m0>(blocks, weight, on);
+      break;
+    case CodecId::kTwoBit:
+      Accumulate<TwoBit>(blocks, weight, on);
+      break;
+    case CodecId::kTopK:
+      AccumulateTopKKernel<<<Grid(blocks), kThreads, 0, on>>>(blocks, model,
+                                                              weight);
+      break;
+  }
+  return static_cast<int>(cudaGetLastError());
+}
 
 }  // namespace atl::codec::cuda

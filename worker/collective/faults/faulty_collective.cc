@@ -60,6 +60,9 @@ class FaultyCollective : public Collective {
   void Abort(absl::string_view reason) override {
     if (inner_ != nullptr) inner_->Abort(reason);
   }
+  absl::Status status() const override {
+    return inner_ != nullptr ? inner_->status() : absl::OkStatus();
+  }
 
  private:
   class Failed : public Pending::Work {

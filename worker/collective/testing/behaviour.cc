@@ -240,7 +240,9 @@ TEST_P(BehaviourTest, AbortEndsACallOfTheSameRank) {
     Pending pending =
         rank->Start(Call::AllReduce(DataType::kF32, Reduction::kSum,
                                     data.data(), data.data(), data.size()));
+    EXPECT_TRUE(rank->status().ok()) << rank->status();
     rank->Abort("enough");
+    EXPECT_EQ(rank->status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(pending.Wait().code(), absl::StatusCode::kUnavailable);
   });
 }

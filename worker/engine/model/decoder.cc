@@ -24,7 +24,8 @@ absl::StatusOr<std::unique_ptr<Decoder<T>>> Decoder<T>::Create(
   std::unique_ptr<Decoder> decoder(new Decoder(config, std::move(workspace)));
   Arena measure;
   decoder->TakeBuffers(measure);
-  ASSIGN_OR_RETURN(decoder->arena_, Arena::Create(measure.used_bytes()));
+  ASSIGN_OR_RETURN(decoder->arena_,
+                   Arena::Create(measure.used_bytes(), ops.memory()));
   decoder->TakeBuffers(decoder->arena_);
   return decoder;
 }
@@ -38,7 +39,9 @@ Decoder<T>::Decoder(const ModelConfig& config,
       embedding_(config, layout_),
       head_(config, layout_),
       streams_(config.layer_count + 1),
-      saved_(config.layer_count + 1) {
+      saved_(config.layer_count + 1),
+      host_totals_(2 * config.expert_count),
+      host_logits_(config.vocab_size) {
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
     blocks_.emplace_back(config, layout_, layer);
   }
@@ -57,6 +60,8 @@ void Decoder<T>::TakeBuffers(Arena& arena) {
   saved_.back() =
       arena.Take<char>(static_cast<int64_t>(head_.saved_bytes(rows)));
   stream_gradient_ = arena.Take<T>(rows * config_.hidden_size);
+  inputs_ = arena.Take<int32_t>(rows);
+  targets_ = arena.Take<int32_t>(rows);
   if (!config_.is_mixture()) return;
   totals_.counts = arena.Take<T>(config_.expert_count);
   totals_.sums = arena.Take<T>(config_.expert_count);
@@ -70,10 +75,23 @@ int64_t Decoder<T>::TableOffset() const {
 }
 
 template <typename T>
-void Decoder<T>::Forward(const T* parameters, const TokenBatch& batch) {
+TokenBatch Decoder<T>::Fetch(const TokenBatch& batch) {
   DCHECK_GE(batch.rows(), 1);
   CHECK_LE(batch.rows(), work_->rows_max);
   CHECK_LE(batch.sequence_length, config_.sequence_length_max);
+  const size_t bytes = sizeof(int32_t) * static_cast<size_t>(batch.rows());
+  TokenBatch fetched = batch;
+  work_->ops.FromHost(bytes, batch.inputs, inputs_);
+  fetched.inputs = inputs_;
+  if (batch.targets != nullptr) {
+    work_->ops.FromHost(bytes, batch.targets, targets_);
+    fetched.targets = targets_;
+  }
+  return fetched;
+}
+
+template <typename T>
+void Decoder<T>::Forward(const T* parameters, const TokenBatch& batch) {
   work_->ops.ParametersChanged();  // They may have, since the last call.
   if (config_.is_mixture()) {
     work_->ops.SetZero(config_.expert_count, totals_.counts);
@@ -94,17 +112,22 @@ void Decoder<T>::SetRouterLoss(int64_t rows) {
   router_loss_ = 0;
   if (!config_.is_mixture()) return;
   const double all = static_cast<double>(config_.layer_count * rows);
-  for (int64_t e = 0; e < config_.expert_count; ++e) {
-    router_loss_ += static_cast<double>(totals_.counts[e]) / all *
-                    static_cast<double>(totals_.sums[e]) / all;
+  const int64_t count = config_.expert_count;
+  const size_t bytes = sizeof(T) * static_cast<size_t>(count);
+  work_->ops.ToHost(bytes, totals_.counts, host_totals_.data());
+  work_->ops.ToHost(bytes, totals_.sums, host_totals_.data() + count);
+  for (int64_t e = 0; e < count; ++e) {
+    router_loss_ += static_cast<double>(host_totals_[e]) / all *
+                    static_cast<double>(host_totals_[count + e]) / all;
   }
   router_loss_ *=
       config_.router_loss_weight * static_cast<double>(config_.expert_count);
 }
 
 template <typename T>
-T Decoder<T>::ForwardBackward(const T* parameters, const TokenBatch& batch,
+T Decoder<T>::ForwardBackward(const T* parameters, const TokenBatch& host_batch,
                               T* gradients) {
+  const TokenBatch batch = Fetch(host_batch);
   Forward(parameters, batch);
   const double loss = head_.Backward(
       *work_, parameters + head_.span().begin, parameters + TableOffset(),
@@ -127,7 +150,8 @@ T Decoder<T>::ForwardBackward(const T* parameters, const TokenBatch& batch,
 }
 
 template <typename T>
-T Decoder<T>::Loss(const T* parameters, const TokenBatch& batch) {
+T Decoder<T>::Loss(const T* parameters, const TokenBatch& host_batch) {
+  const TokenBatch batch = Fetch(host_batch);
   Forward(parameters, batch);
   const double loss =
       head_.Loss(*work_, parameters + TableOffset(), batch, saved_.back());
@@ -138,12 +162,15 @@ T Decoder<T>::Loss(const T* parameters, const TokenBatch& batch) {
 template <typename T>
 const T* Decoder<T>::Logits(const T* parameters, const int32_t* tokens,
                             int64_t length, int64_t position) {
-  Forward(parameters, {.batch = 1,
-                       .sequence_length = length,
-                       .inputs = tokens,
-                       .targets = nullptr});
-  return head_.Logits(*work_, parameters + TableOffset(), length, position,
-                      saved_.back());
+  Forward(parameters, Fetch({.batch = 1,
+                             .sequence_length = length,
+                             .inputs = tokens,
+                             .targets = nullptr}));
+  const T* logits = head_.Logits(*work_, parameters + TableOffset(), length,
+                                 position, saved_.back());
+  work_->ops.ToHost(sizeof(T) * host_logits_.size(), logits,
+                    host_logits_.data());
+  return host_logits_.data();
 }
 
 template class Decoder<float>;

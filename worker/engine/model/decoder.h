@@ -1,6 +1,7 @@
 // A whole decoder on one rank: its units, driven one after the other.
 //
-// Parameters and gradients are flat buffers in the order of ParameterLayout.
+// Parameters and gradients are flat buffers in the order of ParameterLayout, in
+// the memory of the operations; tokens and what is returned are the host's.
 // Activations live in one arena, made by Create. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_DECODER_H_
@@ -55,6 +56,8 @@ class Decoder {
   Decoder(const ModelConfig& config, std::unique_ptr<Workspace<T>> workspace);
   // Says what buffers there are; run first to measure, then to take them.
   void TakeBuffers(Arena& arena);
+  // The same batch with its tokens where the operations read them.
+  TokenBatch Fetch(const TokenBatch& batch);
   // Up to and with the last norm.
   void Forward(const T* parameters, const TokenBatch& batch);
   void SetRouterLoss(int64_t rows);
@@ -73,6 +76,10 @@ class Decoder {
   std::vector<void*> saved_;  // Of each block, then of the head.
   RouterTotals<T> totals_;
   T* stream_gradient_ = nullptr;  // [R, C]
+  int32_t* inputs_ = nullptr;     // [R]
+  int32_t* targets_ = nullptr;    // [R]
+  std::vector<T> host_totals_;    // [2, E]
+  std::vector<T> host_logits_;    // [V]
   double router_loss_ = 0;
 };
 

@@ -150,8 +150,12 @@ class Mixture final : public Mlp<T> {
     s.out = saved.Take<T>(choices * channels_);
     return s;
   }
+  // The same, with what the host reads where it can.
   State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
     State s = Take(rows, saved);
+    s.begins = work.OnHost(s.begins, expert_count_ + 1);
+    s.received = work.OnHost(s.received,
+                             ExpertExchange<T>::ReceivedCount(config_, slice_));
     if (keep_ == Keep::kProducts) s.swiglu = work.activated;
     return s;
   }

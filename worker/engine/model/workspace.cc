@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,9 +19,6 @@
 namespace atl::engine {
 namespace {
 
-// Logits are made in runs of rows of about this many elements, so that [R, V]
-// never exists whole. Part of what a gradient is: its sum follows these runs.
-constexpr int64_t kLogitElements = int64_t{2} << 20;
 constexpr int64_t kLogitRowsMin = 256;
 
 }  // namespace
@@ -52,7 +50,8 @@ absl::StatusOr<std::unique_ptr<Workspace<T>>> Workspace<T>::Create(
   RETURN_IF_ERROR(workspace->CheckGroups());
   Arena measure;
   workspace->TakeBuffers(measure);
-  ASSIGN_OR_RETURN(workspace->arena_, Arena::Create(measure.used_bytes()));
+  ASSIGN_OR_RETURN(workspace->arena_,
+                   Arena::Create(measure.used_bytes(), ops.memory()));
   workspace->TakeBuffers(workspace->arena_);
   if (workspace->rope_table != nullptr) workspace->FillRopeTable();
   return workspace;
@@ -77,7 +76,8 @@ absl::Status Workspace<T>::CheckGroups() const {
 template <typename T>
 int64_t Workspace<T>::LogitRowsMax() const {
   const int64_t columns = VocabularyOf(config, slice).size();
-  const int64_t rows = kLogitElements / columns / kLogitRowsMin * kLogitRowsMin;
+  const int64_t rows =
+      ops.logit_run_elements() / columns / kLogitRowsMin * kLogitRowsMin;
   return std::min(rows_max, std::max(kLogitRowsMin, rows));
 }
 
@@ -151,8 +151,9 @@ void Workspace<T>::TakeMixtureBuffers(Arena& arena) {
 template <typename T>
 void Workspace<T>::FillRopeTable() {
   const int64_t half = config.head_dim() / 2;
+  std::vector<T> table(config.sequence_length_max * config.head_dim());
   for (int64_t t = 0; t < config.sequence_length_max; ++t) {
-    T* row = rope_table + t * config.head_dim();
+    T* row = table.data() + t * config.head_dim();
     for (int64_t i = 0; i < half; ++i) {
       const double exponent =
           static_cast<double>(2 * i) / static_cast<double>(2 * half);
@@ -162,6 +163,7 @@ void Workspace<T>::FillRopeTable() {
       row[half + i] = static_cast<T>(std::sin(angle));
     }
   }
+  ops.FromHost(table.size() * sizeof(T), table.data(), rope_table);
 }
 
 template class Workspace<float>;

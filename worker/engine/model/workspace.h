@@ -18,7 +18,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -119,6 +121,15 @@ class Workspace {
   TensorView<T> expert_rows;   // [S, C]
   T* expert_counts = nullptr;  // [2, E], sent and received
 
+  // Where the host keeps `count` numbers that belong to `saved`, a place in
+  // memory of the operations: there, or with a device in a buffer of its own.
+  int64_t* OnHost(int64_t* saved, int64_t count) {
+    if (ops.memory().is_host()) return saved;
+    std::vector<int64_t>& numbers = host_numbers_[saved];
+    numbers.resize(static_cast<size_t>(count));
+    return numbers.data();
+  }
+
  private:
   Workspace(const ModelConfig& config, const UnitSlice& slice,
             const UnitGroups& groups, int64_t rows_max, BasicOps<T>& ops)
@@ -138,6 +149,7 @@ class Workspace {
 
   absl::Status status_;
   Arena arena_;
+  std::unordered_map<const int64_t*, std::vector<int64_t>> host_numbers_;
 };
 
 extern template class Workspace<float>;

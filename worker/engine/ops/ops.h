@@ -1,10 +1,11 @@
 // The operations that a model is made of: the seam between the model, which is
 // written once, and the devices that compute it.
 //
-// One implementation a device: PlainOps (the definition, in f32 and f64) and
-// CpuOps (the fast one). Pointers are to memory of that device. A call may
-// return before its result is there; calls on one object run in order, and the
-// calls that return a value wait for it. Thread-compatible.
+// One implementation a device: PlainOps (the definition, in f32 and f64),
+// CpuOps (the fast one) and CudaOps. Pointers are to memory() if they are not
+// said to be the host's. A call may return before its result is there; calls on
+// one object run in order, and the calls that return a value wait for it. A
+// device's error is kept in status(). Thread-compatible.
 //
 // Letters as in model_config.h; R rows, one a token. Matrices are row-major and
 // dense. Outputs never overlap inputs unless said. Token ids are valid.
@@ -12,68 +13,39 @@
 #ifndef WORKER_ENGINE_OPS_OPS_H_
 #define WORKER_ENGINE_OPS_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "worker/engine/ops/shapes.h"
+#include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
-
-// Shape of a causal attention with grouped queries. A row of `qkv` holds H
-// query heads, then G key heads, then G value heads, each of D channels: [R,
-// (H + 2 G) D], R = B T. Query head h reads key/value head h / (H / G).
-struct AttentionShape {
-  int64_t batch = 1;            // B
-  int64_t sequence_length = 1;  // T
-  int64_t head_count = 1;       // H
-  int64_t kv_head_count = 1;    // G, divides H
-  int64_t head_dim = 2;         // D
-
-  int64_t rows() const { return batch * sequence_length; }
-  int64_t qkv_size() const {
-    return (head_count + 2 * kv_head_count) * head_dim;
-  }
-  int64_t out_size() const { return head_count * head_dim; }
-};
-
-// Queries and keys of an attention that see each other all, without a mask:
-// rows [query_begin, query_begin + query_count) of each sequence of `shape`,
-// and rows [key_begin, key_begin + key_count) of each sequence of keys and
-// values that some other rank may have made: [B, T, 2 G D], a row holding G key
-// heads, then G value heads.
-struct AttentionBlock {
-  AttentionShape shape;
-  int64_t query_begin = 0;
-  int64_t query_count = 1;
-  int64_t key_begin = 0;
-  int64_t key_count = 1;
-
-  int64_t kv_size() const { return 2 * shape.kv_head_count * shape.head_dim; }
-};
-
-// Which experts a mixture has, and how many a row goes to.
-struct RouteShape {
-  int64_t rows = 1;               // R
-  int64_t expert_count = 1;       // E
-  int64_t experts_per_token = 1;  // K, at most E and kExpertsPerTokenMax.
-  int64_t capacity = 1;           // Rows that an expert takes at most.
-};
-inline constexpr int64_t kExpertsPerTokenMax = 16;
-
-// One AdamW step's numbers, see Ops::AdamW.
-template <typename T>
-struct AdamWStep {
-  T learning_rate = 0;
-  T beta1 = 0;
-  T beta2 = 0;
-  T epsilon = 0;
-  T weight_decay = 0;
-  T bias_correction1 = 1;       // 1 - beta1^t
-  T bias_correction2_sqrt = 1;  // sqrt(1 - beta2^t)
-  T gradient_scale = 1;         // What clipping multiplies g by.
-};
 
 template <typename T>
 class BasicOps {
  public:
   virtual ~BasicOps() = default;
+
+  // --- The device ----------------------------------------------------------
+
+  // Where the buffers of calls lie.
+  virtual Memory& memory() { return HostMemory(); }
+  // Copies from memory of the host, which may be used again at once, and into
+  // it, which waits.
+  virtual void FromHost(size_t bytes, const void* host, void* to) {
+    if (bytes > 0) std::memcpy(to, host, bytes);
+  }
+  virtual void ToHost(size_t bytes, const void* from, void* host) {
+    if (bytes > 0) std::memcpy(host, from, bytes);
+  }
+  // OK, or the first error of the device: what was computed since then means
+  // nothing. Does not wait.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+  // Logits are made in runs of rows of about this many elements, so that [R, V]
+  // never exists whole. Part of what a gradient is: its sum follows these runs.
+  virtual int64_t logit_run_elements() const { return int64_t{2} << 20; }
 
   // --- Linear maps: x [M, K], w [N, K], y [M, N] ---------------------------
 
@@ -238,9 +210,13 @@ class BasicOps {
   // Copies rows [rows, columns] between matrices of these row strides.
   virtual void CopyColumns(int64_t rows, int64_t columns, const T* from,
                            int64_t from_stride, T* to, int64_t to_stride) = 0;
-  // Between memory of the device and of the host; both wait.
-  virtual void ReadValues(int64_t n, const T* x, T* host) = 0;
-  virtual void WriteValues(int64_t n, const T* host, T* x) = 0;
+  // ToHost and FromHost of elements.
+  void ReadValues(int64_t n, const T* x, T* host) {
+    ToHost(static_cast<size_t>(n) * sizeof(T), x, host);
+  }
+  void WriteValues(int64_t n, const T* host, T* x) {
+    FromHost(static_cast<size_t>(n) * sizeof(T), host, x);
+  }
 
   // Embedding and its gradient with the rows [begin, begin + count) of a table,
   // [count, C], alone: a token outside of them has the row 0, and no gradient.

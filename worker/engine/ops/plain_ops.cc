@@ -530,16 +530,6 @@ void PlainOps<T>::CopyColumns(int64_t rows, int64_t columns, const T* from,
 }
 
 template <typename T>
-void PlainOps<T>::ReadValues(int64_t n, const T* x, T* host) {
-  std::copy_n(x, n, host);
-}
-
-template <typename T>
-void PlainOps<T>::WriteValues(int64_t n, const T* host, T* x) {
-  std::copy_n(host, n, x);
-}
-
-template <typename T>
 void PlainOps<T>::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
                                  int64_t channels, const int32_t* tokens,
                                  const T* table, T* out) {

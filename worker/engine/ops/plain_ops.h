@@ -84,8 +84,6 @@ class PlainOps final : public BasicOps<T> {
                             const int32_t* targets, T* losses) override;
   void CopyColumns(int64_t rows, int64_t columns, const T* from,
                    int64_t from_stride, T* to, int64_t to_stride) override;
-  void ReadValues(int64_t n, const T* x, T* host) override;
-  void WriteValues(int64_t n, const T* host, T* x) override;
   void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
                       int64_t channels, const int32_t* tokens, const T* table,
                       T* out) override;

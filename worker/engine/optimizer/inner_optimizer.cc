@@ -22,7 +22,8 @@ absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
     Arena measure;
     measure.Take<float>(count);
     measure.Take<float>(count);
-    ASSIGN_OR_RETURN(optimizer->arena_, Arena::Create(measure.used_bytes()));
+    ASSIGN_OR_RETURN(optimizer->arena_,
+                     Arena::Create(measure.used_bytes(), ops.memory()));
     Arena& arena = optimizer->arena_;
     optimizer->first_moment_ = {arena.Take<float>(count),
                                 static_cast<size_t>(count)};
@@ -76,8 +77,9 @@ void InnerOptimizer::StepAdamW(double learning_rate, double gradient_scale,
 }
 
 void InnerOptimizer::Reset() {
-  std::fill(first_moment_.begin(), first_moment_.end(), 0.0f);
-  std::fill(second_moment_.begin(), second_moment_.end(), 0.0f);
+  for (absl::Span<float> moment : {first_moment_, second_moment_}) {
+    ops_.SetZero(static_cast<int64_t>(moment.size()), moment.data());
+  }
   step_count_ = 0;
 }
 

@@ -34,7 +34,8 @@ class InnerOptimizer {
   // changed.
   double Step(double learning_rate, const float* gradients, float* parameters);
 
-  // AdamW's m and v, shape [element_count]; empty for SGD.
+  // AdamW's m and v, shape [element_count], in the memory of the operations;
+  // empty for SGD.
   absl::Span<float> first_moment() { return first_moment_; }
   absl::Span<float> second_moment() { return second_moment_; }
   // Steps since the state was fresh.

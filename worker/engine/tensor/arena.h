@@ -11,22 +11,24 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "worker/engine/tensor/memory.h"
 #include "worker/engine/tensor/tensor_view.h"
 
 namespace atl::engine {
 
 class Arena {
  public:
-  static constexpr size_t kAlignmentBytes = 64;
+  static constexpr size_t kAlignmentBytes = Memory::kAlignmentBytes;
 
   // One that measures.
   Arena() = default;
 
-  // Maps `capacity_bytes` of zeroed memory, advised for huge pages, which no
-  // other buffer shares.
+  // Takes `capacity_bytes` of zeroed memory from `memory`, which must outlive
+  // the arena. The pointers that it gives are to memory of that kind.
   //
-  // RESOURCE_EXHAUSTED: the system has not got it.
-  static absl::StatusOr<Arena> Create(size_t capacity_bytes);
+  // Errors: those of Memory::Allocate.
+  static absl::StatusOr<Arena> Create(size_t capacity_bytes,
+                                      Memory& memory = HostMemory());
 
   // Over `capacity_bytes` of memory that someone else owns, aligned as
   // kAlignmentBytes says.
@@ -36,7 +38,7 @@ class Arena {
   Arena& operator=(Arena&& other) noexcept;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  // Unmaps it; every pointer that it gave ends.
+  // Gives it back; every pointer that it gave ends.
   ~Arena();
 
   // The next `count` elements, at a multiple of kAlignmentBytes. Null if the
@@ -59,11 +61,10 @@ class Arena {
 
  private:
   char* TakeBytes(size_t bytes);
-  void Unmap();
+  void GiveBack();
 
-  char* mapping_ = nullptr;  // What mmap gave.
-  size_t mapping_bytes_ = 0;
-  char* base_ = nullptr;  // Aligned start; null while measuring.
+  Memory* memory_ = nullptr;  // Null: someone else's, or none.
+  char* base_ = nullptr;      // Null while measuring.
   size_t capacity_bytes_ = 0;
   size_t used_bytes_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
 namespace {
@@ -47,6 +48,40 @@ TEST(ArenaTest, MemoryIsAlignedZeroAndOutlivesAMove) {
 TEST(ArenaTest, MoreThanTheMachineHasIsAnError) {
   const auto arena = Arena::Create(std::numeric_limits<int64_t>::max() / 2);
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Memory that counts, as a device's would be.
+class CountedMemory final : public Memory {
+ public:
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    if (bytes > limit) return absl::ResourceExhaustedError("too much");
+    taken += bytes;
+    return HostMemory().Allocate(bytes);
+  }
+  void Free(void* memory, size_t bytes) override {
+    taken -= bytes;
+    HostMemory().Free(memory, bytes);
+  }
+  bool is_host() const override { return false; }
+
+  size_t limit = 4096, taken = 0;
+};
+
+TEST(ArenaTest, TakesItsMemoryWhereItIsToldAndGivesItBackOnce) {
+  CountedMemory memory;
+  EXPECT_EQ(Arena::Create(4097, memory).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  {
+    auto arena = Arena::Create(100, memory);
+    ASSERT_TRUE(arena.ok()) << arena.status();
+    EXPECT_EQ(memory.taken, 128u);
+    Arena other = std::move(*arena);
+    *arena = Arena::Over(other.Take<char>(64), 64);
+    EXPECT_EQ(memory.taken, 128u);
+    *arena = std::move(other);
+    EXPECT_EQ(memory.taken, 128u);
+  }
+  EXPECT_EQ(memory.taken, 0u);
 }
 
 }  // namespace

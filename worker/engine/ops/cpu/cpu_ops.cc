@@ -399,13 +399,7 @@ class CpuOps final : public Ops {
     });
   }
 
-  void ReadValues(int64_t n, const float* x, float* host) override {
-    std::copy_n(x, n, host);
-  }
 
-  void WriteValues(int64_t n, const float* host, float* x) override {
-    std::copy_n(host, n, x);
-  }
 
   void EmbeddingSlice(int64_t rows, int64_t first, int64_t ids,
                       int64_t channels, const int32_t* tokens,

@@ -11,17 +11,12 @@
 
 #include <memory>
 
+#include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cpu/kernels.h"
 #include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine {
-
-// What matrix products are of. All else is f32 in both.
-enum class ComputeType {
-  kF32,
-  kBf16,  // Operands rounded to bfloat16, products summed in f32.
-};
 
 // The fastest on this CPU. `thread_count` >= 1.
 std::unique_ptr<Ops> MakeCpuOps(int thread_count,

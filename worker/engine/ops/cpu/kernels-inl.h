@@ -8,7 +8,7 @@
 
 #include "worker/engine/ops/cpu/kernels.h"
 #include "worker/engine/ops/cpu/vector-inl.h"
-#include "worker/engine/ops/ops.h"
+#include "worker/engine/ops/shapes.h"
 
 namespace atl::engine::ATL_ENGINE_ISA {
 

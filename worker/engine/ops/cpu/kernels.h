@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "worker/engine/ops/ops.h"
+#include "worker/engine/ops/shapes.h"
 
 namespace atl::engine {
 

@@ -1,0 +1,192 @@
+// Checks a CUDA device, alone: operations, models and codecs against the CPU,
+// training speed, NCCL between processes on one device.
+//
+// usage: cuda_check [--device=N] [--seed=N] [--steps=N]
+//                   [--only=ops,model,codec,speed,nccl]
+//
+// Prints one JSON object a line, and last `N passed, N failed`. Ends with 0 if
+// all is well, 1 if a check failed, 2 for wrong arguments, 3 if there is no
+// device. It needs libcublasLt and libnccl beside it or where the linker looks;
+// all else is in it.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/codec/codec.h"
+#include "worker/engine/cuda_check/codec_check.h"
+#include "worker/engine/cuda_check/model_check.h"
+#include "worker/engine/cuda_check/nccl_check.h"
+#include "worker/engine/cuda_check/ranks.h"
+#include "worker/engine/cuda_check/report.h"
+#include "worker/engine/cuda_check/speed.h"
+#include "worker/engine/ops/compute_type.h"
+#include "worker/engine/ops/cuda/cuda_ops.h"
+#include "worker/engine/ops/cuda/make_cuda_ops.h"
+#include "worker/engine/ops/testing/op_cases.h"
+
+namespace atl::engine::check {
+namespace {
+
+constexpr int kFailed = 1, kWrongArguments = 2, kNoDevice = 3;
+
+struct Arguments {
+  int device = 0;
+  uint64_t seed = 0;
+  int steps = 20;
+  std::vector<std::string> only = {"ops", "model", "codec", "speed", "nccl"};
+  NcclRank rank;  // Of a child: its rendezvous is not empty.
+};
+
+bool Parse(int argc, char** argv, Arguments* arguments) {
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (absl::ConsumePrefix(&argument, "--device=")) {
+      if (!absl::SimpleAtoi(argument, &arguments->device)) return false;
+      if (arguments->device < 0) return false;
+    } else if (absl::ConsumePrefix(&argument, "--seed=")) {
+      if (!absl::SimpleAtoi(argument, &arguments->seed)) return false;
+    } else if (absl::ConsumePrefix(&argument, "--steps=")) {
+      if (!absl::SimpleAtoi(argument, &arguments->steps)) return false;
+      if (arguments->steps < 1) return false;
+    } else if (absl::ConsumePrefix(&argument, "--only=")) {
+      const Arguments all;
+      arguments->only = absl::StrSplit(argument, ',');
+      for (const std::string& part : arguments->only) {
+        if (std::find(all.only.begin(), all.only.end(), part) ==
+            all.only.end()) {
+          return false;
+        }
+      }
+    } else if (absl::ConsumePrefix(&argument, "--rank=")) {
+      const std::vector<std::string> parts = absl::StrSplit(argument, '/');
+      if (parts.size() != 2 ||
+          !absl::SimpleAtoi(parts[0], &arguments->rank.rank) ||
+          !absl::SimpleAtoi(parts[1], &arguments->rank.size)) {
+        return false;
+      }
+    } else if (absl::ConsumePrefix(&argument, "--rendezvous=")) {
+      arguments->rank.rendezvous = std::string(argument);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Wants(const Arguments& arguments, absl::string_view part) {
+  return std::find(arguments.only.begin(), arguments.only.end(), part) !=
+         arguments.only.end();
+}
+
+// New operations, so that an error of one check is not that of the next. Null,
+// and a failed check, if there are none.
+std::unique_ptr<cuda::CudaOps> MakeOps(const Arguments& arguments,
+                                       ComputeType compute, Report& report) {
+  auto ops = cuda::MakeCudaOps(arguments.device, compute);
+  if (ops.ok()) return std::move(*ops);
+  report.Check("making operations", ops.status());
+  return nullptr;
+}
+
+void CheckOps(const Arguments& arguments, Report& report) {
+  const OpCaseOptions options = {.seed = arguments.seed, .small = false};
+  for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+    const bool is_f32 = compute == ComputeType::kF32;
+    const auto ops = MakeOps(arguments, compute, report);
+    if (ops == nullptr) return;
+    for (const OpCase& op_case :
+         is_f32 ? MakeOpCases(options) : MakeBf16Cases(options)) {
+      report.Check(
+          absl::StrCat(is_f32 ? "op f32: " : "op bf16: ", op_case.name),
+          HoldOpCase(op_case, *ops));
+    }
+  }
+}
+
+void CheckModels(const Arguments& arguments, Report& report) {
+  for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+    const bool is_f32 = compute == ComputeType::kF32;
+    for (const ModelCase& model_case : ModelCases()) {
+      const auto ops = MakeOps(arguments, compute, report);
+      if (ops == nullptr) return;
+      report.Check(absl::StrCat(is_f32 ? "model f32: " : "model bf16: ",
+                                model_case.name),
+                   CheckModel(model_case, arguments.seed, compute, *ops));
+    }
+  }
+}
+
+void CheckCodecs(const Arguments& arguments, Report& report) {
+  const auto ops = MakeOps(arguments, ComputeType::kF32, report);
+  if (ops == nullptr) return;
+  for (codec::CodecId id : codec::AllCodecs()) {
+    report.Check(absl::StrCat("codec ", codec::CodecName(id)),
+                 CheckCodec(id, arguments.seed, *ops));
+  }
+}
+
+void CheckSpeed(const Arguments& arguments, Report& report) {
+  for (const SpeedShape& shape : SpeedShapes()) {
+    for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+      const auto ops = MakeOps(arguments, compute, report);
+      if (ops == nullptr) return;
+      report.Check(absl::StrCat("speed of ", shape.name),
+                   MeasureSpeed(shape, compute, arguments.steps, *ops, report));
+    }
+  }
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  arguments.seed = std::random_device()();
+  if (!Parse(argc, argv, &arguments)) {
+    std::fprintf(stderr,
+                 "usage: cuda_check [--device=N] [--seed=N] [--steps=N] "
+                 "[--only=ops,model,codec,speed,nccl]\n");
+    return kWrongArguments;
+  }
+  Report report(stdout);
+  const auto devices = cuda::DeviceCount();
+  if (!devices.ok() || arguments.device >= *devices) {
+    report.Measure(
+        "device",
+        {{"found", "false"},
+         {"error", JsonString(devices.ok() ? "there is no such device"
+                                           : devices.status().message())}});
+    report.PrintTotals();
+    return kNoDevice;
+  }
+  if (!arguments.rank.rendezvous.empty()) {
+    arguments.rank.device = arguments.device;
+    CheckNccl(arguments.rank, report);
+    return report.failed() > 0 ? kFailed : 0;
+  }
+  report.Measure("device", {{"found", "true"},
+                            {"count", absl::StrCat(*devices)},
+                            {"seed", absl::StrCat(arguments.seed)}});
+  if (Wants(arguments, "ops")) CheckOps(arguments, report);
+  if (Wants(arguments, "model")) CheckModels(arguments, report);
+  if (Wants(arguments, "codec")) CheckCodecs(arguments, report);
+  if (Wants(arguments, "nccl")) {
+    for (int size : {2, 4}) RunNcclRanks(size, arguments.device, report);
+  }
+  if (Wants(arguments, "speed")) CheckSpeed(arguments, report);
+  report.PrintTotals();
+  return report.failed() > 0 ? kFailed : 0;
+}
+
+}  // namespace
+}  // namespace atl::engine::check
+
+int main(int argc, char** argv) { return atl::engine::check::Main(argc, argv); }

@@ -1,0 +1,218 @@
+#include "worker/engine/cuda_check/model_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/model/decoder.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/optimizer/inner_optimizer.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine::check {
+namespace {
+
+constexpr int kSteps = 20;
+
+// How far off what may be; losses of a loss, gradients of a tensor's largest.
+struct Bounds {
+  double loss, gradient, steps;
+};
+Bounds BoundsOf(ComputeType compute) {
+  // bfloat16 has 8 bits, and losses are near 5.
+  if (compute == ComputeType::kBf16) return {0.01, 0.1, 0.01};
+  return {2e-6, 1e-4, 5e-5};
+}
+
+std::vector<float> RandomParameters(const ParameterLayout& layout,
+                                    std::mt19937_64& random) {
+  std::vector<float> parameters(layout.element_count);
+  for (const ParameterSpec& spec : layout.parameters) {
+    const bool constant = spec.init == ParameterInit::kConstant;
+    std::normal_distribution<float> normal(
+        constant ? static_cast<float>(spec.init_value) : 0.0f, 0.08f);
+    for (int64_t i = 0; i < spec.element_count; ++i) {
+      parameters[spec.offset + i] = normal(random);
+    }
+  }
+  return parameters;
+}
+
+std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab,
+                                  std::mt19937_64& random) {
+  std::uniform_int_distribution<int32_t> token(0,
+                                               static_cast<int32_t>(vocab) - 1);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& t : tokens) t = token(random);
+  return tokens;
+}
+
+// A decoder with its parameters and gradients, on any operations.
+template <typename T>
+class Replica {
+ public:
+  explicit Replica(BasicOps<T>& ops) : ops_(ops) {}
+
+  absl::Status Init(const ModelCase& model_case,
+                    const std::vector<float>& parameters) {
+    ASSIGN_OR_RETURN(decoder_, Decoder<T>::Create(
+                                   model_case.config,
+                                   model_case.batch * model_case.length, ops_));
+    const int64_t count = decoder_->layout().element_count;
+    Arena measure;
+    measure.Take<T>(count);
+    measure.Take<T>(count);
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::Create(measure.used_bytes(), ops_.memory()));
+    parameters_ = arena_.Take<T>(count);
+    gradients_ = arena_.Take<T>(count);
+    const std::vector<T> values(parameters.begin(), parameters.end());
+    ops_.FromHost(values.size() * sizeof(T), values.data(), parameters_);
+    return ops_.status();
+  }
+
+  T ForwardBackward(const TokenBatch& batch) {
+    return decoder_->ForwardBackward(parameters_, batch, gradients_);
+  }
+  std::vector<T> Gradients() {
+    std::vector<T> values(decoder_->layout().element_count);
+    ops_.ToHost(values.size() * sizeof(T), gradients_, values.data());
+    return values;
+  }
+
+  const ParameterLayout& layout() const { return decoder_->layout(); }
+  double router_loss() const { return decoder_->router_loss(); }
+  T* parameters() { return parameters_; }
+  T* gradients() { return gradients_; }
+
+ private:
+  BasicOps<T>& ops_;
+  std::unique_ptr<Decoder<T>> decoder_;
+  Arena arena_;
+  T* parameters_ = nullptr;
+  T* gradients_ = nullptr;
+};
+
+absl::Status Near(const std::string& what, double actual, double expected,
+                  double bound) {
+  if (std::abs(actual - expected) <= bound) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(what, " is ", actual,
+                                          ", by definition ", expected,
+                                          ", and may be off by ", bound));
+}
+
+absl::Status CompareGradients(const ParameterLayout& layout,
+                              const std::vector<float>& actual,
+                              const std::vector<double>& expected,
+                              double bound) {
+  double all = 0;
+  for (double e : expected) all = std::max(all, std::abs(e));
+  for (const ParameterSpec& spec : layout.parameters) {
+    // Of a tensor whose gradient is nothing but rounding, as a key's bias, the
+    // model's largest counts.
+    double largest = 1e-3 * all;
+    for (int64_t i = 0; i < spec.element_count; ++i) {
+      largest = std::max(largest, std::abs(expected[spec.offset + i]));
+    }
+    for (int64_t i = 0; i < spec.element_count; ++i) {
+      RETURN_IF_ERROR(Near(absl::StrCat("the gradient of ", spec.name, " ", i),
+                           actual[spec.offset + i], expected[spec.offset + i],
+                           bound * largest));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<ModelCase> ModelCases() {
+  std::vector<ModelCase> cases(4);
+  for (ModelCase& c : cases) {
+    c.config.vocab_size = 211;
+    c.config.hidden_size = 96;
+    c.config.intermediate_size = 160;
+    c.config.layer_count = 2;
+    c.config.head_count = 6;
+    c.config.kv_head_count = 6;
+    c.config.sequence_length_max = 64;
+    c.config.rms_norm_eps = 1e-5;
+  }
+  cases[0].name = "llama";
+  cases[0].config.kv_head_count = 2;
+  cases[1].name = "gpt2";
+  cases[1].config.architecture = Architecture::kGpt2;
+  cases[1].config.tie_embeddings = true;
+  for (int i : {2, 3}) {
+    cases[i].name = i == 2 ? "mixtral" : "mixtral with capacity";
+    cases[i].config.architecture = Architecture::kMixtral;
+    cases[i].config.expert_count = 5;
+    cases[i].config.experts_per_token = 2;
+    cases[i].config.router_loss_weight = 0.02;
+  }
+  cases[3].config.expert_capacity_factor = 1.0;
+  return cases;
+}
+
+absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
+                        ComputeType compute, Ops& ops) {
+  const Bounds bounds = BoundsOf(compute);
+  std::mt19937_64 random(seed);
+  const ParameterLayout layout = MakeParameterLayout(model_case.config);
+  const std::vector<float> parameters = RandomParameters(layout, random);
+  const int64_t rows = model_case.batch * model_case.length;
+  const std::vector<int32_t> inputs =
+      RandomTokens(rows, model_case.config.vocab_size, random);
+  const std::vector<int32_t> targets =
+      RandomTokens(rows, model_case.config.vocab_size, random);
+  const TokenBatch batch = {.batch = model_case.batch,
+                            .sequence_length = model_case.length,
+                            .inputs = inputs.data(),
+                            .targets = targets.data()};
+  PlainOps<double> exact_ops;
+  PlainOps<float> plain_ops;
+  Replica<double> exact(exact_ops);
+  Replica<float> plain(plain_ops), device(ops);
+  RETURN_IF_ERROR(exact.Init(model_case, parameters));
+  RETURN_IF_ERROR(plain.Init(model_case, parameters));
+  RETURN_IF_ERROR(device.Init(model_case, parameters));
+
+  const double expected = exact.ForwardBackward(batch);
+  const double loss = device.ForwardBackward(batch);
+  RETURN_IF_ERROR(ops.status());
+  RETURN_IF_ERROR(Near("the loss", loss, expected, bounds.loss * expected));
+  const bool routes = model_case.config.is_mixture();
+  // A choice between experts that are nearly as likely may fall either way in
+  // bfloat16, and then all behind it differs.
+  if (compute == ComputeType::kF32 || !routes) {
+    RETURN_IF_ERROR(Near("the router's loss", device.router_loss(),
+                         exact.router_loss(), 1e-4 * exact.router_loss()));
+    RETURN_IF_ERROR(CompareGradients(layout, device.Gradients(),
+                                     exact.Gradients(), bounds.gradient));
+  }
+
+  OptimizerOptions options;
+  ASSIGN_OR_RETURN(auto plain_optimizer,
+                   InnerOptimizer::Create(options, layout, plain_ops));
+  ASSIGN_OR_RETURN(auto device_optimizer,
+                   InnerOptimizer::Create(options, layout, ops));
+  for (int step = 0; step < kSteps; ++step) {
+    const double a = device.ForwardBackward(batch);
+    const double e = plain.ForwardBackward(batch);
+    RETURN_IF_ERROR(ops.status());
+    RETURN_IF_ERROR(
+        Near(absl::StrCat("the loss of step ", step), a, e, bounds.steps * e));
+    plain_optimizer->Step(1e-3, plain.gradients(), plain.parameters());
+    device_optimizer->Step(1e-3, device.gradients(), device.parameters());
+  }
+  return ops.status();
+}
+
+}  // namespace atl::engine::check

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# What the program says where there is no device. With one it has nothing to
+# show here.
+set -uo pipefail
+
+program=$1
+output=$("$program" --only=codec)
+code=$?
+if [[ $code -eq 0 || $code -eq 1 ]]; then
+  echo "there is a device: nothing to test"
+  exit 0
+fi
+fail() {
+  echo "$1: code $code, output: $output" >&2
+  exit 1
+}
+[[ $code -eq 3 ]] || fail "a machine without a device has a code of its own"
+grep -q '"measure": "device", "found": false, "error": "[^"]' <<<"$output" ||
+  fail "it does not say what is missing"
+[[ $(tail -n 1 <<<"$output") == "0 passed, 0 failed" ]] ||
+  fail "the last line are no totals"
+
+"$program" --only=nothing 2>/dev/null
+code=$?
+[[ $code -eq 2 ]] || fail "wrong arguments have a code of their own"

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Packs the check with the libraries that it needs, for a machine with a device
+# and the same libc: cuda_check.tar.gz in the working directory. CUDA's own are
+# left out (1 GiB): the other machine has them, or --with-cuda takes them along.
+#
+# usage: pack.sh PROGRAM [--with-cuda]
+set -euo pipefail
+
+program=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/cuda_check"
+cp "$program" "$folder/cuda_check/cuda_check"
+
+while read -r name _ path _; do
+  case $name in
+    # libc and its parts are the other machine's.
+    libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | ld-linux*)
+      continue
+      ;;
+    libcublas* | libnccl*)
+      [[ ${2:-} == --with-cuda ]] || continue
+      ;;
+  esac
+  [[ $path == /* ]] && cp -L "$path" "$folder/cuda_check/$name"
+done < <(ldd "$program")
+
+tar -C "$folder" -czf cuda_check.tar.gz cuda_check
+echo "cuda_check.tar.gz: unpack it, then run cuda_check/cuda_check" >&2

@@ -1,0 +1,69 @@
+#include "worker/engine/cuda_check/report.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::engine::check {
+namespace {
+
+constexpr absl::string_view kPassed = "\"passed\": true";
+constexpr absl::string_view kFailed = "\"passed\": false";
+
+}  // namespace
+
+std::string JsonString(absl::string_view text) {
+  std::string json = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&json, "\\u%04x", static_cast<unsigned>(c));
+    } else {
+      json += c;
+    }
+  }
+  json += '"';
+  return json;
+}
+
+void Report::Check(absl::string_view name, const absl::Status& status) {
+  std::string line = absl::StrCat("{\"check\": ", JsonString(name), ", ",
+                                  status.ok() ? kPassed : kFailed);
+  if (!status.ok()) {
+    absl::StrAppend(&line, ", \"error\": ", JsonString(status.ToString()));
+  }
+  Relay(absl::StrCat(line, "}"));
+}
+
+void Report::Measure(
+    absl::string_view name,
+    const std::vector<std::pair<std::string, std::string>>& values) {
+  std::string line = absl::StrCat("{\"measure\": ", JsonString(name));
+  for (const auto& [key, value] : values) {
+    absl::StrAppend(&line, ", ", JsonString(key), ": ", value);
+  }
+  Relay(absl::StrCat(line, "}"));
+}
+
+void Report::Relay(absl::string_view line) {
+  if (absl::StrContains(line, kPassed)) ++passed_;
+  if (absl::StrContains(line, kFailed)) ++failed_;
+  std::fprintf(out_, "%.*s\n", static_cast<int>(line.size()), line.data());
+  std::fflush(out_);
+}
+
+void Report::PrintTotals() {
+  std::fprintf(out_, "%d passed, %d failed\n", passed_, failed_);
+  std::fflush(out_);
+}
+
+}  // namespace atl::engine::check

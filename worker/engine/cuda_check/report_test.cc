@@ -1,0 +1,36 @@
+#include "worker/engine/cuda_check/report.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+namespace atl::engine::check {
+namespace {
+
+TEST(ReportTest, PrintsALineACheckAndCountsThoseOfOthersToo) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* const out = open_memstream(&text, &size);
+  Report report(out);
+  report.Check("adding", absl::OkStatus());
+  report.Check("a \"name\"", absl::InternalError("1\n2"));
+  report.Relay("{\"check\": \"x\", \"passed\": true}");
+  report.Measure("speed", {{"tokens_per_second", "12.5"}});
+  report.PrintTotals();
+  std::fclose(out);
+  EXPECT_EQ(std::string(text, size),
+            "{\"check\": \"adding\", \"passed\": true}\n"
+            "{\"check\": \"a \\\"name\\\"\", \"passed\": false, \"error\": "
+            "\"INTERNAL: 1\\u000a2\"}\n"
+            "{\"check\": \"x\", \"passed\": true}\n"
+            "{\"measure\": \"speed\", \"tokens_per_second\": 12.5}\n"
+            "2 passed, 1 failed\n");
+  std::free(text);
+  EXPECT_EQ(report.failed(), 1);
+}
+
+}  // namespace
+}  // namespace atl::engine::check

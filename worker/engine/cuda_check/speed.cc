@@ -1,0 +1,181 @@
+#include "worker/engine/cuda_check/speed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/model/decoder.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/optimizer/inner_optimizer.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine::check {
+namespace {
+
+constexpr int64_t kPeakSize = 8192;
+constexpr int kPeakRuns = 20;
+
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Waits for what is queued.
+void Wait(Ops& ops, const float* any) {
+  float value = 0;
+  ops.ToHost(sizeof(value), any, &value);
+}
+
+// Operations a second of products of kPeakSize cubed, the conversion of one
+// operand included where there is one.
+absl::StatusOr<double> MeasurePeak(Ops& ops) {
+  const int64_t n = kPeakSize, count = n * n;
+  Arena measure;
+  for (int i = 0; i < 3; ++i) measure.Take<float>(count);
+  ASSIGN_OR_RETURN(Arena arena,
+                   Arena::Create(measure.used_bytes(), ops.memory()));
+  float* const x = arena.Take<float>(count);
+  float* const w = arena.Take<float>(count);
+  float* const y = arena.Take<float>(count);
+  std::vector<float> values(count);
+  std::minstd_rand random(1);
+  for (float& v : values) {
+    v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+  }
+  ops.FromHost(count * sizeof(float), values.data(), x);
+  ops.FromHost(count * sizeof(float), values.data(), w);
+  for (int i = 0; i < 3; ++i) ops.Linear(n, n, n, x, w, y);
+  Wait(ops, y);
+  const double start = Seconds();
+  for (int i = 0; i < kPeakRuns; ++i) ops.Linear(n, n, n, x, w, y);
+  Wait(ops, y);
+  const double seconds = (Seconds() - start) / kPeakRuns;
+  RETURN_IF_ERROR(ops.status());
+  return 2.0 * static_cast<double>(n) * static_cast<double>(count) / seconds;
+}
+
+// Uniform numbers where the layout wants normal ones: only the speed counts.
+void FillParameters(const ParameterLayout& layout, Ops& ops, float* to) {
+  std::vector<float> values;
+  std::minstd_rand random(2);
+  for (const ParameterSpec& spec : layout.parameters) {
+    values.resize(spec.element_count);
+    for (float& v : values) {
+      const float unit = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+      v = spec.init == ParameterInit::kConstant
+              ? static_cast<float>(spec.init_value)
+              : static_cast<float>(spec.init_value) * unit;
+    }
+    ops.FromHost(values.size() * sizeof(float), values.data(),
+                 to + spec.offset);
+  }
+}
+
+}  // namespace
+
+std::vector<SpeedShape> SpeedShapes() {
+  SpeedShape small, large;
+  small.name = "124m";
+  small.batch = 16;
+  small.config.vocab_size = 50304;
+  small.config.hidden_size = 768;
+  small.config.intermediate_size = 2048;
+  small.config.layer_count = 12;
+  small.config.head_count = small.config.kv_head_count = 12;
+  small.config.sequence_length_max = 1024;
+  small.config.tie_embeddings = true;
+  large.name = "1b";
+  large.batch = 4;
+  large.config.vocab_size = 32000;
+  large.config.hidden_size = 2048;
+  large.config.intermediate_size = 5632;
+  large.config.layer_count = 22;
+  large.config.head_count = 32;
+  large.config.kv_head_count = 4;
+  large.config.sequence_length_max = 2048;
+  return {small, large};
+}
+
+double OperationsOf(const SpeedShape& shape, int64_t parameter_count) {
+  const ModelConfig& c = shape.config;
+  const double rows = static_cast<double>(shape.batch * c.sequence_length_max);
+  return rows * (6.0 * static_cast<double>(parameter_count) +
+                 12.0 * static_cast<double>(c.layer_count * c.hidden_size *
+                                            c.sequence_length_max));
+}
+
+absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
+                          int steps, Ops& ops, Report& report) {
+  const ModelConfig& config = shape.config;
+  const int64_t length = config.sequence_length_max;
+  const int64_t rows = shape.batch * length;
+  ASSIGN_OR_RETURN(double peak, MeasurePeak(ops));
+  ASSIGN_OR_RETURN(auto decoder, Decoder<float>::Create(config, rows, ops));
+  const ParameterLayout& layout = decoder->layout();
+  ASSIGN_OR_RETURN(auto optimizer,
+                   InnerOptimizer::Create(OptimizerOptions(), layout, ops));
+  Arena measure;
+  for (int i = 0; i < 2; ++i) measure.Take<float>(layout.element_count);
+  ASSIGN_OR_RETURN(Arena arena,
+                   Arena::Create(measure.used_bytes(), ops.memory()));
+  float* const parameters = arena.Take<float>(layout.element_count);
+  float* const gradients = arena.Take<float>(layout.element_count);
+  FillParameters(layout, ops, parameters);
+  std::minstd_rand random(3);
+  std::vector<int32_t> inputs(rows), targets(rows);
+  for (int32_t& t : inputs) {
+    t = static_cast<int32_t>(random() %
+                             static_cast<uint64_t>(config.vocab_size));
+  }
+  for (int32_t& t : targets) {
+    t = static_cast<int32_t>(random() %
+                             static_cast<uint64_t>(config.vocab_size));
+  }
+  const TokenBatch batch = {.batch = shape.batch,
+                            .sequence_length = length,
+                            .inputs = inputs.data(),
+                            .targets = targets.data()};
+  std::vector<double> seconds;
+  double loss = 0;
+  for (int step = 0; step < steps + 2; ++step) {
+    const double start = Seconds();
+    loss = decoder->ForwardBackward(parameters, batch, gradients);
+    optimizer->Step(1e-4, gradients, parameters);
+    Wait(ops, parameters);
+    RETURN_IF_ERROR(ops.status());
+    if (!std::isfinite(loss)) {
+      return absl::InternalError(absl::StrCat("the loss is ", loss));
+    }
+    if (step >= 2) seconds.push_back(Seconds() - start);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  ASSIGN_OR_RETURN(const double again, MeasurePeak(ops));
+  peak = std::max(peak, again);
+  const double operations = OperationsOf(shape, layout.element_count);
+  report.Measure(
+      "training",
+      {{"case", JsonString(shape.name)},
+       {"dtype", compute == ComputeType::kBf16 ? "\"bf16\"" : "\"f32\""},
+       {"parameters", absl::StrCat(layout.element_count)},
+       {"tokens_per_step", absl::StrCat(rows)},
+       {"seconds_per_step", absl::StrCat(median)},
+       {"tokens_per_second", absl::StrCat(static_cast<double>(rows) / median)},
+       {"tflops", absl::StrCat(operations / median / 1e12)},
+       {"peak_tflops", absl::StrCat(peak / 1e12)},
+       {"peak_share", absl::StrCat(operations / median / peak)},
+       {"loss", absl::StrCat(loss)}});
+  return absl::OkStatus();
+}
+
+}  // namespace atl::engine::check

@@ -1,0 +1,16 @@
+// What matrices are multiplied in.
+
+#ifndef WORKER_ENGINE_OPS_COMPUTE_TYPE_H_
+#define WORKER_ENGINE_OPS_COMPUTE_TYPE_H_
+
+namespace atl::engine {
+
+// What matrix products are of. All else is f32 in both, if not said otherwise.
+enum class ComputeType {
+  kF32,
+  kBf16,  // Operands rounded to bfloat16, products summed in f32.
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_COMPUTE_TYPE_H_

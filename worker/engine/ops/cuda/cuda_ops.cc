@@ -1,0 +1,549 @@
+#include "worker/engine/ops/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/ops/cuda/error_latch.h"
+#include "worker/engine/ops/cuda/kernels.h"
+#include "worker/engine/ops/cuda/launch_plan.h"
+#include "worker/engine/ops/cuda/matmul.h"
+#include "worker/engine/ops/cuda/product_plan.h"
+
+namespace atl::engine::cuda {
+
+// --- The device --------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
+    int device, ComputeType compute, std::unique_ptr<Matmul> matmul) {
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
+  cudaStream_t stream = nullptr;
+  RETURN_IF_ERROR(
+      ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+               "making a stream", device));
+  return absl::WrapUnique(
+      new CudaOps(device, compute, OwnedStream(stream), std::move(matmul)));
+}
+
+CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
+                 std::unique_ptr<Matmul> matmul)
+    : compute_(compute),
+      owned_stream_(std::move(stream)),
+      stream_(owned_stream_.get()),
+      latch_(device),
+      memory_(device, stream_),
+      matmul_(std::move(matmul)),
+      first_(memory_),
+      second_(memory_),
+      row_sums_(memory_),
+      dots_(memory_),
+      partials_(memory_),
+      sort_(memory_),
+      begins_(memory_) {}
+
+CudaOps::~CudaOps() {
+  (void)cudaSetDevice(device());
+  (void)cudaStreamSynchronize(stream_);
+}
+
+absl::Status CudaOps::Synchronize() {
+  if (Begin()) latch_.Check(cudaStreamSynchronize(stream_), "computing");
+  return status();
+}
+
+bool CudaOps::Begin() {
+  return latch_.ok() && latch_.Check(cudaSetDevice(device()), "choosing it");
+}
+
+void CudaOps::End(absl::string_view what) {
+  latch_.Check(cudaGetLastError(), what);
+}
+
+template <typename T>
+T* CudaOps::Get(Scratch<T>& scratch, int64_t count) {
+  absl::StatusOr<T*> data = scratch.Get(count);
+  if (data.ok()) return *data;
+  latch_.Fail(data.status());
+  return nullptr;
+}
+
+void CudaOps::FromHost(size_t bytes, const void* host, void* to) {
+  if (bytes == 0 || !Begin()) return;
+  latch_.Check(
+      cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_),
+      "copying to it");
+  // The caller's memory may be pinned, and then the copy would go on.
+  latch_.Check(cudaStreamSynchronize(stream_), "copying to it");
+}
+
+void CudaOps::ToHost(size_t bytes, const void* from, void* host) {
+  if (bytes == 0 || !Begin()) return;
+  latch_.Check(
+      cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_),
+      "copying from it");
+  latch_.Check(cudaStreamSynchronize(stream_), "computing");
+}
+
+// --- Linear maps -------------------------------------------------------------
+
+const void* CudaOps::Operand(const float* x, int64_t count,
+                             Scratch<uint16_t>& narrow) {
+  if (compute_ == ComputeType::kF32) return x;
+  uint16_t* const to = Get(narrow, count);
+  if (to != nullptr) ToBf16(stream_, count, x, to);
+  return to;
+}
+
+const void* CudaOps::WeightOperand(const float* w, int64_t count) {
+  if (compute_ == ComputeType::kF32) return w;
+  Weight& weight = weights_.try_emplace(w, memory_).first->second;
+  uint16_t* const to = Get(weight.bf16, count);
+  if (to == nullptr) return nullptr;
+  if (weight.epoch != epoch_ || weight.count < count) {
+    ToBf16(stream_, count, w, to);
+    weight.epoch = epoch_;
+    weight.count = count;
+  }
+  return to;
+}
+
+void CudaOps::Multiply(ProductKind kind, int64_t m, int64_t n, int64_t k,
+                       const void* first, const void* second, float* out,
+                       bool accumulate) {
+  if (first == nullptr || second == nullptr) return;
+  latch_.Fail(matmul_->Multiply(stream_, kind, m, n, k,
+                                compute_ == ComputeType::kBf16, first, second,
+                                out, accumulate));
+  End("a matrix product");
+}
+
+void CudaOps::Linear(int64_t m, int64_t n, int64_t k, const float* x,
+                     const float* w, float* y) {
+  if (!Begin()) return;
+  const void* const first = WeightOperand(w, n * k);
+  Multiply(ProductKind::kLinear, m, n, k, first, Operand(x, m * k, second_), y,
+           false);
+}
+
+void CudaOps::LinearBackwardInput(int64_t m, int64_t n, int64_t k,
+                                  const float* dy, const float* w, float* dx) {
+  if (!Begin()) return;
+  const void* const first = WeightOperand(w, n * k);
+  Multiply(ProductKind::kBackwardInput, m, n, k, first,
+           Operand(dy, m * n, second_), dx, false);
+}
+
+void CudaOps::LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
+                                   const float* dy, const float* x, float* dw,
+                                   bool accumulate) {
+  if (!Begin()) return;
+  const void* const first = Operand(x, m * k, first_);
+  Multiply(ProductKind::kBackwardWeight, m, n, k, first,
+           Operand(dy, m * n, second_), dw, accumulate);
+}
+
+// --- Norms -------------------------------------------------------------------
+
+void CudaOps::SumRows(int64_t rows, int64_t channels, const float* dy,
+                      const float* x, const float* mean, const float* rstd,
+                      float* out, bool accumulate) {
+  float* const partial = Get(row_sums_, PlanRowTiles(rows).tiles * channels);
+  if (partial == nullptr) return;
+  SumColumns(stream_, rows, channels, dy, x, mean, rstd, partial, out,
+             accumulate);
+}
+
+void CudaOps::AddRmsNorm(int64_t rows, int64_t channels, float eps,
+                         const float* x, const float* delta, const float* gain,
+                         float* sum, float* y, float* rstd) {
+  if (!Begin()) return;
+  cuda::AddRmsNorm(stream_, rows, channels, eps, x, delta, gain, sum, y, rstd);
+  End("RMSNorm");
+}
+
+void CudaOps::RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
+                              const float* s, const float* rstd,
+                              const float* gain, float* ds, float* dgain,
+                              bool accumulate) {
+  if (!Begin()) return;
+  SumRows(rows, channels, dy, s, nullptr, rstd, dgain, false);
+  RmsNormBackwardInput(stream_, rows, channels, dy, s, rstd, gain, ds,
+                       accumulate);
+  End("RMSNorm's gradient");
+}
+
+void CudaOps::LayerNorm(int64_t rows, int64_t channels, float eps,
+                        const float* x, const float* gain, const float* bias,
+                        float* y, float* mean, float* rstd) {
+  if (!Begin()) return;
+  cuda::LayerNorm(stream_, rows, channels, eps, x, gain, bias, y, mean, rstd);
+  End("LayerNorm");
+}
+
+void CudaOps::LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
+                                const float* x, const float* mean,
+                                const float* rstd, const float* gain, float* dx,
+                                float* dgain, float* dbias, bool accumulate) {
+  if (!Begin()) return;
+  SumRows(rows, channels, dy, x, mean, rstd, dgain, false);
+  SumRows(rows, channels, dy, nullptr, nullptr, nullptr, dbias, false);
+  LayerNormBackwardInput(stream_, rows, channels, dy, x, mean, rstd, gain, dx,
+                         accumulate);
+  End("LayerNorm's gradient");
+}
+
+// --- The residual stream, biases and positions -------------------------------
+
+void CudaOps::AddRows(int64_t rows, int64_t channels, const float* x,
+                      const float* delta, const float* bias, float* out) {
+  if (!Begin()) return;
+  cuda::AddRows(stream_, rows, channels, x, delta, bias, out);
+  End("adding rows");
+}
+
+void CudaOps::AddBias(int64_t rows, int64_t channels, const float* bias,
+                      float* y) {
+  if (!Begin()) return;
+  cuda::AddBias(stream_, rows, channels, bias, y);
+  End("adding a bias");
+}
+
+void CudaOps::BiasBackward(int64_t rows, int64_t channels, const float* dy,
+                           float* dbias, bool accumulate) {
+  if (!Begin()) return;
+  SumRows(rows, channels, dy, nullptr, nullptr, nullptr, dbias, accumulate);
+  End("a bias's gradient");
+}
+
+void CudaOps::AddPositions(int64_t rows, int64_t sequence_length,
+                           int64_t channels, const float* table, float* x) {
+  if (!Begin()) return;
+  cuda::AddPositions(stream_, rows, sequence_length, channels, table, x);
+  End("adding positions");
+}
+
+void CudaOps::PositionsBackward(int64_t rows, int64_t sequence_length,
+                                int64_t channels, const float* dx,
+                                float* dtable) {
+  if (!Begin()) return;
+  cuda::PositionsBackward(stream_, rows, sequence_length, channels, dx, dtable);
+  End("positions' gradient");
+}
+
+void CudaOps::Rope(const AttentionShape& shape, const float* table,
+                   bool inverse, float* qkv) {
+  if (!Begin()) return;
+  cuda::Rope(stream_, shape, table, inverse, qkv);
+  End("the rotary embedding");
+}
+
+// --- Attention ---------------------------------------------------------------
+
+bool CudaOps::BeginAttention(const AttentionShape& shape) {
+  if (!Begin()) return false;
+  if (shape.head_dim <= kHeadDimMax) return true;
+  return latch_.Fail(absl::InvalidArgumentError(
+      absl::StrCat("attention on CUDA has heads of up to ", kHeadDimMax,
+                   " channels, not of ", shape.head_dim)));
+}
+
+bool CudaOps::IsBf16(const AttentionShape& shape) const {
+  return compute_ == ComputeType::kBf16 && shape.head_dim <= kBf16HeadDimMax;
+}
+
+void CudaOps::Attention(const AttentionShape& shape, const float* qkv,
+                        float* out, float* log_sum) {
+  if (!BeginAttention(shape)) return;
+  if (IsBf16(shape)) {
+    AttentionBf16(stream_, shape, qkv, out, log_sum);
+  } else {
+    cuda::Attention(stream_, shape, qkv, out, log_sum);
+  }
+  End("attention");
+}
+
+void CudaOps::AttentionBackward(const AttentionShape& shape, const float* qkv,
+                                const float* out, const float* log_sum,
+                                const float* dout, float* dqkv) {
+  if (!BeginAttention(shape)) return;
+  float* const dots = Get(dots_, shape.rows() * shape.head_count);
+  if (dots == nullptr) return;
+  if (IsBf16(shape)) {
+    AttentionBackwardBf16(stream_, shape, qkv, out, log_sum, dout, dots, dqkv);
+  } else {
+    cuda::AttentionBackward(stream_, shape, qkv, out, log_sum, dout, dots,
+                            dqkv);
+  }
+  End("attention's gradient");
+}
+
+void CudaOps::AttendBlock(const AttentionBlock& block, const float* qkv,
+                          const float* keys_values, float* out,
+                          float* log_sum) {
+  if (!BeginAttention(block.shape)) return;
+  cuda::AttendBlock(stream_, block, qkv, keys_values, out, log_sum);
+  End("attention to a block");
+}
+
+void CudaOps::AttendBlockBackward(const AttentionBlock& block, const float* qkv,
+                                  const float* keys_values, const float* out,
+                                  const float* log_sum, const float* dout,
+                                  float* dqkv, float* dkeys_values) {
+  if (!BeginAttention(block.shape)) return;
+  float* const dots = Get(dots_, block.shape.rows() * block.shape.head_count);
+  if (dots == nullptr) return;
+  cuda::AttendBlockBackward(stream_, block, qkv, keys_values, out, log_sum,
+                            dout, dots, dqkv, dkeys_values);
+  End("the gradient of attention to a block");
+}
+
+// --- Activations -------------------------------------------------------------
+
+void CudaOps::SwiGlu(int64_t rows, int64_t inner, const float* gate_up,
+                     float* y) {
+  if (!Begin()) return;
+  cuda::SwiGlu(stream_, rows, inner, gate_up, y);
+  End("SwiGLU");
+}
+
+void CudaOps::SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
+                             const float* dy, float* dgate_up) {
+  if (!Begin()) return;
+  cuda::SwiGluBackward(stream_, rows, inner, gate_up, dy, dgate_up);
+  End("SwiGLU's gradient");
+}
+
+void CudaOps::Gelu(int64_t n, const float* x, float* y) {
+  if (!Begin()) return;
+  cuda::Gelu(stream_, n, x, y);
+  End("GELU");
+}
+
+void CudaOps::GeluBackward(int64_t n, const float* x, const float* dy,
+                           float* dx) {
+  if (!Begin()) return;
+  cuda::GeluBackward(stream_, n, x, dy, dx);
+  End("GELU's gradient");
+}
+
+// --- Mixture of experts ------------------------------------------------------
+
+void CudaOps::Route(const RouteShape& shape, const float* logits,
+                    float* probabilities, int32_t* experts, float* weights) {
+  if (!Begin()) return;
+  cuda::Route(stream_, shape, logits, probabilities, experts, weights);
+  End("routing");
+}
+
+void CudaOps::RouteBackward(const RouteShape& shape, const float* probabilities,
+                            const int32_t* experts, const float* weights,
+                            const float* dweights, const float* balance,
+                            float* dlogits) {
+  if (!Begin()) return;
+  cuda::RouteBackward(stream_, shape, probabilities, experts, weights, dweights,
+                      balance, dlogits);
+  End("routing's gradient");
+}
+
+void CudaOps::AddRouteTotals(const RouteShape& shape,
+                             const float* probabilities, const int32_t* experts,
+                             float* counts, float* sums) {
+  if (!Begin()) return;
+  CountChoices(stream_, shape, experts, counts);
+  SumRows(shape.rows, shape.expert_count, probabilities, nullptr, nullptr,
+          nullptr, sums, true);
+  End("counting choices");
+}
+
+void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                           int32_t* slots, int32_t* sources, int64_t* begins) {
+  // The host reads them whatever happens.
+  std::fill_n(begins, shape.expert_count + 1, 0);
+  if (!Begin()) return;
+  const int64_t choices = shape.rows * shape.experts_per_token;
+  int32_t* const counts =
+      Get(sort_, PlanSort(choices, 1).tiles * shape.expert_count);
+  int64_t* const places = Get(begins_, shape.expert_count + 1);
+  if (counts == nullptr || places == nullptr) return;
+  cuda::PlanDispatch(stream_, shape, experts, counts, slots, sources, places);
+  End("sorting choices");
+  ToHost(sizeof(int64_t) * (shape.expert_count + 1), places, begins);
+}
+
+void CudaOps::GatherRows(int64_t count, int64_t channels,
+                         const int32_t* sources, const float* x, float* out) {
+  if (!Begin()) return;
+  cuda::GatherRows(stream_, count, channels, sources, x, out);
+  End("gathering rows");
+}
+
+void CudaOps::CombineRows(const RouteShape& shape, int64_t channels,
+                          const int32_t* slots, const float* weights,
+                          const float* y, float* out) {
+  if (!Begin()) return;
+  cuda::CombineRows(stream_, shape, channels, slots, weights, y, out);
+  End("combining rows");
+}
+
+void CudaOps::CombineRowsBackward(const RouteShape& shape, int64_t channels,
+                                  const int32_t* slots, const float* weights,
+                                  const float* y, const float* dout, float* dy,
+                                  float* dweights) {
+  if (!Begin()) return;
+  cuda::CombineRowsBackward(stream_, shape, channels, slots, weights, y, dout,
+                            dy, dweights);
+  End("combined rows' gradient");
+}
+
+// --- Embedding and cross-entropy ---------------------------------------------
+
+void CudaOps::Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
+                        const float* table, float* out) {
+  if (!Begin()) return;
+  cuda::GatherRows(stream_, rows, channels, tokens, table, out);
+  End("the embedding");
+}
+
+void CudaOps::EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
+                                const int32_t* tokens, const float* dout,
+                                float* dtable) {
+  if (!Begin()) return;
+  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, vocab));
+  if (scratch == nullptr) return;
+  cuda::EmbeddingSliceBackward(stream_, rows, 0, vocab, channels, tokens, dout,
+                               scratch, dtable);
+  End("the embedding's gradient");
+}
+
+void CudaOps::CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
+                           const int32_t* targets, float* losses) {
+  if (!Begin()) return;
+  cuda::CrossEntropy(stream_, rows, vocab, logits, targets, losses);
+  End("cross-entropy");
+}
+
+void CudaOps::CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
+                                   float* logits, const int32_t* targets,
+                                   float* losses) {
+  if (!Begin()) return;
+  cuda::CrossEntropyBackward(stream_, rows, vocab, scale, logits, targets,
+                             losses);
+  End("cross-entropy's gradient");
+}
+
+// --- Parts of a model --------------------------------------------------------
+
+void CudaOps::CopyColumns(int64_t rows, int64_t columns, const float* from,
+                          int64_t from_stride, float* to, int64_t to_stride) {
+  if (!Begin()) return;
+  cuda::CopyColumns(stream_, rows, columns, from, from_stride, to, to_stride);
+  End("copying columns");
+}
+
+void CudaOps::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
+                             int64_t channels, const int32_t* tokens,
+                             const float* table, float* out) {
+  if (!Begin()) return;
+  cuda::EmbeddingSlice(stream_, rows, begin, count, channels, tokens, table,
+                       out);
+  End("an embedding's slice");
+}
+
+void CudaOps::EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
+                                     int64_t channels, const int32_t* tokens,
+                                     const float* dout, float* dtable) {
+  if (!Begin()) return;
+  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, count));
+  if (scratch == nullptr) return;
+  cuda::EmbeddingSliceBackward(stream_, rows, begin, count, channels, tokens,
+                               dout, scratch, dtable);
+  End("the gradient of an embedding's slice");
+}
+
+void CudaOps::LogitTops(int64_t rows, int64_t count, const float* logits,
+                        float* tops) {
+  if (!Begin()) return;
+  cuda::LogitTops(stream_, rows, count, logits, tops);
+  End("the largest logits");
+}
+
+void CudaOps::LogitSums(int64_t rows, int64_t begin, int64_t count,
+                        const float* logits, const int32_t* targets,
+                        const float* tops, float* sums, float* target_logits) {
+  if (!Begin()) return;
+  cuda::LogitSums(stream_, rows, begin, count, logits, targets, tops, sums,
+                  target_logits);
+  End("sums of logits");
+}
+
+void CudaOps::LogitLosses(int64_t rows, const float* tops, const float* sums,
+                          const float* target_logits, float* losses) {
+  if (!Begin()) return;
+  cuda::LogitLosses(stream_, rows, tops, sums, target_logits, losses);
+  End("losses");
+}
+
+void CudaOps::LogitGradients(int64_t rows, int64_t begin, int64_t count,
+                             float scale, const int32_t* targets,
+                             const float* tops, const float* sums,
+                             float* logits) {
+  if (!Begin()) return;
+  cuda::LogitGradients(stream_, rows, begin, count, scale, targets, tops, sums,
+                       logits);
+  End("gradients of logits");
+}
+
+// --- Flat vectors ------------------------------------------------------------
+
+void CudaOps::SetZero(int64_t n, float* x) {
+  if (n <= 0 || !Begin()) return;
+  latch_.Check(cudaMemsetAsync(x, 0, sizeof(float) * n, stream_), "zeroing");
+}
+
+void CudaOps::Axpy(int64_t n, float alpha, const float* x, float* y) {
+  if (!Begin()) return;
+  cuda::Axpy(stream_, n, alpha, x, y);
+  End("adding vectors");
+}
+
+double CudaOps::SumOf(int64_t n, const float* x, bool squares) {
+  double result = std::numeric_limits<double>::quiet_NaN();
+  if (!Begin()) return result;
+  double* const partials = Get(partials_, kSumBlocksMax + 1);
+  if (partials == nullptr) return result;
+  SumElements(stream_, n, x, squares, partials, partials + kSumBlocksMax);
+  End("a sum");
+  double sum = 0;
+  ToHost(sizeof(sum), partials + kSumBlocksMax, &sum);
+  return latch_.ok() ? sum : result;
+}
+
+double CudaOps::Sum(int64_t n, const float* x) { return SumOf(n, x, false); }
+
+double CudaOps::SumOfSquares(int64_t n, const float* x) {
+  return SumOf(n, x, true);
+}
+
+void CudaOps::Sgd(int64_t n, float learning_rate, float gradient_scale,
+                  const float* g, float* p) {
+  if (!Begin()) return;
+  cuda::Sgd(stream_, n, learning_rate, gradient_scale, g, p);
+  End("SGD");
+}
+
+void CudaOps::AdamW(int64_t n, const AdamWStep<float>& step, const float* g,
+                    float* p, float* m, float* v) {
+  if (!Begin()) return;
+  cuda::AdamW(stream_, n, step, g, p, m, v);
+  End("AdamW");
+}
+
+}  // namespace atl::engine::cuda

@@ -1,0 +1,57 @@
+#include "worker/engine/ops/cuda/device_memory.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/ops/cuda/block_cache.h"
+#include "worker/engine/ops/cuda/error_latch.h"
+
+namespace atl::engine::cuda {
+
+DeviceMemory::~DeviceMemory() { FreeCached(); }
+
+absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
+  const size_t size = BlockBytes(bytes);
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing it", device_));
+  void* block = cache_.Take(bytes);
+  if (block == nullptr) {
+    cudaError_t error = cudaMalloc(&block, size);
+    if (error == cudaErrorMemoryAllocation && cache_.cached_bytes() > 0) {
+      (void)cudaGetLastError();
+      FreeCached();
+      error = cudaMalloc(&block, size);
+    }
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();  // It is told here, and not again.
+      return ToStatus(
+          error,
+          absl::StrCat("allocating ", size, " bytes beside ", used_bytes_),
+          device_);
+    }
+  }
+  const cudaError_t error = cudaMemsetAsync(block, 0, size, stream_);
+  if (error != cudaSuccess) {
+    cache_.Put(block, bytes);
+    return ToStatus(error, "zeroing memory", device_);
+  }
+  used_bytes_ += size;
+  used_bytes_max_ = std::max(used_bytes_max_, used_bytes_);
+  return block;
+}
+
+void DeviceMemory::Free(void* memory, size_t bytes) {
+  if (memory == nullptr) return;
+  used_bytes_ -= BlockBytes(bytes);
+  cache_.Put(memory, bytes);
+}
+
+void DeviceMemory::FreeCached() {
+  // An error here was, or will be, told by the stream that it broke.
+  (void)cudaStreamSynchronize(stream_);
+  for (void* block : cache_.TakeAll()) (void)cudaFree(block);
+}
+
+}  // namespace atl::engine::cuda

@@ -1,0 +1,25 @@
+// CudaOps with cuBLASLt. For programs that link CUDA.
+
+#ifndef WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
+#define WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/engine/ops/compute_type.h"
+#include "worker/engine/ops/cuda/cuda_ops.h"
+
+namespace atl::engine::cuda {
+
+// Devices that this process may use.
+//
+// UNAVAILABLE: there is no driver, or no device.
+absl::StatusOr<int> DeviceCount();
+
+// Errors: those of CudaOps::Create and MakeLtMatmul.
+absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(int device,
+                                                     ComputeType compute);
+
+}  // namespace atl::engine::cuda
+
+#endif  // WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_

@@ -1,0 +1,34 @@
+// The seam to what multiplies matrices on a device.
+
+#ifndef WORKER_ENGINE_OPS_CUDA_MATMUL_H_
+#define WORKER_ENGINE_OPS_CUDA_MATMUL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "worker/engine/ops/cuda/product_plan.h"
+#include "worker/engine/ops/cuda/runtime.h"
+
+namespace atl::engine::cuda {
+
+// One implementation a library: cuBLASLt (lt_matmul.h), and a kernel of ours
+// (kernel_matmul.h). Thread-compatible.
+class Matmul {
+ public:
+  virtual ~Matmul() = default;
+
+  // Queues a product of ops.h on `stream`: `kind` says which, and what `first`
+  // and `second` are. Both are f32, or both bfloat16 if `is_bf16`; `out` is
+  // f32, and added to if `accumulate`. Products are summed in f32, the same way
+  // each time. m, n, k >= 1.
+  //
+  // UNAVAILABLE: the library or the device failed.
+  virtual absl::Status Multiply(cudaStream_t stream, ProductKind kind,
+                                int64_t m, int64_t n, int64_t k, bool is_bf16,
+                                const void* first, const void* second,
+                                float* out, bool accumulate) = 0;
+};
+
+}  // namespace atl::engine::cuda
+
+#endif  // WORKER_ENGINE_OPS_CUDA_MATMUL_H_

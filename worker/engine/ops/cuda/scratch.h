@@ -1,0 +1,49 @@
+// Device memory that grows and is then kept.
+//
+// Thread-compatible.
+
+#ifndef WORKER_ENGINE_OPS_CUDA_SCRATCH_H_
+#define WORKER_ENGINE_OPS_CUDA_SCRATCH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/tensor/memory.h"
+
+namespace atl::engine::cuda {
+
+template <typename T>
+class Scratch {
+ public:
+  explicit Scratch(Memory& memory) : memory_(memory) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { memory_.Free(data_, bytes_); }
+
+  // At least `count` elements; what they held is lost if they grow.
+  //
+  // Errors: those of Memory::Allocate; there is no scratch then.
+  absl::StatusOr<T*> Get(int64_t count) {
+    const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+    if (bytes > bytes_) {
+      memory_.Free(data_, bytes_);
+      data_ = nullptr;
+      bytes_ = 0;
+      ASSIGN_OR_RETURN(void* const data, memory_.Allocate(bytes));
+      data_ = static_cast<T*>(data);
+      bytes_ = bytes;
+    }
+    return data_;
+  }
+
+ private:
+  Memory& memory_;
+  T* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace atl::engine::cuda
+
+#endif  // WORKER_ENGINE_OPS_CUDA_SCRATCH_H_

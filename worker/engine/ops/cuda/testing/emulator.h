@@ -1,0 +1,129 @@
+// Runs CUDA kernels on the host, so that tests can hold them to definitions on
+// a machine without a device: the words of CUDA C++ that kernels here use.
+//
+// One thread of the host: blocks run one after the other, the threads of a
+// block as coroutines that change at barriers and at exchanges within a warp.
+// What a kernel may not do ends the process with a sentence: a barrier that not
+// all threads of the block (or of the warp) reach, and a shared memory that is
+// larger than was asked for. Threads between two barriers run in an order that
+// SetOrder chooses; a kernel whose result depends on it lacks a barrier.
+//
+// It says nothing about speed, about memory that is read too early by another
+// block, or about how nvcc compiles. For tests; thread-hostile.
+
+#ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
+#define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "worker/engine/ops/cuda/testing/emulated_runtime.h"
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+struct float4 {
+  float x, y, z, w;
+};
+
+// Of the thread that runs.
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __shared__ static
+#define __launch_bounds__(...)
+
+namespace atl::engine::emulator {
+
+enum class Order { kRising, kFalling, kShuffled };
+void SetOrder(Order order);
+
+// Runs `thread` for each thread of each block.
+void Launch(dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()>& thread);
+
+void SyncThreads();
+void SyncWarp();
+// Memory of a block of its launch's size.
+void* DynamicShared();
+
+inline constexpr int kWarp = 32;
+int Lane();
+// Of the warp that runs, 64 bytes a lane, in turns of two so that one exchange
+// cannot overtake another.
+char* LaneSlot(int lane);
+
+template <typename T>
+T Exchange(T value, int source_lane) {
+  static_assert(sizeof(T) <= 64);
+  std::memcpy(LaneSlot(Lane()), &value, sizeof(T));
+  SyncWarp();
+  std::memcpy(&value, LaneSlot(source_lane), sizeof(T));
+  SyncWarp();
+  return value;
+}
+
+// What all lanes of the warp have.
+template <typename T>
+void ExchangeAll(const T& own, T (&all)[kWarp]) {
+  static_assert(sizeof(T) <= 64);
+  std::memcpy(LaneSlot(Lane()), &own, sizeof(T));
+  SyncWarp();
+  for (int lane = 0; lane < kWarp; ++lane) {
+    std::memcpy(&all[lane], LaneSlot(lane), sizeof(T));
+  }
+  SyncWarp();
+}
+
+}  // namespace atl::engine::emulator
+
+inline void __syncthreads() { atl::engine::emulator::SyncThreads(); }
+inline void __syncwarp() { atl::engine::emulator::SyncWarp(); }
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return atl::engine::emulator::Exchange(value,
+                                         atl::engine::emulator::Lane() ^ mask);
+}
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return atl::engine::emulator::Exchange(value, lane);
+}
+
+inline int atomicAdd(int* target, int value) {
+  const int before = *target;
+  *target += value;
+  return before;
+}
+
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+#define ATL_DYNAMIC_SHARED(T, name) \
+  T* const name = static_cast<T*>(::atl::engine::emulator::DynamicShared())
+// In brackets where the name of the kernel has a comma.
+#define ATL_KERNEL_NAME(...) __VA_ARGS__
+#define ATL_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  ::atl::engine::emulator::Launch(                           \
+      grid, block, shared, [&]() { ATL_KERNEL_NAME kernel(__VA_ARGS__); })
+#define ATL_ALLOW_SHARED(kernel, bytes) ((void)(bytes))
+
+#endif  // WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_

@@ -1,0 +1,71 @@
+// The shapes and numbers that operations take.
+//
+// Pure. It includes nothing that has code: kernels that are compiled for
+// another machine than the rest of the program see this and not ops.h.
+
+#ifndef WORKER_ENGINE_OPS_SHAPES_H_
+#define WORKER_ENGINE_OPS_SHAPES_H_
+
+#include <cstdint>
+
+namespace atl::engine {
+
+// Shape of a causal attention with grouped queries. A row of `qkv` holds H
+// query heads, then G key heads, then G value heads, each of D channels: [R,
+// (H + 2 G) D], R = B T. Query head h reads key/value head h / (H / G).
+struct AttentionShape {
+  int64_t batch = 1;            // B
+  int64_t sequence_length = 1;  // T
+  int64_t head_count = 1;       // H
+  int64_t kv_head_count = 1;    // G, divides H
+  int64_t head_dim = 2;         // D
+
+  constexpr int64_t rows() const { return batch * sequence_length; }
+  constexpr int64_t qkv_size() const {
+    return (head_count + 2 * kv_head_count) * head_dim;
+  }
+  constexpr int64_t out_size() const { return head_count * head_dim; }
+};
+
+// Queries and keys of an attention that see each other all, without a mask:
+// rows [query_begin, query_begin + query_count) of each sequence of `shape`,
+// and rows [key_begin, key_begin + key_count) of each sequence of keys and
+// values that some other rank may have made: [B, T, 2 G D], a row holding G key
+// heads, then G value heads.
+struct AttentionBlock {
+  AttentionShape shape;
+  int64_t query_begin = 0;
+  int64_t query_count = 1;
+  int64_t key_begin = 0;
+  int64_t key_count = 1;
+
+  constexpr int64_t kv_size() const {
+    return 2 * shape.kv_head_count * shape.head_dim;
+  }
+};
+
+// Which experts a mixture has, and how many a row goes to.
+struct RouteShape {
+  int64_t rows = 1;               // R
+  int64_t expert_count = 1;       // E
+  int64_t experts_per_token = 1;  // K, at most E and kExpertsPerTokenMax.
+  int64_t capacity = 1;           // Rows that an expert takes at most.
+};
+inline constexpr int64_t kExpertsPerTokenMax = 16;
+
+// One AdamW step's numbers, see Ops::AdamW.
+template <typename T>
+struct AdamWStep {
+  T learning_rate = 0;
+  T beta1 = 0;
+  T beta2 = 0;
+  T epsilon = 0;
+  T weight_decay = 0;
+  T bias_correction1 = 1;       // 1 - beta1^t
+  T bias_correction2_sqrt = 1;  // sqrt(1 - beta2^t)
+  T gradient_scale = 1;         // What clipping multiplies g by.
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_SHAPES_H_

@@ -1,0 +1,62 @@
+#include "worker/engine/tensor/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace atl::engine {
+namespace {
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+size_t RoundUp(size_t bytes) {
+  return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+}
+
+class HostMemoryImpl final : public Memory {
+ public:
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    const size_t whole = RoundUp(std::max<size_t>(bytes, 1));
+    // One huge page more, so that the start can lie on the border of one; what
+    // is left before and behind goes back.
+    const size_t mapped = whole + kHugePageBytes;
+    void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no ", bytes, " bytes of memory for tensors"));
+    }
+    char* const begin = static_cast<char*>(mapping);
+    const size_t misfit = reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
+    const size_t before = (kHugePageBytes - misfit) % kHugePageBytes;
+    if (before > 0) munmap(begin, before);
+    if (before < kHugePageBytes) {
+      munmap(begin + before + whole, kHugePageBytes - before);
+    }
+    // Advice: without huge pages all works, only slower.
+    (void)madvise(begin + before, whole, MADV_HUGEPAGE);
+    return begin + before;
+  }
+
+  void Free(void* memory, size_t bytes) override {
+    if (memory == nullptr) return;
+    munmap(memory, RoundUp(std::max<size_t>(bytes, 1)));
+  }
+
+  bool is_host() const override { return true; }
+};
+
+}  // namespace
+
+Memory& HostMemory() {
+  static Memory& memory = *new HostMemoryImpl;
+  return memory;
+}
+
+}  // namespace atl::engine
