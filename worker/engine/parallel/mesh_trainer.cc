@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/ops/cpu/cpu_ops.h"
 #include "worker/engine/parallel/rank_layout.h"
 #include "worker/engine/parallel/rank_threads.h"
 #include "worker/engine/parallel/rank_trainer.h"
