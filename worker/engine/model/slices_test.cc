@@ -518,8 +518,8 @@ TEST_F(SlicesTest, WhatIsMadeAgainHasTheSameBits) {
   for (const ModelConfig& config : {Llama(false), Gpt2(), Mixtral(2)}) {
     const Sizes sizes{.tp = 2, .ep = config.is_mixture() ? 2 : 1};
     const Problem problem = Draw(config, sizes.ep, 6);
-    const auto kept = RunMesh<float>(problem, sizes);
-    const auto made = RunMesh<float>(problem, sizes, Keep::kProducts);
+    const auto kept = RunMesh<double>(problem, sizes);
+    const auto made = RunMesh<double>(problem, sizes, Keep::kProducts);
     for (size_t rank = 0; rank < kept.size(); ++rank) {
       EXPECT_EQ(kept[rank].loss, made[rank].loss);
       EXPECT_EQ(kept[rank].gradients, made[rank].gradients);
