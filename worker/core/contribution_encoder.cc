@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/codec/block_run.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/xxh3.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
@@ -80,19 +81,33 @@ uint64_t ContributionEncoder::SeedOf(const v1::ContributionInfo& info) const {
 }
 
 absl::Status ContributionEncoder::Encode(EncodedContribution& into) {
+  Fragment& fragment = fragments_[into.info.key().fragment()];
+  if (fragment.feedback.has_value()) {
+    return Encode(into, fragment.feedback->Room());
+  }
+  if (!is_f32()) return Encode(into, fragment.scratch);
+  return Encode(into, absl::MakeConstSpan(
+                          reinterpret_cast<const float*>(into.bytes.data()),
+                          into.bytes.size() / sizeof(float)));
+}
+
+absl::Status ContributionEncoder::Encode(EncodedContribution& into,
+                                         absl::Span<const float> gradient) {
   const v1::ContributionKey& key = into.info.key();
   Fragment& fragment = fragments_[key.fragment()];
   codec::BlockRun run;
   run.seed = SeedOf(into.info);
   run.element_counts = fragment.element_counts;
   if (fragment.feedback.has_value()) {
-    codec::ErrorFeedback& feedback = *fragment.feedback;
-    RETURN_IF_ERROR(feedback.Encode(codec_, run, decay_, feedback.Room(),
-                                    absl::MakeSpan(into.bytes)));
+    RETURN_IF_ERROR(fragment.feedback->Encode(codec_, run, decay_, gradient,
+                                              absl::MakeSpan(into.bytes)));
     fragment.key = key;
   } else if (!is_f32()) {
-    RETURN_IF_ERROR(codec::EncodeRun(codec_, run, fragment.scratch,
+    RETURN_IF_ERROR(codec::EncodeRun(codec_, run, gradient,
                                      absl::MakeSpan(into.bytes)));
+  } else if (const char* const bytes = codec::F32Bytes(gradient).data();
+             bytes != into.bytes.data()) {
+    std::memcpy(into.bytes.data(), bytes, into.bytes.size());
   }
   into.info.set_codec(ProtoOf(codec_));
   *into.info.mutable_digest() = ContributionDigest(into.bytes).ToProto();
