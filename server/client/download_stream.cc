@@ -9,6 +9,7 @@
 #include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
 #include "base/codec/f32_values.h"
+#include "base/codec/stream_copy.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
@@ -195,7 +196,7 @@ class DownloadStream
           absl::StrCat("a chunk of ", chunk.payload_bytes, " bytes for ",
                        span.size(), " elements"));
     }
-    // Each block is copied, summed and digested while it is in the cache. What
+    // Each block is summed, digested and copied while it is in the cache. What
     // is wrong is in the caller's memory then, and is written again: nothing of
     // an older view is left there to build on.
     download_.from_version = -1;
@@ -204,11 +205,12 @@ class DownloadStream
     Digest128 digest;
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       const absl::Span<float> out = Out({block, block + 1});
-      const absl::Span<char> bytes(reinterpret_cast<char*>(out.data()),
-                                   out.size() * sizeof(float));
-      payload.Read(bytes.size(), bytes.data());
-      crc = codec::ExtendCrc32c(crc, {bytes.data(), bytes.size()});
-      digest += BlockDigest(block, out);
+      const absl::string_view bytes =
+          payload.Next(out.size() * sizeof(float), encoded_);
+      crc = codec::ExtendCrc32c(crc, bytes);
+      digest += BlockDigest(block, bytes);
+      codec::StreamCopy(bytes.size(), bytes.data(),
+                        reinterpret_cast<char*>(out.data()));
     }
     if (crc != chunk.header.crc32c) return WrongChecksum();
     download_.digest += digest;
@@ -279,9 +281,8 @@ class DownloadStream
   absl::Status AddDelta(rpc::PayloadReader& payload, int64_t block, bool last,
                         absl::Span<float> view) {
     const size_t size = codec_->EncodedBytes(view.size());
-    payload.Read(size, encoded_);
-    codec::BlockFault fault =
-        codec_->DecodeAccumulate({encoded_, size}, 1.0f, view);
+    const codec::BlockFault fault =
+        codec_->DecodeAccumulate(payload.Next(size, encoded_), 1.0f, view);
     if (fault != codec::BlockFault::kNone) {
       return absl::InternalError(absl::StrCat("a delta of block ", block, " ",
                                               codec::FaultText(fault)));
