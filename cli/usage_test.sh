@@ -43,7 +43,8 @@ empty() {
 # Every command has help on stdout, with an example.
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
-  "run cancel" "run export" "island list" "round list" "join" "plan" "dev up"
+  "run cancel" "run export" "island list" "round list" "join" "plan"
+  "data tokenize" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )
 for command in "${commands[@]}"; do
@@ -145,6 +146,11 @@ has err "insecure"
 # No such model.
 expect 8 eval --model "$work/none" --data "$work/bad.toml"
 expect 8 generate --model "$work/none" --prompt x
+
+# A tokenizer that is none.
+expect 4 data tokenize --tokenizer "$work/bad.toml" --input "$work" \
+  --output "$work/tokens"
+has err "bad.toml"
 
 if grep -q $'\x1b' "$work"/out "$work"/err; then
   echo "FAILED: escape sequences off a terminal"

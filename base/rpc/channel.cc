@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
+#include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"

@@ -8,6 +8,7 @@
 #include "base/rpc/authorization.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
+#include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -79,12 +80,6 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-}
-
-std::string JoinHostPort(const std::string& host, int port) {
-  return host.find(':') == std::string::npos
-             ? absl::StrCat(host, ":", port)
-             : absl::StrCat("[", host, "]:", port);
 }
 
 }  // namespace

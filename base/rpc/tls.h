@@ -31,18 +31,6 @@ struct TlsMaterial {
   std::string ca_pem;
 };
 
-// A host and a port, from "host:port" or "[v6]:port".
-struct HostPort {
-  std::string host;  // Without brackets.
-  int port = 0;      // [0, 65535].
-};
-
-// INVALID_ARGUMENT: not of that form.
-absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
-
-// True for "localhost", 127.0.0.0/8 and ::1: nothing leaves the machine.
-bool IsLoopbackHost(absl::string_view host);
-
 // OK if all three paths are set or none is.
 //
 // INVALID_ARGUMENT: some are; the message names the flags that are missing.

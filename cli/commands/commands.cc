@@ -23,6 +23,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRoundList(group("round", "The committed rounds of a run"), context);
   AddJoin(app, context);
   AddPlan(app, context);
+  AddDataTokenize(group("data", "What islands read"), context);
   CLI::App& dev = group("dev", "Everything on one machine");
   AddDevUp(dev, context);
   AddDevBaseline(dev, context);

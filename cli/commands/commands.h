@@ -32,6 +32,9 @@ void AddJoin(CLI::App& app, Context& context);
 // atoll plan
 void AddPlan(CLI::App& app, Context& context);
 
+// atoll data ...
+void AddDataTokenize(CLI::App& app, Context& context);
+
 // atoll dev ...
 void AddDevUp(CLI::App& app, Context& context);
 void AddDevBaseline(CLI::App& app, Context& context);

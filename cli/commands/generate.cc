@@ -16,6 +16,7 @@ namespace {
 struct GenerateOptions {
   std::string model;
   std::string prompt;
+  std::string tokenizer;
   uint64_t seed = 0;
   int64_t max_tokens = 200;
   double temperature = 0.8;
@@ -27,6 +28,7 @@ absl::Status Generate(Context& context, const GenerateOptions& options) {
   worker::GenerateOptions generate;
   generate.model_directory = options.model;
   generate.prompt = options.prompt;
+  generate.tokenizer = options.tokenizer;
   generate.seed = options.seed;
   generate.temperature = options.temperature;
   generate.token_count_max = options.max_tokens;
@@ -55,6 +57,9 @@ void AddGenerate(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--prompt", options->prompt, "Text to go on from")
       ->required();
+  command->add_option(
+      "--tokenizer", options->tokenizer,
+      "tokenizer.json or *.tiktoken; not given: the model's own, else bytes");
   command->add_option("--seed", options->seed, "Of the choice of tokens");
   command->add_option("--max_tokens", options->max_tokens, "Tokens to write")
       ->check(CLI::PositiveNumber);

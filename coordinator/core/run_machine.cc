@@ -36,14 +36,6 @@ std::string HashSecret(const std::string& secret) {
                      digest.size());
 }
 
-// Compares in a time that does not depend on where the two differ.
-bool SameSecret(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == 0;
-}
-
 }  // namespace
 
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
@@ -137,8 +129,8 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
         absl::StrCat("island ", island.island_id, " was never given epoch ",
                      island.island_epoch, ": Join first"));
   }
-  if (!SameSecret(HashSecret(island.session_secret),
-                  member->record.session_sha256())) {
+  // Of hashes: how long a comparison takes says nothing about the secret.
+  if (HashSecret(island.session_secret) != member->record.session_sha256()) {
     return Refuse(absl::StatusCode::kUnauthenticated, "WRONG_SESSION",
                   "the metadata atoll-session does not hold the secret that "
                   "Join gave to this island");

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
@@ -14,6 +16,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/model_spec.h"
+#include "worker/api/tokenize.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
@@ -65,6 +68,41 @@ absl::Status CheckTokens(absl::Span<const int32_t> tokens,
     }
   }
   return absl::OkStatus();
+}
+
+// What `options` name, or else the model's own. None: tokens are bytes.
+absl::StatusOr<std::optional<Tokenizer>> FindTokenizer(
+    const GenerateOptions& options, int32_t vocab_size) {
+  std::string path = options.tokenizer;
+  if (path.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                     PosixFileSystem().List(options.model_directory));
+    if (absl::c_linear_search(names, "tokenizer.json")) {
+      path = options.model_directory + "/tokenizer.json";
+    }
+  }
+  if (path.empty()) {
+    if (vocab_size == kByteVocabulary) return std::nullopt;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the model has ", vocab_size,
+        " tokens, which are not bytes (256): give the tokenizer that its data "
+        "was made with, or put its tokenizer.json into the model's directory"));
+  }
+  ASSIGN_OR_RETURN(Tokenizer tokenizer, ReadTokenizer(path));
+  if (tokenizer.vocab_size() > vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " has ", tokenizer.vocab_size(), " tokens, more than the model (",
+        vocab_size, "): give the tokenizer that its data was made with"));
+  }
+  return tokenizer;
+}
+
+std::vector<int32_t> TokensOf(const std::optional<Tokenizer>& tokenizer,
+                              absl::string_view text) {
+  if (tokenizer.has_value()) return tokenizer->Encode(text);
+  std::vector<int32_t> tokens;
+  for (const char c : text) tokens.push_back(static_cast<uint8_t>(c));
+  return tokens;
 }
 
 }  // namespace
@@ -175,17 +213,11 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Trainer> trainer,
                    LoadModel(options.model_directory, options.thread_count,
                              model));
-  if (model.vocab_size() != kByteVocabulary) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the model has ", model.vocab_size(),
-        " tokens: only models whose tokens are bytes (256) can be given text"));
-  }
-  std::vector<int32_t> tokens;
-  for (const char c : options.prompt) {
-    tokens.push_back(static_cast<uint8_t>(c));
-  }
+  ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
+                   FindTokenizer(options, model.vocab_size()));
+  std::vector<int32_t> tokens = TokensOf(tokenizer, options.prompt);
   // A model has to see something.
-  if (tokens.empty()) tokens.push_back('\n');
+  if (tokens.empty()) tokens = TokensOf(tokenizer, "\n");
   std::string text;
   for (int64_t i = 0; i < options.token_count_max; ++i) {
     if (options.stop.stop_requested()) {
@@ -200,9 +232,11 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
     const int32_t token = engine::SampleToken(
         logits, options.temperature, engine::CounterUniform(options.seed, i));
     tokens.push_back(token);
-    text.push_back(static_cast<char>(token));
+    const size_t before = text.size();
+    text += tokenizer.has_value() ? tokenizer->Decode({token})
+                                  : std::string(1, static_cast<char>(token));
     if (options.on_text) {
-      options.on_text(absl::string_view(text).substr(text.size() - 1));
+      options.on_text(absl::string_view(text).substr(before));
     }
   }
   return text;

@@ -83,7 +83,10 @@ absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options);
 
 struct GenerateOptions {
   std::string model_directory;
-  std::string prompt;           // Bytes; a token each.
+  std::string prompt;
+  // A file, as ReadTokenizer takes it. Empty: the model directory's
+  // tokenizer.json; without one, a model of 256 tokens has bytes.
+  std::string tokenizer;
   uint64_t seed = 0;
   double temperature = 0.8;     // <= 0 takes the likeliest.
   int64_t token_count_max = 200;
@@ -97,8 +100,9 @@ struct GenerateOptions {
 // function of the model, the prompt, the seed and the temperature. The model
 // sees the last T tokens.
 //
-// INVALID_ARGUMENT: the model's vocabulary is not of bytes, or an option is out
-// of range. Others as Evaluate.
+// INVALID_ARGUMENT: no tokenizer and a vocabulary that is not of bytes, a
+// tokenizer with more tokens than the model, or an option is out of range.
+// Others as Evaluate and ReadTokenizer.
 absl::StatusOr<std::string> Generate(const GenerateOptions& options);
 
 // --- Data --------------------------------------------------------------------

@@ -7,19 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
 #include "base/status/status_macros.h"
 #include "worker/data/data_files.h"
+#include "worker/data/token_file.h"
 
 namespace atl::worker {
 namespace {
 
-constexpr int64_t kLlmcHeaderBytes = 256 * 4;
-constexpr int32_t kLlmcMagic = 20240520;
-constexpr int32_t kLlmcVersion = 1;
 constexpr int64_t kReadBytes = 1 << 20;
 
 // An open file descriptor.
@@ -72,6 +71,7 @@ struct Piece {
   int64_t first_token = 0;
   int64_t token_count = 0;
   int64_t header_bytes = 0;
+  int64_t token_bytes = 1;
 };
 
 absl::StatusOr<Piece> LlmcPiece(const DataFile& file) {
@@ -80,18 +80,26 @@ absl::StatusOr<Piece> LlmcPiece(const DataFile& file) {
         "data file ", file.path, " is no llm.c token file: ", what,
         "; check the format of the run's data"));
   };
-  if (file.size_bytes < kLlmcHeaderBytes) return wrong("it has no header");
+  if (file.size_bytes < kTokenFileHeaderBytes) return wrong("it has no header");
   ASSIGN_OR_RETURN(const Descriptor descriptor, Descriptor::Open(file.path));
   int32_t header[3];
   RETURN_IF_ERROR(descriptor.ReadAt(
       file.path, 0, reinterpret_cast<char*>(header), sizeof(header)));
-  if (header[0] != kLlmcMagic) return wrong("its magic number is not 20240520");
-  if (header[1] != kLlmcVersion) return wrong("its version is not 1");
+  const TokenFileKind* const kind =
+      std::find_if(std::begin(kTokenFileKinds), std::end(kTokenFileKinds),
+                   [&](const TokenFileKind& k) { return k.magic == header[0]; });
+  if (kind == std::end(kTokenFileKinds)) {
+    return wrong("its magic number is neither 20240520 nor 20240801");
+  }
+  if (header[1] != kind->version) {
+    return wrong(absl::StrCat("its version is not ", kind->version));
+  }
   Piece piece;
-  piece.header_bytes = kLlmcHeaderBytes;
+  piece.header_bytes = kTokenFileHeaderBytes;
   piece.token_count = header[2];
-  if (header[2] < 0 ||
-      file.size_bytes - kLlmcHeaderBytes != int64_t{2} * header[2]) {
+  piece.token_bytes = kind->token_bytes;
+  if (header[2] < 0 || file.size_bytes - kTokenFileHeaderBytes !=
+                           kind->token_bytes * header[2]) {
     return wrong(absl::StrCat("its header says ", header[2],
                               " tokens, which its length does not fit"));
   }
@@ -112,6 +120,7 @@ absl::StatusOr<Piece> MakePiece(const DataFile& file, v1::DataFormat format) {
                          " bytes): it cannot hold uint16 tokens"));
       }
       piece.token_count = file.size_bytes / 2;
+      piece.token_bytes = 2;
       break;
     case v1::DATA_FORMAT_LLMC: {
       ASSIGN_OR_RETURN(piece, LlmcPiece(file));
@@ -130,7 +139,7 @@ class FileDataSet : public DataSet {
   FileDataSet(const v1::DataSpec& spec, std::vector<DataFile> sorted,
               std::vector<Piece> pieces)
       : DataSet(spec), sorted_(std::move(sorted)), pieces_(std::move(pieces)) {
-    token_bytes_ = spec.format() == v1::DATA_FORMAT_BYTES ? 1 : 2;
+    token_bytes_ = pieces_.back().token_bytes;
     token_count_ = pieces_.back().first_token + pieces_.back().token_count;
   }
 
@@ -199,9 +208,12 @@ class FileDataSet : public DataSet {
       return;
     }
     for (size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = static_cast<uint8_t>(bytes[2 * i]) |
-                  static_cast<int32_t>(static_cast<uint8_t>(bytes[2 * i + 1]))
-                      << 8;
+      uint32_t token = 0;
+      for (int64_t k = token_bytes_; k-- > 0;) {
+        token = token << 8 | static_cast<uint8_t>(bytes[token_bytes_ * i + k]);
+      }
+      // A number above every vocabulary stays one.
+      tokens[i] = static_cast<int32_t>(std::min<uint32_t>(token, INT32_MAX));
     }
   }
 
@@ -257,6 +269,11 @@ absl::StatusOr<std::unique_ptr<DataSet>> DataSet::Open(
   for (const DataFile& file : shuffled) {
     ASSIGN_OR_RETURN(Piece piece, MakePiece(file, spec.format()));
     if (piece.token_count == 0) continue;
+    if (!pieces.empty() && pieces[0].token_bytes != piece.token_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data files ", pieces[0].file.path, " and ", file.path,
+          " have tokens of different sizes: make both with one tokenizer"));
+    }
     piece.first_token = token_count;
     token_count += piece.token_count;
     pieces.push_back(std::move(piece));

@@ -9,7 +9,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -136,6 +138,7 @@ class Tokenizer::Builder {
     made_.bytes_[id] = text;
     auto& list = made_.added_[static_cast<uint8_t>(text[0])];
     list.push_back({text, static_cast<int32_t>(id)});
+    made_.added_has_newline_ |= absl::StrContains(text, '\n');
     std::stable_sort(list.begin(), list.end(),
                      [](const AddedToken& a, const AddedToken& b) {
                        return a.text.size() > b.text.size();
@@ -405,6 +408,22 @@ std::vector<int32_t> Tokenizer::Encode(absl::string_view text) const {
   }
   EncodePart(text.substr(begin), ids);
   return ids;
+}
+
+int32_t Tokenizer::AddedTokenId(absl::string_view text) const {
+  if (text.empty()) return -1;
+  for (const AddedToken& token : added_[static_cast<uint8_t>(text[0])]) {
+    if (token.text == text) return token.id;
+  }
+  return -1;
+}
+
+size_t Tokenizer::WholePieces(absl::string_view text) const {
+  if (added_has_newline_) return 0;
+  for (size_t at = text.size(); at-- > 1;) {
+    if (text[at] == '\n' && absl::ascii_isalnum(text[at - 1])) return at;
+  }
+  return 0;
 }
 
 std::string Tokenizer::Decode(absl::Span<const int32_t> tokens) const {

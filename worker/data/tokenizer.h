@@ -48,6 +48,15 @@ class Tokenizer {
   // The bytes of `tokens`; an id that is no token has none.
   std::string Decode(absl::Span<const int32_t> tokens) const;
 
+  // The id of the added token `text`; -1 if there is none.
+  int32_t AddedTokenId(absl::string_view text) const;
+
+  // So many bytes of `text` may be encoded apart from what follows them, as a
+  // file is that is read in parts: up to the last end of a line behind an ASCII
+  // letter or digit, where every expression ends a piece. 0: there is no such
+  // place.
+  size_t WholePieces(absl::string_view text) const;
+
   // Above every id.
   int32_t vocab_size() const { return static_cast<int32_t>(bytes_.size()); }
 
@@ -77,6 +86,7 @@ class Tokenizer {
   absl::flat_hash_map<std::string, int32_t> ids_;  // Without added tokens.
   absl::flat_hash_map<uint64_t, Merge> merges_;    // By PairKey.
   int32_t byte_ids_[256] = {};
+  bool added_has_newline_ = false;
   // By their first byte, longer ones first.
   std::vector<AddedToken> added_[256];
 };

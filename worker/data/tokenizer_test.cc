@@ -70,6 +70,58 @@ TEST(TokenizerTest, ATiktokenFileEncodesAsTiktoken) {
   HoldToCases(Tokenizer::FromTiktoken(Text("gpt2.tiktoken")), "tiktoken.cases");
 }
 
+// Reads a text in parts of at most `part`, as a long file is.
+std::vector<int32_t> EncodeInParts(const Tokenizer& tokenizer,
+                                   absl::string_view text, size_t part) {
+  std::vector<int32_t> ids;
+  for (size_t window = part; !text.empty();) {
+    size_t whole = text.size();
+    if (window < text.size()) {
+      whole = tokenizer.WholePieces(text.substr(0, window));
+      if (whole == 0) {
+        window += part;
+        continue;
+      }
+    }
+    const auto more = tokenizer.Encode(text.substr(0, whole));
+    ids.insert(ids.end(), more.begin(), more.end());
+    text.remove_prefix(whole);
+    window = part;
+  }
+  return ids;
+}
+
+TEST(TokenizerTest, PartsEncodeAsTheWholeDoes) {
+  const uint64_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  std::mt19937_64 random(seed);
+  const char* const words[] = {"a",  "Z9", "\n",   " ",  "\r\n", "\n\n", "!",
+                               "'s", "'",  "\u00e9", ".\n", "  ",  "7",  "\t"};
+  for (const char* name : {"tokenizer_gpt2.json", "tokenizer_llama3.json"}) {
+    const auto tokenizer = Tokenizer::FromJson(Text(name));
+    ASSERT_TRUE(tokenizer.ok());
+    for (int i = 0; i < 300; ++i) {
+      std::string text;
+      for (int k = 0; k < 100; ++k) text += words[random() % std::size(words)];
+      ASSERT_EQ(EncodeInParts(*tokenizer, text, 1 + random() % 20),
+                tokenizer->Encode(text))
+          << absl::CHexEscape(text);
+    }
+    EXPECT_EQ(tokenizer->WholePieces("ab\n"), 2);
+    EXPECT_EQ(tokenizer->WholePieces("\n!\n \n"), 0);
+  }
+}
+
+TEST(TokenizerTest, NamesItsAddedTokens) {
+  const auto tokenizer = Tokenizer::FromJson(Text("tokenizer_gpt2.json"));
+  ASSERT_TRUE(tokenizer.ok());
+  const int32_t id = tokenizer->AddedTokenId("<|end|>");
+  ASSERT_GE(id, 0);
+  EXPECT_EQ(tokenizer->Encode("<|end|>"), std::vector<int32_t>{id});
+  EXPECT_EQ(tokenizer->AddedTokenId("the"), -1);
+  EXPECT_EQ(tokenizer->AddedTokenId(""), -1);
+}
+
 TEST(TokenizerTest, AnyBytesComeBack) {
   const uint64_t seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;

@@ -221,7 +221,7 @@ absl::Status ProcessHub::AdmitJoin(const Message& hello, Stranger& stranger) {
     return absl::AlreadyExistsError(absl::StrCat(
         "process ", index, " has joined already, from ", joined_[index]->host));
   }
-  ASSIGN_OR_RETURN(const Endpoint from, PeerEndpoint(stranger.fd.get()));
+  ASSIGN_OR_RETURN(const rpc::HostPort from, PeerEndpoint(stranger.fd.get()));
   joined_[index] = {from.host, hello.port, hello.rank_count};
   controls_[static_cast<int>(index)] = {std::move(stranger.fd)};
   return absl::OkStatus();
@@ -403,7 +403,7 @@ absl::Status ProcessHub::ConnectAll(World* world, absl::Time deadline) {
   }
   const std::string hello = EncodeMessage(Hello(MessageType::kControl));
   for (int process = 1; process < identity_.process_index; ++process) {
-    const Endpoint endpoint = {roster[process].host,
+    const rpc::HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
     ASSIGN_OR_RETURN(UniqueFd fd, Dial(endpoint, deadline));
     RETURN_IF_ERROR(SendAll(fd.get(), hello, deadline));
@@ -436,7 +436,7 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
       awaited.push_back(peer);
       continue;
     }
-    const Endpoint endpoint = {roster[process].host,
+    const rpc::HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
     const absl::Time dial_deadline =
         std::min(deadline, absl::Now() + kDialTimeout);

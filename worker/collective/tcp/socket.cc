@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -22,6 +23,8 @@
 
 namespace atl::collective {
 namespace {
+
+using rpc::HostPort;
 
 constexpr int kBacklog = 1024;
 constexpr int kKeepAliveIdleSeconds = 5;
@@ -34,11 +37,11 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-std::string Text(const Endpoint& endpoint) {
-  return absl::StrCat(endpoint.host, ":", endpoint.port);
+std::string Text(const HostPort& endpoint) {
+  return rpc::JoinHostPort(endpoint.host, endpoint.port);
 }
 
-absl::StatusOr<Addresses> Resolve(const Endpoint& endpoint, bool passive) {
+absl::StatusOr<Addresses> Resolve(const HostPort& endpoint, bool passive) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
@@ -58,16 +61,21 @@ void SetOption(int fd, int level, int option, int value) {
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-absl::StatusOr<Endpoint> EndpointOf(const sockaddr_storage& address,
-                                    socklen_t length) {
+// One end of the socket `fd`, as `get` (getsockname or getpeername) has it.
+absl::StatusOr<HostPort> EndpointOf(int fd,
+                                    int (*get)(int, sockaddr*, socklen_t*),
+                                    absl::string_view what) {
+  sockaddr_storage storage = {};
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  socklen_t length = sizeof(storage);
+  if (get(fd, address, &length) != 0) return atl::ErrnoToStatus(errno, what);
   char host[NI_MAXHOST];
   char port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host,
-                  sizeof(host), port, sizeof(port),
+  if (getnameinfo(address, length, host, sizeof(host), port, sizeof(port),
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return absl::UnavailableError("a socket without an address");
   }
-  Endpoint endpoint;
+  HostPort endpoint;
   endpoint.host = host;
   if (!absl::SimpleAtoi(port, &endpoint.port)) endpoint.port = 0;
   return endpoint;
@@ -90,6 +98,25 @@ absl::Status ConnectTo(int fd, const addrinfo& address, absl::Time deadline) {
   return absl::OkStatus();
 }
 
+// A socket at the first address of `endpoint` for which `open` succeeds.
+//
+// UNAVAILABLE: there is none; the message is that of the last.
+absl::StatusOr<UniqueFd> OpenFirst(
+    const HostPort& endpoint, bool passive,
+    absl::FunctionRef<absl::Status(int, const addrinfo&)> open) {
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, passive));
+  absl::Status last = absl::UnavailableError("no address");
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    UniqueFd fd(
+        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    last = fd.valid() ? open(fd.get(), *at) : ErrnoToStatus(errno, "socket");
+    if (last.ok()) return fd;
+  }
+  return absl::UnavailableError(
+      absl::StrCat(passive ? "listening at " : "dialling ", Text(endpoint),
+                   ": ", last.message()));
+}
+
 }  // namespace
 
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
@@ -104,66 +131,24 @@ UniqueFd::~UniqueFd() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text) {
-  const size_t colon = text.rfind(':');
-  Endpoint endpoint;
-  if (colon == absl::string_view::npos ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &endpoint.port) ||
-      endpoint.port < 0 || endpoint.port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not HOST:PORT"));
-  }
-  absl::string_view host = text.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  if (host.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" names no host"));
-  }
-  endpoint.host = std::string(host);
-  return endpoint;
+absl::StatusOr<UniqueFd> Listen(const HostPort& endpoint) {
+  return OpenFirst(endpoint, true, [&](int fd, const addrinfo& at) {
+    SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (bind(fd, at.ai_addr, at.ai_addrlen) == 0 && listen(fd, kBacklog) == 0) {
+      return absl::OkStatus();
+    }
+    return ErrnoToStatus(errno, "listen");
+  });
 }
 
-absl::StatusOr<UniqueFd> Listen(const Endpoint& endpoint) {
-  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, true));
-  absl::Status last = absl::UnavailableError("no address");
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    UniqueFd fd(
-        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) {
-      last = ErrnoToStatus(errno, "socket");
-      continue;
-    }
-    SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
-        listen(fd.get(), kBacklog) == 0) {
-      return fd;
-    }
-    last = absl::UnavailableError(
-        ErrnoToStatus(errno, absl::StrCat("listening at ", Text(endpoint)))
-            .message());
-  }
-  return last;
-}
-
-absl::StatusOr<UniqueFd> Dial(const Endpoint& endpoint, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, false));
-  absl::Status last = absl::UnavailableError("no address");
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    UniqueFd fd(
-        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) {
-      last = ErrnoToStatus(errno, "socket");
-      continue;
-    }
-    last = ConnectTo(fd.get(), *at, deadline);
-    if (!last.ok()) continue;
-    Tune(fd.get());
-    return fd;
-  }
-  return absl::UnavailableError(
-      absl::StrCat("dialling ", Text(endpoint), ": ", last.message()));
+absl::StatusOr<UniqueFd> Dial(const HostPort& endpoint, absl::Time deadline) {
+  ASSIGN_OR_RETURN(
+      UniqueFd fd,
+      OpenFirst(endpoint, false, [&](int fd, const addrinfo& address) {
+        return ConnectTo(fd, address, deadline);
+      }));
+  Tune(fd.get());
+  return fd;
 }
 
 void Tune(int fd) {
@@ -175,22 +160,12 @@ void Tune(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
-absl::StatusOr<Endpoint> LocalEndpoint(int fd) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return ErrnoToStatus(errno, "getsockname");
-  }
-  return EndpointOf(address, length);
+absl::StatusOr<HostPort> LocalEndpoint(int fd) {
+  return EndpointOf(fd, getsockname, "getsockname");
 }
 
-absl::StatusOr<Endpoint> PeerEndpoint(int fd) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return ErrnoToStatus(errno, "getpeername");
-  }
-  return EndpointOf(address, length);
+absl::StatusOr<HostPort> PeerEndpoint(int fd) {
+  return EndpointOf(fd, getpeername, "getpeername");
 }
 
 bool WaitFor(int fd, short events, absl::Time deadline) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/rpc/host_port.h"
 
 namespace atl::collective {
 
@@ -29,35 +30,24 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// A host, a name or a number, and a port.
-struct Endpoint {
-  std::string host;
-  int port = 0;
-};
-
-// Reads "HOST:PORT", where an IPv6 number stands in brackets.
-//
-// INVALID_ARGUMENT: it is neither.
-absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text);
-
 // Listens at `endpoint`; port 0 takes a free one. Does not block.
 //
 // UNAVAILABLE: the address is taken or is not this machine's. NOT_FOUND: the
 // host has no address.
-absl::StatusOr<UniqueFd> Listen(const Endpoint& endpoint);
+absl::StatusOr<UniqueFd> Listen(const rpc::HostPort& endpoint);
 
 // Connects once. The descriptor does not block and has the options of Tune.
 //
 // UNAVAILABLE: nobody listens, or no answer until `deadline`. NOT_FOUND: the
 // host has no address.
-absl::StatusOr<UniqueFd> Dial(const Endpoint& endpoint, absl::Time deadline);
+absl::StatusOr<UniqueFd> Dial(const rpc::HostPort& endpoint, absl::Time deadline);
 
 // Small messages go at once; a host that is gone is noticed in about 12 s.
 void Tune(int fd);
 
 // The end of a connected or listening socket that is here, or the other one.
-absl::StatusOr<Endpoint> LocalEndpoint(int fd);
-absl::StatusOr<Endpoint> PeerEndpoint(int fd);
+absl::StatusOr<rpc::HostPort> LocalEndpoint(int fd);
+absl::StatusOr<rpc::HostPort> PeerEndpoint(int fd);
 
 // Waits until `fd` has what `events` of poll ask for. False after `deadline`.
 bool WaitFor(int fd, short events, absl::Time deadline);

@@ -33,7 +33,7 @@ absl::Status Validate(const TcpWorldOptions& options) {
 }
 
 // Dials until somebody listens.
-absl::StatusOr<UniqueFd> DialPatiently(const Endpoint& endpoint,
+absl::StatusOr<UniqueFd> DialPatiently(const rpc::HostPort& endpoint,
                                        absl::Time deadline) {
   absl::Duration wait = kRetryFirst;
   for (;;) {
@@ -81,12 +81,12 @@ Message JoinMessage(const TcpWorldOptions& options, int port) {
 
 // Joins process 0 and listens where the others will dial.
 absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
-    const TcpWorldOptions& options, const Endpoint& rendezvous,
+    const TcpWorldOptions& options, const rpc::HostPort& rendezvous,
     const ProcessHub::Identity& identity, absl::Time deadline,
     std::unique_ptr<ProcessHub>& hub) {
   ASSIGN_OR_RETURN(UniqueFd control, DialPatiently(rendezvous, deadline));
   // The address that leads to process 0 is the one that others reach.
-  ASSIGN_OR_RETURN(Endpoint own, LocalEndpoint(control.get()));
+  ASSIGN_OR_RETURN(rpc::HostPort own, LocalEndpoint(control.get()));
   own.port = 0;
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(own));
   ASSIGN_OR_RETURN(own, LocalEndpoint(listener.get()));
@@ -114,8 +114,8 @@ absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
 absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
     TcpWorldOptions options) {
   RETURN_IF_ERROR(Validate(options));
-  ASSIGN_OR_RETURN(const Endpoint rendezvous,
-                   ParseEndpoint(options.rendezvous));
+  ASSIGN_OR_RETURN(const rpc::HostPort rendezvous,
+                   rpc::ParseHostPort(options.rendezvous));
   const absl::Time deadline = absl::Now() + options.join_timeout;
   const ProcessHub::Identity identity = {
       options.process_index, options.process_count, options.rank_count,

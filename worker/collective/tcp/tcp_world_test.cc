@@ -207,13 +207,5 @@ TEST_F(TcpWorldTest, OptionsThatMakeNoSenseAreRefused) {
                 "HOST:PORT");
 }
 
-TEST(SocketTest, ReadsEndpoints) {
-  EXPECT_EQ(ParseEndpoint("[::1]:80")->host, "::1");
-  EXPECT_EQ(ParseEndpoint("a.b:0")->port, 0);
-  for (const char* wrong : {"", "a", "a:", ":1", "a:x", "a:65536", "a:-1"}) {
-    EXPECT_FALSE(ParseEndpoint(wrong).ok()) << wrong;
-  }
-}
-
 }  // namespace
 }  // namespace atl::collective

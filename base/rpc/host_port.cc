@@ -1,0 +1,73 @@
+#include "base/rpc/host_port.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace atl::rpc {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// True for four decimal numbers in [0, 255], the first of them 127.
+bool IsLoopbackV4(absl::string_view host) {
+  int parts[4];
+  for (int i = 0; i < 4; ++i) {
+    size_t length = 0;
+    while (length < host.size() && IsDigit(host[length])) ++length;
+    if (length == 0 || length > 3 ||
+        !absl::SimpleAtoi(host.substr(0, length), &parts[i]) ||
+        parts[i] > 255) {
+      return false;
+    }
+    host.remove_prefix(length);
+    if (i < 3) {
+      if (host.empty() || host[0] != '.') return false;
+      host.remove_prefix(1);
+    }
+  }
+  return host.empty() && parts[0] == 127;
+}
+
+}  // namespace
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
+  const auto error = [&] {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", address, "\" is not an address of the form HOST:PORT"));
+  };
+  const size_t colon = address.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0) return error();
+  absl::string_view host = address.substr(0, colon);
+  const absl::string_view port = address.substr(colon + 1);
+  if (host.front() == '[') {
+    if (host.size() < 3 || host.back() != ']') return error();
+    host = host.substr(1, host.size() - 2);
+  } else if (absl::StrContains(host, ":")) {
+    return error();
+  }
+  for (const char c : host) {
+    const bool ok = IsDigit(c) || (c >= 'a' && c <= 'z') ||
+                    (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+                    c == ':' || c == '_' || c == '%';
+    if (!ok) return error();
+  }
+  HostPort result;
+  result.host = std::string(host);
+  if (port.empty() || port.size() > 5 || !IsDigit(port[0]) ||
+      !absl::SimpleAtoi(port, &result.port) || result.port > 65535) {
+    return error();
+  }
+  return result;
+}
+
+bool IsLoopbackHost(absl::string_view host) {
+  return host == "localhost" || host == "::1" || IsLoopbackV4(host);
+}
+
+std::string JoinHostPort(absl::string_view host, int port) {
+  return absl::StrContains(host, ":") ? absl::StrCat("[", host, "]:", port)
+                                      : absl::StrCat(host, ":", port);
+}
+
+}  // namespace atl::rpc

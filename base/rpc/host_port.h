@@ -1,0 +1,34 @@
+// "HOST:PORT" read and written.
+//
+// Pure. Thread-safe.
+
+#ifndef BASE_RPC_HOST_PORT_H_
+#define BASE_RPC_HOST_PORT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::rpc {
+
+// A host, a name or a number, and a port.
+struct HostPort {
+  std::string host;  // Without brackets.
+  int port = 0;      // [0, 65535].
+};
+
+// Reads "host:port" or "[v6]:port".
+//
+// INVALID_ARGUMENT: not of that form.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
+
+// The inverse: an IPv6 number gets brackets.
+std::string JoinHostPort(absl::string_view host, int port);
+
+// True for "localhost", 127.0.0.0/8 and ::1: nothing leaves the machine.
+bool IsLoopbackHost(absl::string_view host);
+
+}  // namespace atl::rpc
+
+#endif  // BASE_RPC_HOST_PORT_H_

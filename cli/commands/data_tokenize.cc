@@ -1,0 +1,86 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "worker/api/tokenize.h"
+
+namespace atl::cli {
+namespace {
+
+absl::Status TokenizeData(Context& context,
+                          const worker::TokenizeOptions& given) {
+  Progress progress(context.progress_options, context.messages());
+  Interrupt interrupt;
+  worker::TokenizeOptions options = given;
+  options.stop = interrupt.first();
+  options.on_progress = [&](int64_t done, int64_t all) {
+    progress.Update(absl::StrCat("read ", FormatBytes(done), " of ",
+                                 FormatBytes(all)),
+                    absl::Now());
+  };
+  ASSIGN_OR_RETURN(const worker::TokenizeResult result,
+                   worker::Tokenize(options));
+  progress.Clear();
+  Json data;
+  data["output"] = options.output;
+  data["files"] = result.output_file_count;
+  data["tokens"] = result.token_count;
+  data["token_bytes"] = result.token_bytes;
+  data["vocab_size"] = result.vocab_size;
+  data["document_token"] = result.document_token;
+  Fields fields;
+  fields.Add("tokens", FormatCount(result.token_count));
+  fields.Add("of", absl::StrCat(FormatBytes(result.input_bytes), " in ",
+                                FormatCount(result.input_file_count),
+                                " files"));
+  fields.Add("before each file", result.document_token.empty()
+                                     ? "nothing"
+                                     : result.document_token);
+  fields.Add("run file", absl::StrCat("[data] format = \"llmc\", path = \"",
+                                      options.output,
+                                      "\"; [model] vocab_size >= ",
+                                      result.vocab_size));
+  context.output().Print(data, fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDataTokenize(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "tokenize", "Make token files of text, with a byte-level BPE");
+  command->footer(
+      "Reads a tokenizer.json of Hugging Face's or a *.tiktoken file, with the\n"
+      "expression of GPT-2 or of Llama 3, and writes files as llm.c has them:\n"
+      "uint16, or uint32 if the vocabulary has more than 65,536 tokens.\n"
+      "Example:\n  atoll data tokenize --tokenizer tokenizer.json --input text "
+      "--output tokens");
+  auto options = std::make_shared<worker::TokenizeOptions>();
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "tokenizer.json, or a *.tiktoken file")
+      ->required();
+  command
+      ->add_option("--input", options->input,
+                   "A text file, or a directory of them")
+      ->required();
+  command->add_option("--output", options->output, "Directory to write")
+      ->required();
+  command->add_option(
+      "--document_token", options->document_token,
+      "Added token before each file; \"\" for none; not given: "
+      "<|endoftext|> or <|end_of_text|>, if the tokenizer has it");
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return TokenizeData(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli
