@@ -7,6 +7,7 @@
 #include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
 #include "base/codec/f32_values.h"
+#include "base/codec/stream_copy.h"
 
 namespace atl::server {
 namespace {
@@ -40,6 +41,7 @@ ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
   const codec::Codec& codec = layout_.codec();
   const RunLayout& layout = layout_.layout();
   alignas(64) float residual[codec::kBlockElements];
+  alignas(64) float next[codec::kBlockElements];
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t n = layout_.ElementCount(b);
     codec::Subtract(n, theta, from, residual);
@@ -47,8 +49,8 @@ ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
         seed_,
         static_cast<uint64_t>(layout.BlockOffset(layout_.fragment(), b))};
     const size_t bytes = codec.EncodedBytes(n);
-    const absl::Span<float> view = absl::MakeSpan(to, n);
-    std::copy_n(from, n, to);
+    const absl::Span<float> view = absl::MakeSpan(next, n);
+    std::copy_n(from, n, next);
     if (codec.Encode(key, absl::MakeConstSpan(residual, n),
                      absl::MakeSpan(encoded, bytes)) !=
             codec::BlockFault::kNone ||
@@ -59,6 +61,8 @@ ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
       return result;
     }
     result.digest += BlockDigest(b, view);
+    codec::StreamCopy(n * sizeof(float), reinterpret_cast<const char*>(next),
+                      reinterpret_cast<char*>(to));
     theta += n;
     from += n;
     to += n;
