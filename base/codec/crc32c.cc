@@ -200,7 +200,16 @@ uint32_t CombineCrc32c(uint32_t a_crc, uint32_t b_crc, uint64_t b_size_bytes) {
     static const FixedMultiplier shift(ZeroBytes(kBlockBytes));
     return shift(a_crc) ^ b_crc;
   }
-  return Multiply(ZeroBytes(b_size_bytes), a_crc) ^ b_crc;
+  // Blocks of one codec follow each other, and the power is the dear part.
+  struct Power {
+    uint64_t size_bytes = 0;
+    uint32_t value = kOne;
+  };
+  thread_local Power power;
+  if (power.size_bytes != b_size_bytes) {
+    power = {b_size_bytes, ZeroBytes(b_size_bytes)};
+  }
+  return Multiply(power.value, a_crc) ^ b_crc;
 }
 
 uint32_t ExtendCrc32cPlain(uint32_t crc, absl::string_view bytes) {

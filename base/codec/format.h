@@ -22,6 +22,7 @@
 #include "base/codec/bits.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
+#include "base/codec/stream_copy.h"
 
 namespace atl::codec {
 
@@ -171,9 +172,14 @@ class CodecOf final : public Codec {
     if (!Fits(n, encoded.size()) || before.size() != n || after.size() != n) {
       return BlockFault::kWrongSize;
     }
-    F::Combine(n, decay, before.data(), gradient.data(), after.data());
-    return F::template Encode<true>(key, n, after.data(),
-                                    Bytes(encoded.data()));
+    // In the first-level cache; `after` is written once, and not read first.
+    alignas(64) float values[kBlockElements];
+    F::Combine(n, decay, before.data(), gradient.data(), values);
+    const BlockFault fault =
+        F::template Encode<true>(key, n, values, Bytes(encoded.data()));
+    StreamCopy(n * sizeof(float), reinterpret_cast<const char*>(values),
+               reinterpret_cast<char*>(after.data()));
+    return fault;
   }
 
   BlockFault Decode(absl::string_view encoded,

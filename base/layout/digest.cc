@@ -62,8 +62,12 @@ std::optional<Digest128> Digest128::FromHex(absl::string_view hex) {
   return digest;
 }
 
+Digest128 BlockDigest(int64_t block, absl::string_view bytes) {
+  return Hash(bytes, static_cast<uint64_t>(block));
+}
+
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements) {
-  return Hash(Bytes(elements), static_cast<uint64_t>(block));
+  return BlockDigest(block, Bytes(elements));
 }
 
 Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,

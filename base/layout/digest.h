@@ -39,6 +39,7 @@ struct Digest128 {
 
 // XXH3-128 of the elements' little-endian bytes, seeded with the block's
 // number in its fragment.
+Digest128 BlockDigest(int64_t block, absl::string_view bytes);
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements);
 
 // Sum of BlockDigest over `blocks` of `fragment`; `elements` are the elements

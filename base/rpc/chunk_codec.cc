@@ -247,6 +247,28 @@ void PayloadReader::Read(size_t size, char* out) {
   }
 }
 
+absl::string_view PayloadReader::Next(size_t size, char* room) {
+  if (size > 0) {
+    const absl::string_view piece = (*payload_)[piece_].substr(offset_);
+    if (piece.size() >= size) {
+      Skip(size);
+      return piece.substr(0, size);
+    }
+  }
+  Read(size, room);
+  return absl::string_view(room, size);
+}
+
+void PayloadReader::Take(size_t size, std::vector<absl::string_view>* pieces) {
+  while (size > 0) {
+    const absl::string_view piece =
+        (*payload_)[piece_].substr(offset_).substr(0, size);
+    pieces->push_back(piece);
+    size -= piece.size();
+    Skip(piece.size());
+  }
+}
+
 void PayloadReader::Skip(size_t size) {
   offset_ += size;
   while (piece_ < payload_->size() && offset_ >= (*payload_)[piece_].size()) {

@@ -65,8 +65,8 @@ struct ReceivedChunk {
   void CopyPayload(char* out) const;
 };
 
-// Copies a chunk's payload out piece by piece. The chunk's pieces must outlive
-// it and its copies.
+// Reads a chunk's payload from the front. The chunk's pieces must outlive it and
+// its copies.
 class PayloadReader {
  public:
   explicit PayloadReader(const ReceivedChunk& chunk)
@@ -74,6 +74,11 @@ class PayloadReader {
 
   // Copies the next `size` bytes to `out`. Requires: there are so many left.
   void Read(size_t size, char* out);
+  // The next `size` bytes: where they lie, or, if they are in several pieces,
+  // copied to `room`.
+  absl::string_view Next(size_t size, char* room);
+  // Lists where they lie.
+  void Take(size_t size, std::vector<absl::string_view>* pieces);
   // Moves past them.
   void Skip(size_t size);
 

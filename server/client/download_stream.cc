@@ -1,7 +1,6 @@
 #include "server/client/download_stream.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 #include <vector>
 
@@ -9,6 +8,8 @@
 #include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
+#include "base/codec/f32_values.h"
+#include "base/codec/stream_copy.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
@@ -25,14 +26,6 @@ using Message = v1::PullParametersResponse;
 
 // Blocks that a chain goes through at a time, at most: their view is in cache.
 constexpr int64_t kGroupBlocksMax = 64;
-
-bool AllFinite(absl::Span<const float> x) {
-  uint32_t largest = 0;
-  for (const float value : x) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
-  }
-  return largest < 0x7f800000u;
-}
 
 class DownloadStream
     : public BulkStream,
@@ -203,7 +196,7 @@ class DownloadStream
           absl::StrCat("a chunk of ", chunk.payload_bytes, " bytes for ",
                        span.size(), " elements"));
     }
-    // Each block is copied, summed and digested while it is in the cache. What
+    // Each block is summed, digested and copied while it is in the cache. What
     // is wrong is in the caller's memory then, and is written again: nothing of
     // an older view is left there to build on.
     download_.from_version = -1;
@@ -212,11 +205,12 @@ class DownloadStream
     Digest128 digest;
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       const absl::Span<float> out = Out({block, block + 1});
-      const absl::Span<char> bytes(reinterpret_cast<char*>(out.data()),
-                                   out.size() * sizeof(float));
-      payload.Read(bytes.size(), bytes.data());
-      crc = codec::ExtendCrc32c(crc, {bytes.data(), bytes.size()});
-      digest += BlockDigest(block, out);
+      const absl::string_view bytes =
+          payload.Next(out.size() * sizeof(float), encoded_);
+      crc = codec::ExtendCrc32c(crc, bytes);
+      digest += BlockDigest(block, bytes);
+      codec::StreamCopy(bytes.size(), bytes.data(),
+                        reinterpret_cast<char*>(out.data()));
     }
     if (crc != chunk.header.crc32c) return WrongChecksum();
     download_.digest += digest;
@@ -224,24 +218,57 @@ class DownloadStream
     return absl::OkStatus();
   }
 
-  // One D of a group of blocks. The caller's memory changes only when the last
-  // one has come and all is right: until then it can be asked for again.
+  // One D of a group of blocks. A block in the caller's memory changes only when
+  // all its D have come and all is right: until then it can be asked for again.
   absl::Status TakeDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
     if (blocks.size() > kGroupBlocksMax) {
       return absl::InternalError(
           absl::StrCat("a chunk of ", blocks.size(), " blocks"));
     }
+    size_t expected_bytes = 0;
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      expected_bytes += codec_->EncodedBytes(Out({block, block + 1}).size());
+    }
+    if (expected_bytes != chunk.payload_bytes) return WrongSize(chunk, blocks);
+    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
+    return chain_count_ == 1 ? TakeOnlyDelta(chunk, blocks)
+                             : TakeDeltaOfChain(chunk, blocks);
+  }
+
+  // The usual case, an island that was there for the version before: block by
+  // block while it is in the first-level cache.
+  absl::Status TakeOnlyDelta(const rpc::ReceivedChunk& chunk,
+                             IndexRange blocks) {
+    rpc::PayloadReader payload(chunk);
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      const absl::Span<float> out = Out({block, block + 1});
+      const absl::Span<float> view = absl::MakeSpan(block_, out.size());
+      std::copy(out.begin(), out.end(), view.begin());
+      RETURN_IF_ERROR(AddDelta(payload, block, /*last=*/true, view));
+      std::copy(view.begin(), view.end(), out.begin());
+      download_.digest += BlockDigest(block, out);
+      download_.next_block = block + 1;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeDeltaOfChain(const rpc::ReceivedChunk& chunk,
+                                IndexRange blocks) {
     const absl::Span<float> out = Out(blocks);
     if (link_ == 0) {
       group_ = blocks;
       view_.assign(out.begin(), out.end());
     }
-    RETURN_IF_ERROR(AddDelta(chunk, blocks));
-    if (++link_ < chain_count_) return absl::OkStatus();
-    link_ = 0;
-    if (!AllFinite(view_)) {
-      return absl::InternalError("a view with a value that is not finite");
+    const bool last = link_ + 1 == chain_count_;
+    rpc::PayloadReader payload(chunk);
+    float* view = view_.data();
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      const size_t n = Out({block, block + 1}).size();
+      RETURN_IF_ERROR(AddDelta(payload, block, last, absl::MakeSpan(view, n)));
+      view += n;
     }
+    link_ = last ? 0 : link_ + 1;
+    if (!last) return absl::OkStatus();
     std::copy(view_.begin(), view_.end(), out.begin());
     download_.digest +=
         RangeDigest(*download_.layout, download_.fragment, blocks, out);
@@ -249,32 +276,19 @@ class DownloadStream
     return absl::OkStatus();
   }
 
-  // view_ += Dec(chunk).
-  absl::Status AddDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
-    rpc::PayloadReader payload(chunk);
-    uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
-    codec::BlockFault fault = codec::BlockFault::kNone;
-    size_t left = chunk.payload_bytes;
-    float* view = view_.data();
-    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-      const size_t n = Out({block, block + 1}).size();
-      const size_t size = codec_->EncodedBytes(n);
-      if (size > left) return WrongSize(chunk, blocks);
-      payload.Read(size, encoded_);
-      left -= size;
-      crc = codec::ExtendCrc32c(crc, {encoded_, size});
-      if (fault == codec::BlockFault::kNone) {
-        fault = codec_->DecodeAccumulate({encoded_, size}, 1.0f,
-                                         absl::MakeSpan(view, n));
-      }
-      view += n;
-    }
-    if (left > 0) return WrongSize(chunk, blocks);
-    if (crc != chunk.header.crc32c) return WrongChecksum();
+  // view += Dec(what `payload` reads next), of one block; after the `last` D of
+  // a chain it must be finite.
+  absl::Status AddDelta(rpc::PayloadReader& payload, int64_t block, bool last,
+                        absl::Span<float> view) {
+    const size_t size = codec_->EncodedBytes(view.size());
+    const codec::BlockFault fault =
+        codec_->DecodeAccumulate(payload.Next(size, encoded_), 1.0f, view);
     if (fault != codec::BlockFault::kNone) {
-      return absl::InternalError(
-          absl::StrCat("a delta of blocks [", blocks.begin, ", ", blocks.end,
-                       ") ", codec::FaultText(fault)));
+      return absl::InternalError(absl::StrCat("a delta of block ", block, " ",
+                                              codec::FaultText(fault)));
+    }
+    if (last && !codec::AllFinite(view)) {
+      return absl::InternalError("a view with a value that is not finite");
     }
     return absl::OkStatus();
   }
@@ -330,7 +344,9 @@ class DownloadStream
   int64_t link_ = 0;         // Those of `group_` that have come.
   IndexRange group_;
   std::vector<float> view_;  // Of `group_`, as far as they lead.
-  char encoded_[codec::kBlockElements * sizeof(float)];  // A block.
+  // A block: what came, and what it leads to.
+  alignas(64) char encoded_[codec::kBlockElements * sizeof(float)];
+  alignas(64) float block_[codec::kBlockElements];
   absl::Status failure_;  // Found here; wins over the call's status.
   int64_t received_bytes_ = 0;  // Payload, on this stream.
   int64_t paid_bytes_ = 0;      // Taken from the pacer for it.

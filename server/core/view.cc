@@ -1,12 +1,13 @@
 #include "server/core/view.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
+#include "base/codec/f32_values.h"
+#include "base/codec/stream_copy.h"
 
 namespace atl::server {
 namespace {
@@ -19,14 +20,6 @@ uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
-}
-
-bool AllFinite(int64_t n, const float* x) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
-  }
-  return largest < 0x7f800000u;
 }
 
 }  // namespace
@@ -48,25 +41,28 @@ ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
   const codec::Codec& codec = layout_.codec();
   const RunLayout& layout = layout_.layout();
   alignas(64) float residual[codec::kBlockElements];
+  alignas(64) float next[codec::kBlockElements];
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t n = layout_.ElementCount(b);
-    for (int64_t i = 0; i < n; ++i) residual[i] = theta[i] - from[i];
+    codec::Subtract(n, theta, from, residual);
     const codec::BlockKey key = {
         seed_,
         static_cast<uint64_t>(layout.BlockOffset(layout_.fragment(), b))};
     const size_t bytes = codec.EncodedBytes(n);
-    const absl::Span<float> view = absl::MakeSpan(to, n);
-    std::copy_n(from, n, to);
+    const absl::Span<float> view = absl::MakeSpan(next, n);
+    std::copy_n(from, n, next);
     if (codec.Encode(key, absl::MakeConstSpan(residual, n),
                      absl::MakeSpan(encoded, bytes)) !=
             codec::BlockFault::kNone ||
         codec.DecodeAccumulate(absl::string_view(encoded, bytes), 1.0f, view) !=
             codec::BlockFault::kNone ||
-        !AllFinite(n, to)) {
+        !codec::AllFinite(view)) {
       result.finite = false;
       return result;
     }
     result.digest += BlockDigest(b, view);
+    codec::StreamCopy(n * sizeof(float), reinterpret_cast<const char*>(next),
+                      reinterpret_cast<char*>(to));
     theta += n;
     from += n;
     to += n;

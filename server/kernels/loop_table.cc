@@ -58,7 +58,7 @@ void Accumulate(int64_t n, float weight, const float* x, float* sum) {
   BestLoops().accumulate(n, weight, x, sum);
 }
 
-NormResult CheckAndNorm(int64_t n, const float* x) {
+NormResult CheckAndNorm(int64_t n, const UnalignedF32* x) {
   return BestLoops().check_and_norm(n, x);
 }
 

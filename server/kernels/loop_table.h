@@ -26,7 +26,7 @@ struct LoopTable {
                            const float*, Array, Array, Array);
   void (*scale)(int64_t, float, const float*, float*);
   void (*accumulate)(int64_t, float, const float*, float*);
-  NormResult (*check_and_norm)(int64_t, const float*);
+  NormResult (*check_and_norm)(int64_t, const UnalignedF32*);
   bool (*all_finite)(int64_t, const float*);
   void (*sort_rows)(int64_t, int, float* const*);
   void (*mean_of_rows)(int64_t, int, const float* const*, float*);

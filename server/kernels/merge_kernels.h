@@ -16,6 +16,9 @@ namespace atl::kernels {
 // every CPU.
 constexpr int kNormLanes = 16;
 
+// An element that may lie anywhere: within a message, as it was received.
+typedef float UnalignedF32 __attribute__((aligned(1)));
+
 // What CheckAndNorm finds.
 struct NormResult {
   double sum_of_squares = 0;  // Meaningless if not finite.
@@ -63,7 +66,7 @@ bool AllFinitePlain(int64_t n, const T* x) {
 
 void Scale(int64_t n, float weight, const float* x, float* sum);
 void Accumulate(int64_t n, float weight, const float* x, float* sum);
-NormResult CheckAndNorm(int64_t n, const float* x);
+NormResult CheckAndNorm(int64_t n, const UnalignedF32* x);
 bool AllFinite(int64_t n, const float* x);
 
 }  // namespace atl::kernels

@@ -1,5 +1,7 @@
 #include "server/service/add_blocks.h"
 
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 
@@ -8,7 +10,9 @@ namespace atl::server {
 absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,
                        const EncodedRange& range, IndexRange blocks, int index,
                        float weight, const char* encoded, float* g) {
-  if (range.is_f32()) {
+  const bool is_aligned =
+      reinterpret_cast<uintptr_t>(encoded) % alignof(float) == 0;
+  if (range.is_f32() && is_aligned) {
     rule.Add(kernels, index, weight, range.range().ElementCount(blocks),
              reinterpret_cast<const float*>(encoded), g);
     return absl::OkStatus();

@@ -14,10 +14,10 @@ CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
     return checked;
   }
   alignas(64) float decoded[codec::kBlockElements];
-  const float* elements = decoded;
+  const kernels::UnalignedF32* elements = decoded;
   if (codec.id() == codec::CodecId::kF32) {
     // Looked at where it lies.
-    elements = reinterpret_cast<const float*>(encoded.data());
+    elements = reinterpret_cast<const kernels::UnalignedF32*>(encoded.data());
   } else {
     checked.fault = codec.Decode(
         encoded, absl::MakeSpan(decoded, static_cast<size_t>(element_count)));

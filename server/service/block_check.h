@@ -18,9 +18,9 @@ struct CheckedBlock {
   double sum_of_squares = 0;  // Of the decoded elements; without a fault.
 };
 
-// `encoded` is any bytes, aligned as float if `codec` is f32; it decodes to
-// `element_count` elements, 1 to 4096, or is faulty. They are decoded into
-// memory of the caller's stack, which the first-level cache holds.
+// `encoded` is any bytes, anywhere; it decodes to `element_count` elements, 1 to
+// 4096, or is faulty. They are decoded into memory of the caller's stack, which
+// the first-level cache holds.
 CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
                         int64_t element_count);
 

@@ -71,10 +71,11 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   std::unique_ptr<ParameterServer> server(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
+  rpc::RpcServer::Spec spec;
   server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
       *server, server->push_watchdog_, server->pull_watchdog_,
-      std::make_shared<BufferPool>(), std::make_shared<HeldBytes>()});
-  rpc::RpcServer::Spec spec;
+      std::make_shared<BufferPool>(),
+      std::make_shared<HeldBytes>(spec.memory_bytes_max)});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;

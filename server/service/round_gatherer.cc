@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/service/add_blocks.h"
 #include "server/service/kernel_table.h"
@@ -35,19 +36,26 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
         "no memory to merge contributions in as they come; raise --memory_mib, "
         "or take another durability than ISLAND");
   }
-  // What is prepared here is in the file.
-  to->WriteThrough();
+  // What is prepared here outlives the process: by the sum that it is made
+  // from, or, if the step reads and writes files anyway, by its own file.
+  std::shared_ptr<VersionFile> sum;
+  if (to->InMemory()) {
+    ASSIGN_OR_RETURN(sum, store.NewSum(set.fragment, set.version + 1));
+  } else {
+    to->WriteThrough();
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<ViewMaker> view,
                    ViewMaker::Create(store, set.fragment, set.version + 1,
                                      from->file, to));
   return absl::WrapUnique(new RoundGatherer(store, optimizer, rule, set,
                                             *std::move(from), std::move(to),
-                                            std::move(view)));
+                                            std::move(sum), std::move(view)));
 }
 
 RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                              const MergeRule& rule, const GatherSet& set,
                              HeldVersion from, std::shared_ptr<VersionFile> to,
+                             std::shared_ptr<VersionFile> sum,
                              std::unique_ptr<ViewMaker> view)
     : store_(store),
       optimizer_(optimizer),
@@ -57,6 +65,7 @@ RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
       encoded_(store.encoded(set.fragment)),
       from_(std::move(from)),
       to_(std::move(to)),
+      sum_(std::move(sum)),
       view_(std::move(view)),
       cells_((range_.block_count() + kCellBlocks - 1) / kCellBlocks),
       sources_(set.keys.size()),
@@ -177,17 +186,17 @@ bool RoundGatherer::Advance(int64_t cell, bool fold) {
 absl::Status RoundGatherer::Add(IndexRange blocks, int first,
                                 std::vector<Waiting>& encoded,
                                 TileBuffers& buffers, float* sum) {
-  // A block lies where it was received, in pieces, and is put together in the
-  // first-level cache.
-  char* const bytes = reinterpret_cast<char*>(buffers.contributions.data());
+  // A block is read where it was received, or, if it lies in several pieces, put
+  // together in the first-level cache.
+  char* const room = reinterpret_cast<char*>(buffers.contributions.data());
   const int64_t begin = range_.ElementOffset(blocks.begin);
   for (size_t i = 0; i < encoded.size(); ++i) {
     const int index = first + static_cast<int>(i);
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-      encoded[i].encoded.Read(
-          static_cast<size_t>(encoded_.ByteCount({b, b + 1})), bytes);
+      const absl::string_view bytes = encoded[i].encoded.Next(
+          static_cast<size_t>(encoded_.ByteCount({b, b + 1})), room);
       RETURN_IF_ERROR(AddBlocks(FastMergeKernels(), rule_, encoded_, {b, b + 1},
-                                index, set_.weights[index], bytes,
+                                index, set_.weights[index], bytes.data(),
                                 sum + (range_.ElementOffset(b) - begin)));
     }
   }
@@ -222,7 +231,8 @@ void RoundGatherer::Finish(int64_t cell, int first,
     if (first > 0) {
       std::memcpy(gradient, to_->Map(0, tile, &keep), count * sizeof(float));
     }
-    const absl::Status added = Add(tile, first, encoded, *buffers, gradient);
+    absl::Status added = Add(tile, first, encoded, *buffers, gradient);
+    if (added.ok() && sum_ != nullptr) added = sum_->Write(0, tile, gradient);
     TileResult& result = results_[(b - range_.blocks().begin) / kTileBlocks];
     const absl::Status before = result.status;
     result = StepTile(
@@ -266,8 +276,55 @@ absl::StatusOr<PreparedFact> RoundGatherer::Publish(int64_t attempt) {
   fact.attempt = attempt;
   RETURN_IF_ERROR(AddUp(results_, fact));
   if (view_ != nullptr) view_->Publish();
-  RETURN_IF_ERROR(store_.PublishPrepared(fact, to_));
+  RETURN_IF_ERROR(store_.PublishPrepared(fact, to_, sum_));
   return fact;
+}
+
+absl::Status RoundGatherer::MakeOneAgain(RunStore& store,
+                                         const OuterOptimizer& optimizer,
+                                         const RunStore::Unmade& unmade) {
+  const int32_t fragment = unmade.prepared.fragment;
+  const int64_t version = unmade.prepared.version;
+  const ShardRange& range = store.range(fragment);
+  const std::optional<HeldVersion> from = store.FindVersion(fragment, version);
+  if (!from) return absl::DataLossError("the version before it is not here");
+  ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
+                   store.NewVersion(fragment, version + 1));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<ViewMaker> view,
+      ViewMaker::Create(store, fragment, version + 1, from->file, to));
+  std::vector<TileResult> results(TileCount(range));
+  TileBuffers buffers;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const IndexRange blocks = TileBlocks(range, static_cast<int64_t>(i));
+    RETURN_IF_ERROR(unmade.sum->Read(0, blocks, buffers.gradient.data()));
+    results[i] = StepTile(
+        {range, optimizer, *from->file, *to, version, view.get()}, blocks,
+        buffers);
+  }
+  PreparedFact fact;
+  RETURN_IF_ERROR(AddUp(results, fact));
+  if (fact.digest != unmade.prepared.digest ||
+      fact.view_digest != unmade.prepared.view_digest) {
+    return absl::DataLossError("it comes out differently");
+  }
+  if (view != nullptr) view->Publish();
+  store.AdoptUnmade(unmade, std::move(to));
+  return absl::OkStatus();
+}
+
+void RoundGatherer::MakeAgain(RunStore& store,
+                              const OuterOptimizer& optimizer) {
+  for (const RunStore::Unmade& unmade : store.UnmadeVersions()) {
+    const absl::Status made = MakeOneAgain(store, optimizer, unmade);
+    if (made.ok()) continue;
+    const int32_t fragment = unmade.prepared.fragment;
+    const int64_t version = unmade.prepared.version + 1;
+    LOG(WARNING) << "run " << store.run().run_id() << ": version " << version
+                 << " of fragment " << fragment
+                 << " was prepared and cannot be made again: " << made;
+    store.DiscardVersion(fragment, version);
+  }
 }
 
 }  // namespace atl::server

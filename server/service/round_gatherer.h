@@ -77,8 +77,13 @@ class RoundGatherer {
   // The version is whole: writes its header and publishes it in the store, not
   // committed. Requires: all cells of all contributions were taken in.
   //
-  // Errors of writing the version's file.
+  // Errors of writing the version's file, or its sum's.
   absl::StatusOr<PreparedFact> Publish(int64_t attempt);
+
+  // Makes the versions again that an earlier process had prepared. Those that
+  // cannot be made, or do not come out as they were, are given up: their
+  // islands push again.
+  static void MakeAgain(RunStore& store, const OuterOptimizer& optimizer);
 
  private:
   struct Waiting {
@@ -100,7 +105,15 @@ class RoundGatherer {
   RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
                 const MergeRule& rule, const GatherSet& set, HeldVersion from,
                 std::shared_ptr<VersionFile> to,
+                std::shared_ptr<VersionFile> sum,
                 std::unique_ptr<ViewMaker> view);
+
+  // One of MakeAgain's.
+  //
+  // DATA_LOSS: the sum is damaged, or it does not lead to what was prepared.
+  static absl::Status MakeOneAgain(RunStore& store,
+                                   const OuterOptimizer& optimizer,
+                                   const RunStore::Unmade& unmade);
 
   // Takes a cell in if it is whole; if `fold`, what there is of it. True if it
   // has taken in anything.
@@ -129,6 +142,9 @@ class RoundGatherer {
   const EncodedRange& encoded_;
   const HeldVersion from_;
   const std::shared_ptr<VersionFile> to_;
+  // Where the merged gradient is kept until `to_` is durable; null if `to_` is
+  // written at once.
+  const std::shared_ptr<VersionFile> sum_;
   const std::unique_ptr<ViewMaker> view_;  // Null if the run has no view.
 
   mutable Mutex mutex_;

@@ -81,6 +81,7 @@ struct Bench {
                                  optimizer->state_count(), images);
     CHECK(opened.ok()) << opened.status();
     store = *std::move(opened);
+    RoundGatherer::MakeAgain(*store, *optimizer);
   }
 
   std::vector<float> Read(int64_t version, int array) {
@@ -125,6 +126,8 @@ class RoundGathererTest : public testing::Test {
     UseCodec(v1::CODEC_F32);
   }
 
+  void ExpectThatItOutlivesTheProcess(int64_t memory_bytes);
+
   // Encodes the contributions.
   void UseCodec(v1::Codec number) {
     codec_ = number;
@@ -150,7 +153,9 @@ class RoundGathererTest : public testing::Test {
       auto bound = bench.store->Bind(Info(i, codec_));
       CHECK(bound.ok());
       CHECK(!(*bound)->Claim(blocks).empty());
-      CHECK((*bound)->Write(blocks, encoded_[i].data()).ok());
+      CHECK((*bound)->Write(blocks, {absl::string_view(encoded_[i].data(),
+                                                  encoded_[i].size())})
+                .ok());
       std::vector<BlockFact> facts(blocks.size());
       const EncodedRange& range = bench.store->encoded(0);
       CHECK(range.byte_count() == encoded_[i].size());
@@ -360,8 +365,37 @@ TEST_F(RoundGathererTest, ThreadsThatBringContributionsGiveTheSameBits) {
   ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
 }
 
+// By its sum; or, where the optimizer's state does not fit the memory, by its
+// own file.
 TEST_F(RoundGathererTest, APreparedVersionOutlivesTheProcess) {
+  for (const int64_t memory_mib : {64, 8}) {
+    SCOPED_TRACE(memory_mib);
+    ExpectThatItOutlivesTheProcess(memory_mib << 20);
+  }
+}
+
+TEST_F(RoundGathererTest, ADamagedSumIsGivenUp) {
   Bench bench(v1::DURABILITY_ISLAND);
+  {
+    const auto gatherer = Gatherer(bench);
+    for (int i = 0; i < kIslands; ++i) {
+      for (int64_t cell = 0; cell < 3; ++cell) {
+        Offer(bench, *gatherer, i, cell, [] {});
+      }
+    }
+    ASSERT_TRUE(bench.store->RecordPrepared(*gatherer->Publish(0)).ok());
+  }
+  auto sum = *bench.fs.OpenForWrite("data/runs/run/sums/f0-v1.sum");
+  ASSERT_TRUE(sum->WriteAt(4096 + 77, "x").ok());
+  bench.Open();
+  EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());
+  EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+}
+
+void RoundGathererTest::ExpectThatItOutlivesTheProcess(int64_t memory_bytes) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  bench.images = ImagePool::Create(memory_bytes);
+  bench.Open();
   PreparedFact fact;
   {
     const auto gatherer = Gatherer(bench);

@@ -38,18 +38,21 @@ inline absl::Status ShardNotHere(const std::string& run_id) {
 // they take only a part of it. Thread-safe.
 class HeldBytes {
  public:
-  // A quarter of rpc::RpcServer::Spec::memory_bytes_max.
-  static constexpr int64_t kMax = int64_t{256} << 20;
+  // `listener_bytes_max`: rpc::RpcServer::Spec::memory_bytes_max; a quarter of it
+  // may be held.
+  explicit HeldBytes(int64_t listener_bytes_max)
+      : bytes_max_(listener_bytes_max / 4) {}
 
   // False, and nothing is added, if there would be too many.
   bool Add(int64_t bytes) {
-    if ((bytes_ += bytes) <= kMax) return true;
+    if ((bytes_ += bytes) <= bytes_max_) return true;
     bytes_ -= bytes;
     return false;
   }
   void Remove(int64_t bytes) { bytes_ -= bytes; }
 
  private:
+  const int64_t bytes_max_;
   std::atomic<int64_t> bytes_{0};
 };
 

@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
+  RoundGatherer::MakeAgain(*store, *optimizer);
   ShardShape shape = ShapeOf(*store);
   std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));

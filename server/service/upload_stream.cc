@@ -26,21 +26,6 @@ absl::Status Misfit(absl::string_view what) {
 // the islands need not move in step to the chunk.
 constexpr int kOfferedChunksMax = 4;
 
-// A buffer of the pool, for a while.
-class PooledBuffer {
- public:
-  explicit PooledBuffer(BufferPool& pool) : pool_(pool), buffer_(pool.Take()) {}
-  ~PooledBuffer() { pool_.Give(std::move(buffer_)); }
-  PooledBuffer(const PooledBuffer&) = delete;
-  PooledBuffer& operator=(const PooledBuffer&) = delete;
-
-  char* bytes() const { return reinterpret_cast<char*>(buffer_.get()); }
-
- private:
-  BufferPool& pool_;
-  BufferPool::Buffer buffer_;
-};
-
 // A chunk of level ISLAND that waits for its turn: as it was received, or, if
 // too many are, copied, so that gRPC has its memory back.
 class HeldChunk {
@@ -193,7 +178,7 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
                                header.first_block + header.block_count};
     if (contribution_->is_gathered()) {
       absl::StatusOr<std::vector<BlockFact>> facts =
-          CheckBlocks(chunk, blocks, nullptr);
+          CheckBlocks(chunk, blocks);
       status = facts.ok() ? OfferChunk(chunk, blocks, *std::move(facts))
                           : facts.status();
     } else {
@@ -213,33 +198,31 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
 }
 
 absl::StatusOr<std::vector<BlockFact>> UploadStream::CheckBlocks(
-    const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const {
+    const rpc::ReceivedChunk& chunk, IndexRange blocks) const {
   const EncodedRange& encoded = contribution_->encoded();
   const ShardRange& range = contribution_->range();
   rpc::PayloadReader payload(chunk);
-  const int64_t first = encoded.ByteOffset(blocks.begin);
   std::vector<BlockFact> facts(blocks.size());
   int64_t bad_block = -1;
   auto fault = codec::BlockFault::kNone;
-  // Each block is put together, checked and summed in the first-level cache;
-  // the chunk's checksum is put together from theirs.
+  // Each block is checked and summed where it was received, or, if it lies in
+  // several pieces, in the first-level cache; the chunk's checksum is put
+  // together from theirs.
   alignas(64) char passing[codec::kBlockElements * sizeof(float)];
   uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    char* const begin =
-        bytes == nullptr ? passing : bytes + (encoded.ByteOffset(b) - first);
-    const absl::string_view block(
-        begin, static_cast<size_t>(encoded.ByteCount({b, b + 1})));
-    payload.Read(block.size(), begin);
+    const absl::string_view block = payload.Next(
+        static_cast<size_t>(encoded.ByteCount({b, b + 1})), passing);
+    BlockFact& fact = facts[b - blocks.begin];
+    fact.crc32c = codec::Crc32c(block);
+    crc = codec::CombineCrc32c(crc, fact.crc32c, block.size());
     const CheckedBlock checked =
         CheckBlock(encoded.codec(), block, range.ElementCount({b, b + 1}));
+    fact.norm_squared = checked.sum_of_squares;
     if (checked.fault != codec::BlockFault::kNone) {
       bad_block = b;
       fault = checked.fault;
     }
-    BlockFact& fact = facts[b - blocks.begin];
-    fact = {codec::Crc32c(block), checked.sum_of_squares};
-    crc = codec::CombineCrc32c(crc, fact.crc32c, block.size());
   }
   if (crc != chunk.header.crc32c) {
     return Refuse(Code::kDataLoss, "CHUNK_DAMAGED",
@@ -259,18 +242,20 @@ absl::StatusOr<std::vector<BlockFact>> UploadStream::CheckBlocks(
 
 absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
                                     IndexRange blocks) {
-  PooledBuffer buffer(*context_.buffers);
   ASSIGN_OR_RETURN(const std::vector<BlockFact> facts,
-                   CheckBlocks(chunk, blocks, buffer.bytes()));
+                   CheckBlocks(chunk, blocks));
   const EncodedRange& encoded = contribution_->encoded();
-  const int64_t first = encoded.ByteOffset(blocks.begin);
   bool complete = false;
   for (const IndexRange claimed : contribution_->Claim(blocks)) {
+    // From where it was received straight to its place.
+    rpc::PayloadReader payload(chunk);
+    payload.Skip(encoded.ByteCount({blocks.begin, claimed.begin}));
+    std::vector<absl::string_view> pieces;
+    payload.Take(encoded.ByteCount(claimed), &pieces);
     ASSIGN_OR_RETURN(
         const bool last,
         shard_->store().WriteBlocks(
-            *contribution_, claimed,
-            buffer.bytes() + (encoded.ByteOffset(claimed.begin) - first),
+            *contribution_, claimed, pieces,
             absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
                                                claimed.size())));
     complete |= last;

@@ -71,9 +71,9 @@ class UploadStream : public BidiStream {
   absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
   // Checks that the chunk's numbers fit the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
-  // Checks the encoded blocks, and copies them to `bytes` if that is not null.
+  // Checks the encoded blocks.
   absl::StatusOr<std::vector<BlockFact>> CheckBlocks(
-      const rpc::ReceivedChunk& chunk, IndexRange blocks, char* bytes) const;
+      const rpc::ReceivedChunk& chunk, IndexRange blocks) const;
   // Checks blocks and keeps them in the log.
   absl::Status LogChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks);
   // If so, those that wait for missing blocks end.

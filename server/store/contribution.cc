@@ -76,12 +76,12 @@ void Contribution::Leave() const {
   if (--user_count_ == 0) idle_.SignalAll();
 }
 
-absl::Status Contribution::Write(IndexRange blocks, const char* bytes) {
+absl::Status Contribution::Write(IndexRange blocks,
+                                 absl::Span<const absl::string_view> pieces) {
   if (is_gathered_) return absl::OkStatus();
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
   const absl::Status written = segment_->file->WriteAt(
-      kHeaderPageBytes + encoded_.ByteOffset(blocks.begin),
-      {bytes, static_cast<size_t>(encoded_.ByteCount(blocks))});
+      kHeaderPageBytes + encoded_.ByteOffset(blocks.begin), pieces);
   Leave();
   return written;
 }

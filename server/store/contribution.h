@@ -69,10 +69,12 @@ class Contribution {
   // how each ended with Settle. Empty if all are there, or come from another
   // stream, or the contribution is not PARTIAL.
   std::vector<IndexRange> Claim(IndexRange blocks);
-  // Writes the encoding of claimed blocks into the segment.
+  // Writes the encoding of claimed blocks, which `pieces` are one after the
+  // other, into the segment.
   //
   // RESOURCE_EXHAUSTED: the disk is full.
-  absl::Status Write(IndexRange blocks, const char* bytes);
+  absl::Status Write(IndexRange blocks,
+                     absl::Span<const absl::string_view> pieces);
   // Ends a claim: `facts` has one entry a block, or is empty if they could not
   // be written. Returns true if all blocks are there now: whoever gets this
   // has to finish the contribution, and nobody else gets it.

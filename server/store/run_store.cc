@@ -104,7 +104,8 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       ranges_(RangesOf(layout_, shard_, shard_count_)),
       encoded_ranges_(EncodedRanges(ranges_, UpCodec(run_.spec()))),
       import_ranges_(
-          EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))) {}
+          EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))),
+      maps_state_(HasRoomForState()) {}
 
 std::string RunStore::RecordName(const std::string& kind) const {
   return absl::StrCat("data/", run_.run_id(), "/", kind);
@@ -173,15 +174,27 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
   if (file == nullptr) {
     ASSIGN_OR_RETURN(file, MakeVersionFile(fragment, version));
   }
-  const int unmapped_count = UnmappedCount();
-  file->SetImage(NewImage(fragment, unmapped_count), unmapped_count);
+  // Theta is pulled, and so is a view: what has to do without memory is the
+  // optimizer's.
+  const int optimizer_count = state_count_ - (HasView(run_.spec()) ? 1 : 0);
+  VersionImage image;
+  if (maps_state_) image = NewImage(fragment, 0);
+  const int unmapped_count = image == nullptr ? optimizer_count : 0;
+  if (image == nullptr) image = NewImage(fragment, unmapped_count);
+  file->SetImage(std::move(image), unmapped_count);
   return file;
 }
 
-int RunStore::UnmappedCount() const {
-  // The optimizer's arrays; a view is pulled, and stays in memory.
-  if (run_.spec().durability() != v1::DURABILITY_ISLAND) return 0;
-  return state_count_ - (HasView(run_.spec()) ? 1 : 0);
+bool RunStore::HasRoomForState() const {
+  if (images_ == nullptr) return false;
+  int64_t element_count = 0;
+  for (const ShardRange& range : ranges_) {
+    element_count += VersionFile::ImageElementCount(range, state_count_);
+    // A delta is no longer than what it is of.
+    if (HasView(run_.spec())) element_count += range.element_count();
+  }
+  return 2 * element_count * static_cast<int64_t>(sizeof(float)) <=
+         images_->bytes_max();
 }
 
 VersionImage RunStore::NewImage(int32_t fragment, int unmapped_count) {
@@ -274,6 +287,7 @@ void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
 
 void RunStore::DiscardVersion(int32_t fragment, int64_t version) {
   RemoveVersion(fragment, version);
+  RecycleSum(fragment, version);
   if (deltas_ != nullptr) deltas_->Remove(fragment, version);
 }
 
@@ -329,17 +343,6 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
   return absl::OkStatus();
 }
 
-absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
-                                       std::shared_ptr<VersionFile> file) {
-  const int64_t version = prepared.version + 1;
-  RETURN_IF_ERROR(file->WriteHeader({run_.run_id(), shard_, version, 0,
-                                     prepared.digest, prepared.view_digest}));
-  PublishVersion(
-      prepared.fragment, version,
-      {std::move(file), 0, prepared.digest, prepared.view_digest});
-  return absl::OkStatus();
-}
-
 absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
                                absl::Span<const ContributionKey> keys) {
   const int32_t f = commit.fragment();
@@ -376,6 +379,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
   std::vector<FreedSegment> freed = TakeOut(keys, &batch);
   RETURN_IF_ERROR(WriteState(&batch));
   failpoint::Hit("server.state.after");
+  RecycleSum(f, commit.version());
   RecycleAll(std::move(freed));
   return absl::OkStatus();
 }
@@ -451,11 +455,12 @@ std::shared_ptr<Contribution> RunStore::Find(const ContributionKey& key) const {
   return it == contributions_.end() ? nullptr : it->second;
 }
 
-absl::StatusOr<bool> RunStore::WriteBlocks(Contribution& contribution,
-                                           IndexRange blocks, const char* bytes,
-                                           absl::Span<const BlockFact> facts) {
+absl::StatusOr<bool> RunStore::WriteBlocks(
+    Contribution& contribution, IndexRange blocks,
+    absl::Span<const absl::string_view> pieces,
+    absl::Span<const BlockFact> facts) {
   const Contribution::SegmentUse use(contribution);
-  absl::Status status = contribution.Write(blocks, bytes);
+  absl::Status status = contribution.Write(blocks, pieces);
   if (status.ok() && !contribution.is_gathered()) {
     records::ChunkRecord record;
     for (const BlockFact& fact : facts) {

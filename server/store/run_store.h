@@ -136,11 +136,30 @@ class RunStore {
   absl::Status PersistVersion0(int32_t fragment);
   // PREPARED, before anyone hears of it.
   absl::Status RecordPrepared(const PreparedFact& prepared);
-  // Publishes a version whose arrays are in its file already, so that it
-  // outlives the process: writes the rest, unsynced. RecordPrepared has to
-  // follow.
+  // Publishes a version of level ISLAND so that it outlives the process, all
+  // unsynced. RecordPrepared has to follow. Its arrays are in its file already
+  // (`sum` is null), or `sum` has the merged gradient that it is made from.
   absl::Status PublishPrepared(const PreparedFact& prepared,
-                               std::shared_ptr<VersionFile> file);
+                               std::shared_ptr<VersionFile> file,
+                               std::shared_ptr<VersionFile> sum);
+
+  // --- Sums: what a version of level ISLAND is made from -------------------
+
+  // A file for the merged gradient of a version that is being made: a version
+  // file of one array, which Write writes at once.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::StatusOr<std::shared_ptr<VersionFile>> NewSum(int32_t fragment,
+                                                      int64_t version);
+  // A version that an earlier process prepared and that is to be made again
+  // from its sum, before Recovered() is asked.
+  struct Unmade {
+    PreparedFact prepared;
+    std::shared_ptr<VersionFile> sum;
+  };
+  std::vector<Unmade> UnmadeVersions() const;
+  // `file` is such a version, made again, with the digests that it had.
+  void AdoptUnmade(const Unmade& unmade, std::shared_ptr<VersionFile> file);
   // STATE: makes a published version durable as the newest, and frees `keys`.
   // Of a fragment without a file here only the number is kept.
   absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
@@ -166,11 +185,12 @@ class RunStore {
       absl::Span<const ContributionKey> keys, int64_t gather_id);
   // Null if the key is not bound.
   std::shared_ptr<Contribution> Find(const ContributionKey& key) const;
-  // Writes the encoding of claimed blocks and their record. Returns true if the
-  // contribution is complete and the caller has to Finish it. The claim is
-  // settled either way.
+  // Writes the encoding of claimed blocks, which `pieces` are one after the
+  // other, and their record. Returns true if the contribution is complete and
+  // the caller has to Finish it. The claim is settled either way.
   absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
-                                   IndexRange blocks, const char* bytes,
+                                   IndexRange blocks,
+                                   absl::Span<const absl::string_view> pieces,
                                    absl::Span<const BlockFact> facts);
   // PARTIAL -> STORED at the run's durability. Returns the norm squared.
   absl::StatusOr<double> Finish(Contribution& contribution);
@@ -197,9 +217,8 @@ class RunStore {
   std::string SegmentPath(int64_t number) const;
   // Memory for one version of `fragment`; null if there is no room.
   VersionImage NewImage(int32_t fragment, int unmapped_count);
-  // State arrays that versions have in their files alone: at level ISLAND,
-  // where they are written there anyway before PREPARED, the optimizer's.
-  int UnmappedCount() const;
+  // True if there is room for the images of two whole versions of everything.
+  bool HasRoomForState() const;
   // Lets go of the memory of durable versions that are not the newest.
   void DropOldImages(int32_t fragment);
   std::string ManifestPath(const std::string& pin_id) const;
@@ -209,6 +228,9 @@ class RunStore {
 
   absl::Status RecoverState();
   absl::Status RecoverVersions();
+  absl::Status RecoverSums();
+  // The sum of what was prepared, if it is there and the version is not.
+  std::shared_ptr<VersionFile> OpenSum(const PreparedFact& fact);
   absl::Status RecoverDeltas();
   // Makes D of a version that is held, as the one before is, if it is missing;
   // true if it did.
@@ -223,6 +245,10 @@ class RunStore {
   // false if the file at `path` is not whole, or not the one that was recorded.
   bool AdoptPrepared(const std::string& path, int32_t fragment,
                      int64_t version);
+  std::string SumPath(int32_t fragment, int64_t version) const;
+  // The version is made and durable, or given up: its sum's file can be written
+  // again.
+  void RecycleSum(int32_t fragment, int64_t version);
   absl::Status RecoverSegments();
   absl::Status RecoverContributions();
   absl::Status RecoverStored();
@@ -276,6 +302,8 @@ class RunStore {
   const std::vector<ShardRange> ranges_;
   const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
   const std::vector<EncodedRange> import_ranges_;   // f32.
+  // If not, the optimizer's arrays are in files alone.
+  const bool maps_state_;
   std::unique_ptr<DeltaRing> deltas_;  // Of a run with a view; made by Open.
 
   // Held while a version's file is made or reserved, so that no two are made
@@ -293,6 +321,11 @@ class RunStore {
       reserved_versions_ ABSL_GUARDED_BY(mutex_);
   // A released version's file of a fragment, to be written again.
   std::map<int32_t, std::shared_ptr<VersionFile>> spare_versions_
+      ABSL_GUARDED_BY(mutex_);
+  // Of versions that are prepared or committed, and not persisted.
+  std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>> sums_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<int32_t, std::vector<std::shared_ptr<VersionFile>>> spare_sums_
       ABSL_GUARDED_BY(mutex_);
   std::map<ContributionKey, std::shared_ptr<Contribution>> contributions_
       ABSL_GUARDED_BY(mutex_);

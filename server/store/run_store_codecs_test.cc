@@ -110,7 +110,9 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
            1.0});
     }
     const auto written = store_->WriteBlocks(
-        contribution, blocks, bytes.data() + range.ByteOffset(blocks.begin),
+        contribution, blocks,
+        {absl::string_view(bytes.data() + range.ByteOffset(blocks.begin),
+                           range.ByteCount(blocks))},
         facts);
     CHECK(written.ok()) << written.status();
     return *written;

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
                                                std::move(images)));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
+  RETURN_IF_ERROR(store->RecoverSums());
   RETURN_IF_ERROR(store->RecoverDeltas());
   RETURN_IF_ERROR(store->RecoverManifests());
   RETURN_IF_ERROR(store->RecoverSegments());

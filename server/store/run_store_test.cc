@@ -126,11 +126,13 @@ class RunStoreTest : public testing::Test {
                              bytes, range.ElementCount({b, b + 1}) * 4)),
                          1.0});
       }
-      auto written = store_->WriteBlocks(
-          contribution, claimed,
+      const absl::string_view bytes(
           reinterpret_cast<const char*>(elements.data() +
                                         range.ElementOffset(claimed.begin)),
-          facts);
+          range.ElementCount(claimed) * 4);
+      // In two pieces.
+      auto written = store_->WriteBlocks(
+          contribution, claimed, {bytes.substr(0, 7), bytes.substr(7)}, facts);
       if (!written.ok()) return written.status();
       complete |= *written;
     }

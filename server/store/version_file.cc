@@ -8,9 +8,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/codec/crc32c.h"
+#include "base/codec/stream_copy.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
-#include "server/store/stream_copy.h"
 #include "server_records.pb.h"
 
 namespace atl::server {
@@ -103,6 +103,11 @@ void VersionFile::WriteThrough() {
   writes_through_ = true;
 }
 
+bool VersionFile::InMemory() const {
+  MutexLock lock(&mutex_);
+  return image_ != nullptr && unmapped_count_ == 0;
+}
+
 void VersionFile::DropImage() {
   VersionImage dropped;
   MutexLock lock(&mutex_);
@@ -187,7 +192,10 @@ absl::Status VersionFile::Write(int array, IndexRange blocks,
   if (array == 0 || to_file) NoteCrcs(array, blocks, elements);
   if (to_file) RETURN_IF_ERROR(WriteToFile(array, blocks, elements));
   if (mapped != nullptr && mapped != elements) {
-    StreamCopy(range_.ElementCount(blocks), elements, mapped);
+    const absl::string_view bytes =
+        BytesOf(elements, range_.ElementCount(blocks));
+    codec::StreamCopy(bytes.size(), bytes.data(),
+                      reinterpret_cast<char*>(mapped));
   }
   return absl::OkStatus();
 }

@@ -80,6 +80,9 @@ class VersionFile {
   // must not be changed any more.
   float* Map(int array, IndexRange blocks, VersionImage* keep);
 
+  // True if an image has all arrays.
+  bool InMemory() const;
+
   // Lets the memory go: from now on everything is read from the file. Does
   // nothing before Seal.
   void DropImage();

@@ -36,6 +36,7 @@ class ImagePool : public std::enable_shared_from_this<ImagePool> {
   // It comes back when its last holder lets go.
   VersionImage Take(int64_t element_count);
 
+  int64_t bytes_max() const { return bytes_max_; }
   // Bytes that are mapped now.
   int64_t bytes() const;
 

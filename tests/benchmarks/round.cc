@@ -16,10 +16,17 @@
 //
 // Ours does what the yardstick does not: CRC-32C of every chunk, digests of
 // contributions and parameters, a synced decision, and a new version on disk,
-// behind the commit. At level island nothing else is kept, as the yardstick
-// does; process adds a log of contributions that survives kill -9, machine one
-// that survives a power cut. At level island a push lasts until the commit, so
-// that the case `push` is the whole of it there, merge included.
+// behind the commit. At level island a version's merged gradient is kept too;
+// process keeps a log of contributions that survives kill -9, machine one that
+// survives a power cut.
+//
+// `push` lasts from the first byte that any island sends until the last island
+// hears that the server has received, checked and accepted all of its bytes, as
+// the raw sockets' does until they were read. What accepting is depends on the
+// level: at process and machine the bytes are in the log, and the merge follows;
+// at island a chunk is accepted by being merged and is kept nowhere, and what an
+// island hears is the commit. So there, and there alone, `push` has the merge and
+// the outer step in it: a transport is to be judged by the one at process.
 
 #include <signal.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include <time.h>
 
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -177,14 +176,11 @@ absl::Status RoundIsland::Describe(int64_t version) {
   return absl::OkStatus();
 }
 
-// Without training the outer gradient is there already: it is copied to where
-// an island puts the difference that it computes.
+// Without training the outer gradient is there already.
 absl::Status RoundIsland::Encode() {
   if (encoder_ != nullptr) {
-    const absl::Span<float> room = encoder_->GradientRoom(contribution_);
-    std::memcpy(room.data(), gradient_.data(),
-                gradient_.size() * sizeof(float));
-    return encoder_->Encode(contribution_);
+    encoder_->GradientRoom(contribution_);
+    return encoder_->Encode(contribution_, gradient_);
   }
   contribution_.info.set_codec(v1::CODEC_F32);
   *contribution_.info.mutable_digest() =

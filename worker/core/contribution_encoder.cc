@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/codec/block_run.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/xxh3.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
@@ -115,18 +116,29 @@ Digest128 ContributionEncoder::DigestOf(const Fragment& fragment,
 }
 
 absl::Status ContributionEncoder::Encode(EncodedContribution& into) {
+  Fragment& fragment = fragments_[into.info.key().fragment()];
+  if (fragment.feedback.has_value()) {
+    return Encode(into, fragment.feedback->Room());
+  }
+  if (!is_f32()) return Encode(into, fragment.scratch);
+  return Encode(into, absl::MakeConstSpan(
+                          reinterpret_cast<const float*>(into.bytes.data()),
+                          into.bytes.size() / sizeof(float)));
+}
+
+absl::Status ContributionEncoder::Encode(EncodedContribution& into,
+                                         absl::Span<const float> gradient) {
   const v1::ContributionKey& key = into.info.key();
   Fragment& fragment = fragments_[key.fragment()];
   const uint64_t seed = SeedOf(into.info);
   for (codec::BlockRun& run : fragment.runs) run.seed = seed;
   if (fragment.feedback.has_value()) {
-    codec::ErrorFeedback& feedback = *fragment.feedback;
-    RETURN_IF_ERROR(feedback.Encode(codec_, fragment.runs, decay_,
-                                    feedback.Room(),
-                                    absl::MakeSpan(into.bytes)));
+    RETURN_IF_ERROR(fragment.feedback->Encode(codec_, fragment.runs, decay_,
+                                              gradient,
+                                              absl::MakeSpan(into.bytes)));
     fragment.key = key;
   } else if (!is_f32()) {
-    absl::Span<const float> values = fragment.scratch;
+    absl::Span<const float> values = gradient;
     absl::Span<char> bytes = absl::MakeSpan(into.bytes);
     for (const codec::BlockRun& run : fragment.runs) {
       const size_t count = std::accumulate(run.element_counts.begin(),
@@ -137,6 +149,9 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into) {
       values.remove_prefix(count);
       bytes.remove_prefix(byte_count);
     }
+  } else if (const char* const bytes = codec::F32Bytes(gradient).data();
+             bytes != into.bytes.data()) {
+    std::memcpy(into.bytes.data(), bytes, into.bytes.size());
   }
   into.info.set_codec(ProtoOf(codec_));
   *into.info.mutable_digest() = DigestOf(fragment, into.bytes).ToProto();

@@ -77,6 +77,10 @@ class ContributionEncoder {
   // INVALID_ARGUMENT: a value is not finite; the message names the block. With
   // F32 that is left to the servers, which look at every value anyway.
   absl::Status Encode(EncodedContribution& into);
+  // The same of a gradient, [F], that is elsewhere already: the room is not
+  // filled, and `gradient` is not changed.
+  absl::Status Encode(EncodedContribution& into,
+                      absl::Span<const float> gradient);
 
   // What became of contribution `key`. Nothing if it is not on its way here.
   void Resolve(const v1::ContributionKey& key, bool merged);

@@ -63,8 +63,13 @@ class ContributionEncoderTest : public ::testing::Test {
     made.info.mutable_key()->set_slot(slot);
     made.info.mutable_key()->set_seq(seq);
     const absl::Span<float> room = encoder.GradientRoom(made);
-    std::copy(g.begin(), g.end(), room.begin());
-    const absl::Status encoded = encoder.Encode(made);
+    absl::Status encoded;
+    if (random_() % 2 == 0) {
+      std::copy(g.begin(), g.end(), room.begin());
+      encoded = encoder.Encode(made);
+    } else {
+      encoded = encoder.Encode(made, g);
+    }
     EXPECT_TRUE(encoded.ok()) << encoded;
     return made;
   }

@@ -1,11 +1,11 @@
-#include "server/store/stream_copy.h"
+#include "base/codec/stream_copy.h"
 
 #include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace atl::server {
+namespace atl::codec {
 namespace {
 
 TEST(StreamCopyTest, CopiesJustWhatItShouldFromAnyPlaceToAnyPlace) {
@@ -13,19 +13,19 @@ TEST(StreamCopyTest, CopiesJustWhatItShouldFromAnyPlaceToAnyPlace) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int repeat = 0; repeat < 300; ++repeat) {
-    const int64_t n = random() % 200;
-    const int64_t from = random() % 20;
-    const int64_t to = random() % 20;
-    std::vector<float> x(240), y(240, -1.0f);
-    for (float& value : x) value = static_cast<float>(random() % 1000);
+    const size_t n = random() % 500;
+    const size_t from = random() % 80;
+    const size_t to = random() % 80;
+    std::vector<char> x(600), y(600, -1);
+    for (char& value : x) value = static_cast<char>(random() % 100);
     StreamCopy(n, x.data() + from, y.data() + to);
-    for (int64_t i = 0; i < 240; ++i) {
+    for (size_t i = 0; i < y.size(); ++i) {
       const bool inside = i >= to && i < to + n;
-      ASSERT_EQ(y[i], inside ? x[from + i - to] : -1.0f)
+      ASSERT_EQ(y[i], inside ? x[from + i - to] : -1)
           << i << " of " << n << " from " << from << " to " << to;
     }
   }
 }
 
 }  // namespace
-}  // namespace atl::server
+}  // namespace atl::codec

@@ -1,0 +1,18 @@
+// Copies what is not read again soon.
+//
+// Pure. Thread-safe. No allocation.
+
+#ifndef BASE_CODEC_STREAM_COPY_H_
+#define BASE_CODEC_STREAM_COPY_H_
+
+#include <cstddef>
+
+namespace atl::codec {
+
+// `to` = `from`, both of `size` bytes, past the caches: lines of `to` are
+// neither read first nor kept. Other threads see them as after a memcpy.
+void StreamCopy(size_t size, const char* from, char* to);
+
+}  // namespace atl::codec
+
+#endif  // BASE_CODEC_STREAM_COPY_H_
