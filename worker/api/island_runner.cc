@@ -12,6 +12,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/device.h"
+#include "worker/api/part_command.h"
 #include "worker/api/retry_backoff.h"
 
 namespace atl::worker {
@@ -32,88 +33,57 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
   }
   auto runner =
       std::unique_ptr<IslandRunner>(new IslandRunner(options, links));
-  const absl::Time give_up = absl::Now() + options.join_patience;
+  const absl::StatusOr<v1::Run> run = runner->ReadRun();
+  if (links.group != nullptr) {
+    RETURN_IF_ERROR(
+        links.group->Send(Lane::kTraining, EncodeSetup(run)));
+  }
+  RETURN_IF_ERROR(run.status());
+  RETURN_IF_ERROR(runner->Setup(*run));
+  return runner;
+}
+
+absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
+  const absl::Time give_up = absl::Now() + options_.join_patience;
   for (int attempt = 1;; ++attempt) {
-    const absl::StatusOr<v1::Run> run = links.get_run();
+    const absl::StatusOr<v1::Run> run = links_.get_run();
     if (run.ok()) {
-      RETURN_IF_ERROR(runner->Setup(*run));
-      return runner;
+      if (run->state() == v1::RUN_STATE_COMPLETED ||
+          run->state() == v1::RUN_STATE_CANCELLED) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("run ", options_.run_id, " has ended: there is "
+                         "nothing left to train"));
+      }
+      if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run->spec()));
+      return run;
     }
     const bool away = absl::IsUnavailable(run.status()) ||
                       absl::IsDeadlineExceeded(run.status());
     if (!away || absl::Now() > give_up) {
       return Annotate(run.status(), "cannot read the run");
     }
-    if (options.stop.stop_requested()) {
+    if (options_.stop.stop_requested()) {
       return absl::CancelledError("stopped before the run could be read");
     }
     if (attempt == 1) LOG(WARNING) << "cannot read the run yet: "
                                    << run.status();
     // One small call, and nothing is trained before it: asked often.
-    runner->mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
+    mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
 }
 
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
   streaming_ = IsStreaming(spec_.schedule());
-  if (run.state() == v1::RUN_STATE_COMPLETED ||
-      run.state() == v1::RUN_STATE_CANCELLED) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("run ", options_.run_id, " has ended: there is nothing "
-                     "left to train"));
-  }
-  ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count));
-  encoder_.emplace(state_->layout(), spec_);
-  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
-                   DataSet::Open(spec_.data(), options_.data_path));
-  if (!spec_.data().fingerprint().empty()) {
-    ASSIGN_OR_RETURN(data_fingerprint_, data->Fingerprint());
-    if (data_fingerprint_ != spec_.data().fingerprint()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the data at \"",
-          options_.data_path.empty() ? spec_.data().path()
-                                     : options_.data_path,
-          "\" is not the run's: its fingerprint is ", data_fingerprint_,
-          ", the run's is ", spec_.data().fingerprint(),
-          "; copy the run's data here and give its path"));
-    }
-  }
-  ASSIGN_OR_RETURN(BatchReader reader,
-                   BatchReader::Create(std::move(data), spec_));
-  reader_.emplace(std::move(reader));
-  if (spec_.schedule().timing() == v1::TIMING_ELASTIC) {
-    MeasureSpeed();
-  }
-  if (!options_.work_directory.empty()) {
-    RETURN_IF_ERROR(
-        links_.file_system->CreateDirectories(options_.work_directory));
-  }
-  ASSIGN_OR_RETURN(parameters_,
-                   links_.make_parameter_client(spec_, state_->layout()));
+  ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, spec_));
+  part_->set_around([this](const TransferWhat& what,
+                           const IslandPart::Transfer& transfer) {
+    return Bound(what, transfer);
+  });
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = spec_.schedule().round_count() *
                          spec_.schedule().inner_step_count();
   return absl::OkStatus();
-}
-
-// Two steps before anything is pulled: the first touches memory and makes
-// kernels, the second is timed. What they leave is not kept: parameters are
-// pulled, the optimizer starts fresh. Best effort: what fails here fails again
-// in the first round, with a better place to say so.
-void IslandRunner::MeasureSpeed() {
-  for (int i = 0; i < 2; ++i) {
-    absl::Status read = reader_->Read(/*data_shard=*/0, /*position=*/0, batch_);
-    const absl::Time begin = absl::Now();
-    const absl::StatusOr<StepResult> result =
-        read.ok() ? state_->Train(batch_, /*step=*/0) : read;
-    if (!result.ok()) break;
-    if (i == 0) continue;
-    joining_tokens_per_second_ =
-        static_cast<double>(result->token_count) /
-        std::max(1e-9, absl::ToDoubleSeconds(absl::Now() - begin));
-  }
-  state_->ResetOptimizer(/*warm_up=*/false);
 }
 
 v1::JoinRequest IslandRunner::MakeJoinRequest() const {
@@ -124,19 +94,14 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   *capabilities->add_devices() = DescribeCpu();
   capabilities->set_thread_count(options_.thread_count);
   capabilities->set_program_version(options_.program_version);
-  capabilities->set_data_fingerprint(data_fingerprint_);
-  capabilities->set_tokens_per_second(joining_tokens_per_second_);
+  capabilities->set_data_fingerprint(part_->data_fingerprint());
+  capabilities->set_tokens_per_second(part_->tokens_per_second());
   return request;
 }
 
 void IslandRunner::OnJoined(const v1::JoinResponse& response) {
-  parameters_->SetIdentity({options_.island_id, response.island_epoch(),
-                            response.session_secret()});
-  parameters_->SetRoutes(server::RoutesOf(response.plan()));
-}
-
-void IslandRunner::OnPlan(const v1::IslandPlan& plan) {
-  parameters_->SetRoutes(server::RoutesOf(plan));
+  part_->SetIdentity(response.island_epoch(), response.session_secret());
+  part_->SetRoutes(server::RoutesOf(response.plan()));
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Run() {
@@ -146,7 +111,9 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   link_options.patience = options_.patience;
   ControlLink::Listener listener;
   listener.on_joined = [this](const v1::JoinResponse& r) { OnJoined(r); };
-  listener.on_plan = [this](const v1::IslandPlan& p) { OnPlan(p); };
+  listener.on_plan = [this](const v1::IslandPlan& p) {
+    part_->SetRoutes(server::RoutesOf(p));
+  };
   link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
                                         mailbox_, std::move(listener));
   // Who asks to stop need not wait for the next step's news.
@@ -162,10 +129,30 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
     Report(action);
     if (action.kind == ActionKind::kFinish) {
       StopLanes();
+      EndOthers(Lane::kTraining, action.status);
       return Finish(action);
     }
     Do(action, seen);
+    if (lost()) {
+      // The membership goes on: the island comes back under its id.
+      StopLanes();
+      link_.reset();
+      return links_.group->lost();
+    }
   }
+}
+
+bool IslandRunner::lost() const {
+  return links_.group != nullptr && !links_.group->lost().ok();
+}
+
+void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
+  if (links_.group == nullptr) return;
+  PartCommand command;
+  command.action.kind = ActionKind::kFinish;
+  command.action.status = status;
+  // Who cannot be told finds out.
+  links_.group->Send(lane, EncodeCommand(command)).IgnoreError();
 }
 
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
@@ -181,6 +168,8 @@ Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
 }
 
 void IslandRunner::Done(const Action& action, const absl::Status& status) {
+  // The attempt is over: nothing follows from what did not get through.
+  if (lost()) return;
   if (!status.ok()) {
     LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
   }
@@ -193,9 +182,12 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
 }
 
 void IslandRunner::ForwardStops() {
-  const int requested = options_.stop_at_once.stop_requested() ? 2
-                        : options_.stop.stop_requested()       ? 1
-                                                               : 0;
+  int requested = options_.stop_at_once.stop_requested() ? 2
+                  : options_.stop.stop_requested()       ? 1
+                                                         : 0;
+  if (links_.group != nullptr) {
+    requested = std::max(requested, links_.group->stop());
+  }
   for (; stops_forwarded_ < requested; ++stops_forwarded_) {
     loop_.OnStopRequested();
   }
@@ -206,46 +198,10 @@ void IslandRunner::Do(const Action& action, int64_t seen) {
   absl::Status status;
   switch (action.kind) {
     case ActionKind::kWait:
-      return Wait(Lane::kTraining, action, seen, wait_until_);
-    case ActionKind::kLoadSave: {
-      std::optional<SaveSummary> save = LoadSave();
-      {
-        MutexLock lock(&mutex_);
-        loop_.OnSaveLoaded(std::move(save));
-      }
-      return mailbox_.Wake();
-    }
-    case ActionKind::kRestoreSave:
-      status = RestoreSave();
-      break;
-    case ActionKind::kResetOptimizer:
-      state_->ResetOptimizer(action.warm_up);
-      break;
-    case ActionKind::kPull:
-      status = Pull(action, Lane::kTraining);
-      break;
+      Wait(Lane::kTraining, action, seen, wait_until_).IgnoreError();
+      return;
     case ActionKind::kReportReady:
       status = link_->ReportReady(action.commit_seq);
-      break;
-    case ActionKind::kBeginRound:
-      state_->BeginRound();
-      loss_sum_ = 0;
-      loss_count_ = 0;
-      break;
-    case ActionKind::kTrain:
-      status = Train(action);
-      break;
-    case ActionKind::kContribute:
-      status = Contribute(action);
-      break;
-    case ActionKind::kPush:
-      status = Push(action, Lane::kTraining);
-      break;
-    case ActionKind::kApply:
-      state_->ApplyAnchor(action.fragment, action.adopt);
-      break;
-    case ActionKind::kEvaluate:
-      status = Evaluate(action);
       break;
     case ActionKind::kLeave:
       link_->Flush(kFlushMax);
@@ -253,114 +209,118 @@ void IslandRunner::Do(const Action& action, int64_t seen) {
       break;
     case ActionKind::kFinish:
       return;
+    default:
+      status = DoTogether(Lane::kTraining, action);
+      if (action.kind == ActionKind::kLoadSave) return mailbox_.Wake();
   }
   Done(action, status);
+}
+
+absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
+  PartCommand command;
+  command.action = action;
+  if (action.kind == ActionKind::kContribute) {
+    command.save = DescribeSave(action);
+  }
+  if (links_.group != nullptr) {
+    if (NeedsSession(action.kind)) part_->AddSession(command);
+    if (lane == Lane::kTraining) {
+      MutexLock lock(&mutex_);
+      command.resolved.swap(untold_);
+    }
+    RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
+  }
+  const absl::Time begin = absl::Now();
+  PartResult result;
+  const absl::Status status = part_->Do(lane, command, result);
+  if (action.kind == ActionKind::kLoadSave) {
+    if (lost()) return status;
+    MutexLock lock(&mutex_);
+    loop_.OnSaveLoaded(std::move(result.save));
+  }
+  RETURN_IF_ERROR(status);
+  switch (action.kind) {
+    case ActionKind::kRestoreSave:
+      progress_.step = result.saved_step;
+      break;
+    case ActionKind::kBeginRound:
+      loss_sum_ = 0;
+      loss_count_ = 0;
+      break;
+    case ActionKind::kTrain:
+      Trained(action, result);
+      break;
+    case ActionKind::kContribute:
+      Contributed(action, result, absl::Now() - begin);
+      break;
+    case ActionKind::kEvaluate:
+      Evaluated(action, result);
+      break;
+    default:
+      break;
+  }
+  return absl::OkStatus();
 }
 
 // The error feedback of a contribution moves on when it is merged, and only
 // then.
 void IslandRunner::LearnOutcomes() {
-  for (const v1::ContributionKey& key : encoder_->Pending()) {
+  for (const v1::ContributionKey& key : part_->Pending()) {
     const v1::Outcome outcome = loop_.OutcomeOf(key);
     if (outcome == v1::OUTCOME_UNSPECIFIED) continue;
-    encoder_->Resolve(key, outcome == v1::OUTCOME_MERGED);
+    v1::ContributionOutcome known;
+    *known.mutable_key() = key;
+    known.set_outcome(outcome);
+    part_->Resolve(known);
+    if (links_.group != nullptr) untold_.push_back(std::move(known));
   }
 }
 
-absl::Status IslandRunner::Train(const Action& action) {
-  RETURN_IF_ERROR(
-      reader_->Read(action.data_shard, action.data_position, batch_));
-  const absl::Time begin = absl::Now();
-  ASSIGN_OR_RETURN(const StepResult result,
-                   state_->Train(batch_, action.step));
-  const absl::Time end = absl::Now();
+void IslandRunner::Trained(const Action& action, const PartResult& result) {
   {
     MutexLock lock(&mutex_);
-    meter_.Stepped(begin, end);
+    meter_.Stepped(result.begin, result.end);
   }
-  step_speed_.Add(result.token_count, absl::ToDoubleSeconds(end - begin));
-  failpoint::Hit("island.trained.after");
+  const StepResult& step = result.step;
+  step_speed_.Add(step.token_count,
+                  absl::ToDoubleSeconds(result.end - result.begin));
   progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + 1;
-  progress_.token_count += result.token_count;
-  progress_.loss = result.loss;
-  progress_.gradient_norm = result.gradient_norm;
-  loss_sum_ += result.loss;
+  progress_.token_count += step.token_count;
+  progress_.loss = step.loss;
+  progress_.gradient_norm = step.gradient_norm;
+  loss_sum_ += step.loss;
   ++loss_count_;
-  link_->AddLoss(result.loss);
-  return absl::OkStatus();
+  link_->AddLoss(step.loss);
 }
 
-v1::ContributionInfo IslandRunner::DescribeContribution(
-    const Action& action, const AnchoredFragment& at) const {
-  v1::ContributionInfo info;
-  info.mutable_key()->set_run_epoch(action.run_epoch);
-  info.mutable_key()->set_fragment(at.fragment);
-  info.mutable_key()->set_slot(action.slot);
-  info.mutable_key()->set_seq(action.seq);
-  info.set_anchor_version(at.anchor_version);
-  info.set_step_count(action.step_count);
-  info.set_token_count(action.step_count * spec_.inner().batch_size() *
-                       spec_.model().sequence_length());
-  info.set_data_shard(action.data_shard);
-  info.set_data_begin(action.data_begin);
-  info.set_data_end(action.data_position);
-  return info;
-}
-
-// Outer gradient, encoding and what an eager island foresees: once for a key,
-// for error feedback and local parameters move on with it.
-absl::StatusOr<Outbox::Item> IslandRunner::MakeContribution(
-    const Action& action, const AnchoredFragment& at) {
-  v1::ContributionInfo info = DescribeContribution(action, at);
-  for (const Outbox::Item& made : made_) {
-    if (made->info.key().fragment() == at.fragment &&
-        made->info.key().seq() == action.seq &&
-        made->info.anchor_version() == at.anchor_version &&
-        made->info.data_end() == info.data_end()) {
-      return made;
-    }
-  }
-  std::shared_ptr<EncodedContribution> item = outbox_.MakeItem();
-  item->info = std::move(info);
-  state_->OuterGradient(at.fragment, encoder_->GradientRoom(*item));
-  RETURN_IF_ERROR(encoder_->Encode(*item));
-  state_->Foresee(at.fragment, action.weight);
-  return item;
-}
-
-absl::Status IslandRunner::Contribute(const Action& action) {
-  const absl::Time begin = absl::Now();
-  save_.reset();
-  // In a run in rounds the contributions of the save before are decided: their
-  // room is free.
-  if (!streaming_ && made_.empty()) outbox_.Set({});
-  std::vector<Outbox::Item> made;
-  int64_t byte_count = 0;
-  for (const AnchoredFragment& at : action.contributions) {
-    ASSIGN_OR_RETURN(Outbox::Item item, MakeContribution(action, at));
-    made.push_back(std::move(item));
-    byte_count += state_->layout().fragment_element_count(at.fragment) *
-                  static_cast<int64_t>(sizeof(float));
-  }
-  made_ = made;
-  const SaveHeader header = DescribeSave(action);
-  // What else is in flight stays in the SAVE.
-  std::vector<Outbox::Item> items;
-  for (const SavedTrack& track : header.summary.tracks) {
-    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
-    if (track.seq != action.seq && item != nullptr) items.push_back(item);
-  }
-  items.insert(items.end(), made.begin(), made.end());
-  failpoint::Hit("island.save.before");
-  RETURN_IF_ERROR(WriteSaveOf(header, items));
-  made_.clear();
-  outbox_.Set(std::move(items));
+SaveHeader IslandRunner::DescribeSave(const Action& action) const {
+  SaveHeader header;
+  SaveSummary& summary = header.summary;
   {
     MutexLock lock(&mutex_);
-    meter_.Contributed(byte_count, absl::Now() - begin);
+    if (streaming_) {
+      summary = loop_.StreamSave(action);
+    } else if (action.contributions[0].fragment == 0) {
+      summary = loop_.EvaluatorOf(action.contributions[0].anchor_version + 1);
+    }
   }
-  failpoint::Hit("island.save.after");
+  summary.run_id = options_.run_id;
+  summary.run_epoch = action.run_epoch;
+  summary.slot = action.slot;
+  summary.seq = action.seq;
+  summary.data_shard = action.data_shard;
+  summary.data_position = action.data_position;
+  header.step = progress_.step;
+  return header;
+}
+
+void IslandRunner::Contributed(const Action& action, const PartResult& result,
+                               absl::Duration taken) {
+  {
+    MutexLock lock(&mutex_);
+    meter_.Contributed(result.byte_count, taken);
+  }
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, training loss "
             << loss_sum_ / static_cast<double>(std::max<int64_t>(1, loss_count_))
@@ -368,36 +328,20 @@ absl::Status IslandRunner::Contribute(const Action& action) {
             << " tokens/s";
   loss_sum_ = 0;
   loss_count_ = 0;
-  return absl::OkStatus();
 }
 
-absl::Status IslandRunner::Evaluate(const Action& action) {
-  if (!evaluation_batch_.has_value()) {
-    ASSIGN_OR_RETURN(evaluation_batch_, reader_->ReadEvaluation());
-  }
-  if (evaluation_batch_->inputs.empty()) {
-    LOG(WARNING) << "nothing is evaluated: fewer tokens are held out than one "
-                 << "window takes";
-    return absl::OkStatus();
-  }
-  state_->KeepLocal();
-  const absl::Status pulled = PullForEvaluation(action);
-  const absl::StatusOr<double> evaluated =
-      pulled.ok() ? state_->EvaluateLocal(*evaluation_batch_) : pulled;
-  state_->TakeLocalBack();
-  ASSIGN_OR_RETURN(const double loss, evaluated);
+void IslandRunner::Evaluated(const Action& action, const PartResult& result) {
+  if (!result.loss.has_value()) return;
   v1::Evaluation evaluation;
   evaluation.set_commit_seq(action.commit_seq);
   evaluation.set_version(action.version);
-  evaluation.set_loss(loss);
-  evaluation.set_token_count(
-      static_cast<int64_t>(evaluation_batch_->inputs.size()));
-  LOG(INFO) << "version " << action.version << ": held-out loss " << loss
-            << " nats a token";
+  evaluation.set_loss(*result.loss);
+  evaluation.set_token_count(result.token_count);
+  LOG(INFO) << "version " << action.version << ": held-out loss "
+            << *result.loss << " nats a token";
   link_->AddEvaluation(evaluation);
   progress_.evaluation = evaluation;
   failpoint::Hit("island.evaluated.after");
-  return absl::OkStatus();
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
@@ -446,9 +390,14 @@ void IslandRunner::Report(const Action& action) {
     progress_.utilization = meter_.utilization();
     progress_.measured = meter_.measurements(progress_.tokens_per_second);
   }
-  const server::TransferCounters counters = parameters_->counters();
+  const server::TransferCounters counters = part_->counters();
   progress_.sent_bytes = counters.sent_payload_bytes;
   progress_.received_bytes = counters.received_payload_bytes;
+  {
+    MutexLock lock(&mutex_);
+    progress_.sent_bytes += others_sent_bytes_;
+    progress_.received_bytes += others_received_bytes_;
+  }
   progress_.measured.round_trip_seconds =
       absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
   if (!progress_.forecast.has_value()) {

@@ -1,5 +1,7 @@
 // Does what IslandLoop decides: the computing thread of an island, and in a
-// streaming run one thread that pushes and one that pulls beside it.
+// streaming run one thread that pushes and one that pulls beside it. Where the
+// island is several processes it is process 0's, and leads the others
+// (island_member.h).
 //
 // Thread-compatible but for OnJoined and OnPlan, which the control link calls.
 
@@ -20,14 +22,11 @@
 #include "base/sync/mutex.h"
 #include "worker/api/control_link.h"
 #include "worker/api/island_meter.h"
-#include "worker/api/island_state.h"
+#include "worker/api/island_part.h"
 #include "worker/api/mailbox.h"
-#include "worker/api/outbox.h"
 #include "worker/api/run_island.h"
 #include "worker/api/step_speed.h"
-#include "worker/core/contribution_encoder.h"
 #include "worker/core/island_loop.h"
-#include "worker/data/batch_reader.h"
 #include "worker/save/save_file.h"
 
 namespace atl::worker {
@@ -45,44 +44,43 @@ class IslandRunner {
   IslandRunner(const RunIslandOptions& options, const IslandLinks& links)
       : options_(options), links_(links), loop_(options.run_id) {}
 
+  absl::StatusOr<v1::Run> ReadRun();
   absl::Status Setup(const v1::Run& run);
-  void MeasureSpeed();
   v1::JoinRequest MakeJoinRequest() const;
   void OnJoined(const v1::JoinResponse& response);
-  void OnPlan(const v1::IslandPlan& plan);
 
   // Takes news in and asks what `lane` does next; notes that it begins.
   Action NextAction(Lane lane, int64_t* seen);
   void Done(const Action& action, const absl::Status& status);
   void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const Action& action, int64_t seen);
-  void Wait(Lane lane, const Action& action, int64_t seen,
-            std::optional<absl::Time>& wait_until);
+  // Does it on all parts; what follows from its result is noted here.
+  absl::Status DoTogether(Lane lane, const Action& action);
+  absl::Status Wait(Lane lane, const Action& action, int64_t seen,
+                    std::optional<absl::Time>& wait_until);
   void StartLanes();
   void StopLanes();
   // Pushes or pulls until the lanes are stopped.
   void RunLane(Lane lane);
-  std::optional<SaveSummary> LoadSave();
-  absl::Status RestoreSave();
-  absl::Status RestoreLocal();
   void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Pull(const Action& action, Lane lane);
-  absl::Status Train(const Action& action);
-  absl::Status Contribute(const Action& action);
-  v1::ContributionInfo DescribeContribution(const Action& action,
-                                            const AnchoredFragment& at) const;
-  absl::StatusOr<Outbox::Item> MakeContribution(const Action& action,
-                                                const AnchoredFragment& at);
+  void Trained(const Action& action, const PartResult& result);
   SaveHeader DescribeSave(const Action& action) const;
-  absl::Status WriteSaveOf(const SaveHeader& header,
-                           const std::vector<Outbox::Item>& items);
-  absl::Status Push(const Action& action, Lane lane);
-  absl::Status Evaluate(const Action& action);
-  absl::Status PullForEvaluation(const Action& action);
+  void Contributed(const Action& action, const PartResult& result,
+                   absl::Duration taken);
+  void Evaluated(const Action& action, const PartResult& result);
+  // What bounds a transfer: news, and the wish to leave.
+  IslandPart::Transferred Bound(const TransferWhat& what,
+                                const IslandPart::Transfer& transfer);
+  IslandPart::Transferred BoundPush(const TransferWhat& what,
+                                    const IslandPart::Transfer& transfer);
+  IslandPart::Transferred BoundPull(const TransferWhat& what,
+                                    const IslandPart::Transfer& transfer);
+  // Tells the other processes that it is over, in each lane.
+  void EndOthers(Lane lane, const absl::Status& status);
+  bool lost() const;
   absl::StatusOr<IslandProgress> Finish(const Action& action);
   void Report(const Action& action);
   void Log(const Action& action);
-  std::string SavePath() const;
 
   const RunIslandOptions options_;
   const IslandLinks links_;
@@ -97,19 +95,13 @@ class IslandRunner {
 
   v1::RunSpec spec_;
   bool streaming_ = false;
-  std::string data_fingerprint_;
-  std::unique_ptr<IslandState> state_;
-  std::optional<ContributionEncoder> encoder_;
-  std::optional<BatchReader> reader_;
-  std::optional<Batch> evaluation_batch_;
-  std::unique_ptr<server::ParameterClient> parameters_;
-  std::optional<Save> save_;  // Read, until it is restored or out of date.
-  Outbox outbox_;
-  // Of the save that is being written: made once, however often it fails.
-  std::vector<Outbox::Item> made_;
-  Batch batch_;
+  std::unique_ptr<IslandPart> part_;
+  // Outcomes that the other processes do not know yet.
+  std::vector<v1::ContributionOutcome> untold_ ABSL_GUARDED_BY(mutex_);
+  // Payload of the other processes, beside what the part counts.
+  int64_t others_sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t others_received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
-  double joining_tokens_per_second_ = 0;  // Elastic runs; else not measured.
   std::optional<absl::Time> wait_until_;
   std::string logged_;  // Last activity and reason that were logged.
   double loss_sum_ = 0;  // Since the last contribution, for the log.

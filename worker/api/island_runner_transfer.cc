@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "base/failpoint/failpoint.h"
-#include "base/layout/digest.h"
-#include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
 #include "base/obs/log.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/island_runner.h"
 #include "worker/api/retry_backoff.h"
+#include "worker/core/plan_view.h"
 
 // Pushes, pulls and waits, and the threads that do them beside training.
 
@@ -23,9 +20,6 @@ namespace {
 
 // Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// Longest that nothing of a push or pull moves before the loop looks around: a
-// slow link may take hours. An island that leaves gives a push so long in all.
-constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
 
 }  // namespace
 
@@ -49,29 +43,44 @@ void IslandRunner::StopLanes() {
 void IslandRunner::RunLane(Lane lane) {
   std::optional<absl::Time> wait_until;
   while (true) {
+    bool stopped = false;
     {
       MutexLock lock(&mutex_);
-      if (lanes_stopped_) return;
+      stopped = lanes_stopped_;
+    }
+    if (stopped) return EndOthers(lane, absl::OkStatus());
+    if (lost()) {
+      mailbox_.Wake();  // The computing thread ends the attempt.
+      return;
     }
     int64_t seen = 0;
     const Action action = NextAction(lane, &seen);
     if (action.kind == ActionKind::kWait) {
-      Wait(lane, action, seen, wait_until);
+      Wait(lane, action, seen, wait_until).IgnoreError();
       continue;
     }
     wait_until.reset();
-    Done(action, action.kind == ActionKind::kPush ? Push(action, lane)
-                                                  : Pull(action, lane));
+    Done(action, DoTogether(lane, action));
   }
 }
 
-void IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
-                        std::optional<absl::Time>& wait_until) {
+// Whoever leads others tells them that it waits, so that they do not take it
+// for gone, and hears if one of them is, or wants to stop.
+absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
+                                std::optional<absl::Time>& wait_until) {
+  if (links_.group != nullptr) {
+    PartCommand command;
+    command.action.kind = ActionKind::kWait;
+    RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
+    const int stop_before = links_.group->stop();
+    RETURN_IF_ERROR(links_.group->Agree(lane, absl::OkStatus()));
+    if (links_.group->stop() > stop_before) return absl::OkStatus();
+  }
   const absl::Time now = absl::Now();
   if (action.failure_count == 0) {
     wait_until.reset();
     mailbox_.Wait(kIdleWait, seen);
-    return;
+    return absl::OkStatus();
   }
   if (!wait_until.has_value()) {
     wait_until = now + RetryBackoff(action.failure_count);
@@ -80,60 +89,66 @@ void IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
     wait_until.reset();
     MutexLock lock(&mutex_);
     loop_.OnWaited(lane);
-    return;
+    return absl::OkStatus();
   }
   mailbox_.Wait(*wait_until - now, seen);
+  return absl::OkStatus();
 }
 
-absl::Status IslandRunner::Pull(const Action& action, Lane lane) {
+IslandPart::Transferred IslandRunner::Bound(
+    const TransferWhat& what, const IslandPart::Transfer& transfer) {
+  const bool is_push = what.kind == ActionKind::kPush;
+  const server::TransferCounters before = part_->counters();
+  const absl::Time begin = absl::Now();
+  IslandPart::Transferred moved =
+      is_push ? BoundPush(what, transfer) : BoundPull(what, transfer);
+  mailbox_.EndTransfer(what.lane);
+  const absl::Duration taken = absl::Now() - begin;
+  const server::TransferCounters after = part_->counters();
+  const int64_t own_bytes =
+      is_push ? after.sent_payload_bytes - before.sent_payload_bytes
+              : after.received_payload_bytes - before.received_payload_bytes;
+  const int64_t others_bytes =
+      links_.group == nullptr
+          ? 0
+          : std::max<int64_t>(0, moved.payload_bytes - own_bytes);
+  MutexLock lock(&mutex_);
+  (is_push ? others_sent_bytes_ : others_received_bytes_) += others_bytes;
+  if (is_push) meter_.Pushed(own_bytes + others_bytes, taken);
+  if (what.kind == ActionKind::kPull) {
+    meter_.Pulled(own_bytes + others_bytes, taken);
+  }
+  return moved;
+}
+
+IslandPart::Transferred IslandRunner::BoundPull(
+    const TransferWhat& what, const IslandPart::Transfer& transfer) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
   bounds.stop = mailbox_.BeginTransfer(
       [&](const v1::IslandPlan& plan) {
-        return !IsFreshEnough(spec_.schedule(), action.version,
-                              CutVersion(plan, action.fragment));
+        const int64_t newest = CutVersion(plan, what.fragment);
+        return what.kind == ActionKind::kEvaluate
+                   ? newest > what.version + 1
+                   : !IsFreshEnough(spec_.schedule(), what.version, newest);
       },
-      lane);
+      what.lane);
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
                                  [this] { mailbox_.StopTransfer(); });
-  const int64_t before = parameters_->counters().received_payload_bytes;
-  const absl::Time begin = absl::Now();
-  // The plan has the digest of theta; of a view the shards say it themselves.
-  const server::TransferOutcome outcome =
-      HasView(spec_)
-          ? parameters_->PullView(action.fragment, action.version,
-                                  action.from_version,
-                                  state_->AnchorBuffer(action.fragment), bounds)
-          : parameters_->Pull(action.fragment, action.version,
-                              Digest128::FromProto(action.digest),
-                              state_->FragmentBuffer(action.fragment), bounds);
-  mailbox_.EndTransfer(lane);
-  {
-    MutexLock lock(&mutex_);
-    meter_.Pulled(parameters_->counters().received_payload_bytes - before,
-                  absl::Now() - begin);
-  }
-  RETURN_IF_ERROR(outcome.status);
-  state_->SetAnchor(action.fragment);
-  failpoint::Hit("island.pulled.after");
-  return absl::OkStatus();
+  return transfer(bounds);
 }
 
-absl::Status IslandRunner::Push(const Action& action, Lane lane) {
-  const Outbox::Item item = outbox_.Find(action.fragment, action.seq);
-  if (item == nullptr) {
-    return absl::AbortedError("the contribution is decided already");
-  }
-  const v1::ContributionInfo& info = item->info;
-  failpoint::Hit("island.push.before");
+IslandPart::Transferred IslandRunner::BoundPush(
+    const TransferWhat& what, const IslandPart::Transfer& transfer) {
+  const v1::ContributionInfo& info = what.contribution->info;
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
-  const bool stops_in_pause = !action.needed_again;
-  if (action.needed_again) {
-    LOG(WARNING) << "fragment " << action.fragment << ", contribution "
-                 << action.seq << ": " << action.reason
-                 << ": it is pushed again";
+  const bool stops_in_pause = !what.needed_again;
+  if (what.needed_again) {
+    LOG(WARNING) << "fragment " << what.fragment << ", contribution "
+                 << info.key().seq()
+                 << ": a shard has lost it: it is pushed again";
   }
   std::atomic<bool> decided{false};
   bounds.stop = mailbox_.BeginTransfer(
@@ -144,7 +159,7 @@ absl::Status IslandRunner::Push(const Action& action, Lane lane) {
         return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
                (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
       },
-      lane);
+      what.lane);
   bool leaving = false;
   {
     MutexLock lock(&mutex_);
@@ -157,48 +172,13 @@ absl::Status IslandRunner::Push(const Action& action, Lane lane) {
     // Goes on, bounded, once the loop knows that it is to leave.
     leave.emplace(options_.stop, [this] { mailbox_.StopTransfer(); });
   }
-  const int64_t before = parameters_->counters().sent_payload_bytes;
-  const absl::Time begin = absl::Now();
-  const server::TransferOutcome outcome =
-      parameters_->Push(info, item->bytes, bounds);
-  mailbox_.EndTransfer(lane);
-  {
-    MutexLock lock(&mutex_);
-    meter_.Pushed(parameters_->counters().sent_payload_bytes - before,
-                  absl::Now() - begin);
-  }
+  IslandPart::Transferred moved = transfer(bounds);
   // At level ISLAND the plan may know of the commit before the servers' answer
   // is here; that is what was waited for.
-  if (!decided || !absl::IsCancelled(outcome.status)) {
-    RETURN_IF_ERROR(outcome.status);
+  if (decided && absl::IsCancelled(moved.status)) {
+    moved.status = absl::OkStatus();
   }
-  failpoint::Hit("island.pushed.after");
-  return absl::OkStatus();
-}
-
-// What is evaluated is theta: with a view it is not what anchors are.
-absl::Status IslandRunner::PullForEvaluation(const Action& action) {
-  if (!HasView(spec_)) {
-    state_->SetLocalToAnchors();
-    return absl::OkStatus();
-  }
-  for (const v1::FragmentVersion& at : action.cut) {
-    server::CallBounds bounds;
-    bounds.idle_max = kTransferIdleMax;
-    bounds.stop = mailbox_.BeginTransfer([&at](const v1::IslandPlan& newer) {
-      return CutVersion(newer, at.fragment()) > at.version() + 1;
-    });
-    const std::stop_callback leave(options_.stop,
-                                   [this] { mailbox_.StopTransfer(); });
-    const server::TransferOutcome outcome = parameters_->Pull(
-        at.fragment(), at.version(), Digest128::FromProto(at.digest()),
-        state_->FragmentBuffer(at.fragment()), bounds);
-    mailbox_.EndTransfer();
-    RETURN_IF_ERROR(
-        Annotate(outcome.status, "cannot pull what is to be evaluated"));
-    state_->SetLocal(at.fragment());
-  }
-  return absl::OkStatus();
+  return moved;
 }
 
 }  // namespace atl::worker

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
 #include "base/status/status_macros.h"
@@ -10,82 +11,102 @@
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 
 namespace atl::worker {
+namespace {
+
+// What `piece` is of `values`, shape [E].
+template <typename Values>
+auto Part(Values& values, const HeldPiece& piece) {
+  return absl::MakeSpan(values).subspan(piece.held_offset,
+                                        piece.element_count);
+}
+
+}  // namespace
 
 IslandState::IslandState(RunLayout layout, const v1::RunSpec& spec)
     : layout_(std::move(layout)), spec_(spec) {}
 
 absl::StatusOr<std::unique_ptr<IslandState>> IslandState::Create(
-    const v1::RunSpec& spec, int thread_count) {
+    const v1::RunSpec& spec, int thread_count,
+    const TrainerMaker& make_trainer) {
   ASSIGN_OR_RETURN(RunLayout layout, RunLayout::Create(spec.layout()));
   ASSIGN_OR_RETURN(const engine::TrainerOptions options,
                    MakeTrainerOptions(spec, thread_count));
   auto state =
       std::unique_ptr<IslandState>(new IslandState(std::move(layout), spec));
-  ASSIGN_OR_RETURN(state->trainer_, engine::Trainer::Create(options));
-  int64_t buffer_count = 0;
-  for (int32_t f = 0; f < state->layout_.fragment_count(); ++f) {
-    buffer_count =
-        std::max(buffer_count, state->layout_.fragment_element_count(f));
+  ASSIGN_OR_RETURN(state->trainer_, make_trainer(options));
+  std::vector<IndexRange> spans;
+  for (const engine::ParameterSpan& span : state->trainer_->held()) {
+    spans.push_back({span.begin, span.end});
   }
-  state->anchors_.assign(state->layout_.element_count(), 0.0f);
-  state->buffer_.assign(buffer_count, 0.0f);
+  ASSIGN_OR_RETURN(state->held_, HeldLayout::Create(state->layout_, spans));
+  const HeldLayout& held = *state->held_;
+  state->anchors_.assign(held.element_count(), 0.0f);
+  state->buffer_.assign(held.fragment_element_count_max(), 0.0f);
   if (IsStreaming(spec.schedule())) {
-    state->kept_local_.assign(state->layout_.element_count(), 0.0f);
+    state->kept_local_.assign(held.element_count(), 0.0f);
   }
   if (spec.schedule().eager()) {
     state->eager_.emplace(spec.outer());
-    state->momentum_.assign(state->layout_.element_count(), 0.0f);
-    state->others_.assign(state->layout_.element_count(), 0.0f);
-    state->foreseen_.assign(state->layout_.element_count(), 0.0f);
+    state->momentum_.assign(held.element_count(), 0.0f);
+    state->others_.assign(held.element_count(), 0.0f);
+    state->foreseen_.assign(held.element_count(), 0.0f);
   }
   return state;
 }
 
 absl::Span<float> IslandState::FragmentBuffer(int32_t fragment) {
   return absl::MakeSpan(buffer_).subspan(
-      0, layout_.fragment_element_count(fragment));
+      0, held_->fragment_element_count(fragment));
 }
 
 absl::Span<float> IslandState::AnchorBuffer(int32_t fragment) {
-  for (const int32_t index : layout_.fragment_tensors(fragment)) {
-    const TensorPlace& tensor = layout_.tensors()[index];
-    std::copy_n(anchors_.begin() + tensor.model_offset, tensor.element_count,
-                buffer_.begin() + tensor.fragment_offset);
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    std::copy_n(anchors_.begin() + piece.held_offset, piece.element_count,
+                buffer_.begin() + piece.fragment_offset);
   }
   return FragmentBuffer(fragment);
 }
 
-void IslandState::Scatter(int32_t fragment, absl::Span<float> model) const {
-  for (const int32_t index : layout_.fragment_tensors(fragment)) {
-    const TensorPlace& tensor = layout_.tensors()[index];
-    std::copy_n(buffer_.begin() + tensor.fragment_offset, tensor.element_count,
-                model.begin() + tensor.model_offset);
+void IslandState::Spread(int32_t fragment, absl::Span<float> values) const {
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    std::copy_n(buffer_.begin() + piece.fragment_offset, piece.element_count,
+                values.begin() + piece.held_offset);
   }
 }
 
 void IslandState::SetAnchor(int32_t fragment) {
-  Scatter(fragment, absl::MakeSpan(anchors_));
-}
-
-Digest128 IslandState::BufferDigest(int32_t fragment) const {
-  return RangeDigest(
-      layout_, fragment, {0, layout_.fragment_block_count(fragment)},
-      absl::MakeConstSpan(buffer_).subspan(
-          0, layout_.fragment_element_count(fragment)));
+  Spread(fragment, absl::MakeSpan(anchors_));
 }
 
 void IslandState::InitAnchors(const v1::RunSpec& spec) {
-  for (const TensorPlace& tensor : layout_.tensors()) {
-    GenerateInit(spec.layout().tensors(tensor.tensor).init(),
-                         spec.init().seed(), tensor.tensor, 0,
-                         absl::MakeSpan(anchors_).subspan(
-                             tensor.model_offset, tensor.element_count));
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    for (const HeldPiece& piece : held_->pieces(f)) {
+      GenerateInit(spec.layout().tensors(piece.tensor).init(),
+                   spec.init().seed(), piece.tensor, piece.tensor_offset,
+                   Part(anchors_, piece));
+    }
   }
 }
 
-void IslandState::BeginRound() {
-  std::copy(anchors_.begin(), anchors_.end(), trainer_->parameters().begin());
+absl::Status IslandState::Gather() {
+  if (!ranks_ahead_) return absl::OkStatus();
+  RETURN_IF_ERROR(trainer_->Gather());
+  ranks_ahead_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status IslandState::Scatter() {
+  if (!ranks_behind_) return absl::OkStatus();
+  RETURN_IF_ERROR(trainer_->Scatter());
+  ranks_behind_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status IslandState::BeginRound() {
+  RETURN_IF_ERROR(Gather());
+  SetLocalToAnchors();
   if (spec_.inner().reset_each_round()) trainer_->ResetOptimizer();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
@@ -97,9 +118,11 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
                     spec_.schedule().inner_step_count()));
     factor = engine::RestartWarmupFactor(restart_step_count_, warmup);
   }
+  RETURN_IF_ERROR(Scatter());
   StepResult result;
   ASSIGN_OR_RETURN(result.loss, trainer_->Step(batch.inputs, batch.targets,
                                                step, factor));
+  ranks_ahead_ = true;
   if (restart_step_count_ >= 0) ++restart_step_count_;
   result.gradient_norm = trainer_->gradient_norm();
   result.token_count = static_cast<int64_t>(batch.inputs.size());
@@ -108,14 +131,11 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
 
 void IslandState::OuterGradient(int32_t fragment,
                                 absl::Span<float> out) const {
-  const absl::Span<const float> local =
-      const_cast<const engine::Trainer&>(*trainer_).parameters();
-  for (const int32_t index : layout_.fragment_tensors(fragment)) {
-    const TensorPlace& tensor = layout_.tensors()[index];
-    const float* anchor = anchors_.data() + tensor.model_offset;
-    const float* theta = local.data() + tensor.model_offset;
-    float* to = out.data() + tensor.fragment_offset;
-    for (int64_t i = 0; i < tensor.element_count; ++i) {
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    const float* anchor = anchors_.data() + piece.held_offset;
+    const float* theta = local().data() + piece.held_offset;
+    float* to = out.data() + piece.fragment_offset;
+    for (int64_t i = 0; i < piece.element_count; ++i) {
       to[i] = anchor[i] - theta[i];
     }
   }
@@ -125,80 +145,87 @@ absl::Span<const float> IslandState::local() const {
   return const_cast<const engine::Trainer&>(*trainer_).parameters();
 }
 
-void IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
-  const absl::Span<float> local = trainer_->parameters();
+absl::Span<float> IslandState::mutable_local() {
+  ranks_behind_ = true;
+  return trainer_->parameters();
+}
+
+void IslandState::SetOptimizerStepCount(int64_t step_count) {
+  ranks_behind_ = true;
+  trainer_->set_optimizer_step_count(step_count);
+}
+
+absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
+  RETURN_IF_ERROR(Gather());
+  const absl::Span<float> local = mutable_local();
   const auto blend = static_cast<float>(spec_.schedule().blend());
-  for (const int32_t index : layout_.fragment_tensors(fragment)) {
-    const TensorPlace& tensor = layout_.tensors()[index];
-    const auto part = [&](auto& values) {
-      return absl::MakeSpan(values).subspan(tensor.model_offset,
-                                            tensor.element_count);
-    };
-    const absl::Span<float> x =
-        local.subspan(tensor.model_offset, tensor.element_count);
-    const absl::Span<const float> v = part(anchors_);
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    const absl::Span<float> x = Part(local, piece);
+    const absl::Span<const float> v = Part(anchors_, piece);
     if (eager_.has_value() && !adopt) {
-      eager_->Correct(v, part(foreseen_), x, part(momentum_), part(others_));
+      eager_->Correct(v, Part(foreseen_, piece), x, Part(momentum_, piece),
+                      Part(others_, piece));
       continue;
     }
     BlendIn(x, v, adopt ? 0.0f : blend);
     if (!eager_.has_value()) continue;
     // What was foreseen has not come about: begin anew.
-    std::fill_n(part(momentum_).begin(), tensor.element_count, 0.0f);
-    std::fill_n(part(others_).begin(), tensor.element_count, 0.0f);
+    std::fill_n(Part(momentum_, piece).begin(), piece.element_count, 0.0f);
+    std::fill_n(Part(others_, piece).begin(), piece.element_count, 0.0f);
   }
+  return absl::OkStatus();
 }
 
 void IslandState::Foresee(int32_t fragment, double weight) {
   if (!eager_.has_value()) return;
-  const absl::Span<float> local = trainer_->parameters();
-  for (const int32_t index : layout_.fragment_tensors(fragment)) {
-    const TensorPlace& tensor = layout_.tensors()[index];
-    const auto part = [&](auto& values) {
-      return absl::MakeSpan(values).subspan(tensor.model_offset,
-                                            tensor.element_count);
-    };
-    eager_->Foresee(part(anchors_), static_cast<float>(weight),
-                    local.subspan(tensor.model_offset, tensor.element_count),
-                    part(foreseen_), part(momentum_), part(others_));
+  const absl::Span<float> local = mutable_local();
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    eager_->Foresee(Part(anchors_, piece), static_cast<float>(weight),
+                    Part(local, piece), Part(foreseen_, piece),
+                    Part(momentum_, piece), Part(others_, piece));
   }
 }
 
-void IslandState::KeepLocal() {
-  if (kept_local_.empty()) return;
-  const absl::Span<const float> values = local();
-  std::copy(values.begin(), values.end(), kept_local_.begin());
+absl::Status IslandState::KeepLocal() {
+  RETURN_IF_ERROR(Gather());
+  if (!kept_local_.empty()) absl::c_copy(local(), kept_local_.begin());
+  return absl::OkStatus();
 }
 
 void IslandState::TakeLocalBack() {
-  std::copy(kept_local_.begin(), kept_local_.end(),
-            trainer_->parameters().begin());
+  if (kept_local_.empty()) return;
+  absl::c_copy(kept_local_, mutable_local().begin());
 }
 
 void IslandState::SetLocalToAnchors() {
-  std::copy(anchors_.begin(), anchors_.end(), trainer_->parameters().begin());
+  absl::c_copy(anchors_, mutable_local().begin());
 }
 
 void IslandState::SetLocal(int32_t fragment) {
-  Scatter(fragment, trainer_->parameters());
+  Spread(fragment, mutable_local());
 }
 
 absl::StatusOr<double> IslandState::EvaluateLocal(const Batch& batch) {
+  RETURN_IF_ERROR(Scatter());
   return trainer_->EvaluateLoss(batch.inputs, batch.targets);
 }
 
-void IslandState::StepAnchorsToLocal() {
-  const absl::Span<const float> local =
-      const_cast<const engine::Trainer&>(*trainer_).parameters();
+absl::Status IslandState::StepAnchorsToLocal() {
+  RETURN_IF_ERROR(Gather());
+  const absl::Span<const float> theta = local();
   for (size_t i = 0; i < anchors_.size(); ++i) {
-    const float outer_gradient = anchors_[i] - local[i];
+    const float outer_gradient = anchors_[i] - theta[i];
     anchors_[i] = anchors_[i] - outer_gradient;
   }
+  return absl::OkStatus();
 }
 
-void IslandState::ResetOptimizer(bool warm_up) {
+absl::Status IslandState::ResetOptimizer(bool warm_up) {
+  RETURN_IF_ERROR(Gather());
+  ranks_behind_ = true;
   trainer_->ResetOptimizer();
   restart_step_count_ = warm_up ? 0 : -1;
+  return absl::OkStatus();
 }
 
 }  // namespace atl::worker

@@ -1,18 +1,129 @@
 #include "worker/api/run_island.h"
 
+#include <algorithm>
 #include <functional>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/codec/sha256.h"
+#include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/obs/log.h"
 #include "base/rpc/channel.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/run_client.h"
+#include "worker/api/island_member.h"
 #include "worker/api/island_runner.h"
+#include "worker/api/island_world.h"
+#include "worker/api/retry_backoff.h"
 
 namespace atl::worker {
 
+namespace {
+
+// How long processes wait for each other before they say that they do.
+constexpr absl::Duration kMeetingMax = absl::Seconds(20);
+// How long a process that comes back may find the world of before, which does
+// not know yet that it is over.
+constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
+
+// What keeps strangers out of the rendezvous: not the token itself, which
+// crosses the network of the island in the clear.
+std::string RendezvousToken(const RunIslandOptions& options,
+                            absl::string_view secret) {
+  return codec::ToHex(codec::Sha256Of(absl::StrCat(
+      "atoll rendezvous\n", options.run_id, "\n", options.island_id, "\n",
+      secret)));
+}
+
+// Meets the other processes, within join_patience.
+absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
+    const RunIslandOptions& options, absl::string_view token) {
+  const absl::Time begin = absl::Now();
+  const absl::Time give_up = begin + options.join_patience;
+  for (int attempt = 1;; ++attempt) {
+    auto world = IslandWorld::Join(
+        options.place, token, std::min(kMeetingMax, give_up - absl::Now()));
+    if (world.ok()) return world;
+    const absl::Status& status = world.status();
+    const bool away =
+        absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    const bool stale = (absl::IsFailedPrecondition(status) ||
+                        absl::IsAlreadyExists(status)) &&
+                       absl::Now() < begin + kStaleWorldMax;
+    if (!(away || stale) || absl::Now() >= give_up) {
+      return Annotate(status, "the processes of the island do not meet");
+    }
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError(
+          "stopped before the processes of the island had met");
+    }
+    LOG(WARNING) << "the processes of the island have not met yet: " << status;
+    absl::SleepFor(RetryBackoff(attempt));
+  }
+}
+
+// One attempt of an island: from the meeting of its processes to the end of the
+// run, or of one of them.
+absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
+                                       IslandLinks links,
+                                       absl::string_view token) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<IslandWorld> world,
+                   Meet(options, token));
+  links.group = world->group();
+  links.make_trainer = [&world](const engine::TrainerOptions& trainer) {
+    return world->MakeTrainer(trainer);
+  };
+  links.check_run = [&options](const v1::RunSpec& spec) {
+    return CheckRunForPlace(options.place, spec);
+  };
+  return RunIslandOver(options, links);
+}
+
+// An island of several processes begins again when one is lost: those that are
+// left meet the one that comes back.
+absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
+                                           const IslandLinks& links,
+                                           absl::string_view token) {
+  int64_t step_before = -1;
+  for (int failure_count = 1;; ++failure_count) {
+    int64_t step = -1;
+    RunIslandOptions attempt = options;
+    attempt.on_progress = [&](const IslandProgress& progress) {
+      if (progress.activity == "push") step = progress.step;
+      if (options.on_progress) options.on_progress(progress);
+    };
+    absl::StatusOr<IslandProgress> end = RunOnce(attempt, links, token);
+    if (end.ok() || !IsProcessLost(end.status())) return end;
+    if (options.stop.stop_requested()) {
+      return absl::CancelledError("stopped while the island began again");
+    }
+    // It got somewhere.
+    if (step > step_before) failure_count = 1;
+    step_before = std::max(step_before, step);
+    if (failure_count > options.place.restart_count_max) {
+      return Annotate(end.status(), absl::StrCat(
+          "given up after ", options.place.restart_count_max,
+          " restarts without a contribution"));
+    }
+    const absl::Duration wait = RetryBackoff(failure_count);
+    LOG(WARNING) << "the island begins again in " << wait << ": "
+                 << end.status();
+    absl::SleepFor(wait);
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
                                              const IslandLinks& links) {
+  if (links.group != nullptr && !links.group->leads()) {
+    return RunMember(options, links);
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<IslandRunner> runner,
                    IslandRunner::Create(options, links));
   return runner->Run();
@@ -47,17 +158,25 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
     return std::move(*response.mutable_run());
   };
   links.make_parameter_client = [&](const v1::RunSpec& spec,
-                                    const RunLayout& layout) {
+                                    const HeldLayout& held) {
     server::ParameterClientOptions data =
         server::OptionsOfRun(options.run_id, spec);
     data.channel =
         rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
     data.caps = options.caps;
     data.stream_count = options.stream_count;
-    return server::MakeParameterClient(data, layout);
+    if (!held.is_all()) data.held = held.blocks();
+    return server::MakeParameterClient(data, held.layout());
   };
   alter(links);
-  return RunIslandOver(options, links);
+  RETURN_IF_ERROR(MeshOf(options.place).status());
+  // The processes of an island have its certificate, so they share its key.
+  std::string secret;
+  if (!options.security.tls.key.empty()) {
+    ASSIGN_OR_RETURN(secret, ReadFile(PosixFileSystem(),
+                                      options.security.tls.key));
+  }
+  return RunAttempts(options, links, RendezvousToken(options, secret));
 }
 
 }  // namespace atl::worker

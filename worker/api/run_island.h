@@ -21,13 +21,16 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/io/file_system.h"
-#include "base/layout/layout.h"
+#include "base/layout/held_layout.h"
 #include "base/obs/latency_histogram.h"
 #include "base/rpc/flags.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"
+#include "worker/api/island_group.h"
+#include "worker/api/island_place.h"
 #include "worker/api/planner.h"
+#include "worker/engine/trainer.h"
 
 namespace atl::worker {
 
@@ -71,6 +74,10 @@ struct RunIslandOptions {
   // Connections that a large push is spread over, >= 1.
   int stream_count = server::kDefaultStreamCount;
   rpc::SecurityFlags security;
+  // Its ranks and processes. All processes of an island have the same options,
+  // but for process_index and what a machine has of its own: data_path,
+  // work_directory, thread_count, caps.
+  IslandPlace place;
   std::string program_version;
   std::stop_token stop;         // Once: leave cleanly.
   std::stop_token stop_at_once;
@@ -87,7 +94,8 @@ struct RunIslandOptions {
 // says what to do. FAILED_PRECONDITION: the run has ended, or the data is not
 // the run's. ABORTED: another process joined as this island. CANCELLED: the run
 // was cancelled, or the island stopped at once. UNAVAILABLE: the coordinator
-// was away for too long. INTERNAL: training failed.
+// was away for too long, or, with the reason ISLAND_PROCESS_LOST, the processes
+// of the island did not stay together. INTERNAL: training failed.
 absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
 
 // What RunIsland is made of, for tests.
@@ -95,9 +103,19 @@ struct IslandLinks {
   std::function<absl::StatusOr<v1::Run>()> get_run;
   coordinator::CoordinatorClient* coordinator = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
-      const v1::RunSpec& spec, const RunLayout& layout)>
+      const v1::RunSpec& spec, const HeldLayout& held)>
       make_parameter_client;
   FileSystem* file_system = nullptr;
+  // What trains; by itself one rank.
+  std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(
+      const engine::TrainerOptions&)>
+      make_trainer = engine::Trainer::Create;
+  // Of an island of several processes; null: there is one. All but process 0
+  // need no coordinator and no run.
+  IslandGroup* group = nullptr;
+  // What keeps this island from training a run, before anything is made; may be
+  // empty.
+  std::function<absl::Status(const v1::RunSpec& spec)> check_run;
 };
 
 // RunIsland, with what `alter` has made of its links before anything is called.

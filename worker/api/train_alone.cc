@@ -17,7 +17,7 @@ namespace {
 // The held-out loss of the local parameters, or of the anchors after a sync.
 absl::StatusOr<double> Validate(IslandState& state, const Batch& batch) {
   if (batch.inputs.empty()) return 0.0;
-  return state.trainer().EvaluateLoss(batch.inputs, batch.targets);
+  return state.EvaluateLocal(batch);
 }
 
 // Whether the run would evaluate after `step` steps.
@@ -46,7 +46,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
                    IslandState::Create(spec, options.thread_count));
   ASSIGN_OR_RETURN(const Batch held_out, reader.ReadEvaluation());
   state->InitAnchors(spec);
-  state->BeginRound();
+  RETURN_IF_ERROR(state->BeginRound());
 
   TrainAloneProgress progress;
   progress.step_count = options.step_count;
@@ -72,8 +72,8 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
     ++progress.step;
     if (options.outer_round_trip &&
         progress.step % spec.schedule().inner_step_count() == 0) {
-      state->StepAnchorsToLocal();
-      state->BeginRound();
+      RETURN_IF_ERROR(state->StepAnchorsToLocal());
+      RETURN_IF_ERROR(state->BeginRound());
     }
     progress.loss = step.loss;
     progress.tokens_per_second = static_cast<double>(token_count) / seconds;
@@ -85,7 +85,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
     if (options.on_progress) options.on_progress(progress);
   }
   ASSIGN_OR_RETURN(result.validation_loss, Validate(*state, held_out));
-  const absl::Span<const float> parameters = state->trainer().parameters();
+  const absl::Span<const float> parameters = state->local();
   result.parameters.assign(parameters.begin(), parameters.end());
   result.parameters_sha256 =
       ParametersSha256(state->layout(), result.parameters);

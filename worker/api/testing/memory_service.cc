@@ -105,7 +105,8 @@ class MemoryCoordinator : public coordinator::CoordinatorClient {
 
 class MemoryParameters : public server::ParameterClient {
  public:
-  explicit MemoryParameters(MemoryService& service) : service_(service) {}
+  MemoryParameters(MemoryService& service, HeldLayout held)
+      : service_(service), held_(std::move(held)) {}
 
   void SetRoutes(server::ShardRoutes routes) override {}
   void SetIdentity(server::PushIdentity identity) override {}
@@ -123,7 +124,6 @@ class MemoryParameters : public server::ParameterClient {
       return {service_.push_failure_, {}};
     }
     const int32_t f = info.key().fragment();
-    CHECK(ContributionDigest(encoded) == Digest128::FromProto(info.digest()));
     counters_.sent_payload_bytes += static_cast<int64_t>(encoded.size());
     for (auto& [id, member] : service_.members_) {
       if (member.slot == info.key().slot()) {
@@ -139,9 +139,20 @@ class MemoryParameters : public server::ParameterClient {
             info.SerializeAsString());
       return {absl::OkStatus(), {}};
     }
-    service_.stored_[f][info.key().slot()] = {info, Decode(info, encoded)};
-    service_.MergeIfComplete(f);
-    return {absl::OkStatus(), {}};
+    if (held_.is_all()) {
+      CHECK(ContributionDigest(encoded) ==
+            Digest128::FromProto(info.digest()));
+      service_.stored_[f][info.key().slot()] = {info, Decode(info, encoded)};
+      service_.MergeIfComplete(f);
+      return {absl::OkStatus(), {}};
+    }
+    TakePart(info, encoded);
+    // Until the others have brought theirs.
+    const bool stored = service_.changed_.wait(lock, bounds.stop, [&] {
+      return service_.versions_[f] != info.anchor_version() ||
+             service_.stored_[f].count(info.key().slot()) > 0;
+    });
+    return {stored ? absl::OkStatus() : absl::CancelledError("stopped"), {}};
   }
 
   server::TransferOutcome Pull(int32_t fragment, int64_t version,
@@ -152,10 +163,24 @@ class MemoryParameters : public server::ParameterClient {
     if (version != service_.versions_[fragment]) {
       return {absl::OutOfRangeError("not held any more"), {}};
     }
-    std::copy(service_.values_[fragment].begin(),
-              service_.values_[fragment].end(), out.begin());
+    const std::vector<float>& values = service_.values_[fragment];
+    server::TransferOutcome outcome;
+    server::ShardDigest digest;
+    float* to = out.data();
+    for (const IndexRange blocks : held_.fragment_blocks(fragment)) {
+      const IndexRange at = service_.layout_.BlockElements(fragment, blocks);
+      std::copy(values.begin() + at.begin, values.begin() + at.end, to);
+      digest.came += RangeDigest(service_.layout_, fragment, blocks,
+                                 {to, static_cast<size_t>(at.size())});
+      to += at.size();
+    }
+    CHECK(to == out.data() + out.size());
+    digest.all = RangeDigest(
+        service_.layout_, fragment,
+        {0, service_.layout_.fragment_block_count(fragment)}, values);
+    if (!held_.is_all()) outcome.digests = {digest};
     counters_.received_payload_bytes += out.size() * sizeof(float);
-    return {absl::OkStatus(), {}};
+    return outcome;
   }
 
   server::TransferOutcome PullView(int32_t fragment, int64_t version,
@@ -176,18 +201,61 @@ class MemoryParameters : public server::ParameterClient {
   }
 
  private:
+  // What came of a contribution that several processes push.
+  void TakePart(const v1::ContributionInfo& info,
+                absl::Span<const char> encoded) {
+    const int32_t f = info.key().fragment();
+    const RunLayout& layout = service_.layout_;
+    MemoryService::Partial& partial =
+        service_.partial_[f][info.key().slot()];
+    if (partial.stored.info.SerializeAsString() != info.SerializeAsString()) {
+      partial = {};
+      partial.stored.info = info;
+      partial.stored.elements.resize(layout.fragment_element_count(f));
+      partial.has.resize(layout.fragment_element_count(f));
+    }
+    const EncodedLayout places(layout, f, *codec::FindCodec(info.codec()),
+                               held_.fragment_blocks(f));
+    const std::vector<float> elements = Decode(info, encoded);
+    const float* from = elements.data();
+    for (const IndexRange blocks : places.held()) {
+      const IndexRange at = layout.BlockElements(f, blocks);
+      if (partial.has[at.begin]) return;  // It came before.
+      std::copy_n(from, at.size(), partial.stored.elements.begin() + at.begin);
+      std::fill_n(partial.has.begin() + at.begin, at.size(), true);
+      from += at.size();
+      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+        partial.digest += EncodedBlockDigest(
+            b, encoded.subspan(places.ByteOffset(b),
+                               places.ByteCount({b, b + 1})));
+      }
+    }
+    if (!std::all_of(partial.has.begin(), partial.has.end(),
+                     [](bool has) { return has; })) {
+      return;
+    }
+    CHECK(partial.digest == Digest128::FromProto(info.digest()));
+    service_.stored_[f][info.key().slot()] = std::move(partial.stored);
+    service_.partial_[f].erase(info.key().slot());
+    service_.changed_.notify_all();
+    service_.MergeIfComplete(f);
+  }
+
   std::vector<float> Decode(const v1::ContributionInfo& info,
                             absl::Span<const char> encoded) const {
     const int32_t f = info.key().fragment();
     const codec::Codec* const codec = codec::FindCodec(info.codec());
     CHECK(codec != nullptr);
-    const RunLayout& layout = service_.layout_;
-    const std::vector<int32_t> counts =
-        EncodedLayout(layout, f, *codec)
-            .ElementCounts({0, layout.fragment_block_count(f)});
+    const EncodedLayout places(service_.layout_, f, *codec,
+                               held_.fragment_blocks(f));
+    std::vector<int32_t> counts;
+    for (const IndexRange blocks : places.held()) {
+      const std::vector<int32_t> some = places.ElementCounts(blocks);
+      counts.insert(counts.end(), some.begin(), some.end());
+    }
     codec::BlockRun run;
     run.element_counts = counts;
-    std::vector<float> elements(layout.fragment_element_count(f));
+    std::vector<float> elements(held_.fragment_element_count(f));
     CHECK(codec::DecodeRun(*codec, run,
                            absl::string_view(encoded.data(), encoded.size()),
                            absl::MakeSpan(elements))
@@ -196,6 +264,7 @@ class MemoryParameters : public server::ParameterClient {
   }
 
   MemoryService& service_;
+  const HeldLayout held_;
   server::TransferCounters counters_;
 };
 
@@ -206,6 +275,7 @@ MemoryService::MemoryService(const v1::RunSpec& spec)
   commit_seqs_.assign(count, 0);
   open_.resize(count);
   stored_.resize(count);
+  partial_.resize(count);
   values_.resize(count);
   for (int32_t f = 0; f < count; ++f) {
     values_[f].resize(layout_.fragment_element_count(f));
@@ -234,7 +304,12 @@ MemoryService::MakeCoordinator() {
 }
 
 std::unique_ptr<server::ParameterClient> MemoryService::MakeParameters() {
-  return std::make_unique<MemoryParameters>(*this);
+  return MakeParameters(HeldLayout(layout_));
+}
+
+std::unique_ptr<server::ParameterClient> MemoryService::MakeParameters(
+    const HeldLayout& held) {
+  return std::make_unique<MemoryParameters>(*this, held);
 }
 
 v1::IslandPlan MemoryService::PlanFor(const Member& member) const {

@@ -19,6 +19,8 @@
 #include "absl/status/status.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
+#include "base/layout/digest.h"
+#include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/parameter_client.h"
@@ -32,7 +34,10 @@ class MemoryService {
 
   v1::Run run() const;
   std::unique_ptr<coordinator::CoordinatorClient> MakeCoordinator();
+  // Of a process that holds all, or so much, of the model.
   std::unique_ptr<server::ParameterClient> MakeParameters();
+  std::unique_ptr<server::ParameterClient> MakeParameters(
+      const HeldLayout& held);
 
   // The next pushes end with this, after the shard has stored nothing.
   void FailPushes(int count, absl::Status status);
@@ -71,6 +76,12 @@ class MemoryService {
     v1::ContributionInfo info;
     std::vector<float> elements;
   };
+  // A contribution of which not all parts have come.
+  struct Partial {
+    Stored stored;
+    std::vector<bool> has;  // By element.
+    Digest128 digest;       // Of the blocks that came.
+  };
 
   // All require mutex_.
   v1::IslandPlan PlanFor(const Member& member) const;
@@ -92,6 +103,7 @@ class MemoryService {
   std::vector<int64_t> commit_seqs_;         // By fragment.
   std::vector<std::vector<int32_t>> open_;   // Expected slots, by fragment.
   std::vector<std::map<int32_t, Stored>> stored_;  // By fragment, slot.
+  std::vector<std::map<int32_t, Partial>> partial_;  // The same.
   int64_t commit_seq_ = 0;
   bool pushes_held_ = false;
   int push_failure_count_ = 0;

@@ -1,0 +1,51 @@
+#include "worker/api/island_place.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+IslandPlace Place(const std::string& mesh, int count, int index,
+                  const std::string& rendezvous) {
+  IslandPlace place;
+  place.mesh = mesh;
+  place.process_count = count;
+  place.process_index = index;
+  place.rendezvous = rendezvous;
+  return place;
+}
+
+TEST(IslandPlaceTest, GivesTheMesh) {
+  EXPECT_EQ(MeshOf({})->rank_count(), 1);
+  EXPECT_EQ(MeshOf(Place("dp_shard=2", 1, 0, ""))->rank_count(), 2);
+  EXPECT_EQ(MeshOf(Place("dp_shard=4,tp=2", 2, 1, "host:29500"))->rank_count(),
+            8);
+}
+
+TEST(IslandPlaceTest, SaysWhatIsWrong) {
+  const struct {
+    IslandPlace place;
+    std::string says;
+  } cases[] = {
+      {Place("dp=2", 1, 0, ""), "dp"},
+      {Place("tp=3", 2, 0, "h:1"), "3 ranks, which 2 processes cannot share"},
+      {Place("tp=2", 0, 0, ""), "at least one process"},
+      {Place("tp=2", 2, 2, "h:1"), "the last is 1"},
+      {Place("tp=2", 2, -1, "h:1"), "process_index is -1"},
+      {Place("tp=2", 2, 0, ""), "HOST:PORT"},
+      {Place("tp=2", 2, 0, "host"), "HOST:PORT"},
+      {Place("tp=2", 2, 0, ":1"), "HOST:PORT"},
+      {Place("tp=2", 1, 0, "h:1"), "leave it out"},
+  };
+  for (const auto& wrong : cases) {
+    const absl::Status status = MeshOf(wrong.place).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(status.message(), wrong.says)) << status;
+  }
+}
+
+}  // namespace
+}  // namespace atl::worker

@@ -1,0 +1,120 @@
+#include "worker/api/island_world.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "worker/api/model_spec.h"
+#include "worker/engine/parallel/mesh_options.h"
+#include "worker/engine/parallel/mesh_trainer.h"
+
+namespace atl::worker {
+namespace {
+
+// Parts that keep a pipeline of S stages busy for all but 1/3 of its time.
+constexpr int64_t kMicroBatchesAStage = 2;
+
+// How `mesh` trains batches of `batch_size` sequences: a pipeline with as many
+// micro-batches as there may be, up to enough, of equal size.
+engine::MeshOptions MeshOptionsOf(const engine::Mesh& mesh,
+                                  int64_t batch_size) {
+  engine::MeshOptions options;
+  options.mesh = mesh;
+  const int64_t sequence_count = batch_size / mesh.size(engine::kBatchGroup);
+  const int64_t stage_count = mesh.size(engine::MeshDimension::kPp);
+  if (stage_count == 1) return options;
+  for (int64_t m = std::min(sequence_count, kMicroBatchesAStage * stage_count);
+       m > 1; --m) {
+    if (sequence_count % m != 0) continue;
+    options.micro_batch_count = static_cast<int>(m);
+    break;
+  }
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
+    const IslandPlace& place, absl::string_view token,
+    absl::Duration join_timeout) {
+  ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
+  auto world = std::unique_ptr<IslandWorld>(new IslandWorld(mesh));
+  if (place.process_count == 1) {
+    if (mesh.rank_count() == 1) return world;
+    world->local_ =
+        std::make_unique<collective::LocalWorld>(mesh.rank_count());
+    world->ranks_ = world->local_->TakeRanks();
+    return world;
+  }
+  collective::TcpWorldOptions options;
+  options.rendezvous = place.rendezvous;
+  options.process_index = place.process_index;
+  options.process_count = place.process_count;
+  options.rank_count = mesh.rank_count() / place.process_count;
+  options.layout = mesh.ToString();
+  options.token = std::string(token);
+  options.join_timeout = join_timeout;
+  ASSIGN_OR_RETURN(world->tcp_, collective::TcpWorld::Join(std::move(options)));
+  world->ranks_ = world->tcp_->TakeRanks();
+  RETURN_IF_ERROR(world->SplitGroup());
+  return world;
+}
+
+absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Over(
+    const engine::Mesh& mesh,
+    std::vector<std::unique_ptr<collective::Collective>> ranks) {
+  auto world = std::unique_ptr<IslandWorld>(new IslandWorld(mesh));
+  world->ranks_ = std::move(ranks);
+  RETURN_IF_ERROR(world->SplitGroup());
+  return world;
+}
+
+// The first rank of each process is in the group, in a call that all make.
+absl::Status IslandWorld::SplitGroup() {
+  const int first = ranks_.front()->rank();
+  IslandGroup::Lanes lanes;
+  std::vector<absl::Status> statuses(ranks_.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int lane = 0; lane < kLaneCount; ++lane) {
+        auto group = ranks_[i]->Split(ranks_[i]->rank() == first ? 0 : -1,
+                                      absl::StrCat("lane", lane));
+        statuses[i].Update(group.status());
+        if (group.ok() && i == 0) lanes[lane] = *std::move(group);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
+  group_ = std::make_unique<IslandGroup>(std::move(lanes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<engine::Trainer>> IslandWorld::MakeTrainer(
+    const engine::TrainerOptions& options) {
+  if (mesh_.rank_count() == 1) return engine::Trainer::Create(options);
+  return engine::MakeMeshTrainer(options,
+                                 MeshOptionsOf(mesh_, options.batch_size),
+                                 absl::MakeSpan(ranks_));
+}
+
+absl::Status CheckRunForPlace(const IslandPlace& place,
+                              const v1::RunSpec& spec) {
+  ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
+  if (mesh.rank_count() == 1) return absl::OkStatus();
+  if (place.process_count > 1 && spec.durability() == v1::DURABILITY_ISLAND) {
+    return absl::FailedPreconditionError(
+        "the run's durability is \"island\": its servers take contributions "
+        "in from one process; join with one, or choose \"process\" or "
+        "\"machine\" for the run");
+  }
+  ASSIGN_OR_RETURN(const engine::TrainerOptions options,
+                   MakeTrainerOptions(spec, /*thread_count=*/1));
+  return engine::ValidateMeshTrainer(
+      options, MeshOptionsOf(mesh, options.batch_size));
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,68 @@
+// The ranks that one process brings to its island, and the group in which it
+// hears what to do.
+//
+// Thread-compatible.
+
+#ifndef WORKER_API_ISLAND_WORLD_H_
+#define WORKER_API_ISLAND_WORLD_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/run.pb.h"
+#include "worker/api/island_group.h"
+#include "worker/api/island_place.h"
+#include "worker/collective/collective.h"
+#include "worker/collective/local/local_world.h"
+#include "worker/collective/tcp/tcp_world.h"
+#include "worker/engine/trainer.h"
+
+namespace atl::worker {
+
+class IslandWorld {
+ public:
+  // Meets the other processes of the island, if there are some.
+  //
+  // INVALID_ARGUMENT: `place` is wrong (MeshOf). Else as TcpWorld::Join.
+  static absl::StatusOr<std::unique_ptr<IslandWorld>> Join(
+      const IslandPlace& place, absl::string_view token,
+      absl::Duration join_timeout);
+
+  // The world of `ranks` that were made elsewhere, of a process of several.
+  static absl::StatusOr<std::unique_ptr<IslandWorld>> Over(
+      const engine::Mesh& mesh,
+      std::vector<std::unique_ptr<collective::Collective>> ranks);
+
+  // Null where the island is one process.
+  IslandGroup* group() { return group_.get(); }
+
+  // A trainer over the ranks, which ends before this object. Once.
+  absl::StatusOr<std::unique_ptr<engine::Trainer>> MakeTrainer(
+      const engine::TrainerOptions& options);
+
+ private:
+  explicit IslandWorld(const engine::Mesh& mesh) : mesh_(mesh) {}
+  absl::Status SplitGroup();
+
+  const engine::Mesh mesh_;
+  std::unique_ptr<collective::LocalWorld> local_;
+  std::unique_ptr<collective::TcpWorld> tcp_;
+  std::vector<std::unique_ptr<collective::Collective>> ranks_;
+  std::unique_ptr<IslandGroup> group_;
+};
+
+// What keeps an island at `place` from training `spec`, in a sentence.
+//
+// INVALID_ARGUMENT: the mesh does not fit the model or the batch.
+// FAILED_PRECONDITION: the run wants an island to be one process.
+absl::Status CheckRunForPlace(const IslandPlace& place,
+                              const v1::RunSpec& spec);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_API_ISLAND_WORLD_H_

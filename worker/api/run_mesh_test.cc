@@ -1,0 +1,196 @@
+// Islands of several ranks and processes over a service in memory: the real
+// loop, mesh, data and SAVE. Processes are threads, each with a world of its
+// own kind.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "worker/api/island_world.h"
+#include "worker/api/run_island.h"
+#include "worker/api/testing/island_fixture.h"
+#include "worker/api/testing/memory_service.h"
+#include "worker/api/testing/tiny_run.h"
+#include "worker/collective/local/local_world.h"
+
+namespace atl::worker {
+namespace {
+
+class RunMeshTest : public IslandFixture {
+ protected:
+  // One attempt of an island with `mesh` in `process_count` processes. When
+  // process `victim` has begun `action_count` actions it stops at once.
+  absl::StatusOr<IslandProgress> RunOnce(MemoryService& service,
+                                         const std::string& mesh,
+                                         int process_count, int victim = -1,
+                                         int action_count = 0) {
+    const engine::Mesh parsed = *engine::Mesh::Parse(mesh);
+    collective::LocalWorld world(parsed.rank_count());
+    auto ranks = world.TakeRanks();
+    const int each = parsed.rank_count() / process_count;
+    std::vector<absl::StatusOr<IslandProgress>> ends(
+        process_count, absl::UnknownError("not ended"));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < process_count; ++i) {
+      std::vector<std::unique_ptr<collective::Collective>> own;
+      for (int r = i * each; r < (i + 1) * each; ++r) {
+        own.push_back(std::move(ranks[r]));
+      }
+      threads.emplace_back([&, i, own = std::move(own)]() mutable {
+        ends[i] = RunProcess(service, parsed, std::move(own),
+                             process_count > 1,
+                             i == victim ? action_count : 1 << 30);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (int i = 1; i < process_count; ++i) {
+      EXPECT_EQ(ends[i].ok(), ends[0].ok()) << i << ": " << ends[i].status();
+    }
+    return ends[0];
+  }
+
+  absl::StatusOr<IslandProgress> RunProcess(
+      MemoryService& service, const engine::Mesh& mesh,
+      std::vector<std::unique_ptr<collective::Collective>> ranks,
+      bool has_group, int action_count) {
+    const auto world =
+        has_group ? IslandWorld::Over(mesh, std::move(ranks))
+                  : IslandWorld::Join({.mesh = mesh.ToString()}, "",
+                                      absl::Minutes(1));
+    if (!world.ok()) return world.status();
+    const auto coordinator = service.MakeCoordinator();
+    IslandLinks links;
+    links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
+    links.coordinator = coordinator.get();
+    links.make_parameter_client = [&](const v1::RunSpec&,
+                                      const HeldLayout& held) {
+      return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
+          service.MakeParameters(held));
+    };
+    links.file_system = &files_;
+    links.group = (*world)->group();
+    links.make_trainer = [&](const engine::TrainerOptions& options) {
+      return (*world)->MakeTrainer(options);
+    };
+    RunIslandOptions options = Options("a");
+    std::stop_source kill;
+    options.stop_at_once = kill.get_token();
+    std::atomic<int> left = action_count;
+    options.on_progress = [&](const IslandProgress&) {
+      if (--left == 0) kill.request_stop();
+    };
+    return RunIslandOver(options, links);
+  }
+
+  // SHA-256 of the run's end.
+  std::string RunToEnd(const v1::RunSpec& spec, const std::string& mesh,
+                       int process_count) {
+    files_.Crash();
+    MemoryService service(spec);
+    const auto end = RunOnce(service, mesh, process_count);
+    EXPECT_TRUE(end.ok()) << mesh << ": " << end.status();
+    EXPECT_EQ(service.version(), spec.schedule().round_count());
+    return service.parameters_sha256();
+  }
+};
+
+TEST_F(RunMeshTest, AMeshLearnsWhatOneRankLearns) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 5;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService one(spec);
+  ASSERT_TRUE(RunOne(one, Options("one")).ok());
+  for (const std::string mesh : {"dp_shard=2", "dp_replicate=2"}) {
+    files_.Crash();
+    MemoryService service(spec);
+    ASSERT_TRUE(RunOnce(service, mesh, 1).ok());
+    ASSERT_EQ(service.evaluations().size(), one.evaluations().size());
+    for (size_t i = 0; i < one.evaluations().size(); ++i) {
+      EXPECT_NEAR(service.evaluations()[i].loss(), one.evaluations()[i].loss(),
+                  1e-3)
+          << mesh;
+    }
+    // AdamW turns roundings into steps: few, and no more than a step's.
+    const std::vector<float> a = one.parameters(), b = service.parameters();
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      difference += std::abs(a[i] - b[i]);
+      size += std::abs(a[i]);
+    }
+    EXPECT_LT(difference, 0.01 * size) << mesh;
+  }
+}
+
+struct Exchange {
+  v1::Codec codec = v1::CODEC_F32;
+  bool feedback = false;
+  bool streaming = false;
+};
+
+class ProcessesTest : public RunMeshTest,
+                      public testing::WithParamInterface<Exchange> {
+ protected:
+  v1::RunSpec Spec() {
+    TinyRunOptions tiny = Tiny(1);
+    tiny.fragment_count = 2;
+    tiny.inner_step_count = 4;
+    v1::RunSpec spec = TinyRun(tiny);
+    spec.mutable_exchange()->set_up(GetParam().codec);
+    spec.mutable_exchange()->set_error_feedback(GetParam().feedback);
+    spec.mutable_exchange()->set_seed(11);
+    if (GetParam().streaming) {
+      spec.mutable_schedule()->set_fragment_schedule(
+          v1::FRAGMENT_SCHEDULE_STAGGERED);
+      spec.mutable_schedule()->set_overlap_step_count(1);
+      spec.mutable_schedule()->set_blend(0.5);
+    }
+    return spec;
+  }
+};
+
+// Where the ranks are changes nothing: not the steps, not what is encoded, and
+// not the merge.
+TEST_P(ProcessesTest, ProcessesChangeNoBit) {
+  const v1::RunSpec spec = Spec();
+  const std::string one = RunToEnd(spec, "dp_shard=4", 1);
+  EXPECT_EQ(RunToEnd(spec, "dp_shard=4", 2), one);
+  EXPECT_EQ(RunToEnd(spec, "dp_shard=4", 4), one);
+  // A control: the comparison can fail. Two bits hide how sums are rounded.
+  if (GetParam().codec == v1::CODEC_F32) {
+    EXPECT_NE(RunToEnd(spec, "dp_shard=2", 1), one);
+  }
+}
+
+// A process that dies ends the attempt of all; the next one goes on from the
+// saves of all, with the same bits, or, if these do not agree, as new.
+TEST_P(ProcessesTest, TheIslandComesBackWhenAProcessDies) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=2", 2);
+  for (const int victim : {0, 1}) {
+    for (const int life : {3, 9, 14}) {
+      files_.Crash();
+      MemoryService service(spec);
+      const auto first = RunOnce(service, "dp_shard=2", 2, victim, life);
+      EXPECT_FALSE(first.ok());
+      files_.Crash();
+      const auto second = RunOnce(service, "dp_shard=2", 2);
+      ASSERT_TRUE(second.ok()) << second.status();
+      EXPECT_EQ(service.version(), spec.schedule().round_count());
+      EXPECT_EQ(service.parameters_sha256(), undisturbed)
+          << "process " << victim << " died after " << life << " actions";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Exchanges, ProcessesTest,
+    testing::Values(Exchange{}, Exchange{v1::CODEC_TWO_BIT, true},
+                    Exchange{v1::CODEC_INT8, true, true}));
+
+}  // namespace
+}  // namespace atl::worker
