@@ -33,8 +33,25 @@ struct JoinOptions {
   int threads = 0;
   CapFlags caps;
   int streams = server::kDefaultStreamCount;
+  worker::IslandPlace place;
   std::string failpoint;
 };
+
+// What is wrong with the flags of the mesh, before anybody is called.
+absl::Status CheckPlace(const JoinOptions& options) {
+  const absl::Status fits = worker::MeshOf(options.place).status();
+  if (!fits.ok()) {
+    return UsageError(fits.message(),
+                      "`atoll join --help` shows an example with two "
+                      "processes.");
+  }
+  if (options.place.process_count > 1 && options.island_id.empty()) {
+    return UsageError("several processes need the same --island_id",
+                      "Name the island; a host's name would be each "
+                      "process's own.");
+  }
+  return absl::OkStatus();
+}
 
 // This machine's name as an id.
 std::string HostId() {
@@ -249,6 +266,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.work_directory = options.work_directory;
   island.thread_count = ThreadCountOf(options.threads);
   island.stream_count = options.streams;
+  island.place = options.place;
   island.security = context.MakeSecurityFlags();
   island.program_version = kProgramVersion;
   return island;
@@ -257,6 +275,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
   ASSIGN_OR_RETURN(const server::BandwidthCaps caps, ReadCaps(options.caps));
+  RETURN_IF_ERROR(CheckPlace(options));
   Reporter reporter(context.progress_options, context.messages());
   Interrupt interrupt([&] {
     context.output().Message(
@@ -283,6 +302,11 @@ absl::Status Join(Context& context, JoinOptions options) {
   };
   absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
   reporter.Clear();
+  if (worker::IsProcessLost(end.status())) {
+    return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
+                    "Start all processes of the island again; it goes on from "
+                    "the servers' parameters.");
+  }
   if (!end.ok()) return end.status();
   Fields fields;
   fields.Add("run", options.run_id);
@@ -310,7 +334,12 @@ void AddJoin(CLI::App& app, Context& context) {
       "Example:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island_id kitchen "
       "--threads 4\n"
-      "  atoll join 10.0.0.7:7400 --up 5Mb/s --down 20Mb/s");
+      "  atoll join 10.0.0.7:7400 --up 5Mb/s --down 20Mb/s\n"
+      "An island of two processes with four ranks each, started like torchrun's\n"
+      "(the second with --process_index 1); one that is started again finds the\n"
+      "others, and the island goes on from the servers' parameters:\n"
+      "  atoll join 10.0.0.7:7400 --island_id rack --mesh dp_shard=4,tp=2 \\\n"
+      "    --processes 2 --process_index 0 --rendezvous 10.0.1.1:29500");
   auto options = std::make_shared<JoinOptions>();
   command->add_option("address", options->address,
                       "HOST:PORT of the coordinator; the setting without it");
@@ -332,6 +361,27 @@ void AddJoin(CLI::App& app, Context& context) {
       ->add_option("--streams", options->streams,
                    "Connections that a large push or pull is spread over")
       ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--mesh", options->place.mesh,
+                      "Ranks of the whole island, as dp_shard=4,tp=2: pp, "
+                      "dp_replicate, dp_shard, ep, cp, tp; one rank without it");
+  command
+      ->add_option("--processes", options->place.process_count,
+                   "Processes of the island, which share its ranks evenly")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--process_index", options->place.process_index,
+                   "Which of them this is; 0 talks with the coordinator")
+      ->capture_default_str();
+  command->add_option("--rendezvous", options->place.rendezvous,
+                      "HOST:PORT where process 0 listens for the others; in "
+                      "the clear, so in a network of their own");
+  command
+      ->add_option("--restarts", options->place.restart_count_max,
+                   "How often in a row the processes meet again after one was "
+                   "lost, without a contribution in between; then exit code 11")
+      ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command->add_option("--failpoint", options->failpoint,
                       "For tests: dies at NAME or at its Nth hit, NAME@N");

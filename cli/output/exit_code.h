@@ -21,7 +21,8 @@ enum class ExitCode : int {
   kForbidden = 7,        // No or wrong credentials, or not this role.
   kNotFound = 8,         // No such object.
   kConflict = 9,         // Exists with other content, fenced, or not now.
-  kPreflightFailed = 10  // A check before the work failed.
+  kPreflightFailed = 10,  // A check before the work failed.
+  kProcessLost = 11       // An island's processes are apart: start all again.
 };
 
 // The code for `status`: a code that was set with WithExitCode (error.h), else
