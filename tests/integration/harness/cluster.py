@@ -147,13 +147,16 @@ class Cluster:
 
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
                      data=None, arguments=(), prefix=(),
-                     program=processes.CLI):
-        """`program` has a `join` with the flags of ours."""
-        name = island_id if run_id == "run" else "%s-%s" % (run_id, island_id)
+                     program=processes.CLI, name=None):
+        """`program` has a `join` with the flags of ours. `name` is that of the
+        process, where an island has several."""
+        if name is None:
+            name = (island_id if run_id == "run"
+                    else "%s-%s" % (run_id, island_id))
         self._islands[name] = dict(run_id=run_id, island_id=island_id,
                                    threads=threads, data=data,
                                    arguments=arguments, prefix=prefix,
-                                   program=program)
+                                   program=program, name=name)
         command = [
             processes.binary(program), "join",
             self.dialled_by("island"),
@@ -164,6 +167,22 @@ class Cluster:
         if data:
             command += ["--data", data]
         return self._start(name, command, failpoint=failpoint, prefix=prefix)
+
+    def start_mesh_island(self, island_id, mesh, process_count=1, armed=None,
+                          arguments=()):
+        """An island with ranks; its processes are ISLAND.0, ISLAND.1, ...;
+        `armed` has failpoints by their names."""
+        if process_count == 1:
+            return self.start_island("run", island_id, arguments=[
+                "--mesh", mesh] + list(arguments))
+        rendezvous = "127.0.0.1:%d" % processes.free_port()
+        for index in range(process_count):
+            name = "%s.%d" % (island_id, index)
+            self.start_island("run", island_id, name=name,
+                              failpoint=(armed or {}).get(name), arguments=[
+                "--mesh", mesh, "--processes", str(process_count),
+                "--process_index", str(index), "--rendezvous", rendezvous] +
+                              list(arguments))
 
     def start_islands(self, run_id="run", count=3, **kwargs):
         for index in range(count):
