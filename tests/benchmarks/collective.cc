@@ -28,6 +28,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
 #include "worker/collective/local/local_world.h"
@@ -215,7 +216,7 @@ class Children {
 absl::Status StartOurs(const Flags& flags, int ranks, Children& ours) {
   ASSIGN_OR_RETURN(collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const collective::Endpoint at,
+  ASSIGN_OR_RETURN(const rpc::HostPort at,
                    collective::LocalEndpoint(listener.get()));
   // Process 0 inherits it.
   if (fcntl(listener.get(), F_SETFD, 0) != 0) {

@@ -16,6 +16,7 @@
 #include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
+#include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 #include "base/rpc/allocator.h"
 #include "base/status/status_macros.h"
@@ -66,6 +67,7 @@ class RoundIsland {
   const RoundIslandOptions options_;
   std::unique_ptr<coordinator::CoordinatorClient> coordinator_;
   std::unique_ptr<RunLayout> layout_;
+  std::unique_ptr<HeldLayout> held_;
   std::unique_ptr<server::ParameterClient> servers_;
   v1::IslandPlan plan_;
   int64_t next_seq_ = 1;
@@ -103,7 +105,8 @@ absl::Status RoundIsland::Start() {
   const v1::RunSpec& spec = joined.run().spec();
   has_view_ = HasView(spec);
   if (spec.exchange().error_feedback()) {
-    encoder_ = std::make_unique<worker::ContributionEncoder>(*layout_, spec);
+    held_ = std::make_unique<HeldLayout>(*layout_);
+    encoder_ = std::make_unique<worker::ContributionEncoder>(*held_, spec);
   }
   servers_->SetIdentity({.island_id = options_.island_id,
                          .island_epoch = joined.island_epoch(),

@@ -29,7 +29,7 @@ std::unique_ptr<Trainer> Make(const GoldenCase& golden, ComputeType compute) {
   options.sequence_length = golden.sequence_length;
   auto ops = cuda::CudaOps::Create(0, compute, cuda::MakeKernelMatmul(0));
   EXPECT_TRUE(ops.ok()) << ops.status();
-  auto trainer = Trainer::Create(options, std::move(*ops));
+  auto trainer = Trainer::CreateOn(options, std::move(*ops));
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const std::vector<float> parameters = GoldenParameters(golden);
   std::copy(parameters.begin(), parameters.end(),

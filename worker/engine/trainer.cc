@@ -223,10 +223,10 @@ class SingleRankTrainer final : public Trainer {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     const TrainerOptions& options) {
   RETURN_IF_ERROR(ValidateTrainerOptions(options));
-  return Create(options, MakeCpuOps(options.thread_count, options.compute));
+  return CreateOn(options, MakeCpuOps(options.thread_count, options.compute));
 }
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::CreateOn(
     const TrainerOptions& options, std::unique_ptr<Ops> ops) {
   RETURN_IF_ERROR(ValidateTrainerOptions(options));
   auto trainer = std::make_unique<SingleRankTrainer>(options, std::move(ops));

@@ -62,7 +62,7 @@ class Trainer {
   // The same with operations of a device (ops/cuda/make_cuda_ops.h) in place of
   // those of the CPU; thread_count and compute are theirs. The device's errors
   // come back from Step, UNAVAILABLE or RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(
+  static absl::StatusOr<std::unique_ptr<Trainer>> CreateOn(
       const TrainerOptions& options, std::unique_ptr<Ops> ops);
 
   virtual ~Trainer() = default;
