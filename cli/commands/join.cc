@@ -4,6 +4,7 @@
 #include <cctype>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -322,6 +323,51 @@ absl::Status Join(Context& context, JoinOptions options) {
   return absl::OkStatus();
 }
 
+// The names of an enumeration's values, in their order, as an option.
+template <typename Enum>
+void AddEnum(CLI::App& command, const std::string& flag,
+             const std::vector<std::string>& names, const std::string& help,
+             Enum& value) {
+  command
+      .add_option_function<std::string>(
+          flag,
+          [&value, names](const std::string& name) {
+            value = static_cast<Enum>(
+                std::find(names.begin(), names.end(), name) - names.begin());
+          },
+          help)
+      ->check(CLI::IsMember(names))
+      ->default_str(names[static_cast<size_t>(value)]);
+}
+
+// How ranks share the work.
+void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
+  AddEnum(command, "--sharding", {"replicate", "zero1", "zero2", "zero3"},
+          "What ranks of dp_shard divide: nothing, optimizer, and gradients, "
+          "and parameters",
+          place.sharding);
+  AddEnum(command, "--pipeline", {"gpipe", "1f1b", "interleaved"},
+          "Schedule of the stages of pp", place.pipeline);
+  command
+      .add_option("--chunks", place.chunk_count,
+                  "Stages a rank of pp; above 1 with --pipeline interleaved")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      .add_option("--micro_batches", place.micro_batch_count,
+                  "Parts of a step's batch, one after the other; 0: one, or "
+                  "what keeps a pipeline busy")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  AddEnum(command, "--checkpointing", {"none", "selective", "full"},
+          "What is computed again in the backward pass: nothing, norms and "
+          "activation functions, all but a block's input",
+          place.checkpointing);
+  command.add_option("--optimizer_dir", place.optimizer_directory,
+                     "Directory on a fast disk for the inner optimizer's "
+                     "state, which is then not in memory");
+}
+
 }  // namespace
 
 void AddJoin(CLI::App& app, Context& context) {
@@ -377,6 +423,7 @@ void AddJoin(CLI::App& app, Context& context) {
   command->add_option("--rendezvous", options->place.rendezvous,
                       "HOST:PORT where process 0 listens for the others; in "
                       "the clear, so in a network of their own");
+  AddMeshFlags(*command, options->place);
   command
       ->add_option("--restarts", options->place.restart_count_max,
                    "How often in a row the processes meet again after one was "

@@ -16,16 +16,18 @@ LOSS_TOLERANCE = 0.01
 
 class MeshTest(cluster_module.IntegrationTest):
 
-    def start(self, cluster, values, armed=None):
+    def start(self, cluster, values, armed=None, flags=((), ())):
+        """`flags`: further ones of the second and of the third island."""
         cluster.start_coordinator()
         cluster.start_servers(2)
         cluster.create_run(values)
         # One after the other: who comes first has the first data shard.
         for index, start in enumerate((
                 lambda: cluster.start_island("run", "island-0"),
-                lambda: cluster.start_mesh_island("island-1", "dp_shard=2"),
-                lambda: cluster.start_mesh_island("island-2", "tp=2,pp=2", 2,
-                                                  armed))):
+                lambda: cluster.start_mesh_island(
+                    "island-1", "dp_shard=2", arguments=flags[0]),
+                lambda: cluster.start_mesh_island(
+                    "island-2", "tp=2,pp=2", 2, armed, arguments=flags[1]))):
             start()
             wait.until("island-%d has joined" % index,
                        lambda: len(cluster.islands()) > index)
@@ -62,6 +64,15 @@ class MeshTest(cluster_module.IntegrationTest):
         self.assertAlmostEqual(mesh_loss, loss, delta=LOSS_TOLERANCE)
         # A control: they are not the same run.
         self.assertNotEqual(mesh_sha, sha)
+
+    def test_what_ranks_keep_and_in_which_order_changes_no_bit(self):
+        values = self.run_values(MODEL)
+        cluster = self.cluster
+        self.start(cluster, values, flags=(
+            ("--checkpointing", "full", "--optimizer_dir",
+             cluster.directory),
+            ("--pipeline", "gpipe", "--checkpointing", "selective")))
+        self.assertEqual(self.finish(cluster, values), self.undisturbed())
 
     def killed_at(self, victim, failpoint):
         values = self.run_values(MODEL)

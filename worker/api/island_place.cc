@@ -1,10 +1,18 @@
 #include "worker/api/island_place.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
+namespace {
+
+// Parts that keep a pipeline of S stages busy for all but 1/3 of its time.
+constexpr int64_t kMicroBatchesAStage = 2;
+
+}  // namespace
 
 absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, engine::Mesh::Parse(place.mesh));
@@ -37,6 +45,48 @@ absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
         "HOST:PORT at which process 0 listens and the others reach it"));
   }
   return mesh;
+}
+
+engine::MeshOptions MeshOptionsOf(const IslandPlace& place,
+                                  const engine::Mesh& mesh,
+                                  int64_t batch_size) {
+  engine::MeshOptions options;
+  options.mesh = mesh;
+  options.sharding = place.sharding;
+  options.pipeline = place.pipeline;
+  options.chunk_count = place.chunk_count;
+  options.checkpointing = place.checkpointing;
+  options.optimizer_directory = place.optimizer_directory;
+  if (place.micro_batch_count > 0) {
+    options.micro_batch_count = place.micro_batch_count;
+    return options;
+  }
+  const int64_t sequence_count = batch_size / mesh.size(engine::kBatchGroup);
+  const int64_t stage_count = mesh.size(engine::MeshDimension::kPp);
+  if (stage_count == 1) return options;
+  for (int64_t m = std::min(sequence_count, kMicroBatchesAStage * stage_count);
+       m > 1; --m) {
+    if (sequence_count % m != 0) continue;
+    options.micro_batch_count = static_cast<int>(m);
+    break;
+  }
+  return options;
+}
+
+bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh) {
+  return mesh.rank_count() == 1 && place.micro_batch_count <= 1 &&
+         place.chunk_count == 1 &&
+         place.checkpointing == engine::ActivationCheckpointing::kNone &&
+         place.optimizer_directory.empty();
+}
+
+std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh) {
+  return absl::StrCat(mesh.ToString(), " sharding=",
+                      static_cast<int>(place.sharding),
+                      " pipeline=", static_cast<int>(place.pipeline),
+                      " chunks=", place.chunk_count,
+                      " micro_batches=", place.micro_batch_count,
+                      " checkpointing=", static_cast<int>(place.checkpointing));
 }
 
 }  // namespace atl::worker

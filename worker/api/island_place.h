@@ -1,15 +1,18 @@
-// Where a process stands in its island, as the command line says it.
+// Where a process stands in its island, and how the island's ranks share the
+// work, as the command line says it.
 //
 // Pure.
 
 #ifndef WORKER_API_ISLAND_PLACE_H_
 #define WORKER_API_ISLAND_PLACE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/engine/parallel/mesh.h"
+#include "worker/engine/parallel/mesh_options.h"
 
 namespace atl::worker {
 
@@ -18,6 +21,15 @@ struct IslandPlace {
   int process_count = 1;
   int process_index = 0;   // In [0, process_count).
   std::string rendezvous;  // HOST:PORT where process 0 listens; of several.
+  // engine/parallel/mesh_options.h. All processes say the same.
+  engine::ShardingMode sharding = engine::ShardingMode::kZero3;
+  engine::PipelineKind pipeline = engine::PipelineKind::kOneForwardOneBackward;
+  int chunk_count = 1;
+  int micro_batch_count = 0;  // 0: one, or what keeps a pipeline busy.
+  engine::ActivationCheckpointing checkpointing =
+      engine::ActivationCheckpointing::kNone;
+  // Each process says its own.
+  std::string optimizer_directory;
   // How often in a row an island of several processes starts again without
   // having contributed in between, >= 0.
   int restart_count_max = 10;
@@ -28,6 +40,18 @@ struct IslandPlace {
 // INVALID_ARGUMENT: the mesh is none, its ranks do not divide among the
 // processes, or a number or the rendezvous is missing or wrong. One sentence.
 absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place);
+
+// How `mesh`, of `place`, trains batches of `batch_size` sequences. A pipeline
+// whose micro-batches are not said has as many as there may be of equal size,
+// up to two a stage.
+engine::MeshOptions MeshOptionsOf(const IslandPlace& place,
+                                  const engine::Mesh& mesh, int64_t batch_size);
+
+// True if one rank alone trains, and nothing is asked of it that needs a mesh.
+bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh);
+
+// What all processes have to say alike, in a line.
+std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh);
 
 }  // namespace atl::worker
 

@@ -25,6 +25,43 @@ TEST(IslandPlaceTest, GivesTheMesh) {
             8);
 }
 
+TEST(IslandPlaceTest, APipelineGetsMicroBatchesThatKeepItBusy) {
+  IslandPlace place = Place("pp=2,dp_shard=2", 1, 0, "");
+  const engine::Mesh mesh = *MeshOf(place);
+  EXPECT_EQ(MeshOptionsOf(place, mesh, 16).micro_batch_count, 4);
+  // Of equal size.
+  EXPECT_EQ(MeshOptionsOf(place, mesh, 12).micro_batch_count, 3);
+  EXPECT_EQ(MeshOptionsOf(place, mesh, 2).micro_batch_count, 1);
+  place.micro_batch_count = 8;
+  EXPECT_EQ(MeshOptionsOf(place, mesh, 16).micro_batch_count, 8);
+}
+
+TEST(IslandPlaceTest, KnowsAPlainRank) {
+  const engine::Mesh one;
+  EXPECT_TRUE(IsPlainRank({}, one));
+  EXPECT_FALSE(IsPlainRank({}, *engine::Mesh::Parse("tp=2")));
+  IslandPlace place;
+  place.checkpointing = engine::ActivationCheckpointing::kFull;
+  EXPECT_FALSE(IsPlainRank(place, one));
+  place = {};
+  place.optimizer_directory = "moments";
+  EXPECT_FALSE(IsPlainRank(place, one));
+  place = {};
+  place.micro_batch_count = 2;
+  EXPECT_FALSE(IsPlainRank(place, one));
+}
+
+TEST(IslandPlaceTest, ProcessesAgreeOnAllButTheirOwnDirectory) {
+  const IslandPlace place = Place("tp=2", 2, 0, "h:1");
+  const engine::Mesh mesh = *MeshOf(place);
+  IslandPlace other = place;
+  other.process_index = 1;
+  other.optimizer_directory = "elsewhere";
+  EXPECT_EQ(AgreementOf(place, mesh), AgreementOf(other, mesh));
+  other.sharding = engine::ShardingMode::kZero1;
+  EXPECT_NE(AgreementOf(place, mesh), AgreementOf(other, mesh));
+}
+
 TEST(IslandPlaceTest, SaysWhatIsWrong) {
   const struct {
     IslandPlace place;

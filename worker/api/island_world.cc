@@ -11,38 +11,14 @@
 #include "worker/engine/parallel/mesh_trainer.h"
 
 namespace atl::worker {
-namespace {
-
-// Parts that keep a pipeline of S stages busy for all but 1/3 of its time.
-constexpr int64_t kMicroBatchesAStage = 2;
-
-// How `mesh` trains batches of `batch_size` sequences: a pipeline with as many
-// micro-batches as there may be, up to enough, of equal size.
-engine::MeshOptions MeshOptionsOf(const engine::Mesh& mesh,
-                                  int64_t batch_size) {
-  engine::MeshOptions options;
-  options.mesh = mesh;
-  const int64_t sequence_count = batch_size / mesh.size(engine::kBatchGroup);
-  const int64_t stage_count = mesh.size(engine::MeshDimension::kPp);
-  if (stage_count == 1) return options;
-  for (int64_t m = std::min(sequence_count, kMicroBatchesAStage * stage_count);
-       m > 1; --m) {
-    if (sequence_count % m != 0) continue;
-    options.micro_batch_count = static_cast<int>(m);
-    break;
-  }
-  return options;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
     const IslandPlace& place, absl::string_view token,
     absl::Duration join_timeout) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
-  auto world = std::unique_ptr<IslandWorld>(new IslandWorld(mesh));
+  auto world = std::unique_ptr<IslandWorld>(new IslandWorld(place, mesh));
   if (place.process_count == 1) {
-    if (mesh.rank_count() == 1) return world;
+    if (IsPlainRank(place, mesh)) return world;
     world->local_ =
         std::make_unique<collective::LocalWorld>(mesh.rank_count());
     world->ranks_ = world->local_->TakeRanks();
@@ -53,7 +29,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
   options.process_index = place.process_index;
   options.process_count = place.process_count;
   options.rank_count = mesh.rank_count() / place.process_count;
-  options.layout = mesh.ToString();
+  options.layout = AgreementOf(place, mesh);
   options.token = std::string(token);
   options.join_timeout = join_timeout;
   ASSIGN_OR_RETURN(world->tcp_, collective::TcpWorld::Join(std::move(options)));
@@ -65,7 +41,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
 absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Over(
     const engine::Mesh& mesh,
     std::vector<std::unique_ptr<collective::Collective>> ranks) {
-  auto world = std::unique_ptr<IslandWorld>(new IslandWorld(mesh));
+  auto world = std::unique_ptr<IslandWorld>(new IslandWorld({}, mesh));
   world->ranks_ = std::move(ranks);
   RETURN_IF_ERROR(world->SplitGroup());
   return world;
@@ -95,16 +71,16 @@ absl::Status IslandWorld::SplitGroup() {
 
 absl::StatusOr<std::unique_ptr<engine::Trainer>> IslandWorld::MakeTrainer(
     const engine::TrainerOptions& options) {
-  if (mesh_.rank_count() == 1) return engine::Trainer::Create(options);
-  return engine::MakeMeshTrainer(options,
-                                 MeshOptionsOf(mesh_, options.batch_size),
-                                 absl::MakeSpan(ranks_));
+  if (ranks_.empty()) return engine::Trainer::Create(options);
+  return engine::MakeMeshTrainer(
+      options, MeshOptionsOf(place_, mesh_, options.batch_size),
+      absl::MakeSpan(ranks_));
 }
 
 absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
-  if (mesh.rank_count() == 1) return absl::OkStatus();
+  if (IsPlainRank(place, mesh)) return absl::OkStatus();
   if (place.process_count > 1 && spec.durability() == v1::DURABILITY_ISLAND) {
     return absl::FailedPreconditionError(
         "the run's durability is \"island\": its servers take contributions "
@@ -114,7 +90,7 @@ absl::Status CheckRunForPlace(const IslandPlace& place,
   ASSIGN_OR_RETURN(const engine::TrainerOptions options,
                    MakeTrainerOptions(spec, /*thread_count=*/1));
   return engine::ValidateMeshTrainer(
-      options, MeshOptionsOf(mesh, options.batch_size));
+      options, MeshOptionsOf(place, mesh, options.batch_size));
 }
 
 }  // namespace atl::worker

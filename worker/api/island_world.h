@@ -46,9 +46,11 @@ class IslandWorld {
       const engine::TrainerOptions& options);
 
  private:
-  explicit IslandWorld(const engine::Mesh& mesh) : mesh_(mesh) {}
+  IslandWorld(const IslandPlace& place, const engine::Mesh& mesh)
+      : place_(place), mesh_(mesh) {}
   absl::Status SplitGroup();
 
+  const IslandPlace place_;
   const engine::Mesh mesh_;
   std::unique_ptr<collective::LocalWorld> local_;
   std::unique_ptr<collective::TcpWorld> tcp_;
