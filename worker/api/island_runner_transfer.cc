@@ -102,7 +102,6 @@ IslandPart::Transferred IslandRunner::Bound(
   const absl::Time begin = absl::Now();
   IslandPart::Transferred moved =
       is_push ? BoundPush(what, transfer) : BoundPull(what, transfer);
-  mailbox_.EndTransfer(what.lane);
   const absl::Duration taken = absl::Now() - begin;
   const server::TransferCounters after = part_->counters();
   const int64_t own_bytes =
@@ -136,7 +135,9 @@ IslandPart::Transferred IslandRunner::BoundPull(
   // Who leaves needs no parameters.
   const std::stop_callback leave(options_.stop,
                                  [this] { mailbox_.StopTransfer(); });
-  return transfer(bounds);
+  IslandPart::Transferred moved = transfer(bounds);
+  mailbox_.EndTransfer(what.lane);
+  return moved;
 }
 
 IslandPart::Transferred IslandRunner::BoundPush(
@@ -173,6 +174,8 @@ IslandPart::Transferred IslandRunner::BoundPush(
     leave.emplace(options_.stop, [this] { mailbox_.StopTransfer(); });
   }
   IslandPart::Transferred moved = transfer(bounds);
+  // Before `decided` ends, which a plan would write.
+  mailbox_.EndTransfer(what.lane);
   // At level ISLAND the plan may know of the commit before the servers' answer
   // is here; that is what was waited for.
   if (decided && absl::IsCancelled(moved.status)) {

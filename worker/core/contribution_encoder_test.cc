@@ -234,7 +234,8 @@ TEST_F(ContributionEncoderTest, AnotherContributionsOutcomeChangesNothing) {
   EXPECT_EQ(encoder.Pending()[0].seq(), 1);
   // What was never learnt counts as not merged.
   Encode(encoder, Gradient(), 2);
-  for (const float e : encoder.Feedback()[0].before) ASSERT_EQ(e, 0);
+  const std::vector<FeedbackView> feedback = encoder.Feedback();
+  for (const float e : feedback[0].before) ASSERT_EQ(e, 0);
 }
 
 TEST_F(ContributionEncoderTest, ARestoredOneGoesOnWithTheSameBits) {
@@ -263,7 +264,8 @@ TEST_F(ContributionEncoderTest, UnderAnotherSlotItStartsFromNothing) {
   const EncodedContribution first = Encode(encoder, Gradient(), 1);
   encoder.Resolve(first.info.key(), true);
   Encode(encoder, Gradient(), 2, /*slot=*/4);
-  for (const float e : encoder.Feedback()[0].before) ASSERT_EQ(e, 0);
+  const std::vector<FeedbackView> feedback = encoder.Feedback();
+  for (const float e : feedback[0].before) ASSERT_EQ(e, 0);
 }
 
 // A restarted island skips numbers of seq, and must not be seen to.
