@@ -76,55 +76,43 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
 template <typename T>
 void ExpertExchange<T>::Dispatch(Workspace<T>& work, const T* by_slot,
                                  T* by_expert) const {
-  if (size_ == 1 || !work.ok()) return;
-  const int64_t row_bytes = channels_ * static_cast<int64_t>(sizeof(T));
-  std::vector<Transfer> transfers;
-  for (int p = 0; p < size_; ++p) {
-    for (int64_t e = 0; e < experts_; ++e) {
-      const int64_t from = begins_[p * experts_ + e];
-      const int64_t sent = begins_[p * experts_ + e + 1] - from;
-      const int64_t to = Place(p, e), arriving = PlaceEnd(p, e) - to;
-      if (p == rank_) {
-        work.ops.CopyColumns(sent, channels_, by_slot + from * channels_,
-                             channels_, by_expert + to * channels_, channels_);
-        continue;
-      }
-      if (sent > 0) {
-        transfers.push_back(collective::SendTo(p, by_slot + from * channels_,
-                                               sent * row_bytes));
-      }
-      if (arriving > 0) {
-        transfers.push_back(collective::ReceiveFrom(
-            p, by_expert + to * channels_, arriving * row_bytes));
-      }
-    }
-  }
-  work.Latch(work.groups.ep->Run(Call::Transfers(std::move(transfers))));
+  Move(work, by_slot, by_expert, [this](int p, int64_t e) {
+    return Parts{.from = SlotsOf(p, e), .to = PlacesOf(p, e)};
+  });
 }
 
 template <typename T>
 void ExpertExchange<T>::Return(Workspace<T>& work, const T* by_expert,
                                T* by_slot) const {
+  Move(work, by_expert, by_slot, [this](int p, int64_t e) {
+    return Parts{.from = PlacesOf(p, e), .to = SlotsOf(p, e)};
+  });
+}
+
+template <typename T>
+void ExpertExchange<T>::Move(
+    Workspace<T>& work, const T* from, T* to,
+    absl::FunctionRef<Parts(int, int64_t)> parts_of) const {
   if (size_ == 1 || !work.ok()) return;
   const int64_t row_bytes = channels_ * static_cast<int64_t>(sizeof(T));
   std::vector<Transfer> transfers;
   for (int p = 0; p < size_; ++p) {
     for (int64_t e = 0; e < experts_; ++e) {
-      const int64_t to = begins_[p * experts_ + e];
-      const int64_t arriving = begins_[p * experts_ + e + 1] - to;
-      const int64_t from = Place(p, e), sent = PlaceEnd(p, e) - from;
+      const Parts parts = parts_of(p, e);
+      const T* const sent = from + parts.from.begin * channels_;
+      T* const arriving = to + parts.to.begin * channels_;
       if (p == rank_) {
-        work.ops.CopyColumns(sent, channels_, by_expert + from * channels_,
-                             channels_, by_slot + to * channels_, channels_);
+        work.ops.CopyColumns(parts.from.count, channels_, sent, channels_,
+                             arriving, channels_);
         continue;
       }
-      if (sent > 0) {
-        transfers.push_back(collective::SendTo(p, by_expert + from * channels_,
-                                               sent * row_bytes));
+      if (parts.from.count > 0) {
+        transfers.push_back(
+            collective::SendTo(p, sent, parts.from.count * row_bytes));
       }
-      if (arriving > 0) {
-        transfers.push_back(collective::ReceiveFrom(p, by_slot + to * channels_,
-                                                    arriving * row_bytes));
+      if (parts.to.count > 0) {
+        transfers.push_back(
+            collective::ReceiveFrom(p, arriving, parts.to.count * row_bytes));
       }
     }
   }

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "worker/collective/collective.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/unit_slice.h"
@@ -54,11 +55,27 @@ class ExpertExchange {
   void Return(Workspace<T>& work, const T* by_expert, T* by_slot) const;
 
  private:
+  struct Rows {
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+  // What goes to a rank, and what comes from it.
+  struct Parts {
+    Rows from, to;
+  };
   // Where rows from rank `p` for the e-th own expert lie in [S, C].
-  int64_t Place(int p, int64_t e) const { return received_[e * size_ + p]; }
-  int64_t PlaceEnd(int p, int64_t e) const {
-    return received_[e * size_ + p + 1];
+  Rows PlacesOf(int p, int64_t e) const {
+    const int64_t* const at = received_ + e * size_ + p;
+    return {at[0], at[1] - at[0]};
   }
+  // Where rows for the e-th expert of rank `p` lie in [R K, C].
+  Rows SlotsOf(int p, int64_t e) const {
+    const int64_t* const at = begins_ + p * experts_ + e;
+    return {at[0], at[1] - at[0]};
+  }
+  // Rows of each (rank, expert) from their place in `from` to that in `to`.
+  void Move(Workspace<T>& work, const T* from, T* to,
+            absl::FunctionRef<Parts(int, int64_t)> parts_of) const;
 
   const int size_, rank_;  // Of the ep group.
   const int64_t experts_;  // That each rank has.
