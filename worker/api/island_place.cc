@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
@@ -37,9 +38,7 @@ absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
         "a rendezvous is for an island of several processes; say how many "
         "with processes, or leave it out");
   }
-  const size_t colon = place.rendezvous.rfind(':');
-  if (colon == std::string::npos || colon == 0 ||
-      colon + 1 == place.rendezvous.size()) {
+  if (!rpc::ParseHostPort(place.rendezvous).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rendezvous is \"", place.rendezvous, "\"; several processes need a "
         "HOST:PORT at which process 0 listens and the others reach it"));
