@@ -22,11 +22,10 @@ absl::StatusOr<std::unique_ptr<Decoder<T>>> Decoder<T>::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<Workspace<T>> workspace,
                    Workspace<T>::Create(config, rows_max, ops));
   std::unique_ptr<Decoder> decoder(new Decoder(config, std::move(workspace)));
-  Arena measure;
-  decoder->TakeBuffers(measure);
-  ASSIGN_OR_RETURN(decoder->arena_,
-                   Arena::Create(measure.used_bytes(), ops.memory()));
-  decoder->TakeBuffers(decoder->arena_);
+  ASSIGN_OR_RETURN(
+      decoder->arena_,
+      Arena::CreateFor([&](Arena& arena) { decoder->TakeBuffers(arena); },
+                       ops.memory()));
   return decoder;
 }
 

@@ -48,11 +48,10 @@ absl::StatusOr<std::unique_ptr<Workspace<T>>> Workspace<T>::Create(
   std::unique_ptr<Workspace> workspace(
       new Workspace(config, slice, groups, rows_max, ops));
   RETURN_IF_ERROR(workspace->CheckGroups());
-  Arena measure;
-  workspace->TakeBuffers(measure);
-  ASSIGN_OR_RETURN(workspace->arena_,
-                   Arena::Create(measure.used_bytes(), ops.memory()));
-  workspace->TakeBuffers(workspace->arena_);
+  ASSIGN_OR_RETURN(
+      workspace->arena_,
+      Arena::CreateFor([&](Arena& arena) { workspace->TakeBuffers(arena); },
+                       ops.memory()));
   if (workspace->rope_table != nullptr) workspace->FillRopeTable();
   return workspace;
 }

@@ -227,10 +227,7 @@ class MeshTrainer final : public Trainer {
         moment = {arena.Take<float>(held_.size()), count};
       }
     };
-    Arena measure;
-    take(measure);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-    take(arena_);
+    ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take));
     prefix_.resize(options_.sequence_length);
     return absl::OkStatus();
   }

@@ -20,10 +20,9 @@ class InMemory final : public MomentStore<T> {
 
   explicit InMemory(int64_t element_count) : element_count_(element_count) {}
   absl::Status Init() {
-    Arena measure;
-    TakeBuffers(measure);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-    TakeBuffers(arena_);
+    ASSIGN_OR_RETURN(
+        arena_,
+        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
     return absl::OkStatus();
   }
 
@@ -126,10 +125,9 @@ class Offloaded final : public MomentStore<T> {
         chunk_count_(std::min(chunk_count, element_count)),
         store_(std::move(store)) {}
   absl::Status Init() {
-    Arena measure;
-    TakeBuffers(measure);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-    TakeBuffers(arena_);
+    ASSIGN_OR_RETURN(
+        arena_,
+        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
     return absl::OkStatus();
   }
 

@@ -16,10 +16,7 @@ absl::Status PipelineSender<T>::Init(collective::Collective* group,
   const auto take = [&](Arena& arena) {
     for (T*& buffer : buffers_) buffer = arena.Take<T>(count_max);
   };
-  Arena measure;
-  take(measure);
-  ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-  take(arena_);
+  ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take));
   return absl::OkStatus();
 }
 

@@ -36,10 +36,7 @@ absl::StatusOr<std::unique_ptr<Resharder<T>>> Resharder<T>::Create(
     resharder->sent_ = arena.Take<T>(count);
     resharder->received_ = arena.Take<T>(count);
   };
-  Arena measure;
-  take(measure);
-  ASSIGN_OR_RETURN(resharder->arena_, Arena::Create(measure.used_bytes()));
-  take(resharder->arena_);
+  ASSIGN_OR_RETURN(resharder->arena_, Arena::CreateFor(take));
   return resharder;
 }
 

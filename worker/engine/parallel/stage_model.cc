@@ -18,10 +18,9 @@ absl::StatusOr<std::unique_ptr<StageModel<T>>> StageModel<T>::Create(
                                         rows_max, ops));
   std::unique_ptr<StageModel> model(new StageModel(
       config, rank_layout, checkpointing, std::move(work), flight_counts));
-  Arena measure;
-  model->TakeBuffers(measure);
-  ASSIGN_OR_RETURN(model->arena_, Arena::Create(measure.used_bytes()));
-  model->TakeBuffers(model->arena_);
+  ASSIGN_OR_RETURN(
+      model->arena_,
+      Arena::CreateFor([&](Arena& arena) { model->TakeBuffers(arena); }));
   return model;
 }
 

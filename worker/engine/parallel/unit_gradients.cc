@@ -278,10 +278,9 @@ class GradientsBehind final : public GradientsBase<T> {
         has_sum_(layout.spans.size(), false) {}
 
   absl::Status Init() {
-    Arena measure;
-    TakeBuffers(measure);
-    ASSIGN_OR_RETURN(this->arena_, Arena::Create(measure.used_bytes()));
-    TakeBuffers(this->arena_);
+    ASSIGN_OR_RETURN(
+        this->arena_,
+        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
     return absl::OkStatus();
   }
 

@@ -56,10 +56,9 @@ class WholeParameters final : public UnitParameters<T> {
     for (size_t u = 0; u < layout_.units.size(); ++u) {
       units_.push_back({.frame = UnitFrame::Of(layout_, static_cast<int>(u))});
     }
-    Arena measure;
-    TakeBuffers(measure);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-    TakeBuffers(arena_);
+    ASSIGN_OR_RETURN(
+        arena_,
+        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
     return absl::OkStatus();
   }
 
@@ -133,10 +132,9 @@ class GatheredParameters final : public UnitParameters<T> {
       : layout_(layout), groups_(groups), slots_(slot_count) {}
 
   absl::Status Init() {
-    Arena measure;
-    TakeBuffers(measure);
-    ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-    TakeBuffers(arena_);
+    ASSIGN_OR_RETURN(
+        arena_,
+        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
     return absl::OkStatus();
   }
 

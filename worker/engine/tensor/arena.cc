@@ -26,6 +26,15 @@ absl::StatusOr<Arena> Arena::Create(size_t capacity_bytes, Memory& memory) {
   return arena;
 }
 
+absl::StatusOr<Arena> Arena::CreateFor(absl::FunctionRef<void(Arena&)> take,
+                                       Memory& memory) {
+  Arena measure;
+  take(measure);
+  ASSIGN_OR_RETURN(Arena arena, Create(measure.used_bytes(), memory));
+  take(arena);
+  return arena;
+}
+
 Arena Arena::Over(void* memory, size_t capacity_bytes) {
   Arena arena;
   arena.base_ = static_cast<char*>(memory);

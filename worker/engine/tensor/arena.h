@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "worker/engine/tensor/memory.h"
 #include "worker/engine/tensor/tensor_view.h"
@@ -29,6 +30,11 @@ class Arena {
   // Errors: those of Memory::Allocate.
   static absl::StatusOr<Arena> Create(size_t capacity_bytes,
                                       Memory& memory = HostMemory());
+
+  // As much as `take` cuts, which is run twice: on an arena that measures, then
+  // on this one.
+  static absl::StatusOr<Arena> CreateFor(absl::FunctionRef<void(Arena&)> take,
+                                         Memory& memory = HostMemory());
 
   // Over `capacity_bytes` of memory that someone else owns, aligned as
   // kAlignmentBytes says.
