@@ -35,22 +35,11 @@
 #include "absl/strings/strip.h"
 #include "oneapi/dnnl/dnnl.h"
 #include "oneapi/dnnl/dnnl.hpp"
+#include "tests/benchmarks/engine_shapes.h"
 #include "worker/engine/trainer.h"
 
 namespace atl::engine {
 namespace {
-
-struct Shape {
-  std::string name;
-  int64_t layers, channels, vocab, heads, batch, length;
-};
-
-const Shape kShapes[] = {
-    {"quick", 4, 128, 256, 4, 8, 128},
-    {"4m", 4, 256, 4096, 4, 8, 256},
-    {"14m", 6, 384, 8192, 6, 8, 256},
-    {"124m", 12, 768, 50304, 12, 4, 256},
-};
 
 struct Arguments {
   bool json = false;
@@ -131,37 +120,8 @@ double PeakFlops(int threads, ComputeType compute) {
   return compute == ComputeType::kBf16 ? PeakBf16(threads) : PeakF32(threads);
 }
 
-TrainerOptions OptionsOf(const Shape& shape, int threads, ComputeType compute) {
-  TrainerOptions options;
-  options.model.vocab_size = shape.vocab;
-  options.model.hidden_size = shape.channels;
-  options.model.intermediate_size = (8 * shape.channels / 3 + 7) / 8 * 8;
-  options.model.layer_count = shape.layers;
-  options.model.head_count = options.model.kv_head_count = shape.heads;
-  options.model.sequence_length_max = shape.length;
-  options.model.tie_embeddings = true;
-  options.schedule.peak = 1e-4;
-  options.batch_size = shape.batch;
-  options.sequence_length = shape.length;
-  options.thread_count = threads;
-  options.compute = compute;
-  return options;
-}
-
-void FillParameters(Trainer& trainer, std::mt19937& random) {
-  for (const ParameterSpec& spec : trainer.layout().parameters) {
-    std::normal_distribution<float> normal(0.0f, 0.02f);
-    for (int64_t i = 0; i < spec.element_count; ++i) {
-      trainer.parameters()[spec.offset + i] =
-          spec.init == ParameterInit::kConstant
-              ? static_cast<float>(spec.init_value)
-              : normal(random);
-    }
-  }
-}
-
 // Median seconds a step, after two to warm up; negative if the trainer fails.
-double SecondsAStep(Trainer& trainer, const Shape& shape, int steps,
+double SecondsAStep(Trainer& trainer, const BenchmarkShape& shape, int steps,
                     std::mt19937& random) {
   std::uniform_int_distribution<int32_t> token(
       0, static_cast<int32_t>(shape.vocab) - 1);
@@ -183,11 +143,14 @@ double SecondsAStep(Trainer& trainer, const Shape& shape, int steps,
   return seconds[seconds.size() / 2];
 }
 
-bool RunCase(const Shape& shape, int threads, const std::string& compute_name,
-             const Arguments& arguments) {
+bool RunCase(const BenchmarkShape& shape, int threads,
+             const std::string& compute_name, const Arguments& arguments) {
   const ComputeType compute =
       compute_name == "bf16" ? ComputeType::kBf16 : ComputeType::kF32;
-  auto trainer = Trainer::Create(OptionsOf(shape, threads, compute));
+  TrainerOptions options = OptionsOf(shape, threads);
+  options.model.tie_embeddings = true;
+  options.compute = compute;
+  auto trainer = Trainer::Create(options);
   if (!trainer.ok()) {
     std::fprintf(stderr, "%s: %s\n", shape.name.c_str(),
                  trainer.status().ToString().c_str());
@@ -269,10 +232,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
   for (const std::string& name : arguments.shapes) {
-    const Shape* shape =
-        std::find_if(std::begin(kShapes), std::end(kShapes),
-                     [&](const Shape& s) { return s.name == name; });
-    if (shape == std::end(kShapes)) {
+    const BenchmarkShape* shape = FindShape(name);
+    if (shape == nullptr) {
       std::fprintf(stderr, "no shape \"%s\"\n", name.c_str());
       return 2;
     }

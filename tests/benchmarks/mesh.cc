@@ -31,23 +31,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "tests/benchmarks/engine_shapes.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 
 namespace atl::engine {
 namespace {
-
-struct Shape {
-  std::string name;
-  int64_t layers, channels, vocab, heads, batch, length;
-};
-
-const Shape kShapes[] = {
-    {"tiny", 4, 32, 64, 4, 8, 32},
-    {"quick", 4, 128, 256, 4, 8, 128},
-    {"4m", 4, 256, 4096, 4, 8, 256},
-    {"14m", 6, 384, 8192, 6, 8, 256},
-};
 
 constexpr char kMeshes[] =
     "dp_replicate=2:replicate:1f1b:1;dp_shard=2:zero1:1f1b:1;"
@@ -60,21 +49,6 @@ double Seconds() {
   return std::chrono::duration<double>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-TrainerOptions OptionsOf(const Shape& shape, int threads) {
-  TrainerOptions options;
-  options.model.vocab_size = shape.vocab;
-  options.model.hidden_size = shape.channels;
-  options.model.intermediate_size = shape.channels * 8 / 3 / 8 * 8;
-  options.model.layer_count = shape.layers;
-  options.model.head_count = options.model.kv_head_count = shape.heads;
-  options.model.sequence_length_max = shape.length;
-  options.schedule.peak = 1e-4;
-  options.batch_size = shape.batch;
-  options.sequence_length = shape.length;
-  options.thread_count = threads;
-  return options;
 }
 
 // "pp=2,tp=2:zero2:1f1b:4".
@@ -103,7 +77,7 @@ bool ParseMesh(absl::string_view text, MeshOptions* options) {
 // A trainer with its world, and the time of its steps.
 class Runner {
  public:
-  Runner(const Shape& shape, const MeshOptions& mesh)
+  Runner(const BenchmarkShape& shape, const MeshOptions& mesh)
       : world_(mesh.mesh.rank_count()) {
     auto ranks = world_.TakeRanks();
     auto made = MakeMeshTrainer(OptionsOf(shape, mesh.mesh.rank_count()), mesh,
@@ -112,15 +86,7 @@ class Runner {
     if (!status_.ok()) return;
     trainer_ = *std::move(made);
     std::mt19937 random(1);
-    for (const ParameterSpec& spec : trainer_->layout().parameters) {
-      std::normal_distribution<float> normal(0.0f, 0.02f);
-      for (int64_t i = 0; i < spec.element_count; ++i) {
-        trainer_->parameters()[spec.offset + i] =
-            spec.init == ParameterInit::kConstant
-                ? static_cast<float>(spec.init_value)
-                : normal(random);
-      }
-    }
+    FillParameters(*trainer_, random);
     status_ = trainer_->Scatter();
     tokens_.resize(shape.batch * shape.length);
     for (int32_t& t : tokens_) t = static_cast<int32_t>(random() % shape.vocab);
@@ -146,7 +112,8 @@ class Runner {
   absl::Status status_;
 };
 
-bool RunCase(const Shape& shape, absl::string_view text, int steps, bool json) {
+bool RunCase(const BenchmarkShape& shape, absl::string_view text, int steps,
+             bool json) {
   MeshOptions mesh;
   if (!ParseMesh(text, &mesh)) {
     std::fprintf(stderr, "no mesh \"%s\"\n", std::string(text).c_str());
@@ -207,10 +174,8 @@ int Main(int argc, char** argv) {
       return 2;
     }
   }
-  const Shape* shape =
-      std::find_if(std::begin(kShapes), std::end(kShapes),
-                   [&](const Shape& s) { return s.name == shape_name; });
-  if (shape == std::end(kShapes)) {
+  const BenchmarkShape* shape = FindShape(shape_name);
+  if (shape == nullptr) {
     std::fprintf(stderr, "no shape \"%s\"\n", shape_name.c_str());
     return 2;
   }

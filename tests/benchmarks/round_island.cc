@@ -67,7 +67,6 @@ class RoundIsland {
   const RoundIslandOptions options_;
   std::unique_ptr<coordinator::CoordinatorClient> coordinator_;
   std::unique_ptr<RunLayout> layout_;
-  std::unique_ptr<HeldLayout> held_;
   std::unique_ptr<server::ParameterClient> servers_;
   v1::IslandPlan plan_;
   int64_t next_seq_ = 1;
@@ -105,8 +104,8 @@ absl::Status RoundIsland::Start() {
   const v1::RunSpec& spec = joined.run().spec();
   has_view_ = HasView(spec);
   if (spec.exchange().error_feedback()) {
-    held_ = std::make_unique<HeldLayout>(*layout_);
-    encoder_ = std::make_unique<worker::ContributionEncoder>(*held_, spec);
+    encoder_ = std::make_unique<worker::ContributionEncoder>(
+        HeldLayout(*layout_), spec);
   }
   servers_->SetIdentity({.island_id = options_.island_id,
                          .island_epoch = joined.island_epoch(),

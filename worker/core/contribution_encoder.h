@@ -56,7 +56,7 @@ struct FeedbackView {
 
 class ContributionEncoder {
  public:
-  // `held` must outlive it. Requires: `spec` is one that CreateRun takes.
+  // held.layout() must outlive it. Requires: `spec` is one that CreateRun takes.
   ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec);
 
   // Bytes of a contribution of `fragment`.

@@ -1,0 +1,33 @@
+// Models that the engine's benchmarks train, those of the yardstick among them.
+//
+// Pure but for FillParameters. Thread-safe.
+
+#ifndef TESTS_BENCHMARKS_ENGINE_SHAPES_H_
+#define TESTS_BENCHMARKS_ENGINE_SHAPES_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "worker/engine/trainer.h"
+
+namespace atl::engine {
+
+struct BenchmarkShape {
+  std::string name;
+  int64_t layers, channels, vocab, heads, batch, length;
+};
+
+// "tiny", "quick", "4m", "14m" or "124m"; null if it is none.
+const BenchmarkShape* FindShape(absl::string_view name);
+
+// A Llama of this shape, AdamW, f32; its head is its own.
+TrainerOptions OptionsOf(const BenchmarkShape& shape, int threads);
+
+// Fills trainer.parameters(), which holds all of the model, as training starts.
+void FillParameters(Trainer& trainer, std::mt19937& random);
+
+}  // namespace atl::engine
+
+#endif  // TESTS_BENCHMARKS_ENGINE_SHAPES_H_
