@@ -1,5 +1,6 @@
 #include "base/codec/fuzz/targets.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +29,10 @@ struct Input {
   // `size` bytes of the rest, from `skip` on, again and again.
   std::string Bytes(size_t skip, size_t size) const {
     std::string bytes(size, '\0');
-    for (size_t i = 0; i < size; ++i) {
-      bytes[i] = static_cast<char>(rest[(skip + i) % rest_size]);
+    for (size_t done = 0, at = skip % rest_size; done < size; at = 0) {
+      const size_t run = std::min(rest_size - at, size - done);
+      std::memcpy(&bytes[done], rest + at, run);
+      done += run;
     }
     return bytes;
   }
