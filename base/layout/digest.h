@@ -48,7 +48,7 @@ Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
                       IndexRange blocks, absl::Span<const float> elements);
 
 // XXH3-128, seed 0, of an encoded contribution: what ContributionInfo.digest
-// holds.
+// holds where one process pushes it.
 Digest128 ContributionDigest(absl::Span<const char> encoded);
 
 // XXH3-128 of an encoded block, seeded with the block's number in its fragment.
