@@ -25,6 +25,7 @@ MergeGroups::MergeGroups(const RunLayout& layout, const v1::RunSpec& spec,
     case v1::MERGE_RULE_KIND_NORM_CLIP:
     case v1::MERGE_RULE_KIND_CENTRED_CLIP:
     case v1::MERGE_RULE_KIND_KRUM:
+    case v1::MERGE_RULE_KIND_MDA:
       for (const int32_t tensor : tensors) groups_[tensor - first_tensor_] = 0;
       count_ = 1;
       break;

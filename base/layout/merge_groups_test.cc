@@ -46,10 +46,10 @@ TEST(MergeGroupsTest, RdaHasAGroupATensorWithoutTheClassesOfThePlainMean) {
   EXPECT_EQ(other.GroupOf(2), 0);
 }
 
-TEST(MergeGroupsTest, KrumAndTheClipsLookAtTheWholeFragment) {
+TEST(MergeGroupsTest, KrumMdaAndTheClipsLookAtTheWholeFragment) {
   for (const auto rule :
-       {v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_NORM_CLIP,
-        v1::MERGE_RULE_KIND_CENTRED_CLIP}) {
+       {v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA,
+        v1::MERGE_RULE_KIND_NORM_CLIP, v1::MERGE_RULE_KIND_CENTRED_CLIP}) {
     const v1::RunSpec spec = SpecOf(rule);
     const MergeGroups groups(*RunLayout::Create(spec.layout()), spec, 0);
     EXPECT_EQ(groups.count(), 1);

@@ -177,13 +177,16 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
 void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
   const v1::MergeRuleKind rule = merge.rule();
   const bool counts_hostile = rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
-                              rule == v1::MERGE_RULE_KIND_KRUM;
+                              rule == v1::MERGE_RULE_KIND_KRUM ||
+                              rule == v1::MERGE_RULE_KIND_MDA;
   if (counts_hostile) {
-    check.InRange(merge.byzantine_count(), 0, kIslandsMax,
-                  "outer.merge.byzantine_count");
+    check.InRange(
+        merge.byzantine_count(), 0,
+        rule == v1::MERGE_RULE_KIND_MDA ? kMdaByzantineMax : kIslandsMax,
+        "outer.merge.byzantine_count");
   } else {
     check.Require(merge.byzantine_count() == 0, "outer.merge.byzantine_count",
-                  "only TRIMMED_MEAN and KRUM read it: leave it 0");
+                  "only TRIMMED_MEAN, KRUM and MDA read it: leave it 0");
   }
   check.Require(rule == v1::MERGE_RULE_KIND_KRUM || merge.selected_count() == 0,
                 "outer.merge.selected_count", "only KRUM reads it: leave it 0");
@@ -284,6 +287,14 @@ void CheckMergeCounts(const v1::RunSpec& spec, Checker& check) {
                      "schedule.min_quorum is ",
                      quorum));
   }
+  if (merge.rule() == v1::MERGE_RULE_KIND_MDA) {
+    check.Require(quorum >= 2 * f + 1, "outer.merge.byzantine_count",
+                  absl::StrCat("minimum-diameter averaging against ", f,
+                               " hostile islands needs ", 2 * f + 1,
+                               " contributions a round, and "
+                               "schedule.min_quorum is ",
+                               quorum));
+  }
   if (merge.rule() == v1::MERGE_RULE_KIND_KRUM) {
     check.Require(
         quorum >= 2 * f + 3, "outer.merge.byzantine_count",
@@ -331,14 +342,14 @@ bool ComparesContributions(v1::MergeRuleKind rule) {
   return rule == v1::MERGE_RULE_KIND_RDA ||
          rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
          rule == v1::MERGE_RULE_KIND_MEDIAN ||
-         rule == v1::MERGE_RULE_KIND_KRUM;
+         rule == v1::MERGE_RULE_KIND_KRUM || rule == v1::MERGE_RULE_KIND_MDA;
 }
 
 void CheckAsyncOuter(const v1::OuterSpec& outer, Checker& check) {
   check.Require(!ComparesContributions(outer.merge().rule()),
                 "outer.merge.rule",
                 "an async run merges one contribution at a time, so that RDA, "
-                "TRIMMED_MEAN, MEDIAN and KRUM have nothing to compare it "
+                "TRIMMED_MEAN, MEDIAN, KRUM and MDA have nothing to compare it "
                 "with: choose WEIGHTED_MEAN, NORM_CLIP or CENTRED_CLIP, or "
                 "leave schedule.max_staleness 0");
   check.Require(outer.weighting() == v1::WEIGHTING_UNIFORM, "outer.weighting",

@@ -221,7 +221,8 @@ TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
   }
   for (v1::MergeRuleKind rule :
        {v1::MERGE_RULE_KIND_RDA, v1::MERGE_RULE_KIND_TRIMMED_MEAN,
-        v1::MERGE_RULE_KIND_MEDIAN, v1::MERGE_RULE_KIND_KRUM}) {
+        v1::MERGE_RULE_KIND_MEDIAN, v1::MERGE_RULE_KIND_KRUM,
+        v1::MERGE_RULE_KIND_MDA}) {
     v1::RunSpec spec = AsyncSpec();
     spec.mutable_outer()->mutable_merge()->set_rule(rule);
     ASSERT_FALSE(ValidateSpec(spec).empty());

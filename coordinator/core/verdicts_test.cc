@@ -187,6 +187,18 @@ TEST(RobustSpecTest, KrumNeedsTwoFAndThreeContributions) {
   EXPECT_THAT(Refused(spec), HasSubstr("selected_count"));
 }
 
+TEST(RobustSpecTest, MdaNeedsAMajorityAndAFewHostile) {
+  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_MDA, 4);
+  spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
+  EXPECT_EQ(Refused(spec), "");
+  spec.mutable_outer()->mutable_merge()->set_byzantine_count(2);
+  EXPECT_THAT(Refused(spec), HasSubstr("needs 5 contributions a round, and "
+                                       "schedule.min_quorum is 4"));
+  spec = SpecOf(v1::MERGE_RULE_KIND_MDA, 40);
+  spec.mutable_outer()->mutable_merge()->set_byzantine_count(9);
+  EXPECT_THAT(Refused(spec), HasSubstr("byzantine_count"));
+}
+
 TEST(RobustSpecTest, ATrimmedMeanNeedsSomethingToBeLeft) {
   v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 4);
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(2);

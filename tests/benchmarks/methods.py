@@ -103,7 +103,7 @@ METHODS = {
                        buffer_count=3)),
 }
 
-# Merge rules that hold against one hostile island of four; Krum needs five.
+# Merge rules for one hostile island of four; Krum needs five.
 DEFENCES = {
     "mean": {},
     "norm_clip": {"outer": {"merge": {"rule": "norm_clip"}}},
@@ -111,6 +111,7 @@ DEFENCES = {
                                          "byzantine_count": 1}}},
     "median": {"outer": {"merge": {"rule": "median"}}},
     "centred_clip": {"outer": {"merge": {"rule": "centred_clip"}}},
+    "mda": {"outer": {"merge": {"rule": "mda", "byzantine_count": 1}}},
 }
 
 

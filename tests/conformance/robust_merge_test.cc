@@ -207,7 +207,7 @@ v1::MergeSpec SpecOf(v1::MergeRuleKind rule, int byzantine_count) {
   v1::MergeSpec spec;
   spec.set_rule(rule);
   if (rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
-      rule == v1::MERGE_RULE_KIND_KRUM) {
+      rule == v1::MERGE_RULE_KIND_KRUM || rule == v1::MERGE_RULE_KIND_MDA) {
     spec.set_byzantine_count(byzantine_count);
   }
   return spec;
@@ -231,7 +231,7 @@ TEST_F(RobustMergeTest, EachRuleHoldsWhereThePlainMeanFails) {
   const v1::MergeRuleKind rules[] = {
       v1::MERGE_RULE_KIND_NORM_CLIP, v1::MERGE_RULE_KIND_TRIMMED_MEAN,
       v1::MERGE_RULE_KIND_MEDIAN, v1::MERGE_RULE_KIND_CENTRED_CLIP,
-      v1::MERGE_RULE_KIND_KRUM};
+      v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA};
   for (const int hostile_count : {1, 2}) {
     for (const auto& attack : attacks) {
       const v1::MergeSpec mean = SpecOf(v1::MERGE_RULE_KIND_WEIGHTED_MEAN, 0);
@@ -269,6 +269,7 @@ TEST_F(RobustMergeTest, EachRuleBreaksWithoutItsDefence) {
             kBroken);
   EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_MEDIAN, 0), 5, Drift), kBroken);
   EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_KRUM, 2), 5, Drift), kBroken);
+  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_MDA, 1), 2, Drift), kBroken);
 }
 
 }  // namespace

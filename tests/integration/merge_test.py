@@ -45,11 +45,20 @@ class MergeTest(cluster_module.IntegrationTest):
     def test_krum_gives_the_same_bits_on_one_and_three_servers(self):
         self.expect_same_bits(toy.KRUM)
 
+    def test_mda_gives_the_same_bits_on_one_and_three_servers(self):
+        self.expect_same_bits(toy.MDA)
+
     def test_krum_with_one_far_away_is_the_run_of_the_others(self):
-        honest = self.play("honest", dict(toy.KRUM, byzantine_count=0),
+        self.expect_run_of_the_others(toy.KRUM)
+
+    def test_mda_with_one_far_away_is_the_run_of_the_others(self):
+        self.expect_run_of_the_others(toy.MDA)
+
+    def expect_run_of_the_others(self, merge):
+        honest = self.play("honest", dict(merge, byzantine_count=0),
                            island_count=4)
         members = toy.start(self.cluster, *toy.robust(
-            toy.KRUM, {"schedule": {"round_count": 2}}), island_count=5)
+            merge, {"schedule": {"round_count": 2}}), island_count=5)
         liar = max(members, key=lambda member: member.slot)
         others = [member for member in members if member is not liar]
         for version in range(2):
@@ -112,6 +121,7 @@ class MergeTest(cluster_module.IntegrationTest):
                 (toy.KRUM, 4, "byzantine_count"),
                 (dict(toy.TRIMMED_MEAN, byzantine_count=2), 4,
                  "byzantine_count"),
+                (dict(toy.MDA, byzantine_count=2), 4, "byzantine_count"),
                 ({"rule": 5, "clip_factor": 2.0}, 4, "clip_factor"),
                 (dict(toy.KRUM, selected_count=3), 5, "selected_count"),
                 ({"rule": 6, "iteration_count": 65}, 4, "iteration_count")):

@@ -18,6 +18,8 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec) {
       return MakeCentredClip(spec);
     case v1::MERGE_RULE_KIND_KRUM:
       return MakeKrum(spec);
+    case v1::MERGE_RULE_KIND_MDA:
+      return MakeMinimumDiameterAveraging(spec);
     default:
       return nullptr;
   }

@@ -64,6 +64,8 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec);
 // Contributions that a round of such a run asks for, at most: Gram matrices
 // and coefficients grow with n^2 and n, and reports and plans hold them.
 inline constexpr int kVerdictContributionsMax = 64;
+// Islands that MDA bears at most: its search doubles with each.
+inline constexpr int kMdaByzantineMax = 8;
 // Medians that a fragment remembers: the longest window of the clips.
 inline constexpr size_t kMedianNormsMax = 64;
 // A contribution whose squared norm is not below it is refused in a run whose
@@ -76,6 +78,8 @@ std::unique_ptr<VerdictRule> MakeRda();
 std::unique_ptr<VerdictRule> MakeNormClip(const v1::MergeSpec& spec);
 std::unique_ptr<VerdictRule> MakeCentredClip(const v1::MergeSpec& spec);
 std::unique_ptr<VerdictRule> MakeKrum(const v1::MergeSpec& spec);
+std::unique_ptr<VerdictRule> MakeMinimumDiameterAveraging(
+    const v1::MergeSpec& spec);
 
 // --- For the clips -----------------------------------------------------------
 

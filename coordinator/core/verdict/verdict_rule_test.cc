@@ -321,6 +321,98 @@ TEST_F(VerdictRuleTest, KrumWithOneFarAwayChoosesAsWithoutIt) {
   }
 }
 
+// --- Minimum-diameter averaging
+
+// Against its definition: all sets of n - f are tried.
+TEST_F(VerdictRuleTest, MdaAveragesTheSetOfLeastDiameter) {
+  SCOPED_TRACE(trace_);
+  for (int n = 1; n <= 9; ++n) {
+    for (int f = 0; 2 * f + 1 <= n; ++f) {
+      const Vectors x = Random(n, 6);
+      double least = 1e300;
+      for (unsigned set = 0; set < 1u << n; ++set) {
+        if (__builtin_popcount(set) != n - f) continue;
+        double diameter = 0;
+        for (int i = 0; i < n; ++i) {
+          for (int j = 0; j < i; ++j) {
+            if (!(set >> i & set >> j & 1)) continue;
+            double distance = 0;
+            for (int e = 0; e < 6; ++e) {
+              distance += (x[i][e] - x[j][e]) * (x[i][e] - x[j][e]);
+            }
+            diameter = std::max(diameter, distance);
+          }
+        }
+        least = std::min(least, diameter);
+      }
+      const auto got = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, f))
+                           ->Decide(InputOf(x));
+      ASSERT_TRUE(got.ok()) << got.status();
+      // Several sets may hold the widest pair.
+      std::vector<double> kept;
+      double diameter = 0;
+      for (int i = 0; i < n; ++i) {
+        if (got->rows[0][i] == 0.0f) continue;
+        kept.push_back(got->rows[0][i]);
+        EXPECT_EQ(got->rows[0][i], static_cast<float>(1.0 / (n - f)));
+        for (int j = 0; j < i; ++j) {
+          if (got->rows[0][j] == 0.0f) continue;
+          double distance = 0;
+          for (int e = 0; e < 6; ++e) {
+            distance += (x[i][e] - x[j][e]) * (x[i][e] - x[j][e]);
+          }
+          diameter = std::max(diameter, distance);
+        }
+      }
+      EXPECT_EQ(static_cast<int>(kept.size()), n - f);
+      EXPECT_NEAR(diameter, least, 1e-9 * least) << n << " " << f;
+    }
+  }
+}
+
+TEST_F(VerdictRuleTest, MdaGivesATieToTheLowestSlots) {
+  const Vectors x(4, {1.0, 2.0});
+  const auto got =
+      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 1))->Decide(InputOf(x));
+  ASSERT_TRUE(got.ok());
+  const auto third = static_cast<float>(1.0 / 3);
+  EXPECT_EQ(got->rows[0], (std::vector<float>{third, third, third, 0}));
+  EXPECT_EQ(got->reason, "leaves out numbers 3 of 4 contributions");
+}
+
+// Whoever turns its step around is not among the nearest, however large the
+// others' noise.
+TEST_F(VerdictRuleTest, MdaLeavesASignFlipOut) {
+  SCOPED_TRACE(trace_);
+  Vectors x = Random(4, 4000);
+  for (auto& vector : x) {
+    for (double& value : vector) value += 0.5;
+  }
+  for (double& value : x[1]) value = -value;
+  const auto got =
+      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 1))->Decide(InputOf(x));
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->rows[0][1], 0.0f);
+}
+
+TEST_F(VerdictRuleTest, MdaIsRefusedWithFewerThanTwoFAndOne) {
+  const Vectors x = Random(4, 10);
+  const auto got =
+      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 2))->Decide(InputOf(x));
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// As many as a round has, against as many as it bears: ends at once.
+TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
+  SCOPED_TRACE(trace_);
+  const int f = kMdaByzantineMax;
+  const Vectors x = Random(kVerdictContributionsMax, 3);
+  const auto got =
+      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, f))->Decide(InputOf(x));
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(), 0.0f), f);
+}
+
 // --- All
 // ----------------------------------------------------------------------
 
@@ -334,7 +426,8 @@ TEST_F(VerdictRuleTest, APermutationOfTheIslandsPermutesTheCoefficients) {
   for (const int i : order) permuted.push_back(x[i]);
   for (const auto kind :
        {v1::MERGE_RULE_KIND_RDA, v1::MERGE_RULE_KIND_NORM_CLIP,
-        v1::MERGE_RULE_KIND_CENTRED_CLIP, v1::MERGE_RULE_KIND_KRUM}) {
+        v1::MERGE_RULE_KIND_CENTRED_CLIP, v1::MERGE_RULE_KIND_KRUM,
+        v1::MERGE_RULE_KIND_MDA}) {
     const auto rule = MakeVerdictRule(SpecOf(kind, 2));
     const auto a = rule->Decide(InputOf(x));
     const auto b = rule->Decide(InputOf(permuted));

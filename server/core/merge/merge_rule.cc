@@ -29,6 +29,7 @@ MergeNeeds NeedsOf(const v1::MergeSpec& spec) {
     case v1::MERGE_RULE_KIND_RDA:
     case v1::MERGE_RULE_KIND_CENTRED_CLIP:
     case v1::MERGE_RULE_KIND_KRUM:
+    case v1::MERGE_RULE_KIND_MDA:
       return MergeNeeds::kProducts;
     default:
       return MergeNeeds::kNothing;

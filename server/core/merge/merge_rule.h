@@ -9,7 +9,7 @@
 //   g    merged outer gradient, f32
 //
 // Two kinds of rules. A sum g = sum(w_i x_i) takes one contribution at a time:
-// the weighted mean, and RDA, norm clip, centred clip and Krum, whose
+// the weighted mean, and RDA, norm clip, centred clip, Krum and MDA, whose
 // coefficients are the coordinator's verdict on what GramSums adds up here. An
 // order rule (trimmed mean, median) wants all contributions of a tile at once.
 //

@@ -243,6 +243,7 @@ TEST(MergeNeedsTest, EachRuleSaysWhatItNeeds) {
   EXPECT_EQ(needs(v1::MERGE_RULE_KIND_RDA), MergeNeeds::kProducts);
   EXPECT_EQ(needs(v1::MERGE_RULE_KIND_CENTRED_CLIP), MergeNeeds::kProducts);
   EXPECT_EQ(needs(v1::MERGE_RULE_KIND_KRUM), MergeNeeds::kProducts);
+  EXPECT_EQ(needs(v1::MERGE_RULE_KIND_MDA), MergeNeeds::kProducts);
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ _ATTACKS = (("sign_flip", "sign_flip"), ("x100", "scale:100"),
 # Which rules are held against which attack: a clip bounds how far a merge goes,
 # not where.
 _AGAINST = {
-    "sign_flip": ("trimmed_mean", "median"),
-    "x100": ("norm_clip", "trimmed_mean", "median", "centred_clip"),
-    "drift": ("trimmed_mean", "median"),
+    "sign_flip": ("mda", "trimmed_mean", "median"),
+    "x100": ("mda", "norm_clip", "trimmed_mean", "median", "centred_clip"),
+    "drift": ("mda", "trimmed_mean", "median"),
 }
 
 

@@ -116,6 +116,7 @@ MEDIAN = {"rule": 5}
 # bound of the median norm would clip none of them and give the plain mean.
 CENTRED_CLIP = {"rule": 6, "clip_factor": 0.5}
 KRUM = {"rule": 7, "byzantine_count": 1}
+MDA = {"rule": 8, "byzantine_count": 1}
 
 
 def robust(merge, *changes, island_count=5):

@@ -1,0 +1,153 @@
+// Minimum-diameter averaging (El-Mhamdi et al., Genuinely distributed Byzantine
+// machine learning, Distributed Computing 35, 2022): the mean of the n - f
+// contributions whose greatest distance from each other is the least. Distances
+// are integers here, so that a tie is a tie: of two that are too far apart the
+// higher slot is left out if that does.
+//
+// n >= 2 f + 1. A set of n - f whose distances are all at most d is what is
+// left when f contributions cover all pairs that are further apart, so that sets
+// need not be tried one by one: 2^f covers for each of log(n^2) distances.
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+
+namespace atl::coordinator {
+namespace {
+
+// What is left out so that no pair is further apart than a bound.
+class Cover {
+ public:
+  // `ranks[i][j]`: distances, as numbers that are in their order.
+  explicit Cover(const std::vector<std::vector<int>>& ranks)
+      : ranks_(ranks), out_(ranks.size(), false) {}
+
+  // Whether at most `count` contributions have to be left out for a diameter of
+  // at most `bound`; out() names them.
+  bool Find(int bound, int count) {
+    const int n = static_cast<int>(ranks_.size());
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; !out_[i] && j < i; ++j) {
+        if (out_[j] || ranks_[i][j] <= bound) continue;
+        // One of the two has to go.
+        for (const int gone : {i, j}) {
+          if (count == 0) return false;
+          out_[gone] = true;
+          if (Find(bound, count - 1)) return true;
+          out_[gone] = false;
+        }
+        return false;
+      }
+    }
+    return true;
+  }
+  const std::vector<bool>& out() const { return out_; }
+
+ private:
+  const std::vector<std::vector<int>>& ranks_;
+  std::vector<bool> out_;
+};
+
+class MinimumDiameterAveraging final : public VerdictRule {
+ public:
+  explicit MinimumDiameterAveraging(const v1::MergeSpec& spec)
+      : byzantine_count_(spec.byzantine_count()) {}
+
+  absl::string_view name() const override { return "mda"; }
+  bool needs_products() const override { return true; }
+
+  absl::StatusOr<Coefficients> Decide(
+      const VerdictInput& input) const override {
+    const int n = static_cast<int>(input.weights.size());
+    if (n < 2 * byzantine_count_ + 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "minimum-diameter averaging needs ", 2 * byzantine_count_ + 1,
+          " contributions if ", byzantine_count_, " may be hostile; there are ",
+          n));
+    }
+    Coefficients coefficients;
+    for (const GramMatrix& gram : input.grams) {
+      const std::vector<bool> out = LeftOut(gram);
+      std::vector<double> row(n, 0.0);
+      std::vector<int> named;
+      for (int i = 0; i < n; ++i) {
+        if (out[i]) {
+          named.push_back(i);
+        } else {
+          row[i] = 1.0 / (n - byzantine_count_);
+        }
+      }
+      ASSIGN_OR_RETURN(std::vector<float> rounded, RoundRow(row));
+      coefficients.rows.push_back(std::move(rounded));
+      coefficients.reason =
+          named.empty() ? absl::StrCat("takes all ", n, " contributions")
+                        : absl::StrCat("leaves out numbers ",
+                                       absl::StrJoin(named, ", "), " of ", n,
+                                       " contributions");
+    }
+    return coefficients;
+  }
+
+ private:
+  std::vector<bool> LeftOut(const GramMatrix& gram) const {
+    const int n = gram.n();
+    std::vector<ExactSum> sorted = {ExactSum()};
+    std::vector<std::vector<ExactSum>> distances(n);
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j < i; ++j) {
+        distances[i].push_back(
+            ExactSum::Distance(gram.at(i, i), gram.at(j, j), gram.at(i, j)));
+        sorted.push_back(distances[i][j]);
+      }
+    }
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<std::vector<int>> ranks(n);
+    for (int i = 0; i < n; ++i) {
+      for (const ExactSum& distance : distances[i]) {
+        ranks[i].push_back(static_cast<int>(
+            std::lower_bound(sorted.begin(), sorted.end(), distance) -
+            sorted.begin()));
+      }
+    }
+    // The least diameter: the greatest distance of all is always one.
+    int low = 0, high = static_cast<int>(sorted.size()) - 1;
+    while (low < high) {
+      const int middle = low + (high - low) / 2;
+      if (Cover(ranks).Find(middle, byzantine_count_)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    Cover cover(ranks);
+    cover.Find(low, byzantine_count_);
+    std::vector<bool> out = cover.out();
+    // Where distances are equal fewer may do.
+    int more = byzantine_count_ -
+               static_cast<int>(std::count(out.begin(), out.end(), true));
+    for (int i = n - 1; i >= 0 && more > 0; --i) {
+      if (out[i]) continue;
+      out[i] = true;
+      --more;
+    }
+    return out;
+  }
+
+  const int byzantine_count_;
+};
+
+}  // namespace
+
+std::unique_ptr<VerdictRule> MakeMinimumDiameterAveraging(
+    const v1::MergeSpec& spec) {
+  return std::make_unique<MinimumDiameterAveraging>(spec);
+}
+
+}  // namespace atl::coordinator
