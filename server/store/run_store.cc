@@ -100,12 +100,13 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       state_count_(state_count + (HasView(record.run().spec()) ? 1 : 0)),
       durability_(SyncOf(record.run().spec().durability())),
       gathers_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
-      images_(std::move(images)),
       ranges_(RangesOf(layout_, shard_, shard_count_)),
       encoded_ranges_(EncodedRanges(ranges_, UpCodec(run_.spec()))),
       import_ranges_(
           EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))),
-      maps_state_(HasRoomForState()) {}
+      images_(images == nullptr ? nullptr : images->Share(ImageBytesMax())),
+      maps_state_(images != nullptr &&
+                  images->bytes_max() >= images_->bytes_max()) {}
 
 std::string RunStore::RecordName(const std::string& kind) const {
   return absl::StrCat("data/", run_.run_id(), "/", kind);
@@ -174,33 +175,54 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
   if (file == nullptr) {
     ASSIGN_OR_RETURN(file, MakeVersionFile(fragment, version));
   }
-  // Theta is pulled, and so is a view: what has to do without memory is the
-  // optimizer's.
-  const int optimizer_count = state_count_ - (HasView(run_.spec()) ? 1 : 0);
-  VersionImage image;
-  if (maps_state_) image = NewImage(fragment, 0);
-  const int unmapped_count = image == nullptr ? optimizer_count : 0;
-  if (image == nullptr) image = NewImage(fragment, unmapped_count);
-  file->SetImage(std::move(image), unmapped_count);
+  SetImages(fragment, version, *file);
   return file;
 }
 
-bool RunStore::HasRoomForState() const {
-  if (images_ == nullptr) return false;
-  int64_t element_count = 0;
-  for (const ShardRange& range : ranges_) {
-    element_count += VersionFile::ImageElementCount(range, state_count_);
-    // A delta is no longer than what it is of.
-    if (HasView(run_.spec())) element_count += range.element_count();
-  }
-  return 2 * element_count * static_cast<int64_t>(sizeof(float)) <=
-         images_->bytes_max();
+int RunStore::optimizer_count() const {
+  return state_count_ - (HasView(run_.spec()) ? 1 : 0);
 }
 
-VersionImage RunStore::NewImage(int32_t fragment, int unmapped_count) {
-  if (images_ == nullptr) return nullptr;
-  return images_->Take(VersionFile::ImageElementCount(
-      ranges_[fragment], state_count_, unmapped_count));
+int64_t RunStore::ImageBytesMax() const {
+  // The newest version, and one array more: the next version is made in the
+  // places of its arrays.
+  const int64_t arrays = 1 + state_count_ + 1;
+  int64_t bytes = 0;
+  for (const ShardRange& range : ranges_) {
+    bytes += arrays * ImagePool::BytesOf(VersionFile::ImageElementCount(range));
+    if (!HasView(run_.spec())) continue;
+    const EncodedLayout delta(layout_, range.fragment(),
+                              DownCodec(run_.spec()));
+    bytes += 2 * ImagePool::BytesOf(
+                     DeltaFile::ImageElementCount(delta, range.blocks()));
+  }
+  return bytes;
+}
+
+void RunStore::SetImages(int32_t fragment, int64_t version, VersionFile& file) {
+  if (images_ == nullptr) return;
+  const std::optional<HeldVersion> from = FindVersion(fragment, version - 1);
+  // What islands pull has two places, so that those who pull late find it in
+  // memory; in a run with a view that is D.
+  const bool has_view = HasView(run_.spec());
+  std::vector<int> to_make;
+  for (int array = 0; array <= state_count_; ++array) {
+    VersionImage image;
+    if (from && maps_state_ && (array > 0 || has_view)) {
+      image = from->file->TakeImage(array);
+    }
+    if (image != nullptr) {
+      file.SetImage(array, std::move(image), /*carried=*/true);
+    } else if (array == 0 || array > optimizer_count()) {
+      to_make.push_back(array);
+    }
+  }
+  // What has to do without memory is the optimizer's: nobody pulls it.
+  for (int array = 1; maps_state_ && array <= optimizer_count(); ++array) {
+    if (!file.carries(array)) to_make.push_back(array);
+  }
+  const int64_t count = VersionFile::ImageElementCount(ranges_[fragment]);
+  for (const int array : to_make) file.SetImage(array, images_->Take(count));
 }
 
 void RunStore::DropOldImages(int32_t fragment) {

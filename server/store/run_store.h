@@ -215,10 +215,13 @@ class RunStore {
                         const ContributionKey& key) const;
   std::string VersionPath(int32_t fragment, int64_t version) const;
   std::string SegmentPath(int64_t number) const;
-  // Memory for one version of `fragment`; null if there is no room.
-  VersionImage NewImage(int32_t fragment, int unmapped_count);
-  // True if there is room for the images of two whole versions of everything.
-  bool HasRoomForState() const;
+  // Arrays of a version that are the outer optimizer's.
+  int optimizer_count() const;
+  // Memory for the arrays of `file`, a version that is made from the one before:
+  // what of that can be given away, then what there is room for.
+  void SetImages(int32_t fragment, int64_t version, VersionFile& file);
+  // What the images of a run take at most.
+  int64_t ImageBytesMax() const;
   // Lets go of the memory of durable versions that are not the newest.
   void DropOldImages(int32_t fragment);
   std::string ManifestPath(const std::string& pin_id) const;
@@ -298,10 +301,10 @@ class RunStore {
   const int state_count_;
   const Sync durability_;
   const bool gathers_;
-  const std::shared_ptr<ImagePool> images_;
   const std::vector<ShardRange> ranges_;
   const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
   const std::vector<EncodedRange> import_ranges_;   // f32.
+  const std::shared_ptr<ImagePool> images_;  // The run's share; may be null.
   // If not, the optimizer's arrays are in files alone.
   const bool maps_state_;
   std::unique_ptr<DeltaRing> deltas_;  // Of a run with a view; made by Open.
