@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
 #include "base/io/fake_file_system.h"
 #include "base/status/check.h"
@@ -183,7 +184,9 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
     EXPECT_TRUE(made.carries(1));
     EXPECT_TRUE(made.InMemory());
     EXPECT_EQ(made.carries(0), has_view());
-    if (has_view()) EXPECT_TRUE(made.carries(2));
+    if (has_view()) {
+      EXPECT_TRUE(made.carries(2));
+    }
     // The version before is read from its file, and so it is when the round is
     // merged once more.
     ExpectSameVersion(bench, files, v);
@@ -200,10 +203,65 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
       one->Persist(seal);
     }
     ExpectSameVersion(bench, files, v + 1);
+    // As the shard releases them.
+    for (Bench* one : {&bench, &files}) one->store->RemoveVersion(0, v - 1);
   }
   bench.Open();
   ExpectSameVersion(bench, files, kRounds);
   ExpectSameVersion(bench, files, kRounds - 1);
+}
+
+// Every second file does without V, and needs the one before.
+TEST_P(CarriedRoundsTest, AViewThatIsLeftOutIsMadeOfTheVersionBefore) {
+  if (!has_view()) GTEST_SKIP() << "no view";
+  SCOPED_TRACE(seed_);
+  Bench files(GetParam(), 0, seed_);
+  Bench bench(GetParam(), 64 << 20, seed_);
+  for (int64_t v = 0; v < kRounds; ++v) {
+    const v1::Seal seal = bench.Push(v);
+    bench.Merge(seal);
+    files.Merge(files.Push(v));
+    for (Bench* one : {&bench, &files}) {
+      one->Commit(seal);
+      one->Persist(seal);
+    }
+    EXPECT_EQ(bench.File(v + 1).view_left_out(), v % 2 == 0);
+    EXPECT_FALSE(files.File(v + 1).view_left_out());
+    bench.File(v + 1).DropImage();
+    ExpectSameVersion(bench, files, v + 1);
+    bench.store->RemoveVersion(0, v - 1);
+    EXPECT_FALSE(bench.store->FindVersion(0, v - 1).has_value());
+    // Version v - 1 stays as long as V of v is made from it.
+    EXPECT_EQ(bench.fs.Exists(absl::StrCat("data/runs/run/versions/f0-v", v - 1,
+                                           ".ver")),
+              v % 2 == 1);
+    bench.Open();
+    ExpectSameVersion(bench, files, v + 1);
+    bench.store->RemoveVersion(0, v - 1);
+    ExpectSameVersion(bench, files, v);
+  }
+  // Version 4 has its own, 3 is made of that of 2, which is not whole any more.
+  bench.store->RemoveVersion(0, 4);
+  auto file = *bench.fs.OpenForWrite("data/runs/run/versions/f0-v2.ver");
+  ASSERT_TRUE(file->WriteAt(4096 + 2 * (kElements * 4 + 4096), "xxxx").ok());
+  std::vector<float> elements(kElements);
+  EXPECT_TRUE(absl::IsDataLoss(bench.File(3).Read(
+      2, bench.store->range(0).blocks(), elements.data())));
+}
+
+TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestViewIsDataLoss) {
+  if (!has_view()) GTEST_SKIP() << "no view";
+  Bench bench(GetParam(), 64 << 20, seed_);
+  const v1::Seal seal = bench.Push(0);
+  bench.Merge(seal);
+  bench.Commit(seal);
+  bench.Persist(seal);
+  bench.store.reset();
+  ASSERT_TRUE(bench.fs.Remove("data/runs/run/versions/f0-v0.ver").ok());
+  auto runs = RunStore::ListRuns(bench.records);
+  const auto opened = RunStore::Open(bench.fs, bench.records, "data",
+                                     (*runs)[0], 1, bench.images);
+  EXPECT_TRUE(absl::IsDataLoss(opened.status())) << opened.status();
 }
 
 TEST_P(CarriedRoundsTest, WhatTheFileDoesNotHaveStaysAndTheBoundHolds) {

@@ -16,6 +16,9 @@ namespace {
 
 constexpr absl::string_view kRunPrefix = "runs/";
 
+// Two are released at once where the view of one is made from the other.
+constexpr size_t kSpareVersionsMax = 2;
+
 std::string KeyText(const ContributionKey& key) {
   return absl::StrFormat("%020d-%010d-%010d-%020d", key.run_epoch, key.fragment,
                          key.slot, key.seq);
@@ -243,10 +246,10 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
   std::shared_ptr<VersionFile> spare;
   {
     MutexLock lock(&mutex_);
-    const auto it = spare_versions_.find(fragment);
-    if (it != spare_versions_.end()) {
-      spare = std::move(it->second);
-      spare_versions_.erase(it);
+    auto& spares = spare_versions_[fragment];
+    if (!spares.empty()) {
+      spare = std::move(spares.back());
+      spares.pop_back();
     }
   }
   if (spare != nullptr) {
@@ -282,16 +285,32 @@ std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
 }
 
 void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
-  std::shared_ptr<VersionFile> file;
-  bool is_ours;
+  std::shared_ptr<VersionFile> file, base;
   {
     MutexLock lock(&mutex_);
     const auto it = versions_.find({fragment, version});
     if (it == versions_.end()) return;
     file = std::move(it->second.file);
     versions_.erase(it);
-    // Out of the map nobody can get hold of it any more.
-    is_ours = file.use_count() == 1 && !spare_versions_.count(fragment);
+    const auto next = versions_.find({fragment, version + 1});
+    if (next != versions_.end() && next->second.file->view_left_out()) {
+      view_bases_[{fragment, version}] = std::move(file);
+      return;
+    }
+    auto before = view_bases_.extract({fragment, version - 1});
+    if (!before.empty()) base = std::move(before.mapped());
+  }
+  RetireVersion(fragment, version, std::move(file));
+  if (base != nullptr) RetireVersion(fragment, version - 1, std::move(base));
+}
+
+void RunStore::RetireVersion(int32_t fragment, int64_t version,
+                             std::shared_ptr<VersionFile> file) {
+  // Out of the maps nobody can get hold of it any more.
+  bool is_ours = file.use_count() == 1;
+  {
+    MutexLock lock(&mutex_);
+    is_ours &= spare_versions_[fragment].size() < kSpareVersionsMax;
   }
   const std::string versions = absl::StrCat(directory_, "/versions");
   // The old name has to be gone before the bytes change.
@@ -300,8 +319,11 @@ void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
                                     ".spare.tmp")) &&
       fs_.SyncDirectory(versions).ok()) {
     MutexLock lock(&mutex_);
-    std::swap(spare_versions_[fragment], file);
-    if (file == nullptr) return;
+    auto& spares = spare_versions_[fragment];
+    if (spares.size() < kSpareVersionsMax) {
+      spares.push_back(std::move(file));
+      return;
+    }
   }
   // A file that stays is removed at the next start.
   fs_.Remove(file->path()).IgnoreError();
@@ -375,6 +397,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     if (!held) return absl::InternalError("the version was not published");
     digest = held->digest;
     const std::string path = VersionPath(f, commit.version());
+    LeaveOutView(f, commit.version(), *held->file);
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
                                       commit.commit_seq(), digest,
                                       held->view_digest}));

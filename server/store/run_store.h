@@ -229,11 +229,24 @@ class RunStore {
   absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(int32_t fragment,
                                                                int64_t version);
 
+  // Makes V of `version`, which is `file`, from theta and V of `before`: for a
+  // file that does without.
+  VersionFile::ArrayMaker MakerOfView(int32_t fragment, int64_t version,
+                                      const VersionFile& file,
+                                      std::shared_ptr<VersionFile> before);
+  // Lets a version's file do without V if the one before has it.
+  void LeaveOutView(int32_t fragment, int64_t version, VersionFile& file);
+  // A version's file that nobody finds any more: spare, or removed.
+  void RetireVersion(int32_t fragment, int64_t version,
+                     std::shared_ptr<VersionFile> file);
+
   absl::Status RecoverState();
   absl::Status RecoverVersions();
   absl::Status RecoverSums();
   // The sum of what was prepared, if it is there and the version is not.
   std::shared_ptr<VersionFile> OpenSum(const PreparedFact& fact);
+  // Finds what V of versions is made from whose files do without.
+  absl::Status RecoverViews();
   absl::Status RecoverDeltas();
   // Makes D of a version that is held, as the one before is, if it is missing;
   // true if it did.
@@ -322,8 +335,11 @@ class RunStore {
   // The next version's file of a fragment, made ahead.
   std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>>
       reserved_versions_ ABSL_GUARDED_BY(mutex_);
-  // A released version's file of a fragment, to be written again.
-  std::map<int32_t, std::shared_ptr<VersionFile>> spare_versions_
+  // Released versions that V of the next one is made from, which is held.
+  std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>>
+      view_bases_ ABSL_GUARDED_BY(mutex_);
+  // Released versions' files of a fragment, to be written again.
+  std::map<int32_t, std::vector<std::shared_ptr<VersionFile>>> spare_versions_
       ABSL_GUARDED_BY(mutex_);
   // Of versions that are prepared or committed, and not persisted.
   std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>> sums_

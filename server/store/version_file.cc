@@ -18,8 +18,9 @@ namespace {
 
 constexpr absl::string_view kMagic = "ATOLLVER";
 
-// What Seal writes at a time.
-constexpr int64_t kSealBytes = 4 << 20;
+// What Seal writes at a time: little, so that the small records of others, which
+// are synced before anyone goes on, do not wait long for the disk.
+constexpr int64_t kSealBytes = 1 << 20;
 static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
               "an array is written past the system's cache");
 
@@ -93,6 +94,8 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   identity_ = VersionIdentity();
   MutexLock lock(&mutex_);
   for (ArrayPlace& place : places_) place = ArrayPlace();
+  view_left_out_ = false;
+  view_maker_ = nullptr;
   sealed_ = false;
   writes_through_ = false;
   written_back_ = false;
@@ -121,6 +124,17 @@ VersionImage VersionFile::TakeImage(int array) {
   if (!place.in_file || place.image.use_count() != 1) return nullptr;
   place.given_away = true;
   return std::move(place.image);
+}
+
+void VersionFile::LeaveOutView(ArrayMaker maker) {
+  MutexLock lock(&mutex_);
+  view_left_out_ = true;
+  view_maker_ = std::make_shared<const ArrayMaker>(std::move(maker));
+}
+
+bool VersionFile::view_left_out() const {
+  MutexLock lock(&mutex_);
+  return view_left_out_;
 }
 
 void VersionFile::WriteThrough() {
@@ -187,7 +201,10 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
                         header.version(),
                         header.commit_seq(),
                         Digest128::FromProto(header.digest()),
-                        Digest128::FromProto(header.view_digest())};
+                        Digest128::FromProto(header.view_digest()),
+                        header.view_left_out()};
+  MutexLock lock(&version->mutex_);
+  version->view_left_out_ = header.view_left_out();
   return version;
 }
 
@@ -239,7 +256,9 @@ absl::Status VersionFile::WriteImage(int array) {
   if (array > 0) NoteCrcs(array, range_.blocks(), elements);
   const absl::string_view bytes =
       BytesOf(elements, ImageElementCount(range_));
-  const auto size = static_cast<int64_t>(bytes.size());
+  // V that is left out is made of what is in files.
+  const bool left_out = array == state_count_ && view_left_out();
+  const auto size = left_out ? 0 : static_cast<int64_t>(bytes.size());
   for (int64_t at = 0; at < size; at += kSealBytes) {
     RETURN_IF_ERROR(file_->WriteStraightAt(
         ArrayOffset(array) + at,
@@ -272,11 +291,7 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
     std::memcpy(elements, mapped + first, count * sizeof(float));
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(ReadFully(
-      *file_, path(),
-      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
-      absl::MakeSpan(reinterpret_cast<char*>(elements),
-                     static_cast<size_t>(count) * sizeof(float))));
+  RETURN_IF_ERROR(ReadUnchecked(array, blocks, elements));
   const uint32_t* table =
       table_.data() + array * range_.block_count() - range_.blocks().begin;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
@@ -291,6 +306,29 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   return absl::OkStatus();
 }
 
+absl::Status VersionFile::ReadUnchecked(int array, IndexRange blocks,
+                                        float* elements) const {
+  if (array == state_count_ && array > 0) {
+    std::shared_ptr<const ArrayMaker> maker;
+    {
+      MutexLock lock(&mutex_);
+      maker = view_maker_;
+      if (view_left_out_ && maker == nullptr) {
+        return absl::DataLossError(absl::StrCat(
+            path_, " has no view, and the version before is not here"));
+      }
+    }
+    if (maker != nullptr) return (*maker)(blocks, elements);
+  }
+  return ReadFully(
+      *file_, path(),
+      ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
+                               static_cast<int64_t>(sizeof(float)),
+      absl::MakeSpan(
+          reinterpret_cast<char*>(elements),
+          static_cast<size_t>(range_.ElementCount(blocks)) * sizeof(float)));
+}
+
 absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   records::VersionHeader header;
   header.set_run_id(identity.run_id);
@@ -302,6 +340,7 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   if (identity.view_digest != Digest128()) {
     *header.mutable_view_digest() = identity.view_digest.ToProto();
   }
+  header.set_view_left_out(view_left_out());
   header.set_block_begin(range_.blocks().begin);
   header.set_block_end(range_.blocks().end);
   header.set_element_count(range_.element_count());
@@ -312,6 +351,7 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   RETURN_IF_ERROR(file_->WriteAt(0, page));
   identity_ = identity;
   MutexLock lock(&mutex_);
+  identity_.view_left_out = view_left_out_;
   written_back_ = true;
   for (ArrayPlace& place : places_) place.in_file = true;
   return absl::OkStatus();

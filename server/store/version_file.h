@@ -17,6 +17,7 @@
 #define SERVER_STORE_VERSION_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct VersionIdentity {
   int64_t commit_seq = 0;
   Digest128 digest;       // This shard's part.
   Digest128 view_digest;  // The same of V, in a run with a view.
+  bool view_left_out = false;  // V is not in the file.
 };
 
 class VersionFile {
@@ -87,6 +89,14 @@ class VersionFile {
   // True if all arrays have images.
   bool InMemory() const;
 
+  // Makes elements of blocks of an array that the file does without.
+  using ArrayMaker = std::function<absl::Status(IndexRange, float*)>;
+  // The last array, V, is not written into the file, which has its checksums
+  // only: where it is not in memory Read asks `maker`, and checks. Before Seal,
+  // or after Open of a file of which that is true.
+  void LeaveOutView(ArrayMaker maker);
+  bool view_left_out() const;
+
   // Lets the memory go: from now on everything is read from the file. Does
   // nothing before Seal.
   void DropImage();
@@ -98,7 +108,8 @@ class VersionFile {
 
   // Reads the elements of `blocks` of one array.
   //
-  // DATA_LOSS: a checksum does not match; the message names the file.
+  // DATA_LOSS: a checksum does not match; the message names the file. Of V that
+  // is left out, as its maker.
   absl::Status Read(int array, IndexRange blocks, float* elements) const;
 
   // CRC-32C of a block of theta, as Write computed it or Open read it.
@@ -147,6 +158,9 @@ class VersionFile {
   // Writes what only the image has.
   absl::Status WriteImages();
   absl::Status WriteImage(int array);
+  // What the file has, or, if it does without the array, what makes it.
+  absl::Status ReadUnchecked(int array, IndexRange blocks,
+                             float* elements) const;
   // Into the file alone.
   absl::Status WriteToFile(int array, IndexRange blocks, const float* elements);
 
@@ -160,6 +174,8 @@ class VersionFile {
     bool given_away = false;
   };
   std::vector<ArrayPlace> places_ ABSL_GUARDED_BY(mutex_);  // By array.
+  bool view_left_out_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const ArrayMaker> view_maker_ ABSL_GUARDED_BY(mutex_);
   bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_through_ ABSL_GUARDED_BY(mutex_) = false;
   // The file has what the image has.
