@@ -187,9 +187,9 @@ int RunStore::optimizer_count() const {
 }
 
 int64_t RunStore::ImageBytesMax() const {
-  // The newest version, and one array more: the next version is made in the
-  // places of its arrays.
-  const int64_t arrays = 1 + state_count_ + 1;
+  // The next version is made in the places of the newest one's arrays; but theta
+  // has two if islands pull it.
+  const int64_t arrays = 1 + state_count_ + (HasView(run_.spec()) ? 0 : 1);
   int64_t bytes = 0;
   for (const ShardRange& range : ranges_) {
     bytes += arrays * ImagePool::BytesOf(VersionFile::ImageElementCount(range));
@@ -397,12 +397,13 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     if (!held) return absl::InternalError("the version was not published");
     digest = held->digest;
     const std::string path = VersionPath(f, commit.version());
+    // First, so that its memory can be had for the next one.
+    if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     LeaveOutView(f, commit.version(), *held->file);
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
                                       commit.commit_seq(), digest,
                                       held->view_digest}));
     DropOldImages(f);
-    if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {
       RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));
