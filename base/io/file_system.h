@@ -39,6 +39,17 @@ class RandomAccessFile {
     return WriteAt(offset, absl::MakeConstSpan(&bytes, 1));
   }
 
+  // What WriteStraightAt wants offsets, sizes and addresses to be multiples of.
+  static constexpr int64_t kStraightBytes = 4096;
+
+  // As WriteAt, past the system's cache of pages if it can be: for what is
+  // written once, much at a time, and not read soon. What does not begin, end
+  // and lie at multiples of kStraightBytes is written as WriteAt does.
+  virtual absl::Status WriteStraightAt(int64_t offset,
+                                       absl::string_view bytes) {
+    return WriteAt(offset, bytes);
+  }
+
   // Makes all that was written durable (fdatasync).
   virtual absl::Status Sync() = 0;
 

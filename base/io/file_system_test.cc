@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/io/fake_file_system.h"
 #include "base/io/files.h"
@@ -52,6 +53,35 @@ TEST_P(FileSystemTest, WritesPiecesAtOffsetsAndReadsThemBack) {
   char byte[4];
   EXPECT_EQ(*(*file)->ReadAt(4, absl::MakeSpan(byte)), 2);
   EXPECT_EQ(*(*file)->ReadAt(9, absl::MakeSpan(byte)), 0);
+}
+
+TEST_P(FileSystemTest, WhatIsWrittenStraightIsThereWhateverWasCached) {
+  constexpr size_t kStraight = RandomAccessFile::kStraightBytes;
+  auto file = *fs().OpenForWrite(Path("a"));
+  ASSERT_TRUE(file->WriteAt(0, std::string(4 * kStraight, 'a')).ok());
+  EXPECT_EQ(Read("a"), std::string(4 * kStraight, 'a'));
+  std::vector<char> room(3 * kStraight, 'b');
+  void* begin = room.data();
+  size_t size = room.size();
+  char* const aligned =
+      static_cast<char*>(std::align(kStraight, 2 * kStraight, begin, size));
+  // Under another name, as what is made is renamed before it is written.
+  ASSERT_TRUE(fs().Rename(Path("a"), Path("b")).ok());
+  ASSERT_TRUE(
+      file->WriteStraightAt(kStraight, {aligned, 2 * kStraight}).ok());
+  std::string expected = std::string(kStraight, 'a') +
+                         std::string(2 * kStraight, 'b') +
+                         std::string(kStraight, 'a');
+  EXPECT_EQ(Read("b"), expected);
+  // What does not lie at multiples is written all the same.
+  ASSERT_TRUE(file->WriteStraightAt(5, "xyz").ok());
+  expected.replace(5, 3, "xyz");
+  EXPECT_EQ(Read("b"), expected);
+  ASSERT_TRUE(file->Sync().ok());
+  EXPECT_FALSE(
+      (*fs().OpenForRead(Path("b")))
+          ->WriteStraightAt(0, {aligned, kStraight})
+          .ok());
 }
 
 TEST_P(FileSystemTest, ReplacesAFileWhole) {

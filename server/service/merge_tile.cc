@@ -12,8 +12,9 @@ namespace {
 
 constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
 
-// Says where the old version's arrays are: in its image, else read to where the
-// new one's are made. `keep` has one of each array.
+// Says where the old version's arrays are: in its images, or, if these were given
+// to the new one, there; else read to where the new one's are made. `keep` has
+// one of each array.
 absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
                       TileBuffers& buffers, OuterTile& tile,
                       VersionImage* keep) {
@@ -22,7 +23,8 @@ absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
         array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
     (array == 0 ? tile.theta : tile.state[array - 1]) = elements;
     const float*& old = array == 0 ? tile.old_theta : tile.old_state[array - 1];
-    old = step.from.Map(array, blocks, &keep[array]);
+    VersionFile& holder = step.to.carries(array) ? step.to : step.from;
+    old = holder.Map(array, blocks, &keep[array]);
     if (old == nullptr) {
       RETURN_IF_ERROR(step.from.Read(array, blocks, elements));
     }

@@ -30,12 +30,6 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
   }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
                    store.NewVersion(set.fragment, set.version + 1));
-  VersionImage keep;
-  if (to->Map(0, store.range(set.fragment).blocks(), &keep) == nullptr) {
-    return absl::ResourceExhaustedError(
-        "no memory to merge contributions in as they come; raise --memory_mib, "
-        "or take another durability than ISLAND");
-  }
   // What is prepared here outlives the process: by the sum that it is made
   // from, or, if the step reads and writes files anyway, by its own file.
   std::shared_ptr<VersionFile> sum;
@@ -150,6 +144,7 @@ bool RoundGatherer::Advance(int64_t cell, bool fold) {
   while (true) {
     int first = 0;
     std::vector<Waiting> next;
+    std::vector<float> sum;
     {
       MutexLock lock(&mutex_);
       Cell& state = cells_[cell];
@@ -166,15 +161,18 @@ bool RoundGatherer::Advance(int64_t cell, bool fold) {
         next.push_back(std::move(state.waiting.extract(i).mapped()));
       }
       state.busy = true;
+      sum = std::move(state.sum);
     }
     const int count = static_cast<int>(next.size());
     if (first + count == static_cast<int>(set_.keys.size())) {
-      Finish(cell, first, next);
+      Finish(cell, first, next, sum);
+      sum = {};
     } else {
-      Fold(cell, first, next);
+      Fold(cell, first, next, sum);
     }
     {
       MutexLock lock(&mutex_);
+      cells_[cell].sum = std::move(sum);
       cells_[cell].next += count;
       cells_[cell].busy = false;
     }
@@ -204,13 +202,12 @@ absl::Status RoundGatherer::Add(IndexRange blocks, int first,
 }
 
 void RoundGatherer::Fold(int64_t cell, int first,
-                         std::vector<Waiting>& encoded) {
+                         std::vector<Waiting>& encoded,
+                         std::vector<float>& sum) {
   std::unique_ptr<TileBuffers> buffers = TakeBuffers();
   const IndexRange blocks = CellBlocks(cell);
-  VersionImage keep;
-  // The sum is kept where theta will be.
-  Note(blocks.begin,
-       Add(blocks, first, encoded, *buffers, to_->Map(0, blocks, &keep)));
+  sum.resize(static_cast<size_t>(range_.ElementCount(blocks)));
+  Note(blocks.begin, Add(blocks, first, encoded, *buffers, sum.data()));
   GiveBuffers(std::move(buffers));
 }
 
@@ -220,16 +217,18 @@ void RoundGatherer::Note(int64_t block, const absl::Status& status) {
 }
 
 void RoundGatherer::Finish(int64_t cell, int first,
-                           std::vector<Waiting>& encoded) {
+                           std::vector<Waiting>& encoded,
+                           const std::vector<float>& sum) {
   std::unique_ptr<TileBuffers> buffers = TakeBuffers();
   const IndexRange blocks = CellBlocks(cell);
+  const int64_t begin = range_.ElementOffset(blocks.begin);
   for (int64_t b = blocks.begin; b < blocks.end; b += kTileBlocks) {
     const IndexRange tile = {b, std::min(b + kTileBlocks, blocks.end)};
     const int64_t count = range_.ElementCount(tile);
-    VersionImage keep;
     float* const gradient = buffers->gradient.data();
     if (first > 0) {
-      std::memcpy(gradient, to_->Map(0, tile, &keep), count * sizeof(float));
+      std::memcpy(gradient, sum.data() + (range_.ElementOffset(b) - begin),
+                  count * sizeof(float));
     }
     absl::Status added = Add(tile, first, encoded, *buffers, gradient);
     if (added.ok() && sum_ != nullptr) added = sum_->Write(0, tile, gradient);

@@ -10,8 +10,8 @@
 //
 // Streams send no more while cells of theirs wait, so that they could all wait
 // for each other. If every contribution does, cells are folded: those that have
-// come are added, as far as they are next in the order, to a sum in the new
-// version's memory, and wait no more. Contribution 0 is always next, so one of
+// come are added, as far as they are next in the order, to a sum in memory of
+// the cell's own, and wait no more. Contribution 0 is always next, so one of
 // them goes on.
 //
 // Thread-safe.
@@ -48,7 +48,7 @@ class RoundGatherer {
   // Everything must outlive it.
   //
   // FAILED_PRECONDITION: the version is not here. RESOURCE_EXHAUSTED: there is
-  // no room for the next one on the disk, or in memory.
+  // no room for the next one on the disk.
   static absl::StatusOr<std::shared_ptr<RoundGatherer>> Create(
       RunStore& store, const OuterOptimizer& optimizer, const MergeRule& rule,
       const GatherSet& set);
@@ -94,6 +94,8 @@ class RoundGatherer {
     int next = 0;  // The contribution whose turn it is.
     bool busy = false;
     std::map<int, Waiting> waiting;
+    // Of what was folded; only who is busy with the cell touches it.
+    std::vector<float> sum;
   };
   // Where the cells of a contribution come from.
   struct Source {
@@ -121,10 +123,12 @@ class RoundGatherer {
   // Folds, as long as all contributions wait for each other.
   void FoldIfStuck();
   bool Stuck() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The cells of contributions `first` and those after it: to the sum, or, if
-  // the last one is among them, all the way.
-  void Fold(int64_t cell, int first, std::vector<Waiting>& encoded);
-  void Finish(int64_t cell, int first, std::vector<Waiting>& encoded);
+  // The cells of contributions `first` and those after it: to `sum`, which has
+  // those before, or, if the last one is among them, all the way.
+  void Fold(int64_t cell, int first, std::vector<Waiting>& encoded,
+            std::vector<float>& sum);
+  void Finish(int64_t cell, int first, std::vector<Waiting>& encoded,
+              const std::vector<float>& sum);
   // Adds `blocks` of them, which are what they read next, to `sum`.
   absl::Status Add(IndexRange blocks, int first, std::vector<Waiting>& encoded,
                    TileBuffers& buffers, float* sum);

@@ -365,10 +365,10 @@ TEST_F(RoundGathererTest, ThreadsThatBringContributionsGiveTheSameBits) {
   ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
 }
 
-// By its sum; or, where the optimizer's state does not fit the memory, by its
-// own file.
+// By its sum; or, where the optimizer's state, or all of it, does not fit the
+// memory, by its own file.
 TEST_F(RoundGathererTest, APreparedVersionOutlivesTheProcess) {
-  for (const int64_t memory_mib : {64, 8}) {
+  for (const int64_t memory_mib : {64, 5, 0}) {
     SCOPED_TRACE(memory_mib);
     ExpectThatItOutlivesTheProcess(memory_mib << 20);
   }
@@ -476,15 +476,6 @@ TEST_F(RoundGathererTest, ARoundThatLacksACellIsNotPublished) {
   const auto gatherer = Gatherer(bench);
   Offer(bench, *gatherer, 0, 0, [] {});
   EXPECT_FALSE(gatherer->Publish(0).ok());
-}
-
-TEST_F(RoundGathererTest, ThereIsNoneWithoutMemory) {
-  Bench bench(v1::DURABILITY_ISLAND);
-  bench.images = ImagePool::Create(0);
-  bench.Open();
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      RoundGatherer::Create(*bench.store, *bench.optimizer, *bench.rule, set_)
-          .status()));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ absl::Status ViewMaker::MakeTile(IndexRange blocks, const float* theta,
   const size_t count =
       static_cast<size_t>(store_.range(layout_.fragment()).ElementCount(blocks));
   VersionImage keep_from, keep_to, keep_delta;
-  const float* from = from_->Map(array, blocks, &keep_from);
+  VersionFile& holder = to_->carries(array) ? *to_ : *from_;
+  const float* from = holder.Map(array, blocks, &keep_from);
   if (from == nullptr) {
     if (buffers.from.size() < count) buffers.from.resize(count);
     RETURN_IF_ERROR(from_->Read(array, blocks, buffers.from.data()));

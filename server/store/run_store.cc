@@ -16,6 +16,9 @@ namespace {
 
 constexpr absl::string_view kRunPrefix = "runs/";
 
+// Two are released at once where the view of one is made from the other.
+constexpr size_t kSpareVersionsMax = 2;
+
 std::string KeyText(const ContributionKey& key) {
   return absl::StrFormat("%020d-%010d-%010d-%020d", key.run_epoch, key.fragment,
                          key.slot, key.seq);
@@ -100,12 +103,13 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       state_count_(state_count + (HasView(record.run().spec()) ? 1 : 0)),
       durability_(SyncOf(record.run().spec().durability())),
       gathers_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
-      images_(std::move(images)),
       ranges_(RangesOf(layout_, shard_, shard_count_)),
       encoded_ranges_(EncodedRanges(ranges_, UpCodec(run_.spec()))),
       import_ranges_(
           EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))),
-      maps_state_(HasRoomForState()) {}
+      images_(images == nullptr ? nullptr : images->Share(ImageBytesMax())),
+      maps_state_(images != nullptr &&
+                  images->bytes_max() >= images_->bytes_max()) {}
 
 std::string RunStore::RecordName(const std::string& kind) const {
   return absl::StrCat("data/", run_.run_id(), "/", kind);
@@ -174,33 +178,54 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
   if (file == nullptr) {
     ASSIGN_OR_RETURN(file, MakeVersionFile(fragment, version));
   }
-  // Theta is pulled, and so is a view: what has to do without memory is the
-  // optimizer's.
-  const int optimizer_count = state_count_ - (HasView(run_.spec()) ? 1 : 0);
-  VersionImage image;
-  if (maps_state_) image = NewImage(fragment, 0);
-  const int unmapped_count = image == nullptr ? optimizer_count : 0;
-  if (image == nullptr) image = NewImage(fragment, unmapped_count);
-  file->SetImage(std::move(image), unmapped_count);
+  SetImages(fragment, version, *file);
   return file;
 }
 
-bool RunStore::HasRoomForState() const {
-  if (images_ == nullptr) return false;
-  int64_t element_count = 0;
-  for (const ShardRange& range : ranges_) {
-    element_count += VersionFile::ImageElementCount(range, state_count_);
-    // A delta is no longer than what it is of.
-    if (HasView(run_.spec())) element_count += range.element_count();
-  }
-  return 2 * element_count * static_cast<int64_t>(sizeof(float)) <=
-         images_->bytes_max();
+int RunStore::optimizer_count() const {
+  return state_count_ - (HasView(run_.spec()) ? 1 : 0);
 }
 
-VersionImage RunStore::NewImage(int32_t fragment, int unmapped_count) {
-  if (images_ == nullptr) return nullptr;
-  return images_->Take(VersionFile::ImageElementCount(
-      ranges_[fragment], state_count_, unmapped_count));
+int64_t RunStore::ImageBytesMax() const {
+  // The next version is made in the places of the newest one's arrays; but theta
+  // has two if islands pull it.
+  const int64_t arrays = 1 + state_count_ + (HasView(run_.spec()) ? 0 : 1);
+  int64_t bytes = 0;
+  for (const ShardRange& range : ranges_) {
+    bytes += arrays * ImagePool::BytesOf(VersionFile::ImageElementCount(range));
+    if (!HasView(run_.spec())) continue;
+    const EncodedLayout delta(layout_, range.fragment(),
+                              DownCodec(run_.spec()));
+    bytes += 2 * ImagePool::BytesOf(
+                     DeltaFile::ImageElementCount(delta, range.blocks()));
+  }
+  return bytes;
+}
+
+void RunStore::SetImages(int32_t fragment, int64_t version, VersionFile& file) {
+  if (images_ == nullptr) return;
+  const std::optional<HeldVersion> from = FindVersion(fragment, version - 1);
+  // What islands pull has two places, so that those who pull late find it in
+  // memory; in a run with a view that is D.
+  const bool has_view = HasView(run_.spec());
+  std::vector<int> to_make;
+  for (int array = 0; array <= state_count_; ++array) {
+    VersionImage image;
+    if (from && maps_state_ && (array > 0 || has_view)) {
+      image = from->file->TakeImage(array);
+    }
+    if (image != nullptr) {
+      file.SetImage(array, std::move(image), /*carried=*/true);
+    } else if (array == 0 || array > optimizer_count()) {
+      to_make.push_back(array);
+    }
+  }
+  // What has to do without memory is the optimizer's: nobody pulls it.
+  for (int array = 1; maps_state_ && array <= optimizer_count(); ++array) {
+    if (!file.carries(array)) to_make.push_back(array);
+  }
+  const int64_t count = VersionFile::ImageElementCount(ranges_[fragment]);
+  for (const int array : to_make) file.SetImage(array, images_->Take(count));
 }
 
 void RunStore::DropOldImages(int32_t fragment) {
@@ -221,10 +246,10 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
   std::shared_ptr<VersionFile> spare;
   {
     MutexLock lock(&mutex_);
-    const auto it = spare_versions_.find(fragment);
-    if (it != spare_versions_.end()) {
-      spare = std::move(it->second);
-      spare_versions_.erase(it);
+    auto& spares = spare_versions_[fragment];
+    if (!spares.empty()) {
+      spare = std::move(spares.back());
+      spares.pop_back();
     }
   }
   if (spare != nullptr) {
@@ -260,16 +285,32 @@ std::optional<HeldVersion> RunStore::FindVersion(int32_t fragment,
 }
 
 void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
-  std::shared_ptr<VersionFile> file;
-  bool is_ours;
+  std::shared_ptr<VersionFile> file, base;
   {
     MutexLock lock(&mutex_);
     const auto it = versions_.find({fragment, version});
     if (it == versions_.end()) return;
     file = std::move(it->second.file);
     versions_.erase(it);
-    // Out of the map nobody can get hold of it any more.
-    is_ours = file.use_count() == 1 && !spare_versions_.count(fragment);
+    const auto next = versions_.find({fragment, version + 1});
+    if (next != versions_.end() && next->second.file->view_left_out()) {
+      view_bases_[{fragment, version}] = std::move(file);
+      return;
+    }
+    auto before = view_bases_.extract({fragment, version - 1});
+    if (!before.empty()) base = std::move(before.mapped());
+  }
+  RetireVersion(fragment, version, std::move(file));
+  if (base != nullptr) RetireVersion(fragment, version - 1, std::move(base));
+}
+
+void RunStore::RetireVersion(int32_t fragment, int64_t version,
+                             std::shared_ptr<VersionFile> file) {
+  // Out of the maps nobody can get hold of it any more.
+  bool is_ours = file.use_count() == 1;
+  {
+    MutexLock lock(&mutex_);
+    is_ours &= spare_versions_[fragment].size() < kSpareVersionsMax;
   }
   const std::string versions = absl::StrCat(directory_, "/versions");
   // The old name has to be gone before the bytes change.
@@ -278,8 +319,11 @@ void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
                                     ".spare.tmp")) &&
       fs_.SyncDirectory(versions).ok()) {
     MutexLock lock(&mutex_);
-    std::swap(spare_versions_[fragment], file);
-    if (file == nullptr) return;
+    auto& spares = spare_versions_[fragment];
+    if (spares.size() < kSpareVersionsMax) {
+      spares.push_back(std::move(file));
+      return;
+    }
   }
   // A file that stays is removed at the next start.
   fs_.Remove(file->path()).IgnoreError();
@@ -353,11 +397,13 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     if (!held) return absl::InternalError("the version was not published");
     digest = held->digest;
     const std::string path = VersionPath(f, commit.version());
+    // First, so that its memory can be had for the next one.
+    if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
+    LeaveOutView(f, commit.version(), *held->file);
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
                                       commit.commit_seq(), digest,
                                       held->view_digest}));
     DropOldImages(f);
-    if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {
       RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));

@@ -215,10 +215,13 @@ class RunStore {
                         const ContributionKey& key) const;
   std::string VersionPath(int32_t fragment, int64_t version) const;
   std::string SegmentPath(int64_t number) const;
-  // Memory for one version of `fragment`; null if there is no room.
-  VersionImage NewImage(int32_t fragment, int unmapped_count);
-  // True if there is room for the images of two whole versions of everything.
-  bool HasRoomForState() const;
+  // Arrays of a version that are the outer optimizer's.
+  int optimizer_count() const;
+  // Memory for the arrays of `file`, a version that is made from the one before:
+  // what of that can be given away, then what there is room for.
+  void SetImages(int32_t fragment, int64_t version, VersionFile& file);
+  // What the images of a run take at most.
+  int64_t ImageBytesMax() const;
   // Lets go of the memory of durable versions that are not the newest.
   void DropOldImages(int32_t fragment);
   std::string ManifestPath(const std::string& pin_id) const;
@@ -226,11 +229,24 @@ class RunStore {
   absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(int32_t fragment,
                                                                int64_t version);
 
+  // Makes V of `version`, which is `file`, from theta and V of `before`: for a
+  // file that does without.
+  VersionFile::ArrayMaker MakerOfView(int32_t fragment, int64_t version,
+                                      const VersionFile& file,
+                                      std::shared_ptr<VersionFile> before);
+  // Lets a version's file do without V if the one before has it.
+  void LeaveOutView(int32_t fragment, int64_t version, VersionFile& file);
+  // A version's file that nobody finds any more: spare, or removed.
+  void RetireVersion(int32_t fragment, int64_t version,
+                     std::shared_ptr<VersionFile> file);
+
   absl::Status RecoverState();
   absl::Status RecoverVersions();
   absl::Status RecoverSums();
   // The sum of what was prepared, if it is there and the version is not.
   std::shared_ptr<VersionFile> OpenSum(const PreparedFact& fact);
+  // Finds what V of versions is made from whose files do without.
+  absl::Status RecoverViews();
   absl::Status RecoverDeltas();
   // Makes D of a version that is held, as the one before is, if it is missing;
   // true if it did.
@@ -298,10 +314,10 @@ class RunStore {
   const int state_count_;
   const Sync durability_;
   const bool gathers_;
-  const std::shared_ptr<ImagePool> images_;
   const std::vector<ShardRange> ranges_;
   const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
   const std::vector<EncodedRange> import_ranges_;   // f32.
+  const std::shared_ptr<ImagePool> images_;  // The run's share; may be null.
   // If not, the optimizer's arrays are in files alone.
   const bool maps_state_;
   std::unique_ptr<DeltaRing> deltas_;  // Of a run with a view; made by Open.
@@ -319,8 +335,11 @@ class RunStore {
   // The next version's file of a fragment, made ahead.
   std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>>
       reserved_versions_ ABSL_GUARDED_BY(mutex_);
-  // A released version's file of a fragment, to be written again.
-  std::map<int32_t, std::shared_ptr<VersionFile>> spare_versions_
+  // Released versions that V of the next one is made from, which is held.
+  std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>>
+      view_bases_ ABSL_GUARDED_BY(mutex_);
+  // Released versions' files of a fragment, to be written again.
+  std::map<int32_t, std::vector<std::shared_ptr<VersionFile>>> spare_versions_
       ABSL_GUARDED_BY(mutex_);
   // Of versions that are prepared or committed, and not persisted.
   std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>> sums_

@@ -1,9 +1,11 @@
-// The deltas of a run with a view: found, and made again if they are missing.
+// What V and D of a run with a view are made again from.
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,64 @@ constexpr int64_t kReadBlocks = 64;
 
 }  // namespace
 
+VersionFile::ArrayMaker RunStore::MakerOfView(
+    int32_t fragment, int64_t version, const VersionFile& file,
+    std::shared_ptr<VersionFile> before) {
+  const EncodedLayout& layout = deltas_->layout(fragment);
+  const ViewStep step(layout, run_.spec().exchange(), version);
+  // The file has the maker, and so outlives it.
+  return [&file, before = std::move(before), array = view_array(),
+          &range = ranges_[fragment], &layout,
+          step](IndexRange blocks, float* view) {
+    std::vector<float> theta(
+        static_cast<size_t>(range.ElementCount(blocks)));
+    std::string delta(static_cast<size_t>(layout.ByteCount(blocks)), '\0');
+    RETURN_IF_ERROR(file.Read(0, blocks, theta.data()));
+    RETURN_IF_ERROR(before->Read(array, blocks, view));
+    // What comes out is checked by who asked.
+    step.Advance(blocks, theta.data(), view, view, delta.data());
+    return absl::OkStatus();
+  };
+}
+
+void RunStore::LeaveOutView(int32_t fragment, int64_t version,
+                            VersionFile& file) {
+  if (deltas_ == nullptr || !file.InMemory() || file.view_left_out()) return;
+  const std::optional<HeldVersion> before = FindVersion(fragment, version - 1);
+  if (!before || before->file->view_left_out()) return;
+  file.LeaveOutView(MakerOfView(fragment, version, file, before->file));
+}
+
+absl::Status RunStore::RecoverViews() {
+  std::map<std::pair<int32_t, int64_t>, HeldVersion> versions;
+  {
+    MutexLock lock(&mutex_);
+    versions = versions_;
+  }
+  for (const auto& [place, held] : versions) {
+    if (!held.file->view_left_out()) continue;
+    const auto& [fragment, version] = place;
+    const auto before = versions.find({fragment, version - 1});
+    if (before != versions.end() && !before->second.file->view_left_out()) {
+      held.file->LeaveOutView(MakerOfView(fragment, version, *held.file,
+                                          before->second.file));
+      continue;
+    }
+    const std::string why =
+        absl::StrCat("the view of ", held.file->path(),
+                     " is made from that of the version before, which is not "
+                     "here or has none");
+    MutexLock lock(&mutex_);
+    if (version == state_.fragments(fragment).version()) {
+      return absl::DataLossError(why);
+    }
+    LOG(ERROR) << "run " << run_.run_id() << ": an old version is lost: "
+               << why;
+    versions_.erase(place);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunStore::RecoverDeltas() {
   if (!HasView(run_.spec())) return absl::OkStatus();
   const std::string directory = absl::StrCat(directory_, "/deltas");
@@ -36,6 +96,7 @@ absl::Status RunStore::RecoverDeltas() {
                    DeltaRing::Open(fs_, directory, {run_.run_id(), shard_},
                                    DownCodec(run_.spec()), ranges_, persisted,
                                    images_));
+  RETURN_IF_ERROR(RecoverViews());
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
     if (ranges_[f].empty()) continue;
     // The newest persisted version, and one that an earlier process prepared.

@@ -18,8 +18,12 @@ namespace {
 
 constexpr absl::string_view kMagic = "ATOLLVER";
 
-// What Seal writes at a time: 1 MiB.
-constexpr int64_t kSealBlocks = 64;
+// What Seal writes at a time: the small records of others, which are synced before
+// anyone goes on, wait that long for the disk; and a thread of low priority that
+// is woken for less is behind.
+constexpr int64_t kSealBytes = 8 << 20;
+static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
+              "an array is written past the system's cache");
 
 int64_t RoundUp(int64_t bytes) {
   return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
@@ -42,6 +46,7 @@ VersionFile::VersionFile(std::unique_ptr<RandomAccessFile> file,
                          int state_count, bool writable)
     : file_(std::move(file)),
       path_(std::move(path)),
+      places_(1 + state_count),
       range_(range),
       state_count_(state_count),
       writable_(writable),
@@ -50,6 +55,11 @@ VersionFile::VersionFile(std::unique_ptr<RandomAccessFile> file,
 int64_t VersionFile::ArrayOffset(int array) const {
   return kHeaderPageBytes +
          array * RoundUp(range_.element_count() * sizeof(float));
+}
+
+int64_t VersionFile::ImageElementCount(const ShardRange& range) {
+  return RoundUp(range.element_count() * static_cast<int64_t>(sizeof(float))) /
+         static_cast<int64_t>(sizeof(float));
 }
 
 int64_t VersionFile::TableOffset() const {
@@ -62,7 +72,7 @@ int64_t VersionFile::size_bytes() const {
 
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
     FileSystem& fs, const std::string& path, const ShardRange& range,
-    int state_count, VersionImage image) {
+    int state_count) {
   // What an earlier attempt left; a reader that has it open goes on.
   if (fs.Exists(path)) RETURN_IF_ERROR(fs.Remove(path));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
@@ -76,7 +86,6 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
     fs.Remove(path).IgnoreError();
     return reserved;
   }
-  version->SetImage(std::move(image));
   return version;
 }
 
@@ -85,17 +94,48 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   set_path(new_path);
   identity_ = VersionIdentity();
   MutexLock lock(&mutex_);
-  image_ = nullptr;
+  for (ArrayPlace& place : places_) place = ArrayPlace();
+  view_left_out_ = false;
+  view_maker_ = nullptr;
   sealed_ = false;
   writes_through_ = false;
   written_back_ = false;
   return true;
 }
 
-void VersionFile::SetImage(VersionImage image, int unmapped_count) {
+void VersionFile::SetImage(int array, VersionImage image, bool carried) {
+  if (image != nullptr) {
+    // What pads the array in the file.
+    std::fill(image.get() + range_.element_count(),
+              image.get() + ImageElementCount(range_), 0.0f);
+  }
   MutexLock lock(&mutex_);
-  image_ = std::move(image);
-  unmapped_count_ = unmapped_count;
+  places_[array] = {std::move(image), carried};
+}
+
+bool VersionFile::carries(int array) const {
+  MutexLock lock(&mutex_);
+  return places_[array].carried;
+}
+
+VersionImage VersionFile::TakeImage(int array) {
+  MutexLock lock(&mutex_);
+  ArrayPlace& place = places_[array];
+  // Others get hold of it only under the lock.
+  if (!place.in_file || place.image.use_count() != 1) return nullptr;
+  place.given_away = true;
+  return std::move(place.image);
+}
+
+void VersionFile::LeaveOutView(ArrayMaker maker) {
+  MutexLock lock(&mutex_);
+  view_left_out_ = true;
+  view_maker_ = std::make_shared<const ArrayMaker>(std::move(maker));
+}
+
+bool VersionFile::view_left_out() const {
+  MutexLock lock(&mutex_);
+  return view_left_out_;
 }
 
 void VersionFile::WriteThrough() {
@@ -105,28 +145,27 @@ void VersionFile::WriteThrough() {
 
 bool VersionFile::InMemory() const {
   MutexLock lock(&mutex_);
-  return image_ != nullptr && unmapped_count_ == 0;
+  for (const ArrayPlace& place : places_) {
+    if (place.image == nullptr) return false;
+  }
+  return true;
 }
 
 void VersionFile::DropImage() {
-  VersionImage dropped;
+  std::vector<VersionImage> dropped;
   MutexLock lock(&mutex_);
-  if (sealed_) dropped.swap(image_);
+  if (!sealed_) return;
+  for (ArrayPlace& place : places_) dropped.push_back(std::move(place.image));
 }
 
-float* VersionFile::FindInImage(int array, VersionImage* keep) const {
+float* VersionFile::FindImage(int array, VersionImage* keep) const {
   MutexLock lock(&mutex_);
-  *keep = nullptr;
-  if (image_ == nullptr || (1 <= array && array <= unmapped_count_)) {
-    return nullptr;
-  }
-  *keep = image_;
-  const int place = array == 0 ? 0 : array - unmapped_count_;
-  return image_.get() + place * range_.element_count();
+  *keep = places_[array].image;
+  return keep->get();
 }
 
 float* VersionFile::Map(int array, IndexRange blocks, VersionImage* keep) {
-  float* const elements = FindInImage(array, keep);
+  float* const elements = FindImage(array, keep);
   if (elements == nullptr) return nullptr;
   return elements + range_.ElementOffset(blocks.begin);
 }
@@ -163,7 +202,10 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
                         header.version(),
                         header.commit_seq(),
                         Digest128::FromProto(header.digest()),
-                        Digest128::FromProto(header.view_digest())};
+                        Digest128::FromProto(header.view_digest()),
+                        header.view_left_out()};
+  MutexLock lock(&version->mutex_);
+  version->view_left_out_ = header.view_left_out();
   return version;
 }
 
@@ -208,28 +250,37 @@ absl::Status VersionFile::WriteToFile(int array, IndexRange blocks,
       BytesOf(elements, range_.ElementCount(blocks)));
 }
 
-absl::Status VersionFile::WriteImage(int array, IndexRange blocks) {
+absl::Status VersionFile::WriteImage(int array) {
   VersionImage keep;
-  const float* const elements = Map(array, blocks, &keep);
+  const float* const elements = FindImage(array, &keep);
   if (elements == nullptr) return absl::OkStatus();
-  if (array > 0) NoteCrcs(array, blocks, elements);
-  return WriteToFile(array, blocks, elements);
+  if (array > 0) NoteCrcs(array, range_.blocks(), elements);
+  const absl::string_view bytes =
+      BytesOf(elements, ImageElementCount(range_));
+  // V that is left out is made of what is in files.
+  const bool left_out = array == state_count_ && view_left_out();
+  const auto size = left_out ? 0 : static_cast<int64_t>(bytes.size());
+  for (int64_t at = 0; at < size; at += kSealBytes) {
+    RETURN_IF_ERROR(file_->WriteStraightAt(
+        ArrayOffset(array) + at,
+        bytes.substr(static_cast<size_t>(at),
+                     static_cast<size_t>(std::min(kSealBytes, size - at)))));
+  }
+  keep = nullptr;
+  MutexLock lock(&mutex_);
+  places_[array].in_file = true;
+  return absl::OkStatus();
 }
 
-absl::Status VersionFile::WriteImage() {
+absl::Status VersionFile::WriteImages() {
   {
     MutexLock lock(&mutex_);
     if (written_back_) return absl::OkStatus();
   }
-  for (int64_t b = range_.blocks().begin; b < range_.blocks().end;
-       b += kSealBlocks) {
-    const IndexRange blocks = {b,
-                               std::min(b + kSealBlocks, range_.blocks().end)};
-    for (int array = 0; array <= state_count_; ++array) {
-      RETURN_IF_ERROR(WriteImage(array, blocks));
-    }
+  for (int array = 1; array <= state_count_; ++array) {
+    RETURN_IF_ERROR(WriteImage(array));
   }
-  return absl::OkStatus();
+  return WriteImage(0);
 }
 
 absl::Status VersionFile::Read(int array, IndexRange blocks,
@@ -237,15 +288,11 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   const int64_t first = range_.ElementOffset(blocks.begin);
   const int64_t count = range_.ElementCount(blocks);
   VersionImage keep;
-  if (const float* const mapped = FindInImage(array, &keep)) {
+  if (const float* const mapped = FindImage(array, &keep)) {
     std::memcpy(elements, mapped + first, count * sizeof(float));
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(ReadFully(
-      *file_, path(),
-      ArrayOffset(array) + first * static_cast<int64_t>(sizeof(float)),
-      absl::MakeSpan(reinterpret_cast<char*>(elements),
-                     static_cast<size_t>(count) * sizeof(float))));
+  RETURN_IF_ERROR(ReadUnchecked(array, blocks, elements));
   const uint32_t* table =
       table_.data() + array * range_.block_count() - range_.blocks().begin;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
@@ -260,6 +307,29 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   return absl::OkStatus();
 }
 
+absl::Status VersionFile::ReadUnchecked(int array, IndexRange blocks,
+                                        float* elements) const {
+  if (array == state_count_ && array > 0) {
+    std::shared_ptr<const ArrayMaker> maker;
+    {
+      MutexLock lock(&mutex_);
+      maker = view_maker_;
+      if (view_left_out_ && maker == nullptr) {
+        return absl::DataLossError(absl::StrCat(
+            path_, " has no view, and the version before is not here"));
+      }
+    }
+    if (maker != nullptr) return (*maker)(blocks, elements);
+  }
+  return ReadFully(
+      *file_, path(),
+      ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
+                               static_cast<int64_t>(sizeof(float)),
+      absl::MakeSpan(
+          reinterpret_cast<char*>(elements),
+          static_cast<size_t>(range_.ElementCount(blocks)) * sizeof(float)));
+}
+
 absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   records::VersionHeader header;
   header.set_run_id(identity.run_id);
@@ -271,6 +341,7 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   if (identity.view_digest != Digest128()) {
     *header.mutable_view_digest() = identity.view_digest.ToProto();
   }
+  header.set_view_left_out(view_left_out());
   header.set_block_begin(range_.blocks().begin);
   header.set_block_end(range_.blocks().end);
   header.set_element_count(range_.element_count());
@@ -281,17 +352,26 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   RETURN_IF_ERROR(file_->WriteAt(0, page));
   identity_ = identity;
   MutexLock lock(&mutex_);
+  identity_.view_left_out = view_left_out_;
   written_back_ = true;
+  for (ArrayPlace& place : places_) place.in_file = true;
   return absl::OkStatus();
 }
 
 absl::Status VersionFile::Seal(const VersionIdentity& identity) {
-  RETURN_IF_ERROR(WriteImage());
+  RETURN_IF_ERROR(WriteImages());
   RETURN_IF_ERROR(WriteHeader(identity));
-  RETURN_IF_ERROR(file_->Sync());
+  absl::Status synced = file_->Sync();
   MutexLock lock(&mutex_);
-  sealed_ = true;
-  return absl::OkStatus();
+  sealed_ = synced.ok();
+  written_back_ = synced.ok();
+  for (const ArrayPlace& place : places_) {
+    // What the disk may have lost cannot be written again.
+    if (!synced.ok() && place.given_away) {
+      return absl::DataLossError(synced.message());
+    }
+  }
+  return synced;
 }
 
 }  // namespace atl::server

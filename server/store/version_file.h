@@ -5,9 +5,10 @@
 // Array 0 is theta, arrays 1.. are the state: the optimizer's and, in a run
 // with a view, V as the last one. Each has the range's elements.
 //
-// With an image (version_image.h) all arrays, or some, are in memory: for these
-// Write and Read do not touch the file, and Seal writes them. What is in memory
-// is not checked again; what comes from the file always is.
+// Arrays with an image (version_image.h) are in memory: for these Write and Read
+// do not touch the file, and Seal writes them. What is in memory is not checked
+// again; what comes from the file always is. An image whose array is in the file
+// can be given to the next version, which is then made in its place.
 //
 // Thread-safe: Write and Read of different blocks may run at the same time.
 // Blocks are named by their number in the fragment.
@@ -16,6 +17,7 @@
 #define SERVER_STORE_VERSION_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,31 +42,35 @@ struct VersionIdentity {
   int64_t commit_seq = 0;
   Digest128 digest;       // This shard's part.
   Digest128 view_digest;  // The same of V, in a run with a view.
+  bool view_left_out = false;  // V is not in the file.
 };
 
 class VersionFile {
  public:
-  // Makes an empty file at `path`, with all its space reserved. `image` is
-  // null, or has ImageElementCount elements.
+  // Makes an empty file at `path`, with all its space reserved.
   //
   // RESOURCE_EXHAUSTED: the disk is full; no file is left.
   static absl::StatusOr<std::unique_ptr<VersionFile>> Create(
       FileSystem& fs, const std::string& path, const ShardRange& range,
-      int state_count, VersionImage image = nullptr);
+      int state_count);
 
-  // Elements of an image of such a version, without `unmapped_count` arrays.
-  static int64_t ImageElementCount(const ShardRange& range, int state_count,
-                                   int unmapped_count = 0) {
-    return (1 + state_count - unmapped_count) * range.element_count();
-  }
+  // Elements of an image of an array: as many as the file has room for.
+  static int64_t ImageElementCount(const ShardRange& range);
 
   // Takes a file that nobody else has any more for another version of the same
   // range, under another name: its pages and its space are there already. False
   // if it cannot be taken; then it is to be removed. It has no image then.
   bool Reuse(FileSystem& fs, const std::string& path);
-  // Gives an image to what Reuse has taken, before anything is written. Arrays
-  // 1 to `unmapped_count` are not in it, but in the file alone.
-  void SetImage(VersionImage image, int unmapped_count = 0);
+  // Gives an image of ImageElementCount elements to an array, before anything of
+  // it is written; null: it is in the file alone. `carried`: the image has the
+  // array of the version that this one is made from (TakeImage), of which every
+  // element is read before it is written.
+  void SetImage(int array, VersionImage image, bool carried = false);
+  bool carries(int array) const;
+  // Gives an array's image away, if the file has the array, perhaps unsynced,
+  // and nobody else has what Map said; else null. From then on the array is
+  // read from the file.
+  VersionImage TakeImage(int array);
 
   // Opens a file that Seal or WriteHeader has finished; `writable`: to be
   // sealed again.
@@ -80,8 +86,16 @@ class VersionFile {
   // must not be changed any more.
   float* Map(int array, IndexRange blocks, VersionImage* keep);
 
-  // True if an image has all arrays.
+  // True if all arrays have images.
   bool InMemory() const;
+
+  // Makes elements of blocks of an array that the file does without.
+  using ArrayMaker = std::function<absl::Status(IndexRange, float*)>;
+  // The last array, V, is not written into the file, which has its checksums
+  // only: where it is not in memory Read asks `maker`, and checks. Before Seal,
+  // or after Open of a file of which that is true.
+  void LeaveOutView(ArrayMaker maker);
+  bool view_left_out() const;
 
   // Lets the memory go: from now on everything is read from the file. Does
   // nothing before Seal.
@@ -94,7 +108,8 @@ class VersionFile {
 
   // Reads the elements of `blocks` of one array.
   //
-  // DATA_LOSS: a checksum does not match; the message names the file.
+  // DATA_LOSS: a checksum does not match; the message names the file. Of V that
+  // is left out, as its maker.
   absl::Status Read(int array, IndexRange blocks, float* elements) const;
 
   // CRC-32C of a block of theta, as Write computed it or Open read it.
@@ -111,7 +126,10 @@ class VersionFile {
   absl::Status WriteHeader(const VersionIdentity& identity);
 
   // Writes header and table and syncs everything. Requires: every block of
-  // every array was written.
+  // every array was written. The state is written first, for it is what the next
+  // version is made in.
+  //
+  // DATA_LOSS also: it cannot be synced, and an image was given away.
   absl::Status Seal(const VersionIdentity& identity);
 
   // What Seal wrote, or Open found. Not to be called while Seal runs.
@@ -133,21 +151,31 @@ class VersionFile {
 
   int64_t ArrayOffset(int array) const;
   int64_t TableOffset() const;
-  // The image, and where it has `array`; null if it has not.
-  float* FindInImage(int array, VersionImage* keep) const;
+  // The image of `array`; null if there is none.
+  float* FindImage(int array, VersionImage* keep) const;
   // Fills the table's entries for `blocks` of `array`.
   void NoteCrcs(int array, IndexRange blocks, const float* elements);
   // Writes what only the image has.
-  absl::Status WriteImage();
-  absl::Status WriteImage(int array, IndexRange blocks);
+  absl::Status WriteImages();
+  absl::Status WriteImage(int array);
+  // What the file has, or, if it does without the array, what makes it.
+  absl::Status ReadUnchecked(int array, IndexRange blocks,
+                             float* elements) const;
   // Into the file alone.
   absl::Status WriteToFile(int array, IndexRange blocks, const float* elements);
 
   const std::unique_ptr<RandomAccessFile> file_;
   mutable Mutex mutex_;
   std::string path_ ABSL_GUARDED_BY(mutex_);
-  VersionImage image_ ABSL_GUARDED_BY(mutex_);
-  int unmapped_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  struct ArrayPlace {
+    VersionImage image;
+    bool carried = false;
+    bool in_file = false;
+    bool given_away = false;
+  };
+  std::vector<ArrayPlace> places_ ABSL_GUARDED_BY(mutex_);  // By array.
+  bool view_left_out_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const ArrayMaker> view_maker_ ABSL_GUARDED_BY(mutex_);
   bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_through_ ABSL_GUARDED_BY(mutex_) = false;
   // The file has what the image has.

@@ -2,6 +2,7 @@
 
 #include "server/store/version_file.h"
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -40,15 +41,21 @@ std::vector<float> Elements(float first) {
 
 class VersionFileTest : public testing::Test {
  protected:
-  std::unique_ptr<VersionFile> Create(VersionImage image) {
-    auto file =
-        VersionFile::Create(fs_, kPath, range_, kStateCount, std::move(image));
+  std::unique_ptr<VersionFile> Create(bool with_images) {
+    auto file = VersionFile::Create(fs_, kPath, range_, kStateCount);
     CHECK(file.ok()) << file.status();
+    for (int array = 0; with_images && array <= kStateCount; ++array) {
+      (*file)->SetImage(array, Image());
+    }
     return *std::move(file);
   }
 
   VersionImage Image() {
-    return pool_->Take(VersionFile::ImageElementCount(range_, kStateCount));
+    VersionImage image = pool_->Take(VersionFile::ImageElementCount(range_));
+    CHECK(image != nullptr);
+    // As one that was used before.
+    std::fill_n(image.get(), VersionFile::ImageElementCount(range_), 99.0f);
+    return image;
   }
 
   static void Fill(VersionFile& file, float first) {
@@ -81,7 +88,7 @@ class VersionFileTest : public testing::Test {
 TEST_F(VersionFileTest, AnImageLeavesTheFileThatNoImageLeaves) {
   std::string sealed[2];
   for (const bool with_image : {false, true}) {
-    const auto file = Create(with_image ? Image() : nullptr);
+    const auto file = Create(with_image);
     Fill(*file, 3);
     ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
     sealed[with_image] = Bytes();
@@ -90,7 +97,7 @@ TEST_F(VersionFileTest, AnImageLeavesTheFileThatNoImageLeaves) {
 }
 
 TEST_F(VersionFileTest, WithAnImageTheFileIsWrittenWhenItIsSealed) {
-  const auto file = Create(Image());
+  const auto file = Create(true);
   const std::string empty = Bytes();
   Fill(*file, 3);
   EXPECT_EQ(Bytes(), empty);
@@ -104,7 +111,7 @@ TEST_F(VersionFileTest, WithAnImageTheFileIsWrittenWhenItIsSealed) {
 }
 
 TEST_F(VersionFileTest, ElementsCanBeMadeWhereTheyWillLie) {
-  const auto file = Create(Image());
+  const auto file = Create(true);
   for (int array = 0; array <= kStateCount; ++array) {
     VersionImage keep;
     float* const mapped = file->Map(array, {0, 3}, &keep);
@@ -131,9 +138,8 @@ TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
     ASSERT_TRUE(made.ok()) << made.status();
     VersionFile& file = **made;
     if (with_image) {
-      const int64_t count = VersionFile::ImageElementCount(range_, kTwo, 1);
-      EXPECT_EQ(count, 2 * kElements);
-      file.SetImage(pool_->Take(count), 1);
+      file.SetImage(0, Image());
+      file.SetImage(2, Image());
     }
     for (int array = 0; array <= kTwo; ++array) {
       const auto elements = elements_of(array);
@@ -163,7 +169,7 @@ TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
 }
 
 TEST_F(VersionFileTest, MemoryIsNotLetGoBeforeTheFileHasIt) {
-  const auto file = Create(Image());
+  const auto file = Create(true);
   Fill(*file, 3);
   file->DropImage();
   EXPECT_EQ(Read(*file, 0), Elements(3));
@@ -178,8 +184,36 @@ TEST_F(VersionFileTest, MemoryIsNotLetGoBeforeTheFileHasIt) {
   EXPECT_EQ(keep[0], 3);
 }
 
+TEST_F(VersionFileTest, AnImageIsGivenAwayWhenTheFileHasItAndNobodyElse) {
+  const auto file = Create(true);
+  Fill(*file, 3);
+  EXPECT_EQ(file->TakeImage(1), nullptr);
+  ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  VersionImage keep;
+  ASSERT_NE(file->Map(1, {0, 3}, &keep), nullptr);
+  EXPECT_EQ(file->TakeImage(1), nullptr);
+  const float* const place = keep.get();
+  keep = nullptr;
+  VersionImage taken = file->TakeImage(1);
+  ASSERT_EQ(taken.get(), place);
+  EXPECT_EQ(file->Map(1, {0, 3}, &keep), nullptr);
+  EXPECT_FALSE(file->InMemory());
+
+  // The next version is made in its place; the old one is in its file.
+  auto next = VersionFile::Create(fs_, "next.ver", range_, kStateCount);
+  ASSERT_TRUE(next.ok()) << next.status();
+  (*next)->SetImage(1, std::move(taken), /*carried=*/true);
+  EXPECT_TRUE((*next)->carries(1));
+  EXPECT_FALSE((*next)->carries(0));
+  EXPECT_EQ(Read(**next, 1), Elements(4));
+  const auto elements = Elements(8);
+  ASSERT_TRUE((*next)->Write(1, {0, 3}, elements.data()).ok());
+  EXPECT_EQ(Read(**next, 1), Elements(8));
+  EXPECT_EQ(Read(*file, 1), Elements(4));
+}
+
 TEST_F(VersionFileTest, WhatIsReadFromTheFileAfterwardsIsChecked) {
-  const auto file = Create(Image());
+  const auto file = Create(true);
   Fill(*file, 3);
   ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
   file->DropImage();
@@ -190,7 +224,7 @@ TEST_F(VersionFileTest, WhatIsReadFromTheFileAfterwardsIsChecked) {
 }
 
 TEST_F(VersionFileTest, ADiskThatIsBrokenFailsTheSealAndItCanBeTriedAgain) {
-  const auto file = Create(Image());
+  const auto file = Create(true);
   Fill(*file, 3);
   fs_.FailNextWrites(1);
   EXPECT_TRUE(absl::IsDataLoss(file->Seal({"run", 0, 7, 7, {1, 2}})));

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <utility>
+
 #include "absl/memory/memory.h"
 
 namespace atl::server {
@@ -21,7 +23,18 @@ float* Map(int64_t bytes) {
 }  // namespace
 
 std::shared_ptr<ImagePool> ImagePool::Create(int64_t bytes_max) {
-  return absl::WrapUnique(new ImagePool(bytes_max));
+  return absl::WrapUnique(new ImagePool(bytes_max, nullptr));
+}
+
+std::shared_ptr<ImagePool> ImagePool::Share(int64_t bytes_max) {
+  return absl::WrapUnique(new ImagePool(bytes_max, shared_from_this()));
+}
+
+int64_t ImagePool::BytesOf(int64_t element_count) {
+  // Whole huge pages, so that neighbours share none.
+  return (element_count * static_cast<int64_t>(sizeof(float)) +
+          kHugePageBytes - 1) /
+         kHugePageBytes * kHugePageBytes;
 }
 
 ImagePool::~ImagePool() {
@@ -31,11 +44,33 @@ ImagePool::~ImagePool() {
   }
 }
 
+VersionImage ImagePool::TakeShared(int64_t element_count) {
+  const int64_t bytes = BytesOf(element_count);
+  {
+    MutexLock lock(&mutex_);
+    if (bytes_ + bytes > bytes_max_) return nullptr;
+    bytes_ += bytes;
+  }
+  VersionImage image = owner_->Take(element_count);
+  const auto give = [pool = shared_from_this(), bytes] {
+    MutexLock lock(&pool->mutex_);
+    pool->bytes_ -= bytes;
+  };
+  if (image == nullptr) {
+    give();
+    return nullptr;
+  }
+  float* const memory = image.get();
+  return VersionImage(memory,
+                      [image = std::move(image), give](float*) mutable {
+                        image.reset();
+                        give();
+                      });
+}
+
 VersionImage ImagePool::Take(int64_t element_count) {
-  // Whole huge pages, so that neighbours share none.
-  const int64_t bytes = (element_count * static_cast<int64_t>(sizeof(float)) +
-                         kHugePageBytes - 1) /
-                        kHugePageBytes * kHugePageBytes;
+  if (owner_ != nullptr) return TakeShared(element_count);
+  const int64_t bytes = BytesOf(element_count);
   float* memory = nullptr;
   {
     MutexLock lock(&mutex_);

@@ -51,6 +51,31 @@ TEST(ImagePoolTest, FreeImagesOfAnotherSizeMakeRoom) {
   EXPECT_LE(pool->bytes(), 2 * kHuge);
 }
 
+TEST(ImagePoolTest, AShareIsOfTheSameMemoryAndHasABoundOfItsOwn) {
+  const auto pool = ImagePool::Create(3 * kHuge);
+  auto share = pool->Share(2 * kHuge);
+  VersionImage one = share->Take(1);
+  VersionImage two = share->Take(1);
+  ASSERT_NE(two, nullptr);
+  EXPECT_EQ(share->bytes(), 2 * kHuge);
+  EXPECT_EQ(share->Take(1), nullptr);
+  VersionImage three = pool->Take(1);
+  ASSERT_NE(three, nullptr);
+  EXPECT_EQ(pool->bytes(), 3 * kHuge);
+  const float* const place = one.get();
+  one = nullptr;
+  EXPECT_EQ(share->bytes(), kHuge);
+  one = share->Take(1);
+  EXPECT_EQ(one.get(), place);
+  one = nullptr;
+  // The pool's own bound holds too, and what failed is not counted.
+  VersionImage four = pool->Take(1);
+  EXPECT_EQ(share->Take(1), nullptr);
+  EXPECT_EQ(share->bytes(), kHuge);
+  share = nullptr;
+  two[0] = 1;
+}
+
 TEST(ImagePoolTest, AnImageOutlivesTheOwnerOfItsPool) {
   auto pool = ImagePool::Create(2 * kHuge);
   const VersionImage image = pool->Take(1000);

@@ -63,12 +63,15 @@ class StrictDownlinkTest(cluster_module.IntegrationTest):
             ("server-0", "server.commit.after@2"),
             # Version and delta are there, STATE is not.
             ("server-1", "server.state.renamed@2"),
+            # The newest version's file does without V.
+            ("server-0", "server.state.after@1"),
         ])
 
     def test_two_bit_keeps_its_bits_at_level_island(self):
         # Versions outlive their contributions; what leads to one is made again.
         self.expect_same_bits("two_bit", [
             ("server-0", "server.prepared.after@2"),
+            # Made again from version 1, whose file does without V.
             ("server-1", "server.commit.after@2"),
         ], {"durability": "island"})
 
