@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -59,6 +61,23 @@ size_t EncodedRunBytes(const Codec& codec, const BlockRun& run) {
     bytes += codec.EncodedBytes(static_cast<size_t>(count));
   }
   return bytes;
+}
+
+absl::Status ForEachRun(
+    const Codec& codec, absl::Span<const BlockRun> runs,
+    absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
+        visit) {
+  RunPlace place;
+  for (const BlockRun& run : runs) {
+    place.element_count = std::accumulate(run.element_counts.begin(),
+                                          run.element_counts.end(), size_t{0});
+    place.byte_count = EncodedRunBytes(codec, run);
+    const absl::Status status = visit(run, place);
+    if (!status.ok()) return status;
+    place.element += place.element_count;
+    place.byte += place.byte_count;
+  }
+  return absl::OkStatus();
 }
 
 size_t BlocksThatFit(const Codec& codec, const BlockRun& run,

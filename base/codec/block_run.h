@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -29,6 +30,30 @@ struct BlockRun {
 
 // Bytes of the run's encoding. Requires: the counts are right.
 size_t EncodedRunBytes(const Codec& codec, const BlockRun& run);
+
+// Where one of several runs lies, which follow each other.
+struct RunPlace {
+  size_t element = 0;  // Its first value,
+  size_t element_count = 0;
+  size_t byte = 0;  // and the first byte of its encoding.
+  size_t byte_count = 0;
+
+  // What is its of the values, and of the bytes, of all.
+  template <typename T>
+  absl::Span<T> ValuesIn(absl::Span<T> all) const {
+    return all.subspan(element, element_count);
+  }
+  absl::Span<char> BytesIn(absl::Span<char> all) const {
+    return all.subspan(byte, byte_count);
+  }
+};
+
+// Visits `runs` in order, to the first that `visit` has an error for: returns
+// that. Requires: the counts are right.
+absl::Status ForEachRun(
+    const Codec& codec, absl::Span<const BlockRun> runs,
+    absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
+        visit);
 
 // Blocks of `run`, from its first, whose encodings fit in `bytes_max`.
 size_t BlocksThatFit(const Codec& codec, const BlockRun& run, size_t bytes_max);

@@ -33,6 +33,41 @@ class BlockRunTest : public ValuesTest {
 
 using ErrorFeedbackTest = BlockRunTest;
 
+TEST_F(BlockRunTest, SeveralRunsFollowEachOtherUntilOneFails) {
+  const Codec& codec = GetCodec(CodecId::kInt8);
+  BlockRun first = run_, second = run_;
+  first.element_counts = run_.element_counts.subspan(0, 3);
+  second.element_counts = run_.element_counts.subspan(3);
+  second.first_block += 3;
+  const std::vector<BlockRun> runs = {first, second, first};
+  const std::vector<float> values(size_ + 4096 + 4096 + 700);
+  std::string bytes(
+      EncodedRunBytes(codec, run_) + EncodedRunBytes(codec, first), '\0');
+  size_t element = 0, byte = 0;
+  int count = 0;
+  const auto visit = [&](const BlockRun& run, const RunPlace& place) {
+    EXPECT_EQ(run.element_counts, runs[count].element_counts);
+    EXPECT_EQ(place.ValuesIn(absl::MakeConstSpan(values)).data(),
+              values.data() + element);
+    EXPECT_EQ(place.BytesIn(absl::MakeSpan(&bytes[0], bytes.size())).data(),
+              bytes.data() + byte);
+    EXPECT_EQ(place.byte_count, EncodedRunBytes(codec, run));
+    element += place.element_count;
+    byte += place.byte_count;
+    ++count;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(ForEachRun(codec, runs, visit).ok());
+  EXPECT_EQ(element, values.size());
+  EXPECT_EQ(byte, bytes.size());
+  int seen = 0;
+  const auto fail = [&](const BlockRun&, const RunPlace&) {
+    return ++seen == 2 ? absl::UnknownError("test") : absl::OkStatus();
+  };
+  EXPECT_EQ(ForEachRun(codec, runs, fail).message(), "test");
+  EXPECT_EQ(seen, 2);
+}
+
 TEST_F(BlockRunTest, IsItsBlocksBackToBack) {
   for (const CodecId id : AllCodecs()) {
     const Codec& codec = GetCodec(id);

@@ -16,7 +16,6 @@
 #define BASE_CODEC_ERROR_FEEDBACK_H_
 
 #include <cstddef>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -47,21 +46,14 @@ class ErrorFeedback {
       return absl::FailedPreconditionError(
           "the last contribution's outcome is not known");
     }
-    size_t element = 0;
-    size_t byte = 0;
-    for (const BlockRun& run : runs) {
-      const size_t count = std::accumulate(run.element_counts.begin(),
-                                           run.element_counts.end(), size_t{0});
-      const size_t byte_count = EncodedRunBytes(codec, run);
-      const absl::Status status = EncodeRunWithFeedback(
-          codec, run, gradient.subspan(element, count), decay,
-          absl::MakeConstSpan(before_).subspan(element, count),
-          absl::MakeSpan(after_).subspan(element, count),
-          encoded.subspan(byte, byte_count));
-      if (!status.ok()) return status;
-      element += count;
-      byte += byte_count;
-    }
+    const absl::Status status = ForEachRun(
+        codec, runs, [&](const BlockRun& run, const RunPlace& place) {
+          return EncodeRunWithFeedback(
+              codec, run, place.ValuesIn(gradient), decay,
+              place.ValuesIn(absl::MakeConstSpan(before_)),
+              place.ValuesIn(absl::MakeSpan(after_)), place.BytesIn(encoded));
+        });
+    if (!status.ok()) return status;
     pending_ = true;
     return absl::OkStatus();
   }

@@ -42,7 +42,9 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
                      options.receive_window_bytes);
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytesMax);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE,
+                   options.kind == ChannelKind::kData ? kPullFrameBytesMax
+                                                      : kFrameBytesMax);
   // Retries are ours: gRPC's would buffer what is sent.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // No proxy from the environment: addresses are dialled as they are given.

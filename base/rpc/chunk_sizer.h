@@ -22,8 +22,14 @@ class ChunkSizer {
   static constexpr int64_t kBytesMin = 16 << 10;
   static constexpr int64_t kBytesStart = kBytesMin;
   static constexpr int64_t kBytesMax = 1 << 20;
+  // Of a pull: together with what its reader lets through beside it, a window
+  // and a frame (server/client/DESIGN.md), no more than kBytesMax.
+  static constexpr int64_t kPullBytesMax = 1 << 19;
 
-  // Payload of the next chunk, in [kBytesMin, kBytesMax]. (A chunk has whole
+  // `bytes_max`: a power of two, in [kBytesMin, kBytesMax].
+  explicit ChunkSizer(int64_t bytes_max = kBytesMax) : bytes_max_(bytes_max) {}
+
+  // Payload of the next chunk, in [kBytesMin, bytes_max]. (A chunk has whole
   // blocks, and at least one.)
   int64_t bytes() const { return bytes_; }
 
@@ -36,7 +42,7 @@ class ChunkSizer {
       quick_count_ = 0;
     } else if (++quick_count_ == kQuickCount) {
       quick_count_ = 0;
-      bytes_ = std::min(2 * bytes_, kBytesMax);
+      bytes_ = std::min(2 * bytes_, bytes_max_);
     }
   }
 
@@ -51,6 +57,7 @@ class ChunkSizer {
   static constexpr absl::Duration kQuick = absl::Milliseconds(25);
   static constexpr int kQuickCount = 4;
 
+  int64_t bytes_max_;
   int64_t bytes_ = kBytesStart;
   int quick_count_ = 0;  // In a row.
 };

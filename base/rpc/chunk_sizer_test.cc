@@ -41,6 +41,15 @@ TEST(ChunkSizerTest, AQuickStreamComesToTheLargestChunkAndStaysThere) {
   EXPECT_EQ(sizer.bytes(), ChunkSizer::kBytesMax);
 }
 
+TEST(ChunkSizerTest, APullsChunksAreSmaller) {
+  ChunkSizer sizer(ChunkSizer::kPullBytesMax);
+  for (int i = 0; i < 100; ++i) {
+    sizer.Moved(absl::ZeroDuration());
+    EXPECT_LE(sizer.bytes(), ChunkSizer::kPullBytesMax);
+  }
+  EXPECT_EQ(sizer.bytes(), ChunkSizer::kPullBytesMax);
+}
+
 TEST(ChunkSizerTest, ABreakHalvesItDownToTheSmallest) {
   ChunkSizer sizer;
   for (int i = 0; i < 10; ++i) sizer.Moved(absl::ZeroDuration());

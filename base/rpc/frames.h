@@ -9,6 +9,11 @@ namespace atl::rpc {
 // KiB, each a slice of its own at both ends.
 inline constexpr int kFrameBytesMax = 1 << 20;
 
+// The same where we dial for bulk, so of pulls. While a frame arrives gRPC
+// counts its bytes as taken and as still to come, and lets the peer send as many
+// more: what a cut can cost grows by a frame.
+inline constexpr int kPullFrameBytesMax = 128 << 10;
+
 }  // namespace atl::rpc
 
 #endif  // BASE_RPC_FRAMES_H_

@@ -228,8 +228,10 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     rows.push_back(std::move(row));
   }
   for (Row& row : rows) {
-    ASSIGN_OR_RETURN(row.forecast, planner::Predict(row.exchange, scene.compute,
-                                                    scene.link, scene.service));
+    ASSIGN_OR_RETURN(
+        row.forecast,
+        planner::Predict(row.exchange, scene.compute, scene.link,
+                         planner::OfIslands(scene.service, row.exchange)));
   }
   return rows;
 }

@@ -164,12 +164,15 @@ TEST_F(ParameterClientTest, PushesEveryBlockToTheShardThatHoldsIt) {
   StartServers(3);
   for (int32_t fragment : {0, 1}) {
     const std::vector<float> elements = Elements(fragment);
+    const absl::Time begin = absl::Now();
     const TransferOutcome outcome =
         Push(Info(fragment, 9), elements, Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(Held(fragment, 9), elements));
     for (const ShardOutcome& shard : outcome.shards) {
       EXPECT_EQ(shard.attempt_count, 1);
+      EXPECT_GE(shard.last_payload, begin);
+      EXPECT_LE(shard.last_payload, absl::Now());
     }
   }
   EXPECT_EQ(client_->counters().sent_payload_bytes,

@@ -273,6 +273,8 @@ class Driver {
         }
         shard.attempt_count += lane->attempt_count;
         shard.payload_bytes += lane->events.payload_bytes();
+        shard.last_payload =
+            std::max(shard.last_payload, lane->events.last_payload());
       }
       all_ok = all_ok && shard.status.ok();
     }

@@ -38,6 +38,7 @@ class StreamEvents {
   void Moved(int64_t payload_bytes) {
     payload_bytes_ += payload_bytes;
     last_progress_nanos_ = absl::GetCurrentTimeNanos();
+    if (payload_bytes > 0) last_payload_nanos_ = last_progress_nanos_.load();
   }
 
   // The shard, or we, have more than ever before: errors start to count anew.
@@ -74,11 +75,16 @@ class StreamEvents {
   absl::Time last_progress() const {
     return absl::FromUnixNanos(last_progress_nanos_);
   }
+  // When payload last moved, on any stream.
+  absl::Time last_payload() const {
+    return absl::FromUnixNanos(last_payload_nanos_);
+  }
 
  private:
   DriverSignal& signal_;
   std::atomic<int64_t> payload_bytes_{0};
   std::atomic<int64_t> last_progress_nanos_{0};
+  std::atomic<int64_t> last_payload_nanos_{0};
   std::atomic<bool> advanced_{false};
   std::optional<absl::Status> done_ ABSL_GUARDED_BY(signal_.mutex);
 };

@@ -32,6 +32,10 @@ struct ShardOutcome {
   absl::Status status;        // OK: stored, or whole and checked.
   int attempt_count = 0;      // Streams that were opened.
   int64_t payload_bytes = 0;  // Moved, repeats included.
+  // When payload last moved: was taken in, or, of an upload, handed to the
+  // network. What the shard has not read then is at most a chunk and what it
+  // lets be sent ahead, 256 KiB, a stream.
+  absl::Time last_payload = absl::UnixEpoch();
 };
 
 // Of a pull by a process that holds a part of the model: of one shard, the sum

@@ -73,7 +73,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   size_t link_ = 0;  // Of a chain: D's that were written of the first of these.
   int64_t writing_bytes_ = 0;
   absl::Time write_begin_;
-  rpc::ChunkSizer sizer_;
+  rpc::ChunkSizer sizer_{rpc::ChunkSizer::kPullBytesMax};
   grpc::ByteBuffer out_;
 
   Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -209,11 +210,17 @@ absl::Status RoundIsland::PlayRound(int64_t version) {
   servers_->SetRoutes(server::RoutesOf(plan_));
   const int64_t begin = Nanoseconds(CLOCK_MONOTONIC);
   const int64_t begin_cpu = Nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
-  RETURN_IF_ERROR(
-      servers_->Push(contribution_.info, Encoded(), Bounds()).status);
+  const server::TransferOutcome pushed =
+      servers_->Push(contribution_.info, Encoded(), Bounds());
+  RETURN_IF_ERROR(pushed.status);
   const int64_t end = Nanoseconds(CLOCK_MONOTONIC);
+  absl::Time sent = absl::UnixEpoch();
+  for (const server::ShardOutcome& shard : pushed.shards) {
+    sent = std::max(sent, shard.last_payload);
+  }
   std::cout << "pushed " << begin << " " << end << " "
-            << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << std::endl;
+            << Nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu << " "
+            << end - absl::ToInt64Nanoseconds(absl::Now() - sent) << std::endl;
   RETURN_IF_ERROR(WaitForVersion(version + 1));
   std::cout << "committed " << Nanoseconds(CLOCK_MONOTONIC) << std::endl;
   if (encoder_ != nullptr) encoder_->Resolve(contribution_.info.key(), true);

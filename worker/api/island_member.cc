@@ -35,7 +35,7 @@ class Member {
     ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run.spec()));
     std::vector<std::thread> lanes;
     if (part_->streaming()) {
-      for (const Lane lane : {Lane::kPush, Lane::kPull}) {
+      for (const Lane lane : {Lane::kPush, Lane::kPull, Lane::kSave}) {
         lanes.emplace_back([this, lane] { Follow(lane).IgnoreError(); });
       }
     }

@@ -162,6 +162,8 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
       return Train(action, result);
     case ActionKind::kContribute:
       return Contribute(command, result);
+    case ActionKind::kSave:
+      return SaveTaken(action, result);
     case ActionKind::kPush:
       return Push(action, lane);
     case ActionKind::kApply:

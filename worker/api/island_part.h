@@ -46,7 +46,8 @@ struct PartResult {
   int64_t saved_step = 0;           // kRestoreSave.
   StepResult step;                  // kTrain.
   absl::Time begin, end;            // The same: when.
-  int64_t byte_count = 0;           // kContribute: of the gradients, f32.
+  // kContribute without `beside`, kSave: of the gradients, f32.
+  int64_t byte_count = 0;
   std::optional<double> loss;       // kEvaluate: of `token_count`.
   int64_t token_count = 0;
 };
@@ -92,10 +93,11 @@ class IslandPart {
   void AddSession(PartCommand& command) const;
 
   // Does one of: kLoadSave, kRestoreSave, kResetOptimizer, kPull, kBeginRound,
-  // kTrain, kContribute, kPush, kApply, kEvaluate.
+  // kTrain, kContribute, kSave, kPush, kApply, kEvaluate.
   absl::Status Do(Lane lane, const PartCommand& command, PartResult& result);
 
-  // Contributions whose outcome is wanted, and what became of one.
+  // Contributions whose outcome is wanted, and what became of one. Not while
+  // one is taken and not saved.
   std::vector<v1::ContributionKey> Pending() const {
     return encoder_->Pending();
   }
@@ -137,12 +139,15 @@ class IslandPart {
   absl::Status RestoreSaveHere();
   absl::Status RestoreLocal();
   absl::Status Contribute(const PartCommand& command, PartResult& result);
-  absl::StatusOr<Outbox::Item> MakeContribution(const Action& action,
-                                                const AnchoredFragment& at);
-  absl::StatusOr<std::vector<Outbox::Item>> MakeContributions(
-      const Action& action);
-  absl::Status WriteSaveOf(SaveHeader header,
-                           const std::vector<Outbox::Item>& items);
+  absl::Status SaveTaken(const Action& action, PartResult& result);
+  using SaveSpans = SaveArrays<absl::Span<const float>>;
+  SaveSpans ArraysOfSave();
+  void Take(const PartCommand& command);
+  absl::Status Encode(Lane lane);
+  absl::Status EncodeAndSave(Lane lane, const SaveSpans& arrays,
+                             PartResult& result);
+  absl::Status WriteSaveOf(const std::vector<Outbox::Item>& items,
+                           const SaveSpans& arrays);
 
   // island_part_transfer.cc.
   absl::Status Pull(const Action& action, Lane lane);
@@ -173,8 +178,23 @@ class IslandPart {
   double tokens_per_second_ = 0;
   std::optional<Save> save_;  // Read, until it is restored or out of date.
   Outbox outbox_;
-  // Of the save that is being written: made once, however often it fails.
-  std::vector<Outbox::Item> made_;
+  // What is between its step and its SAVE: taken once and encoded once, however
+  // often that fails. Of the training lane, but between a kContribute with
+  // `beside` and the end of its kSave of that lane: IslandLoop has nothing else
+  // use it then, nor the encoder.
+  struct TakenContribution {
+    std::shared_ptr<EncodedContribution> contribution;
+    bool encoded = false;
+  };
+  struct Taken {
+    int64_t seq = 0;
+    std::vector<TakenContribution> contributions;
+    SaveHeader header;
+    // With `beside`: copies, for the trainer's own go on.
+    SaveArrays<std::vector<float>> arrays;
+  };
+  TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
+  Taken taken_;
   Batch batch_;
 
   mutable Mutex mutex_;

@@ -177,47 +177,65 @@ v1::ContributionInfo Describe(const v1::RunSpec& spec, const Action& action,
 
 }  // namespace
 
-// Outer gradient, encoding and what an eager island foresees: once for a key,
-// for error feedback and local parameters move on with it.
-absl::StatusOr<Outbox::Item> IslandPart::MakeContribution(
-    const Action& action, const AnchoredFragment& at) {
+// Outer gradient, and what an eager island foresees: once for a key, for local
+// parameters move on with it.
+IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
+                                                  const AnchoredFragment& at) {
   v1::ContributionInfo info = Describe(spec_, action, at);
-  for (const Outbox::Item& made : made_) {
-    if (made->info.key().fragment() == at.fragment &&
-        made->info.key().seq() == action.seq &&
-        made->info.anchor_version() == at.anchor_version &&
-        made->info.data_end() == info.data_end()) {
-      return made;
+  for (const TakenContribution& taken : taken_.contributions) {
+    const v1::ContributionInfo& own = taken.contribution->info;
+    if (own.key().fragment() == at.fragment &&
+        own.key().seq() == action.seq &&
+        own.anchor_version() == at.anchor_version &&
+        own.data_end() == info.data_end()) {
+      return taken;
     }
   }
-  std::shared_ptr<EncodedContribution> item = outbox_.MakeItem();
-  item->info = std::move(info);
-  state_->OuterGradient(at.fragment, encoder_->GradientRoom(*item));
-  RETURN_IF_ERROR(encoder_->Encode(*item));
+  TakenContribution taken = {.contribution = outbox_.MakeItem()};
+  taken.contribution->info = std::move(info);
+  state_->OuterGradient(at.fragment,
+                        encoder_->GradientRoom(*taken.contribution));
   state_->Foresee(at.fragment, action.weight);
-  return item;
+  return taken;
 }
 
-// Each names its contribution by the digests of all processes' parts of it.
-absl::StatusOr<std::vector<Outbox::Item>> IslandPart::MakeContributions(
-    const Action& action) {
-  std::vector<Outbox::Item> items;
-  absl::Status status;
-  std::string digests;
+void IslandPart::Take(const PartCommand& command) {
+  const Action& action = command.action;
+  std::vector<TakenContribution> contributions;
   for (const AnchoredFragment& at : action.contributions) {
-    const absl::StatusOr<Outbox::Item> item = MakeContribution(action, at);
-    status.Update(item.status());
-    if (!item.ok()) break;
-    items.push_back(*item);
-    absl::StrAppend(
-        &digests, Digest128::FromProto((*item)->info.digest()).ToHex());
+    contributions.push_back(TakeOne(action, at));
   }
-  RETURN_IF_ERROR(Agree(Lane::kTraining, status));
-  if (group_ == nullptr) return items;
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   group_->Exchange(Lane::kTraining, digests));
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (absl::c_linear_search(made_, items[i])) continue;  // Has it already.
+  taken_.seq = action.seq;
+  taken_.contributions = std::move(contributions);
+  taken_.header = command.save;
+  taken_.header.optimizer_step_count = state_->optimizer().step_count;
+  taken_.header.restart_step_count = state_->restart_step_count();
+  if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
+}
+
+// Each process names its contributions by the digests of all processes' parts of
+// them.
+absl::Status IslandPart::Encode(Lane lane) {
+  absl::Status status;
+  std::vector<TakenContribution*> made;
+  std::string digests;
+  for (TakenContribution& taken : taken_.contributions) {
+    if (taken.encoded) continue;
+    status = encoder_->Encode(*taken.contribution);
+    if (!status.ok()) break;
+    made.push_back(&taken);
+    absl::StrAppend(
+        &digests,
+        Digest128::FromProto(taken.contribution->info.digest()).ToHex());
+  }
+  RETURN_IF_ERROR(Agree(lane, status));
+  std::vector<std::string> all;
+  if (group_ != nullptr) {
+    ASSIGN_OR_RETURN(all, group_->Exchange(lane, digests));
+  }
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i]->encoded = true;
+    if (group_ == nullptr) continue;
     Digest128 sum;
     for (const std::string& of_one : all) {
       const auto part = of_one.size() == digests.size()
@@ -228,66 +246,96 @@ absl::StatusOr<std::vector<Outbox::Item>> IslandPart::MakeContributions(
       }
       sum += *part;
     }
-    // It was made just now, and nobody else has it.
-    *std::const_pointer_cast<EncodedContribution>(items[i])
-         ->info.mutable_digest() = sum.ToProto();
+    *made[i]->contribution->info.mutable_digest() = sum.ToProto();
   }
-  return items;
+  return absl::OkStatus();
 }
 
+// What stays as it is until the SAVE is written is not copied.
 absl::Status IslandPart::Contribute(const PartCommand& command,
                                     PartResult& result) {
-  const Action& action = command.action;
   RETURN_IF_ERROR(state_->Gather());
   save_.reset();
   // In a run in rounds the contributions of the save before are decided: their
   // room is free.
-  if (!streaming_ && made_.empty()) outbox_.Set({});
-  ASSIGN_OR_RETURN(const std::vector<Outbox::Item> made,
-                   MakeContributions(action));
-  made_ = made;
-  for (const AnchoredFragment& at : action.contributions) {
-    result.byte_count += state_->layout().fragment_element_count(at.fragment) *
+  if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
+  Take(command);
+  if (!command.action.beside) {
+    return EncodeAndSave(Lane::kTraining, ArraysOfSave(), result);
+  }
+  const auto copy = [](absl::Span<const float> from, std::vector<float>& to) {
+    to.assign(from.begin(), from.end());
+  };
+  const SaveSpans arrays = ArraysOfSave();
+  copy(arrays.first_moment, taken_.arrays.first_moment);
+  copy(arrays.second_moment, taken_.arrays.second_moment);
+  copy(arrays.local, taken_.arrays.local);
+  copy(arrays.eager_momentum, taken_.arrays.eager_momentum);
+  copy(arrays.eager_foreseen, taken_.arrays.eager_foreseen);
+  return absl::OkStatus();
+}
+
+absl::Status IslandPart::SaveTaken(const Action& action, PartResult& result) {
+  if (taken_.seq != action.seq || taken_.contributions.empty()) {
+    return absl::InternalError("what is to be saved was not taken");
+  }
+  const SaveArrays<std::vector<float>>& arrays = taken_.arrays;
+  return EncodeAndSave(Lane::kSave,
+                       {.first_moment = arrays.first_moment,
+                        .second_moment = arrays.second_moment,
+                        .local = arrays.local,
+                        .eager_momentum = arrays.eager_momentum,
+                        .eager_foreseen = arrays.eager_foreseen},
+                       result);
+}
+
+absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
+                                       PartResult& result) {
+  failpoint::Hit("island.encode.before");
+  RETURN_IF_ERROR(Encode(lane));
+  std::vector<Outbox::Item> items;
+  // What else is in flight stays in the SAVE.
+  for (const SavedTrack& track : taken_.header.summary.tracks) {
+    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
+    if (track.seq != taken_.seq && item != nullptr) items.push_back(item);
+  }
+  for (const TakenContribution& taken : taken_.contributions) {
+    items.push_back(taken.contribution);
+    const int32_t fragment = taken.contribution->info.key().fragment();
+    result.byte_count += state_->layout().fragment_element_count(fragment) *
                          static_cast<int64_t>(sizeof(float));
   }
-  SaveHeader header = command.save;
-  header.optimizer_step_count = state_->optimizer().step_count;
-  header.restart_step_count = state_->restart_step_count();
-  // What else is in flight stays in the SAVE.
-  std::vector<Outbox::Item> items;
-  for (const SavedTrack& track : header.summary.tracks) {
-    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
-    if (track.seq != action.seq && item != nullptr) items.push_back(item);
-  }
-  items.insert(items.end(), made.begin(), made.end());
   failpoint::Hit("island.save.before");
-  RETURN_IF_ERROR(
-      Agree(Lane::kTraining, WriteSaveOf(std::move(header), items)));
-  made_.clear();
+  RETURN_IF_ERROR(Agree(lane, WriteSaveOf(items, arrays)));
+  taken_.contributions.clear();
   outbox_.Set(std::move(items));
   failpoint::Hit("island.save.after");
   return absl::OkStatus();
 }
 
-absl::Status IslandPart::WriteSaveOf(SaveHeader header,
-                                     const std::vector<Outbox::Item>& items) {
-  if (!state_->held().is_all()) header.held = state_->held().spans();
+IslandPart::SaveSpans IslandPart::ArraysOfSave() {
+  SaveSpans arrays;
   const engine::OptimizerState optimizer = state_->optimizer();
+  arrays.first_moment = optimizer.first_moment;
+  arrays.second_moment = optimizer.second_moment;
+  if (!streaming_) return arrays;
+  arrays.local = state_->local();
+  arrays.eager_momentum = state_->eager_momentum();
+  arrays.eager_foreseen = state_->eager_foreseen();
+  return arrays;
+}
+
+absl::Status IslandPart::WriteSaveOf(const std::vector<Outbox::Item>& items,
+                                     const SaveSpans& arrays) {
   const std::vector<FeedbackView> feedback = encoder_->Feedback();
   SaveView view;
   view.feedback = feedback;
-  view.arrays.first_moment = optimizer.first_moment;
-  view.arrays.second_moment = optimizer.second_moment;
-  if (streaming_) {
-    view.arrays.local = state_->local();
-    view.arrays.eager_momentum = state_->eager_momentum();
-    view.arrays.eager_foreseen = state_->eager_foreseen();
-  }
+  view.arrays = arrays;
   for (const Outbox::Item& item : items) {
     view.contributions.push_back(item.get());
   }
   return Annotate(
-      WriteSave(*links_.file_system, SavePath(), header, view),
+      WriteSave(*links_.file_system, SavePath(), taken_.header, view),
       "cannot write the save; free some space in the work directory");
 }
 

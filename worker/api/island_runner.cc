@@ -158,7 +158,7 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
   MutexLock lock(&mutex_);
   *seen = mailbox_.DrainInto(loop_);
-  if (lane == Lane::kTraining) LearnOutcomes();
+  if (lane == Lane::kTraining && !loop_.saving()) LearnOutcomes();
   ForwardStops();
   Action action = loop_.Next(lane);
   if (streaming_ && action.kind != ActionKind::kWait) {
@@ -251,8 +251,14 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
       Trained(action, result);
       break;
     case ActionKind::kContribute:
-      Contributed(action, result, absl::Now() - begin);
+      Contributed(action);
+      if (action.beside) break;
+      [[fallthrough]];
+    case ActionKind::kSave: {
+      MutexLock lock(&mutex_);
+      meter_.Contributed(result.byte_count, absl::Now() - begin);
       break;
+    }
     case ActionKind::kEvaluate:
       Evaluated(action, result);
       break;
@@ -315,12 +321,7 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   return header;
 }
 
-void IslandRunner::Contributed(const Action& action, const PartResult& result,
-                               absl::Duration taken) {
-  {
-    MutexLock lock(&mutex_);
-    meter_.Contributed(result.byte_count, taken);
-  }
+void IslandRunner::Contributed(const Action& action) {
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, training loss "
             << loss_sum_ / static_cast<double>(std::max<int64_t>(1, loss_count_))
@@ -366,6 +367,7 @@ void IslandRunner::Log(const Action& action) {
     case ActionKind::kBeginRound:
     case ActionKind::kTrain:
     case ActionKind::kContribute:
+    case ActionKind::kSave:
     case ActionKind::kPush:
     case ActionKind::kPull:
     case ActionKind::kApply:

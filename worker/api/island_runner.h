@@ -1,5 +1,6 @@
 // Does what IslandLoop decides: the computing thread of an island, and in a
-// streaming run one thread that pushes and one that pulls beside it. Where the
+// streaming run a thread that pushes, one that pulls, and one that encodes and
+// saves beside it. Where the
 // island is several processes it is process 0's, and leads the others
 // (island_member.h).
 //
@@ -60,13 +61,12 @@ class IslandRunner {
                     std::optional<absl::Time>& wait_until);
   void StartLanes();
   void StopLanes();
-  // Pushes or pulls until the lanes are stopped.
+  // Pushes, pulls or saves until the lanes are stopped.
   void RunLane(Lane lane);
   void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Trained(const Action& action, const PartResult& result);
   SaveHeader DescribeSave(const Action& action) const;
-  void Contributed(const Action& action, const PartResult& result,
-                   absl::Duration taken);
+  void Contributed(const Action& action);
   void Evaluated(const Action& action, const PartResult& result);
   // What bounds a transfer: news, and the wish to leave.
   IslandPart::Transferred Bound(const TransferWhat& what,

@@ -25,7 +25,7 @@ constexpr absl::Duration kIdleWait = absl::Seconds(1);
 
 void IslandRunner::StartLanes() {
   if (!streaming_) return;
-  for (const Lane lane : {Lane::kPush, Lane::kPull}) {
+  for (const Lane lane : {Lane::kPush, Lane::kPull, Lane::kSave}) {
     lanes_.emplace_back([this, lane] { RunLane(lane); });
   }
 }

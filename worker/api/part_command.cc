@@ -64,6 +64,7 @@ std::string EncodeCommand(const PartCommand& command) {
   message.set_step_count(action.step_count);
   message.set_data_begin(action.data_begin);
   message.set_weight(action.weight);
+  message.set_beside(action.beside);
   message.set_adopt(action.adopt);
   message.set_needed_again(action.needed_again);
   message.set_warm_up(action.warm_up);
@@ -113,6 +114,7 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
   action.step_count = message.step_count();
   action.data_begin = message.data_begin();
   action.weight = message.weight();
+  action.beside = message.beside();
   action.adopt = message.adopt();
   action.needed_again = message.needed_again();
   action.warm_up = message.warm_up();

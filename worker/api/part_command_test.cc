@@ -28,6 +28,7 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   action.step_count = 12;
   action.data_begin = 13;
   action.weight = 0.1;
+  action.beside = true;
   action.adopt = true;
   action.needed_again = true;
   action.warm_up = true;
@@ -45,6 +46,7 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   EXPECT_EQ(got->action.from_version, -1);
   EXPECT_EQ(got->action.contributions, action.contributions);
   EXPECT_EQ(got->action.weight, 0.1);
+  EXPECT_TRUE(got->action.beside);
   EXPECT_EQ(got->save.summary.tracks[1].push_step, 14);
   EXPECT_EQ(got->save.step, 15);
   EXPECT_EQ(got->resolved[0].outcome(), v1::OUTCOME_MERGED);

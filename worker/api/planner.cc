@@ -137,8 +137,9 @@ int64_t TokensAStep(const v1::RunSpec& spec) {
 absl::StatusOr<planner::Forecast> ForecastOfRun(
     const v1::RunSpec& spec, const IslandMeasurements& measured) {
   ASSIGN_OR_RETURN(const Scene scene, SceneOf(spec, measured));
-  return planner::Predict(ExchangeOfRun(spec), scene.compute, scene.link,
-                          scene.service);
+  const planner::Exchange exchange = ExchangeOfRun(spec);
+  return planner::Predict(exchange, scene.compute, scene.link,
+                          planner::OfIslands(scene.service, exchange));
 }
 
 absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
@@ -157,7 +158,8 @@ absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
     candidate.preset = &preset;
     ASSIGN_OR_RETURN(
         candidate.forecast,
-        planner::Predict(exchange, scene.compute, scene.link, scene.service));
+        planner::Predict(exchange, scene.compute, scene.link,
+                         planner::OfIslands(scene.service, exchange)));
     candidates.push_back(std::move(candidate));
   }
   return candidates;

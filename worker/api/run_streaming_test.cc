@@ -2,12 +2,19 @@
 // any timing and after any restart, and training that goes on.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/io/file_system.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "worker/api/run_island.h"
 #include "worker/api/testing/island_fixture.h"
@@ -128,6 +135,90 @@ TEST_F(RunStreamingTest, TrainsOnWhileAPushIsOnItsWay) {
   }
 }
 
+// Renames wait until it is opened.
+class GatedFileSystem : public FileSystem {
+ public:
+  explicit GatedFileSystem(FileSystem& files) : files_(files) {}
+
+  void Open() {
+    MutexLock lock(&mutex_);
+    is_open_ = true;
+    opened_.SignalAll();
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    {
+      MutexLock lock(&mutex_);
+      opened_.AwaitWithTimeout(&mutex_, absl::Minutes(1),
+                               [this] { return is_open_; });
+    }
+    return files_.Rename(from, to);
+  }
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string& path) override {
+    return files_.OpenForRead(path);
+  }
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      const std::string& path) override {
+    return files_.OpenForWrite(path);
+  }
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    return files_.Link(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    return files_.Remove(path);
+  }
+  absl::Status CreateDirectories(const std::string& path) override {
+    return files_.CreateDirectories(path);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return files_.SyncDirectory(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override {
+    return files_.List(path);
+  }
+  bool Exists(const std::string& path) override { return files_.Exists(path); }
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
+    return files_.FreeBytes(path);
+  }
+
+ private:
+  FileSystem& files_;
+  Mutex mutex_;
+  CondVar opened_;
+  bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// What is in the SAVE, and is pushed, is of the step at which it was taken.
+TEST_F(RunStreamingTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
+  for (const bool eager : {false, true}) {
+    v1::RunSpec spec = Streaming(1, eager ? 0 : 0.5, eager);
+    spec.mutable_exchange()->set_up(v1::CODEC_INT8);
+    spec.mutable_exchange()->set_error_feedback(true);
+    MemoryService undisturbed(spec), service(spec);
+    ASSERT_TRUE(RunOne(undisturbed, Options(absl::StrCat("a", eager))).ok());
+    GatedFileSystem gate(files_);
+    file_system_ = &gate;
+    RunIslandOptions options = Options(absl::StrCat("b", eager));
+    int64_t stopped_at = -1;
+    options.on_progress = [&](const IslandProgress& progress) {
+      if (stopped_at >= 0 ||
+          progress.reason != "the contribution before is being saved") {
+        return;
+      }
+      stopped_at = progress.step;
+      gate.Open();
+    };
+    ASSERT_TRUE(RunOne(service, options).ok());
+    file_system_ = &files_;
+    // The next fragment's push.
+    EXPECT_EQ(stopped_at, PushStep(spec.schedule(), 2, 1, 0));
+    EXPECT_GT(stopped_at, PushStep(spec.schedule(), 2, 0, 0));
+    EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
+  }
+}
+
 TEST_F(RunStreamingTest, PushesAgainAfterErrors) {
   const v1::RunSpec spec = Streaming(1, 0.5);
   MemoryService undisturbed(spec), service(spec);
@@ -159,12 +250,15 @@ TEST_F(RunStreamingTest, AFullDiskStopsTheContributionUntilThereIsRoom) {
     ASSERT_TRUE(RunOne(undisturbed, Options(absl::StrCat("a", eager))).ok());
     files_.SetCapacity(1000);
     RunIslandOptions options = Options(absl::StrCat("b", eager));
+    int waits = 0;  // From the second on because it has failed.
     options.on_progress = [&](const IslandProgress& progress) {
-      if (progress.reason == "the last attempt failed") {
+      if (progress.reason == "the contribution before is being saved" &&
+          ++waits == 2) {
         files_.SetCapacity(int64_t{1} << 40);
       }
     };
     ASSERT_TRUE(RunOne(service, options).ok());
+    EXPECT_GE(waits, 2);
     EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
   }
 }

@@ -22,6 +22,8 @@ const char* ActionName(ActionKind kind) {
       return "train";
     case ActionKind::kContribute:
       return "contribute";
+    case ActionKind::kSave:
+      return "save";
     case ActionKind::kPush:
       return "push";
     case ActionKind::kApply:

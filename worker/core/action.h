@@ -26,7 +26,9 @@ enum class ActionKind {
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
   kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
-  kContribute,      // Outer gradients of `contributions`, encoded, in a SAVE.
+  kContribute,      // Outer gradients of `contributions`, encoded, in a SAVE;
+                    // or, with `beside`, what kSave needs to do that.
+  kSave,            // Encodes what the kContribute of `seq` took, in a SAVE.
   kPush,            // Contribution of `fragment` to all its shards.
   kApply,           // The anchor of `fragment`, `version`, to local parameters.
   kEvaluate,        // The anchors, on held-out tokens.
@@ -38,9 +40,10 @@ enum class ActionKind {
 const char* ActionName(ActionKind kind);
 
 // Who does an action. A run in rounds uses the first alone; in a streaming run
-// pushes and pulls go on beside training.
-enum class Lane { kTraining, kPush, kPull };
-inline constexpr int kLaneCount = 3;
+// pushes, pulls, and where answers overlap with steps encoding, too, go on
+// beside training.
+enum class Lane { kTraining, kPush, kPull, kSave };
+inline constexpr int kLaneCount = 4;
 
 // A fragment of a synchronisation.
 struct AnchoredFragment {
@@ -72,12 +75,13 @@ struct Action {
 
   int64_t run_epoch = 0;  // kContribute, kPush, kPull.
   int32_t slot = 0;       // kContribute, kPush.
-  int64_t seq = 0;        // The same.
+  int64_t seq = 0;        // The same, and kSave.
   // kContribute.
   std::vector<AnchoredFragment> contributions;
   int64_t step_count = 0;
   int64_t data_begin = 0;
   double weight = 1;  // This island's share, if all contribute.
+  bool beside = false;  // Encoding and SAVE are kSave's.
 
   bool adopt = false;         // kApply: nothing of the local values is kept.
   bool needed_again = false;  // kPush: a shard lost it; also while paused.

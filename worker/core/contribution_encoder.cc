@@ -1,7 +1,6 @@
 #include "worker/core/contribution_encoder.h"
 
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -138,17 +137,12 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into,
                                               absl::MakeSpan(into.bytes)));
     fragment.key = key;
   } else if (!is_f32()) {
-    absl::Span<const float> values = gradient;
-    absl::Span<char> bytes = absl::MakeSpan(into.bytes);
-    for (const codec::BlockRun& run : fragment.runs) {
-      const size_t count = std::accumulate(run.element_counts.begin(),
-                                           run.element_counts.end(), size_t{0});
-      const size_t byte_count = codec::EncodedRunBytes(codec_, run);
-      RETURN_IF_ERROR(codec::EncodeRun(codec_, run, values.subspan(0, count),
-                                       bytes.subspan(0, byte_count)));
-      values.remove_prefix(count);
-      bytes.remove_prefix(byte_count);
-    }
+    RETURN_IF_ERROR(codec::ForEachRun(
+        codec_, fragment.runs,
+        [&](const codec::BlockRun& run, const codec::RunPlace& place) {
+          return codec::EncodeRun(codec_, run, place.ValuesIn(gradient),
+                                  place.BytesIn(absl::MakeSpan(into.bytes)));
+        }));
   } else if (const char* const bytes = codec::F32Bytes(gradient).data();
              bytes != into.bytes.data()) {
     std::memcpy(into.bytes.data(), bytes, into.bytes.size());

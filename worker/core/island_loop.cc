@@ -176,6 +176,10 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       // What cannot be encoded now never will be.
       if (NeverRetry(status)) LeaveWith(status);
       break;
+    case ActionKind::kSave:
+      if (status.ok()) stream_.OnSaved(action);
+      if (NeverRetry(status)) LeaveWith(status);
+      break;
     case ActionKind::kApply:
       OnAppliedInStream(action);
       break;

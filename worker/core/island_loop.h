@@ -77,6 +77,11 @@ class IslandLoop {
   SaveSummary EvaluatorOf(int64_t version) const;
   // What the SAVE of `contribute` says of a streaming run, and who evaluates.
   SaveSummary StreamSave(const Action& contribute) const;
+  // True while a contribution is taken and not saved: what error feedback it
+  // has is that of then.
+  bool saving() const {
+    return stream_.Unsaved() || lanes_[Index(Lane::kSave)].running.has_value();
+  }
   // True if the run has one clock of steps. Requires: joined.
   bool streaming() const;
   const v1::IslandPlan& plan() const { return plan_; }
@@ -153,6 +158,7 @@ class IslandLoop {
   Action NextStreaming() const;
   Action NextPushLane() const;
   Action NextPullLane() const;
+  Action NextSaveLane() const;
   // True if another lane reads or writes the anchor of `fragment` (-1: any).
   bool AnchorBusy(Lane lane, int32_t fragment) const;
   void OnAppliedInStream(const Action& action);

@@ -78,7 +78,8 @@ std::optional<Action> IslandLoop::NextStop() const {
   if (stop_count_ == 0) return std::nullopt;
   if (stream_.begun() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
       connected_ && stream_.Unpushed(View()) &&
-      lanes_[Index(Lane::kPush)].failure_count < kStopFailuresMax) {
+      lanes_[Index(Lane::kPush)].failure_count < kStopFailuresMax &&
+      lanes_[Index(Lane::kSave)].failure_count < kStopFailuresMax) {
     return Wait("pushing on before it leaves");
   }
   const bool partly_pushed =

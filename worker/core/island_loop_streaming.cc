@@ -42,6 +42,7 @@ bool IslandLoop::streaming() const {
 Lane IslandLoop::LaneOf(ActionKind kind) const {
   if (streaming() && kind == ActionKind::kPush) return Lane::kPush;
   if (streaming() && kind == ActionKind::kPull) return Lane::kPull;
+  if (streaming() && kind == ActionKind::kSave) return Lane::kSave;
   return Lane::kTraining;
 }
 
@@ -98,7 +99,10 @@ Action IslandLoop::NextStreaming() const {
                : Wait("no round expects this island yet");
   }
   Action action = stream_.NextTraining(View(), held_, *position_);
-  if (action.kind == ActionKind::kContribute) action.seq = next_seq_;
+  if (action.kind != ActionKind::kContribute) return action;
+  // Of a stream that was dropped meanwhile.
+  if (saving()) return Wait("the contribution before is being saved");
+  action.seq = next_seq_;
   return action;
 }
 
@@ -110,7 +114,25 @@ Action IslandLoop::NextInLane(Lane lane) const {
       plan_.run_state() == v1::RUN_STATE_STARTING) {
     return Wait("there is nothing to move", lane);
   }
-  return lane == Lane::kPush ? NextPushLane() : NextPullLane();
+  switch (lane) {
+    case Lane::kPush:
+      return NextPushLane();
+    case Lane::kPull:
+      return NextPullLane();
+    default:
+      return NextSaveLane();
+  }
+}
+
+Action IslandLoop::NextSaveLane() const {
+  std::optional<Action> action = stream_.NextSave();
+  if (!action.has_value() || plan_.run_state() == v1::RUN_STATE_COMPLETED) {
+    return Wait("there is nothing to save", Lane::kSave);
+  }
+  if (lanes_[Index(Lane::kSave)].backing_off) {
+    return Wait("a save failed", Lane::kSave);
+  }
+  return *std::move(action);
 }
 
 Action IslandLoop::NextPushLane() const {

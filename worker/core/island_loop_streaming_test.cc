@@ -144,8 +144,18 @@ class StreamingLoopTest : public testing::Test {
       }
       loop_.OnStarted(lane, action);
       loop_.OnDone(action, absl::OkStatus());
+      if (saves_at_once_) SaveBeside();
     }
     return absl::StrJoin(lines, "; ");
+  }
+  // Does what the lane beside training asks.
+  void SaveBeside() {
+    const Action save = loop_.Next(Lane::kSave);
+    if (save.kind != ActionKind::kSave) return;
+    EXPECT_TRUE(loop_.saving());
+    loop_.OnStarted(Lane::kSave, save);
+    loop_.OnDone(save, absl::OkStatus());
+    EXPECT_FALSE(loop_.saving());
   }
   std::string Pushes() { return Trace(Lane::kPush); }
   std::string Pulls() { return Trace(Lane::kPull); }
@@ -189,7 +199,79 @@ class StreamingLoopTest : public testing::Test {
   v1::JoinResponse join_;
   v1::IslandPlan plan_;
   std::optional<SaveSummary> save_, newest_save_;
+  bool saves_at_once_ = true;
 };
+
+TEST_F(StreamingLoopTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
+  saves_at_once_ = false;
+  Schedule().set_overlap_step_count(3);
+  Join();
+  Trace();
+  Pulls();
+  // The next contribution waits for the one that is being saved.
+  EXPECT_EQ(Trace(),
+            "report_ready; begin_round; train 0 @0; train 1 @4; "
+            "contribute #1 x2 [0,8) f0 v0; train 2 @8; train 3 @12; "
+            "wait(the contribution before is being saved)");
+  // Nothing is pushed of which there is no save.
+  EXPECT_EQ(Pushes(), "wait(there is nothing to push)");
+  const Action save = loop_.Next(Lane::kSave);
+  ASSERT_EQ(Line(save), "save");
+  EXPECT_EQ(save.seq, 1);
+  loop_.OnStarted(Lane::kSave, save);
+  EXPECT_EQ(Trace(), "wait(the contribution before is being saved)");
+  loop_.OnDone(save, absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_TRUE(loop_.saving());
+  EXPECT_EQ(NextLine(Lane::kSave), "wait(a save failed)");
+  EXPECT_EQ(Pushes(), "wait(there is nothing to push)");
+  loop_.OnWaited(Lane::kSave);
+  SaveBeside();
+  EXPECT_EQ(NextLine(Lane::kSave), "wait(there is nothing to save)");
+  EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+  EXPECT_EQ(Trace(),
+            "contribute #2 x4 [0,16) f1 v0; train 4 @16; "
+            "wait(waiting for the commit of fragment 0)");
+}
+
+TEST_F(StreamingLoopTest, WhatCannotBeEncodedEndsTheIsland) {
+  saves_at_once_ = false;
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  const Action save = loop_.Next(Lane::kSave);
+  loop_.OnStarted(Lane::kSave, save);
+  loop_.OnDone(save, absl::InvalidArgumentError("not finite"));
+  EXPECT_EQ(Trace(), "leave; finish");
+}
+
+TEST_F(StreamingLoopTest, WhoLeavesSavesAndPushesWhatIsTaken) {
+  saves_at_once_ = false;
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  loop_.OnStopRequested();
+  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  SaveBeside();
+  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+  EXPECT_EQ(Trace(), "leave; finish");
+}
+
+TEST_F(StreamingLoopTest, WithoutOverlapNothingIsSavedBeside) {
+  saves_at_once_ = false;
+  Schedule().set_overlap_step_count(0);
+  Join();
+  Trace();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "report_ready; begin_round; train 0 @0; train 1 @4; "
+            "contribute #1 x2 [0,8) f0 v0; "
+            "wait(waiting for the commit of fragment 0)");
+  EXPECT_EQ(NextLine(Lane::kSave), "wait(there is nothing to save)");
+  EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+}
 
 TEST_F(StreamingLoopTest, TrainsOnToTheStepAtWhichTheAnswerIsDue) {
   PushFirst();
@@ -447,6 +529,7 @@ TEST_F(StreamingLoopTest, AFailedTransferDoesNotStopTraining) {
     const Action action = loop_.Next();
     loop_.OnDone(action, absl::OkStatus());
   }
+  SaveBeside();
   const Action push = loop_.Next(Lane::kPush);
   ASSERT_EQ(Line(push), "push f0 #1");
   loop_.OnDone(push, absl::UnavailableError("test"));

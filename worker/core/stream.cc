@@ -129,6 +129,10 @@ std::optional<Action> Stream::NextContribution(
       blocked = absl::StrCat("the anchor of fragment ", f, " is not here yet");
       continue;
     }
+    if (Unsaved()) {
+      blocked = "the contribution before is being saved";
+      continue;
+    }
     // Fragments that were trained over the same steps go together.
     if (first != nullptr && (track.since_step != first->since_step ||
                              track.data_begin != first->data_begin)) {
@@ -140,6 +144,7 @@ std::optional<Action> Stream::NextContribution(
       action->step_count = clock_ - track.since_step;
       action->data_begin = track.data_begin;
       action->weight = due.weight;
+      action->beside = view.spec.schedule().overlap_step_count() > 0;
     }
     action->contributions.push_back({f, track.local_version});
   }
@@ -248,7 +253,7 @@ std::optional<Action> Stream::NextPush(const PlanView& view) const {
   const Flight* first = nullptr;
   std::optional<Action> action;
   for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
-    if (!PushWanted(view, f)) continue;
+    if (!PushWanted(view, f) || !tracks_[f].flight->saved) continue;
     const Flight& flight = *tracks_[f].flight;
     const bool needed_again = view.NeededAgain(f, flight.seq);
     if (paused && !needed_again) continue;
@@ -264,6 +269,16 @@ std::optional<Action> Stream::NextPush(const PlanView& view) const {
     action->slot = view.slot;
   }
   return action;
+}
+
+std::optional<Action> Stream::NextSave() const {
+  for (const Track& track : tracks_) {
+    if (!track.flight.has_value() || track.flight->saved) continue;
+    Action action = MakeAction(ActionKind::kSave, "a contribution is taken");
+    action.seq = track.flight->seq;
+    return action;
+  }
+  return std::nullopt;
 }
 
 int32_t Stream::NextPull(const PlanView& view,
@@ -299,7 +314,7 @@ void Stream::OnContributed(const Action& action) {
   for (const AnchoredFragment& at : action.contributions) {
     if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
     Track& track = tracks_[at.fragment];
-    track.flight = Flight{action.seq, at.anchor_version, clock_, false, false};
+    track.flight = Flight{action.seq, at.anchor_version, clock_, !action.beside};
     track.since_step = clock_;
     track.data_begin = action.data_position;
   }
@@ -313,6 +328,14 @@ void Stream::OnApplied(const Action& action, const Position& position) {
   if (action.adopt) {
     track.since_step = clock_;
     track.data_begin = position.second;
+  }
+}
+
+void Stream::OnSaved(const Action& action) {
+  for (Track& track : tracks_) {
+    if (track.flight.has_value() && track.flight->seq == action.seq) {
+      track.flight->saved = true;
+    }
   }
 }
 
@@ -413,7 +436,7 @@ void Stream::Restore(const SaveSummary& save) {
              std::nullopt};
     if (saved.seq > 0) {
       track.flight =
-          Flight{saved.seq, saved.local_version, saved.push_step, false, false};
+          Flight{saved.seq, saved.local_version, saved.push_step};
     }
   }
 }

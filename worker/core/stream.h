@@ -7,7 +7,9 @@
 // before, and its answer is applied `overlap` steps later: exactly so many in a
 // strict run, which waits for it; as soon as it is there in an elastic one,
 // which waits after `max_ahead_steps` more. Between the two it is in flight.
-// Several fragments can be. worker/DESIGN.md, "Streaming", says why it gives
+// Several fragments can be. Where steps go on meanwhile (overlap > 0) a
+// contribution is taken at its step, and encoded and saved beside the steps
+// after it: one at a time, so that the next one waits for it. worker/DESIGN.md, "Streaming", says why it gives
 // the same bits after a restart.
 
 #ifndef WORKER_CORE_STREAM_H_
@@ -29,11 +31,12 @@ class Stream {
   // Data shard, and its next window.
   using Position = std::pair<int32_t, int64_t>;
 
-  // A contribution that is saved and whose answer is not applied.
+  // A contribution that is made and whose answer is not applied.
   struct Flight {
     int64_t seq = 0;
     int64_t anchor_version = 0;
     int64_t push_step = 0;
+    bool saved = true;  // Before that nothing of it is pushed.
     bool pushed = false;
     bool refused = false;
   };
@@ -58,6 +61,7 @@ class Stream {
   Action NextTraining(const PlanView& view, const std::vector<int64_t>& held,
                       const Position& position) const;
   std::optional<Action> NextPush(const PlanView& view) const;
+  std::optional<Action> NextSave() const;
   // The fragment to pull next, of those with another version than the cut: the
   // one whose answer is applied first. Not of one in flight that has no answer.
   // -1: none.
@@ -69,6 +73,7 @@ class Stream {
   void OnTrained() { ++clock_; }
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
+  void OnSaved(const Action& action);
   // Pushed, or refused as a whole.
   void OnPushed(const Action& action, bool refused);
 
@@ -88,6 +93,8 @@ class Stream {
   // Requires: Fits().
   void Restore(const SaveSummary& save);
 
+  // True while something is taken and not saved.
+  bool Unsaved() const { return NextSave().has_value(); }
   // True while something is not pushed that the shards should have.
   bool Unpushed(const PlanView& view) const;
 

@@ -190,6 +190,7 @@ class World {
     return {};
   }
   int kill_count() const { return kill_count_; }
+  int save_count() const { return save_count_; }
 
  private:
   struct Model {
@@ -212,6 +213,7 @@ class World {
     Model model;
     std::map<Key, Contribution> contributions;
     std::optional<Save> save;
+    std::optional<Save> taken;  // To be the next one.
     std::vector<v1::ContributionOutcome> outcomes;
     std::array<std::optional<Action>, kLaneCount> running;
   };
@@ -256,6 +258,7 @@ class World {
     island.model = {std::vector<float>(count, NAN),
                     std::vector<float>(count, NAN), zeros, zeros};
     island.contributions.clear();
+    island.taken.reset();
     island.running = {};
     ++island.epoch;
     v1::JoinResponse join;
@@ -336,6 +339,15 @@ class World {
         break;
       case ActionKind::kContribute:
         Contribute(island, action);
+        if (!action.beside) KeepTaken(island);
+        break;
+      case ActionKind::kSave:
+        if (fails) status = absl::ResourceExhaustedError("test");
+        if (!status.ok()) break;
+        ASSERT_TRUE(island.taken.has_value());
+        ASSERT_EQ(island.taken->summary.seq, action.seq);
+        KeepTaken(island);
+        ++save_count_;
         break;
       case ActionKind::kPush:
         if (fails) status = absl::UnavailableError("test");
@@ -354,16 +366,23 @@ class World {
   static absl::Span<float> At(std::vector<float>& values, int32_t f) {
     return absl::MakeSpan(values).subspan(f, 1);
   }
+  static void KeepTaken(Island& island) {
+    // What others are in flight was saved before.
+    for (const SavedTrack& track : island.taken->summary.tracks) {
+      const auto kept = island.contributions.find({track.fragment, track.seq});
+      if (kept != island.contributions.end()) {
+        island.taken->contributions.insert(*kept);
+      }
+    }
+    island.contributions = island.taken->contributions;
+    island.save = *std::exchange(island.taken, std::nullopt);
+  }
   void Contribute(Island& island, const Action& action) {
+    // One at a time.
+    ASSERT_FALSE(island.taken.has_value());
     Model& model = island.model;
     Save save;
     save.summary = island.loop->StreamSave(action);
-    for (const SavedTrack& track : save.summary.tracks) {
-      const auto kept = island.contributions.find({track.fragment, track.seq});
-      if (kept != island.contributions.end()) {
-        save.contributions.insert(*kept);
-      }
-    }
     for (const AnchoredFragment& at : action.contributions) {
       const int32_t f = at.fragment;
       save.contributions[{f, action.seq}] = {
@@ -375,7 +394,6 @@ class World {
                      At(model.momentum, f));
       }
     }
-    island.contributions = save.contributions;
     save.model = model;
     save.summary.run_id = "run";
     save.summary.run_epoch = 1;
@@ -384,7 +402,7 @@ class World {
     save.summary.contributions = action.contributions;
     save.summary.data_shard = action.data_shard;
     save.summary.data_position = action.data_position;
-    island.save = std::move(save);
+    island.taken = std::move(save);
   }
   void Apply(Island& island, int32_t f) {
     Model& model = island.model;
@@ -465,12 +483,13 @@ class World {
   std::vector<std::vector<v1::IslandPlan>> old_;  // By island.
   std::vector<Island> islands_;
   int kill_count_ = 0;
+  int save_count_ = 0;  // Beside steps.
 };
 
 TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
   std::random_device device;
   const uint64_t first = device();
-  int kill_count = 0, streaming_count = 0;
+  int kill_count = 0, save_count = 0, streaming_count = 0;
   for (uint64_t seed = first; seed < first + 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -491,6 +510,7 @@ TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
       World world(shape, seed * 1000 + again, /*disturbed=*/true);
       EXPECT_EQ(world.Run(), undisturbed);
       kill_count += world.kill_count();
+      save_count += world.save_count();
     }
     if (testing::Test::HasFailure()) {
       std::cout << "seed " << seed << "\n" << shape.spec.DebugString();
@@ -499,6 +519,7 @@ TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
   }
   EXPECT_GT(streaming_count, 50);
   EXPECT_GT(kill_count, 500) << "too few kills to prove it";
+  EXPECT_GT(save_count, 500) << "too few saves beside steps to prove it";
 }
 
 }  // namespace

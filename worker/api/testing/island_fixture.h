@@ -59,7 +59,7 @@ class IslandFixture : public testing::Test {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service.MakeParameters());
     };
-    links.file_system = &files_;
+    links.file_system = file_system_;
     return RunIslandOver(options, links);
   }
 
@@ -112,6 +112,7 @@ class IslandFixture : public testing::Test {
   }
 
   FakeFileSystem files_;
+  FileSystem* file_system_ = &files_;  // The islands'.
   std::string directory_;
   std::string data_path_;
   std::atomic<int> joined_ = 0;

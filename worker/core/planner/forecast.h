@@ -92,6 +92,13 @@ struct Service {
   double server_bytes_per_second = 0;
 };
 
+// `service` of islands of ours: they encode and decode beside their steps where
+// an answer overlaps with some.
+inline Service OfIslands(Service service, const Exchange& exchange) {
+  service.codec_blocks = exchange.overlap_step_count == 0;
+  return service;
+}
+
 // What holds an island up.
 enum class Bound {
   kCompute,    // Nothing: it computes 95 % of the time or more.

@@ -96,6 +96,12 @@ TEST(ForecastTest, ACodecBesideTheComputingIsLatencyThatOverlapHides) {
   EXPECT_NEAR(seconds(), 10 + 0.1, 1e-9);
   service.codec_blocks = true;
   EXPECT_DOUBLE_EQ(seconds(), 10 + 2);
+  // Islands of ours encode beside the steps that there are.
+  service = OfIslands(service, exchange);
+  EXPECT_NEAR(seconds(), 10 + 0.1, 1e-9);
+  exchange.overlap_step_count = 0;
+  service = OfIslands(service, exchange);
+  EXPECT_TRUE(service.codec_blocks);
 }
 
 TEST(ForecastTest, ServersShareTheirLinkAmongIslands) {
