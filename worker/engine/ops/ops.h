@@ -16,12 +16,37 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/engine/ops/shapes.h"
 #include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
+
+// A way between the host and a device beside that of the operations, so that
+// one thread can copy while another computes. One thread at a time copies.
+class Copier {
+ public:
+  virtual ~Copier() = default;
+
+  // What is copied from now on comes behind what the operations have queued so
+  // far. Called by their thread, also while another copies.
+  virtual void Follow() {}
+
+  // As those of BasicOps; both wait until the copy is done, which operations
+  // that are called later then see.
+  virtual void FromHost(size_t bytes, const void* host, void* to) {
+    if (bytes > 0) std::memcpy(to, host, bytes);
+  }
+  virtual void ToHost(size_t bytes, const void* from, void* host) {
+    if (bytes > 0) std::memcpy(host, from, bytes);
+  }
+
+  // OK, or the first error of the device.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+};
 
 template <typename T>
 class BasicOps {
@@ -39,6 +64,12 @@ class BasicOps {
   }
   virtual void ToHost(size_t bytes, const void* from, void* host) {
     if (bytes > 0) std::memcpy(host, from, bytes);
+  }
+  // A way of its own. The operations outlive it.
+  //
+  // UNAVAILABLE: the device cannot be used.
+  virtual absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() {
+    return std::make_unique<Copier>();
   }
   // OK, or the first error of the device: what was computed since then means
   // nothing. Does not wait.
@@ -210,6 +241,10 @@ class BasicOps {
   // Copies rows [rows, columns] between matrices of these row strides.
   virtual void CopyColumns(int64_t rows, int64_t columns, const T* from,
                            int64_t from_stride, T* to, int64_t to_stride) = 0;
+  // Copies n elements.
+  void Copy(int64_t n, const T* from, T* to) {
+    if (n > 0) CopyColumns(1, n, from, n, to, n);
+  }
   // ToHost and FromHost of elements.
   void ReadValues(int64_t n, const T* x, T* host) {
     ToHost(static_cast<size_t>(n) * sizeof(T), x, host);
