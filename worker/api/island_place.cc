@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/device/device_spec.h"
 
 namespace atl::worker {
 namespace {
@@ -17,6 +18,12 @@ constexpr int64_t kMicroBatchesAStage = 2;
 
 absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, engine::Mesh::Parse(place.mesh));
+  RETURN_IF_ERROR(engine::ParseDeviceSpec(place.device).status());
+  if (place.optimizer_on_host && !place.optimizer_directory.empty()) {
+    return absl::InvalidArgumentError(
+        "the inner optimizer's state lies in the host's memory or in a "
+        "directory, not in both");
+  }
   if (place.process_count < 1) {
     return absl::InvalidArgumentError("an island has at least one process");
   }
@@ -56,6 +63,7 @@ engine::MeshOptions MeshOptionsOf(const IslandPlace& place,
   options.chunk_count = place.chunk_count;
   options.checkpointing = place.checkpointing;
   options.optimizer_directory = place.optimizer_directory;
+  options.optimizer_on_host = place.optimizer_on_host;
   if (place.micro_batch_count > 0) {
     options.micro_batch_count = place.micro_batch_count;
     return options;
@@ -76,16 +84,17 @@ bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh) {
   return mesh.rank_count() == 1 && place.micro_batch_count <= 1 &&
          place.chunk_count == 1 &&
          place.checkpointing == engine::ActivationCheckpointing::kNone &&
-         place.optimizer_directory.empty();
+         place.optimizer_directory.empty() && !place.optimizer_on_host;
 }
 
 std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh) {
-  return absl::StrCat(mesh.ToString(), " sharding=",
-                      static_cast<int>(place.sharding),
-                      " pipeline=", static_cast<int>(place.pipeline),
-                      " chunks=", place.chunk_count,
-                      " micro_batches=", place.micro_batch_count,
-                      " checkpointing=", static_cast<int>(place.checkpointing));
+  return absl::StrCat(
+      mesh.ToString(), " sharding=", static_cast<int>(place.sharding),
+      " pipeline=", static_cast<int>(place.pipeline),
+      " chunks=", place.chunk_count, " micro_batches=", place.micro_batch_count,
+      " checkpointing=", static_cast<int>(place.checkpointing), " device=",
+      place.device.empty() ? "cpu"
+                           : place.device.substr(0, place.device.find(':')));
 }
 
 }  // namespace atl::worker
