@@ -13,7 +13,8 @@ void AddDeviceFlag(CLI::App& command, const std::string& what,
       .add_option("--device", device,
                   absl::StrCat("Where ", what,
                                " computes: cpu, cuda or cuda:N; of several "
-                               "CUDA devices ranks take one each, in turn"))
+                               "CUDA devices ranks take one each, in turn; "
+                               "with ,graphs=off without CUDA graphs"))
       ->capture_default_str();
 }
 

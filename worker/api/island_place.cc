@@ -14,6 +14,13 @@ namespace {
 // Parts that keep a pipeline of S stages busy for all but 1/3 of its time.
 constexpr int64_t kMicroBatchesAStage = 2;
 
+// "cuda" of "cuda:1". Of what is no device the text.
+std::string KindOf(const std::string& device) {
+  const auto spec = engine::ParseDeviceSpec(device);
+  if (!spec.ok()) return device;
+  return spec->kind == engine::DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
 }  // namespace
 
 absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
@@ -92,9 +99,8 @@ std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh) {
       mesh.ToString(), " sharding=", static_cast<int>(place.sharding),
       " pipeline=", static_cast<int>(place.pipeline),
       " chunks=", place.chunk_count, " micro_batches=", place.micro_batch_count,
-      " checkpointing=", static_cast<int>(place.checkpointing), " device=",
-      place.device.empty() ? "cpu"
-                           : place.device.substr(0, place.device.find(':')));
+      " checkpointing=", static_cast<int>(place.checkpointing),
+      " device=", KindOf(place.device));
 }
 
 }  // namespace atl::worker

@@ -66,7 +66,7 @@ TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
   IslandPlace place = Place("tp=2", 2, 0, "h:1");
   IslandPlace other = Place("tp=2", 2, 1, "h:1");
   place.device = "cuda:0";
-  other.device = "cuda:1";
+  other.device = "cuda:1,graphs=off";
   const engine::Mesh mesh = *MeshOf(place);
   EXPECT_EQ(AgreementOf(place, mesh), AgreementOf(other, mesh));
   other.device = "cpu";

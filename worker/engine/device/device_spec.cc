@@ -9,13 +9,14 @@ namespace atl::engine {
 absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   if (text.empty() || text == "cpu") return DeviceSpec{};
   DeviceSpec spec{.kind = DeviceKind::kCuda};
-  if (text == "cuda") return spec;
+  absl::string_view name = text;
+  spec.graphs = !absl::ConsumeSuffix(&name, ",graphs=off");
+  if (name == "cuda") return spec;
   int index = 0;
   // Digits alone: SimpleAtoi also takes a sign and blanks.
-  absl::string_view digits = text;
-  if (absl::ConsumePrefix(&digits, "cuda:") &&
-      digits.find_first_not_of("0123456789") == absl::string_view::npos &&
-      absl::SimpleAtoi(digits, &index)) {
+  if (absl::ConsumePrefix(&name, "cuda:") &&
+      name.find_first_not_of("0123456789") == absl::string_view::npos &&
+      absl::SimpleAtoi(name, &index)) {
     spec.index = index;
     return spec;
   }
@@ -25,7 +26,10 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
 
 std::string ToString(const DeviceSpec& spec) {
   if (spec.kind == DeviceKind::kCpu) return "cpu";
-  return spec.index.has_value() ? absl::StrCat("cuda:", *spec.index) : "cuda";
+  std::string text = "cuda";
+  if (spec.index.has_value()) absl::StrAppend(&text, ":", *spec.index);
+  if (!spec.graphs) absl::StrAppend(&text, ",graphs=off");
+  return text;
 }
 
 absl::StatusOr<int> DeviceOfRank(const DeviceSpec& spec, int rank,

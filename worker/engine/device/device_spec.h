@@ -19,9 +19,12 @@ struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
   // Of all ranks of the process; else each has one by its number.
   std::optional<int> index;
+  // Of kCuda: steps are recorded as CUDA graphs and replayed.
+  bool graphs = true;
 };
 
-// "cpu", "cuda" or "cuda:N"; "" is "cpu".
+// "cpu", "cuda" or "cuda:N", of the latter two also with ",graphs=off"; "" is
+// "cpu".
 //
 // INVALID_ARGUMENT: another text. One sentence.
 absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text);
