@@ -134,7 +134,9 @@ Trained Train(Architecture architecture, ComputeType compute, bool graphs,
     trained.losses.push_back(loss.value_or(NAN));
     trained.losses.push_back(static_cast<float>(trainer->gradient_norm()));
     // Leaves other things in scratch.
-    if (step == 6) EXPECT_TRUE(trainer->EvaluateLoss(inputs, targets).ok());
+    if (step == 6) {
+      EXPECT_TRUE(trainer->EvaluateLoss(inputs, targets).ok());
+    }
   }
   EXPECT_TRUE(trainer->Gather().ok());
   trained.parameters.assign(trainer->parameters().begin(),
@@ -146,19 +148,23 @@ Trained Train(Architecture architecture, ComputeType compute, bool graphs,
 TEST(CudaTrainerTest, AReplayedStepHasTheBitsOfACalledOne) {
   const uint32_t seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;
-  for (Architecture architecture :
-       {Architecture::kLlama, Architecture::kGpt2, Architecture::kMixtral}) {
-    for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
-      const Trained called = Train(architecture, compute, false, seed);
-      const Trained replayed = Train(architecture, compute, true, seed);
-      EXPECT_EQ(replayed.losses, called.losses);
-      EXPECT_EQ(replayed.parameters, called.parameters);
-      EXPECT_EQ(called.replay_count, 0);
-      // Experts take rows that the host has to know. Else the first step is
-      // called, the second recorded, and that of another batch called.
-      EXPECT_EQ(replayed.replay_count,
-                architecture == Architecture::kMixtral ? 0 : 6);
-    }
+  const struct {
+    Architecture architecture;
+    ComputeType compute;
+  } cases[] = {{Architecture::kLlama, ComputeType::kF32},
+               {Architecture::kLlama, ComputeType::kBf16},
+               {Architecture::kGpt2, ComputeType::kF32},
+               {Architecture::kMixtral, ComputeType::kF32}};
+  for (const auto& [architecture, compute] : cases) {
+    const Trained called = Train(architecture, compute, false, seed);
+    const Trained replayed = Train(architecture, compute, true, seed);
+    EXPECT_EQ(replayed.losses, called.losses);
+    EXPECT_EQ(replayed.parameters, called.parameters);
+    EXPECT_EQ(called.replay_count, 0);
+    // Experts take rows that the host has to know. Else the first step is
+    // called, the second recorded, and that of another batch called.
+    EXPECT_EQ(replayed.replay_count,
+              architecture == Architecture::kMixtral ? 0 : 6);
   }
 }
 

@@ -132,6 +132,22 @@ TEST_P(CudaOpsTest, AnUpdateByNumbersOfTheDeviceIsTheSame) {
   }
 }
 
+TEST(CudaOpsCopierTest, CopiesBesideWhatIsComputed) {
+  const std::unique_ptr<CudaOps> ops = Make();
+  Arena arena = *Arena::Create(1 << 10, ops->memory());
+  float* const x = arena.Take<float>(32);
+  const auto copier = ops->MakeCopier();
+  ASSERT_TRUE(copier.ok()) << copier.status();
+  const std::vector<float> ones(32, 1.0f);
+  (*copier)->FromHost(32 * sizeof(float), ones.data(), x);
+  ops->Axpy(32, 2.0f, x, x);
+  (*copier)->Follow();
+  std::vector<float> values(32);
+  (*copier)->ToHost(32 * sizeof(float), x, values.data());
+  EXPECT_EQ(values, std::vector<float>(32, 3.0f));
+  EXPECT_TRUE((*copier)->status().ok()) << (*copier)->status();
+}
+
 TEST(CudaOpsRecorderTest, WhatTakesMemoryIsNotRecordedAndIsTold) {
   const std::unique_ptr<CudaOps> ops = Make();
   Arena arena = *Arena::Create(1 << 16, ops->memory());

@@ -1,6 +1,6 @@
 #include "worker/engine/ops/testing/apart_ops.h"
 
-#include <sys/mman.h>
+#include <sys/mman.h>  // style-ok(include): addresses without memory
 
 #include <cstring>
 

@@ -328,16 +328,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   const auto captured = std::move(machine.captured);
   *graph = nullptr;
   if (!machine.capture_is_valid) return cudaErrorStreamCaptureInvalidated;
-  *graph = new CUgraph_st{std::move(*captured)};
+  *graph =
+      std::make_unique<CUgraph_st>(CUgraph_st{std::move(*captured)}).release();
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long) {
-  *exec = new CUgraphExec_st{graph->calls};
+  *exec =
+      std::make_unique<CUgraphExec_st>(CUgraphExec_st{graph->calls}).release();
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
+  const std::unique_ptr<CUgraph_st> ends(graph);
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
@@ -345,7 +347,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  delete exec;
+  const std::unique_ptr<CUgraphExec_st> ends(exec);
   return cudaSuccess;
 }
 
