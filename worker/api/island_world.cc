@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
   options.join_timeout = join_timeout;
   ASSIGN_OR_RETURN(world->tcp_, collective::TcpWorld::Join(std::move(options)));
   world->ranks_ = world->tcp_->TakeRanks();
+  world->first_rank_ = world->ranks_.front()->rank();
   RETURN_IF_ERROR(world->SplitGroup());
   return world;
 }
@@ -46,6 +47,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Over(
   auto world = std::unique_ptr<IslandWorld>(
       new IslandWorld({}, mesh, engine::CpuDevices()));
   world->ranks_ = std::move(ranks);
+  world->first_rank_ = world->ranks_.front()->rank();
   RETURN_IF_ERROR(world->SplitGroup());
   return world;
 }

@@ -47,7 +47,7 @@ class IslandWorld {
   IslandGroup* group() { return group_.get(); }
 
   // Of the island, the first that this process brings.
-  int first_rank() const { return ranks_.empty() ? 0 : ranks_.front()->rank(); }
+  int first_rank() const { return first_rank_; }
 
   // A trainer over the ranks, which ends before this object. Once.
   absl::StatusOr<std::unique_ptr<engine::Trainer>> MakeTrainer(
@@ -64,7 +64,9 @@ class IslandWorld {
   engine::Devices& devices_;
   std::unique_ptr<collective::LocalWorld> local_;
   std::unique_ptr<collective::TcpWorld> tcp_;
+  // Until they are the trainer's.
   std::vector<std::unique_ptr<collective::Collective>> ranks_;
+  int first_rank_ = 0;
   std::unique_ptr<IslandGroup> group_;
 };
 
