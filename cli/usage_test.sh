@@ -74,6 +74,19 @@ expect 2 join 127.0.0.1:1 --down 50kb/s
 has err "--down 50kb/s is less than 100 kb/s"
 expect 2 dev up laptop --dir "$work/dev" --down fast
 has err "--down: 'fast' is no bandwidth"
+# A device: none is tried where there is none, whatever the machine.
+expect 2 join 127.0.0.1:1 --device gpu
+has err '--device: "gpu" is no device; there are cpu, cuda and cuda:N'
+CUDA_VISIBLE_DEVICES='' expect 10 join 127.0.0.1:1 --device cuda
+has err "--device cuda:"
+grep -qF -e "--config=cuda" -e "driver" "$work/err" || has err "what is missing"
+has err "--device cpu"
+CUDA_VISIBLE_DEVICES='' expect 10 dev up laptop --dir "$work/dev" \
+  --device cuda:0 -o json
+has out '"reason": "NO_DEVICE"'
+CUDA_VISIBLE_DEVICES='' expect 10 dev baseline laptop --output "$work/alone" \
+  --device cuda
+expect 2 join 127.0.0.1:1 --optimizer_host --optimizer_dir "$work"
 expect 2 run list --timeout soon
 expect 2 version -o yaml
 has err "table, json and jsonl"

@@ -6,6 +6,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/complete_spec.h"
+#include "cli/commands/device_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
@@ -21,9 +22,11 @@ struct BaselineOptions {
   RunFileChanges changes;
   std::string output;
   int threads = 0;
+  std::string device;
 };
 
 absl::Status Baseline(Context& context, const BaselineOptions& options) {
+  RETURN_IF_ERROR(CheckDeviceFlag(options.device));
   Progress progress(context.progress_options, context.messages());
   Interrupt interrupt;
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
@@ -31,6 +34,7 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   worker::TrainAloneOptions train;
   train.spec = run.spec;
   train.thread_count = ThreadCountOf(options.threads);
+  train.device = options.device;
   train.one_data_shard = true;
   train.stop = interrupt.first();
   train.on_progress = [&](const worker::TrainAloneProgress& at) {
@@ -80,6 +84,7 @@ void AddDevBaseline(CLI::App& app, Context& context) {
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
       ->check(CLI::Range(0, 256));
+  AddDeviceFlag(*command, "it", options->device);
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Baseline(context, *options);

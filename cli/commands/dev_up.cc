@@ -19,6 +19,7 @@
 #include "cli/commands/complete_spec.h"
 #include "cli/commands/describe.h"
 #include "cli/commands/dev_result.h"
+#include "cli/commands/device_flag.h"
 #include "cli/commands/export_run.h"
 #include "cli/commands/import_run.h"
 #include "cli/dev/cluster.h"
@@ -47,6 +48,7 @@ struct DevUpOptions {
   std::string directory;
   RunFileChanges changes;
   int threads = 1;
+  std::string device;
   CapFlags caps;  // Of each island.
   bool keep = false;
   bool no_restart = false;
@@ -148,6 +150,7 @@ absl::Status DevUp::Run() {
 
 absl::Status DevUp::Prepare() {
   RETURN_IF_ERROR(ReadCaps(options_.caps).status());
+  RETURN_IF_ERROR(CheckDeviceFlag(options_.device));
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
   RETURN_IF_ERROR(CompleteSpec(&run_));
@@ -173,6 +176,8 @@ absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
   cluster.island_count = run_.spec.schedule().island_count_min();
   cluster.threads = options_.threads;
   cluster.island_flags = CapArguments(options_.caps);
+  cluster.island_flags.push_back("--device");
+  cluster.island_flags.push_back(options_.device);
   cluster.restart = !options_.no_restart;
   ASSIGN_OR_RETURN(cluster.first_flags, ParseChildFlags(options_.child_flags));
   cluster.stop = interrupt_->first();
@@ -474,6 +479,7 @@ void AddDevUp(CLI::App& app, Context& context) {
                       "Id of the run; the file's name without it");
   command->add_option("--threads", options->threads, "Threads of each island")
       ->check(CLI::Range(1, 256));
+  AddDeviceFlag(*command, "each island", options->device);
   AddCapFlags(*command, "each island", options->caps);
   command->add_flag("--keep", options->keep,
                     "Serve on after the run's end, until Ctrl-C");

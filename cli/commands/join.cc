@@ -14,6 +14,7 @@
 #include "cli/commands/cap_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
+#include "cli/commands/device_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
@@ -276,6 +277,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
   ASSIGN_OR_RETURN(const server::BandwidthCaps caps, ReadCaps(options.caps));
+  RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
   Reporter reporter(context.progress_options, context.messages());
   Interrupt interrupt([&] {
@@ -366,6 +368,9 @@ void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
   command.add_option("--optimizer_dir", place.optimizer_directory,
                      "Directory on a fast disk for the inner optimizer's "
                      "state, which is then not in memory");
+  command.add_flag("--optimizer_host", place.optimizer_on_host,
+                   "The inner optimizer's state in the host's memory, where "
+                   "ranks compute on devices");
 }
 
 }  // namespace
@@ -381,8 +386,12 @@ void AddJoin(CLI::App& app, Context& context) {
       "  atoll join 10.0.0.7:7400 --run laptop --island_id kitchen "
       "--threads 4\n"
       "  atoll join 10.0.0.7:7400 --up 5Mb/s --down 20Mb/s\n"
-      "An island of two processes with four ranks each, started like torchrun's\n"
-      "(the second with --process_index 1); one that is started again finds the\n"
+      "An island on the GPUs of this machine, one rank each:\n"
+      "  atoll join 10.0.0.7:7400 --device cuda --mesh dp_shard=8\n"
+      "An island of two processes with four ranks each, started like "
+      "torchrun's\n"
+      "(the second with --process_index 1); one that is started again finds "
+      "the\n"
       "others, and the island goes on from the servers' parameters:\n"
       "  atoll join 10.0.0.7:7400 --island_id rack --mesh dp_shard=4,tp=2 \\\n"
       "    --processes 2 --process_index 0 --rendezvous 10.0.1.1:29500");
@@ -402,6 +411,7 @@ void AddJoin(CLI::App& app, Context& context) {
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
       ->check(CLI::Range(0, 256));
+  AddDeviceFlag(*command, "this island", options->place.device);
   AddCapFlags(*command, "this island", options->caps);
   command
       ->add_option("--streams", options->streams,

@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/device/device_spec.h"
 
 namespace atl::worker {
 namespace {
@@ -13,10 +14,23 @@ namespace {
 // Parts that keep a pipeline of S stages busy for all but 1/3 of its time.
 constexpr int64_t kMicroBatchesAStage = 2;
 
+// "cuda" of "cuda:1". Of what is no device the text.
+std::string KindOf(const std::string& device) {
+  const auto spec = engine::ParseDeviceSpec(device);
+  if (!spec.ok()) return device;
+  return spec->kind == engine::DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
 }  // namespace
 
 absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, engine::Mesh::Parse(place.mesh));
+  RETURN_IF_ERROR(engine::ParseDeviceSpec(place.device).status());
+  if (place.optimizer_on_host && !place.optimizer_directory.empty()) {
+    return absl::InvalidArgumentError(
+        "the inner optimizer's state lies in the host's memory or in a "
+        "directory, not in both");
+  }
   if (place.process_count < 1) {
     return absl::InvalidArgumentError("an island has at least one process");
   }
@@ -56,6 +70,7 @@ engine::MeshOptions MeshOptionsOf(const IslandPlace& place,
   options.chunk_count = place.chunk_count;
   options.checkpointing = place.checkpointing;
   options.optimizer_directory = place.optimizer_directory;
+  options.optimizer_on_host = place.optimizer_on_host;
   if (place.micro_batch_count > 0) {
     options.micro_batch_count = place.micro_batch_count;
     return options;
@@ -76,16 +91,16 @@ bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh) {
   return mesh.rank_count() == 1 && place.micro_batch_count <= 1 &&
          place.chunk_count == 1 &&
          place.checkpointing == engine::ActivationCheckpointing::kNone &&
-         place.optimizer_directory.empty();
+         place.optimizer_directory.empty() && !place.optimizer_on_host;
 }
 
 std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh) {
-  return absl::StrCat(mesh.ToString(), " sharding=",
-                      static_cast<int>(place.sharding),
-                      " pipeline=", static_cast<int>(place.pipeline),
-                      " chunks=", place.chunk_count,
-                      " micro_batches=", place.micro_batch_count,
-                      " checkpointing=", static_cast<int>(place.checkpointing));
+  return absl::StrCat(
+      mesh.ToString(), " sharding=", static_cast<int>(place.sharding),
+      " pipeline=", static_cast<int>(place.pipeline),
+      " chunks=", place.chunk_count, " micro_batches=", place.micro_batch_count,
+      " checkpointing=", static_cast<int>(place.checkpointing),
+      " device=", KindOf(place.device));
 }
 
 }  // namespace atl::worker

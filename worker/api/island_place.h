@@ -28,8 +28,12 @@ struct IslandPlace {
   int micro_batch_count = 0;  // 0: one, or what keeps a pipeline busy.
   engine::ActivationCheckpointing checkpointing =
       engine::ActivationCheckpointing::kNone;
+  // The inner optimizer's state in the host's memory, not a device's; not with
+  // a directory.
+  bool optimizer_on_host = false;
   // Each process says its own.
   std::string optimizer_directory;
+  std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu". All one kind.
   // How often in a row an island of several processes starts again without
   // having contributed in between, >= 0.
   int restart_count_max = 10;
@@ -37,8 +41,9 @@ struct IslandPlace {
 
 // The mesh.
 //
-// INVALID_ARGUMENT: the mesh is none, its ranks do not divide among the
-// processes, or a number or the rendezvous is missing or wrong. One sentence.
+// INVALID_ARGUMENT: the mesh or the device is none, its ranks do not divide
+// among the processes, or a number or the rendezvous is missing or wrong. One
+// sentence.
 absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place);
 
 // How `mesh`, of `place`, trains batches of `batch_size` sequences. A pipeline

@@ -62,6 +62,33 @@ TEST(IslandPlaceTest, ProcessesAgreeOnAllButTheirOwnDirectory) {
   EXPECT_NE(AgreementOf(place, mesh), AgreementOf(other, mesh));
 }
 
+TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
+  IslandPlace place = Place("tp=2", 2, 0, "h:1");
+  IslandPlace other = Place("tp=2", 2, 1, "h:1");
+  place.device = "cuda:0";
+  other.device = "cuda:1,graphs=off";
+  const engine::Mesh mesh = *MeshOf(place);
+  EXPECT_EQ(AgreementOf(place, mesh), AgreementOf(other, mesh));
+  other.device = "cpu";
+  const std::string on_cpu = AgreementOf(other, mesh);
+  EXPECT_NE(AgreementOf(place, mesh), on_cpu);
+  other.device = "";
+  EXPECT_EQ(AgreementOf(other, mesh), on_cpu);
+  other.device = "gpu";
+  EXPECT_EQ(MeshOf(other).status().message(),
+            "\"gpu\" is no device; there are cpu, cuda and cuda:N");
+}
+
+TEST(IslandPlaceTest, MomentsOnTheHostAreAMeshsMatter) {
+  IslandPlace place;
+  EXPECT_TRUE(IsPlainRank(place, engine::Mesh()));
+  place.optimizer_on_host = true;
+  EXPECT_FALSE(IsPlainRank(place, engine::Mesh()));
+  EXPECT_TRUE(MeshOptionsOf(place, engine::Mesh(), 8).optimizer_on_host);
+  place.optimizer_directory = "/fast";
+  EXPECT_FALSE(MeshOf(place).ok());
+}
+
 TEST(IslandPlaceTest, SaysWhatIsWrong) {
   const struct {
     IslandPlace place;

@@ -11,7 +11,6 @@
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "worker/api/device.h"
 #include "worker/api/part_command.h"
 #include "worker/api/retry_backoff.h"
 
@@ -91,7 +90,7 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   request.set_run_id(options_.run_id);
   request.set_island_id(options_.island_id);
   v1::IslandCapabilities* capabilities = request.mutable_capabilities();
-  *capabilities->add_devices() = DescribeCpu();
+  *capabilities->add_devices() = links_.describe_device();
   capabilities->set_thread_count(options_.thread_count);
   capabilities->set_program_version(options_.program_version);
   capabilities->set_data_fingerprint(part_->data_fingerprint());

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "worker/api/device.h"
 #include "worker/api/model_spec.h"
 #include "worker/engine/parallel/mesh_options.h"
 #include "worker/engine/parallel/mesh_trainer.h"
@@ -14,9 +15,10 @@ namespace atl::worker {
 
 absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
     const IslandPlace& place, absl::string_view token,
-    absl::Duration join_timeout) {
+    absl::Duration join_timeout, engine::Devices& devices) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
-  auto world = std::unique_ptr<IslandWorld>(new IslandWorld(place, mesh));
+  auto world =
+      std::unique_ptr<IslandWorld>(new IslandWorld(place, mesh, devices));
   if (place.process_count == 1) {
     if (IsPlainRank(place, mesh)) return world;
     world->local_ =
@@ -34,6 +36,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
   options.join_timeout = join_timeout;
   ASSIGN_OR_RETURN(world->tcp_, collective::TcpWorld::Join(std::move(options)));
   world->ranks_ = world->tcp_->TakeRanks();
+  world->first_rank_ = world->ranks_.front()->rank();
   RETURN_IF_ERROR(world->SplitGroup());
   return world;
 }
@@ -41,8 +44,10 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
 absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Over(
     const engine::Mesh& mesh,
     std::vector<std::unique_ptr<collective::Collective>> ranks) {
-  auto world = std::unique_ptr<IslandWorld>(new IslandWorld({}, mesh));
+  auto world = std::unique_ptr<IslandWorld>(
+      new IslandWorld({}, mesh, engine::CpuDevices()));
   world->ranks_ = std::move(ranks);
+  world->first_rank_ = world->ranks_.front()->rank();
   RETURN_IF_ERROR(world->SplitGroup());
   return world;
 }
@@ -71,10 +76,10 @@ absl::Status IslandWorld::SplitGroup() {
 
 absl::StatusOr<std::unique_ptr<engine::Trainer>> IslandWorld::MakeTrainer(
     const engine::TrainerOptions& options) {
-  if (ranks_.empty()) return engine::Trainer::Create(options);
+  if (ranks_.empty()) return MakeTrainerOn(devices_, options);
   return engine::MakeMeshTrainer(
       options, MeshOptionsOf(place_, mesh_, options.batch_size),
-      absl::MakeSpan(ranks_));
+      absl::MakeSpan(ranks_), devices_);
 }
 
 absl::Status CheckRunForPlace(const IslandPlace& place,

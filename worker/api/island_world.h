@@ -20,20 +20,25 @@
 #include "worker/collective/collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/tcp/tcp_world.h"
+#include "worker/engine/device/cpu_devices.h"
+#include "worker/engine/device/devices.h"
 #include "worker/engine/trainer.h"
 
 namespace atl::worker {
 
 class IslandWorld {
  public:
-  // Meets the other processes of the island, if there are some.
+  // Meets the other processes of the island, if there are some. `devices`,
+  // which outlive it, are those of place.device.
   //
   // INVALID_ARGUMENT: `place` is wrong (MeshOf). Else as TcpWorld::Join.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Join(
       const IslandPlace& place, absl::string_view token,
-      absl::Duration join_timeout);
+      absl::Duration join_timeout,
+      engine::Devices& devices = engine::CpuDevices());
 
-  // The world of `ranks` that were made elsewhere, of a process of several.
+  // The world of `ranks` that were made elsewhere, of a process of several, on
+  // CPUs.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Over(
       const engine::Mesh& mesh,
       std::vector<std::unique_ptr<collective::Collective>> ranks);
@@ -41,20 +46,27 @@ class IslandWorld {
   // Null where the island is one process.
   IslandGroup* group() { return group_.get(); }
 
+  // Of the island, the first that this process brings.
+  int first_rank() const { return first_rank_; }
+
   // A trainer over the ranks, which ends before this object. Once.
   absl::StatusOr<std::unique_ptr<engine::Trainer>> MakeTrainer(
       const engine::TrainerOptions& options);
 
  private:
-  IslandWorld(const IslandPlace& place, const engine::Mesh& mesh)
-      : place_(place), mesh_(mesh) {}
+  IslandWorld(const IslandPlace& place, const engine::Mesh& mesh,
+              engine::Devices& devices)
+      : place_(place), mesh_(mesh), devices_(devices) {}
   absl::Status SplitGroup();
 
   const IslandPlace place_;
   const engine::Mesh mesh_;
+  engine::Devices& devices_;
   std::unique_ptr<collective::LocalWorld> local_;
   std::unique_ptr<collective::TcpWorld> tcp_;
+  // Until they are the trainer's.
   std::vector<std::unique_ptr<collective::Collective>> ranks_;
+  int first_rank_ = 0;
   std::unique_ptr<IslandGroup> group_;
 };
 

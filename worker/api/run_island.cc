@@ -16,10 +16,13 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/run_client.h"
+#include "worker/api/device.h"
 #include "worker/api/island_member.h"
 #include "worker/api/island_runner.h"
 #include "worker/api/island_world.h"
 #include "worker/api/retry_backoff.h"
+#include "worker/engine/device/device_spec.h"
+#include "worker/engine/device/devices.h"
 
 namespace atl::worker {
 
@@ -42,12 +45,14 @@ std::string RendezvousToken(const RunIslandOptions& options,
 
 // Meets the other processes, within join_patience.
 absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
-    const RunIslandOptions& options, absl::string_view token) {
+    const RunIslandOptions& options, absl::string_view token,
+    engine::Devices& devices) {
   const absl::Time begin = absl::Now();
   const absl::Time give_up = begin + options.join_patience;
   for (int attempt = 1;; ++attempt) {
-    auto world = IslandWorld::Join(
-        options.place, token, std::min(kMeetingMax, give_up - absl::Now()));
+    auto world = IslandWorld::Join(options.place, token,
+                                   std::min(kMeetingMax, give_up - absl::Now()),
+                                   devices);
     if (world.ok()) return world;
     const absl::Status& status = world.status();
     const bool away =
@@ -71,12 +76,16 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
 // run, or of one of them.
 absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
                                        IslandLinks links,
-                                       absl::string_view token) {
+                                       absl::string_view token,
+                                       engine::Devices& devices) {
   ASSIGN_OR_RETURN(const std::unique_ptr<IslandWorld> world,
-                   Meet(options, token));
+                   Meet(options, token, devices));
   links.group = world->group();
   links.make_trainer = [&world](const engine::TrainerOptions& trainer) {
     return world->MakeTrainer(trainer);
+  };
+  links.describe_device = [&] {
+    return DescribeDevice(devices, world->first_rank());
   };
   links.check_run = [&options](const v1::RunSpec& spec) {
     return CheckRunForPlace(options.place, spec);
@@ -88,7 +97,8 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
 // left meet the one that comes back.
 absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
                                            const IslandLinks& links,
-                                           absl::string_view token) {
+                                           absl::string_view token,
+                                           engine::Devices& devices) {
   int64_t step_before = -1;
   for (int failure_count = 1;; ++failure_count) {
     int64_t step = -1;
@@ -97,7 +107,8 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
       if (progress.activity == "push") step = progress.step;
       if (options.on_progress) options.on_progress(progress);
     };
-    absl::StatusOr<IslandProgress> end = RunOnce(attempt, links, token);
+    absl::StatusOr<IslandProgress> end =
+        RunOnce(attempt, links, token, devices);
     if (end.ok() || !IsProcessLost(end.status())) return end;
     if (options.stop.stop_requested()) {
       return absl::CancelledError("stopped while the island began again");
@@ -170,13 +181,18 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
   };
   alter(links);
   RETURN_IF_ERROR(MeshOf(options.place).status());
+  ASSIGN_OR_RETURN(const engine::DeviceSpec device,
+                   engine::ParseDeviceSpec(options.place.device));
+  ASSIGN_OR_RETURN(const std::unique_ptr<engine::Devices> devices,
+                   engine::OpenDevices(device));
   // The processes of an island have its certificate, so they share its key.
   std::string secret;
   if (!options.security.tls.key.empty()) {
     ASSIGN_OR_RETURN(secret, ReadFile(PosixFileSystem(),
                                       options.security.tls.key));
   }
-  return RunAttempts(options, links, RendezvousToken(options, secret));
+  return RunAttempts(options, links, RendezvousToken(options, secret),
+                     *devices);
 }
 
 }  // namespace atl::worker

@@ -27,6 +27,7 @@
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"
+#include "worker/api/device.h"
 #include "worker/api/island_group.h"
 #include "worker/api/island_place.h"
 #include "worker/api/planner.h"
@@ -91,11 +92,12 @@ struct RunIslandOptions {
 // Runs an island until its run ends or it is stopped; returns its last state.
 //
 // INVALID_ARGUMENT, NOT_FOUND: an id, the data or the run is wrong; the message
-// says what to do. FAILED_PRECONDITION: the run has ended, or the data is not
-// the run's. ABORTED: another process joined as this island. CANCELLED: the run
-// was cancelled, or the island stopped at once. UNAVAILABLE: the coordinator
-// was away for too long, or, with the reason ISLAND_PROCESS_LOST, the processes
-// of the island did not stay together. INTERNAL: training failed.
+// says what to do. FAILED_PRECONDITION: the run has ended, the data is not the
+// run's, or there is no device as place.device. ABORTED: another process joined
+// as this island. CANCELLED: the run was cancelled, or the island stopped at
+// once. UNAVAILABLE: the coordinator was away for too long, or, with the reason
+// ISLAND_PROCESS_LOST, the processes of the island did not stay together.
+// INTERNAL: training failed.
 absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
 
 // What RunIsland is made of, for tests.
@@ -110,6 +112,8 @@ struct IslandLinks {
   std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(
       const engine::TrainerOptions&)>
       make_trainer = engine::Trainer::Create;
+  // What the island says that it computes on.
+  std::function<v1::Device()> describe_device = DescribeCpu;
   // Of an island of several processes; null: there is one. All but process 0
   // need no coordinator and no run.
   IslandGroup* group = nullptr;

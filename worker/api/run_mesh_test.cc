@@ -11,12 +11,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "worker/api/device.h"
 #include "worker/api/island_world.h"
 #include "worker/api/run_island.h"
 #include "worker/api/testing/island_fixture.h"
 #include "worker/api/testing/memory_service.h"
 #include "worker/api/testing/tiny_run.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/engine/device/cpu_devices.h"
 
 namespace atl::worker {
 namespace {
@@ -76,6 +78,10 @@ class RunMeshTest : public IslandFixture {
     links.group = (*world)->group();
     links.make_trainer = [&](const engine::TrainerOptions& options) {
       return (*world)->MakeTrainer(options);
+    };
+    // Asked when the ranks are the trainer's.
+    links.describe_device = [&] {
+      return DescribeDevice(engine::CpuDevices(), (*world)->first_rank());
     };
     RunIslandOptions options = Options("a");
     std::stop_source kill;

@@ -7,9 +7,12 @@
 #include "absl/time/clock.h"
 #include "base/layout/digest.h"
 #include "base/status/status_macros.h"
+#include "worker/api/device.h"
 #include "worker/api/island_state.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
+#include "worker/engine/device/device_spec.h"
+#include "worker/engine/device/devices.h"
 
 namespace atl::worker {
 namespace {
@@ -42,8 +45,16 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
                    DataSet::Open(spec.data(), options.data_path));
   ASSIGN_OR_RETURN(const BatchReader reader,
                    BatchReader::Create(std::move(data), spec));
-  ASSIGN_OR_RETURN(const std::unique_ptr<IslandState> state,
-                   IslandState::Create(spec, options.thread_count));
+  ASSIGN_OR_RETURN(const engine::DeviceSpec device,
+                   engine::ParseDeviceSpec(options.device));
+  ASSIGN_OR_RETURN(const std::unique_ptr<engine::Devices> devices,
+                   engine::OpenDevices(device));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<IslandState> state,
+      IslandState::Create(spec, options.thread_count,
+                          [&devices](const engine::TrainerOptions& trainer) {
+                            return MakeTrainerOn(*devices, trainer);
+                          }));
   ASSIGN_OR_RETURN(const Batch held_out, reader.ReadEvaluation());
   state->InitAnchors(spec);
   RETURN_IF_ERROR(state->BeginRound());

@@ -30,6 +30,7 @@ struct TrainAloneOptions {
   v1::RunSpec spec;
   std::string data_path;  // Empty: the spec's.
   int thread_count = 1;
+  std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu".
   // Steps; 0 takes those of a run's island, round_count * inner_step_count.
   int64_t step_count = 0;
   // If true, every inner_step_count steps theta = anchor - (anchor - theta) in
@@ -52,7 +53,8 @@ struct TrainAloneResult {
 // Trains from version 0 of `spec`.
 //
 // INVALID_ARGUMENT: the spec or the data cannot be used; version 0 is an
-// import. CANCELLED: stopped. INTERNAL: training failed.
+// import. FAILED_PRECONDITION: there is no such device here. CANCELLED:
+// stopped. INTERNAL: training failed.
 absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options);
 
 }  // namespace atl::worker

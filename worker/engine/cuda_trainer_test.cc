@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iostream>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -21,7 +23,8 @@
 namespace atl::engine {
 namespace {
 
-std::unique_ptr<Trainer> Make(const GoldenCase& golden, ComputeType compute) {
+std::unique_ptr<Trainer> Make(const GoldenCase& golden, ComputeType compute,
+                              const cuda::CudaOps** made = nullptr) {
   TrainerOptions options;
   options.model = golden.config;
   options.schedule = GoldenSchedule();
@@ -29,6 +32,7 @@ std::unique_ptr<Trainer> Make(const GoldenCase& golden, ComputeType compute) {
   options.sequence_length = golden.sequence_length;
   auto ops = cuda::CudaOps::Create(0, compute, cuda::MakeKernelMatmul(0));
   EXPECT_TRUE(ops.ok()) << ops.status();
+  if (made != nullptr) *made = ops->get();
   auto trainer = Trainer::CreateOn(options, std::move(*ops));
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const std::vector<float> parameters = GoldenParameters(golden);
@@ -75,6 +79,138 @@ TEST(CudaTrainerTest, InBf16ItLearnsAsInF32) {
     differs |= std::abs(loss - expected.step_losses[step]) > 1e-5;
   }
   EXPECT_TRUE(differs) << "nothing was rounded";
+}
+
+// A model of a few hundred parameters and its trainer, for tests of many steps:
+// the emulator is slow.
+TrainerOptions SmallOptions(Architecture architecture) {
+  TrainerOptions options;
+  options.model = {.architecture = architecture,
+                   .vocab_size = 23,
+                   .hidden_size = 16,
+                   .intermediate_size = 24,
+                   .layer_count = 1,
+                   .head_count = 2,
+                   .kv_head_count = 2,
+                   .sequence_length_max = 8};
+  if (architecture == Architecture::kGpt2) options.model.tie_embeddings = true;
+  if (architecture == Architecture::kMixtral) {
+    options.model.expert_count = 3;
+    options.model.experts_per_token = 2;
+  }
+  options.schedule = GoldenSchedule();
+  options.batch_size = 2;
+  options.sequence_length = 8;
+  return options;
+}
+
+// What nine steps leave; the learning rate changes with each, the batch once.
+struct Trained {
+  std::vector<float> losses, parameters;
+  int64_t replay_count = 0;
+};
+Trained Train(Architecture architecture, ComputeType compute, bool graphs,
+              uint32_t seed) {
+  const TrainerOptions options = SmallOptions(architecture);
+  auto made = cuda::CudaOps::Create(0, compute, cuda::MakeKernelMatmul(0),
+                                    {.graphs = graphs});
+  EXPECT_TRUE(made.ok()) << made.status();
+  const cuda::CudaOps& ops = **made;
+  auto trainer = *Trainer::CreateOn(options, std::move(*made));
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.1f, 0.3f);
+  for (float& value : trainer->parameters()) value = normal(random);
+  EXPECT_TRUE(trainer->Scatter().ok());
+  std::vector<int32_t> inputs(16), targets(16);
+  Trained trained;
+  for (int step = 0; step < 9; ++step) {
+    for (int32_t& token : inputs) token = static_cast<int32_t>(random() % 23);
+    for (int32_t& token : targets) token = static_cast<int32_t>(random() % 23);
+    const size_t count = step == 4 ? 8 : 16;
+    const auto loss = trainer->Step(absl::MakeConstSpan(inputs).first(count),
+                                    absl::MakeConstSpan(targets).first(count),
+                                    step, 0.5 + step);
+    EXPECT_TRUE(loss.ok()) << loss.status();
+    trained.losses.push_back(loss.value_or(NAN));
+    trained.losses.push_back(static_cast<float>(trainer->gradient_norm()));
+    // Leaves other things in scratch.
+    if (step == 6) {
+      EXPECT_TRUE(trainer->EvaluateLoss(inputs, targets).ok());
+    }
+  }
+  EXPECT_TRUE(trainer->Gather().ok());
+  trained.parameters.assign(trainer->parameters().begin(),
+                            trainer->parameters().end());
+  trained.replay_count = ops.replay_count();
+  return trained;
+}
+
+TEST(CudaTrainerTest, AReplayedStepHasTheBitsOfACalledOne) {
+  const uint32_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  const struct {
+    Architecture architecture;
+    ComputeType compute;
+  } cases[] = {{Architecture::kLlama, ComputeType::kF32},
+               {Architecture::kLlama, ComputeType::kBf16},
+               {Architecture::kGpt2, ComputeType::kF32},
+               {Architecture::kMixtral, ComputeType::kF32}};
+  for (const auto& [architecture, compute] : cases) {
+    const Trained called = Train(architecture, compute, false, seed);
+    const Trained replayed = Train(architecture, compute, true, seed);
+    EXPECT_EQ(replayed.losses, called.losses);
+    EXPECT_EQ(replayed.parameters, called.parameters);
+    EXPECT_EQ(called.replay_count, 0);
+    // Experts take rows that the host has to know. Else the first step is
+    // called, the second recorded, and that of another batch called.
+    EXPECT_EQ(replayed.replay_count,
+              architecture == Architecture::kMixtral ? 0 : 6);
+  }
+}
+
+TEST(CudaTrainerTest, WhereGraphsAreRefusedItGoesOnWithoutThem) {
+  const auto train = [](bool graphs) {
+    return Train(Architecture::kLlama, ComputeType::kF32, graphs, 1);
+  };
+  const Trained called = train(false);
+  emulator::RefuseCapture(true);
+  const Trained refused = train(true);
+  emulator::RefuseCapture(false);
+  EXPECT_EQ(refused.losses, called.losses);
+  EXPECT_EQ(refused.parameters, called.parameters);
+  EXPECT_EQ(refused.replay_count, 0);
+}
+
+TEST(CudaTrainerTest, WhatIsNotFiniteChangesNothingInAReplayedStepToo) {
+  const GoldenCase golden = GoldenCases()[0];
+  const cuda::CudaOps* ops = nullptr;
+  auto trainer = Make(golden, ComputeType::kF32, &ops);
+  for (int step = 0; step < 3; ++step) StepOn(*trainer, golden, step);
+  ASSERT_TRUE(trainer->Gather().ok());
+  std::vector<float> before(trainer->parameters().begin(),
+                            trainer->parameters().end());
+  before.back() = NAN;
+  std::copy(before.begin(), before.end(), trainer->parameters().begin());
+  ASSERT_TRUE(trainer->Scatter().ok());
+  const GoldenTokens tokens = GoldenTokensOf(golden, 3);
+  EXPECT_EQ(trainer->Step(tokens.inputs, tokens.targets, 3).status().code(),
+            absl::StatusCode::kInternal);
+  EXPECT_EQ(ops->replay_count(), 2);
+  EXPECT_EQ(trainer->optimizer_state().step_count, 3);
+  ASSERT_TRUE(trainer->Gather().ok());
+  for (size_t i = 0; i + 1 < before.size(); ++i) {
+    ASSERT_EQ(trainer->parameters()[i], before[i]) << i;
+  }
+}
+
+TEST(CudaTrainerTest, ADevicesErrorInAReplayedStepIsTheSteps) {
+  const GoldenCase golden = GoldenCases()[0];
+  auto trainer = Make(golden, ComputeType::kF32);
+  for (int step = 0; step < 3; ++step) StepOn(*trainer, golden, step);
+  const GoldenTokens tokens = GoldenTokensOf(golden, 3);
+  emulator::FailLaunch(9, cudaErrorIllegalAddress);
+  EXPECT_EQ(trainer->Step(tokens.inputs, tokens.targets, 3).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST(CudaTrainerTest, GatheredAndScatteredItGoesOnWithTheSameBits) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/ops/cpu/cpu_ops.h"
@@ -103,14 +105,18 @@ class SingleRankTrainer final : public Trainer {
           absl::StrCat(batch.batch, " sequences in a step, more than ",
                        options_.batch_size));
     }
+    const double rate =
+        LearningRateAt(options_.schedule, step) * learning_rate_factor;
+    // What experts are given, and so their shapes, is known to the host alone.
+    if (ops_->replays() && !options_.model.is_mixture()) {
+      return StepQueued(batch, rate);
+    }
     const float loss = decoder_->ForwardBackward(
         device_parameters_.data(), batch, device_gradients_.data());
     RETURN_IF_ERROR(ops_->status());
     if (!std::isfinite(loss)) {
       return absl::InternalError(absl::StrCat("loss is ", loss));
     }
-    const double rate =
-        LearningRateAt(options_.schedule, step) * learning_rate_factor;
     gradient_norm_ = optimizer_->Step(rate, device_gradients_.data(),
                                       device_parameters_.data());
     RETURN_IF_ERROR(ops_->status());
@@ -189,6 +195,35 @@ class SingleRankTrainer final : public Trainer {
     first_moment_ = copy(first);
     second_moment_ = copy(second);
     return absl::OkStatus();
+  }
+
+  // A step whose forward and backward pass and update are queued, or queued
+  // again, at once; the host waits at its end alone.
+  absl::StatusOr<float> StepQueued(const TokenBatch& host_batch, double rate) {
+    const TokenBatch batch = decoder_->Fetch(host_batch);
+    optimizer_->BeginQueued(rate);
+    ops_->Replay(batch.batch, [&] {
+      decoder_->QueueForwardBackward(device_parameters_.data(), batch,
+                                     device_gradients_.data());
+      optimizer_->QueueStep(batch.rows(), decoder_->losses(),
+                            device_gradients_.data(),
+                            device_parameters_.data());
+    });
+    const InnerOptimizer::Sums sums = optimizer_->EndQueued();
+    const std::string note = ops_->TakeNote();
+    if (!note.empty()) LOG(WARNING) << note;
+    RETURN_IF_ERROR(ops_->status());
+    const float loss =
+        static_cast<float>(sums.loss / static_cast<double>(batch.rows()));
+    if (!std::isfinite(loss)) {
+      return absl::InternalError(absl::StrCat("loss is ", loss));
+    }
+    gradient_norm_ = sums.gradient_norm;
+    if (!std::isfinite(gradient_norm_)) {
+      return absl::InternalError(
+          absl::StrCat("gradient norm is ", gradient_norm_));
+    }
+    return loss;
   }
 
   TokenBatch BatchOf(absl::Span<const int32_t> inputs,

@@ -13,6 +13,24 @@ def needs_cuda(nccl = False):
         "//conditions:default": _NO_CUDA,
     })
 
+def with_cuda(deps, otherwise, nccl = False):
+    """For `deps` of a target that there is in every build.
+
+    Args:
+      deps: with --config=cuda and nvcc.
+      otherwise: without.
+      nccl: whether `deps` need NCCL too.
+
+    Returns:
+      One of them.
+    """
+    if not CUDA_FOUND or (nccl and not NCCL_FOUND):
+        return otherwise
+    return select({
+        "//deploy/bazel/cuda:enabled": deps,
+        "//conditions:default": otherwise,
+    })
+
 # Machine code for A100 and for H100 and H200, and PTX for what comes after.
 _GENCODE = [
     "-gencode=arch=compute_80,code=sm_80",

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -92,8 +93,9 @@ bool Wants(const Arguments& arguments, absl::string_view part) {
 // New operations, so that an error of one check is not that of the next. Null,
 // and a failed check, if there are none.
 std::unique_ptr<cuda::CudaOps> MakeOps(const Arguments& arguments,
-                                       ComputeType compute, Report& report) {
-  auto ops = cuda::MakeCudaOps(arguments.device, compute);
+                                       ComputeType compute, Report& report,
+                                       const cuda::CudaOptions& options = {}) {
+  auto ops = cuda::MakeCudaOps(arguments.device, compute, options);
   if (ops.ok()) return std::move(*ops);
   report.Check("making operations", ops.status());
   return nullptr;
@@ -123,6 +125,14 @@ void CheckModels(const Arguments& arguments, Report& report) {
       report.Check(absl::StrCat(is_f32 ? "model f32: " : "model bf16: ",
                                 model_case.name),
                    CheckModel(model_case, arguments.seed, compute, *ops));
+      if (model_case.config.is_mixture()) continue;
+      absl::Status replayed = CheckReplay(model_case, arguments.seed, *ops);
+      if (replayed.ok() && ops->replay_count() == 0) {
+        replayed = absl::InternalError("no step was replayed");
+      }
+      report.Check(absl::StrCat(is_f32 ? "graph f32: " : "graph bf16: ",
+                                model_case.name),
+                   replayed);
     }
   }
 }
@@ -139,10 +149,14 @@ void CheckCodecs(const Arguments& arguments, Report& report) {
 void CheckSpeed(const Arguments& arguments, Report& report) {
   for (const SpeedShape& shape : SpeedShapes()) {
     for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
-      const auto ops = MakeOps(arguments, compute, report);
-      if (ops == nullptr) return;
-      report.Check(absl::StrCat("speed of ", shape.name),
-                   MeasureSpeed(shape, compute, arguments.steps, *ops, report));
+      for (const bool graphs : {false, true}) {
+        const auto ops =
+            MakeOps(arguments, compute, report, {.graphs = graphs});
+        if (ops == nullptr) return;
+        report.Check(
+            absl::StrCat("speed of ", shape.name, graphs ? " with graphs" : ""),
+            MeasureSpeed(shape, compute, arguments.steps, *ops, report));
+      }
     }
   }
 }

@@ -82,6 +82,17 @@ class Replica {
   T ForwardBackward(const TokenBatch& batch) {
     return decoder_->ForwardBackward(parameters_, batch, gradients_);
   }
+  InnerOptimizer::Sums Replay(const TokenBatch& host_batch, double rate,
+                              InnerOptimizer& optimizer) {
+    const TokenBatch batch = decoder_->Fetch(host_batch);
+    optimizer.BeginQueued(rate);
+    ops_.Replay(batch.batch, [&] {
+      decoder_->QueueForwardBackward(parameters_, batch, gradients_);
+      optimizer.QueueStep(batch.rows(), decoder_->losses(), gradients_,
+                          parameters_);
+    });
+    return optimizer.EndQueued();
+  }
   std::vector<T> Gradients() {
     std::vector<T> values(decoder_->layout().element_count);
     ops_.ToHost(values.size() * sizeof(T), gradients_, values.data());
@@ -211,6 +222,48 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
         Near(absl::StrCat("the loss of step ", step), a, e, bounds.steps * e));
     plain_optimizer->Step(1e-3, plain.gradients(), plain.parameters());
     device_optimizer->Step(1e-3, device.gradients(), device.parameters());
+  }
+  return ops.status();
+}
+
+absl::Status CheckReplay(const ModelCase& model_case, uint64_t seed, Ops& ops) {
+  if (!ops.replays()) {
+    return absl::FailedPreconditionError("graphs are switched off");
+  }
+  std::mt19937_64 random(seed);
+  const ParameterLayout layout = MakeParameterLayout(model_case.config);
+  const std::vector<float> parameters = RandomParameters(layout, random);
+  const int64_t rows = model_case.batch * model_case.length;
+  Replica<float> called(ops), replayed(ops);
+  RETURN_IF_ERROR(called.Init(model_case, parameters));
+  RETURN_IF_ERROR(replayed.Init(model_case, parameters));
+  ASSIGN_OR_RETURN(auto called_optimizer,
+                   InnerOptimizer::Create({}, layout, ops));
+  ASSIGN_OR_RETURN(auto replayed_optimizer,
+                   InnerOptimizer::Create({}, layout, ops));
+  for (int step = 0; step < kSteps; ++step) {
+    const std::vector<int32_t> inputs =
+        RandomTokens(rows, model_case.config.vocab_size, random);
+    const std::vector<int32_t> targets =
+        RandomTokens(rows, model_case.config.vocab_size, random);
+    const TokenBatch batch = {.batch = model_case.batch,
+                              .sequence_length = model_case.length,
+                              .inputs = inputs.data(),
+                              .targets = targets.data()};
+    const double rate = 1e-3 * (1 + step % 4);
+    const double loss = called.ForwardBackward(batch);
+    const double norm =
+        called_optimizer->Step(rate, called.gradients(), called.parameters());
+    const InnerOptimizer::Sums sums =
+        replayed.Replay(batch, rate, *replayed_optimizer);
+    RETURN_IF_ERROR(ops.status());
+    const std::string note = ops.TakeNote();
+    if (!note.empty()) return absl::FailedPreconditionError(note);
+    const auto mean = static_cast<float>(sums.loss / static_cast<double>(rows));
+    RETURN_IF_ERROR(
+        Near(absl::StrCat("the replayed loss of step ", step), mean, loss, 0));
+    RETURN_IF_ERROR(Near(absl::StrCat("the replayed norm of step ", step),
+                         sums.gradient_norm, norm, 0));
   }
   return ops.status();
 }

@@ -31,6 +31,14 @@ std::vector<ModelCase> ModelCases();
 absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
                         ComputeType compute, Ops& ops);
 
+// A step that is replayed against one that is called, both on `ops`: some steps
+// with a learning rate that changes have the same losses and norms, bit for
+// bit. Not of a mixture.
+//
+// INTERNAL: they have not. FAILED_PRECONDITION: `ops` does not replay, or gave
+// it up; the message says why.
+absl::Status CheckReplay(const ModelCase& model_case, uint64_t seed, Ops& ops);
+
 }  // namespace atl::engine::check
 
 #endif  // WORKER_ENGINE_CUDA_CHECK_MODEL_CHECK_H_

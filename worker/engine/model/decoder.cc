@@ -127,14 +127,22 @@ template <typename T>
 T Decoder<T>::ForwardBackward(const T* parameters, const TokenBatch& host_batch,
                               T* gradients) {
   const TokenBatch batch = Fetch(host_batch);
-  Forward(parameters, batch);
-  const double loss = head_.Backward(
-      *work_, parameters + head_.span().begin, parameters + TableOffset(),
-      batch, streams_.back(), saved_.back(),
-      T(1) / static_cast<T>(batch.rows()), stream_gradient_,
-      gradients + head_.span().begin, gradients + TableOffset(),
-      /*accumulate=*/false);
+  QueueForwardBackward(parameters, batch, gradients);
   SetRouterLoss(batch.rows());
+  const double loss = work_->ops.Sum(batch.rows(), work_->losses);
+  return static_cast<T>(loss / static_cast<double>(batch.rows()));
+}
+
+template <typename T>
+void Decoder<T>::QueueForwardBackward(const T* parameters,
+                                      const TokenBatch& batch, T* gradients) {
+  Forward(parameters, batch);
+  head_.QueueBackward(*work_, parameters + head_.span().begin,
+                      parameters + TableOffset(), batch, streams_.back(),
+                      saved_.back(), T(1) / static_cast<T>(batch.rows()),
+                      stream_gradient_, gradients + head_.span().begin,
+                      gradients + TableOffset(),
+                      /*accumulate=*/false);
   for (size_t i = blocks_.size(); i-- > 0;) {
     blocks_[i].Backward(*work_, parameters + blocks_[i].span().begin, batch,
                         streams_[i], saved_[i], totals_, stream_gradient_,
@@ -145,7 +153,6 @@ T Decoder<T>::ForwardBackward(const T* parameters, const TokenBatch& host_batch,
                       gradients + embedding_.span().begin,
                       /*accumulate=*/false,
                       /*add_to_table=*/config_.tie_embeddings);
-  return static_cast<T>(loss / static_cast<double>(batch.rows()));
 }
 
 template <typename T>

@@ -40,6 +40,16 @@ class Decoder {
   // sequence_length_max.
   T ForwardBackward(const T* parameters, const TokenBatch& batch, T* gradients);
 
+  // The same in parts, for a step that is queued and read later. Fetch gives
+  // the batch with its tokens where the operations read them, at the same place
+  // each time, good until the next call of the decoder; QueueForwardBackward
+  // takes that, and leaves the losses of its rows() in losses(). Of a mixture
+  // it waits for what experts are given.
+  TokenBatch Fetch(const TokenBatch& batch);
+  void QueueForwardBackward(const T* parameters, const TokenBatch& fetched,
+                            T* gradients);
+  const T* losses() const { return work_->losses; }
+
   // Mean loss alone.
   T Loss(const T* parameters, const TokenBatch& batch);
 
@@ -56,8 +66,6 @@ class Decoder {
   Decoder(const ModelConfig& config, std::unique_ptr<Workspace<T>> workspace);
   // Says what buffers there are; run first to measure, then to take them.
   void TakeBuffers(Arena& arena);
-  // The same batch with its tokens where the operations read them.
-  TokenBatch Fetch(const TokenBatch& batch);
   // Up to and with the last norm.
   void Forward(const T* parameters, const TokenBatch& batch);
   void SetRouterLoss(int64_t rows);

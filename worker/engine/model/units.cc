@@ -403,11 +403,12 @@ double HeadUnit<T>::Loss(Workspace<T>& work, const T* table,
 }
 
 template <typename T>
-double HeadUnit<T>::Backward(Workspace<T>& work, const T* parameters,
-                             const T* table, const TokenBatch& batch,
-                             const T* x, void* saved, T scale, T* dx,
-                             T* gradients, T* dtable, bool accumulate) const {
-  if (!work.ok()) return 0;
+void HeadUnit<T>::QueueBackward(Workspace<T>& work, const T* parameters,
+                                const T* table, const TokenBatch& batch,
+                                const T* x, void* saved, T scale, T* dx,
+                                T* gradients, T* dtable,
+                                bool accumulate) const {
+  if (!work.ok()) return;
   const int64_t channels = config_.hidden_size, ids = vocabulary_.size();
   const int64_t all = batch.rows();
   const NormState<T> state = Open(saved, all);
@@ -430,7 +431,6 @@ double HeadUnit<T>::Backward(Workspace<T>& work, const T* parameters,
                static_cast<const T*>(dnormed), dx, /*add_to_dx=*/false,
                gradients, accumulate);
   SumNormGradients(work, {norm_}, gradients, accumulate);
-  return work.ops.Sum(all, work.losses);
 }
 
 template <typename T>

@@ -172,7 +172,15 @@ class HeadUnit {
   // `dtable`.
   double Backward(Workspace<T>& work, const T* parameters, const T* table,
                   const TokenBatch& batch, const T* x, void* saved, T scale,
-                  T* dx, T* gradients, T* dtable, bool accumulate) const;
+                  T* dx, T* gradients, T* dtable, bool accumulate) const {
+    QueueBackward(work, parameters, table, batch, x, saved, scale, dx,
+                  gradients, dtable, accumulate);
+    return work.ok() ? work.ops.Sum(batch.rows(), work.losses) : 0;
+  }
+  // The same without the sum, whose terms are in work.losses.
+  void QueueBackward(Workspace<T>& work, const T* parameters, const T* table,
+                     const TokenBatch& batch, const T* x, void* saved, T scale,
+                     T* dx, T* gradients, T* dtable, bool accumulate) const;
   // Logits of row `row`, after Forward, of the rank's part of the vocabulary
   // (VocabularyOf); good until the workspace is used.
   const T* Logits(Workspace<T>& work, const T* table, int64_t rows, int64_t row,

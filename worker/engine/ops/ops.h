@@ -16,8 +16,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/engine/ops/copier.h"
 #include "worker/engine/ops/shapes.h"
 #include "worker/engine/tensor/memory.h"
 
@@ -39,6 +44,12 @@ class BasicOps {
   }
   virtual void ToHost(size_t bytes, const void* from, void* host) {
     if (bytes > 0) std::memcpy(host, from, bytes);
+  }
+  // A way of its own. The operations outlive it.
+  //
+  // UNAVAILABLE: the device cannot be used.
+  virtual absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() {
+    return std::make_unique<Copier>();
   }
   // OK, or the first error of the device: what was computed since then means
   // nothing. Does not wait.
@@ -210,6 +221,10 @@ class BasicOps {
   // Copies rows [rows, columns] between matrices of these row strides.
   virtual void CopyColumns(int64_t rows, int64_t columns, const T* from,
                            int64_t from_stride, T* to, int64_t to_stride) = 0;
+  // Copies n elements.
+  void Copy(int64_t n, const T* from, T* to) {
+    if (n > 0) CopyColumns(1, n, from, n, to, n);
+  }
   // ToHost and FromHost of elements.
   void ReadValues(int64_t n, const T* x, T* host) {
     ToHost(static_cast<size_t>(n) * sizeof(T), x, host);
@@ -278,6 +293,45 @@ class BasicOps {
   // p = p - (lr / bc1) m / (sqrt(v) / bc2_sqrt + eps).
   virtual void AdamW(int64_t n, const AdamWStep<T>& step, const T* g, T* p,
                      T* m, T* v) = 0;
+
+  // --- Steps without a word to the host -------------------------------------
+  //
+  // What a step says to a device once, so that it can be kept and done again:
+  // no call here returns a value or waits. Pointers are to memory(), also those
+  // of single numbers. By itself as for memory of the host.
+
+  // Whether Replay may do other than call; else a step gains nothing by them.
+  virtual bool replays() const { return false; }
+  // Queues what `queue` queues. Each time that it is given for one `key`,
+  // `queue` makes the same calls with the same arguments, none of which returns
+  // a value, waits, or takes memory for the first time: what was queued once
+  // may be queued again without calling it.
+  virtual void Replay(int64_t key, absl::FunctionRef<void()> queue) { queue(); }
+  // What was given up since it was last asked, and why, in a sentence for a log
+  // (a step that cannot be kept, a library that refused); else empty.
+  virtual std::string TakeNote() { return ""; }
+
+  // *sum = sum of x, or of its squares: the bits of Sum and SumOfSquares.
+  virtual void SumInto(int64_t n, const T* x, bool squares, double* sum) {
+    *sum = squares ? SumOfSquares(n, x) : Sum(n, x);
+  }
+  // With the norm sqrt(sums[1]): *scale = clip_norm / (norm + 1e-6), 1 at most;
+  // 1 if clip_norm <= 0. NaN if sums[0] or the norm is not finite.
+  virtual void ClipInto(const double* sums, double clip_norm, T* scale) {
+    *scale = ClipScale<T>(sums, clip_norm);
+  }
+  // Sgd and AdamW with the numbers of *step, and *scale as gradient_scale. If
+  // that is a NaN they do nothing.
+  virtual void SgdBy(int64_t n, const AdamWStep<T>* step, const T* scale,
+                     const T* g, T* p) {
+    if (*scale == *scale) Sgd(n, step->learning_rate, *scale, g, p);
+  }
+  virtual void AdamWBy(int64_t n, const AdamWStep<T>* step, const T* scale,
+                       const T* g, T* p, T* m, T* v) {
+    AdamWStep<T> with_scale = *step;
+    with_scale.gradient_scale = *scale;
+    if (*scale == *scale) AdamW(n, with_scale, g, p, m, v);
+  }
 };
 
 using Ops = BasicOps<float>;

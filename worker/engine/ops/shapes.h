@@ -6,7 +6,10 @@
 #ifndef WORKER_ENGINE_OPS_SHAPES_H_
 #define WORKER_ENGINE_OPS_SHAPES_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace atl::engine {
 
@@ -65,6 +68,17 @@ struct AdamWStep {
   T bias_correction2_sqrt = 1;  // sqrt(1 - beta2^t)
   T gradient_scale = 1;         // What clipping multiplies g by.
 };
+
+// BasicOps::ClipInto: what a gradient with these sums is multiplied by.
+template <typename T>
+T ClipScale(const double* sums, double clip_norm) {
+  const double norm = std::sqrt(sums[1]);
+  if (!std::isfinite(sums[0]) || !std::isfinite(norm)) {
+    return std::numeric_limits<T>::quiet_NaN();
+  }
+  if (clip_norm <= 0) return 1;
+  return static_cast<T>(std::min(1.0, clip_norm / (norm + 1e-6)));
+}
 
 }  // namespace atl::engine
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -17,20 +18,22 @@ absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
     const OptimizerOptions& options, const ParameterLayout& layout, Ops& ops) {
   std::unique_ptr<InnerOptimizer> optimizer(
       new InnerOptimizer(options, layout, ops));
-  if (options.kind == OptimizerKind::kAdamW) {
-    const int64_t count = layout.element_count;
-    Arena measure;
-    measure.Take<float>(count);
-    measure.Take<float>(count);
-    ASSIGN_OR_RETURN(optimizer->arena_,
-                     Arena::Create(measure.used_bytes(), ops.memory()));
-    Arena& arena = optimizer->arena_;
-    optimizer->first_moment_ = {arena.Take<float>(count),
-                                static_cast<size_t>(count)};
-    optimizer->second_moment_ = {arena.Take<float>(count),
-                                 static_cast<size_t>(count)};
-  }
+  ASSIGN_OR_RETURN(
+      optimizer->arena_,
+      Arena::CreateFor([&](Arena& arena) { optimizer->TakeBuffers(arena); },
+                       ops.memory()));
   return optimizer;
+}
+
+void InnerOptimizer::TakeBuffers(Arena& arena) {
+  numbers_ = arena.Take<AdamWStep<float>>(2);
+  sums_ = arena.Take<double>(2);
+  scale_ = arena.Take<float>(1);
+  if (options_.kind != OptimizerKind::kAdamW) return;
+  for (absl::Span<float>* moment : {&first_moment_, &second_moment_}) {
+    *moment = {arena.Take<float>(element_count_),
+               static_cast<size_t>(element_count_)};
+  }
 }
 
 InnerOptimizer::InnerOptimizer(const OptimizerOptions& options,
@@ -60,6 +63,44 @@ double InnerOptimizer::Step(double learning_rate, const float* gradients,
     StepAdamW(learning_rate, scale, gradients, parameters);
   }
   return norm;
+}
+
+void InnerOptimizer::BeginQueued(double learning_rate) {
+  AdamWStep<float> numbers[2];
+  numbers[0] = AdamWStepAt<float>(options_, step_count_ + 1, learning_rate,
+                                  /*gradient_scale=*/1);
+  numbers[1] = numbers[0];
+  numbers[0].weight_decay = static_cast<float>(options_.weight_decay);
+  ops_.FromHost(sizeof(numbers), numbers, numbers_);
+}
+
+void InnerOptimizer::QueueStep(int64_t rows, const float* losses,
+                               const float* gradients, float* parameters) {
+  ops_.SumInto(rows, losses, /*squares=*/false, sums_);
+  ops_.SumInto(element_count_, gradients, /*squares=*/true, sums_ + 1);
+  ops_.ClipInto(sums_, options_.clip_norm, scale_);
+  if (options_.kind == OptimizerKind::kSgd) {
+    ops_.SgdBy(element_count_, numbers_, scale_, gradients, parameters);
+    return;
+  }
+  for (const Segment& segment : segments_) {
+    ops_.AdamWBy(segment.element_count, numbers_ + (segment.decayed ? 0 : 1),
+                 scale_, gradients + segment.offset,
+                 parameters + segment.offset,
+                 first_moment_.data() + segment.offset,
+                 second_moment_.data() + segment.offset);
+  }
+}
+
+InnerOptimizer::Sums InnerOptimizer::EndQueued() {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  double sums[2] = {kUnknown, kUnknown};  // After an error they stay so.
+  ops_.ToHost(sizeof(sums), sums_, sums);
+  const Sums result = {.loss = sums[0], .gradient_norm = std::sqrt(sums[1])};
+  if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) {
+    ++step_count_;
+  }
+  return result;
 }
 
 void InnerOptimizer::StepAdamW(double learning_rate, double gradient_scale,

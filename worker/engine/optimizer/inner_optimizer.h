@@ -34,6 +34,22 @@ class InnerOptimizer {
   // changed.
   double Step(double learning_rate, const float* gradients, float* parameters);
 
+  // The same in parts, for a step that is queued once and done again: the
+  // numbers of the step are told to the device beforehand, and what it found is
+  // read afterwards. The bits are Step's.
+  //
+  // BeginQueued tells the learning rate. QueueStep sums `losses` [rows] and
+  // the gradient, and updates unless a sum is not finite; it reads nothing
+  // back. EndQueued waits, and counts the step if it was one.
+  void BeginQueued(double learning_rate);
+  void QueueStep(int64_t rows, const float* losses, const float* gradients,
+                 float* parameters);
+  struct Sums {
+    double loss = 0;
+    double gradient_norm = 0;  // Before clipping.
+  };
+  Sums EndQueued();
+
   // AdamW's m and v, shape [element_count], in the memory of the operations;
   // empty for SGD.
   absl::Span<float> first_moment() { return first_moment_; }
@@ -55,6 +71,7 @@ class InnerOptimizer {
 
   InnerOptimizer(const OptimizerOptions& options, const ParameterLayout& layout,
                  Ops& ops);
+  void TakeBuffers(Arena& arena);
   void StepAdamW(double learning_rate, double gradient_scale,
                  const float* gradients, float* parameters);
 
@@ -65,6 +82,10 @@ class InnerOptimizer {
   Arena arena_;
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;
+  // Of a step that is queued, in memory of the operations.
+  AdamWStep<float>* numbers_ = nullptr;  // [2]: with decay, and without.
+  double* sums_ = nullptr;               // [2]: losses, squares.
+  float* scale_ = nullptr;
   int64_t step_count_ = 0;
 };
 

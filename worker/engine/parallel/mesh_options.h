@@ -42,6 +42,9 @@ struct MeshOptions {
   // Not "": the optimizer's state lies in files of this directory, which is
   // there, and not in memory. They have no name and end with the trainer.
   std::string optimizer_directory;
+  // The optimizer's state lies in the host's memory, beside that of a device.
+  // Not with a directory.
+  bool optimizer_on_host = false;
 };
 
 }  // namespace atl::engine

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/ops/cpu/cpu_ops.h"
 #include "worker/engine/parallel/rank_layout.h"
 #include "worker/engine/parallel/rank_threads.h"
 #include "worker/engine/parallel/rank_trainer.h"
@@ -47,13 +46,15 @@ absl::Status ValidateSequenceCount(const MeshOptions& options, int64_t count,
 class MeshTrainer final : public Trainer {
  public:
   MeshTrainer(const TrainerOptions& options, const MeshOptions& mesh_options,
-              absl::Span<std::unique_ptr<Collective>> world_ranks)
+              absl::Span<std::unique_ptr<Collective>> world_ranks,
+              Devices& devices)
       : options_(options),
         mesh_options_(mesh_options),
+        devices_(devices),
         layout_(MakeParameterLayout(options.model)),
         ranks_(world_ranks.size()) {
     for (size_t i = 0; i < world_ranks.size(); ++i) {
-      ranks_[i].world = std::move(world_ranks[i]);
+      ranks_[i].met = std::move(world_ranks[i]);
     }
     threads_ = std::make_unique<RankThreads>(static_cast<int>(ranks_.size()));
   }
@@ -62,7 +63,8 @@ class MeshTrainer final : public Trainer {
     // Each rank leaves on its own: its groups wait for what it started.
     threads_->Run([this](int i) {
       ranks_[i].trainer = nullptr;
-      ranks_[i].world = nullptr;
+      ranks_[i].of_device = nullptr;
+      ranks_[i].met = nullptr;
       return absl::OkStatus();
     });
   }
@@ -70,8 +72,9 @@ class MeshTrainer final : public Trainer {
   absl::Status Init() {
     const std::vector<int64_t> boundaries =
         HeldBoundaries(layout_, mesh_options_.mesh.rank_count());
-    held_ = {.begin = boundaries[ranks_.front().world->rank()],
-             .end = boundaries[ranks_.back().world->rank() + 1]};
+    const int first = ranks_.front().met->rank();
+    held_ = {.begin = boundaries[first],
+             .end = boundaries[ranks_.back().met->rank() + 1]};
     RETURN_IF_ERROR(MakeBuffers());
     const int thread_count = std::max<int>(
         1, options_.thread_count / static_cast<int>(ranks_.size()));
@@ -82,10 +85,16 @@ class MeshTrainer final : public Trainer {
         .batch_size = options_.batch_size,
         .sequence_length = options_.sequence_length};
     OnRanks([&](Rank& rank) -> absl::Status {
-      rank.ops = MakeCpuOps(thread_count, options_.compute);
+      RETURN_IF_ERROR(
+          devices_.CheckRanks(first, static_cast<int>(ranks_.size())));
+      ASSIGN_OR_RETURN(
+          rank.ops,
+          devices_.MakeOps(rank.met->rank(), options_.compute, thread_count));
+      ASSIGN_OR_RETURN(rank.of_device,
+                       devices_.JoinWorld(*rank.met, *rank.ops));
       ASSIGN_OR_RETURN(rank.trainer,
                        RankTrainer<float>::Create(rank_options, layout_,
-                                                  *rank.world, *rank.ops));
+                                                  rank.world(), *rank.ops));
       return absl::OkStatus();
     }).IgnoreError();
     return first_error_;
@@ -204,9 +213,11 @@ class MeshTrainer final : public Trainer {
  private:
   // Of this process. Its thread alone touches it while a call runs.
   struct Rank {
-    std::unique_ptr<Collective> world;
+    std::unique_ptr<Collective> met;  // How the ranks found each other.
     std::unique_ptr<Ops> ops;
-    std::unique_ptr<RankTrainer<float>> trainer;  // Ends before both.
+    std::unique_ptr<Collective> of_device;        // Null: they talk over `met`.
+    std::unique_ptr<RankTrainer<float>> trainer;  // Ends before all.
+    Collective& world() { return of_device == nullptr ? *met : *of_device; }
     RankTrainer<float>::StepResult result;
     const float* logits = nullptr;
   };
@@ -240,7 +251,7 @@ class MeshTrainer final : public Trainer {
     RETURN_IF_ERROR(ended_);
     const std::vector<absl::Status> statuses = threads_->Run([&](int i) {
       const absl::Status status = f(ranks_[i]);
-      if (!status.ok()) ranks_[i].world->Abort(status.message());
+      if (!status.ok()) ranks_[i].world().Abort(status.message());
       return status;
     });
     for (const absl::Status& status : statuses) {
@@ -258,6 +269,7 @@ class MeshTrainer final : public Trainer {
 
   const TrainerOptions options_;
   const MeshOptions mesh_options_;
+  Devices& devices_;
   const ParameterLayout layout_;
   ParameterSpan held_;
   Arena arena_;
@@ -301,7 +313,7 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
 
 absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
     const TrainerOptions& options, const MeshOptions& mesh_options,
-    absl::Span<std::unique_ptr<Collective>> world_ranks) {
+    absl::Span<std::unique_ptr<Collective>> world_ranks, Devices& devices) {
   RETURN_IF_ERROR(ValidateMeshTrainer(options, mesh_options));
   CHECK(!world_ranks.empty());
   const int size = world_ranks.front()->size();
@@ -313,8 +325,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
   for (size_t i = 1; i < world_ranks.size(); ++i) {
     CHECK_EQ(world_ranks[i]->rank(), world_ranks[i - 1]->rank() + 1);
   }
-  auto trainer =
-      std::make_unique<MeshTrainer>(options, mesh_options, world_ranks);
+  auto trainer = std::make_unique<MeshTrainer>(options, mesh_options,
+                                               world_ranks, devices);
   RETURN_IF_ERROR(trainer->Init());
   return trainer;
 }

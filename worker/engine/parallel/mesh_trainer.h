@@ -1,4 +1,5 @@
-// A replica of the model that trains on a mesh of CPU ranks, each a thread.
+// A replica of the model that trains on a mesh of ranks, each a thread with a
+// device.
 //
 // A process brings one or more neighbouring ranks of the mesh; each process has
 // a Trainer, and all make the same calls in the same order with the same
@@ -29,6 +30,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/collective/collective.h"
+#include "worker/engine/device/cpu_devices.h"
+#include "worker/engine/device/devices.h"
 #include "worker/engine/parallel/mesh_options.h"
 #include "worker/engine/trainer.h"
 
@@ -47,13 +50,16 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
 // them: neighbours, in order, of a world of mesh.rank_count() ranks. They are
 // moved from, and end with the trainer, before their world. All processes call
 // it. options.thread_count threads compute, divided among the process's ranks,
-// one each at least.
+// one each at least. Each rank computes on its device of `devices`, which
+// outlive the trainer, and all processes have devices of one kind.
 //
 // INVALID_ARGUMENT: as above, or the world has another size.
-// RESOURCE_EXHAUSTED: not enough memory or disk. Errors of Collective.
+// RESOURCE_EXHAUSTED: not enough memory or disk. Errors of Collective and of
+// Devices.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
     const TrainerOptions& options, const MeshOptions& mesh_options,
-    absl::Span<std::unique_ptr<collective::Collective>> world_ranks);
+    absl::Span<std::unique_ptr<collective::Collective>> world_ranks,
+    Devices& devices = CpuDevices());
 
 }  // namespace atl::engine
 

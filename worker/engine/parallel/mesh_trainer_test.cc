@@ -19,6 +19,9 @@
 #include "gtest/gtest.h"
 #include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/apart_ops.h"
+#include "worker/engine/parallel/testing/apart_collective.h"
 
 namespace atl::engine {
 namespace {
@@ -51,11 +54,41 @@ MeshOptions On(const std::string& mesh, int micro_batches = 1) {
   return {.mesh = *Mesh::Parse(mesh), .micro_batch_count = micro_batches};
 }
 
+// Ranks with the definition's sums, whose memory the host can touch or not.
+class TestDevices final : public Devices {
+ public:
+  explicit TestDevices(bool is_apart) : is_apart_(is_apart) {}
+
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
+  absl::StatusOr<DeviceDescription> Describe(int) const override {
+    return DeviceDescription{};
+  }
+  absl::Status CheckRanks(int, int count) const override {
+    if (count <= rank_count_max) return absl::OkStatus();
+    return absl::FailedPreconditionError("they would share a device");
+  }
+  absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int, ComputeType, int) override {
+    if (is_apart_) return std::make_unique<ApartOps<float>>();
+    return std::make_unique<PlainOps<float>>();
+  }
+  absl::StatusOr<std::unique_ptr<Collective>> JoinWorld(Collective& control,
+                                                        Ops& ops) override {
+    if (!is_apart_) return std::unique_ptr<Collective>();
+    return MakeApart(control, static_cast<ApartOps<float>&>(ops).memory());
+  }
+
+  int rank_count_max = 8;
+
+ private:
+  const bool is_apart_;
+};
+
 // A mesh in one or more processes, each a thread of this one.
 class Island {
  public:
   Island(const TrainerOptions& options, const MeshOptions& mesh,
-         int process_count = 1, int faulty_rank = -1, int64_t die_at_call = -1)
+         int process_count = 1, int faulty_rank = -1, int64_t die_at_call = -1,
+         Devices& devices = CpuDevices())
       : world_(mesh.mesh.rank_count()) {
     auto members = world_.TakeRanks();
     if (faulty_rank >= 0) {
@@ -66,7 +99,8 @@ class Island {
     const size_t each = members.size() / process_count;
     OnProcesses([&](int i) {
       auto made = MakeMeshTrainer(
-          options, mesh, absl::MakeSpan(members).subspan(i * each, each));
+          options, mesh, absl::MakeSpan(members).subspan(i * each, each),
+          devices);
       EXPECT_TRUE(made.ok()) << made.status();
       if (made.ok()) trainers_[i] = *std::move(made);
     });
@@ -343,6 +377,45 @@ TEST_F(MeshTrainerTest, ARankThatFailsAloneTellsTheOthersWhy) {
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable) << statuses[0];
   EXPECT_TRUE(absl::StrContains(statuses[0].message(), "/nowhere/at/all"))
       << statuses[0];
+}
+
+TEST_F(MeshTrainerTest, WithMemoryApartItComputesTheSameBits) {
+  options_.optimizer = {};
+  TestDevices here(false), apart(true);
+  for (const char* mesh : {"dp_shard=2", "pp=2,tp=2"}) {
+    std::vector<float> parameters[2];
+    std::vector<std::vector<int32_t>> data;
+    for (int i = 0; i < 6; ++i) data.push_back(Tokens(8));
+    for (TestDevices* devices : {&here, &apart}) {
+      MeshOptions mesh_options = On(mesh, 2);
+      mesh_options.optimizer_on_host = true;
+      Island island(options_, mesh_options, 2, -1, -1, *devices);
+      island.Load(start_);
+      for (int step = 0; step < 3; ++step) {
+        const auto loss = island.Step(data[2 * step], data[2 * step + 1], step);
+        ASSERT_TRUE(loss.ok()) << loss.status();
+      }
+      parameters[devices == &apart] = island.Parameters();
+      island.OnProcesses([&](int i) {
+        EXPECT_TRUE(island.trainer(i)
+                        .NextTokenLogits(absl::MakeSpan(data[0]).first(3))
+                        .ok());
+      });
+    }
+    EXPECT_EQ(parameters[0], parameters[1]) << mesh;
+    EXPECT_NE(parameters[0], start_);
+  }
+}
+
+TEST_F(MeshTrainerTest, RanksThatCannotShareADeviceAreRefused) {
+  TestDevices devices(true);
+  devices.rank_count_max = 1;
+  LocalWorld world(2);
+  auto members = world.TakeRanks();
+  const absl::Status status = MakeMeshTrainer(options_, On("dp_shard=2"),
+                                              absl::MakeSpan(members), devices)
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
 }
 
 TEST_F(MeshTrainerTest, ALossThatIsNotFiniteChangesNothing) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -18,11 +19,12 @@ class InMemory final : public MomentStore<T> {
  public:
   using Chunk = typename MomentStore<T>::Chunk;
 
-  explicit InMemory(int64_t element_count) : element_count_(element_count) {}
+  InMemory(int64_t element_count, BasicOps<T>& ops)
+      : element_count_(element_count), ops_(ops) {}
   absl::Status Init() {
-    ASSIGN_OR_RETURN(
-        arena_,
-        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); },
+                                      ops_.memory()));
     return absl::OkStatus();
   }
 
@@ -34,13 +36,15 @@ class InMemory final : public MomentStore<T> {
     return absl::OkStatus();
   }
   absl::Status Read(int moment, int64_t begin, absl::Span<T> out) override {
-    std::copy_n(moments_[moment] + begin, out.size(), out.begin());
-    return absl::OkStatus();
+    ops_.ReadValues(static_cast<int64_t>(out.size()), moments_[moment] + begin,
+                    out.data());
+    return ops_.status();
   }
   absl::Status Write(int moment, int64_t begin,
                      absl::Span<const T> in) override {
-    std::copy(in.begin(), in.end(), moments_[moment] + begin);
-    return absl::OkStatus();
+    ops_.WriteValues(static_cast<int64_t>(in.size()), in.data(),
+                     moments_[moment] + begin);
+    return ops_.status();
   }
   int64_t memory_bytes() const override {
     return static_cast<int64_t>(arena_.used_bytes());
@@ -52,6 +56,7 @@ class InMemory final : public MomentStore<T> {
   }
 
   const int64_t element_count_;
+  BasicOps<T>& ops_;
   Arena arena_;
   T* moments_[2] = {nullptr, nullptr};
 };
@@ -120,14 +125,21 @@ class Offloaded final : public MomentStore<T> {
   using Chunk = typename MomentStore<T>::Chunk;
 
   Offloaded(int64_t element_count, int64_t chunk_count,
-            std::unique_ptr<BackingStore> store)
+            std::unique_ptr<BackingStore> store, BasicOps<T>& ops)
       : element_count_(element_count),
         chunk_count_(std::min(chunk_count, element_count)),
+        ops_(ops),
         store_(std::move(store)) {}
   absl::Status Init() {
-    ASSIGN_OR_RETURN(
-        arena_,
-        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); },
+                                      ops_.memory()));
+    std::copy(std::begin(buffers_), std::end(buffers_), host_buffers_);
+    if (ops_.memory().is_host()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(host_arena_, Arena::CreateFor([&](Arena& arena) {
+                       TakeChunks(arena, host_buffers_);
+                     }));
+    ASSIGN_OR_RETURN(copier_, ops_.MakeCopier());
     return absl::OkStatus();
   }
 
@@ -142,11 +154,8 @@ class Offloaded final : public MomentStore<T> {
       if (i + 1 < n) next = AddRead(i + 1);
       RETURN_IF_ERROR(background_.Wait(read));
       f(ChunkAt(i));
-      last = background_.Add([this, i] {
-        const Chunk chunk = ChunkAt(i);
-        RETURN_IF_ERROR(Write(0, chunk.begin, SpanOf(chunk.first, chunk)));
-        return Write(1, chunk.begin, SpanOf(chunk.second, chunk));
-      });
+      if (copier_ != nullptr) copier_->Follow();
+      last = AddWrite(i);
     }
     return background_.Wait(last);
   }
@@ -167,17 +176,19 @@ class Offloaded final : public MomentStore<T> {
  private:
   static constexpr int kBufferCount = 3;
 
-  void TakeBuffers(Arena& arena) {
-    for (Chunk& buffer : buffers_) {
-      buffer.first = arena.Take<T>(chunk_count_);
-      buffer.second = arena.Take<T>(chunk_count_);
+  void TakeBuffers(Arena& arena) { TakeChunks(arena, buffers_); }
+  void TakeChunks(Arena& arena, Chunk (&chunks)[kBufferCount]) {
+    for (Chunk& chunk : chunks) {
+      chunk.first = arena.Take<T>(chunk_count_);
+      chunk.second = arena.Take<T>(chunk_count_);
     }
   }
   int64_t OffsetOf(int moment, int64_t begin) const {
     return (moment * element_count_ + begin) * static_cast<int64_t>(sizeof(T));
   }
-  Chunk ChunkAt(int64_t i) const {
-    Chunk chunk = buffers_[i % kBufferCount];
+  Chunk ChunkAt(int64_t i) const { return ChunkAt(i, buffers_); }
+  Chunk ChunkAt(int64_t i, const Chunk (&chunks)[kBufferCount]) const {
+    Chunk chunk = chunks[i % kBufferCount];
     chunk.begin = i * chunk_count_;
     chunk.count = std::min(chunk_count_, element_count_ - chunk.begin);
     return chunk;
@@ -186,18 +197,42 @@ class Offloaded final : public MomentStore<T> {
     return {data, static_cast<size_t>(chunk.count)};
   }
   int64_t AddRead(int64_t i) {
-    return background_.Add([this, i] {
+    return background_.Add([this, i]() -> absl::Status {
+      const Chunk host = ChunkAt(i, host_buffers_);
+      RETURN_IF_ERROR(Read(0, host.begin, SpanOf(host.first, host)));
+      RETURN_IF_ERROR(Read(1, host.begin, SpanOf(host.second, host)));
+      if (copier_ == nullptr) return absl::OkStatus();
       const Chunk chunk = ChunkAt(i);
-      RETURN_IF_ERROR(Read(0, chunk.begin, SpanOf(chunk.first, chunk)));
-      return Read(1, chunk.begin, SpanOf(chunk.second, chunk));
+      const size_t bytes = static_cast<size_t>(chunk.count) * sizeof(T);
+      copier_->FromHost(bytes, host.first, chunk.first);
+      copier_->FromHost(bytes, host.second, chunk.second);
+      return copier_->status();
+    });
+  }
+  int64_t AddWrite(int64_t i) {
+    return background_.Add([this, i]() -> absl::Status {
+      const Chunk host = ChunkAt(i, host_buffers_);
+      if (copier_ != nullptr) {
+        const Chunk chunk = ChunkAt(i);
+        const size_t bytes = static_cast<size_t>(chunk.count) * sizeof(T);
+        copier_->ToHost(bytes, chunk.first, host.first);
+        copier_->ToHost(bytes, chunk.second, host.second);
+        RETURN_IF_ERROR(copier_->status());
+      }
+      RETURN_IF_ERROR(Write(0, host.begin, SpanOf(host.first, host)));
+      return Write(1, host.begin, SpanOf(host.second, host));
     });
   }
 
   const int64_t element_count_;
   const int64_t chunk_count_;
+  BasicOps<T>& ops_;
   const std::unique_ptr<BackingStore> store_;
-  Arena arena_;
+  Arena arena_, host_arena_;
   Chunk buffers_[kBufferCount];
+  // Where the store's bytes are: the same, or with a device the host's.
+  Chunk host_buffers_[kBufferCount];
+  std::unique_ptr<Copier> copier_;  // With a device.
   Background background_;  // Its thread uses all above.
 };
 
@@ -205,8 +240,8 @@ class Offloaded final : public MomentStore<T> {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore(
-    int64_t element_count) {
-  auto store = std::make_unique<InMemory<T>>(element_count);
+    int64_t element_count, BasicOps<T>& ops) {
+  auto store = std::make_unique<InMemory<T>>(element_count, ops);
   RETURN_IF_ERROR(store->Init());
   return store;
 }
@@ -214,19 +249,19 @@ absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore(
 template <typename T>
 absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeOffloadedMomentStore(
     int64_t element_count, int64_t chunk_count,
-    std::unique_ptr<BackingStore> store) {
+    std::unique_ptr<BackingStore> store, BasicOps<T>& ops) {
   auto moments = std::make_unique<Offloaded<T>>(element_count, chunk_count,
-                                                std::move(store));
+                                                std::move(store), ops);
   RETURN_IF_ERROR(moments->Init());
   return moments;
 }
 
 #define ATL_ENGINE_INSTANTIATE(T)                                           \
   template absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore( \
-      int64_t);                                                             \
+      int64_t, BasicOps<T>&);                                               \
   template absl::StatusOr<std::unique_ptr<MomentStore<T>>>                  \
-      MakeOffloadedMomentStore(int64_t, int64_t,                            \
-                               std::unique_ptr<BackingStore>);
+  MakeOffloadedMomentStore(int64_t, int64_t, std::unique_ptr<BackingStore>, \
+                           BasicOps<T>&);
 ATL_ENGINE_INSTANTIATE(float)
 ATL_ENGINE_INSTANTIATE(double)
 #undef ATL_ENGINE_INSTANTIATE

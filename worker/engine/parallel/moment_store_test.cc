@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/apart_ops.h"
 
 namespace atl::engine {
 namespace {
@@ -43,16 +45,17 @@ TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
   const uint32_t seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937 random(seed);
+  PlainOps<float> ops;
   for (int round = 0; round < 20; ++round) {
     const int64_t count = 1 + random() % 500;
     const int64_t chunk = 1 + random() % 120;
     const int64_t bytes = 2 * count * static_cast<int64_t>(sizeof(float));
-    auto expected = *MakeMomentStore<float>(count);
+    auto expected = *MakeMomentStore<float>(count, ops);
     std::vector<std::unique_ptr<MomentStore<float>>> stores;
-    stores.push_back(*MakeOffloadedMomentStore<float>(count, chunk,
-                                                      *MakeMemoryStore(bytes)));
     stores.push_back(*MakeOffloadedMomentStore<float>(
-        count, chunk, *MakeFileStore(testing::TempDir(), bytes)));
+        count, chunk, *MakeMemoryStore(bytes), ops));
+    stores.push_back(*MakeOffloadedMomentStore<float>(
+        count, chunk, *MakeFileStore(testing::TempDir(), bytes), ops));
     const int64_t begin = random() % count;
     const int64_t length = 1 + random() % (count - begin);
     std::vector<float> loaded(length);
@@ -71,17 +74,46 @@ TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
   }
 }
 
+TEST(MomentStoreTest, WithADeviceItIsTheSame) {
+  constexpr int64_t kCount = 57, kChunk = 9;
+  PlainOps<float> plain;
+  ApartOps<float> apart;
+  const auto use = [&](MomentStore<float>& store, Ops& ops) {
+    // v = v + m / 2, m = 2 m, on memory of the operations.
+    const auto update = [&](const MomentStore<float>::Chunk& chunk) {
+      ops.Axpy(chunk.count, 0.5f, chunk.first, chunk.second);
+      ops.Axpy(chunk.count, 1.0f, chunk.first, chunk.first);
+    };
+    std::vector<float> values(kCount);
+    for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i);
+    EXPECT_TRUE(store.Write(0, 0, values).ok());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(store.Update(update).ok());
+    std::vector<float> all(2 * kCount);
+    EXPECT_TRUE(store.Read(0, 0, absl::MakeSpan(all).subspan(0, kCount)).ok());
+    EXPECT_TRUE(store.Read(1, 0, absl::MakeSpan(all).subspan(kCount)).ok());
+    return all;
+  };
+  const auto expected = use(**MakeMomentStore<float>(kCount, plain), plain);
+  EXPECT_EQ(use(**MakeMomentStore<float>(kCount, apart), apart), expected);
+  auto offloaded = *MakeOffloadedMomentStore<float>(
+      kCount, kChunk, *MakeMemoryStore(2 * 4 * kCount), apart);
+  EXPECT_EQ(use(*offloaded, apart), expected);
+}
+
 TEST(MomentStoreTest, TakesMemoryOfThreeChunks) {
+  PlainOps<float> ops;
   auto store = *MakeOffloadedMomentStore<float>(1 << 20, 1 << 10,
-                                                *MakeMemoryStore(8 << 20));
+                                                *MakeMemoryStore(8 << 20), ops);
   EXPECT_EQ(store->memory_bytes(), 3 * 2 * 4 * (1 << 10));
 }
 
 TEST(MomentStoreTest, ADiskThatFailsIsAnErrorWhereverItFails) {
+  PlainOps<float> ops;
   for (int good = 0; good < 16; ++good) {
     auto store = *MakeOffloadedMomentStore<float>(
         40, 10,
-        std::make_unique<FailingStore>(*MakeMemoryStore(2 * 40 * 4), good));
+        std::make_unique<FailingStore>(*MakeMemoryStore(2 * 40 * 4), good),
+        ops);
     EXPECT_EQ(store->Update(Touch).code(), absl::StatusCode::kDataLoss) << good;
   }
 }

@@ -8,7 +8,8 @@ using collective::Call;
 
 template <typename T>
 absl::Status PipelineSender<T>::Init(collective::Collective* group,
-                                     int64_t count_max, int capacity) {
+                                     int64_t count_max, int capacity,
+                                     Memory& memory) {
   group_ = group;
   capacity_ = capacity;
   // Without a way, one: what a pass writes beside what it sends.
@@ -16,7 +17,7 @@ absl::Status PipelineSender<T>::Init(collective::Collective* group,
   const auto take = [&](Arena& arena) {
     for (T*& buffer : buffers_) buffer = arena.Take<T>(count_max);
   };
-  ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take));
+  ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take, memory));
   return absl::OkStatus();
 }
 

@@ -16,6 +16,7 @@
 #include "worker/collective/collective.h"
 #include "worker/engine/parallel/rank_groups.h"
 #include "worker/engine/tensor/arena.h"
+#include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
 
@@ -23,12 +24,13 @@ namespace atl::engine {
 template <typename T>
 class PipelineSender {
  public:
-  // `group` (null: there is no way) outlives it. Of messages of up to
-  // `count_max` elements, `capacity` of them under way.
+  // `group` (null: there is no way) and `memory`, where its buffers lie,
+  // outlive it. Of messages of up to `count_max` elements, `capacity` of them
+  // under way.
   //
   // RESOURCE_EXHAUSTED: no memory.
   absl::Status Init(collective::Collective* group, int64_t count_max,
-                    int capacity);
+                    int capacity, Memory& memory);
 
   // A free buffer [count_max]; the same until Send.
   T* buffer() { return buffers_[next_]; }

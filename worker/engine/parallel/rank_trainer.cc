@@ -63,8 +63,7 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
   const int64_t rows = options_.batch_size /
                        (batch_ranks_ * options_.mesh.micro_batch_count) *
                        (options_.sequence_length / layout_.local.slice.cp_size);
-  inputs_.resize(options_.mesh.micro_batch_count);
-  targets_.resize(options_.mesh.micro_batch_count);
+  RETURN_IF_ERROR(InitBuffers(rows));
   ASSIGN_OR_RETURN(model_,
                    StageModel<T>::Create(
                        options_.model, layout_, options_.mesh.checkpointing,
@@ -75,20 +74,43 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
   const int64_t message =
       model_->message_count({.batch = 1, .sequence_length = rows});
   const int chunks = options_.mesh.chunk_count;
-  RETURN_IF_ERROR(
-      forward_out_.Init(groups_.forward_out.get(), message, chunks));
-  RETURN_IF_ERROR(
-      backward_out_.Init(groups_.backward_out.get(), message, chunks));
+  RETURN_IF_ERROR(forward_out_.Init(groups_.forward_out.get(), message, chunks,
+                                    ops_.memory()));
+  RETURN_IF_ERROR(backward_out_.Init(groups_.backward_out.get(), message,
+                                     chunks, ops_.memory()));
   ASSIGN_OR_RETURN(resharder_, Resharder<T>::Create(
                                    ReshardPlan(options_.model, layout,
                                                options_.mesh, world_.rank()),
-                                   world_));
-  Arena measure;
-  measure.Take<T>(options_.model.vocab_size);
-  ASSIGN_OR_RETURN(arena_, Arena::Create(measure.used_bytes()));
-  logits_ = arena_.Take<T>(options_.model.vocab_size);
+                                   world_, ops_));
+  RETURN_IF_ERROR(ops_.status());
   // All ranks are there, or none.
   return world_.Barrier();
+}
+
+template <typename T>
+absl::Status RankTrainer<T>::InitBuffers(int64_t rows) {
+  inputs_.resize(options_.mesh.micro_batch_count);
+  targets_.resize(options_.mesh.micro_batch_count);
+  const auto take = [&](Arena& arena) {
+    logits_ = arena.Take<T>(options_.model.vocab_size);
+    sums_ = arena.Take<double>(3);
+    for (int32_t*& tokens : inputs_) tokens = arena.Take<int32_t>(rows);
+    for (int32_t*& tokens : targets_) tokens = arena.Take<int32_t>(rows);
+  };
+  ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take, ops_.memory()));
+  host_logits_.resize(options_.model.vocab_size);
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status RankTrainer<T>::SumOverWorld(absl::Span<double> values) {
+  const size_t bytes = values.size() * sizeof(double);
+  ops_.FromHost(bytes, values.data(), sums_);
+  RETURN_IF_ERROR(world_.Run(
+      Call::AllReduce(collective::DataType::kF64, Reduction::kSum, sums_, sums_,
+                      static_cast<int64_t>(values.size()))));
+  ops_.ToHost(bytes, sums_, values.data());
+  return ops_.status();
 }
 
 template <typename T>
@@ -98,31 +120,32 @@ absl::Status RankTrainer<T>::InitShards() {
   const int slots = layout_.table >= 0 ? 3 : 2;
   switch (options_.mesh.sharding) {
     case ShardingMode::kReplicate: {
-      ASSIGN_OR_RETURN(
-          gradients_, MakeBucketedGradients<T>(layout_, groups_, kBucketBytes));
+      ASSIGN_OR_RETURN(gradients_, MakeBucketedGradients<T>(
+                                       layout_, groups_, kBucketBytes, ops_));
       break;
     }
     case ShardingMode::kZero1: {
-      ASSIGN_OR_RETURN(gradients_, MakeScatteredGradients<T>(layout_, groups_));
+      ASSIGN_OR_RETURN(gradients_,
+                       MakeScatteredGradients<T>(layout_, groups_, ops_));
       break;
     }
     case ShardingMode::kZero2:
     case ShardingMode::kZero3: {
       ASSIGN_OR_RETURN(gradients_,
-                       MakeGradientsBehind<T>(layout_, groups_, slots));
+                       MakeGradientsBehind<T>(layout_, groups_, slots, ops_));
       break;
     }
   }
   if (options_.mesh.sharding == ShardingMode::kZero3) {
     ASSIGN_OR_RETURN(parameters_,
-                     MakeGatheredParameters<T>(layout_, groups_, slots));
+                     MakeGatheredParameters<T>(layout_, groups_, slots, ops_));
   } else {
-    ASSIGN_OR_RETURN(parameters_, MakeWholeParameters<T>(layout_, groups_));
+    ASSIGN_OR_RETURN(parameters_,
+                     MakeWholeParameters<T>(layout_, groups_, ops_));
   }
-  ASSIGN_OR_RETURN(optimizer_,
-                   ShardOptimizer<T>::Create(
-                       options_.optimizer, options_.mesh.optimizer_directory,
-                       layout_, StateSegmentsOf(layout_), ops_));
+  ASSIGN_OR_RETURN(optimizer_, ShardOptimizer<T>::Create(
+                                   options_.optimizer, options_.mesh, layout_,
+                                   StateSegmentsOf(layout_), ops_));
   return absl::OkStatus();
 }
 
@@ -298,18 +321,22 @@ TokenBatch RankTrainer<T>::BatchAt(const int32_t* inputs,
   const UnitSlice& slice = layout_.local.slice;
   inputs += first * length;
   if (targets != nullptr) targets += first * length;
-  if (slice.cp_size > 1) {
-    inputs_[micro_batch] = CutSequences(slice, count, length, inputs);
-    inputs = inputs_[micro_batch].data();
-    if (targets != nullptr) {
-      targets_[micro_batch] = CutSequences(slice, count, length, targets);
-      targets = targets_[micro_batch].data();
+  const auto fetch = [&](const int32_t* tokens, int32_t* to) {
+    const size_t bytes =
+        static_cast<size_t>(count * (length / slice.cp_size)) * sizeof(int32_t);
+    if (slice.cp_size == 1) {
+      ops_.FromHost(bytes, tokens, to);
+    } else {
+      ops_.FromHost(bytes, CutSequences(slice, count, length, tokens).data(),
+                    to);
     }
-  }
+  };
+  fetch(inputs, inputs_[micro_batch]);
+  if (targets != nullptr) fetch(targets, targets_[micro_batch]);
   return {.batch = count,
           .sequence_length = length / slice.cp_size,
-          .inputs = inputs,
-          .targets = targets};
+          .inputs = inputs_[micro_batch],
+          .targets = targets == nullptr ? nullptr : targets_[micro_batch]};
 }
 
 // --- What others call --------------------------------------------------------
@@ -340,8 +367,8 @@ absl::StatusOr<typename RankTrainer<T>::StepResult> RankTrainer<T>::Step(
   const double counted = counts_loss_ ? 1 : 0;
   double sums[] = {counted * passes.loss, optimizer_->SumOfSquares(gradient),
                    counted * passes.router_loss};
-  RETURN_IF_ERROR(world_.Run(Call::AllReduce(collective::DataType::kF64,
-                                             Reduction::kSum, sums, sums, 3)));
+  RETURN_IF_ERROR(ops_.status());
+  RETURN_IF_ERROR(SumOverWorld(absl::MakeSpan(sums)));
   StepResult result{.loss = sums[0] / tokens,
                     .gradient_norm = std::sqrt(sums[1]),
                     .router_loss = sums[2]};
@@ -352,6 +379,7 @@ absl::StatusOr<typename RankTrainer<T>::StepResult> RankTrainer<T>::Step(
       optimizer_->Step(learning_rate, result.gradient_norm, gradient,
                        [this](int span) { return parameters_->shard(span); }));
   RETURN_IF_ERROR(parameters_->ShardsChanged());
+  RETURN_IF_ERROR(ops_.status());
   return result;
 }
 
@@ -377,8 +405,8 @@ absl::StatusOr<double> RankTrainer<T>::EvaluateLoss(const int32_t* inputs,
     if (begin < sequence_count && counts_loss_) loss += passes.loss;
     at += batch_ranks_ * count;
   }
-  RETURN_IF_ERROR(world_.Run(Call::AllReduce(
-      collective::DataType::kF64, Reduction::kSum, &loss, &loss, 1)));
+  RETURN_IF_ERROR(ops_.status());
+  RETURN_IF_ERROR(SumOverWorld(absl::MakeSpan(&loss, 1)));
   return loss / static_cast<double>(sequence_count * options_.sequence_length);
 }
 
@@ -400,14 +428,16 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
   passes.batches.push_back(BatchAt(tokens, nullptr, 0, 1, 0));
   RETURN_IF_ERROR(RunForwards(passes));
   const int64_t vocab = options_.model.vocab_size;
-  std::fill_n(logits_, vocab, T(0));
+  ops_.SetZero(vocab, logits_);
   if (passes.logits != nullptr && row >= 0 && batch_rank_ == 0) {
     const Range own = VocabularyOf(options_.model, slice);
-    std::copy_n(passes.logits, own.size(), logits_ + own.begin);
+    ops_.Copy(own.size(), passes.logits, logits_ + own.begin);
   }
   RETURN_IF_ERROR(world_.Run(Call::AllReduce(kDataTypeOf<T>, Reduction::kSum,
                                              logits_, logits_, vocab)));
-  return logits_;
+  ops_.ReadValues(vocab, logits_, host_logits_.data());
+  RETURN_IF_ERROR(ops_.status());
+  return host_logits_.data();
 }
 
 template <typename T>
@@ -415,8 +445,8 @@ absl::Status RankTrainer<T>::ScatterParameters(const T* held) {
   RETURN_IF_ERROR(parameters_->Settle());
   RETURN_IF_ERROR(resharder_->Scatter(
       held, [this](const ReshardPlan::Run& run, const T* in) {
-        std::copy_n(in, run.count, Shard(*parameters_, run));
-        return absl::OkStatus();
+        ops_.WriteValues(run.count, in, Shard(*parameters_, run));
+        return ops_.status();
       }));
   return parameters_->ShardsChanged();
 }
@@ -425,8 +455,8 @@ template <typename T>
 absl::Status RankTrainer<T>::GatherParameters(T* held) {
   return resharder_->Gather(
       [this](const ReshardPlan::Run& run, T* out) {
-        std::copy_n(Shard(*parameters_, run), run.count, out);
-        return absl::OkStatus();
+        ops_.ReadValues(run.count, Shard(*parameters_, run), out);
+        return ops_.status();
       },
       held);
 }

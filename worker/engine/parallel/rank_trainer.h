@@ -2,8 +2,11 @@
 //
 // Thread-compatible: a rank's thread makes all calls. All ranks of the mesh
 // make the same calls with the same arguments. A status that is not OK ends the
-// rank: it is one of Collective's, or the caller has to abort the world with
-// it.
+// rank: it is one of Collective's or of the operations', or the caller has to
+// abort the world with it.
+//
+// All that is computed and exchanged lies in memory of the operations, which
+// the host need not be able to read; what callers give and get is the host's.
 
 #ifndef WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
 #define WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
@@ -107,6 +110,7 @@ class RankTrainer {
               BasicOps<T>& ops);
   absl::Status Init(const ParameterLayout& layout);
   absl::Status InitShards();
+  absl::Status InitBuffers(int64_t rows);
 
   // A run of actions on micro-batches of this rank.
   struct Passes {
@@ -138,6 +142,8 @@ class RankTrainer {
   absl::Status RunForwards(Passes& passes);
   // Sums the routers of a micro-batch over ranks, after its last layer.
   absl::Status SumRouters(const PipelineAction& action, Passes& passes);
+  // Sums `values`, 3 at most, over the world.
+  absl::Status SumOverWorld(absl::Span<double> values);
   T* Shard(UnitParameters<T>& of, const ReshardPlan::Run& run) {
     return of.shard(run.span) + run.offset;
   }
@@ -161,9 +167,11 @@ class RankTrainer {
   std::unique_ptr<Resharder<T>> resharder_;
   PipelineSender<T> forward_out_, backward_out_;
   Arena arena_;
-  T* logits_ = nullptr;  // [V]
-  // With cp, the rank's parts of sequences, by micro-batch.
-  std::vector<std::vector<int32_t>> inputs_, targets_;
+  T* logits_ = nullptr;     // [V]
+  double* sums_ = nullptr;  // [3], over the world
+  // A rank's parts of sequences, by micro-batch, [rows] each.
+  std::vector<int32_t*> inputs_, targets_;
+  std::vector<T> host_logits_;
   size_t next_visit_ = 0;  // Of the passes that run.
 };
 

@@ -36,6 +36,8 @@
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/apart_ops.h"
+#include "worker/engine/parallel/testing/apart_collective.h"
 
 namespace atl::engine {
 namespace {
@@ -149,7 +151,19 @@ class MeshTest : public testing::Test {
   void RunRank(const RankTrainerOptions& options, Collective& world,
                const Outcome& from, int64_t first, int64_t steps,
                Outcome& outcome) {
-    PlainOps<double> ops;
+    if (!is_apart_) {
+      PlainOps<double> ops;
+      TrainRank(options, world, ops, from, first, steps, outcome);
+      return;
+    }
+    ApartOps<double> ops;
+    TrainRank(options, *MakeApart(world, ops.memory()), ops, from, first, steps,
+              outcome);
+  }
+
+  void TrainRank(const RankTrainerOptions& options, Collective& world,
+                 BasicOps<double>& ops, const Outcome& from, int64_t first,
+                 int64_t steps, Outcome& outcome) {
     const ParameterLayout layout = MakeParameterLayout(options.model);
     auto made = RankTrainer<double>::Create(options, layout, world, ops);
     ASSERT_TRUE(made.ok()) << made.status();
@@ -265,6 +279,8 @@ class MeshTest : public testing::Test {
               << std::endl;
   }
 
+  // Ranks compute with memory that the host cannot touch.
+  bool is_apart_ = false;
   const uint64_t seed_;
   std::mt19937_64 random_;
   std::vector<std::vector<int32_t>> inputs_, targets_;  // By step.
@@ -465,6 +481,51 @@ TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
     EXPECT_EQ(same.parameters, half.parameters) << mesh;
     EXPECT_EQ(same.first_moment, half.first_moment) << mesh;
     EXPECT_EQ(same.second_moment, half.second_moment) << mesh;
+  }
+}
+
+// As on a device: whoever reads or writes its memory from the host ends this.
+TEST_F(MeshTest, RanksWithMemoryApartComputeTheSameBits) {
+  std::vector<MeshCase> cases;
+  for (ShardingMode mode : kModes) {
+    cases.push_back({.mesh = "dp_replicate=2,dp_shard=2",
+                     .shape = "gpt2",
+                     .micro_batches = 2,
+                     .sharding = mode});
+  }
+  for (const char* mesh : {"dp_shard=4", "tp=2", "cp=2", "pp=2", "pp=2,tp=2"}) {
+    cases.push_back({.mesh = mesh, .shape = "tied", .micro_batches = 2});
+  }
+  cases.push_back({.mesh = "pp=2,dp_shard=2",
+                   .shape = "gpt2",
+                   .micro_batches = 4,
+                   .pipeline = PipelineKind::kInterleaved,
+                   .chunks = 2});
+  for (const char* mesh : {"", "ep=2,tp=2", "pp=2,ep=2", "dp_shard=2,cp=2"}) {
+    cases.push_back({.mesh = mesh, .shape = "mixture", .micro_batches = 2});
+  }
+  cases.push_back({.mesh = "pp=2",
+                   .shape = "mixture",
+                   .micro_batches = 2,
+                   .checkpointing = ActivationCheckpointing::kFull});
+  for (const MeshCase& c : cases) {
+    RankTrainerOptions options = OptionsOf(c);
+    const Outcome start{.parameters = StartOf(options.model)};
+    is_apart_ = false;
+    const Outcome expected = Run(options, start, 0, 4);
+    is_apart_ = true;
+    for (const bool on_host : {false, true}) {
+      options.mesh.optimizer_on_host = on_host;
+      const Outcome apart = Run(options, start, 0, 4);
+      for (auto member :
+           {&Outcome::losses, &Outcome::norms, &Outcome::router_losses,
+            &Outcome::logits, &Outcome::parameters, &Outcome::first_moment,
+            &Outcome::second_moment}) {
+        EXPECT_EQ(apart.*member, expected.*member) << ToString(c);
+      }
+      EXPECT_EQ(apart.evaluated, expected.evaluated) << ToString(c);
+    }
+    if (HasFailure()) return;
   }
 }
 

@@ -17,24 +17,26 @@ constexpr int64_t kChunkElements = int64_t{1} << 18;
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<ShardOptimizer<T>>> ShardOptimizer<T>::Create(
-    const OptimizerOptions& options, const std::string& directory,
+    const OptimizerOptions& options, const MeshOptions& mesh,
     const RankLayout& layout, std::vector<StateSegment> segments,
     BasicOps<T>& ops) {
   std::unique_ptr<ShardOptimizer> optimizer(
       new ShardOptimizer(options, layout, std::move(segments), ops));
   if (options.kind == OptimizerKind::kSgd) return optimizer;
-  if (directory.empty()) {
+  if (mesh.optimizer_directory.empty() && !mesh.optimizer_on_host) {
     ASSIGN_OR_RETURN(optimizer->moments_,
-                     MakeMomentStore<T>(layout.state_count));
+                     MakeMomentStore<T>(layout.state_count, ops));
     return optimizer;
   }
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<BackingStore> file,
-      MakeFileStore(directory,
-                    2 * layout.state_count * static_cast<int64_t>(sizeof(T))));
-  ASSIGN_OR_RETURN(optimizer->moments_,
-                   MakeOffloadedMomentStore<T>(
-                       layout.state_count, kChunkElements, std::move(file)));
+  const int64_t bytes =
+      2 * layout.state_count * static_cast<int64_t>(sizeof(T));
+  ASSIGN_OR_RETURN(std::unique_ptr<BackingStore> store,
+                   mesh.optimizer_directory.empty()
+                       ? MakeMemoryStore(bytes)
+                       : MakeFileStore(mesh.optimizer_directory, bytes));
+  ASSIGN_OR_RETURN(optimizer->moments_, MakeOffloadedMomentStore<T>(
+                                            layout.state_count, kChunkElements,
+                                            std::move(store), ops));
   return optimizer;
 }
 
@@ -98,9 +100,9 @@ template <typename T>
 absl::Status ShardOptimizer<T>::Reset() {
   step_count_ = 0;
   if (moments_ == nullptr) return absl::OkStatus();
-  return moments_->Update([](const typename MomentStore<T>::Chunk& chunk) {
-    std::fill_n(chunk.first, chunk.count, T(0));
-    std::fill_n(chunk.second, chunk.count, T(0));
+  return moments_->Update([this](const typename MomentStore<T>::Chunk& chunk) {
+    ops_.SetZero(chunk.count, chunk.first);
+    ops_.SetZero(chunk.count, chunk.second);
   });
 }
 

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -15,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/optimizer/optimizer_options.h"
+#include "worker/engine/parallel/mesh_options.h"
 #include "worker/engine/parallel/moment_store.h"
 #include "worker/engine/parallel/rank_layout.h"
 
@@ -24,12 +24,12 @@ namespace atl::engine {
 template <typename T>
 class ShardOptimizer {
  public:
-  // A fresh one. `directory` not "": moments lie in a file there. `layout` and
-  // `ops` outlive it; `segments` are the layout's.
+  // A fresh one. Moments lie in memory of `ops`, or where `mesh` says.
+  // `layout` and `ops` outlive it; `segments` are the layout's.
   //
   // Errors of MakeMomentStore and MakeFileStore.
   static absl::StatusOr<std::unique_ptr<ShardOptimizer>> Create(
-      const OptimizerOptions& options, const std::string& directory,
+      const OptimizerOptions& options, const MeshOptions& mesh,
       const RankLayout& layout, std::vector<StateSegment> segments,
       BasicOps<T>& ops);
 

@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<StageModel<T>>> StageModel<T>::Create(
       config, rank_layout, checkpointing, std::move(work), flight_counts));
   ASSIGN_OR_RETURN(
       model->arena_,
-      Arena::CreateFor([&](Arena& arena) { model->TakeBuffers(arena); }));
+      Arena::CreateFor([&](Arena& arena) { model->TakeBuffers(arena); },
+                       ops.memory()));
   return model;
 }
 
@@ -34,7 +35,8 @@ StageModel<T>::StageModel(const ModelConfig& config,
       rank_layout_(rank_layout),
       checkpointing_(checkpointing),
       work_(std::move(work)),
-      blocks_(rank_layout.units.size()) {
+      blocks_(rank_layout.units.size()),
+      host_totals_(2 * config.expert_count) {
   const ParameterLayout& layout = rank_layout.local.layout;
   const UnitSlice& slice = rank_layout.local.slice;
   const Keep keep = checkpointing == ActivationCheckpointing::kSelective
@@ -156,8 +158,9 @@ template <typename T>
 void StageModel<T>::Received(int chunk, int micro_batch) {
   if (!config_.is_mixture()) return;
   Flight& flight = FlightOf(chunk, micro_batch);
-  std::copy_n(flight.inputs[0] + StreamCount(flight.batch),
-              2 * config_.expert_count, flight.totals.counts);
+  work_->ops.Copy(2 * config_.expert_count,
+                  flight.inputs[0] + StreamCount(flight.batch),
+                  flight.totals.counts);
 }
 
 template <typename T>
@@ -165,8 +168,8 @@ void StageModel<T>::ReceivedGradient(int chunk, int micro_batch,
                                      const T* message) {
   if (!config_.is_mixture()) return;
   Flight& flight = FlightOf(chunk, micro_batch);
-  std::copy_n(message + StreamCount(flight.batch), 2 * config_.expert_count,
-              flight.totals.counts);
+  work_->ops.Copy(2 * config_.expert_count, message + StreamCount(flight.batch),
+                  flight.totals.counts);
 }
 
 template <typename T>
@@ -174,8 +177,8 @@ void StageModel<T>::CompleteGradient(int chunk, int micro_batch,
                                      T* message) const {
   if (!config_.is_mixture()) return;
   const Flight& flight = FlightOf(chunk, micro_batch);
-  std::copy_n(flight.totals.counts, 2 * config_.expert_count,
-              message + StreamCount(flight.batch));
+  work_->ops.Copy(2 * config_.expert_count, flight.totals.counts,
+                  message + StreamCount(flight.batch));
 }
 
 template <typename T>
@@ -280,15 +283,17 @@ absl::Span<T> StageModel<T>::router_totals(int chunk, int micro_batch) {
 }
 
 template <typename T>
-double StageModel<T>::RouterLoss(int chunk, int micro_batch) const {
+double StageModel<T>::RouterLoss(int chunk, int micro_batch) {
   if (!config_.is_mixture()) return 0;
   const Flight& flight = FlightOf(chunk, micro_batch);
   const double all =
       static_cast<double>(config_.layer_count * flight.totals.rows);
+  const int64_t count = config_.expert_count;
+  work_->ops.ReadValues(2 * count, flight.totals.counts, host_totals_.data());
   double sum = 0;
-  for (int64_t e = 0; e < config_.expert_count; ++e) {
-    sum += static_cast<double>(flight.totals.counts[e]) / all *
-           static_cast<double>(flight.totals.sums[e]) / all;
+  for (int64_t e = 0; e < count; ++e) {
+    sum += static_cast<double>(host_totals_[e]) / all *
+           static_cast<double>(host_totals_[count + e]) / all;
   }
   return sum * config_.router_loss_weight *
          static_cast<double>(config_.expert_count) *

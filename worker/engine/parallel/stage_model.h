@@ -2,7 +2,8 @@
 // micro-batches that are under way.
 //
 // Thread-compatible. Makes no object after Create. Parameters and gradients are
-// the caller's, unit by unit (units of RankLayout, by their place there).
+// the caller's, unit by unit (units of RankLayout, by their place there). All
+// buffers, and the tokens of a batch, lie in memory of the operations.
 //
 // A message between stages is the residual stream [stream_rows, C], then, of a
 // mixture, the sums over layers of its routers (RouterTotals): counts [E] and
@@ -109,7 +110,7 @@ class StageModel {
   absl::Span<T> router_totals(int chunk, int micro_batch);
   // The loss that balances experts, of these sums, times its weight and the
   // micro-batch's share; 0 without experts.
-  double RouterLoss(int chunk, int micro_batch) const;
+  double RouterLoss(int chunk, int micro_batch);
 
   // Of what is kept between passes.
   int64_t activation_bytes() const {
@@ -155,6 +156,7 @@ class StageModel {
   void* again_saved_ = nullptr;
   T* again_out_ = nullptr;
   RouterTotals<T> again_totals_;
+  std::vector<T> host_totals_;  // [2 E], for RouterLoss
   T loss_scale_ = 1;
   double last_loss_ = 0;
 };

@@ -30,8 +30,8 @@ class GradientsBase : public UnitGradients<T> {
  public:
   using Buffer = typename UnitGradients<T>::Buffer;
 
-  GradientsBase(const RankLayout& layout, RankGroups& groups)
-      : layout_(layout), groups_(groups) {}
+  GradientsBase(const RankLayout& layout, RankGroups& groups, BasicOps<T>& ops)
+      : layout_(layout), groups_(groups), ops_(ops) {}
 
   absl::Status Finish() final {
     RETURN_IF_ERROR(FinishReductions());
@@ -57,6 +57,7 @@ class GradientsBase : public UnitGradients<T> {
 
   const RankLayout& layout_;
   RankGroups& groups_;
+  BasicOps<T>& ops_;
   Arena arena_;
 
  private:
@@ -119,7 +120,8 @@ class WholeGradients : public GradientsBase<T> {
     for (int64_t size : sizes) all += size;
     Arena measure;
     measure.Take<T>(all);
-    ASSIGN_OR_RETURN(this->arena_, Arena::Create(measure.used_bytes()));
+    ASSIGN_OR_RETURN(this->arena_,
+                     Arena::Create(measure.used_bytes(), this->ops_.memory()));
     T* data = this->arena_.template Take<T>(all);
     for (int64_t size : sizes) {
       units_.push_back({.size = size, .data = data});
@@ -241,8 +243,8 @@ class ScatteredGradients final : public WholeGradients<T> {
   void StartReduction(int unit) override {
     const RankUnit& rank_unit = this->layout_.units[unit];
     T* const data = this->units_[unit].data;
-    std::copy_n(data, frames_[unit].copy_count,
-                data + frames_[unit].span_begin[0]);
+    this->ops_.Copy(frames_[unit].copy_count, data,
+                    data + frames_[unit].span_begin[0]);
     for (int i = 0; i < rank_unit.span_count; ++i) {
       const int at = rank_unit.first_span + i;
       const ShardSpan& span = this->layout_.spans[at];
@@ -272,15 +274,16 @@ class GradientsBehind final : public GradientsBase<T> {
   using Base = GradientsBase<T>;
   using Buffer = typename Base::Buffer;
 
-  GradientsBehind(const RankLayout& layout, RankGroups& groups, int slot_count)
-      : Base(layout, groups),
+  GradientsBehind(const RankLayout& layout, RankGroups& groups, int slot_count,
+                  BasicOps<T>& ops)
+      : Base(layout, groups, ops),
         slots_(slot_count),
         has_sum_(layout.spans.size(), false) {}
 
   absl::Status Init() {
-    ASSIGN_OR_RETURN(
-        this->arena_,
-        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
+    ASSIGN_OR_RETURN(this->arena_,
+                     Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); },
+                                      this->ops_.memory()));
     return absl::OkStatus();
   }
 
@@ -302,7 +305,8 @@ class GradientsBehind final : public GradientsBase<T> {
     for (int i = 0; i < rank_unit.span_count; ++i) {
       const ShardSpan& span = this->layout_.spans[rank_unit.first_span + i];
       T* const gathered = free->full + free->frame.span_begin[i];
-      std::fill(gathered + span.count, gathered + span.gathered_count(), T(0));
+      this->ops_.SetZero(span.gathered_count() - span.count,
+                         gathered + span.count);
     }
     return Buffer{free->full, false};
   }
@@ -314,8 +318,8 @@ class GradientsBehind final : public GradientsBase<T> {
     CHECK(slot != slots_.end());
     slot->is_open = false;
     slot->is_last = is_last;
-    std::copy_n(slot->full, slot->frame.copy_count,
-                slot->full + slot->frame.span_begin[0]);
+    this->ops_.Copy(slot->frame.copy_count, slot->full,
+                    slot->full + slot->frame.span_begin[0]);
     const RankUnit& rank_unit = this->layout_.units[unit];
     T* reduced = slot->reduced;
     for (int i = 0; i < rank_unit.span_count; ++i) {
@@ -386,9 +390,9 @@ class GradientsBehind final : public GradientsBase<T> {
       const int64_t count = this->layout_.spans[at].shard_count;
       T* const sum = shard(at);
       if (has_sum_[at]) {
-        for (int64_t e = 0; e < count; ++e) sum[e] += reduced[e];
+        this->ops_.Axpy(count, T(1), reduced, sum);
       } else {
-        std::copy_n(reduced, count, sum);
+        this->ops_.Copy(count, reduced, sum);
       }
       reduced += count;
       has_sum_[at] = true;
@@ -414,36 +418,39 @@ class GradientsBehind final : public GradientsBase<T> {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeBucketedGradients(
-    const RankLayout& layout, RankGroups& groups, int64_t bucket_bytes) {
-  auto gradients = std::make_unique<BucketedGradients<T>>(layout, groups);
+    const RankLayout& layout, RankGroups& groups, int64_t bucket_bytes,
+    BasicOps<T>& ops) {
+  auto gradients = std::make_unique<BucketedGradients<T>>(layout, groups, ops);
   RETURN_IF_ERROR(gradients->Init(bucket_bytes));
   return gradients;
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeScatteredGradients(
-    const RankLayout& layout, RankGroups& groups) {
-  auto gradients = std::make_unique<ScatteredGradients<T>>(layout, groups);
+    const RankLayout& layout, RankGroups& groups, BasicOps<T>& ops) {
+  auto gradients = std::make_unique<ScatteredGradients<T>>(layout, groups, ops);
   RETURN_IF_ERROR(gradients->Init());
   return gradients;
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeGradientsBehind(
-    const RankLayout& layout, RankGroups& groups, int slot_count) {
+    const RankLayout& layout, RankGroups& groups, int slot_count,
+    BasicOps<T>& ops) {
   auto gradients =
-      std::make_unique<GradientsBehind<T>>(layout, groups, slot_count);
+      std::make_unique<GradientsBehind<T>>(layout, groups, slot_count, ops);
   RETURN_IF_ERROR(gradients->Init());
   return gradients;
 }
 
-#define ATL_ENGINE_INSTANTIATE(T)                                 \
-  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>      \
-  MakeBucketedGradients(const RankLayout&, RankGroups&, int64_t); \
-  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>      \
-  MakeScatteredGradients(const RankLayout&, RankGroups&);         \
-  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>      \
-  MakeGradientsBehind(const RankLayout&, RankGroups&, int);
+#define ATL_ENGINE_INSTANTIATE(T)                                       \
+  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>            \
+  MakeBucketedGradients(const RankLayout&, RankGroups&, int64_t,        \
+                        BasicOps<T>&);                                  \
+  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>            \
+  MakeScatteredGradients(const RankLayout&, RankGroups&, BasicOps<T>&); \
+  template absl::StatusOr<std::unique_ptr<UnitGradients<T>>>            \
+  MakeGradientsBehind(const RankLayout&, RankGroups&, int, BasicOps<T>&);
 ATL_ENGINE_INSTANTIATE(float)
 ATL_ENGINE_INSTANTIATE(double)
 #undef ATL_ENGINE_INSTANTIATE

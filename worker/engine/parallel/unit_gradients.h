@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/engine/ops/ops.h"
 #include "worker/engine/parallel/mesh_options.h"
 #include "worker/engine/parallel/rank_groups.h"
 #include "worker/engine/parallel/rank_layout.h"
@@ -65,13 +66,15 @@ class UnitGradients {
 // `bucket_bytes`: units are reduced together up to this size.
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeBucketedGradients(
-    const RankLayout& layout, RankGroups& groups, int64_t bucket_bytes);
+    const RankLayout& layout, RankGroups& groups, int64_t bucket_bytes,
+    BasicOps<T>& ops);
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeScatteredGradients(
-    const RankLayout& layout, RankGroups& groups);
+    const RankLayout& layout, RankGroups& groups, BasicOps<T>& ops);
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeGradientsBehind(
-    const RankLayout& layout, RankGroups& groups, int slot_count);
+    const RankLayout& layout, RankGroups& groups, int slot_count,
+    BasicOps<T>& ops);
 
 }  // namespace atl::engine
 

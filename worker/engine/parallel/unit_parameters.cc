@@ -42,23 +42,24 @@ void StartGathers(const RankLayout& layout, RankGroups& groups, int unit,
 }
 
 template <typename T>
-void PlaceDense(const UnitFrame& frame, T* data) {
-  std::copy_n(data + frame.span_begin[0], frame.copy_count, data);
+void PlaceDense(BasicOps<T>& ops, const UnitFrame& frame, T* data) {
+  ops.Copy(frame.copy_count, data + frame.span_begin[0], data);
 }
 
 template <typename T>
 class WholeParameters final : public UnitParameters<T> {
  public:
-  WholeParameters(const RankLayout& layout, RankGroups& groups)
-      : layout_(layout), groups_(groups) {}
+  WholeParameters(const RankLayout& layout, RankGroups& groups,
+                  BasicOps<T>& ops)
+      : layout_(layout), groups_(groups), ops_(ops) {}
 
   absl::Status Init() {
     for (size_t u = 0; u < layout_.units.size(); ++u) {
       units_.push_back({.frame = UnitFrame::Of(layout_, static_cast<int>(u))});
     }
-    ASSIGN_OR_RETURN(
-        arena_,
-        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); },
+                                      ops_.memory()));
     return absl::OkStatus();
   }
 
@@ -67,7 +68,7 @@ class WholeParameters final : public UnitParameters<T> {
     Unit& u = units_[unit];
     if (u.is_arriving) {
       RETURN_IF_ERROR(u.pending.Wait());
-      PlaceDense(u.frame, u.data);
+      PlaceDense(ops_, u.frame, u.data);
       u.is_arriving = false;
     }
     return u.data;
@@ -120,6 +121,7 @@ class WholeParameters final : public UnitParameters<T> {
 
   const RankLayout& layout_;
   RankGroups& groups_;
+  BasicOps<T>& ops_;
   Arena arena_;
   std::vector<Unit> units_;  // Ends before the memory that it waits for.
 };
@@ -128,13 +130,13 @@ template <typename T>
 class GatheredParameters final : public UnitParameters<T> {
  public:
   GatheredParameters(const RankLayout& layout, RankGroups& groups,
-                     int slot_count)
-      : layout_(layout), groups_(groups), slots_(slot_count) {}
+                     int slot_count, BasicOps<T>& ops)
+      : layout_(layout), groups_(groups), ops_(ops), slots_(slot_count) {}
 
   absl::Status Init() {
-    ASSIGN_OR_RETURN(
-        arena_,
-        Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); }));
+    ASSIGN_OR_RETURN(arena_,
+                     Arena::CreateFor([&](Arena& arena) { TakeBuffers(arena); },
+                                      ops_.memory()));
     return absl::OkStatus();
   }
 
@@ -159,7 +161,7 @@ class GatheredParameters final : public UnitParameters<T> {
     Slot* const slot = SlotOf(unit);
     if (slot->is_arriving) {
       RETURN_IF_ERROR(slot->pending.Wait());
-      PlaceDense(slot->frame, slot->data);
+      PlaceDense(ops_, slot->frame, slot->data);
       slot->is_arriving = false;
     }
     return slot->data;
@@ -216,6 +218,7 @@ class GatheredParameters final : public UnitParameters<T> {
 
   const RankLayout& layout_;
   RankGroups& groups_;
+  BasicOps<T>& ops_;
   Arena arena_;
   T* shards_ = nullptr;
   std::vector<Slot> slots_;  // Ends before the memory that it waits for.
@@ -225,28 +228,29 @@ class GatheredParameters final : public UnitParameters<T> {
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitParameters<T>>> MakeWholeParameters(
-    const RankLayout& layout, RankGroups& groups) {
-  auto parameters = std::make_unique<WholeParameters<T>>(layout, groups);
+    const RankLayout& layout, RankGroups& groups, BasicOps<T>& ops) {
+  auto parameters = std::make_unique<WholeParameters<T>>(layout, groups, ops);
   RETURN_IF_ERROR(parameters->Init());
   return parameters;
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitParameters<T>>> MakeGatheredParameters(
-    const RankLayout& layout, RankGroups& groups, int slot_count) {
+    const RankLayout& layout, RankGroups& groups, int slot_count,
+    BasicOps<T>& ops) {
   auto parameters =
-      std::make_unique<GatheredParameters<T>>(layout, groups, slot_count);
+      std::make_unique<GatheredParameters<T>>(layout, groups, slot_count, ops);
   RETURN_IF_ERROR(parameters->Init());
   return parameters;
 }
 
-template absl::StatusOr<std::unique_ptr<UnitParameters<float>>>
-MakeWholeParameters(const RankLayout&, RankGroups&);
-template absl::StatusOr<std::unique_ptr<UnitParameters<double>>>
-MakeWholeParameters(const RankLayout&, RankGroups&);
-template absl::StatusOr<std::unique_ptr<UnitParameters<float>>>
-MakeGatheredParameters(const RankLayout&, RankGroups&, int);
-template absl::StatusOr<std::unique_ptr<UnitParameters<double>>>
-MakeGatheredParameters(const RankLayout&, RankGroups&, int);
+#define ATL_ENGINE_INSTANTIATE(T)                                    \
+  template absl::StatusOr<std::unique_ptr<UnitParameters<T>>>        \
+  MakeWholeParameters(const RankLayout&, RankGroups&, BasicOps<T>&); \
+  template absl::StatusOr<std::unique_ptr<UnitParameters<T>>>        \
+  MakeGatheredParameters(const RankLayout&, RankGroups&, int, BasicOps<T>&);
+ATL_ENGINE_INSTANTIATE(float)
+ATL_ENGINE_INSTANTIATE(double)
+#undef ATL_ENGINE_INSTANTIATE
 
 }  // namespace atl::engine

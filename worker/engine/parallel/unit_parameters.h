@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/engine/ops/ops.h"
 #include "worker/engine/parallel/mesh_options.h"
 #include "worker/engine/parallel/rank_groups.h"
 #include "worker/engine/parallel/rank_layout.h"
@@ -60,16 +61,17 @@ class UnitParameters {
   virtual int64_t buffer_bytes() const = 0;
 };
 
-// `layout` and `groups` outlive it. `slot_count` >= 2: units that are gathered
-// at a time.
+// All lies in memory of `ops`. `layout`, `groups` and `ops` outlive it.
+// `slot_count` >= 2: units that are gathered at a time.
 //
 // RESOURCE_EXHAUSTED: no memory.
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitParameters<T>>> MakeWholeParameters(
-    const RankLayout& layout, RankGroups& groups);
+    const RankLayout& layout, RankGroups& groups, BasicOps<T>& ops);
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitParameters<T>>> MakeGatheredParameters(
-    const RankLayout& layout, RankGroups& groups, int slot_count);
+    const RankLayout& layout, RankGroups& groups, int slot_count,
+    BasicOps<T>& ops);
 
 }  // namespace atl::engine
 

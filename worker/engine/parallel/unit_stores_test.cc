@@ -12,6 +12,7 @@
 #include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
+#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/parallel/rank_groups.h"
 #include "worker/engine/parallel/unit_gradients.h"
 #include "worker/engine/parallel/unit_parameters.h"
@@ -36,6 +37,12 @@ float GradientOf(float parameter, int rank, int pass, int unit, int64_t e) {
   const float data =
       static_cast<float>((rank * 31 + pass * 7 + unit * 13 + e) % 97);
   return parameter * 0.37f + data * 0.0101f;
+}
+
+// It has no state.
+Ops& Plain() {
+  static Ops& ops = *new PlainOps<float>;
+  return ops;
 }
 
 float Tree(const std::vector<float>& values, size_t begin, size_t end) {
@@ -116,17 +123,19 @@ class Rank {
     switch (options.sharding) {
       case ShardingMode::kReplicate:
         // Buckets of two or three units.
-        gradients_ = *MakeBucketedGradients<float>(layout_, groups_, 8000);
+        gradients_ =
+            *MakeBucketedGradients<float>(layout_, groups_, 8000, Plain());
         break;
       case ShardingMode::kZero1:
-        gradients_ = *MakeScatteredGradients<float>(layout_, groups_);
+        gradients_ = *MakeScatteredGradients<float>(layout_, groups_, Plain());
         break;
       default:
-        gradients_ = *MakeGradientsBehind<float>(layout_, groups_, 2);
+        gradients_ = *MakeGradientsBehind<float>(layout_, groups_, 2, Plain());
     }
-    parameters_ = options.sharding == ShardingMode::kZero3
-                      ? *MakeGatheredParameters<float>(layout_, groups_, 2)
-                      : *MakeWholeParameters<float>(layout_, groups_);
+    parameters_ =
+        options.sharding == ShardingMode::kZero3
+            ? *MakeGatheredParameters<float>(layout_, groups_, 2, Plain())
+            : *MakeWholeParameters<float>(layout_, groups_, Plain());
   }
 
   // `start(unit, e)` is the value of an element to begin with.
@@ -265,10 +274,10 @@ TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
     const RankLayout layout = LayoutOf(options, sizes, 0);
     auto gradients =
         mode == ShardingMode::kReplicate
-            ? *MakeBucketedGradients<float>(layout, groups, 9000)
+            ? *MakeBucketedGradients<float>(layout, groups, 9000, Plain())
         : mode == ShardingMode::kZero1
-            ? *MakeScatteredGradients<float>(layout, groups)
-            : *MakeGradientsBehind<float>(layout, groups, 2);
+            ? *MakeScatteredGradients<float>(layout, groups, Plain())
+            : *MakeGradientsBehind<float>(layout, groups, 2, Plain());
     for (int pass = 0; pass < 2; ++pass) {
       std::vector<int64_t> started;
       for (int u = 4; u >= 0; --u) {
@@ -303,12 +312,15 @@ TEST(UnitStoresTest, BuffersDependOnTheLargestUnitAlone) {
   const std::vector<UnitSize> one(1, {1000, 0}), many(40, {1000, 0});
   const RankLayout few = LayoutOf(options, one, 0);
   const RankLayout more = LayoutOf(options, many, 0);
-  EXPECT_EQ((*MakeGatheredParameters<float>(few, groups, 2))->buffer_bytes(),
+  EXPECT_EQ(
+      (*MakeGatheredParameters<float>(few, groups, 2, Plain()))->buffer_bytes(),
+      2 * 4 * 1008);
+  EXPECT_EQ((*MakeGatheredParameters<float>(more, groups, 2, Plain()))
+                ->buffer_bytes(),
             2 * 4 * 1008);
-  EXPECT_EQ((*MakeGatheredParameters<float>(more, groups, 2))->buffer_bytes(),
-            2 * 4 * 1008);
-  EXPECT_EQ((*MakeGradientsBehind<float>(more, groups, 2))->buffer_bytes(),
-            2 * 2 * 4 * 1008);
+  EXPECT_EQ(
+      (*MakeGradientsBehind<float>(more, groups, 2, Plain()))->buffer_bytes(),
+      2 * 2 * 4 * 1008);
 }
 
 TEST(UnitStoresTest, SaysWhenAllSlotsAreTaken) {
@@ -318,7 +330,7 @@ TEST(UnitStoresTest, SaysWhenAllSlotsAreTaken) {
   RankGroups groups = *MakeRankGroups(options, false, *members[0]);
   const std::vector<UnitSize> sizes(3, {8, 0});
   const RankLayout layout = LayoutOf(options, sizes, 0);
-  auto parameters = *MakeGatheredParameters<float>(layout, groups, 2);
+  auto parameters = *MakeGatheredParameters<float>(layout, groups, 2, Plain());
   EXPECT_TRUE(parameters->Prefetch(0).ok());
   EXPECT_TRUE(parameters->Prefetch(1).ok());
   EXPECT_TRUE(parameters->Prefetch(1).ok());  // It is there.

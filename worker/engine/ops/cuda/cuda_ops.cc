@@ -17,25 +17,28 @@
 #include "worker/engine/ops/cuda/launch_plan.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/product_plan.h"
+#include "worker/engine/ops/cuda/stream_copier.h"
 
 namespace atl::engine::cuda {
 
 // --- The device --------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
-    int device, ComputeType compute, std::unique_ptr<Matmul> matmul) {
+    int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
+    const CudaOptions& options) {
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(
       ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                "making a stream", device));
-  return absl::WrapUnique(
-      new CudaOps(device, compute, OwnedStream(stream), std::move(matmul)));
+  return absl::WrapUnique(new CudaOps(device, compute, OwnedStream(stream),
+                                      std::move(matmul), options));
 }
 
 CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
-                 std::unique_ptr<Matmul> matmul)
-    : compute_(compute),
+                 std::unique_ptr<Matmul> matmul, const CudaOptions& options)
+    : options_(options),
+      compute_(compute),
       owned_stream_(std::move(stream)),
       stream_(owned_stream_.get()),
       latch_(device),
@@ -47,7 +50,8 @@ CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
       dots_(memory_),
       partials_(memory_),
       sort_(memory_),
-      begins_(memory_) {}
+      begins_(memory_),
+      recorder_(stream_, memory_, latch_) {}
 
 CudaOps::~CudaOps() {
   (void)cudaSetDevice(device());
@@ -90,6 +94,18 @@ void CudaOps::ToHost(size_t bytes, const void* from, void* host) {
       cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_),
       "copying from it");
   latch_.Check(cudaStreamSynchronize(stream_), "computing");
+}
+
+absl::StatusOr<std::unique_ptr<Copier>> CudaOps::MakeCopier() {
+  return MakeStreamCopier(device(), stream_);
+}
+
+void CudaOps::Replay(int64_t key, absl::FunctionRef<void()> queue) {
+  if (!options_.graphs) {
+    queue();
+  } else if (Begin()) {
+    recorder_.Run(key, queue);
+  }
 }
 
 // --- Linear maps -------------------------------------------------------------
@@ -526,6 +542,20 @@ double CudaOps::SumOf(int64_t n, const float* x, bool squares) {
   return latch_.ok() ? sum : result;
 }
 
+void CudaOps::SumInto(int64_t n, const float* x, bool squares, double* sum) {
+  if (!Begin()) return;
+  double* const partials = Get(partials_, kSumBlocksMax + 1);
+  if (partials == nullptr) return;
+  SumElements(stream_, n, x, squares, partials, sum);
+  End("a sum");
+}
+
+void CudaOps::ClipInto(const double* sums, double clip_norm, float* scale) {
+  if (!Begin()) return;
+  cuda::ClipInto(stream_, sums, clip_norm, scale);
+  End("clipping");
+}
+
 double CudaOps::Sum(int64_t n, const float* x) { return SumOf(n, x, false); }
 
 double CudaOps::SumOfSquares(int64_t n, const float* x) {
@@ -543,6 +573,21 @@ void CudaOps::AdamW(int64_t n, const AdamWStep<float>& step, const float* g,
                     float* p, float* m, float* v) {
   if (!Begin()) return;
   cuda::AdamW(stream_, n, step, g, p, m, v);
+  End("AdamW");
+}
+
+void CudaOps::SgdBy(int64_t n, const AdamWStep<float>* step, const float* scale,
+                    const float* g, float* p) {
+  if (!Begin()) return;
+  cuda::SgdBy(stream_, n, step, scale, g, p);
+  End("SGD");
+}
+
+void CudaOps::AdamWBy(int64_t n, const AdamWStep<float>* step,
+                      const float* scale, const float* g, float* p, float* m,
+                      float* v) {
+  if (!Begin()) return;
+  cuda::AdamWBy(stream_, n, step, scale, g, p, m, v);
   End("AdamW");
 }
 

@@ -20,15 +20,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/engine/ops/compute_type.h"
+#include "worker/engine/ops/cuda/cuda_options.h"
 #include "worker/engine/ops/cuda/device_memory.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/matmul.h"
+#include "worker/engine/ops/cuda/recorder.h"
 #include "worker/engine/ops/cuda/runtime.h"
 #include "worker/engine/ops/cuda/scratch.h"
 #include "worker/engine/ops/ops.h"
@@ -42,7 +46,8 @@ class CudaOps final : public Ops {
   //
   // UNAVAILABLE: the device cannot be used.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(
-      int device, ComputeType compute, std::unique_ptr<Matmul> matmul);
+      int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
+      const CudaOptions& options = {});
   ~CudaOps() override;
 
   int device() const { return latch_.device(); }
@@ -51,10 +56,13 @@ class CudaOps final : public Ops {
   const DeviceMemory& device_memory() const { return memory_; }
   // Waits for all that is queued; then status() tells of it too.
   absl::Status Synchronize();
+  // Steps that were launched as graphs which were there.
+  int64_t replay_count() const { return recorder_.replay_count(); }
 
   Memory& memory() override { return memory_; }
   void FromHost(size_t bytes, const void* host, void* to) override;
   void ToHost(size_t bytes, const void* from, void* host) override;
+  absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() override;
   absl::Status status() const override { return latch_.status(); }
   // 1 GiB of logits: a large vocabulary's products fill the device.
   int64_t logit_run_elements() const override { return int64_t{1} << 28; }
@@ -143,6 +151,15 @@ class CudaOps final : public Ops {
            float* p) override;
   void AdamW(int64_t n, const AdamWStep<float>& step, const float* g, float* p,
              float* m, float* v) override;
+  bool replays() const override { return options_.graphs; }
+  void Replay(int64_t key, absl::FunctionRef<void()> queue) override;
+  std::string TakeNote() override { return recorder_.TakeNote(); }
+  void SumInto(int64_t n, const float* x, bool squares, double* sum) override;
+  void ClipInto(const double* sums, double clip_norm, float* scale) override;
+  void SgdBy(int64_t n, const AdamWStep<float>* step, const float* scale,
+             const float* g, float* p) override;
+  void AdamWBy(int64_t n, const AdamWStep<float>* step, const float* scale,
+               const float* g, float* p, float* m, float* v) override;
   void CopyColumns(int64_t rows, int64_t columns, const float* from,
                    int64_t from_stride, float* to, int64_t to_stride) override;
   void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
@@ -187,7 +204,7 @@ class CudaOps final : public Ops {
   using OwnedStream = std::unique_ptr<cudaStream_t, StreamOwner>;
 
   CudaOps(int device, ComputeType compute, OwnedStream stream,
-          std::unique_ptr<Matmul> matmul);
+          std::unique_ptr<Matmul> matmul, const CudaOptions& options);
 
   // Before a call: false after an error.
   bool Begin();
@@ -209,6 +226,7 @@ class CudaOps final : public Ops {
                const float* mean, const float* rstd, float* out,
                bool accumulate);
 
+  const CudaOptions options_;
   const ComputeType compute_;
   const OwnedStream owned_stream_;  // Ends after memory_, which uses it.
   const cudaStream_t stream_;
@@ -224,6 +242,7 @@ class CudaOps final : public Ops {
   Scratch<double> partials_;  // [kSumBlocksMax + 1]
   Scratch<int32_t> sort_;     // EmbeddingScratch, or the counts of tiles.
   Scratch<int64_t> begins_;   // [E + 1]
+  Recorder recorder_;
 };
 
 }  // namespace atl::engine::cuda

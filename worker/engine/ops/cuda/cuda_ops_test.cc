@@ -18,6 +18,7 @@
 #include "worker/engine/ops/cuda/kernel_matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
 #include "worker/engine/ops/testing/op_cases.h"
+#include "worker/engine/tensor/arena.h"
 
 namespace atl::engine::cuda {
 namespace {
@@ -69,6 +70,108 @@ TEST_P(CudaOpsTest, Bf16ProductsAreThoseOfRoundedOperands) {
     const absl::Status status = HoldOpCase(op_case, *ops);
     EXPECT_TRUE(status.ok()) << status;
   }
+}
+
+TEST_P(CudaOpsTest, AnUpdateByNumbersOfTheDeviceIsTheSame) {
+  const std::unique_ptr<CudaOps> ops = Make();
+  std::mt19937 random(static_cast<uint32_t>(Seed()));
+  std::normal_distribution<float> normal;
+  constexpr int64_t kCount = 777;
+  std::vector<float> values(4 * kCount);
+  for (float& value : values) value = normal(random);
+  for (int64_t i = 3 * kCount; i < 4 * kCount; ++i) {
+    values[i] *= values[i];  // v
+  }
+  Arena arena = *Arena::Create(1 << 16, ops->memory());
+  float* const x = arena.Take<float>(4 * kCount);
+  auto* const numbers = arena.Take<AdamWStep<float>>(1);
+  double* const sums = arena.Take<double>(2);
+  float* const scale = arena.Take<float>(1);
+  const AdamWStep<float> step = {.learning_rate = 0.01f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .epsilon = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .bias_correction1 = 0.19f,
+                                 .bias_correction2_sqrt = 0.3f};
+  ops->FromHost(sizeof(step), &step, numbers);
+  const auto result = [&](bool adamw, bool by_device, double loss,
+                          double clip_norm) {
+    ops->WriteValues(4 * kCount, values.data(), x);
+    float *g = x, *p = x + kCount, *m = p + kCount, *v = m + kCount;
+    ops->FromHost(sizeof(loss), &loss, sums);
+    ops->SumInto(kCount, g, true, sums + 1);
+    double host_sums[2];
+    ops->ToHost(sizeof(host_sums), sums, host_sums);
+    EXPECT_EQ(host_sums[1], ops->SumOfSquares(kCount, g));
+    ops->ClipInto(sums, clip_norm, scale);
+    AdamWStep<float> told = step;
+    told.gradient_scale = ClipScale<float>(host_sums, clip_norm);
+    if (by_device && adamw) {
+      ops->AdamWBy(kCount, numbers, scale, g, p, m, v);
+    } else if (by_device) {
+      ops->SgdBy(kCount, numbers, scale, g, p);
+    } else if (adamw) {
+      ops->AdamW(kCount, told, g, p, m, v);
+    } else {
+      ops->Sgd(kCount, told.learning_rate, told.gradient_scale, g, p);
+    }
+    std::vector<float> all(4 * kCount);
+    ops->ReadValues(4 * kCount, x, all.data());
+    EXPECT_TRUE(ops->status().ok()) << ops->status();
+    return all;
+  };
+  for (const bool adamw : {false, true}) {
+    for (const double clip_norm : {0.0, 1.0, 1e6}) {
+      EXPECT_EQ(result(adamw, true, 2.0, clip_norm),
+                result(adamw, false, 2.0, clip_norm));
+    }
+    // Nothing is done after a sum that is not finite.
+    EXPECT_EQ(result(adamw, true, NAN, 1.0), values);
+    EXPECT_EQ(result(adamw, true, INFINITY, 0.0), values);
+  }
+}
+
+TEST(CudaOpsCopierTest, CopiesBesideWhatIsComputed) {
+  const std::unique_ptr<CudaOps> ops = Make();
+  Arena arena = *Arena::Create(1 << 10, ops->memory());
+  float* const x = arena.Take<float>(32);
+  const auto copier = ops->MakeCopier();
+  ASSERT_TRUE(copier.ok()) << copier.status();
+  const std::vector<float> ones(32, 1.0f);
+  (*copier)->FromHost(32 * sizeof(float), ones.data(), x);
+  ops->Axpy(32, 2.0f, x, x);
+  (*copier)->Follow();
+  std::vector<float> values(32);
+  (*copier)->ToHost(32 * sizeof(float), x, values.data());
+  EXPECT_EQ(values, std::vector<float>(32, 3.0f));
+  EXPECT_TRUE((*copier)->status().ok()) << (*copier)->status();
+}
+
+TEST(CudaOpsRecorderTest, WhatTakesMemoryIsNotRecordedAndIsTold) {
+  const std::unique_ptr<CudaOps> ops = Make();
+  Arena arena = *Arena::Create(1 << 16, ops->memory());
+  float* const x = arena.Take<float>(64);
+  int64_t count = 1;
+  std::vector<Arena> taken;
+  const auto queue = [&] {
+    ops->AddBias(1, 64, x, x);
+    auto more = Arena::Create(4096 << count, ops->memory());
+    if (more.ok()) taken.push_back(*std::move(more));
+    ++count;
+  };
+  const std::vector<float> ones(64, 1.0f);
+  ops->WriteValues(64, ones.data(), x);
+  for (int i = 0; i < 6; ++i) ops->Replay(7, queue);
+  ASSERT_TRUE(ops->status().ok()) << ops->status();
+  std::vector<float> values(64);
+  ops->ReadValues(64, x, values.data());
+  EXPECT_EQ(values[0], 64.0f);  // Doubled six times, not more.
+  EXPECT_EQ(ops->replay_count(), 0);
+  const std::string note = ops->TakeNote();
+  EXPECT_TRUE(absl::StrContains(note, "not recorded as a CUDA graph")) << note;
+  EXPECT_TRUE(absl::StrContains(note, "not tried again")) << note;
+  EXPECT_EQ(ops->TakeNote(), "");
 }
 
 TEST(CudaOpsErrorsTest, GivesAllMemoryBack) {

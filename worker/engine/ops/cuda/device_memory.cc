@@ -15,6 +15,7 @@ DeviceMemory::~DeviceMemory() { FreeCached(); }
 
 absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
   const size_t size = BlockBytes(bytes);
+  ++change_count_;
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing it", device_));
   void* block = cache_.Take(bytes);
   if (block == nullptr) {
@@ -44,6 +45,7 @@ absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
 
 void DeviceMemory::Free(void* memory, size_t bytes) {
   if (memory == nullptr) return;
+  ++change_count_;
   used_bytes_ -= BlockBytes(bytes);
   cache_.Put(memory, bytes);
 }

@@ -9,6 +9,7 @@
 #define WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "worker/engine/ops/cuda/block_cache.h"
@@ -32,6 +33,9 @@ class DeviceMemory final : public Memory {
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
 
+  // How often it was asked for memory or given some back: while that is the
+  // same, every address means what it meant.
+  int64_t change_count() const { return change_count_; }
   // Given out now, and the most that was at a time; without what is cached.
   size_t used_bytes() const { return used_bytes_; }
   size_t used_bytes_max() const { return used_bytes_max_; }
@@ -42,6 +46,7 @@ class DeviceMemory final : public Memory {
   const int device_;
   const cudaStream_t stream_;
   BlockCache cache_;
+  int64_t change_count_ = 0;
   size_t used_bytes_ = 0;
   size_t used_bytes_max_ = 0;
 };

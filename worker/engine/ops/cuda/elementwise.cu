@@ -172,6 +172,32 @@ struct AdamWAt {
   }
 };
 
+// The same with numbers that the device has; none if the scale is a NaN.
+struct SgdByAt {
+  const AdamWStep<float>* step;
+  const float* scale;
+  const float* g;
+  float* p;
+  __device__ void operator()(int64_t i) const {
+    const float factor = *scale;
+    if (factor == factor) SgdAt{step->learning_rate, factor, g, p}(i);
+  }
+};
+
+struct AdamWByAt {
+  const AdamWStep<float>* step;
+  const float* scale;
+  const float* g;
+  float *p, *m, *v;
+  __device__ void operator()(int64_t i) const {
+    AdamWStep<float> a = *step;
+    a.gradient_scale = *scale;
+    if (a.gradient_scale != a.gradient_scale) return;
+    const float decay = 1.0f - a.learning_rate * a.weight_decay;
+    AdamWAt{a, decay, a.learning_rate / a.bias_correction1, g, p, m, v}(i);
+  }
+};
+
 struct ToBf16At {
   const float* x;
   uint16_t* narrow;
@@ -273,6 +299,16 @@ void AdamW(cudaStream_t stream, int64_t n, const AdamWStep<float>& step,
   const float decay = 1.0f - step.learning_rate * step.weight_decay;
   const float step_size = step.learning_rate / step.bias_correction1;
   ForEach(stream, n, AdamWAt{step, decay, step_size, g, p, m, v});
+}
+
+void SgdBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
+           const float* scale, const float* g, float* p) {
+  ForEach(stream, n, SgdByAt{step, scale, g, p});
+}
+
+void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
+             const float* scale, const float* g, float* p, float* m, float* v) {
+  ForEach(stream, n, AdamWByAt{step, scale, g, p, m, v});
 }
 
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow) {

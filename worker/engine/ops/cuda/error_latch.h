@@ -5,6 +5,8 @@
 #ifndef WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_
 #define WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "worker/engine/ops/cuda/runtime.h"
@@ -29,6 +31,8 @@ class ErrorLatch {
   // The first error counts. Returns whether all is well.
   bool Check(cudaError_t error, absl::string_view what);
   bool Fail(const absl::Status& status);
+  // Gives the error back and is as new: it was of calls that were never made.
+  absl::Status Forget() { return std::exchange(status_, absl::OkStatus()); }
 
  private:
   const int device_;

@@ -42,6 +42,10 @@ void Sgd(cudaStream_t stream, int64_t n, float learning_rate,
          float gradient_scale, const float* g, float* p);
 void AdamW(cudaStream_t stream, int64_t n, const AdamWStep<float>& step,
            const float* g, float* p, float* m, float* v);
+void SgdBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
+           const float* scale, const float* g, float* p);
+void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
+             const float* scale, const float* g, float* p, float* m, float* v);
 // narrow[i] = x[i] as bfloat16, to the nearest, ties to even.
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow);
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
@@ -79,6 +83,8 @@ void SumColumns(cudaStream_t stream, int64_t rows, int64_t channels,
 // *result = sum of x, or of its squares. `partial` is scratch [kSumBlocksMax].
 void SumElements(cudaStream_t stream, int64_t n, const float* x, bool squares,
                  double* partial, double* result);
+void ClipInto(cudaStream_t stream, const double* sums, double clip_norm,
+              float* scale);
 
 // --- attention.cu ------------------------------------------------------------
 

@@ -25,11 +25,11 @@ absl::StatusOr<int> DeviceCount() {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(int device,
-                                                     ComputeType compute) {
+absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
+    int device, ComputeType compute, const CudaOptions& options) {
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
   ASSIGN_OR_RETURN(std::unique_ptr<Matmul> matmul, MakeLtMatmul(device));
-  return CudaOps::Create(device, compute, std::move(matmul));
+  return CudaOps::Create(device, compute, std::move(matmul), options);
 }
 
 }  // namespace atl::engine::cuda

@@ -17,8 +17,8 @@ namespace atl::engine::cuda {
 absl::StatusOr<int> DeviceCount();
 
 // Errors: those of CudaOps::Create and MakeLtMatmul.
-absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(int device,
-                                                     ComputeType compute);
+absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
+    int device, ComputeType compute, const CudaOptions& options = {});
 
 }  // namespace atl::engine::cuda
 

@@ -78,6 +78,19 @@ __global__ void SumOfPartialsKernel(int64_t blocks, const double* partial,
   if (threadIdx.x == 0) *result = sum;
 }
 
+// One warp, of which one thread computes: ClipScale's formula.
+__global__ void ClipKernel(const double* sums, double clip_norm, float* scale) {
+  if (threadIdx.x != 0) return;
+  const double norm = sqrt(sums[1]);
+  // What is not finite gives a NaN here.
+  const double unknown = (sums[0] - sums[0]) + (norm - norm);
+  double factor = 1.0;
+  if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1.0) {
+    factor = clip_norm / (norm + 1e-6);
+  }
+  *scale = static_cast<float>(unknown == 0 ? factor : unknown);
+}
+
 }  // namespace
 
 void SumColumns(cudaStream_t stream, int64_t rows, int64_t channels,
@@ -101,6 +114,11 @@ void SumElements(cudaStream_t stream, int64_t n, const float* x, bool squares,
              kBlockThreads, 0, stream, n, plan.elements, x, squares, partial);
   ATL_LAUNCH((SumOfPartialsKernel), 1u, kBlockThreads, 0, stream, plan.blocks,
              partial, result);
+}
+
+void ClipInto(cudaStream_t stream, const double* sums, double clip_norm,
+              float* scale) {
+  ATL_LAUNCH((ClipKernel), 1u, kWarpSize, 0, stream, sums, clip_norm, scale);
 }
 
 }  // namespace atl::engine::cuda

@@ -14,6 +14,8 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
   cudaErrorIllegalAddress = 700,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
@@ -23,6 +25,14 @@ enum cudaMemcpyKind {
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+struct CUevent_st;
+using cudaEvent_t = CUevent_st*;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+struct CUgraph_st;
+using cudaGraph_t = CUgraph_st*;
+struct CUgraphExec_st;
+using cudaGraphExec_t = CUgraphExec_st*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
@@ -33,6 +43,22 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned flags);
+// While a stream is captured, kernels and zeroing are kept and not done; what
+// may not be captured (memory, waiting, copies from and to the host) is an
+// error, and ends the capture.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
+                                   cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGetLastError();
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceCount(int* count);
@@ -47,6 +73,8 @@ size_t AllocatedBytes();
 // The `countdown`-th launch of a kernel from now (1: the next) fails with
 // `error`, which cudaGetLastError then gives once. 0: none does.
 void FailLaunch(int countdown, cudaError_t error);
+// Graphs cannot be captured from now on, or again.
+void RefuseCapture(bool refuse);
 
 }  // namespace atl::engine::emulator
 

@@ -44,6 +44,17 @@ struct Machine {
   size_t memory_limit = SIZE_MAX;
   size_t allocated = 0;
   std::unordered_map<void*, size_t> sizes;
+  bool refuses_capture = false;
+  // What is captured; null: nothing is.
+  std::unique_ptr<std::vector<std::function<void()>>> captured;
+  bool capture_is_valid = false;
+
+  // Whether a call that may not be captured may be made: else the capture ends.
+  bool MayCall() {
+    if (captured == nullptr) return true;
+    capture_is_valid = false;
+    return false;
+  }
 };
 
 Machine& TheMachine() {
@@ -168,6 +179,12 @@ void SetOrder(Order order) { TheMachine().order_kind = order; }
 void Launch(dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()>& thread) {
   Machine& machine = TheMachine();
+  if (machine.captured != nullptr) {
+    machine.captured->push_back([grid, block, shared_bytes, thread] {
+      Launch(grid, block, shared_bytes, thread);
+    });
+    return;
+  }
   if (machine.launches_until_failure > 0 &&
       --machine.launches_until_failure == 0) {
     machine.last_error = machine.planned_error;
@@ -219,6 +236,7 @@ char* LaneSlot(int lane) {
 
 void SetMemoryLimit(size_t bytes) { TheMachine().memory_limit = bytes; }
 size_t AllocatedBytes() { return TheMachine().allocated; }
+void RefuseCapture(bool refuse) { TheMachine().refuses_capture = refuse; }
 void FailLaunch(int countdown, cudaError_t error) {
   TheMachine().launches_until_failure = countdown;
   TheMachine().planned_error = error;
@@ -230,6 +248,7 @@ using atl::engine::emulator::TheMachine;
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   auto& machine = TheMachine();
+  if (!machine.MayCall()) return cudaErrorStreamCaptureUnsupported;
   if (bytes > machine.memory_limit ||
       machine.allocated > machine.memory_limit - bytes) {
     return cudaErrorMemoryAllocation;
@@ -254,21 +273,84 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
                             cudaMemcpyKind, cudaStream_t) {
+  if (!TheMachine().MayCall()) return cudaErrorStreamCaptureUnsupported;
   if (bytes > 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  auto& machine = TheMachine();
+  if (machine.captured != nullptr) {
+    machine.captured->push_back([=] { std::memset(to, value, bytes); });
+    return cudaSuccess;
+  }
   if (bytes > 0) std::memset(to, value, bytes);
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return TheMachine().MayCall() ? cudaSuccess
+                                : cudaErrorStreamCaptureUnsupported;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = nullptr;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
+
+struct CUgraph_st {
+  std::vector<std::function<void()>> calls;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> calls;
+};
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  auto& machine = TheMachine();
+  if (machine.refuses_capture) return cudaErrorStreamCaptureUnsupported;
+  CHECK(machine.captured == nullptr);
+  machine.captured = std::make_unique<std::vector<std::function<void()>>>();
+  machine.capture_is_valid = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  auto& machine = TheMachine();
+  CHECK(machine.captured != nullptr);
+  const auto captured = std::move(machine.captured);
+  *graph = nullptr;
+  if (!machine.capture_is_valid) return cudaErrorStreamCaptureInvalidated;
+  *graph =
+      std::make_unique<CUgraph_st>(CUgraph_st{std::move(*captured)}).release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long) {
+  *exec =
+      std::make_unique<CUgraphExec_st>(CUgraphExec_st{graph->calls}).release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const std::unique_ptr<CUgraph_st> ends(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
+  for (const std::function<void()>& call : exec->calls) call();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const std::unique_ptr<CUgraphExec_st> ends(exec);
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetLastError() {
   return std::exchange(TheMachine().last_error, cudaSuccess);
 }
@@ -287,6 +369,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorNoDevice:
       return "no CUDA-capable device is detected";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
     case cudaErrorIllegalAddress:
       return "an illegal memory access was encountered";
   }

@@ -123,7 +123,7 @@ inline unsigned __float_as_uint(float value) {
 #define ATL_KERNEL_NAME(...) __VA_ARGS__
 #define ATL_LAUNCH(kernel, grid, block, shared, stream, ...) \
   ::atl::engine::emulator::Launch(                           \
-      grid, block, shared, [&]() { ATL_KERNEL_NAME kernel(__VA_ARGS__); })
+      grid, block, shared, [=]() { ATL_KERNEL_NAME kernel(__VA_ARGS__); })
 #define ATL_ALLOW_SHARED(kernel, bytes) ((void)(bytes))
 
 #endif  // WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_

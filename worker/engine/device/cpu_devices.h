@@ -1,0 +1,19 @@
+// The processor as Devices. Thread-safe, without state.
+
+#ifndef WORKER_ENGINE_DEVICE_CPU_DEVICES_H_
+#define WORKER_ENGINE_DEVICE_CPU_DEVICES_H_
+
+#include <memory>
+
+#include "worker/engine/device/devices.h"
+
+namespace atl::engine {
+
+std::unique_ptr<Devices> MakeCpuDevices();
+
+// One that always is.
+Devices& CpuDevices();
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_DEVICE_CPU_DEVICES_H_

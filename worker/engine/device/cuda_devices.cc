@@ -1,0 +1,80 @@
+#include "worker/engine/device/cuda_devices.h"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/check.h"
+#include "base/status/status_macros.h"
+#include "worker/engine/device/nccl_ranks.h"
+#include "worker/engine/ops/cuda/cuda_ops.h"
+#include "worker/engine/ops/cuda/error_latch.h"
+#include "worker/engine/ops/cuda/make_cuda_ops.h"
+
+namespace atl::engine {
+namespace {
+
+class Cuda final : public Devices {
+ public:
+  Cuda(const DeviceSpec& spec, int count) : spec_(spec), count_(count) {}
+
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
+
+  absl::StatusOr<DeviceDescription> Describe(int rank) const override {
+    ASSIGN_OR_RETURN(const int device, DeviceOfRank(spec_, rank, count_));
+    cudaDeviceProp properties = {};
+    RETURN_IF_ERROR(cuda::ToStatus(cudaGetDeviceProperties(&properties, device),
+                                   "asking it", device));
+    return DeviceDescription{
+        .name = properties.name,
+        .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+  }
+
+  absl::Status CheckRanks(int first, int count) const override {
+    if (count == 1) return absl::OkStatus();
+    const int devices = spec_.index.has_value() ? 1 : count_;
+    if (count <= devices) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        count, " ranks of this process would share ", devices,
+        " CUDA device(s), and NCCL takes one rank of a process a device: give "
+        "each rank a process of its own (with an NCCL_HOSTID of its own where "
+        "they share a device), or make the mesh smaller"));
+  }
+
+  absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int rank, ComputeType compute,
+                                               int) override {
+    ASSIGN_OR_RETURN(const int device, DeviceOfRank(spec_, rank, count_));
+    return cuda::MakeCudaOps(device, compute, {.graphs = spec_.graphs});
+  }
+
+  absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(
+      collective::Collective& control, Ops& ops) override {
+    auto* const of_device = dynamic_cast<cuda::CudaOps*>(&ops);
+    CHECK(of_device != nullptr);  // MakeOps made it.
+    return JoinNcclRanks(control, *of_device);
+  }
+
+ private:
+  const DeviceSpec spec_;
+  const int count_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(
+    const DeviceSpec& spec) {
+  const absl::StatusOr<int> count = cuda::DeviceCount();
+  if (!count.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(count.status().message(),
+                     "; this machine needs an NVIDIA GPU and a driver for CUDA "
+                     "as new as this program's (nvidia-smi shows both)"));
+  }
+  RETURN_IF_ERROR(DeviceOfRank(spec, /*rank=*/0, *count).status());
+  return std::make_unique<Cuda>(spec, *count);
+}
+
+}  // namespace atl::engine

@@ -1,0 +1,44 @@
+#include "worker/engine/device/device_spec.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace atl::engine {
+
+absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
+  if (text.empty() || text == "cpu") return DeviceSpec{};
+  DeviceSpec spec{.kind = DeviceKind::kCuda};
+  absl::string_view name = text;
+  spec.graphs = !absl::ConsumeSuffix(&name, ",graphs=off");
+  if (name == "cuda") return spec;
+  int index = 0;
+  // Digits alone: SimpleAtoi also takes a sign and blanks.
+  if (absl::ConsumePrefix(&name, "cuda:") &&
+      name.find_first_not_of("0123456789") == absl::string_view::npos &&
+      absl::SimpleAtoi(name, &index)) {
+    spec.index = index;
+    return spec;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is no device; there are cpu, cuda and cuda:N"));
+}
+
+std::string ToString(const DeviceSpec& spec) {
+  if (spec.kind == DeviceKind::kCpu) return "cpu";
+  std::string text = "cuda";
+  if (spec.index.has_value()) absl::StrAppend(&text, ":", *spec.index);
+  if (!spec.graphs) absl::StrAppend(&text, ",graphs=off");
+  return text;
+}
+
+absl::StatusOr<int> DeviceOfRank(const DeviceSpec& spec, int rank,
+                                 int device_count) {
+  if (!spec.index.has_value()) return rank % device_count;
+  if (*spec.index < device_count) return *spec.index;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no CUDA device ", *spec.index, ": this machine has ",
+      device_count, ", and the last is ", device_count - 1));
+}
+
+}  // namespace atl::engine

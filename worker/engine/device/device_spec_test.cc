@@ -1,0 +1,42 @@
+#include "worker/engine/device/device_spec.h"
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace atl::engine {
+namespace {
+
+TEST(DeviceSpecTest, ReadsWhatItWrites) {
+  for (const char* text : {"cpu", "cuda", "cuda:0", "cuda:17",
+                           "cuda,graphs=off", "cuda:1,graphs=off"}) {
+    const auto spec = ParseDeviceSpec(text);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(ToString(*spec), text);
+  }
+  EXPECT_EQ(ToString(*ParseDeviceSpec("")), "cpu");
+}
+
+TEST(DeviceSpecTest, RefusesTheRest) {
+  for (const char* text :
+       {"gpu", "CUDA", "cpu:0", "cuda:", "cuda:-1", "cuda: 1", "cuda:+1",
+        "cuda:1x", "cuda:99999999999", "cuda0", " cpu", "cuda,graphs=on",
+        "cpu,graphs=off"}) {
+    const auto status = ParseDeviceSpec(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
+  }
+}
+
+TEST(DeviceSpecTest, RanksTakeDevicesInTurn) {
+  const DeviceSpec any = *ParseDeviceSpec("cuda");
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(*DeviceOfRank(any, rank, 4), rank % 4);
+    EXPECT_EQ(*DeviceOfRank(any, rank, 1), 0);
+    EXPECT_EQ(*DeviceOfRank(*ParseDeviceSpec("cuda:2"), rank, 4), 2);
+  }
+  EXPECT_EQ(DeviceOfRank(*ParseDeviceSpec("cuda:4"), 0, 4).status().message(),
+            "there is no CUDA device 4: this machine has 4, and the last is 3");
+}
+
+}  // namespace
+}  // namespace atl::engine

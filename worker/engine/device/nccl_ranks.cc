@@ -1,0 +1,13 @@
+#include "worker/engine/device/nccl_ranks.h"
+
+#include "worker/collective/nccl/nccl_world.h"
+
+namespace atl::engine {
+
+absl::StatusOr<std::unique_ptr<collective::Collective>> JoinNcclRanks(
+    collective::Collective& control, cuda::CudaOps& ops) {
+  return collective::JoinNccl(
+      control, {.device = ops.device(), .compute_stream = ops.stream()});
+}
+
+}  // namespace atl::engine

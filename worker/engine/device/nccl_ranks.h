@@ -1,0 +1,23 @@
+// JoinWorld of ranks on CUDA devices: one of two, by how the program is built.
+//
+//   nccl_ranks.cc     where NCCL is
+//   no_nccl_ranks.cc  else: says so
+
+#ifndef WORKER_ENGINE_DEVICE_NCCL_RANKS_H_
+#define WORKER_ENGINE_DEVICE_NCCL_RANKS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/collective/collective.h"
+#include "worker/engine/ops/cuda/cuda_ops.h"
+
+namespace atl::engine {
+
+// As Devices::JoinWorld.
+absl::StatusOr<std::unique_ptr<collective::Collective>> JoinNcclRanks(
+    collective::Collective& control, cuda::CudaOps& ops);
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_DEVICE_NCCL_RANKS_H_

@@ -1,0 +1,12 @@
+#include "absl/status/status.h"
+#include "worker/engine/device/cuda_devices.h"
+
+namespace atl::engine {
+
+absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(const DeviceSpec&) {
+  return absl::FailedPreconditionError(
+      "this program was built without CUDA: build it where nvcc, cuBLASLt and "
+      "NCCL are, with bazel build --config=cuda //cli:atoll");
+}
+
+}  // namespace atl::engine

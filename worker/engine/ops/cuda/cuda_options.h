@@ -1,0 +1,17 @@
+// What a device's operations may use.
+//
+// Pure.
+
+#ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
+#define WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
+
+namespace atl::engine::cuda {
+
+struct CudaOptions {
+  // Steps that can be are recorded as CUDA graphs and replayed.
+  bool graphs = true;
+};
+
+}  // namespace atl::engine::cuda
+
+#endif  // WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_

@@ -1,0 +1,22 @@
+// A Copier on a stream of its own.
+
+#ifndef WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
+#define WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/engine/ops/cuda/runtime.h"
+#include "worker/engine/ops/ops.h"
+
+namespace atl::engine::cuda {
+
+// Follows what is queued on `stream`, which outlives it.
+//
+// UNAVAILABLE: the device cannot be used.
+absl::StatusOr<std::unique_ptr<Copier>> MakeStreamCopier(int device,
+                                                         cudaStream_t stream);
+
+}  // namespace atl::engine::cuda
+
+#endif  // WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
