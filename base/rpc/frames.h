@@ -10,8 +10,8 @@ namespace atl::rpc {
 inline constexpr int kFrameBytesMax = 1 << 20;
 
 // The same where we dial for bulk, so of pulls. While a frame arrives gRPC
-// counts its bytes as taken and as still to come, and lets the peer send as many
-// more: what a cut can cost grows by a frame.
+// counts its bytes as taken and as still to come, and may let the peer send as
+// many more: what a cut can cost grows by a frame.
 inline constexpr int kPullFrameBytesMax = 128 << 10;
 
 }  // namespace atl::rpc

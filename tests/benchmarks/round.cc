@@ -22,14 +22,14 @@
 //
 // `push` lasts from the first byte that any island sends until the server has
 // received all bytes of all islands, as the raw sockets' does until they were
-// read. At process and machine it has checked them then and has them in its log,
-// and says so to the islands. At island nothing is said before the commit, so that
-// the end is when the last island has handed its last byte to the network: what
-// the server has not read then is at most a chunk a stream and what HTTP/2 lets
-// through beside it, 1.25 MiB (2 % of 256 MiB over four streams). What the server
-// did until then is in it, as everywhere: at island a chunk is checked and merged
-// before the next is read. The processor's seconds there are those up to the
-// commit.
+// read. At process and machine it has checked them then, has them in its log,
+// and says so to the islands. At island nothing is said before the commit, so
+// that the end is when the last island has handed its last byte to the network:
+// what the server has not read then is at most a chunk a stream and what HTTP/2
+// lets through beside it, 1.25 MiB (2 % of 256 MiB over four streams). What the
+// server did until then is in it, as everywhere: at island a chunk is checked
+// and merged before the next is read. The processor's seconds there are those
+// up to the commit.
 
 #include <signal.h>
 #include <stdlib.h>

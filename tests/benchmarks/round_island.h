@@ -29,10 +29,10 @@ struct RoundIslandOptions {
 //   "open V"   waits until round V takes contributions and what was committed
 //              before is durable; answers "open"
 //   "go V"     encodes, or computes the digest, pushes, answers
-//              "pushed BEGIN END CPU SENT": when the push began and ended by the
-//              monotonic clock, what this process has used of the processor for
-//              it, and when the last of its payload had gone to the network, in
-//              nanoseconds;
+//              "pushed BEGIN END CPU SENT": when the push began and ended by
+//              the monotonic clock, what this process has used of the processor
+//              for it, and when the last of its payload had gone to the
+//              network, in nanoseconds;
 //              waits for the commit of V + 1, answers "committed TIME"; pulls
 //              it, checked; answers "done"
 //   "check V"  answers "ok", or what is wrong after V rounds

@@ -213,8 +213,8 @@ void IslandPart::Take(const PartCommand& command) {
   if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
 }
 
-// Each process names its contributions by the digests of all processes' parts of
-// them.
+// Each process names its contributions by the digests of all processes' parts
+// of them.
 absl::Status IslandPart::Encode(Lane lane) {
   absl::Status status;
   std::vector<TakenContribution*> made;

@@ -314,7 +314,8 @@ void Stream::OnContributed(const Action& action) {
   for (const AnchoredFragment& at : action.contributions) {
     if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
     Track& track = tracks_[at.fragment];
-    track.flight = Flight{action.seq, at.anchor_version, clock_, !action.beside};
+    track.flight =
+        Flight{action.seq, at.anchor_version, clock_, !action.beside};
     track.since_step = clock_;
     track.data_begin = action.data_position;
   }

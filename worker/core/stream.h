@@ -9,8 +9,8 @@
 // which waits after `max_ahead_steps` more. Between the two it is in flight.
 // Several fragments can be. Where steps go on meanwhile (overlap > 0) a
 // contribution is taken at its step, and encoded and saved beside the steps
-// after it: one at a time, so that the next one waits for it. worker/DESIGN.md, "Streaming", says why it gives
-// the same bits after a restart.
+// after it: one at a time, so that the next one waits for it. worker/DESIGN.md,
+// "Streaming", says why it gives the same bits after a restart.
 
 #ifndef WORKER_CORE_STREAM_H_
 #define WORKER_CORE_STREAM_H_
