@@ -48,7 +48,8 @@ class ViewStep {
 
   // Takes `blocks` a step: theta = theta_v and from = V_{v-1} in, to = V_v and
   // encoded = D_v out. Values have shape [elements of blocks], `encoded`
-  // layout.ByteCount(blocks) bytes. `to` may be `from`, and overlaps nothing else.
+  // layout.ByteCount(blocks) bytes. `to` may be `from`, and overlaps nothing
+  // else.
   Result Advance(IndexRange blocks, const float* theta, const float* from,
                  float* to, char* encoded) const;
 

@@ -55,8 +55,8 @@ class DeltaRing {
     return fragments_[fragment].kept_count;
   }
 
-  // A file for D of `version` that is being made. Those before it let go of their
-  // memory, if their files have them.
+  // A file for D of `version` that is being made. Those before it let go of
+  // their memory, if their files have them.
   //
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<std::shared_ptr<DeltaFile>> New(int32_t fragment,

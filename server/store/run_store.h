@@ -217,8 +217,8 @@ class RunStore {
   std::string SegmentPath(int64_t number) const;
   // Arrays of a version that are the outer optimizer's.
   int optimizer_count() const;
-  // Memory for the arrays of `file`, a version that is made from the one before:
-  // what of that can be given away, then what there is room for.
+  // Memory for the arrays of `file`, a version that is made from the one
+  // before: what of that can be given away, then what there is room for.
   void SetImages(int32_t fragment, int64_t version, VersionFile& file);
   // What the images of a run take at most.
   int64_t ImageBytesMax() const;

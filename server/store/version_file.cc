@@ -18,9 +18,9 @@ namespace {
 
 constexpr absl::string_view kMagic = "ATOLLVER";
 
-// What Seal writes at a time: the small records of others, which are synced before
-// anyone goes on, wait that long for the disk; and a thread of low priority that
-// is woken for less is behind.
+// What Seal writes at a time: the small records of others, which are synced
+// before anyone goes on, wait that long for the disk; and a thread of low
+// priority that is woken for less is behind.
 constexpr int64_t kSealBytes = 8 << 20;
 static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
               "an array is written past the system's cache");

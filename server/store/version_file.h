@@ -5,10 +5,10 @@
 // Array 0 is theta, arrays 1.. are the state: the optimizer's and, in a run
 // with a view, V as the last one. Each has the range's elements.
 //
-// Arrays with an image (version_image.h) are in memory: for these Write and Read
-// do not touch the file, and Seal writes them. What is in memory is not checked
-// again; what comes from the file always is. An image whose array is in the file
-// can be given to the next version, which is then made in its place.
+// Arrays with an image (version_image.h) are in memory: for these Write and
+// Read do not touch the file, and Seal writes them. What is in memory is not
+// checked again; what comes from the file always is. An image whose array is in
+// the file can be given to the next version, which is then made in its place.
 //
 // Thread-safe: Write and Read of different blocks may run at the same time.
 // Blocks are named by their number in the fragment.
@@ -61,10 +61,10 @@ class VersionFile {
   // range, under another name: its pages and its space are there already. False
   // if it cannot be taken; then it is to be removed. It has no image then.
   bool Reuse(FileSystem& fs, const std::string& path);
-  // Gives an image of ImageElementCount elements to an array, before anything of
-  // it is written; null: it is in the file alone. `carried`: the image has the
-  // array of the version that this one is made from (TakeImage), of which every
-  // element is read before it is written.
+  // Gives an image of ImageElementCount elements to an array, before anything
+  // of it is written; null: it is in the file alone. `carried`: the image has
+  // the array of the version that this one is made from (TakeImage), of which
+  // every element is read before it is written.
   void SetImage(int array, VersionImage image, bool carried = false);
   bool carries(int array) const;
   // Gives an array's image away, if the file has the array, perhaps unsynced,
@@ -126,8 +126,8 @@ class VersionFile {
   absl::Status WriteHeader(const VersionIdentity& identity);
 
   // Writes header and table and syncs everything. Requires: every block of
-  // every array was written. The state is written first, for it is what the next
-  // version is made in.
+  // every array was written. The state is written first, for it is what the
+  // next version is made in.
   //
   // DATA_LOSS also: it cannot be synced, and an image was given away.
   absl::Status Seal(const VersionIdentity& identity);

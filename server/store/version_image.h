@@ -1,9 +1,9 @@
 // Memory that versions are held in, beside their files.
 //
-// An array of a version lies in an image from the moment that it is made: merges
-// and pulls read it there, and its file is written behind. Images are mapped
-// in huge pages where the system gives them, and used again, so that steady
-// rounds fault no page in.
+// An array of a version lies in an image from the moment that it is made:
+// merges and pulls read it there, and its file is written behind. Images are
+// mapped in huge pages where the system gives them, and used again, so that
+// steady rounds fault no page in.
 //
 // Thread-safe.
 
