@@ -1,8 +1,7 @@
 // Does what IslandLoop decides: the computing thread of an island, and in a
 // streaming run a thread that pushes, one that pulls, and one that encodes and
-// saves beside it. Where the
-// island is several processes it is process 0's, and leads the others
-// (island_member.h).
+// saves beside it. Where the island is several processes it is process 0's, and
+// leads the others (island_member.h).
 //
 // Thread-compatible but for OnJoined and OnPlan, which the control link calls.
 

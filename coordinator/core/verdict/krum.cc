@@ -64,8 +64,7 @@ class Krum final : public VerdictRule {
       std::vector<ExactSum> distances;
       for (int j = 0; j < n; ++j) {
         if (j == i) continue;
-        distances.push_back(
-            ExactSum::Distance(gram.at(i, i), gram.at(j, j), gram.at(i, j)));
+        distances.push_back(SquaredDistance(gram, i, j));
       }
       std::sort(distances.begin(), distances.end());
       for (int k = 0; k < near_count; ++k) scores[i] += distances[k];

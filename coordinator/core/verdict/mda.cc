@@ -1,18 +1,22 @@
 // Minimum-diameter averaging (El-Mhamdi et al., Genuinely distributed Byzantine
 // machine learning, Distributed Computing 35, 2022): the mean of the n - f
-// contributions whose greatest distance from each other is the least. Distances
-// are integers here, so that a tie is a tie: of two that are too far apart the
-// higher slot is left out if that does.
+// contributions whose greatest distance from each other is the least. Several
+// sets may share their widest pair: the next widest decides between them, and so
+// on, so that the order of the islands does not. Distances are integers here, so
+// that a tie is a tie: where all are equal higher slots are left out.
 //
 // n >= 2 f + 1. A set of n - f whose distances are all at most d is what is
 // left when f contributions cover all pairs that are further apart, so that sets
 // need not be tried one by one: 2^f covers for each of log(n^2) distances.
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,32 +29,65 @@ namespace {
 // What is left out so that no pair is further apart than a bound.
 class Cover {
  public:
-  // `ranks[i][j]`: distances, as numbers that are in their order.
+  // `ranks[i][j]`, j < i: distances, as numbers that are in their order.
   explicit Cover(const std::vector<std::vector<int>>& ranks)
       : ranks_(ranks), out_(ranks.size(), false) {}
 
-  // Whether at most `count` contributions have to be left out for a diameter of
-  // at most `bound`; out() names them.
-  bool Find(int bound, int count) {
+  // Whether a cover of at most `count` contributions does for `bound`.
+  bool Exists(int bound, int count) {
+    return Find(bound, count, [] { return true; });
+  }
+
+  // Of all such covers the one whose kept distances, greatest first, come first
+  // in the order of the alphabet. Requires: Exists(bound, count).
+  std::vector<bool> FindBest(int bound, int count) {
+    std::vector<bool> best;
+    std::vector<int> best_ranks;
+    Find(bound, count, [&] {
+      std::vector<int> ranks = KeptRanks();
+      if (best.empty() || ranks < best_ranks) {
+        best = out_;
+        best_ranks = std::move(ranks);
+      }
+      return false;
+    });
+    return best;
+  }
+
+ private:
+  // Goes through the covers, each in out_, until one is `taken`. Leaves out_ as
+  // it was.
+  bool Find(int bound, int count, absl::FunctionRef<bool()> taken) {
     const int n = static_cast<int>(ranks_.size());
     for (int i = 0; i < n; ++i) {
       for (int j = 0; !out_[i] && j < i; ++j) {
         if (out_[j] || ranks_[i][j] <= bound) continue;
+        if (count == 0) return false;
         // One of the two has to go.
         for (const int gone : {i, j}) {
-          if (count == 0) return false;
           out_[gone] = true;
-          if (Find(bound, count - 1)) return true;
+          const bool found = Find(bound, count - 1, taken);
           out_[gone] = false;
+          if (found) return true;
         }
         return false;
       }
     }
-    return true;
+    return taken();
   }
-  const std::vector<bool>& out() const { return out_; }
 
- private:
+  // Greatest first.
+  std::vector<int> KeptRanks() const {
+    std::vector<int> kept;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      for (size_t j = 0; !out_[i] && j < i; ++j) {
+        if (!out_[j]) kept.push_back(ranks_[i][j]);
+      }
+    }
+    std::sort(kept.begin(), kept.end(), std::greater<int>());
+    return kept;
+  }
+
   const std::vector<std::vector<int>>& ranks_;
   std::vector<bool> out_;
 };
@@ -102,8 +139,7 @@ class MinimumDiameterAveraging final : public VerdictRule {
     std::vector<std::vector<ExactSum>> distances(n);
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j < i; ++j) {
-        distances[i].push_back(
-            ExactSum::Distance(gram.at(i, i), gram.at(j, j), gram.at(i, j)));
+        distances[i].push_back(SquaredDistance(gram, i, j));
         sorted.push_back(distances[i][j]);
       }
     }
@@ -120,15 +156,13 @@ class MinimumDiameterAveraging final : public VerdictRule {
     int low = 0, high = static_cast<int>(sorted.size()) - 1;
     while (low < high) {
       const int middle = low + (high - low) / 2;
-      if (Cover(ranks).Find(middle, byzantine_count_)) {
+      if (Cover(ranks).Exists(middle, byzantine_count_)) {
         high = middle;
       } else {
         low = middle + 1;
       }
     }
-    Cover cover(ranks);
-    cover.Find(low, byzantine_count_);
-    std::vector<bool> out = cover.out();
+    std::vector<bool> out = Cover(ranks).FindBest(low, byzantine_count_);
     // Where distances are equal fewer may do.
     int more = byzantine_count_ -
                static_cast<int>(std::count(out.begin(), out.end(), true));

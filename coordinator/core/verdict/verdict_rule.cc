@@ -25,6 +25,10 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec) {
   }
 }
 
+ExactSum SquaredDistance(const GramMatrix& gram, int i, int j) {
+  return ExactSum::Distance(gram.at(i, i), gram.at(j, j), gram.at(i, j));
+}
+
 double MedianOf(std::vector<double> values) {
   CHECK(!values.empty());
   std::sort(values.begin(), values.end());

@@ -81,6 +81,11 @@ std::unique_ptr<VerdictRule> MakeKrum(const v1::MergeSpec& spec);
 std::unique_ptr<VerdictRule> MakeMinimumDiameterAveraging(
     const v1::MergeSpec& spec);
 
+// --- For those that choose ----------------------------------------------------
+
+// |x_i - x_j|^2, exact.
+ExactSum SquaredDistance(const GramMatrix& gram, int i, int j);
+
 // --- For the clips -----------------------------------------------------------
 
 // The median; of an even number the mean of the two middle values. Requires:

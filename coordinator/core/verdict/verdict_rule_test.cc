@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -24,6 +25,25 @@ std::vector<double> Sum(const Vectors& x, const std::vector<double>& c) {
     for (size_t e = 0; e < sum.size(); ++e) sum[e] += c[i] * x[i][e];
   }
   return sum;
+}
+
+double SquaredDistance(const std::vector<double>& a,
+                       const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t e = 0; e < a.size(); ++e) sum += (a[e] - b[e]) * (a[e] - b[e]);
+  return sum;
+}
+// The greatest squared distance of two that are `kept`.
+double Diameter(const Vectors& x, const std::vector<bool>& kept) {
+  double diameter = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (kept[i] && kept[j]) {
+        diameter = std::max(diameter, SquaredDistance(x[i], x[j]));
+      }
+    }
+  }
+  return diameter;
 }
 
 GramMatrix GramOf(const Vectors& x) {
@@ -255,11 +275,7 @@ TEST_F(VerdictRuleTest, KrumTakesTheVectorNearestToItsNeighbours) {
       std::vector<double> distances;
       for (int j = 0; j < n; ++j) {
         if (j == i) continue;
-        double distance = 0;
-        for (int e = 0; e < 10; ++e) {
-          distance += (x[i][e] - x[j][e]) * (x[i][e] - x[j][e]);
-        }
-        distances.push_back(distance);
+        distances.push_back(SquaredDistance(x[i], x[j]));
       }
       std::sort(distances.begin(), distances.end());
       for (int k = 0; k < n - f - 2; ++k) scores[i] += distances[k];
@@ -329,45 +345,44 @@ TEST_F(VerdictRuleTest, MdaAveragesTheSetOfLeastDiameter) {
   for (int n = 1; n <= 9; ++n) {
     for (int f = 0; 2 * f + 1 <= n; ++f) {
       const Vectors x = Random(n, 6);
-      double least = 1e300;
+      double least = std::numeric_limits<double>::infinity();
       for (unsigned set = 0; set < 1u << n; ++set) {
-        if (__builtin_popcount(set) != n - f) continue;
-        double diameter = 0;
-        for (int i = 0; i < n; ++i) {
-          for (int j = 0; j < i; ++j) {
-            if (!(set >> i & set >> j & 1)) continue;
-            double distance = 0;
-            for (int e = 0; e < 6; ++e) {
-              distance += (x[i][e] - x[j][e]) * (x[i][e] - x[j][e]);
-            }
-            diameter = std::max(diameter, distance);
-          }
-        }
-        least = std::min(least, diameter);
+        std::vector<bool> kept(n);
+        for (int i = 0; i < n; ++i) kept[i] = set >> i & 1;
+        if (std::count(kept.begin(), kept.end(), true) != n - f) continue;
+        least = std::min(least, Diameter(x, kept));
       }
       const auto got = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, f))
                            ->Decide(InputOf(x));
       ASSERT_TRUE(got.ok()) << got.status();
-      // Several sets may hold the widest pair.
-      std::vector<double> kept;
-      double diameter = 0;
+      std::vector<bool> kept(n);
       for (int i = 0; i < n; ++i) {
-        if (got->rows[0][i] == 0.0f) continue;
-        kept.push_back(got->rows[0][i]);
+        kept[i] = got->rows[0][i] != 0.0f;
+        if (!kept[i]) continue;
         EXPECT_EQ(got->rows[0][i], static_cast<float>(1.0 / (n - f)));
-        for (int j = 0; j < i; ++j) {
-          if (got->rows[0][j] == 0.0f) continue;
-          double distance = 0;
-          for (int e = 0; e < 6; ++e) {
-            distance += (x[i][e] - x[j][e]) * (x[i][e] - x[j][e]);
-          }
-          diameter = std::max(diameter, distance);
-        }
       }
-      EXPECT_EQ(static_cast<int>(kept.size()), n - f);
-      EXPECT_NEAR(diameter, least, 1e-9 * least) << n << " " << f;
+      EXPECT_EQ(std::count(kept.begin(), kept.end(), true), n - f);
+      EXPECT_NEAR(Diameter(x, kept), least, 1e-9 * least) << n << " " << f;
     }
   }
+}
+
+// The widest pair, 0 and 1, is in two sets of three: the third nearer to both
+// is taken, whatever the slots.
+TEST_F(VerdictRuleTest, MdaLooksFurtherWhereSetsShareTheWidestPair) {
+  const Vectors x = {{0, 0}, {10, 0}, {5, 8}, {5, -7}, {100, 100}};
+  std::vector<int> order(x.size());
+  std::iota(order.begin(), order.end(), 0);
+  do {
+    Vectors permuted;
+    for (const int i : order) permuted.push_back(x[i]);
+    const auto got = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 2))
+                         ->Decide(InputOf(permuted));
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(got->rows[0][i] == 0.0f, order[i] == 2 || order[i] == 4);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST_F(VerdictRuleTest, MdaGivesATieToTheLowestSlots) {

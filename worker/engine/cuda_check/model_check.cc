@@ -55,6 +55,28 @@ std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab,
   return tokens;
 }
 
+// Random tokens of a case's shape.
+class RandomBatch {
+ public:
+  RandomBatch(const ModelCase& model_case, std::mt19937_64& random)
+      : inputs_(RandomTokens(model_case.batch * model_case.length,
+                             model_case.config.vocab_size, random)),
+        targets_(RandomTokens(model_case.batch * model_case.length,
+                              model_case.config.vocab_size, random)),
+        batch_{.batch = model_case.batch,
+               .sequence_length = model_case.length,
+               .inputs = inputs_.data(),
+               .targets = targets_.data()} {}
+  RandomBatch(const RandomBatch&) = delete;
+  RandomBatch& operator=(const RandomBatch&) = delete;
+
+  const TokenBatch& get() const { return batch_; }
+
+ private:
+  const std::vector<int32_t> inputs_, targets_;
+  const TokenBatch batch_;
+};
+
 // A decoder with its parameters and gradients, on any operations.
 template <typename T>
 class Replica {
@@ -178,15 +200,8 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
   std::mt19937_64 random(seed);
   const ParameterLayout layout = MakeParameterLayout(model_case.config);
   const std::vector<float> parameters = RandomParameters(layout, random);
-  const int64_t rows = model_case.batch * model_case.length;
-  const std::vector<int32_t> inputs =
-      RandomTokens(rows, model_case.config.vocab_size, random);
-  const std::vector<int32_t> targets =
-      RandomTokens(rows, model_case.config.vocab_size, random);
-  const TokenBatch batch = {.batch = model_case.batch,
-                            .sequence_length = model_case.length,
-                            .inputs = inputs.data(),
-                            .targets = targets.data()};
+  const RandomBatch random_batch(model_case, random);
+  const TokenBatch& batch = random_batch.get();
   PlainOps<double> exact_ops;
   PlainOps<float> plain_ops;
   Replica<double> exact(exact_ops);
@@ -242,14 +257,8 @@ absl::Status CheckReplay(const ModelCase& model_case, uint64_t seed, Ops& ops) {
   ASSIGN_OR_RETURN(auto replayed_optimizer,
                    InnerOptimizer::Create({}, layout, ops));
   for (int step = 0; step < kSteps; ++step) {
-    const std::vector<int32_t> inputs =
-        RandomTokens(rows, model_case.config.vocab_size, random);
-    const std::vector<int32_t> targets =
-        RandomTokens(rows, model_case.config.vocab_size, random);
-    const TokenBatch batch = {.batch = model_case.batch,
-                              .sequence_length = model_case.length,
-                              .inputs = inputs.data(),
-                              .targets = targets.data()};
+    const RandomBatch random_batch(model_case, random);
+    const TokenBatch& batch = random_batch.get();
     const double rate = 1e-3 * (1 + step % 4);
     const double loss = called.ForwardBackward(batch);
     const double norm =
