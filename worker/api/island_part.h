@@ -131,10 +131,11 @@ class IslandPart {
 
   // island_part_save.cc.
   std::string SavePath() const;
+  // Of several processes: where it is until all have written theirs.
+  std::string NextSavePath() const;
   absl::Status LoadSave(PartResult& result);
-  absl::StatusOr<Save> ReadSaveHere();
+  absl::StatusOr<Save> ReadSaveHere(const std::string& path);
   absl::Status CheckSave(const Save& save) const;
-  bool SameForAll(const absl::StatusOr<Save>& save, absl::Status& lost) const;
   absl::Status RestoreSave(PartResult& result);
   absl::Status RestoreSaveHere();
   absl::Status RestoreLocal();
@@ -146,7 +147,7 @@ class IslandPart {
   absl::Status Encode(Lane lane);
   absl::Status EncodeAndSave(Lane lane, const SaveSpans& arrays,
                              PartResult& result);
-  absl::Status WriteSaveOf(const std::vector<Outbox::Item>& items,
+  absl::Status WriteSaveOf(Lane lane, const std::vector<Outbox::Item>& items,
                            const SaveSpans& arrays);
 
   // island_part_transfer.cc.

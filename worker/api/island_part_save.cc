@@ -1,10 +1,17 @@
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/codec/sha256.h"
 #include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
@@ -18,15 +25,31 @@
 namespace atl::worker {
 namespace {
 
-// What the saves of all processes have to say alike.
-std::string SharedText(const Save& save) {
+// A name for what the saves of all processes have to say alike.
+std::string NameOf(const Save& save) {
   SaveHeader header = save.header;
   header.held.clear();
   std::string text = SaveHeaderText(header);
   for (const EncodedContribution& contribution : save.contributions) {
     text += contribution.info.SerializeAsString();
   }
-  return text;
+  return codec::ToHex(codec::Sha256Of(text));
+}
+
+// The first name of the first list that all lists have; empty: there is none.
+std::string FirstOfAll(const std::vector<std::string>& lists) {
+  std::vector<std::vector<std::string>> names;
+  for (const std::string& list : lists) {
+    names.push_back(absl::StrSplit(list, ' ', absl::SkipEmpty()));
+  }
+  for (const std::string& name : names.front()) {
+    if (absl::c_all_of(names, [&](const std::vector<std::string>& of_one) {
+          return absl::c_linear_search(of_one, name);
+        })) {
+      return name;
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -42,38 +65,51 @@ std::string IslandPart::SavePath() const {
   return path + ".save";
 }
 
-// What is in flight when a process dies between two saves is in some saves and
-// not in others: then none is used.
+std::string IslandPart::NextSavePath() const { return SavePath() + ".next"; }
+
+// Of several processes the newest that all have: one that died may have left
+// some with the next, but none without the one before.
 absl::Status IslandPart::LoadSave(PartResult& result) {
-  absl::StatusOr<Save> save = ReadSaveHere();
-  if (!save.ok() && !absl::IsNotFound(save.status())) {
-    LOG(WARNING) << SavePath() << " is not used, training goes on from the "
-                 << "servers' parameters: " << save.status();
+  std::vector<std::string> paths = {SavePath()};
+  if (group_ != nullptr) paths.insert(paths.begin(), NextSavePath());
+  std::map<std::string, Save> saves;
+  std::vector<std::string> names;  // The newest first.
+  for (const std::string& path : paths) {
+    absl::StatusOr<Save> save = ReadSaveHere(path);
+    if (save.ok()) {
+      names.push_back(NameOf(*save));
+      saves[names.back()] = *std::move(save);
+    } else if (!absl::IsNotFound(save.status())) {
+      LOG(WARNING) << path << " is not used: " << save.status();
+    }
   }
-  absl::Status lost;
-  const bool same = SameForAll(save, lost);
-  RETURN_IF_ERROR(lost);
-  if (!save.ok()) return absl::OkStatus();
-  if (!same) {
-    LOG(WARNING) << SavePath() << " is not used, training goes on from the "
-                 << "servers' parameters: another process of the island has "
-                 << "no save, or one of another contribution";
+  std::vector<std::string> lists = {absl::StrJoin(names, " ")};
+  if (group_ != nullptr) {
+    ASSIGN_OR_RETURN(lists, group_->Exchange(Lane::kTraining, lists.front()));
+  }
+  const std::string name = FirstOfAll(lists);
+  if (name.empty()) {
+    if (!saves.empty()) {
+      LOG(WARNING) << SavePath() << " is not used, training goes on from the "
+                   << "servers' parameters: another process of the island has "
+                   << "no save, or one of another contribution";
+    }
     return absl::OkStatus();
   }
+  save_ = std::move(saves[name]);
   std::vector<Outbox::Item> items;
-  for (EncodedContribution& contribution : save->contributions) {
+  for (EncodedContribution& contribution : save_->contributions) {
     items.push_back(
         std::make_shared<EncodedContribution>(std::move(contribution)));
   }
-  save->contributions.clear();
+  save_->contributions.clear();
   outbox_.Set(std::move(items));
-  save_ = *std::move(save);
   result.save = save_->header.summary;
   return absl::OkStatus();
 }
 
-absl::StatusOr<Save> IslandPart::ReadSaveHere() {
-  ASSIGN_OR_RETURN(Save save, ReadSave(*links_.file_system, SavePath()));
+absl::StatusOr<Save> IslandPart::ReadSaveHere(const std::string& path) {
+  ASSIGN_OR_RETURN(Save save, ReadSave(*links_.file_system, path));
   RETURN_IF_ERROR(CheckSave(save));
   return save;
 }
@@ -95,18 +131,6 @@ absl::Status IslandPart::CheckSave(const Save& save) const {
     }
   }
   return absl::OkStatus();
-}
-
-bool IslandPart::SameForAll(const absl::StatusOr<Save>& save,
-                            absl::Status& lost) const {
-  if (group_ == nullptr) return true;
-  const auto texts = group_->Exchange(Lane::kTraining,
-                                      save.ok() ? SharedText(*save) : "");
-  lost = texts.status();
-  return texts.ok() &&
-         absl::c_all_of(*texts, [&](const std::string& text) {
-           return text == texts->front();
-         });
 }
 
 absl::Status IslandPart::RestoreSave(PartResult& result) {
@@ -305,8 +329,7 @@ absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
     result.byte_count += state_->layout().fragment_element_count(fragment) *
                          static_cast<int64_t>(sizeof(float));
   }
-  failpoint::Hit("island.save.before");
-  RETURN_IF_ERROR(Agree(lane, WriteSaveOf(items, arrays)));
+  RETURN_IF_ERROR(WriteSaveOf(lane, items, arrays));
   taken_.contributions.clear();
   outbox_.Set(std::move(items));
   failpoint::Hit("island.save.after");
@@ -325,7 +348,11 @@ IslandPart::SaveSpans IslandPart::ArraysOfSave() {
   return arrays;
 }
 
-absl::Status IslandPart::WriteSaveOf(const std::vector<Outbox::Item>& items,
+// Of several processes each writes the next save beside the one before, which
+// it replaces when all have written theirs: whoever dies, all have one that is
+// the same.
+absl::Status IslandPart::WriteSaveOf(Lane lane,
+                                     const std::vector<Outbox::Item>& items,
                                      const SaveSpans& arrays) {
   const std::vector<FeedbackView> feedback = encoder_->Feedback();
   SaveView view;
@@ -334,9 +361,20 @@ absl::Status IslandPart::WriteSaveOf(const std::vector<Outbox::Item>& items,
   for (const Outbox::Item& item : items) {
     view.contributions.push_back(item.get());
   }
-  return Annotate(
-      WriteSave(*links_.file_system, SavePath(), taken_.header, view),
-      "cannot write the save; free some space in the work directory");
+  failpoint::Hit("island.save.before");
+  FileSystem& files = *links_.file_system;
+  const auto explain = [](const absl::Status& status) {
+    return Annotate(
+        status, "cannot write the save; free some space in the work directory");
+  };
+  const std::string path = group_ == nullptr ? SavePath() : NextSavePath();
+  RETURN_IF_ERROR(
+      Agree(lane, explain(WriteSave(files, path, taken_.header, view))));
+  failpoint::Hit("island.save.agreed");
+  if (group_ == nullptr) return absl::OkStatus();
+  absl::Status replaced = files.Rename(NextSavePath(), SavePath());
+  if (replaced.ok()) replaced = files.SyncDirectory(DirectoryOf(SavePath()));
+  return Agree(lane, explain(replaced));
 }
 
 }  // namespace atl::worker

@@ -3,13 +3,17 @@
 // own kind.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/io/file_system.h"
+#include "base/status/status_macros.h"
 #include "gtest/gtest.h"
 #include "worker/api/device.h"
 #include "worker/api/island_world.h"
@@ -23,6 +27,71 @@
 namespace atl::worker {
 namespace {
 
+// The files of one process of an island, which dies when it makes a file of
+// this name, by opening or renaming, for the `life`-th time.
+class MortalFiles : public FileSystem {
+ public:
+  MortalFiles(FileSystem& files, std::string ending, int life,
+              std::function<void()> die)
+      : files_(files),
+        ending_(std::move(ending)),
+        life_(life),
+        die_(std::move(die)) {}
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string& path) override {
+    return files_.OpenForRead(path);
+  }
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      const std::string& path) override {
+    RETURN_IF_ERROR(Live(path));
+    return files_.OpenForWrite(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    RETURN_IF_ERROR(Live(to));
+    return files_.Rename(from, to);
+  }
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    return files_.Link(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    return files_.Remove(path);
+  }
+  absl::Status CreateDirectories(const std::string& path) override {
+    return files_.CreateDirectories(path);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return files_.SyncDirectory(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override {
+    return files_.List(path);
+  }
+  bool Exists(const std::string& path) override { return files_.Exists(path); }
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
+    return files_.FreeBytes(path);
+  }
+
+ private:
+  absl::Status Live(const std::string& path) {
+    if (!absl::EndsWith(path, ending_)) return absl::OkStatus();
+    if (life_ > 0 && --life_ > 0) return absl::OkStatus();
+    die_();
+    return absl::UnavailableError("it is dead");
+  }
+
+  FileSystem& files_;
+  const std::string ending_;
+  std::atomic<int> life_;  // 0: dead.
+  const std::function<void()> die_;
+};
+
+// When a process dies, but for after so many actions: see MortalFiles.
+struct Death {
+  std::string file;
+  int life = 0;
+};
+
 class RunMeshTest : public IslandFixture {
  protected:
   // One attempt of an island with `mesh` in `process_count` processes. When
@@ -30,7 +99,8 @@ class RunMeshTest : public IslandFixture {
   absl::StatusOr<IslandProgress> RunOnce(MemoryService& service,
                                          const std::string& mesh,
                                          int process_count, int victim = -1,
-                                         int action_count = 0) {
+                                         int action_count = 1 << 30,
+                                         const Death& death = {}) {
     const engine::Mesh parsed = *engine::Mesh::Parse(mesh);
     collective::LocalWorld world(parsed.rank_count());
     auto ranks = world.TakeRanks();
@@ -46,7 +116,8 @@ class RunMeshTest : public IslandFixture {
       threads.emplace_back([&, i, own = std::move(own)]() mutable {
         ends[i] = RunProcess(service, parsed, std::move(own),
                              process_count > 1,
-                             i == victim ? action_count : 1 << 30);
+                             i == victim ? action_count : 1 << 30,
+                             i == victim ? death : Death());
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -59,10 +130,10 @@ class RunMeshTest : public IslandFixture {
   absl::StatusOr<IslandProgress> RunProcess(
       MemoryService& service, const engine::Mesh& mesh,
       std::vector<std::unique_ptr<collective::Collective>> ranks,
-      bool has_group, int action_count) {
+      bool has_group, int action_count, const Death& death) {
     const auto world =
         has_group ? IslandWorld::Over(mesh, std::move(ranks))
-                  : IslandWorld::Join({.mesh = mesh.ToString()}, "",
+                  : IslandWorld::Join({.mesh = mesh.ToString()}, {},
                                       absl::Minutes(1));
     if (!world.ok()) return world.status();
     const auto coordinator = service.MakeCoordinator();
@@ -74,7 +145,10 @@ class RunMeshTest : public IslandFixture {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service.MakeParameters(held));
     };
-    links.file_system = &files_;
+    std::stop_source kill;
+    MortalFiles files(files_, death.file, death.life,
+                      [&kill] { kill.request_stop(); });
+    links.file_system = death.file.empty() ? file_system_ : &files;
     links.group = (*world)->group();
     links.make_trainer = [&](const engine::TrainerOptions& options) {
       return (*world)->MakeTrainer(options);
@@ -84,13 +158,23 @@ class RunMeshTest : public IslandFixture {
       return DescribeDevice(engine::CpuDevices(), (*world)->first_rank());
     };
     RunIslandOptions options = Options("a");
-    std::stop_source kill;
     options.stop_at_once = kill.get_token();
     std::atomic<int> left = action_count;
     options.on_progress = [&](const IslandProgress&) {
       if (--left == 0) kill.request_stop();
     };
     return RunIslandOver(options, links);
+  }
+
+  // The next run of the same name has none of this one's.
+  void ForgetSaves() {
+    const std::string directory = Options("a").work_directory;
+    const auto names = files_.List(directory);
+    if (!names.ok()) return;
+    for (const std::string& name : *names) {
+      EXPECT_TRUE(files_.Remove(absl::StrCat(directory, "/", name)).ok());
+    }
+    EXPECT_TRUE(files_.SyncDirectory(directory).ok());
   }
 
   // SHA-256 of the run's end.
@@ -189,6 +273,31 @@ TEST_P(ProcessesTest, TheIslandComesBackWhenAProcessDies) {
       EXPECT_EQ(service.version(), spec.schedule().round_count());
       EXPECT_EQ(service.parameters_sha256(), undisturbed)
           << "process " << victim << " died after " << life << " actions";
+    }
+  }
+}
+
+// While saves are written: some processes have the next one and some do not, or
+// it is in its place in some and not in others.
+TEST_P(ProcessesTest, TheBitsAreTheSameWhicheverSaveIsTheLastOfADeadProcess) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=2", 2);
+  for (const int victim : {0, 1}) {
+    const std::string save = absl::StrCat(victim, "-of-2.save");
+    for (const std::string& file : {save + ".next.tmp", save}) {
+      for (const int life : {1, 2, 3}) {
+        ForgetSaves();
+        MemoryService service(spec);
+        const auto first = RunOnce(service, "dp_shard=2", 2, victim, 1 << 30,
+                                   {file, life});
+        EXPECT_FALSE(first.ok());
+        files_.Crash();
+        const auto second = RunOnce(service, "dp_shard=2", 2);
+        ASSERT_TRUE(second.ok()) << second.status();
+        EXPECT_EQ(service.parameters_sha256(), undisturbed)
+            << "process " << victim << " died when it made " << file
+            << ", the " << life << ". time";
+      }
     }
   }
 }

@@ -1,0 +1,171 @@
+#!/usr/bin/python3
+"""Streaming runs with an island of several real processes: the bits of the same
+meshes in one process each, whatever dies; training that goes on."""
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import run_file
+from harness import wait
+
+BASE = {
+    "model": {"kv_head_count": 2},
+    "layout": {"fragment_count": 2},
+    "schedule": {
+        "fragment_schedule": "staggered",
+        "inner_step_count": 5,
+        "round_count": 4,
+        "overlap_step_count": 2,
+        "blend": 0.5,
+    },
+}
+EAGER = {"schedule": {"blend": 0.0, "overlap_step_count": 4, "eager": True}}
+WITHOUT_OVERLAP = {"schedule": {"blend": 0.0, "overlap_step_count": 0}}
+ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
+TWO_BIT = {"exchange": {"up": "two_bit", "error_feedback": True},
+           "schedule": {"blend": 0.0, "eager": True}}
+
+# Where a process of the third island kills itself, armed for a time when
+# fragments are in flight. Saves are written by both processes, and either may
+# be the one that has not.
+POINTS = [
+    (0, "island.trained.after@12", ()),
+    (1, "island.trained.after@12", (ENCODED,)),
+    (0, "island.encode.before@4", ()),
+    (1, "island.encode.before@4", (EAGER,)),
+    (0, "island.save.before@3", (ENCODED,)),
+    (1, "island.save.before@4", (ENCODED,)),
+    (0, "island.save.agreed@4", ()),
+    (1, "island.save.agreed@3", (EAGER,)),
+    (1, "island.save.after@4", (WITHOUT_OVERLAP,)),
+    (0, "island.push.before@4", (ENCODED,)),
+    (1, "island.push.before@3", (WITHOUT_OVERLAP,)),
+    (0, "island.pushed.after@4", ()),
+    (1, "island.pushed.after@3", (EAGER,)),
+    (0, "island.pulled.after@5", (ENCODED,)),
+    (1, "island.pulled.after@5", ()),
+]
+
+
+class MeshStreamingTest(cluster_module.IntegrationTest):
+
+    def start(self, cluster, values, process_count=2, armed=None):
+        """One rank; two that share a model; four, tensor parallel and in a
+        pipeline, in `process_count` processes."""
+        armed = armed or {}
+        cluster.start_coordinator()
+        for index in range(2):
+            name = "server-%d" % index
+            cluster.start_server(name, failpoint=armed.get(name))
+        cluster.create_run(values)
+        # One after the other: who comes first has the first data shard.
+        for index, start in enumerate((
+                lambda: cluster.start_island("run", "island-0"),
+                lambda: cluster.start_mesh_island("island-1", "dp_shard=2"),
+                lambda: cluster.start_mesh_island(
+                    "island-2", "tp=2,pp=2", process_count, armed))):
+            start()
+            wait.until("island-%d has joined" % index,
+                       lambda: len(cluster.islands()) > index)
+
+    def finish(self, cluster, values):
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        return cluster.parameters_sha256()
+
+    def in_one_process(self, *changes):
+        """SHA-256 of the undisturbed run whose islands are a process each, made
+        once."""
+        cls = type(self)
+        key = repr(changes)
+        if not hasattr(cls, "_references"):
+            cls._references = {}
+        if key not in cls._references:
+            cluster = self.new_cluster("one-process-%d" % len(cls._references))
+            values = self.run_values(BASE, *changes)
+            self.start(cluster, values, process_count=1)
+            cls._references[key] = self.finish(cluster, values)
+            cluster.close()
+        return cls._references[key]
+
+    def same_bits(self, *changes):
+        values = self.run_values(BASE, *changes)
+        reference = self.in_one_process(*changes)
+        self.start(self.cluster, values)
+        self.assertEqual(self.finish(self.cluster, values), reference)
+        for name in ("island-2.0", "island-2.1"):
+            process = self.cluster.processes[name]
+            self.assertEqual(process.wait(), 0, process.tail())
+
+    def test_overlap_and_blend(self):
+        self.same_bits()
+
+    def test_eager(self):
+        self.same_bits(EAGER)
+
+    def test_without_overlap(self):
+        self.same_bits(WITHOUT_OVERLAP)
+
+    def test_encoded_both_ways_with_feedback(self):
+        self.same_bits(ENCODED)
+
+    def test_two_bits_with_feedback_eager(self):
+        self.same_bits(TWO_BIT)
+
+    def test_settings_have_bits_of_their_own(self):
+        # A control: the comparisons can fail.
+        settings = ((), (EAGER,), (WITHOUT_OVERLAP,), (ENCODED,), (TWO_BIT,))
+        seen = {self.in_one_process(*changes) for changes in settings}
+        self.assertEqual(len(seen), len(settings))
+
+    def killed_at(self, victim, failpoint, *changes):
+        values = self.run_values(BASE, *changes)
+        reference = self.in_one_process(*changes)
+        cluster = self.cluster
+        cluster.guard(victim)
+        self.start(cluster, values, armed={victim: failpoint})
+        cluster.await_death("%s is reached" % failpoint)
+        self.assertEqual(self.finish(cluster, values), reference)
+        self.assertEqual(cluster.deaths, [victim])
+
+    def test_a_server_that_dies_with_half_of_a_contribution(self):
+        self.killed_at("server-1", "server.stored.before@4", ENCODED)
+
+    def test_an_elastic_run_loses_a_process_and_takes_it_back(self):
+        values = self.run_values(BASE, ENCODED, run_file.ELASTIC,
+                                 {"schedule": {"max_ahead_steps": 2}})
+        cluster = self.cluster
+        self.start(cluster, values)
+        cluster.wait_commits(4)
+        cluster.kill("island-2.1")
+        before = cluster.run_state().commit_seq
+
+        def merged_since(name):
+            """Fragments with a contribution of `name` after `before`."""
+            cluster.check_alive()
+            return {r.fragment for r in cluster.rounds()
+                    if r.commit_seq > before + 2 for c in r.contributions
+                    if c.island_id == name and
+                    c.outcome == cluster_module.MERGED}
+
+        wait.until("both fragments go on without it",
+                   lambda: merged_since("island-0") == {0, 1})
+        cluster.restart("island-2.1")
+        wait.until("it is merged in both again",
+                   lambda: merged_since("island-2") == {0, 1})
+        self.assert_rounds_whole(cluster, values)
+        cluster.runs.CancelRun(run_id="run")
+
+
+def _add_cases():
+    for index, point, changes in POINTS:
+        def case(self, index=index, point=point, changes=changes):
+            self.killed_at("island-2.%d" % index, point, *changes)
+        title = "test_process_%d_dies_at_%s" % (
+            index, point.split("@")[0].replace(".", "_"))
+        setattr(MeshStreamingTest, title, case)
+
+
+_add_cases()
+
+if __name__ == "__main__":
+    cases.main()
