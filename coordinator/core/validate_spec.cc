@@ -496,11 +496,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
                 "ISLAND needs the merge rule WEIGHTED_MEAN: every other rule "
                 "looks at all contributions of a round before it merges one, "
                 "and at this level shards keep none");
-  check.Require(
-      !IsStreaming(schedule), "durability",
-      "ISLAND needs the fragment schedule TOGETHER without overlap, blend and "
-      "eager updates: a push "
-      "ends with its round's commit, and an island makes one at a time");
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ TEST(ValidateSpecTest, TakesAGoodSpec) {
   v1::RunSpec island = SimpleSpec(3);
   island.set_durability(v1::DURABILITY_ISLAND);
   EXPECT_TRUE(ValidateSpec(island).empty());
+  island.mutable_schedule()->set_overlap_step_count(
+      island.schedule().inner_step_count() - 1);
+  EXPECT_TRUE(ValidateSpec(island).empty());
 }
 
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {

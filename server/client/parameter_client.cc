@@ -117,7 +117,8 @@ class UploadPart : public ShardPart {
         routes_(routes),
         upload_(std::move(upload)),
         make_header_(std::move(make_header)),
-        ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks)),
+        ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks),
+                upload_.whole_units ? codec::kChunkBlocksUnit : 1),
         sizers_(stream_count) {}
 
   int32_t shard() const override { return shard_; }
@@ -532,11 +533,9 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     return absl::InvalidArgumentError("stream_count must be at least 1");
   }
   if (!options.held.empty() &&
-      (options.whole_units ||
-       options.held.size() != static_cast<size_t>(layout.fragment_count()))) {
+      options.held.size() != static_cast<size_t>(layout.fragment_count())) {
     return absl::InvalidArgumentError(
-        "what a process holds must be given for every fragment, and at level "
-        "ISLAND it must be all");
+        "what a process holds must be given for every fragment");
   }
   RETURN_IF_ERROR(CheckCaps(options.caps));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));

@@ -133,8 +133,8 @@ struct ParameterClientOptions {
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
-  // Of a run at level ISLAND, whose servers take in whole units
-  // (codec::kChunkBlocksUnit).
+  // Of a run at level ISLAND, whose servers merge by units of
+  // codec::kChunkBlocksUnit blocks: chunks are cut there.
   bool whole_units = false;
   // Over how many streams, each on a connection of its own, a call spreads if
   // it is large enough, >= 1; a shard has one at least (stripes.h).

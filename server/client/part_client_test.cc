@@ -203,8 +203,7 @@ TEST_F(PartClientTest, RefusesSpansOfAnotherLength) {
             absl::StatusCode::kInvalidArgument);
   ParameterClientOptions options;
   options.shard_count = 2;
-  options.held = {held_[0]};
-  options.whole_units = true;
+  options.held = {held_[0], held_[0]};
   EXPECT_EQ(MakeParameterClient(options, *layout_).status().code(),
             absl::StatusCode::kInvalidArgument);
 }

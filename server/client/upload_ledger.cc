@@ -4,9 +4,10 @@
 
 namespace atl::server {
 
-UploadLedger::UploadLedger(IndexRange blocks, int64_t byte_count)
+UploadLedger::UploadLedger(IndexRange blocks, int64_t byte_count, int64_t unit)
     : blocks_(blocks),
       byte_count_(byte_count),
+      unit_(unit),
       states_(static_cast<size_t>(blocks.size())),
       open_count_(blocks.size()) {}
 
@@ -48,8 +49,10 @@ IndexRange UploadLedger::Next(int stream, int64_t count_max) {
     ++first_due_;
   }
   const size_t begin = first_due_;
-  while (first_due_ < states_.size() && states_[first_due_].state == kDue &&
-         static_cast<int64_t>(first_due_ - begin) < count_max) {
+  const size_t end =
+      std::min(states_.size(), (begin + static_cast<size_t>(count_max)) /
+                                   unit_ * unit_);
+  while (first_due_ < end && states_[first_due_].state == kDue) {
     states_[first_due_++].state = stream;
   }
   const auto count = static_cast<int64_t>(first_due_ - begin);

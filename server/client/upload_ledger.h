@@ -31,8 +31,10 @@ namespace atl::server {
 
 class UploadLedger {
  public:
-  // Of `blocks` (not empty), which are `byte_count` bytes of payload.
-  UploadLedger(IndexRange blocks, int64_t byte_count);
+  // Of `blocks` (not empty), which are `byte_count` bytes of payload. Ranges
+  // end at multiples of `unit` (>= 1), counted from the first block, or where
+  // what is due ends.
+  UploadLedger(IndexRange blocks, int64_t byte_count, int64_t unit = 1);
 
   // A stream asks the shard what it misses: the moment, for Answered.
   int64_t Asked();
@@ -43,7 +45,7 @@ class UploadLedger {
   bool Answered(int64_t asked, absl::Span<const IndexRange> missing);
 
   // The next blocks for `stream` (>= 0), in one range of at most `count_max`
-  // (>= 1); empty if nothing is due.
+  // (>= unit); empty if nothing is due.
   IndexRange Next(int stream, int64_t count_max);
 
   // `stream` has ended, and not because everything is stored.
@@ -70,6 +72,7 @@ class UploadLedger {
 
   const IndexRange blocks_;
   const int64_t byte_count_;
+  const int64_t unit_;
   mutable Mutex mutex_;
   int64_t now_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts what happens.
   std::vector<Block> states_ ABSL_GUARDED_BY(mutex_);

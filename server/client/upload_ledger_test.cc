@@ -24,6 +24,18 @@ TEST(UploadLedgerTest, StreamsShareWhatIsMissing) {
   EXPECT_TRUE(ledger.Next(1, 3).empty());
 }
 
+TEST(UploadLedgerTest, RangesEndAtUnitsWhereverTheyBegin) {
+  UploadLedger ledger({10, 33}, 1000, 4);
+  ledger.Answered(ledger.Asked(), Ranges{{13, 25}, {27, 33}});
+  EXPECT_EQ(ledger.Next(0, 4), (IndexRange{13, 14}));
+  EXPECT_EQ(ledger.Next(0, 4), (IndexRange{14, 18}));
+  EXPECT_EQ(ledger.Next(0, 7), (IndexRange{18, 22}));
+  EXPECT_EQ(ledger.Next(0, 7), (IndexRange{22, 25}));
+  EXPECT_EQ(ledger.Next(0, 4), (IndexRange{27, 30}));
+  // The part's end is none.
+  EXPECT_EQ(ledger.Next(0, 4), (IndexRange{30, 33}));
+}
+
 TEST(UploadLedgerTest, WhatAnOpenStreamHasSentIsOnItsWay) {
   UploadLedger ledger({0, 10}, 1000);
   ledger.Answered(ledger.Asked(), Ranges{{0, 10}});

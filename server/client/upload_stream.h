@@ -38,7 +38,8 @@ struct Upload {
   const EncodedLayout* layout = nullptr;
   absl::Span<const char> encoded;  // All that `layout` has, of any shard.
   BorrowTracker* tracker = nullptr;
-  // Whether a chunk has to be whole units of kChunkBlocksUnit blocks.
+  // Whether a chunk is whole units of kChunkBlocksUnit blocks, as far as they
+  // are held here: at least one, or a part of one.
   bool whole_units = false;
   Pacer* pacer = nullptr;            // Of all uploads.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.

@@ -63,7 +63,9 @@ RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
       view_(std::move(view)),
       cells_((range_.block_count() + kCellBlocks - 1) / kCellBlocks),
       sources_(set.keys.size()),
-      results_(TileCount(range_)) {}
+      results_(TileCount(range_)) {
+  for (size_t i = 0; i < set_.keys.size(); ++i) pieces_.emplace_back(encoded_);
+}
 
 IndexRange RoundGatherer::CellBlocks(int64_t cell) const {
   const int64_t begin = range_.blocks().begin + cell * kCellBlocks;
@@ -72,10 +74,6 @@ IndexRange RoundGatherer::CellBlocks(int64_t cell) const {
 
 IndexRange RoundGatherer::CellsOf(IndexRange blocks) const {
   const int64_t first = range_.blocks().begin;
-  const bool whole = (blocks.begin - first) % kCellBlocks == 0 &&
-                     (blocks.end == range_.blocks().end ||
-                      (blocks.end - first) % kCellBlocks == 0);
-  if (!whole) return {};
   return {(blocks.begin - first) / kCellBlocks,
           (blocks.end - first + kCellBlocks - 1) / kCellBlocks};
 }

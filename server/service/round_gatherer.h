@@ -1,12 +1,13 @@
 // A round of level ISLAND: contributions are merged as they arrive, and nothing
 // of them is kept.
 //
-// The fragment's range is cut into cells of 64 blocks, which is a chunk. A cell
-// waits, where it was received, until all contributions have brought it; who
-// brings the last one merges them in the order of the set, takes the outer
-// step, and writes the cell into the version's memory and file, tile by tile
-// while it is in cache. So every cell goes through the operations of
-// RoundMerger in the same order, and has the same bits.
+// The fragment's range is cut into cells of 64 blocks, which is a chunk, unless
+// several processes bring what they have of it (cell_pieces.h). A cell waits,
+// where it was received, until all contributions have brought it; who brings
+// the last one merges them in the order of the set, takes the outer step, and
+// writes the cell into the version's memory and file, tile by tile while it is
+// in cache. So every cell goes through the operations of RoundMerger in the
+// same order, and has the same bits.
 //
 // Streams send no more while cells of theirs wait, so that they could all wait
 // for each other. If every contribution does, cells are folded: those that have
@@ -20,6 +21,7 @@
 #define SERVER_SERVICE_ROUND_GATHERER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +35,7 @@
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
+#include "server/service/cell_pieces.h"
 #include "server/service/merge_tile.h"
 #include "server/service/view_maker.h"
 #include "server/store/run_store.h"
@@ -55,9 +58,11 @@ class RoundGatherer {
 
   const GatherSet& set() const { return set_; }
 
-  // The cells that `blocks` are; empty if they are not whole ones.
+  // The cells that `blocks` are in, the first and the last perhaps in part.
   IndexRange CellsOf(IndexRange blocks) const;
   IndexRange CellBlocks(int64_t cell) const;
+  // Where parts of cells of contribution `index` become cells.
+  CellPieces& pieces(int index) { return pieces_[index]; }
 
   // Takes the encoding of a cell of contribution `index`, checked by the
   // caller: what `encoded` reads next. `taken` is called once it has been taken
@@ -150,6 +155,7 @@ class RoundGatherer {
   // written at once.
   const std::shared_ptr<VersionFile> sum_;
   const std::unique_ptr<ViewMaker> view_;  // Null if the run has no view.
+  std::deque<CellPieces> pieces_;          // By contribution.
 
   mutable Mutex mutex_;
   std::vector<Cell> cells_ ABSL_GUARDED_BY(mutex_);

@@ -332,14 +332,14 @@ TEST_F(RoundGathererTest, EveryCodecGivesTheBitsOfTheLog) {
   }
 }
 
-TEST_F(RoundGathererTest, TakesOnlyWholeCells) {
+TEST_F(RoundGathererTest, BlocksAreInCellsCountedFromTheFirst) {
   Bench bench(v1::DURABILITY_ISLAND);
   const auto gatherer = Gatherer(bench);
   EXPECT_EQ(gatherer->CellsOf({0, 128}), (IndexRange{0, 2}));
   EXPECT_EQ(gatherer->CellsOf({64, 151}), (IndexRange{1, 3}));
-  EXPECT_TRUE(gatherer->CellsOf({0, 63}).empty());
-  EXPECT_TRUE(gatherer->CellsOf({1, 64}).empty());
-  EXPECT_TRUE(gatherer->CellsOf({64, 150}).empty());
+  EXPECT_EQ(gatherer->CellsOf({0, 63}), (IndexRange{0, 1}));
+  EXPECT_EQ(gatherer->CellsOf({63, 65}), (IndexRange{0, 2}));
+  EXPECT_EQ(gatherer->CellsOf({64, 65}), (IndexRange{1, 2}));
 }
 
 TEST_F(RoundGathererTest, ThreadsThatBringContributionsGiveTheSameBits) {

@@ -1,9 +1,10 @@
 #include "server/service/upload_stream.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/parameter_service.pb.h"
@@ -12,6 +13,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "server/service/block_check.h"
+#include "server/service/cell_pieces.h"
 
 namespace atl::server {
 namespace {
@@ -45,11 +47,7 @@ class HeldChunk {
   HeldChunk(const HeldChunk&) = delete;
   HeldChunk& operator=(const HeldChunk&) = delete;
 
-  rpc::PayloadReader ReaderAt(int64_t offset) const {
-    rpc::PayloadReader reader(chunk_);
-    reader.Skip(static_cast<size_t>(offset));
-    return reader;
-  }
+  const rpc::ReceivedChunk& chunk() const { return chunk_; }
 
  private:
   rpc::ReceivedChunk chunk_;
@@ -335,6 +333,23 @@ std::shared_ptr<Contribution> UploadStream::contribution() const {
                                             : contribution_;
 }
 
+// Cells that wait to be taken in, and the memory in which they do, which is let
+// go when the last of them has been.
+struct UploadStream::Offered {
+  Offered(IndexRange blocks, const rpc::ReceivedChunk& chunk,
+          std::vector<BlockFact> facts, std::shared_ptr<const void> memory)
+      : blocks(blocks),
+        chunk(chunk),
+        facts(std::move(facts)),
+        memory(std::move(memory)) {}
+
+  const IndexRange blocks;
+  const rpc::ReceivedChunk& chunk;  // Their encoding is its payload.
+  const std::vector<BlockFact> facts;
+  std::shared_ptr<const void> memory;  // Of `chunk`.
+  std::atomic<int64_t> left_count{0};  // Cells.
+};
+
 absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
                                       IndexRange blocks,
                                       std::vector<BlockFact> facts) {
@@ -347,31 +362,65 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     return Refuse(Code::kInvalidArgument, "WRONG_ORDER",
                   "a chunk came before the header was answered");
   }
-  const IndexRange cells = gathering.gatherer->CellsOf(blocks);
-  if (cells.empty()) {
-    return Misfit(absl::StrCat(
-        "chunk of blocks [", blocks.begin, ", ", blocks.end,
-        "): at level ISLAND a chunk is a multiple of ", kCellBlocks,
-        " blocks, counted from the shard's first, or reaches its end"));
-  }
-  // The cells that no other stream has brought. They share the chunk, which is
-  // let go when the last of them has been taken in.
-  std::vector<int64_t> claimed;
+  // What no other stream has brought: cells, and parts of cells.
+  RoundGatherer& gatherer = *gathering.gatherer;
+  CellPieces& pieces = gatherer.pieces(gathering.index);
+  std::vector<int64_t> whole;
+  std::vector<std::shared_ptr<CellPieces::Whole>> put_together;
+  const IndexRange cells = gatherer.CellsOf(blocks);
   for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
-    const IndexRange part = gathering.gatherer->CellBlocks(cell);
-    if (!gathering.contribution->Claim(part).empty()) claimed.push_back(cell);
+    const IndexRange all = gatherer.CellBlocks(cell);
+    const IndexRange part = {std::max(all.begin, blocks.begin),
+                             std::min(all.end, blocks.end)};
+    if (part.size() < all.size() && !pieces.HasRoom(all.begin)) {
+      return Misfit(absl::StrCat(
+          "chunk of blocks [", blocks.begin, ", ", blocks.end, "): parts of ",
+          CellPieces::kOpenMax, " cells have come whose rest has not; at level "
+          "ISLAND cut chunks at multiples of ", kCellBlocks,
+          " blocks, counted from the shard's first"));
+    }
+    const std::vector<IndexRange> claimed =
+        gathering.contribution->Claim(part);
+    if (claimed.size() == 1 && claimed.front() == all) {
+      whole.push_back(cell);
+      continue;
+    }
+    for (const IndexRange piece : claimed) {
+      rpc::PayloadReader payload(chunk);
+      payload.Skip(static_cast<size_t>(contribution_->encoded().ByteCount(
+          {blocks.begin, piece.begin})));
+      std::shared_ptr<CellPieces::Whole> complete = pieces.Add(
+          all, piece, payload,
+          absl::MakeConstSpan(facts).subspan(piece.begin - blocks.begin,
+                                             piece.size()));
+      if (complete != nullptr) put_together.push_back(std::move(complete));
+    }
   }
-  if (claimed.empty()) return absl::OkStatus();
-  struct Offered {
-    Offered(rpc::ReceivedChunk chunk, std::shared_ptr<HeldBytes> held)
-        : chunk(std::in_place, std::move(chunk), std::move(held)) {}
-    std::optional<HeldChunk> chunk;
-    std::vector<BlockFact> facts;
-    std::atomic<int64_t> left_count{0};
-  };
-  auto offered = std::make_shared<Offered>(std::move(chunk), context_.held);
-  offered->facts = std::move(facts);
-  offered->left_count = static_cast<int64_t>(claimed.size());
+  if (!whole.empty()) {
+    const auto held =
+        std::make_shared<HeldChunk>(std::move(chunk), context_.held);
+    OfferCells(gathering, whole,
+               std::make_shared<Offered>(blocks, held->chunk(),
+                                         std::move(facts), held));
+  }
+  for (const std::shared_ptr<CellPieces::Whole>& one : put_together) {
+    OfferCells(gathering, {gatherer.CellsOf(one->blocks).begin},
+               std::make_shared<Offered>(one->blocks, one->chunk,
+                                         std::move(one->facts), one));
+  }
+  bool crowded = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    if (gather_paused_ && joined_ && !crowded_) crowded = crowded_ = true;
+  }
+  if (crowded) gatherer.Crowd(gathering.index, 1);
+  return absl::OkStatus();
+}
+
+void UploadStream::OfferCells(const Shard::Gathering& gathering,
+                              const std::vector<int64_t>& cells,
+                              std::shared_ptr<Offered> offered) {
+  offered->left_count = static_cast<int64_t>(cells.size());
   // Further chunks are read only while few wait for their turn.
   {
     MutexLock lock(&gather_mutex_);
@@ -382,29 +431,25 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     }
   }
   const EncodedRange& encoded = contribution_->encoded();
-  for (const int64_t cell : claimed) {
+  for (const int64_t cell : cells) {
     const IndexRange part = gathering.gatherer->CellBlocks(cell);
+    rpc::PayloadReader payload(offered->chunk);
+    payload.Skip(static_cast<size_t>(
+        encoded.ByteCount({offered->blocks.begin, part.begin})));
     gathering.gatherer->Offer(
-        gathering.index, cell,
-        offered->chunk->ReaderAt(encoded.ByteCount({blocks.begin, part.begin})),
-        [offered, blocks, part, shard = shard_, gate = gate(),
+        gathering.index, cell, payload,
+        [offered, part, shard = shard_, gate = gate(),
          contribution = gathering.contribution] {
           const bool whole = contribution->Settle(
-              part, absl::MakeConstSpan(offered->facts)
-                        .subspan(part.begin - blocks.begin, part.size()));
+              part,
+              absl::MakeConstSpan(offered->facts)
+                  .subspan(part.begin - offered->blocks.begin, part.size()));
           const bool last = --offered->left_count == 0;
-          if (last) offered->chunk.reset();
+          if (last) offered->memory.reset();
           if (whole) shard->FinishLater(contribution);
           if (last) gate->Call(&PushWaiter::OnTaken);
         });
   }
-  bool crowded = false;
-  {
-    MutexLock lock(&gather_mutex_);
-    if (gather_paused_ && joined_) crowded = crowded_ = true;
-  }
-  if (crowded) gathering.gatherer->Crowd(gathering.index, 1);
-  return absl::OkStatus();
 }
 
 // --- The end ---------------------------------------------------------------

@@ -7,6 +7,7 @@
 #ifndef SERVER_SERVICE_UPLOAD_STREAM_H_
 #define SERVER_SERVICE_UPLOAD_STREAM_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -61,6 +62,10 @@ class UploadStream : public BidiStream {
   void BeginGather();
   absl::Status OfferChunk(rpc::ReceivedChunk& chunk, IndexRange blocks,
                           std::vector<BlockFact> facts);
+  struct Offered;
+  void OfferCells(const Shard::Gathering& gathering,
+                  const std::vector<int64_t>& cells,
+                  std::shared_ptr<Offered> offered);
   // This stream brings nothing more to the round.
   void LeaveGather();
   // Where blocks go: as the header found it, or as gathered since.

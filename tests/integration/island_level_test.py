@@ -70,6 +70,42 @@ class IslandLevelTest(cluster_module.IntegrationTest):
             self.run_strict(self.cluster, self.run_values(LEVEL, fragments)),
             reference)
 
+    def test_streaming_pushes_wait_for_one_commit_after_the_other(self):
+        # Two fragments are in flight at once, and an island comes back with
+        # both of them.
+        streaming = {
+            "layout": {"fragment_count": 2},
+            "schedule": {"fragment_schedule": "staggered",
+                         "inner_step_count": 6, "overlap_step_count": 4,
+                         "blend": 0.5},
+            "exchange": {"up": "int8", "error_feedback": True},
+        }
+        reference = self.run_strict(self.new_cluster("process"),
+                                    self.run_values(streaming))
+        values = self.run_values(LEVEL, streaming)
+        for index, (victim, point) in enumerate((
+                ("server-1", "server.prepared.before@4"),
+                ("server-0", "server.commit.after@5"),
+                ("island-1", "island.trained.after@14"),
+                ("island-2", "island.save.after@5"))):
+            cluster = self.new_cluster("killed-%d" % index)
+            cluster.guard(victim)
+            cluster.start_coordinator()
+            for server in ("server-0", "server-1"):
+                cluster.start_server(
+                    server, failpoint=point if server == victim else None)
+            cluster.create_run(values)
+            for island in ("island-0", "island-1", "island-2"):
+                cluster.start_island(
+                    "run", island,
+                    failpoint=point if island == victim else None)
+            cluster.wait_state(cluster_module.COMPLETED)
+            self.assert_strict_run_whole(cluster, values)
+            self.assertEqual(cluster.parameters_sha256(), reference,
+                             (victim, point))
+            self.assertEqual(cluster.deaths, [victim], point)
+            cluster.close()
+
     def test_a_sealed_round_goes_on_without_an_island_that_is_gone(self):
         cluster = self.cluster
         values = self.run_values(LEVEL, {

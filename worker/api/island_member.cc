@@ -78,7 +78,8 @@ class Member {
       PartResult result;
       const absl::Status done = part_->Do(lane, *command, result);
       RETURN_IF_ERROR(group_.lost());
-      if (!done.ok()) {
+      // What is stopped is moot: process 0 knows why.
+      if (!done.ok() && !absl::IsCancelled(done)) {
         LOG(WARNING) << ActionName(action.kind) << " failed: " << done;
       }
       if (done.ok() && action.kind == ActionKind::kTrain) {

@@ -1,0 +1,70 @@
+// Cells of one contribution that come in pieces.
+//
+// At level ISLAND a contribution is merged by cells of 64 blocks. An island of
+// several processes pushes from each what that holds of the model, and where
+// two meet lies within a cell. Its pieces are copied here until it is whole;
+// then it is as if it had come in one chunk.
+//
+// Thread-safe.
+
+#ifndef SERVER_SERVICE_CELL_PIECES_H_
+#define SERVER_SERVICE_CELL_PIECES_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/types/span.h"
+#include "base/layout/layout.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/sync/mutex.h"
+#include "server/store/contribution.h"
+#include "server/store/encoded_range.h"
+
+namespace atl::server {
+
+class CellPieces {
+ public:
+  // Cells that are begun and not whole, at a time: an island has one less than
+  // processes. Each takes up to 1 MiB.
+  static constexpr size_t kOpenMax = 1024;
+
+  // A cell, in one piece.
+  struct Whole {
+    IndexRange blocks;
+    rpc::ReceivedChunk chunk;  // Its payload is the cell's encoding.
+    std::vector<BlockFact> facts;
+
+   private:
+    friend class CellPieces;
+    std::unique_ptr<char[]> bytes;
+    int64_t missing_count = 0;  // Blocks.
+  };
+
+  // `encoded`, of the contribution's range, must outlive it.
+  explicit CellPieces(const EncodedRange& encoded) : encoded_(encoded) {}
+
+  // True if a piece of the cell that begins with `first` can be taken: it is
+  // begun, or there is room for another.
+  bool HasRoom(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Copies the encoding of `blocks` of cell `cell`, which nobody has brought
+  // before: what `encoded` reads next. Returns the cell if it is whole now, and
+  // forgets it.
+  std::shared_ptr<Whole> Add(IndexRange cell, IndexRange blocks,
+                             rpc::PayloadReader encoded,
+                             absl::Span<const BlockFact> facts)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const EncodedRange& encoded_;
+  mutable Mutex mutex_;
+  // By its first block.
+  std::map<int64_t, std::shared_ptr<Whole>> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_CELL_PIECES_H_
