@@ -36,6 +36,7 @@ struct JoinOptions {
   CapFlags caps;
   int streams = server::kDefaultStreamCount;
   worker::IslandPlace place;
+  std::string rendezvous_secret;
   std::string failpoint;
 };
 
@@ -269,6 +270,9 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.thread_count = ThreadCountOf(options.threads);
   island.stream_count = options.streams;
   island.place = options.place;
+  island.rendezvous_secret_path = options.rendezvous_secret;
+  island.machine_secret_path =
+      absl::StrCat(context.state_directory, "/rendezvous.secret");
   island.security = context.MakeSecurityFlags();
   island.program_version = kProgramVersion;
   return island;
@@ -394,7 +398,11 @@ void AddJoin(CLI::App& app, Context& context) {
       "the\n"
       "others, and the island goes on from the servers' parameters:\n"
       "  atoll join 10.0.0.7:7400 --island_id rack --mesh dp_shard=4,tp=2 \\\n"
-      "    --processes 2 --process_index 0 --rendezvous 10.0.1.1:29500");
+      "    --processes 2 --process_index 0 --rendezvous 10.0.1.1:29500 \\\n"
+      "    --rendezvous_secret rack.secret\n"
+      "The secret is the same on all machines, made once by `openssl rand -hex "
+      "32`;\n"
+      "an island with --tls_key needs none, nor do processes of one machine.");
   auto options = std::make_shared<JoinOptions>();
   command->add_option("address", options->address,
                       "HOST:PORT of the coordinator; the setting without it");
@@ -431,8 +439,13 @@ void AddJoin(CLI::App& app, Context& context) {
                    "Which of them this is; 0 talks with the coordinator")
       ->capture_default_str();
   command->add_option("--rendezvous", options->place.rendezvous,
-                      "HOST:PORT where process 0 listens for the others; in "
-                      "the clear, so in a network of their own");
+                      "HOST:PORT where process 0 listens for the others; "
+                      "encrypted if that is not this machine, unless "
+                      "--insecure");
+  command->add_option("--rendezvous_secret", options->rendezvous_secret,
+                      "File with the secret that all processes of the island "
+                      "have, and strangers do not; without it the file of "
+                      "--tls_key, and on one machine one that is made there");
   AddMeshFlags(*command, options->place);
   command
       ->add_option("--restarts", options->place.restart_count_max,

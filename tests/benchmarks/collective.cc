@@ -47,6 +47,7 @@ struct Flags {
   bool json = false;
   int64_t mib = 64;
   int runs = 7;
+  bool encrypted = false;  // Between processes.
   // Of a child: its place in a world.
   int index = -1;
   int count = 0;
@@ -160,6 +161,8 @@ int Child(const Flags& flags) {
   if (flags.index == 0) options.listener = collective::UniqueFd(flags.listener);
   options.process_index = flags.index;
   options.process_count = flags.count;
+  options.secret = "benchmark";
+  options.calls_in_the_clear = !flags.encrypted;
   auto world = collective::TcpWorld::Join(std::move(options));
   if (!world.ok()) {
     std::cerr << world.status() << "\n";
@@ -227,7 +230,8 @@ absl::Status StartOurs(const Flags& flags, int ranks, Children& ours) {
         {std::filesystem::read_symlink("/proc/self/exe").string(),
          absl::StrCat("--index=", r), absl::StrCat("--count=", ranks),
          absl::StrCat("--mib=", flags.mib), absl::StrCat("--port=", at.port),
-         absl::StrCat("--listener=", listener.get())}));
+         absl::StrCat("--listener=", listener.get()),
+         absl::StrCat("--encrypted=", flags.encrypted ? "true" : "false")}));
     if (r == 0 && fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) {
       return absl::InternalError("fcntl");
     }
@@ -322,6 +326,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--json", flags.json, "One JSON object a line");
   app.add_option("--mib", flags.mib, "Of a rank's vector")
       ->check(CLI::Range(1, 4096));
+  app.add_flag("--encrypted", flags.encrypted,
+               "Between processes, as islands off loopback do");
   app.add_option("--runs", flags.runs)->check(CLI::Range(1, 1000));
   app.add_option("--index", flags.index, "Of a child")->group("");
   app.add_option("--count", flags.count)->group("");

@@ -37,7 +37,8 @@ class Security:
         """What harness/cluster.py gives to a process."""
         role = "operator" if process == "cli" else \
             "island" if process.startswith("island") else "server"
-        return self.certificate(role, process).flags
+        # The processes of an island, ISLAND.0, ISLAND.1, have its certificate.
+        return self.certificate(role, process.split(".")[0]).flags
 
     @property
     def credentials(self):
@@ -92,6 +93,22 @@ class TlsTest(cluster_module.IntegrationTest):
         cluster.wait_state(cluster_module.COMPLETED)
         self.assert_strict_run_whole(cluster, values)
         self.assertEqual(cluster.export_sha256(), cluster.parameters_sha256())
+
+    def test_the_processes_of_an_island_meet_by_its_own_key(self):
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(1)
+        values = self.run_values({
+            "server_count": 1, "data": {"data_shard_count": 1},
+            "schedule": {"min_quorum": 1, "island_count_min": 1,
+                         "round_count": 2}})
+        cluster.create_run(values)
+        cluster.start_mesh_island("island-0", "dp_shard=2", 2)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        # They needed no secret of the machine.
+        self.assertFalse(os.path.exists(os.path.join(
+            cluster.directory, "state", "atoll", "rendezvous.secret")))
 
     def test_every_method_of_every_port_obeys_the_table_of_roles(self):
         self.start()

@@ -14,7 +14,7 @@
 namespace atl::worker {
 
 absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
-    const IslandPlace& place, absl::string_view token,
+    const IslandPlace& place, const Rendezvous& rendezvous,
     absl::Duration join_timeout, engine::Devices& devices) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
   auto world =
@@ -32,7 +32,8 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
   options.process_count = place.process_count;
   options.rank_count = mesh.rank_count() / place.process_count;
   options.layout = AgreementOf(place, mesh);
-  options.token = std::string(token);
+  options.secret = rendezvous.secret;
+  options.calls_in_the_clear = rendezvous.in_the_clear;
   options.join_timeout = join_timeout;
   ASSIGN_OR_RETURN(world->tcp_, collective::TcpWorld::Join(std::move(options)));
   world->ranks_ = world->tcp_->TakeRanks();
@@ -86,12 +87,6 @@ absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
   if (IsPlainRank(place, mesh)) return absl::OkStatus();
-  if (place.process_count > 1 && spec.durability() == v1::DURABILITY_ISLAND) {
-    return absl::FailedPreconditionError(
-        "the run's durability is \"island\": its servers take contributions "
-        "in from one process; join with one, or choose \"process\" or "
-        "\"machine\" for the run");
-  }
   ASSIGN_OR_RETURN(const engine::TrainerOptions options,
                    MakeTrainerOptions(spec, /*thread_count=*/1));
   return engine::ValidateMeshTrainer(

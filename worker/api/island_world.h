@@ -17,6 +17,7 @@
 #include "atoll/v1/run.pb.h"
 #include "worker/api/island_group.h"
 #include "worker/api/island_place.h"
+#include "worker/api/rendezvous.h"
 #include "worker/collective/collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/tcp/tcp_world.h"
@@ -28,12 +29,12 @@ namespace atl::worker {
 
 class IslandWorld {
  public:
-  // Meets the other processes of the island, if there are some. `devices`,
-  // which outlive it, are those of place.device.
+  // Meets the other processes of the island, if there are some, by
+  // `rendezvous`. `devices`, which outlive it, are those of place.device.
   //
   // INVALID_ARGUMENT: `place` is wrong (MeshOf). Else as TcpWorld::Join.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Join(
-      const IslandPlace& place, absl::string_view token,
+      const IslandPlace& place, const Rendezvous& rendezvous,
       absl::Duration join_timeout,
       engine::Devices& devices = engine::CpuDevices());
 
@@ -73,7 +74,6 @@ class IslandWorld {
 // What keeps an island at `place` from training `spec`, in a sentence.
 //
 // INVALID_ARGUMENT: the mesh does not fit the model or the batch.
-// FAILED_PRECONDITION: the run wants an island to be one process.
 absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec);
 

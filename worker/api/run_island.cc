@@ -8,8 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/codec/sha256.h"
-#include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
 #include "base/rpc/channel.h"
@@ -20,6 +18,7 @@
 #include "worker/api/island_member.h"
 #include "worker/api/island_runner.h"
 #include "worker/api/island_world.h"
+#include "worker/api/rendezvous.h"
 #include "worker/api/retry_backoff.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
@@ -34,23 +33,39 @@ constexpr absl::Duration kMeetingMax = absl::Seconds(20);
 // not know yet that it is over.
 constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
 
-// What keeps strangers out of the rendezvous: not the token itself, which
-// crosses the network of the island in the clear.
-std::string RendezvousToken(const RunIslandOptions& options,
-                            absl::string_view secret) {
-  return codec::ToHex(codec::Sha256Of(absl::StrCat(
-      "atoll rendezvous\n", options.run_id, "\n", options.island_id, "\n",
-      secret)));
+// What the processes meet with; nothing where there is one.
+absl::StatusOr<Rendezvous> RendezvousOf(const RunIslandOptions& options) {
+  if (options.place.process_count == 1) return Rendezvous();
+  return MakeRendezvous({.run_id = options.run_id,
+                         .island_id = options.island_id,
+                         .address = options.place.rendezvous,
+                         .secret_path = options.rendezvous_secret_path,
+                         .tls_key_path = options.security.tls.key,
+                         .machine_secret_path = options.machine_secret_path,
+                         .insecure = options.security.insecure});
+}
+
+// Why they do not meet, and what to do.
+absl::Status DoNotMeet(const absl::Status& status) {
+  const absl::Status told =
+      Annotate(status, "the processes of the island do not meet");
+  if (!absl::IsPermissionDenied(status)) return told;
+  return absl::Status(
+      told.code(),
+      absl::StrCat(told.message(),
+                   "; all need the same --run, --island_id and secret: that of "
+                   "--rendezvous_secret, else the TLS key, else, on one "
+                   "machine, the file that its user's processes share"));
 }
 
 // Meets the other processes, within join_patience.
 absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
-    const RunIslandOptions& options, absl::string_view token,
+    const RunIslandOptions& options, const Rendezvous& rendezvous,
     engine::Devices& devices) {
   const absl::Time begin = absl::Now();
   const absl::Time give_up = begin + options.join_patience;
   for (int attempt = 1;; ++attempt) {
-    auto world = IslandWorld::Join(options.place, token,
+    auto world = IslandWorld::Join(options.place, rendezvous,
                                    std::min(kMeetingMax, give_up - absl::Now()),
                                    devices);
     if (world.ok()) return world;
@@ -61,7 +76,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
                         absl::IsAlreadyExists(status)) &&
                        absl::Now() < begin + kStaleWorldMax;
     if (!(away || stale) || absl::Now() >= give_up) {
-      return Annotate(status, "the processes of the island do not meet");
+      return DoNotMeet(status);
     }
     if (options.stop.stop_requested()) {
       return absl::CancelledError(
@@ -76,10 +91,10 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
 // run, or of one of them.
 absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
                                        IslandLinks links,
-                                       absl::string_view token,
+                                       const Rendezvous& rendezvous,
                                        engine::Devices& devices) {
   ASSIGN_OR_RETURN(const std::unique_ptr<IslandWorld> world,
-                   Meet(options, token, devices));
+                   Meet(options, rendezvous, devices));
   links.group = world->group();
   links.make_trainer = [&world](const engine::TrainerOptions& trainer) {
     return world->MakeTrainer(trainer);
@@ -97,7 +112,7 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
 // left meet the one that comes back.
 absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
                                            const IslandLinks& links,
-                                           absl::string_view token,
+                                           const Rendezvous& rendezvous,
                                            engine::Devices& devices) {
   int64_t step_before = -1;
   for (int failure_count = 1;; ++failure_count) {
@@ -108,7 +123,7 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
       if (options.on_progress) options.on_progress(progress);
     };
     absl::StatusOr<IslandProgress> end =
-        RunOnce(attempt, links, token, devices);
+        RunOnce(attempt, links, rendezvous, devices);
     if (end.ok() || !IsProcessLost(end.status())) return end;
     if (options.stop.stop_requested()) {
       return absl::CancelledError("stopped while the island began again");
@@ -185,14 +200,8 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
                    engine::ParseDeviceSpec(options.place.device));
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Devices> devices,
                    engine::OpenDevices(device));
-  // The processes of an island have its certificate, so they share its key.
-  std::string secret;
-  if (!options.security.tls.key.empty()) {
-    ASSIGN_OR_RETURN(secret, ReadFile(PosixFileSystem(),
-                                      options.security.tls.key));
-  }
-  return RunAttempts(options, links, RendezvousToken(options, secret),
-                     *devices);
+  ASSIGN_OR_RETURN(const Rendezvous rendezvous, RendezvousOf(options));
+  return RunAttempts(options, links, rendezvous, *devices);
 }
 
 }  // namespace atl::worker

@@ -79,6 +79,10 @@ struct RunIslandOptions {
   // but for process_index and what a machine has of its own: data_path,
   // work_directory, thread_count, caps.
   IslandPlace place;
+  // Of several processes: what keeps strangers out where they meet, beside the
+  // key in `security` (rendezvous.h, RendezvousOptions).
+  std::string rendezvous_secret_path;
+  std::string machine_secret_path;
   std::string program_version;
   std::stop_token stop;         // Once: leave cleanly.
   std::stop_token stop_at_once;
@@ -97,6 +101,7 @@ struct RunIslandOptions {
 // as this island. CANCELLED: the run was cancelled, or the island stopped at
 // once. UNAVAILABLE: the coordinator was away for too long, or, with the reason
 // ISLAND_PROCESS_LOST, the processes of the island did not stay together.
+// PERMISSION_DENIED: they have different secrets.
 // INTERNAL: training failed.
 absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
 

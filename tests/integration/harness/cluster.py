@@ -85,9 +85,12 @@ class Cluster:
         log = os.path.join(self.directory, name + ".log")
         if port_file and os.path.exists(port_file):
             os.unlink(port_file)
-        disk = self._disks.get(name)
+        # Where programs keep what is the machine's.
+        environment = {"XDG_STATE_HOME": os.path.join(self.directory, "state")}
+        if name in self._disks:
+            environment.update(self._disks[name].environment())
         process = processes.Process(name, list(prefix) + command, log,
-                                    disk and disk.environment())
+                                    environment)
         self.processes[name] = process
         return process
 

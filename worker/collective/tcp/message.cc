@@ -84,7 +84,7 @@ std::string EncodeMessage(const Message& message) {
     body.Number(value);
   }
   for (const std::string* text :
-       {&message.token, &message.layout, &message.group, &message.text}) {
+       {&message.layout, &message.group, &message.text}) {
     body.Text(*text);
   }
   body.Length(message.processes.size());
@@ -130,7 +130,7 @@ absl::StatusOr<std::optional<Message>> TakeMessage(std::string& buffer) {
     *value = body.Number();
   }
   for (std::string* text :
-       {&message.token, &message.layout, &message.group, &message.text}) {
+       {&message.layout, &message.group, &message.text}) {
     *text = body.Text();
   }
   const uint32_t process_count = body.Length();

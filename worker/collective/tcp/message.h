@@ -1,8 +1,9 @@
 // What processes of a world tell each other, beside the bytes of calls.
 //
-// Pure. On the wire: "ATLM", the length of what follows (4 bytes), the fields
-// in the order of the struct; numbers are little-endian and 8 bytes, strings
-// and lists begin with their length in 4 bytes. Every message has all fields.
+// Pure. On the wire, between ends that know each other: "ATLM", the length of
+// what follows (4 bytes), the fields in the order of the struct; numbers are
+// little-endian and 8 bytes, strings and lists begin with their length in 4
+// bytes. Every message has all fields.
 
 #ifndef WORKER_COLLECTIVE_TCP_MESSAGE_H_
 #define WORKER_COLLECTIVE_TCP_MESSAGE_H_
@@ -45,7 +46,6 @@ struct Message {
   int64_t rank = 0;  // Of kLink: who dials.
   int64_t peer = 0;  // Of kLink: who is dialled.
   int64_t call_count = 0;
-  std::string token;
   std::string layout;
   std::string group;
   std::string text;

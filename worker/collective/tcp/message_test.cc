@@ -19,7 +19,6 @@ Message Full() {
   message.rank = 7;
   message.peer = 8;
   message.call_count = 1LL << 40;
-  message.token = "secret";
   message.layout = "dp_shard=4,tp=2";
   message.group = "world/tp#0.1";
   message.text = std::string("a\0b", 3);

@@ -21,17 +21,19 @@ constexpr absl::Duration kDialTimeout = absl::Seconds(30);
 constexpr absl::Duration kRosterSendTimeout = absl::Seconds(10);
 constexpr absl::Duration kNewsTimeout = absl::Seconds(1);
 constexpr int kPollMs = 500;
-// More are closed at once.
-constexpr size_t kStrangersMax = 1024;
+// Accepted before those that are there are looked at again.
+constexpr int kAcceptsMax = 64;
 constexpr size_t kParkedMax = 16384;
 
-// Takes as long whatever differs.
-bool SameToken(const std::string& a, const std::string& b) {
-  unsigned char difference = a.size() != b.size();
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+// All of `bytes` now, or false.
+bool SendNow(Connection& connection, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
+    const ssize_t sent = connection.Send({&part, 1});
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(sent));
   }
-  return difference == 0;
+  return true;
 }
 
 Message StatusMessage(MessageType type, const absl::Status& status) {
@@ -90,12 +92,13 @@ void ProcessHub::Loop() {
       if (stopping_) return;
       if (wanted_round_ >= ++begun_) timeout_ms = 0;
       for (const auto& [process, control] : controls_) {
-        polled.push_back({control.fd.get(), POLLIN, 0});
+        polled.push_back({control.connection.fd(), POLLIN, 0});
         processes.push_back(process);
       }
     }
     for (const Stranger& stranger : strangers_) {
-      polled.push_back({stranger.fd.get(), POLLIN, 0});
+      polled.push_back(
+          {stranger.connection.fd(), stranger.connection.events(), 0});
     }
     if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
       return;  // Only a broken descriptor table does this.
@@ -108,7 +111,12 @@ void ProcessHub::Loop() {
     const absl::Time now = absl::Now();
     for (auto it = strangers_.begin(); it != strangers_.end();) {
       const bool speaks = polled[at++].revents != 0;
-      const bool keep = speaks ? ReadStranger(*it) : now < it->deadline;
+      bool keep = !speaks || ReadStranger(*it);
+      if (keep && now >= it->deadline) {
+        keep = false;
+        NoteRefusal(*it, absl::DeadlineExceededError(
+                             "it has not said in 10 s what it wants"));
+      }
       it = keep ? std::next(it) : strangers_.erase(it);
     }
     if (polled[1].revents != 0) AcceptAll();
@@ -119,54 +127,79 @@ void ProcessHub::Loop() {
 }
 
 void ProcessHub::AcceptAll() {
-  for (;;) {
+  for (int count = 0; count < kAcceptsMax; ++count) {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr,
                         SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) return;
-    if (strangers_.size() >= kStrangersMax) continue;
+    const bool no_descriptor = errno == EMFILE || errno == ENFILE;
+    if (!fd.valid() && (!no_descriptor || strangers_.empty())) return;
+    // They may all be there to keep others out.
+    if (!fd.valid() ||
+        static_cast<int>(strangers_.size()) >= identity_.strangers_max) {
+      strangers_.pop_front();
+    }
+    if (!fd.valid()) continue;
     Tune(fd.get());
-    strangers_.push_back({std::move(fd), "", absl::Now() + kHelloTimeout});
+    absl::StatusOr<Connection> connection =
+        Connection::Accepted(std::move(fd), identity_.key);
+    if (!connection.ok()) continue;
+    strangers_.push_back(
+        {*std::move(connection), absl::Now() + kHelloTimeout});
+  }
+}
+
+absl::StatusOr<std::optional<Message>> ProcessHub::ReadHello(
+    Stranger& stranger) {
+  if (!stranger.knows_secret) {
+    ASSIGN_OR_RETURN(stranger.knows_secret, stranger.connection.Handshake());
+    if (!stranger.knows_secret) return std::optional<Message>();
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(const size_t needed, MessageBytes(stranger.buffer));
+    if (stranger.buffer.size() >= needed &&
+        stranger.buffer.size() > kMessageHeadBytes) {
+      return TakeMessage(stranger.buffer);
+    }
+    // No byte more than the message: what follows belongs to a call.
+    const size_t have = stranger.buffer.size();
+    stranger.buffer.resize(needed);
+    const iovec room = {&stranger.buffer[have], needed - have};
+    const ssize_t count = stranger.connection.Receive({&room, 1});
+    stranger.buffer.resize(have + std::max<ssize_t>(count, 0));
+    if (count == 0) return std::optional<Message>();
+    if (count < 0) {
+      return absl::UnavailableError("it closed the connection");
+    }
   }
 }
 
 bool ProcessHub::ReadStranger(Stranger& stranger) {
-  absl::Status refusal;
-  for (;;) {
-    const absl::StatusOr<size_t> needed = MessageBytes(stranger.buffer);
-    if (!needed.ok()) {
-      refusal = needed.status();
-      break;
-    }
-    if (stranger.buffer.size() >= *needed &&
-        stranger.buffer.size() > kMessageHeadBytes) {
-      absl::StatusOr<std::optional<Message>> hello =
-          TakeMessage(stranger.buffer);
-      refusal = hello.ok() ? Admit(**hello, stranger) : hello.status();
-      break;
-    }
-    // No byte more than the message: what follows belongs to a call.
-    const size_t have = stranger.buffer.size();
-    stranger.buffer.resize(*needed);
-    const ssize_t count = recv(stranger.fd.get(), &stranger.buffer[have],
-                               *needed - have, MSG_DONTWAIT);
-    stranger.buffer.resize(have + std::max<ssize_t>(count, 0));
-    if (count == 0) return false;
-    if (count < 0) return errno == EAGAIN || errno == EINTR;
+  const absl::StatusOr<std::optional<Message>> hello = ReadHello(stranger);
+  absl::Status refusal = hello.status();
+  if (hello.ok()) {
+    if (!hello->has_value()) return true;
+    refusal = Admit(**hello, stranger);
   }
-  if (!refusal.ok()) {
-    // If it does not fit into the socket's buffer, nobody reads it.
-    SendAll(stranger.fd.get(),
-            EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)),
-            absl::Now())
-        .IgnoreError();
+  if (refusal.ok()) return false;
+  NoteRefusal(stranger, refusal);
+  // If it does not fit into the socket's buffer, nobody reads it.
+  if (stranger.knows_secret) {
+    SendNow(stranger.connection,
+            EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)));
   }
   return false;
 }
 
+void ProcessHub::NoteRefusal(const Stranger& stranger,
+                             const absl::Status& why) {
+  const absl::StatusOr<rpc::HostPort> from =
+      PeerEndpoint(stranger.connection.fd());
+  MutexLock lock(&mutex_);
+  last_refusal_ = absl::StrCat(
+      from.ok() ? rpc::JoinHostPort(from->host, from->port) : "a connection",
+      ": ", why.message());
+}
+
 absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
-  if (!SameToken(hello.token, identity_.token)) {
-    return absl::PermissionDeniedError("another run's token");
-  }
   MutexLock lock(&mutex_);
   if (hello.type == MessageType::kJoin) {
     RETURN_IF_ERROR(AdmitJoin(hello, stranger));
@@ -178,16 +211,18 @@ absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
       return absl::AlreadyExistsError(
           absl::StrCat("no place for process ", hello.process_index));
     }
-    controls_[process] = {std::move(stranger.fd)};
+    controls_[process] = {std::move(stranger.connection)};
   } else if (hello.type == MessageType::kLink) {
     if (parked_.size() >= kParkedMax) {
       return absl::ResourceExhaustedError("too many connections are parked");
     }
     const LinkKey key(hello.group, static_cast<int>(hello.rank),
                       static_cast<int>(hello.peer));
-    if (!parked_.emplace(key, std::move(stranger.fd)).second) {
+    if (parked_.count(key) > 0) {
       return absl::AlreadyExistsError("that connection is there already");
     }
+    if (identity_.calls_in_the_clear) stranger.connection.GoInTheClear();
+    parked_.emplace(key, std::move(stranger.connection));
   } else {
     return absl::InvalidArgumentError("not how one begins");
   }
@@ -221,9 +256,10 @@ absl::Status ProcessHub::AdmitJoin(const Message& hello, Stranger& stranger) {
     return absl::AlreadyExistsError(absl::StrCat(
         "process ", index, " has joined already, from ", joined_[index]->host));
   }
-  ASSIGN_OR_RETURN(const rpc::HostPort from, PeerEndpoint(stranger.fd.get()));
+  ASSIGN_OR_RETURN(const rpc::HostPort from,
+                   PeerEndpoint(stranger.connection.fd()));
   joined_[index] = {from.host, hello.port, hello.rank_count};
-  controls_[static_cast<int>(index)] = {std::move(stranger.fd)};
+  controls_[static_cast<int>(index)] = {std::move(stranger.connection)};
   return absl::OkStatus();
 }
 
@@ -238,9 +274,10 @@ void ProcessHub::ReadControl(int process) {
       const auto it = controls_.find(process);
       if (it == controls_.end()) return;
       Control& control = it->second;
-      count = recv(control.fd.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
-      if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      ended = count <= 0;
+      const iovec room = {bytes, sizeof(bytes)};
+      count = control.connection.Receive({&room, 1});
+      if (count == 0) return;
+      ended = count < 0;
       if (count > 0) control.buffer.append(bytes, count);
       while (!ended) {
         absl::StatusOr<std::optional<Message>> message =
@@ -337,9 +374,12 @@ absl::Status ProcessHub::Await(absl::Time deadline,
     }
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("process ", identity_.process_index,
-                       " waited too long for ", what()));
+      std::string text = absl::StrCat("process ", identity_.process_index,
+                                      " waited too long for ", what());
+      if (!last_refusal_.empty()) {
+        absl::StrAppend(&text, "; it refused ", last_refusal_);
+      }
+      return absl::DeadlineExceededError(text);
     }
     condition_.WaitWithTimeout(&mutex_, left);
   }
@@ -369,13 +409,13 @@ absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::GatherRoster(
   const std::string bytes = EncodeMessage(roster);
   for (auto& [process, control] : controls_) {
     const absl::Status sent =
-        SendAll(control.fd.get(), bytes, absl::Now() + kRosterSendTimeout);
+        SendAll(control.connection, bytes, absl::Now() + kRosterSendTimeout);
     if (!sent.ok()) return Annotate(sent, NameOf(process));
   }
   return roster_;
 }
 
-void ProcessHub::AdoptRoster(UniqueFd control,
+void ProcessHub::AdoptRoster(Connection control,
                              std::vector<ProcessEntry> roster) {
   {
     MutexLock lock(&mutex_);
@@ -390,7 +430,6 @@ Message ProcessHub::Hello(MessageType type) const {
   Message hello;
   hello.type = type;
   hello.process_index = identity_.process_index;
-  hello.token = identity_.token;
   return hello;
 }
 
@@ -405,10 +444,11 @@ absl::Status ProcessHub::ConnectAll(World* world, absl::Time deadline) {
   for (int process = 1; process < identity_.process_index; ++process) {
     const rpc::HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
-    ASSIGN_OR_RETURN(UniqueFd fd, Dial(endpoint, deadline));
-    RETURN_IF_ERROR(SendAll(fd.get(), hello, deadline));
+    ASSIGN_OR_RETURN(Connection connection,
+                     collective::Connect(endpoint, identity_.key, deadline));
+    RETURN_IF_ERROR(SendAll(connection, hello, deadline));
     MutexLock lock(&mutex_);
-    controls_[process] = {std::move(fd)};
+    controls_[process] = {std::move(connection)};
     SetWaker(waker_.get());
   }
   MutexLock lock(&mutex_);
@@ -427,7 +467,7 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     roster = roster_;
     processes = world_->processes();
   }
-  std::vector<UniqueFd> sockets(world_ranks.size());
+  std::vector<Connection> connections(world_ranks.size());
   std::vector<int> awaited;
   for (int peer = 0; peer < static_cast<int>(world_ranks.size()); ++peer) {
     const int process = processes[world_ranks[peer]];
@@ -440,13 +480,16 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
                                static_cast<int>(roster[process].port)};
     const absl::Time dial_deadline =
         std::min(deadline, absl::Now() + kDialTimeout);
-    ASSIGN_OR_RETURN(sockets[peer], Dial(endpoint, dial_deadline));
+    ASSIGN_OR_RETURN(
+        connections[peer],
+        collective::Connect(endpoint, identity_.key, dial_deadline));
     Message hello = Hello(MessageType::kLink);
     hello.group = group;
     hello.rank = rank;
     hello.peer = peer;
     RETURN_IF_ERROR(
-        SendAll(sockets[peer].get(), EncodeMessage(hello), dial_deadline));
+        SendAll(connections[peer], EncodeMessage(hello), dial_deadline));
+    if (identity_.calls_in_the_clear) connections[peer].GoInTheClear();
   }
   for (int peer : awaited) {
     MutexLock lock(&mutex_);
@@ -462,10 +505,10 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     if (parked_.count(key) == 0) {
       return absl::UnavailableError(absl::StrCat(NameOf(process), " ended"));
     }
-    sockets[peer] = std::move(parked_[key]);
+    connections[peer] = std::move(parked_[key]);
     parked_.erase(key);
   }
-  return SocketLinks::Create(group, rank, std::move(sockets));
+  return SocketLinks::Create(group, rank, std::move(connections));
 }
 
 void ProcessHub::ReadNews() {
@@ -483,11 +526,9 @@ void ProcessHub::TellAll(const Message& message) {
   MutexLock lock(&mutex_);
   condition_.SignalAll();
   for (auto& [process, control] : controls_) {
-    const ssize_t sent = send(control.fd.get(), bytes.data(), bytes.size(),
-                              MSG_NOSIGNAL | MSG_DONTWAIT);
     // It reads nothing, or a message was cut: its end tells it enough.
-    if (sent != static_cast<ssize_t>(bytes.size())) {
-      (void)shutdown(control.fd.get(), SHUT_RDWR);
+    if (!SendNow(control.connection, bytes)) {
+      (void)shutdown(control.connection.fd(), SHUT_RDWR);
     }
   }
 }

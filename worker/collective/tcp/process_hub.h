@@ -1,8 +1,11 @@
 // What one process of a world listens to: who joins, who dials, who goes.
 //
-// One thread accepts connections, reads their first message, and watches the
-// control connections to the other processes. A connection that carries the
-// bytes of a group is parked until the rank that it is for takes it.
+// One thread accepts connections, does their handshakes, reads their first
+// message, and watches the control connections to the other processes. Whoever
+// has not proven within 10 s that it knows the secret, and said what it wants,
+// is sent away; when many are at it, so is the one who has been for longest. A
+// connection that carries the bytes of a group is parked until the rank that it
+// is for takes it.
 // Thread-safe.
 
 #ifndef WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
@@ -28,6 +31,7 @@
 #include "base/sync/mutex.h"
 #include "worker/collective/group.h"
 #include "worker/collective/remote.h"
+#include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
 #include "worker/collective/tcp/socket.h"
 
@@ -40,7 +44,9 @@ class ProcessHub : public RemoteWorld {
     int process_count = 1;
     int rank_count = 1;
     std::string layout;
-    std::string token;
+    bool calls_in_the_clear = false;
+    int strangers_max = 1024;
+    std::shared_ptr<const WorldKey> key;
   };
 
   // Listens on `listener` from now on.
@@ -53,13 +59,14 @@ class ProcessHub : public RemoteWorld {
   // Process 0: waits until all have joined, tells them of each other, and
   // returns the table. `own` is its entry.
   //
-  // DEADLINE_EXCEEDED: names the processes that did not come.
+  // DEADLINE_EXCEEDED: names the processes that did not come, and says who was
+  // refused last, and why.
   absl::StatusOr<std::vector<ProcessEntry>> GatherRoster(ProcessEntry own,
                                                          absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The others: takes the connection to process 0, with what it said.
-  void AdoptRoster(UniqueFd control, std::vector<ProcessEntry> roster)
+  void AdoptRoster(Connection control, std::vector<ProcessEntry> roster)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Dials those below and awaits those above, so that there is a control
@@ -85,14 +92,15 @@ class ProcessHub : public RemoteWorld {
  private:
   // Dialled and not yet known. Of the thread alone.
   struct Stranger {
-    UniqueFd fd;
-    std::string buffer;
+    Connection connection;
     absl::Time deadline;
+    bool knows_secret = false;
+    std::string buffer = {};
   };
   // A connection to another process.
   struct Control {
-    UniqueFd fd;
-    std::string buffer;
+    Connection connection;
+    std::string buffer = {};
     bool said_bye = false;
   };
   using LinkKey = std::tuple<std::string, int, int>;  // Group, from, to.
@@ -102,7 +110,12 @@ class ProcessHub : public RemoteWorld {
   void Loop();
   void AcceptAll();
   // False: it is done with, known or refused.
-  bool ReadStranger(Stranger& stranger);
+  bool ReadStranger(Stranger& stranger) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Its first message; nullopt: it is not whole yet.
+  absl::StatusOr<std::optional<Message>> ReadHello(Stranger& stranger);
+  // Keeps it for whoever waits in vain.
+  void NoteRefusal(const Stranger& stranger, const absl::Status& why)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Admit(const Message& hello, Stranger& stranger)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AdmitJoin(const Message& hello, Stranger& stranger)
@@ -144,7 +157,8 @@ class ProcessHub : public RemoteWorld {
   std::vector<ProcessEntry> roster_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Control> controls_ ABSL_GUARDED_BY(mutex_);
   std::set<int> ended_ ABSL_GUARDED_BY(mutex_);  // Once complete.
-  std::map<LinkKey, UniqueFd> parked_ ABSL_GUARDED_BY(mutex_);
+  std::map<LinkKey, Connection> parked_ ABSL_GUARDED_BY(mutex_);
+  std::string last_refusal_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::collective

@@ -36,6 +36,7 @@ int Child(int process, int port, int listener) {
   options.process_index = process;
   options.process_count = kProcesses;
   options.rank_count = kRanks;
+  options.secret = "secret";
   auto world = TcpWorld::Join(std::move(options));
   if (!world.ok()) {
     std::cout << world.status() << std::endl;

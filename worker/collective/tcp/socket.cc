@@ -180,23 +180,6 @@ bool WaitFor(int fd, short events, absl::Time deadline) {
   }
 }
 
-absl::Status SendAll(int fd, absl::string_view bytes, absl::Time deadline) {
-  while (!bytes.empty()) {
-    const ssize_t sent =
-        send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      bytes.remove_prefix(sent);
-    } else if (errno == EAGAIN || errno == EINTR) {
-      if (!WaitFor(fd, POLLOUT, deadline)) {
-        return absl::UnavailableError("send: too late");
-      }
-    } else {
-      return absl::UnavailableError(ErrnoToStatus(errno, "send").message());
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<UniqueFd> MakeWaker() {
   UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!fd.valid()) return ErrnoToStatus(errno, "eventfd");

@@ -52,9 +52,6 @@ absl::StatusOr<rpc::HostPort> PeerEndpoint(int fd);
 // Waits until `fd` has what `events` of poll ask for. False after `deadline`.
 bool WaitFor(int fd, short events, absl::Time deadline);
 
-// Sends all of `bytes`. UNAVAILABLE: the other end closed, or too late.
-absl::Status SendAll(int fd, absl::string_view bytes, absl::Time deadline);
-
 // An event that wakes a poll, as eventfd. RESOURCE_EXHAUSTED: no descriptor.
 absl::StatusOr<UniqueFd> MakeWaker();
 void SetWaker(int fd);

@@ -1,6 +1,5 @@
 #include "worker/collective/tcp/socket_links.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -25,17 +24,13 @@ void Advance(int64_t count, Progress& progress) {
   progress.data_left -= count - header;
 }
 
-bool WouldBlock(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RemoteLinks>> SocketLinks::Create(
-    std::string group, int rank, std::vector<UniqueFd> sockets) {
+    std::string group, int rank, std::vector<Connection> connections) {
   ASSIGN_OR_RETURN(UniqueFd waker, MakeWaker());
   return std::unique_ptr<RemoteLinks>(new SocketLinks(
-      std::move(group), rank, std::move(sockets), std::move(waker)));
+      std::move(group), rank, std::move(connections), std::move(waker)));
 }
 
 absl::Status SocketLinks::Closed(int peer) const {
@@ -64,16 +59,12 @@ absl::StatusOr<bool> SocketLinks::Push(absl::Span<const Send> sends) {
               (send.byte_count - progress.data_left),
           static_cast<size_t>(progress.data_left)};
     }
-    msghdr message = {};
-    message.msg_iov = parts;
-    message.msg_iovlen = part_count;
-    const ssize_t count = sendmsg(sockets_[send.peer].get(), &message,
-                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t count = connections_[send.peer].Send(
+        absl::MakeConstSpan(parts, part_count));
+    if (count < 0) return Closed(send.peer);
     if (count > 0) {
       moved = true;
       Advance(count, progress);
-    } else if (count < 0 && !WouldBlock(errno)) {
-      return Closed(send.peer);
     }
     busy_[send.peer] = !progress.done();
   }
@@ -96,13 +87,10 @@ absl::StatusOr<bool> SocketLinks::PullOne(const Receive& receive,
                                (receive.byte_count - progress.data_left),
                            static_cast<size_t>(progress.data_left)};
   }
-  msghdr message = {};
-  message.msg_iov = parts;
-  message.msg_iovlen = part_count;
-  const ssize_t count =
-      recvmsg(sockets_[receive.peer].get(), &message, MSG_DONTWAIT);
-  if (count < 0 && WouldBlock(errno)) return false;
-  if (count <= 0) return Closed(receive.peer);
+  const ssize_t count = connections_[receive.peer].Receive(
+      absl::MakeConstSpan(parts, part_count));
+  if (count < 0) return Closed(receive.peer);
+  if (count == 0) return false;
   Advance(count, progress);
   if (!had_header && progress.header_left == 0) {
     RETURN_IF_ERROR(check(receive.peer, header, receive.byte_count));
@@ -127,12 +115,12 @@ absl::StatusOr<bool> SocketLinks::Pull(absl::Span<const Receive> receives,
 
 void SocketLinks::ListenFor(int peer, short events) {
   for (pollfd& entry : polled_) {
-    if (entry.fd == sockets_[peer].get()) {
+    if (entry.fd == connections_[peer].fd()) {
       entry.events |= events;
       return;
     }
   }
-  polled_.push_back({sockets_[peer].get(), events, 0});
+  polled_.push_back({connections_[peer].fd(), events, 0});
 }
 
 absl::Status SocketLinks::Await(absl::Span<const Send> sends,
@@ -153,9 +141,9 @@ absl::Status SocketLinks::Await(absl::Span<const Send> sends,
   if (left_ms <= 0) {
     // All of them: one that came may itself wait for one that did not.
     std::string awaited;
-    for (int peer = 0; peer < static_cast<int>(sockets_.size()); ++peer) {
+    for (int peer = 0; peer < static_cast<int>(connections_.size()); ++peer) {
       for (size_t i = 1; i < polled_.size(); ++i) {
-        if (polled_[i].fd != sockets_[peer].get()) continue;
+        if (polled_[i].fd != connections_[peer].fd()) continue;
         absl::StrAppend(&awaited, awaited.empty() ? "" : " and ", "rank ",
                         peer);
       }
@@ -177,7 +165,7 @@ absl::Status SocketLinks::Run(absl::Span<const Send> sends,
                               absl::Span<const Receive> receives, Check check,
                               absl::FunctionRef<absl::Status()> interrupted,
                               absl::Time deadline) {
-  busy_.resize(sockets_.size());
+  busy_.resize(connections_.size());
   sending_.clear();
   for (const Send& send : sends) {
     sending_.push_back(

@@ -1,7 +1,7 @@
-// RemoteLinks over a TCP connection to each rank of the group elsewhere.
+// RemoteLinks over a connection to each rank of the group elsewhere.
 //
 // No thread: the caller of Run moves the bytes, in both directions at once,
-// straight between the sockets and the buffers of the call.
+// straight between the connections and the buffers of the call.
 
 #ifndef WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
 #define WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
@@ -16,16 +16,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/collective/remote.h"
+#include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
 
 class SocketLinks : public RemoteLinks {
  public:
-  // `sockets[peer]` leads to that rank; not valid for ranks here. `group` and
-  // `rank` are for messages.
+  // `connections[peer]` leads to that rank; not valid for ranks here. `group`
+  // and `rank` are for messages.
   static absl::StatusOr<std::unique_ptr<RemoteLinks>> Create(
-      std::string group, int rank, std::vector<UniqueFd> sockets);
+      std::string group, int rank, std::vector<Connection> connections);
 
   absl::Status Run(absl::Span<const Send> sends,
                    absl::Span<const Receive> receives, Check check,
@@ -41,13 +42,13 @@ class SocketLinks : public RemoteLinks {
     bool done() const { return header_left == 0 && data_left == 0; }
   };
 
-  SocketLinks(std::string group, int rank, std::vector<UniqueFd> sockets,
-              UniqueFd waker)
+  SocketLinks(std::string group, int rank,
+              std::vector<Connection> connections, UniqueFd waker)
       : group_(std::move(group)),
         rank_(rank),
-        sockets_(std::move(sockets)),
+        connections_(std::move(connections)),
         waker_(std::move(waker)),
-        headers_(sockets_.size()) {}
+        headers_(connections_.size()) {}
 
   // Moves what can be moved now; true if anything was.
   absl::StatusOr<bool> Push(absl::Span<const Send> sends);
@@ -63,7 +64,7 @@ class SocketLinks : public RemoteLinks {
 
   const std::string group_;
   const int rank_;
-  const std::vector<UniqueFd> sockets_;
+  std::vector<Connection> connections_;
   const UniqueFd waker_;
 
   // Of the Run that runs, kept to be used again.

@@ -1,10 +1,8 @@
 #include "worker/collective/tcp/tcp_world.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <numeric>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/member.h"
+#include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
 
 namespace atl::collective {
@@ -32,39 +31,49 @@ absl::Status Validate(const TcpWorldOptions& options) {
   return absl::OkStatus();
 }
 
-// Dials until somebody listens.
-absl::StatusOr<UniqueFd> DialPatiently(const rpc::HostPort& endpoint,
-                                       absl::Time deadline) {
+// Dials until somebody listens who takes part in a handshake.
+absl::StatusOr<Connection> ConnectPatiently(
+    const rpc::HostPort& endpoint, const std::shared_ptr<const WorldKey>& key,
+    absl::Time deadline) {
   absl::Duration wait = kRetryFirst;
   for (;;) {
-    absl::StatusOr<UniqueFd> fd = Dial(endpoint, deadline);
-    if (fd.ok() || !absl::IsUnavailable(fd.status())) return fd;
+    absl::StatusOr<Connection> made = Connect(endpoint, key, deadline);
+    if (made.ok() || !absl::IsUnavailable(made.status())) return made;
     if (absl::Now() + wait >= deadline) {
-      return absl::DeadlineExceededError(fd.status().message());
+      return absl::DeadlineExceededError(made.status().message());
     }
     absl::SleepFor(wait);
     wait = std::min(2 * wait, kRetryMax);
   }
 }
 
-// The first message that comes on `fd`.
-absl::StatusOr<Message> ReadMessage(int fd, absl::Time deadline) {
+// The first message that comes.
+absl::StatusOr<Message> ReadMessage(Connection& connection,
+                                    absl::Time deadline) {
   std::string buffer;
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<Message> message, TakeMessage(buffer));
     if (message.has_value()) return *std::move(message);
     ASSIGN_OR_RETURN(const size_t needed, MessageBytes(buffer));
-    if (!WaitFor(fd, POLLIN, deadline)) {
-      return absl::DeadlineExceededError("not all processes came in time");
-    }
     const size_t have = buffer.size();
     buffer.resize(needed);
-    const ssize_t count = recv(fd, &buffer[have], needed - have, MSG_DONTWAIT);
+    const iovec room = {&buffer[have], needed - have};
+    const ssize_t count = connection.Receive({&room, 1});
     buffer.resize(have + std::max<ssize_t>(count, 0));
-    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
+    if (count < 0) {
       return absl::UnavailableError("process 0 closed the connection");
     }
+    if (count == 0 && !WaitFor(connection.fd(), POLLIN, deadline)) {
+      return absl::DeadlineExceededError("not all processes came in time");
+    }
   }
+}
+
+// What all processes have to want.
+std::string LayoutOf(const TcpWorldOptions& options) {
+  return absl::StrCat(options.layout, options.calls_in_the_clear
+                                          ? " in the clear"
+                                          : " encrypted");
 }
 
 Message JoinMessage(const TcpWorldOptions& options, int port) {
@@ -73,8 +82,7 @@ Message JoinMessage(const TcpWorldOptions& options, int port) {
   hello.process_index = options.process_index;
   hello.process_count = options.process_count;
   hello.rank_count = options.rank_count;
-  hello.layout = options.layout;
-  hello.token = options.token;
+  hello.layout = LayoutOf(options);
   hello.port = port;
   return hello;
 }
@@ -84,16 +92,17 @@ absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
     const TcpWorldOptions& options, const rpc::HostPort& rendezvous,
     const ProcessHub::Identity& identity, absl::Time deadline,
     std::unique_ptr<ProcessHub>& hub) {
-  ASSIGN_OR_RETURN(UniqueFd control, DialPatiently(rendezvous, deadline));
+  ASSIGN_OR_RETURN(Connection control,
+                   ConnectPatiently(rendezvous, identity.key, deadline));
   // The address that leads to process 0 is the one that others reach.
-  ASSIGN_OR_RETURN(rpc::HostPort own, LocalEndpoint(control.get()));
+  ASSIGN_OR_RETURN(rpc::HostPort own, LocalEndpoint(control.fd()));
   own.port = 0;
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(own));
   ASSIGN_OR_RETURN(own, LocalEndpoint(listener.get()));
   ASSIGN_OR_RETURN(hub, ProcessHub::Create(identity, std::move(listener)));
   RETURN_IF_ERROR(SendAll(
-      control.get(), EncodeMessage(JoinMessage(options, own.port)), deadline));
-  ASSIGN_OR_RETURN(Message answer, ReadMessage(control.get(), deadline));
+      control, EncodeMessage(JoinMessage(options, own.port)), deadline));
+  ASSIGN_OR_RETURN(Message answer, ReadMessage(control, deadline));
   if (answer.type == MessageType::kRefusal) {
     return absl::Status(static_cast<absl::StatusCode>(answer.code),
                         absl::StrCat("process 0 refused: ", answer.text));
@@ -117,9 +126,12 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
   ASSIGN_OR_RETURN(const rpc::HostPort rendezvous,
                    rpc::ParseHostPort(options.rendezvous));
   const absl::Time deadline = absl::Now() + options.join_timeout;
+  ASSIGN_OR_RETURN(std::shared_ptr<const WorldKey> key,
+                   WorldKey::Create(options.secret));
   const ProcessHub::Identity identity = {
-      options.process_index, options.process_count, options.rank_count,
-      options.layout, options.token};
+      options.process_index, options.process_count,
+      options.rank_count,    LayoutOf(options),
+      options.calls_in_the_clear, options.strangers_max, std::move(key)};
   auto world = std::unique_ptr<TcpWorld>(new TcpWorld());
   std::vector<ProcessEntry> roster;
   if (options.process_index == 0) {

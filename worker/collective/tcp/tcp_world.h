@@ -3,11 +3,9 @@
 //
 // Ranks of one process share memory, others are reached over TCP. Each process
 // brings its own ranks, and ranks are numbered through the processes in order.
-// A process is let in if it brings the run's token and wants the same world;
-// else it is refused with a reason, as is a second one with the same index.
-//
-// Nothing is encrypted: a token keeps strangers out who cannot listen in, and
-// no more. It is for machines that share a network of their own.
+// A process is let in if it proves that it knows the world's secret, as process
+// 0 does to it (connection.h), and wants the same world; else it is refused
+// with a reason, as is a second one with the same index.
 
 #ifndef WORKER_COLLECTIVE_TCP_TCP_WORLD_H_
 #define WORKER_COLLECTIVE_TCP_TCP_WORLD_H_
@@ -37,8 +35,15 @@ struct TcpWorldOptions {
   int process_count = 1;
   int rank_count = 1;  // Of this process.
   std::string layout;  // What all must agree on, as "dp_shard=4,tp=2".
-  std::string token;   // The run's secret; the same for all.
+  // The same for all, and known to nobody else; not empty.
+  std::string secret;
+  // The bytes of calls are not encrypted once both ends know each other: for
+  // processes of one machine, or a network that nobody else is on. All want the
+  // same.
+  bool calls_in_the_clear = false;
   absl::Duration join_timeout = absl::Minutes(5);  // Until all are there.
+  // Connections at a time of whom nothing is known yet, >= 1.
+  int strangers_max = 1024;
   WorldOptions world;
 };
 
@@ -47,10 +52,11 @@ class TcpWorld {
  public:
   // Returns once all processes are there and connected.
   //
-  // INVALID_ARGUMENT: options that make no sense. PERMISSION_DENIED: the token
-  // is not process 0's. FAILED_PRECONDITION: process 0 wants another world, or
-  // its world is complete. ALREADY_EXISTS: the index is taken.
-  // DEADLINE_EXCEEDED: somebody did not come; process 0's message says who.
+  // INVALID_ARGUMENT: options that make no sense, or who listens there is no
+  // process of a world. PERMISSION_DENIED: process 0 has another secret.
+  // FAILED_PRECONDITION: process 0 wants another world, or its world is
+  // complete. ALREADY_EXISTS: the index is taken. DEADLINE_EXCEEDED: somebody
+  // did not come; process 0's message says who, and who was refused last.
   // UNAVAILABLE: process 0 cannot listen, or one ended meanwhile.
   static absl::StatusOr<std::unique_ptr<TcpWorld>> Join(
       TcpWorldOptions options);

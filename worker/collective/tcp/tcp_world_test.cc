@@ -1,5 +1,11 @@
 #include "worker/collective/tcp/tcp_world.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -12,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
 #include "worker/collective/tcp/socket.h"
 #include "worker/collective/testing/behaviour.h"
@@ -35,7 +42,7 @@ struct Meeting {
     options.process_index = index;
     options.process_count = count;
     options.layout = "tp=2";
-    options.token = "token";
+    options.secret = "secret";
     options.join_timeout = absl::Minutes(1);
     return options;
   }
@@ -46,7 +53,8 @@ struct Meeting {
 // Processes with so many ranks each, all in this one.
 class Processes : public TestWorld {
  public:
-  Processes(const std::vector<int>& rank_counts, const WorldOptions& options) {
+  Processes(const std::vector<int>& rank_counts, bool in_the_clear,
+            const WorldOptions& options) {
     Meeting meeting;
     const int count = static_cast<int>(rank_counts.size());
     std::vector<Joined> joined(count);
@@ -56,6 +64,7 @@ class Processes : public TestWorld {
       TcpWorldOptions own = meeting.Options(index, count);
       own.rank_count = rank_counts[index];
       own.world = options;
+      own.calls_in_the_clear = in_the_clear;
       threads.emplace_back([&joined, index, own = std::move(own)]() mutable {
         joined[index] = TcpWorld::Join(std::move(own));
       });
@@ -75,18 +84,23 @@ class Processes : public TestWorld {
   std::vector<std::unique_ptr<TcpWorld>> worlds_;
 };
 
-WorldKind Of(const std::string& name, std::vector<int> rank_counts) {
+WorldKind Of(const std::string& name, std::vector<int> rank_counts,
+             bool in_the_clear) {
   return {name, std::accumulate(rank_counts.begin(), rank_counts.end(), 0),
-          [rank_counts](const WorldOptions& options) {
-            return std::make_unique<Processes>(rank_counts, options);
+          [=](const WorldOptions& options) {
+            return std::make_unique<Processes>(rank_counts, in_the_clear,
+                                               options);
           }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, BehaviourTest,
-                         testing::Values(Of("two", {1, 1}),
-                                         Of("three", {1, 1, 1}),
-                                         Of("two_by_two", {2, 2}),
-                                         Of("uneven", {1, 3, 1})),
+                         testing::Values(Of("two", {1, 1}, true),
+                                         Of("three", {1, 1, 1}, true),
+                                         Of("two_by_two", {2, 2}, true),
+                                         Of("uneven", {1, 3, 1}, true),
+                                         Of("encrypted", {1, 1}, false),
+                                         Of("encrypted_uneven", {1, 2, 1},
+                                            false)),
                          testing::PrintToStringParamName());
 
 class TcpWorldTest : public testing::Test {
@@ -125,27 +139,169 @@ class TcpWorldTest : public testing::Test {
 TEST_F(TcpWorldTest, RefusesStrangersWithAReasonAndGoesOn) {
   StartFirst();
   TcpWorldOptions stranger = meeting_.Options(1, 2);
-  stranger.token = "another";
+  stranger.secret = "another";
   ExpectRefused(std::move(stranger), absl::StatusCode::kPermissionDenied,
-                "token");
+                "has another secret");
+  TcpWorldOptions open = meeting_.Options(1, 2);
+  open.calls_in_the_clear = true;
+  ExpectRefused(std::move(open), absl::StatusCode::kFailedPrecondition,
+                "in the clear");
   TcpWorldOptions other = meeting_.Options(1, 2);
   other.layout = "tp=4";
   ExpectRefused(std::move(other), absl::StatusCode::kFailedPrecondition,
-                "\"tp=4\"");
+                "\"tp=4 encrypted\"");
   ExpectRefused(meeting_.Options(2, 3), absl::StatusCode::kFailedPrecondition,
                 "a world of 3 processes");
-  // Says nothing of a world.
-  auto lost =
-      Dial({"127.0.0.1", meeting_.port}, absl::Now() + absl::Minutes(1));
-  ASSERT_TRUE(lost.ok());
-  ASSERT_TRUE(SendAll(lost->get(), "GET / HTTP/1.1\r\n\r\n",
-                      absl::Now() + absl::Minutes(1))
-                  .ok());
-  // Says nothing at all, and is still there when the world is whole.
-  auto silent =
-      Dial({"127.0.0.1", meeting_.port}, absl::Now() + absl::Minutes(1));
-  ASSERT_TRUE(silent.ok());
   CompleteWithSecond();
+}
+
+// Bytes over a socket of its own, unasked. What is answered is not read.
+class Stranger {
+ public:
+  explicit Stranger(int port)
+      : fd_(*Dial({"127.0.0.1", port}, absl::Now() + absl::Minutes(1))) {}
+
+  // False: the other end has closed.
+  bool Say(absl::string_view bytes) {
+    return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+  // A moment, in which nothing comes.
+  void Pause() {
+    WaitFor(fd_.get(), POLLIN, absl::Now() + absl::Milliseconds(1));
+  }
+  // True once the other end has closed, in time.
+  bool IsSentAway(absl::Time deadline = absl::Now() + absl::Minutes(1)) {
+    char bytes[256];
+    while (WaitFor(fd_.get(), POLLIN, deadline)) {
+      const ssize_t count = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (count == 0 || (count < 0 && errno != EAGAIN)) return true;
+    }
+    return false;
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+// The first message of whoever has `secret`.
+std::string FirstBytes(absl::string_view secret) {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  const UniqueFd other(ends[1]);
+  auto dialled =
+      Connection::Dialled(UniqueFd(ends[0]), *WorldKey::Create(secret));
+  EXPECT_TRUE(dialled.ok() && dialled->Handshake().ok());
+  std::string bytes(4096, '\0');
+  const ssize_t count = recv(other.get(), bytes.data(), bytes.size(), 0);
+  bytes.resize(std::max<ssize_t>(count, 0));
+  return bytes;
+}
+
+TEST_F(TcpWorldTest, StrangersNeitherEnterNorKeepOthersOut) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  StartFirst();
+  // Speak something else.
+  for (const std::string& words :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(300, '\0'),
+        EncodeMessage(Message()), std::string("\x16\x03\x01\xff\xff\x01")}) {
+    Stranger stranger(meeting_.port);
+    EXPECT_TRUE(stranger.Say(words));
+  }
+  for (int i = 0; i < 50; ++i) {
+    std::string garbage(1 + random() % 2000, '\0');
+    for (char& byte : garbage) byte = static_cast<char>(random());
+    if (i % 2 == 0) {
+      garbage.replace(0, std::min<size_t>(3, garbage.size()), "\x16\x03\x01");
+    }
+    Stranger(meeting_.port).Say(garbage);
+  }
+  // Begin as one who knows the secret, and end otherwise, or not at all.
+  const std::string hello = FirstBytes("secret");
+  ASSERT_GT(hello.size(), 100u);
+  for (int i = 0; i < 50; ++i) {
+    std::string changed = hello;
+    changed[random() % changed.size()] ^= static_cast<char>(1 << random() % 8);
+    Stranger(meeting_.port).Say(changed);
+    Stranger(meeting_.port).Say(hello.substr(0, random() % hello.size()));
+  }
+  // Who plays back what was heard gets no further than the handshake: it cannot
+  // say the next word.
+  Stranger echo(meeting_.port);
+  EXPECT_TRUE(echo.Say(hello));
+  EXPECT_TRUE(echo.Say(hello));
+  EXPECT_TRUE(echo.IsSentAway());
+  // Say nothing at all, and are still there when the world is whole.
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(std::make_unique<Stranger>(meeting_.port));
+  }
+  // Trickles.
+  Stranger slow(meeting_.port);
+  std::atomic<bool> done{false};
+  std::thread trickle([&] {
+    for (size_t i = 0; !done && i < hello.size(); ++i) {
+      if (!slow.Say(hello.substr(i, 1))) break;
+      slow.Pause();
+    }
+  });
+  CompleteWithSecond();
+  done = true;
+  trickle.join();
+}
+
+TEST_F(TcpWorldTest, OfManyWhoSayNothingThoseWhoCameFirstAreSentAway) {
+  TcpWorldOptions options = meeting_.Options(0, 2);
+  options.strangers_max = 4;
+  first_ = std::thread([this, options = std::move(options)]() mutable {
+    joined_ = TcpWorld::Join(std::move(options));
+  });
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.push_back(std::make_unique<Stranger>(meeting_.port));
+  }
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(silent[i]->IsSentAway());
+  const absl::Time begin = absl::Now();
+  CompleteWithSecond();
+  // Not because the others' time was over.
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(9));
+  EXPECT_FALSE(silent.back()->IsSentAway(absl::Now()));
+}
+
+TEST_F(TcpWorldTest, WhoWaitsInVainHearsWhoWasRefused) {
+  TcpWorldOptions options = meeting_.Options(0, 2);
+  options.join_timeout = absl::Seconds(2);
+  first_ = std::thread([this, options = std::move(options)]() mutable {
+    joined_ = TcpWorld::Join(std::move(options));
+  });
+  TcpWorldOptions stranger = meeting_.Options(1, 2);
+  stranger.secret = "another";
+  ExpectRefused(std::move(stranger), absl::StatusCode::kPermissionDenied, "");
+  first_.join();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(joined_.status())) << joined_.status();
+  EXPECT_TRUE(absl::StrContains(joined_.status().message(),
+                                "has another secret"))
+      << joined_.status();
+}
+
+TEST_F(TcpWorldTest, WhoListensThereHasToKnowTheSecretToo) {
+  // A server that has never heard of it: whatever it is sent, it answers.
+  std::thread server([this] {
+    const int listener = meeting_.listener.get();
+    ASSERT_TRUE(WaitFor(listener, POLLIN, absl::Now() + absl::Minutes(1)));
+    UniqueFd fd(accept4(listener, nullptr, nullptr, 0));
+    char bytes[4096];
+    EXPECT_GT(recv(fd.get(), bytes, sizeof(bytes), 0), 0);
+    const absl::string_view answer = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    EXPECT_GT(send(fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL), 0);
+    EXPECT_EQ(recv(fd.get(), bytes, 0, 0), 0);
+  });
+  TcpWorldOptions options = meeting_.Options(1, 2);
+  ExpectRefused(std::move(options), absl::StatusCode::kInvalidArgument,
+                "is no process of a world");
+  server.join();
 }
 
 TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
@@ -161,17 +317,17 @@ TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
   hello.process_count = 3;
   hello.rank_count = 1;
   hello.port = 1;
-  hello.layout = "tp=2";
-  hello.token = "token";
+  hello.layout = "tp=2 encrypted";
   const absl::Time soon = absl::Now() + absl::Minutes(1);
-  auto early = Dial({"127.0.0.1", meeting_.port}, soon);
-  ASSERT_TRUE(early.ok());
-  ASSERT_TRUE(SendAll(early->get(), EncodeMessage(hello), soon).ok());
+  auto early = Connect({"127.0.0.1", meeting_.port},
+                       *WorldKey::Create("secret"), soon);
+  ASSERT_TRUE(early.ok()) << early.status();
+  ASSERT_TRUE(SendAll(*early, EncodeMessage(hello), soon).ok());
   // Connections are read in the order in which they came.
   ExpectRefused(meeting_.Options(1, 3), absl::StatusCode::kAlreadyExists,
                 "process 1 has joined already, from 127.0.0.1");
   // The first of them goes, and its place is free for the right one.
-  *early = UniqueFd();
+  *early = Connection();
   Joined second;
   std::thread joins([&] {
     // Until process 0 has seen that the place is free.
@@ -205,6 +361,10 @@ TEST_F(TcpWorldTest, OptionsThatMakeNoSenseAreRefused) {
   options.rendezvous = "nowhere";
   ExpectRefused(std::move(options), absl::StatusCode::kInvalidArgument,
                 "HOST:PORT");
+  options = meeting_.Options(1, 2);
+  options.secret = "";
+  ExpectRefused(std::move(options), absl::StatusCode::kInvalidArgument,
+                "needs a secret");
 }
 
 }  // namespace

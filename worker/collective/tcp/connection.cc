@@ -1,0 +1,348 @@
+#include "worker/collective/tcp/connection.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/sha256.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::collective {
+namespace {
+
+constexpr char kCipher[] = "TLS_AES_128_GCM_SHA256";
+constexpr unsigned char kCipherNumber[] = {0x13, 0x01};
+// Crosses the network in the clear, so it says nothing.
+constexpr char kIdentity[] = "atoll world";
+constexpr size_t kRecordBytes = 16384;
+
+bool WouldBlock(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+// --- A socket as OpenSSL wants it: without signals, and without blocking -----
+
+int FdOf(BIO* bio) {
+  return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+}
+
+int WriteBio(BIO* bio, const char* data, size_t size, size_t* written) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t count =
+      send(FdOf(bio), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count < 0 && WouldBlock(errno)) BIO_set_retry_write(bio);
+  if (count <= 0) return 0;
+  *written = static_cast<size_t>(count);
+  return 1;
+}
+
+int ReadBio(BIO* bio, char* data, size_t size, size_t* read) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t count = recv(FdOf(bio), data, size, MSG_DONTWAIT);
+  if (count < 0 && WouldBlock(errno)) BIO_set_retry_read(bio);
+  if (count <= 0) return 0;
+  *read = static_cast<size_t>(count);
+  return 1;
+}
+
+long ControlBio(BIO*, int command, long, void*) {
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+const BIO_METHOD* SocketMethod() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(
+        BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket of a world");
+    BIO_meth_set_write_ex(made, WriteBio);
+    BIO_meth_set_read_ex(made, ReadBio);
+    BIO_meth_set_ctrl(made, ControlBio);
+    return made;
+  }();
+  return method;
+}
+
+std::string PeerText(int fd) {
+  const absl::StatusOr<rpc::HostPort> peer = PeerEndpoint(fd);
+  return peer.ok() ? rpc::JoinHostPort(peer->host, peer->port) : "the peer";
+}
+
+}  // namespace
+
+// --- The secret --------------------------------------------------------------
+
+struct WorldKey::State {
+  ~State() { SSL_CTX_free(context); }
+
+  // A session that is nothing but the key; null if there is no memory.
+  SSL_SESSION* MakeSession(SSL* ssl) const {
+    SSL_SESSION* const session = SSL_SESSION_new();
+    const SSL_CIPHER* const cipher = SSL_CIPHER_find(ssl, kCipherNumber);
+    if (session == nullptr || cipher == nullptr ||
+        SSL_SESSION_set1_master_key(session, key.data(), key.size()) != 1 ||
+        SSL_SESSION_set_cipher(session, cipher) != 1 ||
+        SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+      SSL_SESSION_free(session);
+      return nullptr;
+    }
+    return session;
+  }
+
+  static const State& Of(SSL* ssl) {
+    return *static_cast<const State*>(
+        SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
+  }
+
+  // Who dials offers the key,
+  static int Use(SSL* ssl, const EVP_MD* /*hash*/, const unsigned char** id,
+                 size_t* id_size, SSL_SESSION** session) {
+    *id = reinterpret_cast<const unsigned char*>(kIdentity);
+    *id_size = sizeof(kIdentity) - 1;
+    *session = Of(ssl).MakeSession(ssl);
+    return *session != nullptr ? 1 : 0;
+  }
+  // and who is dialled knows it by its name. Without it there is no handshake:
+  // nobody has a certificate.
+  static int Find(SSL* ssl, const unsigned char* id, size_t id_size,
+                  SSL_SESSION** session) {
+    *session = nullptr;
+    if (absl::string_view(reinterpret_cast<const char*>(id), id_size) ==
+        kIdentity) {
+      *session = Of(ssl).MakeSession(ssl);
+    }
+    return 1;
+  }
+
+  codec::Sha256Digest key;
+  int64_t rekey_bytes = 0;
+  SSL_CTX* context = nullptr;
+};
+
+WorldKey::WorldKey(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WorldKey::~WorldKey() = default;
+
+absl::StatusOr<std::shared_ptr<const WorldKey>> WorldKey::Create(
+    absl::string_view secret, int64_t rekey_bytes) {
+  if (secret.empty()) {
+    return absl::InvalidArgumentError("a world needs a secret");
+  }
+  auto state = std::make_unique<State>();
+  state->key = codec::Sha256Of(absl::StrCat("atoll world key\n", secret));
+  state->rekey_bytes = rekey_bytes;
+  state->context = SSL_CTX_new(TLS_method());
+  SSL_CTX* const context = state->context;
+  if (context == nullptr ||
+      SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(context, kCipher) != 1 ||
+      SSL_CTX_set_num_tickets(context, 0) != 1) {
+    return absl::InternalError("OpenSSL has no TLS 1.3 with AES-128-GCM");
+  }
+  SSL_CTX_set_app_data(context, state.get());
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_psk_use_session_callback(context, State::Use);
+  SSL_CTX_set_psk_find_session_callback(context, State::Find);
+  return std::shared_ptr<const WorldKey>(new WorldKey(std::move(state)));
+}
+
+// --- A connection ------------------------------------------------------------
+
+absl::StatusOr<Connection> Connection::Make(
+    UniqueFd fd, std::shared_ptr<const WorldKey> key) {
+  Connection made;
+  made.ssl_.reset(SSL_new(key->state_->context));
+  BIO* const bio = BIO_new(SocketMethod());
+  if (made.ssl_ == nullptr || bio == nullptr) {
+    BIO_free(bio);
+    return absl::ResourceExhaustedError("no memory for a connection");
+  }
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(made.ssl_.get(), bio, bio);
+  made.fd_ = std::move(fd);
+  made.left_bytes_ = key->state_->rekey_bytes;
+  made.key_ = std::move(key);
+  return made;
+}
+
+absl::StatusOr<Connection> Connection::Dialled(
+    UniqueFd fd, std::shared_ptr<const WorldKey> key) {
+  ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key)));
+  SSL_set_connect_state(made.ssl_.get());
+  // Should a stranger show a certificate: nobody signs one that we trust.
+  SSL_set_verify(made.ssl_.get(), SSL_VERIFY_PEER, nullptr);
+  made.events_ = POLLOUT;
+  return made;
+}
+
+absl::StatusOr<Connection> Connection::Accepted(
+    UniqueFd fd, std::shared_ptr<const WorldKey> key) {
+  ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key)));
+  SSL_set_accept_state(made.ssl_.get());
+  made.events_ = POLLIN;
+  return made;
+}
+
+absl::StatusOr<bool> Connection::Handshake() {
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_.get());
+  if (result == 1) {
+    // Not by a certificate, should that ever come to be possible.
+    if (SSL_session_reused(ssl_.get()) != 1) {
+      return absl::PermissionDeniedError(
+          absl::StrCat(PeerText(fd()), " has not shown the secret"));
+    }
+    events_ = POLLIN;
+    return true;
+  }
+  switch (SSL_get_error(ssl_.get(), result)) {
+    case SSL_ERROR_WANT_READ:
+      events_ = POLLIN;
+      return false;
+    case SSL_ERROR_WANT_WRITE:
+      events_ = POLLOUT;
+      return false;
+    default:
+      return HandshakeError(result);
+  }
+}
+
+absl::Status Connection::HandshakeError(int result) const {
+  const unsigned long error = ERR_peek_error();
+  if (SSL_get_error(ssl_.get(), result) != SSL_ERROR_SSL || error == 0) {
+    return absl::UnavailableError(absl::StrCat(
+        PeerText(fd()), " closed the connection during the handshake"));
+  }
+  const char* const text = ERR_reason_error_string(error);
+  const std::string why = text != nullptr ? text : "unknown";
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_HTTPS_PROXY_REQUEST:
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+    case SSL_R_UNEXPECTED_MESSAGE:
+    case SSL_R_UNKNOWN_PROTOCOL:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_BAD_RECORD_TYPE:
+      return absl::InvalidArgumentError(absl::StrCat(
+          PeerText(fd()), " is no process of a world (", why, ")"));
+    default:
+      return absl::PermissionDeniedError(
+          absl::StrCat(PeerText(fd()), " has another secret (", why, ")"));
+  }
+}
+
+ssize_t Connection::Send(absl::Span<const iovec> parts) {
+  if (ssl_ == nullptr) {
+    msghdr message = {};
+    message.msg_iov = const_cast<iovec*>(parts.data());
+    message.msg_iovlen = parts.size();
+    const ssize_t count =
+        sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return count < 0 && WouldBlock(errno) ? 0 : count;
+  }
+  // Not in the middle of a record; then with one of the next.
+  if (left_bytes_ <= 0 &&
+      SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+    left_bytes_ = key_->state_->rekey_bytes;
+  }
+  // A record each time; a header goes with what follows it.
+  absl::Span<const iovec> left = parts;
+  absl::string_view record(static_cast<const char*>(left[0].iov_base),
+                           std::min(left[0].iov_len, kRecordBytes));
+  if (record.size() < kRecordBytes && left.size() > 1) {
+    if (record_ == nullptr) record_ = std::make_unique<char[]>(kRecordBytes);
+    size_t size = 0;
+    for (const iovec& part : left) {
+      const size_t count = std::min(part.iov_len, kRecordBytes - size);
+      std::memcpy(record_.get() + size, part.iov_base, count);
+      size += count;
+    }
+    record = {record_.get(), size};
+  }
+  ERR_clear_error();
+  size_t written = 0;
+  const int result =
+      SSL_write_ex(ssl_.get(), record.data(), record.size(), &written);
+  if (result == 1) {
+    left_bytes_ -= static_cast<int64_t>(written);
+    return static_cast<ssize_t>(written);
+  }
+  const int error = SSL_get_error(ssl_.get(), result);
+  return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ ? 0
+                                                                       : -1;
+}
+
+ssize_t Connection::Receive(absl::Span<const iovec> parts) {
+  if (ssl_ == nullptr) {
+    msghdr message = {};
+    message.msg_iov = const_cast<iovec*>(parts.data());
+    message.msg_iovlen = parts.size();
+    const ssize_t count = recvmsg(fd(), &message, MSG_DONTWAIT);
+    if (count < 0 && WouldBlock(errno)) return 0;
+    return count == 0 ? -1 : count;
+  }
+  ssize_t total = 0;
+  for (const iovec& part : parts) {
+    for (size_t filled = 0; filled < part.iov_len;) {
+      ERR_clear_error();
+      size_t count = 0;
+      const int result =
+          SSL_read_ex(ssl_.get(), static_cast<char*>(part.iov_base) + filled,
+                      part.iov_len - filled, &count);
+      if (result != 1) {
+        // What has come before the end is told first.
+        if (total > 0) return total;
+        const int error = SSL_get_error(ssl_.get(), result);
+        return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE
+                   ? 0
+                   : -1;
+      }
+      filled += count;
+      total += static_cast<ssize_t>(count);
+    }
+  }
+  return total;
+}
+
+absl::StatusOr<Connection> Connect(const rpc::HostPort& endpoint,
+                                   std::shared_ptr<const WorldKey> key,
+                                   absl::Time deadline) {
+  ASSIGN_OR_RETURN(UniqueFd fd, Dial(endpoint, deadline));
+  ASSIGN_OR_RETURN(Connection connection,
+                   Connection::Dialled(std::move(fd), std::move(key)));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool done, connection.Handshake());
+    if (done) return connection;
+    if (!WaitFor(connection.fd(), connection.events(), deadline)) {
+      return absl::UnavailableError(absl::StrCat(
+          rpc::JoinHostPort(endpoint.host, endpoint.port),
+          " does not go on with the handshake"));
+    }
+  }
+}
+
+absl::Status SendAll(Connection& connection, absl::string_view bytes,
+                     absl::Time deadline) {
+  while (!bytes.empty()) {
+    const iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
+    const ssize_t sent = connection.Send({&part, 1});
+    if (sent < 0) return absl::UnavailableError("send: the connection ended");
+    bytes.remove_prefix(static_cast<size_t>(sent));
+    if (sent == 0 && !WaitFor(connection.fd(), POLLOUT, deadline)) {
+      return absl::UnavailableError("send: too late");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::collective
