@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -105,20 +106,47 @@ std::string PeerName(int32_t shard, const Route& route) {
   return absl::StrCat("shard ", shard, " at ", route.address);
 }
 
+// Chunk sizes that uploads to each shard have come to: the next one begins with
+// them. Thread-safe; of two uploads at once the later one's are kept.
+class SizerMemory {
+ public:
+  // Of `count` streams, in order.
+  std::vector<rpc::ChunkSizer> Recall(int32_t shard, int count) {
+    MutexLock lock(&mutex_);
+    std::vector<rpc::ChunkSizer> sizers = sizers_[shard];
+    sizers.resize(static_cast<size_t>(count));
+    return sizers;
+  }
+  void Keep(int32_t shard, const std::vector<rpc::ChunkSizer>& sizers) {
+    MutexLock lock(&mutex_);
+    std::vector<rpc::ChunkSizer>& kept = sizers_[shard];
+    kept.resize(std::max(kept.size(), sizers.size()));
+    std::copy(sizers.begin(), sizers.end(), kept.begin());
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<int32_t, std::vector<rpc::ChunkSizer>> sizers_
+      ABSL_GUARDED_BY(mutex_);
+};
+
 // A part that is uploaded.
 class UploadPart : public ShardPart {
  public:
   // The first message for a placement epoch.
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
-  UploadPart(int32_t shard, int stream_count, RouteTable& routes, Upload upload,
-             MakeHeader make_header)
+  UploadPart(int32_t shard, int stream_count, RouteTable& routes,
+             SizerMemory& memory, Upload upload, MakeHeader make_header)
       : shard_(shard),
         routes_(routes),
+        memory_(memory),
         upload_(std::move(upload)),
         make_header_(std::move(make_header)),
         ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks)),
-        sizers_(stream_count) {}
+        sizers_(memory.Recall(shard, stream_count)) {}
+  // No stream of it is left.
+  ~UploadPart() override { memory_.Keep(shard_, sizers_); }
 
   int32_t shard() const override { return shard_; }
   int64_t done_bytes() const override { return ledger_.done_bytes(); }
@@ -140,6 +168,7 @@ class UploadPart : public ShardPart {
  private:
   const int32_t shard_;
   RouteTable& routes_;
+  SizerMemory& memory_;
   const Upload upload_;
   const MakeHeader make_header_;
   UploadLedger ledger_;
@@ -413,7 +442,7 @@ class GrpcParameterClient : public ParameterClient {
       if (layout.ByteCount(upload.blocks) == 0) continue;
       parts.push_back(std::make_unique<UploadPart>(
           shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
-          routes_, upload, make_header(shard, upload.blocks)));
+          routes_, up_sizers_, upload, make_header(shard, upload.blocks)));
     }
     TransferOutcome outcome = DriveShards(parts, Options(), bounds);
     for (const ShardOutcome& shard : outcome.shards) {
@@ -501,6 +530,7 @@ class GrpcParameterClient : public ParameterClient {
   const ParameterClientOptions options_;
   const RunLayout& layout_;
   RouteTable routes_;
+  SizerMemory up_sizers_;
   Pacer up_pacer_;
   Pacer down_pacer_;
   std::atomic<int64_t> sent_bytes_{0};
