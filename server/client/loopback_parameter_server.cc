@@ -173,7 +173,7 @@ absl::Status LoopbackParameterServer::Receive(
     AddMissing(received.blocks, blocks.begin, answer);
     answer.set_stored(received.stored);
   }
-  stream->Write(answer);
+  if (fault.kind != Fault::kLateAnswer) stream->Write(answer);
   int count = 0;
   Request request;
   absl::Status status;
@@ -181,6 +181,7 @@ absl::Status LoopbackParameterServer::Receive(
     if (count == fault.after_chunk_count) {
       if (fault.kind == Fault::kEnd) status = fault.status;
       if (fault.kind == Fault::kHang) Hang(context);
+      if (fault.kind == Fault::kLateAnswer) stream->Write(answer);
     }
     if (!status.ok() || !stream->Read(&request)) break;
     status = Keep(received, fragment, request.chunk());

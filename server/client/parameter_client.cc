@@ -137,14 +137,26 @@ class UploadPart : public ShardPart {
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
   UploadPart(int32_t shard, int stream_count, RouteTable& routes,
-             SizerMemory& memory, Upload upload, MakeHeader make_header)
+             SizerMemory& memory, Upload upload, bool is_new,
+             MakeHeader make_header)
       : shard_(shard),
         routes_(routes),
         memory_(memory),
         upload_(std::move(upload)),
         make_header_(std::move(make_header)),
         ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks)),
-        sizers_(memory.Recall(shard, stream_count)) {}
+        sizers_(memory.Recall(shard, stream_count)),
+        to_begin_at_once_(is_new ? stream_count : 0, true) {
+    if (!is_new) return;
+    // What the shard would answer.
+    std::vector<IndexRange> all;
+    for (const IndexRange held : upload_.layout->held()) {
+      const IndexRange ours = {std::max(held.begin, upload_.blocks.begin),
+                               std::min(held.end, upload_.blocks.end)};
+      if (!ours.empty()) all.push_back(ours);
+    }
+    ledger_.Answered(ledger_.Asked(), all);
+  }
   // No stream of it is left.
   ~UploadPart() override { memory_.Keep(shard_, sizers_); }
 
@@ -162,6 +174,11 @@ class UploadPart : public ShardPart {
     upload.ledger = &ledger_;
     upload.index = index;
     upload.sizer = &sizers_[index];
+    // What a stream sent before it broke is in doubt: the next one asks.
+    if (!to_begin_at_once_.empty()) {
+      upload.at_once = to_begin_at_once_[index];
+      to_begin_at_once_[index] = false;
+    }
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
 
@@ -173,6 +190,7 @@ class UploadPart : public ShardPart {
   const MakeHeader make_header_;
   UploadLedger ledger_;
   std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
+  std::vector<bool> to_begin_at_once_;   // The same, of a new contribution.
 };
 
 // A part that is downloaded, in stripes.
@@ -442,7 +460,10 @@ class GrpcParameterClient : public ParameterClient {
       if (layout.ByteCount(upload.blocks) == 0) continue;
       parts.push_back(std::make_unique<UploadPart>(
           shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
-          routes_, up_sizers_, upload, make_header(shard, upload.blocks)));
+          routes_, up_sizers_, upload,
+          // At level ISLAND a shard takes chunks once it has answered.
+          bounds.is_new && !options_.whole_units,
+          make_header(shard, upload.blocks)));
     }
     TransferOutcome outcome = DriveShards(parts, Options(), bounds);
     for (const ShardOutcome& shard : outcome.shards) {

@@ -112,7 +112,7 @@ class UploadStream
             Common(*missing, upload_.layout->held());
         if (upload_.ledger->Answered(asked_, ours)) events_.Advanced();
       }
-      start = !answered_ && header_written_;
+      start = !answered_ && header_written_ && !upload_.at_once;
       answered_ = true;
     }
     StartRead(&answer_);
@@ -129,7 +129,7 @@ class UploadStream
       MutexLock lock(&mutex_);
       if (!header_written_) {
         header_written_ = true;
-        if (!answered_) return;
+        if (!answered_ && !upload_.at_once) return;
       }
     }
     WriteNext();

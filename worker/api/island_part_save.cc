@@ -66,7 +66,7 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
         std::make_shared<EncodedContribution>(std::move(contribution)));
   }
   save->contributions.clear();
-  outbox_.Set(std::move(items));
+  outbox_.Set(std::move(items), /*pushed=*/true);
   save_ = *std::move(save);
   result.save = save_->header.summary;
   return absl::OkStatus();
