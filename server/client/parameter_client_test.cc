@@ -565,7 +565,7 @@ TEST_F(ParameterClientTest, ReturnsAtOnceWhenAVersionIsGone) {
 // --- Several streams ---------------------------------------------------------
 
 TEST_F(ParameterClientTest, SeveralStreamsPushALargePartAndEachByteOnce) {
-  UseLayout({{1100 * kBlock}, {100 * kBlock}});
+  UseLayout({{1100 * kBlock}, {20 * kBlock}});
   stream_count_ = 4;
   StartServers(1);
   for (const int32_t fragment : {0, 1}) {
@@ -610,7 +610,7 @@ TEST_F(ParameterClientTest, AStreamThatBreaksLeavesTheOthersAlone) {
 }
 
 TEST_F(ParameterClientTest, SeveralStreamsPullALargePartAndEachByteOnce) {
-  UseLayout({{1100 * kBlock + 5}, {100 * kBlock}});
+  UseLayout({{1100 * kBlock + 5}, {20 * kBlock}});
   stream_count_ = 4;
   StartServers(1);
   for (const int32_t fragment : {0, 1}) {

@@ -17,7 +17,7 @@ namespace atl::server {
 // Streams a shard at most.
 inline constexpr int kStreamCountMax = 16;
 // A stream is worth its header and its round trips from here on.
-inline constexpr int64_t kStripeBytesMin = 4 << 20;
+inline constexpr int64_t kStripeBytesMin = 512 << 10;
 // What HTTP/2 lets through before anybody reads it.
 inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 
