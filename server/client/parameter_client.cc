@@ -106,25 +106,36 @@ std::string PeerName(int32_t shard, const Route& route) {
   return absl::StrCat("shard ", shard, " at ", route.address);
 }
 
-// Chunk sizes that uploads to each shard have come to: the next one begins with
-// them. Thread-safe; of two uploads at once the later one's are kept.
+// Payload of the first chunk of a client's life. One that is too large for its
+// link is halved when its stream is ended for that.
+constexpr int64_t kFirstChunkBytes = 128 << 10;
+
+// Chunk sizes that transfers to, or from, each shard have come to: the next one
+// begins with them. Thread-safe; of two at once the later one's are kept.
 class SizerMemory {
  public:
+  explicit SizerMemory(int64_t bytes_max) : bytes_max_(bytes_max) {}
+
   // Of `count` streams, in order.
   std::vector<rpc::ChunkSizer> Recall(int32_t shard, int count) {
     MutexLock lock(&mutex_);
     std::vector<rpc::ChunkSizer> sizers = sizers_[shard];
-    sizers.resize(static_cast<size_t>(count));
+    sizers.resize(static_cast<size_t>(count), First());
     return sizers;
   }
   void Keep(int32_t shard, const std::vector<rpc::ChunkSizer>& sizers) {
     MutexLock lock(&mutex_);
     std::vector<rpc::ChunkSizer>& kept = sizers_[shard];
-    kept.resize(std::max(kept.size(), sizers.size()));
+    kept.resize(std::max(kept.size(), sizers.size()), First());
     std::copy(sizers.begin(), sizers.end(), kept.begin());
   }
 
  private:
+  rpc::ChunkSizer First() const {
+    return rpc::ChunkSizer(bytes_max_, kFirstChunkBytes);
+  }
+
+  const int64_t bytes_max_;
   Mutex mutex_;
   std::map<int32_t, std::vector<rpc::ChunkSizer>> sizers_
       ABSL_GUARDED_BY(mutex_);
@@ -197,18 +208,24 @@ class UploadPart : public ShardPart {
 class DownloadPart : public ShardPart {
  public:
   DownloadPart(v1::PullParametersRequest request, RouteTable& routes,
-               std::string session, int stream_count, Download download)
+               SizerMemory& memory, std::string session, int stream_count,
+               Download download)
       : request_(std::move(request)),
         routes_(routes),
+        memory_(memory),
         session_(std::move(session)),
-        total_(stream_count, download.is_shard) {
+        total_(stream_count, download.is_shard),
+        sizers_(memory.Recall(request_.shard(), stream_count)) {
     download.total = &total_;
     for (int i = 0; i < stream_count; ++i) {
+      download.sizer = &sizers_[i];
       download.blocks = StripeOf(download.part, stream_count, i);
       download.Begin();
       stripes_.push_back(download);
     }
   }
+  // No stream of it is left.
+  ~DownloadPart() override { memory_.Keep(shard(), sizers_); }
 
   int32_t shard() const override { return request_.shard(); }
   int stream_count() const override {
@@ -231,8 +248,10 @@ class DownloadPart : public ShardPart {
  private:
   const v1::PullParametersRequest request_;
   RouteTable& routes_;
+  SizerMemory& memory_;
   const std::string session_;
   DownloadTotal total_;
+  std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
   std::vector<Download> stripes_;  // One a stream.
 };
 
@@ -502,7 +521,7 @@ class GrpcParameterClient : public ParameterClient {
         request.set_layout_fingerprint(layout_.fingerprint());
         request.set_shard(shard);
         parts.push_back(std::make_unique<DownloadPart>(
-            std::move(request), routes_, session,
+            std::move(request), routes_, down_sizers_, session,
             DownloadStreamCount(wanted.fragment, download.part),
             std::move(download)));
       }
@@ -551,7 +570,8 @@ class GrpcParameterClient : public ParameterClient {
   const ParameterClientOptions options_;
   const RunLayout& layout_;
   RouteTable routes_;
-  SizerMemory up_sizers_;
+  SizerMemory up_sizers_{rpc::ChunkSizer::kBytesMax};
+  SizerMemory down_sizers_{rpc::ChunkSizer::kPullBytesMax};
   Pacer up_pacer_;
   Pacer down_pacer_;
   std::atomic<int64_t> sent_bytes_{0};

@@ -484,6 +484,23 @@ TEST_F(ParameterClientTest, PullsWhatTheShardsServe) {
             layout_->element_count() * 4);
 }
 
+TEST_F(ParameterClientTest, APullAsksForTheChunksThatTheOneBeforeCameTo) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  std::vector<float> out(elements.size());
+  const auto pull = [&] {
+    const TransferOutcome outcome =
+        client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    return servers_[0]->first_chunk_bytes();
+  };
+  const int64_t first = pull();
+  EXPECT_GT(first, 0);
+  EXPECT_GT(pull(), first);
+}
+
 TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
   UseLayout({{1024 * kBlock}});
   StartServers(1);
