@@ -14,6 +14,8 @@
 
 namespace atl::server {
 
+// Streams of a call, unless its caller says otherwise.
+inline constexpr int kDefaultStreamCount = 4;
 // Streams a shard at most.
 inline constexpr int kStreamCountMax = 16;
 // A stream is worth its header and its round trips from here on.
