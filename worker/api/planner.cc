@@ -159,10 +159,9 @@ planner::Service ServiceOf(v1::Durability durability) {
   // A SAVE is synced at every level; a contribution, PREPARED and what the
   // coordinator decides at level MACHINE.
   service.save_seconds = 0.025;
-  service.commit_seconds =
-      durability == v1::DURABILITY_PROCESS || durability == v1::DURABILITY_ISLAND
-          ? 0.015
-          : 0.03;
+  const bool is_synced = durability != v1::DURABILITY_PROCESS &&
+                         durability != v1::DURABILITY_ISLAND;
+  service.commit_seconds = is_synced ? 0.03 : 0.015;
   return service;
 }
 

@@ -49,9 +49,9 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
 
 // What services and islands of this version take, beside bytes, for a decision
 // and for a SAVE at a level of durability: estimates from a trace of rounds on
-// two cores and a local disk (tests/benchmarks/results/slow_link.md). A decision
-// is all between the last byte of a contribution at a shard and the commit's way
-// to islands.
+// two cores and a local disk (tests/benchmarks/results/slow_link.md). A
+// decision is all between the last byte of a contribution at a shard and the
+// commit's way to islands.
 planner::Service ServiceOf(v1::Durability durability);
 
 // How transfers of this version flow to and from `shard_count` (>= 1) servers.

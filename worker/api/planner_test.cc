@@ -72,9 +72,8 @@ TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
   ASSERT_TRUE(forecast.ok()) << forecast.status();
   EXPECT_NEAR(forecast->compute_seconds, 2, 1e-9);
   // Decoding and merging take milliseconds here; the SAVE was measured.
-  EXPECT_NEAR(forecast->round_seconds,
-              2 + 0.5 + 1.5 + 0.25 + ServiceOf(spec.durability()).commit_seconds,
-              0.005);
+  const double decided = ServiceOf(spec.durability()).commit_seconds;
+  EXPECT_NEAR(forecast->round_seconds, 2 + 0.5 + 1.5 + 0.25 + decided, 0.005);
   EXPECT_EQ(forecast->up_bytes, bytes);
   EXPECT_EQ(forecast->down_bytes, bytes);
   measured.tokens_per_second = 0;

@@ -24,12 +24,12 @@
 // U_f and D_f are bytes over the link's rate, and what its lanes stand for
 // windows: n max(0, r - s w / rate). A stream sends w bytes unasked; for the
 // rest of each chunk of c bytes, and the w of the next one, it waits for its
-// reader, a round trip. So with B bytes on s streams n is (B / s - w) / (c + w),
-// rounded up, and 0 if all fits into the first w.
+// reader, a round trip. So with B bytes on s streams n is
+// (B / s - w) / (c + w), rounded up, and 0 if all fits into the first w.
 //
 // Islands of an elastic run end their steps at different times, for steps are
-// whole: L_f has half a step of the slowest more, or the grace window if that is
-// shorter and fewer islands than all are a quorum.
+// whole: L_f has half a step of the slowest more, or the grace window if that
+// is shorter and fewer islands than all are a quorum.
 //
 // Together (all fragments after the same step): one push after the other, each
 // with its answer, one merge after the other, and, when the last is committed,
