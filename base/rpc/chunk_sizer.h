@@ -26,16 +26,24 @@ class ChunkSizer {
   // and a frame (server/client/DESIGN.md), no more than kBytesMax.
   static constexpr int64_t kPullBytesMax = 1 << 19;
 
-  // `bytes_max`: a power of two, in [kBytesMin, kBytesMax].
-  explicit ChunkSizer(int64_t bytes_max = kBytesMax) : bytes_max_(bytes_max) {}
+  // `bytes_max`: a power of two, in [kBytesMin, kBytesMax]. Begins with
+  // `bytes_start`, or what is nearest to it.
+  explicit ChunkSizer(int64_t bytes_max = kBytesMax,
+                      int64_t bytes_start = kBytesStart)
+      : bytes_max_(bytes_max),
+        bytes_(std::clamp(bytes_start, kBytesMin, bytes_max)) {}
 
   // Payload of the next chunk, in [kBytesMin, bytes_max]. (A chunk has whole
   // blocks, and at least one.)
   int64_t bytes() const { return bytes_; }
 
   // The transport took `span` to take a chunk over. A few may be quick because
-  // a buffer had room, so the size doubles only after four in a row.
-  void Moved(absl::Duration span) {
+  // a buffer had room, so the size doubles only after four in a row. A chunk
+  // that waits for a window takes a `round_trip`, if it is known, whatever its
+  // size is: that does not count.
+  void Moved(absl::Duration span,
+             absl::Duration round_trip = absl::ZeroDuration()) {
+    span -= std::min(round_trip, kRoundTripMax);
     if (span > kSlow) {
       Failed();
     } else if (span > kQuick) {
@@ -56,9 +64,11 @@ class ChunkSizer {
   static constexpr absl::Duration kSlow = absl::Milliseconds(100);
   static constexpr absl::Duration kQuick = absl::Milliseconds(25);
   static constexpr int kQuickCount = 4;
+  // What looks longer is a link that is busy.
+  static constexpr absl::Duration kRoundTripMax = absl::Milliseconds(200);
 
   int64_t bytes_max_;
-  int64_t bytes_ = kBytesStart;
+  int64_t bytes_;
   int quick_count_ = 0;  // In a row.
 };
 

@@ -50,6 +50,27 @@ TEST(ChunkSizerTest, APullsChunksAreSmaller) {
   EXPECT_EQ(sizer.bytes(), ChunkSizer::kPullBytesMax);
 }
 
+TEST(ChunkSizerTest, ARoundTripThatEveryChunkWaitsForDoesNotKeepThemSmall) {
+  ChunkSizer blind, knowing;
+  for (int i = 0; i < 24; ++i) {
+    blind.Moved(absl::Milliseconds(60));
+    knowing.Moved(absl::Milliseconds(60), absl::Milliseconds(50));
+  }
+  EXPECT_EQ(blind.bytes(), ChunkSizer::kBytesMin);
+  EXPECT_EQ(knowing.bytes(), ChunkSizer::kBytesMax);
+  // A link that is slow, and not far, does not pass for a far one.
+  for (int i = 0; i < 24; ++i) {
+    knowing.Moved(absl::Seconds(1), absl::Seconds(1));
+  }
+  EXPECT_EQ(knowing.bytes(), ChunkSizer::kBytesMin);
+}
+
+TEST(ChunkSizerTest, BeginsWithWhatItIsGivenWithinItsBounds) {
+  EXPECT_EQ(ChunkSizer(1 << 19, 1 << 17).bytes(), 1 << 17);
+  EXPECT_EQ(ChunkSizer(1 << 19, 1 << 30).bytes(), 1 << 19);
+  EXPECT_EQ(ChunkSizer(1 << 19, 1).bytes(), ChunkSizer::kBytesMin);
+}
+
 TEST(ChunkSizerTest, ABreakHalvesItDownToTheSmallest) {
   ChunkSizer sizer;
   for (int i = 0; i < 10; ++i) sizer.Moved(absl::ZeroDuration());

@@ -61,6 +61,7 @@ struct Scene {
   planner::Compute compute;
   planner::Link link;
   planner::Service service;
+  planner::Flow flow;
 };
 
 // A preset, or the run file's own settings, as it is planned.
@@ -145,6 +146,11 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   const absl::StatusOr<double> rtt = ParseSeconds(options.rtt);
   RETURN_IF_ERROR(Named("--rtt", rtt.status()));
   scene.link.round_trip_seconds = *rtt;
+  scene.service = worker::ServiceOf(subject.run.has_value()
+                                        ? subject.run->durability()
+                                        : v1::DURABILITY_MACHINE);
+  scene.flow = worker::FlowOf(
+      subject.run.has_value() ? std::max(1, subject.run->server_count()) : 1);
   ASSIGN_OR_RETURN(scene.service.merge_bytes_per_second,
                    Bandwidth("--merge", options.merge, ""));
   ASSIGN_OR_RETURN(scene.service.encode_bytes_per_second,
@@ -231,7 +237,8 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     ASSIGN_OR_RETURN(
         row.forecast,
         planner::Predict(row.exchange, scene.compute, scene.link,
-                         planner::OfIslands(scene.service, row.exchange)));
+                         planner::OfIslands(scene.service, row.exchange),
+                         scene.flow));
   }
   return rows;
 }
@@ -312,7 +319,8 @@ std::string Assumptions(const Subject& subject, const Scene& scene) {
       "up %s, down %s, round trip %.3g ms, %.0f %% of it payload.\n"
       "UP and DOWN are an island's payload a round; of f32, servers merge "
       "%s/s,\n"
-      "an island encodes or decodes %s/s.\n",
+      "an island encodes or decodes %s/s. A decision takes %.3g ms, a SAVE "
+      "%.3g ms.\n",
       FormatSize(subject.model.element_count), subject.model.layer_count,
       subject.tokens_a_step, scene.compute.step_seconds,
       scene.service.island_count,
@@ -320,7 +328,8 @@ std::string Assumptions(const Subject& subject, const Scene& scene) {
       FormatBandwidth(scene.link.down_bytes_per_second),
       1000 * scene.link.round_trip_seconds, 100 * scene.link.payload_share,
       FormatBytes(static_cast<int64_t>(scene.service.merge_bytes_per_second)),
-      FormatBytes(static_cast<int64_t>(scene.service.encode_bytes_per_second)));
+      FormatBytes(static_cast<int64_t>(scene.service.encode_bytes_per_second)),
+      1000 * scene.service.commit_seconds, 1000 * scene.service.save_seconds);
 }
 
 std::string Advice(const planner::Choice& take, const planner::Choice& best) {

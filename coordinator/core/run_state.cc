@@ -108,6 +108,12 @@ FragmentState* RunState::FindFragment(int32_t fragment) {
   return &fragments_[fragment];
 }
 
+int64_t RunState::merged_token_count() const {
+  return fragments_.empty() ? 0
+                            : fragment_token_count_ /
+                                  static_cast<int64_t>(fragments_.size());
+}
+
 int64_t RunState::DataPosition(int32_t data_shard, int32_t slot) const {
   if (spec_.data().fingerprint().empty()) {
     return slot < members_.size() ? members_[slot].local_position : 0;
@@ -225,7 +231,7 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   AdvanceData(*fragment);
   for (const v1::SealedContribution& merged :
        fragment->sealed.seal().contributions()) {
-    merged_token_count_ += merged.token_count();
+    fragment_token_count_ += merged.token_count();
   }
   for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
     ApplyOutcome(outcome);
@@ -321,7 +327,7 @@ std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
       run_id_, " state ", state_, " (", state_reason_, ") revision ", revision_,
       " placement ", placement_epoch_, " commit_seq ", commit_seq_, " tokens ",
-      merged_token_count_, " created ", absl::FormatTime(create_time_), " end ",
+      fragment_token_count_, " created ", absl::FormatTime(create_time_), " end ",
       absl::FormatTime(end_time_), " last commit ",
       absl::FormatTime(last_commit_time_), "\n");
   for (const std::string& id : server_ids_) absl::StrAppend(&text, id, "\n");

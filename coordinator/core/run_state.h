@@ -149,7 +149,10 @@ class RunState {
   }
   // Next window of `data_shard` for the island with `slot`.
   int64_t DataPosition(int32_t data_shard, int32_t slot) const;
-  int64_t merged_token_count() const { return merged_token_count_; }
+  // Tokens in merged contributions, each once: a contribution to one of P
+  // fragments holds a P-th of what its island trained on. Rounded down to whole
+  // tokens, over the sum and not over each.
+  int64_t merged_token_count() const;
 
   // --- Cuts ---
   const std::map<std::string, PinState>& pins() const { return pins_; }
@@ -221,7 +224,8 @@ class RunState {
   OutcomeTable outcomes_;
   std::deque<v1::ContributionOutcome> dropped_;
   std::map<int32_t, int64_t> data_positions_;
-  int64_t merged_token_count_ = 0;
+  // Tokens in merged contributions, summed over fragments.
+  int64_t fragment_token_count_ = 0;
 
   std::map<std::string, PinState> pins_;
 

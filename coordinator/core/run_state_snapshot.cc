@@ -96,7 +96,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
     added.set_data_shard(data_shard);
     added.set_position(position);
   }
-  snapshot.set_merged_token_count(merged_token_count_);
+  snapshot.set_fragment_token_count(fragment_token_count_);
   for (const auto& [id, pin] : pins_) *snapshot.add_pins() = ToSnapshot(pin);
   for (const auto& [version, evaluation] : evaluations_) {
     *snapshot.add_evaluations() = evaluation;
@@ -170,7 +170,7 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
   for (const v1::DataPosition& position : snapshot.data_positions()) {
     data_positions_[position.data_shard()] = position.position();
   }
-  merged_token_count_ = snapshot.merged_token_count();
+  fragment_token_count_ = snapshot.fragment_token_count();
   for (const storage::v1::PinSnapshot& pin : snapshot.pins()) {
     pins_[pin.pin_set().pin().pin_id()] = {
         pin.pin_set().pin(), FromProto(pin.create_time()),

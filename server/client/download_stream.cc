@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
@@ -41,6 +43,10 @@ class DownloadStream
     if (download.from_version >= 0) {
       request.set_from_version(download.from_version);
     }
+    // Under a cap chunks follow from it, and not from the link.
+    if (!download.pacer->is_capped()) {
+      request.set_first_chunk_bytes(download.sizer->bytes());
+    }
     request_ = rpc::EncodeMessage(request);
     if (!session.empty()) context_.AddMetadata(rpc::kSessionMetadata, session);
     stub_.PrepareBidiStreamingCall(
@@ -48,6 +54,7 @@ class DownloadStream
   }
 
   void Start() override {
+    moved_ = absl::Now();
     TakeForWindow();
     StartRead(&message_);
     StartWriteLast(&request_, grpc::WriteOptions());
@@ -80,8 +87,10 @@ class DownloadStream
 
   void OnDone(const grpc::Status& grpc_status) override {
     download_.pacer->GiveBack(paid_bytes_ - received_bytes_);
-    events_.Done(
-        Finish(rpc::NamePeer(rpc::FromGrpc(grpc_status), download_.peer)));
+    const absl::Status status =
+        Finish(rpc::NamePeer(rpc::FromGrpc(grpc_status), download_.peer));
+    if (!status.ok()) download_.sizer->Failed();
+    events_.Done(status);
   }
 
  private:
@@ -95,6 +104,12 @@ class DownloadStream
     const int64_t bytes = std::max<int64_t>(0, target_bytes - paid_bytes_);
     paid_bytes_ += bytes;
     return download_.pacer->Take(bytes);
+  }
+
+  // Since the last message, or the start.
+  absl::Duration SinceMoved() {
+    const absl::Time before = std::exchange(moved_, absl::Now());
+    return moved_ - before;
   }
 
   // Payload bytes that have not come, at most: f32 until a header says
@@ -135,6 +150,7 @@ class DownloadStream
                        ", ", header.range().end(), ")"));
     }
     has_header_ = true;
+    round_trip_ = SinceMoved();
     part_digest_ = Digest128::FromProto(header.digest());
     events_.Moved(0);
     return absl::OkStatus();
@@ -181,6 +197,7 @@ class DownloadStream
     RETURN_IF_ERROR(codec_ == nullptr ? TakeElements(chunk, blocks)
                                       : TakeDelta(chunk, blocks));
     received_bytes_ += static_cast<int64_t>(chunk.payload_bytes);
+    download_.sizer->Moved(SinceMoved(), round_trip_);
     events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
     if (link_ == 0) events_.Advanced();
     return absl::OkStatus();
@@ -337,6 +354,8 @@ class DownloadStream
   // OnDone comes last.
   grpc::ByteBuffer message_;
   bool has_header_ = false;
+  absl::Time moved_;           // When the newest message came.
+  absl::Duration round_trip_;  // From the request to the header.
   Digest128 part_digest_;
   // Of a chain: null if none follows.
   const codec::Codec* codec_ = nullptr;

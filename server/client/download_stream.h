@@ -18,6 +18,7 @@
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "base/rpc/chunk_sizer.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/channel.h"
 #include "server/client/pacer.h"
@@ -67,6 +68,9 @@ struct Download {
   // Of a view: the version that `out` holds from next_block on; -1: none.
   int64_t from_version = -1;
   Pacer* pacer = nullptr;    // Of all downloads.
+  // Of the stripe, kept from stream to stream: what the server is asked to
+  // begin with.
+  rpc::ChunkSizer* sizer = nullptr;
   // What the server may send before we ask for it (rpc::ChannelOptions); counts
   // only under a cap.
   int64_t window_bytes = 0;

@@ -93,6 +93,11 @@ std::string LoopbackParameterServer::session() const {
   return session_;
 }
 
+int64_t LoopbackParameterServer::first_chunk_bytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return first_chunk_bytes_;
+}
+
 bool LoopbackParameterServer::WaitForChunks(int count) {
   std::unique_lock<std::mutex> lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(30),
@@ -173,7 +178,7 @@ absl::Status LoopbackParameterServer::Receive(
     AddMissing(received.blocks, blocks.begin, answer);
     answer.set_stored(received.stored);
   }
-  stream->Write(answer);
+  if (fault.kind != Fault::kLateAnswer) stream->Write(answer);
   int count = 0;
   Request request;
   absl::Status status;
@@ -181,6 +186,7 @@ absl::Status LoopbackParameterServer::Receive(
     if (count == fault.after_chunk_count) {
       if (fault.kind == Fault::kEnd) status = fault.status;
       if (fault.kind == Fault::kHang) Hang(context);
+      if (fault.kind == Fault::kLateAnswer) stream->Write(answer);
     }
     if (!status.ok() || !stream->Read(&request)) break;
     status = Keep(received, fragment, request.chunk());
@@ -276,6 +282,7 @@ grpc::Status LoopbackParameterServer::PullParameters(
   std::vector<float> elements;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    first_chunk_bytes_ = request->first_chunk_bytes();
     const auto found = versions_.find({fragment, request->version()});
     if (found == versions_.end()) {
       return {grpc::StatusCode::FAILED_PRECONDITION, "no such version yet"};

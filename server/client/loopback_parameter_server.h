@@ -33,6 +33,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
     enum Kind {
       kEnd,              // Ends with `status` ...
       kHang,             // Moves nothing more until it is cancelled ...
+      kLateAnswer,       // Push: says what it misses ...
       kCorruptChecksum,  // Pull: a chunk's checksum is wrong ...
       kCorruptDigest,    // Pull: the header's digest is wrong.
       kLoseChains,       // Pull: ends, and no chain is told any more ...
@@ -76,6 +77,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   int64_t payload_bytes() const;  // Of them.
   int stream_count() const;       // Opened.
   std::string session() const;    // Metadata of the newest stream.
+  int64_t first_chunk_bytes() const;  // Of the newest pull.
   // Waits until so many chunks have come; false if they do not soon.
   bool WaitForChunks(int count);
   // The same of streams.
@@ -126,6 +128,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   int64_t payload_bytes_ = 0;
   int stream_count_ = 0;
   std::string session_;
+  int64_t first_chunk_bytes_ = 0;
   // Last: it serves this object.
   std::unique_ptr<rpc::RpcServer> server_;
 };

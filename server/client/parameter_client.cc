@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -105,21 +106,71 @@ std::string PeerName(int32_t shard, const Route& route) {
   return absl::StrCat("shard ", shard, " at ", route.address);
 }
 
+// Payload of the first chunk of a client's life. One that is too large for its
+// link is halved when its stream is ended for that.
+constexpr int64_t kFirstChunkBytes = 128 << 10;
+
+// Chunk sizes that transfers to, or from, each shard have come to: the next one
+// begins with them. Thread-safe; of two at once the later one's are kept.
+class SizerMemory {
+ public:
+  explicit SizerMemory(int64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Of `count` streams, in order.
+  std::vector<rpc::ChunkSizer> Recall(int32_t shard, int count) {
+    MutexLock lock(&mutex_);
+    std::vector<rpc::ChunkSizer> sizers = sizers_[shard];
+    sizers.resize(static_cast<size_t>(count), First());
+    return sizers;
+  }
+  void Keep(int32_t shard, const std::vector<rpc::ChunkSizer>& sizers) {
+    MutexLock lock(&mutex_);
+    std::vector<rpc::ChunkSizer>& kept = sizers_[shard];
+    kept.resize(std::max(kept.size(), sizers.size()), First());
+    std::copy(sizers.begin(), sizers.end(), kept.begin());
+  }
+
+ private:
+  rpc::ChunkSizer First() const {
+    return rpc::ChunkSizer(bytes_max_, kFirstChunkBytes);
+  }
+
+  const int64_t bytes_max_;
+  Mutex mutex_;
+  std::map<int32_t, std::vector<rpc::ChunkSizer>> sizers_
+      ABSL_GUARDED_BY(mutex_);
+};
+
 // A part that is uploaded.
 class UploadPart : public ShardPart {
  public:
   // The first message for a placement epoch.
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
-  UploadPart(int32_t shard, int stream_count, RouteTable& routes, Upload upload,
+  UploadPart(int32_t shard, int stream_count, RouteTable& routes,
+             SizerMemory& memory, Upload upload, bool is_new,
              MakeHeader make_header)
       : shard_(shard),
         routes_(routes),
+        memory_(memory),
         upload_(std::move(upload)),
         make_header_(std::move(make_header)),
         ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks),
                 upload_.whole_units ? codec::kChunkBlocksUnit : 1),
-        sizers_(stream_count) {}
+        sizers_(memory.Recall(shard, stream_count)),
+        to_begin_at_once_(is_new ? stream_count : 0, true) {
+    if (!is_new) return;
+    // What the shard would answer.
+    std::vector<IndexRange> all;
+    for (const IndexRange held : upload_.layout->held()) {
+      const IndexRange ours = {std::max(held.begin, upload_.blocks.begin),
+                               std::min(held.end, upload_.blocks.end)};
+      if (!ours.empty()) all.push_back(ours);
+    }
+    ledger_.Answered(ledger_.Asked(), all);
+  }
+  // No stream of it is left.
+  ~UploadPart() override { memory_.Keep(shard_, sizers_); }
 
   int32_t shard() const override { return shard_; }
   int64_t done_bytes() const override { return ledger_.done_bytes(); }
@@ -135,34 +186,47 @@ class UploadPart : public ShardPart {
     upload.ledger = &ledger_;
     upload.index = index;
     upload.sizer = &sizers_[index];
+    // What a stream sent before it broke is in doubt: the next one asks.
+    if (!to_begin_at_once_.empty()) {
+      upload.at_once = to_begin_at_once_[index];
+      to_begin_at_once_[index] = false;
+    }
     return MakeUploadStream(route.channel, std::move(upload), events);
   }
 
  private:
   const int32_t shard_;
   RouteTable& routes_;
+  SizerMemory& memory_;
   const Upload upload_;
   const MakeHeader make_header_;
   UploadLedger ledger_;
   std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
+  std::vector<bool> to_begin_at_once_;   // The same, of a new contribution.
 };
 
 // A part that is downloaded, in stripes.
 class DownloadPart : public ShardPart {
  public:
   DownloadPart(v1::PullParametersRequest request, RouteTable& routes,
-               std::string session, int stream_count, Download download)
+               SizerMemory& memory, std::string session, int stream_count,
+               Download download)
       : request_(std::move(request)),
         routes_(routes),
+        memory_(memory),
         session_(std::move(session)),
-        total_(stream_count, download.is_shard) {
+        total_(stream_count, download.is_shard),
+        sizers_(memory.Recall(request_.shard(), stream_count)) {
     download.total = &total_;
     for (int i = 0; i < stream_count; ++i) {
+      download.sizer = &sizers_[i];
       download.blocks = StripeOf(download.part, stream_count, i);
       download.Begin();
       stripes_.push_back(download);
     }
   }
+  // No stream of it is left.
+  ~DownloadPart() override { memory_.Keep(shard(), sizers_); }
 
   int32_t shard() const override { return request_.shard(); }
   int stream_count() const override {
@@ -185,8 +249,10 @@ class DownloadPart : public ShardPart {
  private:
   const v1::PullParametersRequest request_;
   RouteTable& routes_;
+  SizerMemory& memory_;
   const std::string session_;
   DownloadTotal total_;
+  std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
   std::vector<Download> stripes_;  // One a stream.
 };
 
@@ -414,7 +480,10 @@ class GrpcParameterClient : public ParameterClient {
       if (layout.ByteCount(upload.blocks) == 0) continue;
       parts.push_back(std::make_unique<UploadPart>(
           shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
-          routes_, upload, make_header(shard, upload.blocks)));
+          routes_, up_sizers_, upload,
+          // At level ISLAND a shard takes chunks once it has answered.
+          bounds.is_new && !options_.whole_units,
+          make_header(shard, upload.blocks)));
     }
     TransferOutcome outcome = DriveShards(parts, Options(), bounds);
     for (const ShardOutcome& shard : outcome.shards) {
@@ -453,7 +522,7 @@ class GrpcParameterClient : public ParameterClient {
         request.set_layout_fingerprint(layout_.fingerprint());
         request.set_shard(shard);
         parts.push_back(std::make_unique<DownloadPart>(
-            std::move(request), routes_, session,
+            std::move(request), routes_, down_sizers_, session,
             DownloadStreamCount(wanted.fragment, download.part),
             std::move(download)));
       }
@@ -502,6 +571,8 @@ class GrpcParameterClient : public ParameterClient {
   const ParameterClientOptions options_;
   const RunLayout& layout_;
   RouteTable routes_;
+  SizerMemory up_sizers_{rpc::ChunkSizer::kBytesMax};
+  SizerMemory down_sizers_{rpc::ChunkSizer::kPullBytesMax};
   Pacer up_pacer_;
   Pacer down_pacer_;
   std::atomic<int64_t> sent_bytes_{0};

@@ -34,6 +34,7 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
 #include "server/client/bandwidth.h"
+#include "server/client/stripes.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
@@ -125,8 +126,6 @@ class ParameterClient {
 
   virtual TransferCounters counters() const = 0;
 };
-
-inline constexpr int kDefaultStreamCount = 4;
 
 struct ParameterClientOptions {
   std::string run_id;

@@ -263,6 +263,49 @@ TEST_F(ParameterClientTest, SendsNothingAgainThatIsStored) {
             chunk_count);
 }
 
+TEST_F(ParameterClientTest, WhatIsNewDoesNotWaitForTheAnswerToItsHeader) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  servers_[0]->FailNext({Fault::kLateAnswer, 3, {}});
+  CallBounds bounds = Soon();
+  bounds.is_new = true;
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome outcome = Push(Info(0, 1), elements, bounds);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+  EXPECT_EQ(outcome.shards[0].attempt_count, 1);
+  EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
+}
+
+TEST_F(ParameterClientTest, WhatIsNewIsAskedForAfterAStreamBroke) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  servers_[0]->FailNext({Fault::kEnd, 2, absl::UnavailableError("oops")});
+  servers_[0]->FailNext({Fault::kEnd, 0, absl::UnavailableError("oops")});
+  CallBounds bounds = Soon();
+  bounds.is_new = true;
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome outcome = Push(Info(0, 1), elements, bounds);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+  // What the first stream brought is not sent again.
+  EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
+  // Who is wrong about that sends too much, and nothing else.
+  EXPECT_TRUE(Push(Info(0, 1), elements, bounds).status.ok());
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+}
+
+TEST_F(ParameterClientTest, APushBeginsWithTheChunksThatTheOneBeforeCameTo) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ASSERT_TRUE(Push(Info(0, 1), elements, Soon()).status.ok());
+  const int first_count = servers_[0]->chunk_count();
+  ASSERT_TRUE(Push(Info(0, 2), elements, Soon()).status.ok());
+  // From 16 KiB on chunks double only after four quick ones.
+  EXPECT_LT(servers_[0]->chunk_count() - first_count, first_count);
+}
+
 TEST_F(ParameterClientTest, TriesAgainWhatMayPass) {
   UseLayout({{2 * kBlock}});
   StartServers(2);
@@ -441,6 +484,23 @@ TEST_F(ParameterClientTest, PullsWhatTheShardsServe) {
             layout_->element_count() * 4);
 }
 
+TEST_F(ParameterClientTest, APullAsksForTheChunksThatTheOneBeforeCameTo) {
+  UseLayout({{1024 * kBlock}});
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  ServeEverywhere(0, 1, elements);
+  std::vector<float> out(elements.size());
+  const auto pull = [&] {
+    const TransferOutcome outcome =
+        client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    return servers_[0]->first_chunk_bytes();
+  };
+  const int64_t first = pull();
+  EXPECT_GT(first, 0);
+  EXPECT_GT(pull(), first);
+}
+
 TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
   UseLayout({{1024 * kBlock}});
   StartServers(1);
@@ -522,7 +582,7 @@ TEST_F(ParameterClientTest, ReturnsAtOnceWhenAVersionIsGone) {
 // --- Several streams ---------------------------------------------------------
 
 TEST_F(ParameterClientTest, SeveralStreamsPushALargePartAndEachByteOnce) {
-  UseLayout({{1100 * kBlock}, {100 * kBlock}});
+  UseLayout({{1100 * kBlock}, {20 * kBlock}});
   stream_count_ = 4;
   StartServers(1);
   for (const int32_t fragment : {0, 1}) {
@@ -567,7 +627,7 @@ TEST_F(ParameterClientTest, AStreamThatBreaksLeavesTheOthersAlone) {
 }
 
 TEST_F(ParameterClientTest, SeveralStreamsPullALargePartAndEachByteOnce) {
-  UseLayout({{1100 * kBlock + 5}, {100 * kBlock}});
+  UseLayout({{1100 * kBlock + 5}, {20 * kBlock}});
   stream_count_ = 4;
   StartServers(1);
   for (const int32_t fragment : {0, 1}) {

@@ -14,10 +14,12 @@
 
 namespace atl::server {
 
+// Streams of a call, unless its caller says otherwise.
+inline constexpr int kDefaultStreamCount = 4;
 // Streams a shard at most.
 inline constexpr int kStreamCountMax = 16;
 // A stream is worth its header and its round trips from here on.
-inline constexpr int64_t kStripeBytesMin = 4 << 20;
+inline constexpr int64_t kStripeBytesMin = 512 << 10;
 // What HTTP/2 lets through before anybody reads it.
 inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 

@@ -14,7 +14,7 @@
 
 namespace atl::server {
 
-// How long a call goes on trying.
+// How long a call goes on trying, and what its caller knows.
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
@@ -24,6 +24,11 @@ struct CallBounds {
   std::function<void(int64_t)> on_progress = nullptr;
   // DEADLINE_EXCEEDED too if no payload has moved for this long, of any shard.
   absl::Duration idle_max = absl::InfiniteDuration();
+  // Of a push: nobody has pushed any of it before, so that shards miss all of
+  // it. Chunks then follow the header at once, a round trip earlier. If it is
+  // not so, what shards have is sent once more, as far as that is under way
+  // before they say so.
+  bool is_new = false;
 };
 
 // What became of one shard's part.

@@ -74,6 +74,7 @@ class UploadStream
 
   void Start() override {
     asked_ = upload_.ledger->Asked();
+    begin_ = absl::Now();
     StartRead(&answer_);
     StartWrite(&upload_.header);
     StartCall();
@@ -98,6 +99,7 @@ class UploadStream
     bool start = false;
     {
       MutexLock lock(&mutex_);
+      if (!answered_) round_trip_ = absl::Now() - begin_;
       if (answer.stored()) {
         stored_ = true;
         upload_.ledger->Stored();
@@ -112,7 +114,7 @@ class UploadStream
             Common(*missing, upload_.layout->held());
         if (upload_.ledger->Answered(asked_, ours)) events_.Advanced();
       }
-      start = !answered_ && header_written_;
+      start = !answered_ && header_written_ && !upload_.at_once;
       answered_ = true;
     }
     StartRead(&answer_);
@@ -129,7 +131,7 @@ class UploadStream
       MutexLock lock(&mutex_);
       if (!header_written_) {
         header_written_ = true;
-        if (!answered_) return;
+        if (!answered_ && !upload_.at_once) return;
       }
     }
     WriteNext();
@@ -175,18 +177,20 @@ class UploadStream
     context_.TryCancel();
   }
 
-  bool Stored() {
+  std::pair<bool, absl::Duration> StoredAndRoundTrip() {
     MutexLock lock(&mutex_);
-    return stored_;
+    return {stored_, round_trip_};
   }
 
   // Writes the next chunk, or closes our side after the last; then prepares the
   // one after it (its checksum is most of the work) while that one is sent. The
   // lock is for the reaction to the write, which may come before that is done.
   void WriteNext() {
-    const bool stored = Stored();
+    const auto [stored, round_trip] = StoredAndRoundTrip();
     MutexLock lock(&write_mutex_);
-    if (writing_bytes_ > 0) upload_.sizer->Moved(absl::Now() - write_begin_);
+    if (writing_bytes_ > 0) {
+      upload_.sizer->Moved(absl::Now() - write_begin_, round_trip);
+    }
     if (stored) {
       prepared_.reset();
     } else if (!prepared_.has_value()) {
@@ -248,7 +252,8 @@ class UploadStream
   grpc::ClientContext context_;
   Upload upload_;
   StreamEvents& events_;
-  int64_t asked_ = 0;  // When the header was sent.
+  int64_t asked_ = 0;  // When the header was sent, as the ledger counts.
+  absl::Time begin_;   // The same, by the clock.
 
   // Of the reader.
   grpc::ByteBuffer answer_;
@@ -266,6 +271,8 @@ class UploadStream
   bool header_written_ ABSL_GUARDED_BY(mutex_) = false;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool stored_ ABSL_GUARDED_BY(mutex_) = false;
+  // From the header to its answer; 0 before.
+  absl::Duration round_trip_ ABSL_GUARDED_BY(mutex_);
   // Found here; wins over the call's status.
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };

@@ -45,6 +45,8 @@ struct Upload {
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
   UploadLedger* ledger = nullptr;    // Of the part.
   int index = 0;                     // Among the part's streams.
+  // Chunks that are due already do not wait for what the shard misses.
+  bool at_once = false;
   int64_t chunk_bytes_max = codec::kChunkPayloadBytesMax;
 };
 

@@ -54,6 +54,7 @@ class ViewPullTest : public testing::Test {
     options.retry.initial_delay = absl::Milliseconds(1);
     options.retry.max_delay = absl::Milliseconds(20);
     options.seed = seed_;
+    options.stream_count = 1;  // Faults are of one stream's chunks, in order.
     client_ = *MakeParameterClient(options, layout_);
     ShardRoutes routes;
     for (int32_t shard = 0; shard < kShards; ++shard) {

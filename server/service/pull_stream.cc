@@ -80,6 +80,10 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
     return ShardNotHere(request.run_id());
   }
   ASSIGN_OR_RETURN(source_, shard_->OpenPull(request));
+  if (request.first_chunk_bytes() > 0) {
+    sizer_ = rpc::ChunkSizer(rpc::ChunkSizer::kPullBytesMax,
+                             request.first_chunk_bytes());
+  }
   fragment_ = request.fragment();
   left_ = shard_->store().range(fragment_).blocks();
   if (request.has_range()) {

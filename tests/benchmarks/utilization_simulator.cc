@@ -220,7 +220,8 @@ class ServerSimulation {
   }
 
   void Push(size_t i, Sync sync) {
-    events_.At(events_.now() + trip_, [this, i, sync] {
+    events_.At(events_.now() + exchange_.header_trip_count * trip_,
+               [this, i, sync] {
       const double sent = islands_[i].up.Take(events_.now(), UpSeconds(sync));
       events_.At(sent + trip_ / 2, [this, i, sync] { Received(i, sync); });
       if (!exchange_.streaming) {

@@ -41,12 +41,12 @@ double SimulateReduction(const Reduction& reduction, double bytes_per_second);
 // How SimulateServers goes:
 //
 // After a step an island encodes the fragments that are due, then, before its
-// next step, waits for the answers that are due and decodes them. A push is a
-// header and its answer (a round trip), then the payload on the island's
-// uplink, one after the other. When the last island's bytes are in, the merge
-// waits for its turn on the servers; half a trip later the islands know of the
-// commit and pull: a round trip, then the payload on the downlink. Streaming,
-// each fragment goes its way by itself; together, a push begins when the one
+// next step, waits for the answers that are due and decodes them. A push is the
+// payload on the island's uplink, one after the other, behind a round trip if
+// the shards answer its header first. When the last island's bytes are in, the
+// merge waits for its turn on the servers; half a trip later the islands know of
+// the commit and pull: a round trip, then the payload on the downlink.
+// Streaming, each fragment goes its way by itself; together, a push begins when the one
 // before was answered, a pull when all are committed and the pull before is
 // done. Asynchronous contributions are merged as they come.
 //

@@ -103,7 +103,7 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
         std::make_shared<EncodedContribution>(std::move(contribution)));
   }
   save_->contributions.clear();
-  outbox_.Set(std::move(items));
+  outbox_.Set(std::move(items), /*pushed=*/true);
   result.save = save_->header.summary;
   return absl::OkStatus();
 }

@@ -278,7 +278,9 @@ absl::Status IslandPart::Push(const Action& action, Lane lane) {
                              .fragment = action.fragment,
                              .contribution = item.get(),
                              .needed_again = action.needed_again};
-  const auto push = [&](const server::CallBounds& bounds) {
+  const bool is_new = outbox_.TakeNew(item);
+  const auto push = [&](server::CallBounds bounds) {
+    bounds.is_new = is_new;
     return parameters_->Push(item->info, item->bytes, bounds);
   };
   RETURN_IF_ERROR(Move(what, push, std::nullopt));

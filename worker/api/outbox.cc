@@ -5,12 +5,25 @@
 
 namespace atl::worker {
 
-void Outbox::Set(std::vector<Item> items) {
+namespace {
+
+bool Has(const std::vector<Outbox::Item>& items, const Outbox::Item& item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+}  // namespace
+
+void Outbox::Set(std::vector<Item> items, bool pushed) {
   MutexLock lock(&mutex_);
-  for (Item& old : items_) {
-    if (std::find(items.begin(), items.end(), old) == items.end()) {
-      spares_.push_back(std::move(old));
+  std::vector<Item> still_new;
+  for (const Item& item : items) {
+    if (Has(items_, item) ? Has(new_, item) : !pushed) {
+      still_new.push_back(item);
     }
+  }
+  new_ = std::move(still_new);
+  for (Item& old : items_) {
+    if (!Has(items, old)) spares_.push_back(std::move(old));
   }
   items_ = std::move(items);
   // As many as are under way are enough.
@@ -28,6 +41,14 @@ Outbox::Item Outbox::Find(int32_t fragment, int64_t seq) const {
     }
   }
   return nullptr;
+}
+
+bool Outbox::TakeNew(const Item& item) {
+  MutexLock lock(&mutex_);
+  const auto found = std::find(new_.begin(), new_.end(), item);
+  if (found == new_.end()) return false;
+  new_.erase(found);
+  return true;
 }
 
 std::shared_ptr<EncodedContribution> Outbox::MakeItem() {

@@ -21,9 +21,12 @@ class Outbox {
   using Item = std::shared_ptr<const EncodedContribution>;
 
   // What is there from now on. The buffers of what is not any more are reused.
-  void Set(std::vector<Item> items);
+  // `pushed`: shards may have some of what was not there before.
+  void Set(std::vector<Item> items, bool pushed = false);
   // nullptr: it is not there (any more).
   Item Find(int32_t fragment, int64_t seq) const;
+  // True the first time it is asked of an item that no shard has any of.
+  bool TakeNew(const Item& item);
 
   // An empty contribution, with the memory of one that is gone if there is one.
   std::shared_ptr<EncodedContribution> MakeItem();
@@ -31,6 +34,7 @@ class Outbox {
  private:
   mutable Mutex mutex_;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);  // Of them.
   std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -27,6 +27,21 @@ TEST(OutboxTest, FindsWhatIsThereByFragmentAndSeq) {
   EXPECT_EQ(outbox.Find(1, 8), second);
 }
 
+TEST(OutboxTest, AnItemIsNewUntilItsFirstPushUnlessALifeBeforeHadIt) {
+  Outbox outbox;
+  const Outbox::Item saved = Make(outbox, 0, 6);
+  outbox.Set({saved}, /*pushed=*/true);
+  const Outbox::Item first = Make(outbox, 0, 7);
+  const Outbox::Item second = Make(outbox, 1, 7);
+  outbox.Set({saved, first, second});
+  EXPECT_FALSE(outbox.TakeNew(saved));
+  EXPECT_TRUE(outbox.TakeNew(first));
+  outbox.Set({first, second});
+  EXPECT_FALSE(outbox.TakeNew(first));
+  EXPECT_TRUE(outbox.TakeNew(second));
+  EXPECT_FALSE(outbox.TakeNew(second));
+}
+
 TEST(OutboxTest, ReusesTheMemoryOfWhatIsGoneAndNotBeingPushed) {
   Outbox outbox;
   Outbox::Item pushed = Make(outbox, 0, 1);

@@ -9,7 +9,9 @@
 #include "base/layout/exchange.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_timing.h"
+#include "base/rpc/chunk_sizer.h"
 #include "base/status/status_macros.h"
+#include "server/client/stripes.h"
 #include "worker/api/model_spec.h"
 
 namespace atl::worker {
@@ -25,6 +27,20 @@ std::vector<int64_t> FragmentElementsOf(const v1::Layout& layout) {
     }
   }
   return elements;
+}
+
+// Whether the merge takes factors from sums over all shards.
+bool NeedsVerdict(v1::MergeRuleKind rule) {
+  switch (rule) {
+    case v1::MERGE_RULE_KIND_RDA:
+    case v1::MERGE_RULE_KIND_NORM_CLIP:
+    case v1::MERGE_RULE_KIND_CENTRED_CLIP:
+    case v1::MERGE_RULE_KIND_KRUM:
+    case v1::MERGE_RULE_KIND_MDA:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // What the formula wants to know, from what was measured.
@@ -53,6 +69,8 @@ absl::StatusOr<Scene> SceneOf(const v1::RunSpec& spec,
   scene.link.up_bytes_per_second = rate(measured.pushed);
   scene.link.down_bytes_per_second = rate(measured.pulled);
   scene.link.payload_share = 1;
+  scene.service = ServiceOf(spec.durability());
+  scene.service.save_seconds = 0;
   scene.service.island_count = spec.schedule().island_count_min();
   if (measured.contributed.bytes > 0 && measured.contributed.seconds > 0) {
     scene.service.encode_bytes_per_second = rate(measured.contributed);
@@ -123,11 +141,39 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   exchange.down_codec = DownCodec(spec).id();
   exchange.is_synchronous = !IsAsync(schedule);
   // An elastic run gives slower islands fewer steps.
-  exchange.awaits_slowest = spec.schedule().timing() == v1::TIMING_STRICT;
+  exchange.awaits_slowest = schedule.timing() == v1::TIMING_STRICT;
+  exchange.quorum = schedule.min_quorum();
+  exchange.grace_seconds =
+      static_cast<double>(schedule.grace_window().seconds()) +
+      1e-9 * schedule.grace_window().nanos();
+  exchange.header_trip_count = spec.durability() == v1::DURABILITY_ISLAND;
+  exchange.merge_pass_count = NeedsVerdict(spec.outer().merge().rule()) ? 2 : 1;
   if (spec.schedule().sample_fraction() > 0) {
     exchange.sample_fraction = spec.schedule().sample_fraction();
   }
   return exchange;
+}
+
+planner::Service ServiceOf(v1::Durability durability) {
+  planner::Service service;
+  // A SAVE is synced at every level; a contribution, PREPARED and what the
+  // coordinator decides at level MACHINE.
+  service.save_seconds = 0.025;
+  const bool is_synced = durability != v1::DURABILITY_PROCESS &&
+                         durability != v1::DURABILITY_ISLAND;
+  service.commit_seconds = is_synced ? 0.03 : 0.015;
+  return service;
+}
+
+planner::Flow FlowOf(int32_t shard_count) {
+  planner::Flow flow;
+  flow.stream_count = server::kDefaultStreamCount;
+  flow.shard_count = shard_count;
+  flow.stripe_bytes_min = server::kStripeBytesMin;
+  flow.window_bytes = server::kStreamWindowBytes;
+  flow.up_chunk_bytes = rpc::ChunkSizer::kBytesMax;
+  flow.down_chunk_bytes = rpc::ChunkSizer::kPullBytesMax;
+  return flow;
 }
 
 int64_t TokensAStep(const v1::RunSpec& spec) {

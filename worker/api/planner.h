@@ -47,6 +47,16 @@ absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
 // How a run of `spec`, with its layout complete, exchanges.
 planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
 
+// What services and islands of this version take, beside bytes, for a decision
+// and for a SAVE at a level of durability: estimates from a trace of rounds on
+// two cores and a local disk (tests/benchmarks/results/slow_link.md). A
+// decision is all between the last byte of a contribution at a shard and the
+// commit's way to islands.
+planner::Service ServiceOf(v1::Durability durability);
+
+// How transfers of this version flow to and from `shard_count` (>= 1) servers.
+planner::Flow FlowOf(int32_t shard_count);
+
 // Tokens that an island reads in an inner step of `spec`.
 int64_t TokensAStep(const v1::RunSpec& spec);
 
@@ -66,8 +76,9 @@ struct IslandMeasurements {
 };
 
 // The forecast for a run of `spec` on that link, with the run's fewest islands,
-// all as fast as this one, and with the defaults of planner::Service for the
-// servers. Transfers measured whole hold their round trips already.
+// all as fast as this one, and with ServiceOf for the servers. Transfers
+// measured whole hold their round trips and what streams stand for already, and
+// contributions their SAVE.
 //
 // FAILED_PRECONDITION: the speed, a push or a pull was not measured yet.
 absl::StatusOr<planner::Forecast> ForecastOfRun(

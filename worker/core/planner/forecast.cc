@@ -13,8 +13,9 @@
 namespace atl::worker::planner {
 namespace {
 
-// Trips between a push and its answer; forecast.h says which.
-constexpr double kRoundTrips = 3;
+// Trips between a push and its answer, beside that of its header; forecast.h
+// says which.
+constexpr double kRoundTrips = 2;
 constexpr double kFullShare = 0.95;
 
 absl::Status Refuse(absl::string_view what) {
@@ -39,6 +40,12 @@ absl::Status CheckExchange(const Exchange& exchange) {
     return Refuse(
         "overlap must be at least 0 and shorter than a fragment's period, "
         "inner_step_count");
+  }
+  if (exchange.header_trip_count < 0 || exchange.merge_pass_count < 1) {
+    return Refuse("a push has no header or a merge no pass");
+  }
+  if (exchange.quorum < 0 || !(exchange.grace_seconds >= 0)) {
+    return Refuse("a quorum and a grace window cannot be less than 0");
   }
   if (!(exchange.sample_fraction > 0 && exchange.sample_fraction <= 1)) {
     return Refuse("sample_fraction must be in (0, 1]");
@@ -73,6 +80,9 @@ absl::Status Check(const Compute& compute, const Link& link,
   if (!(service.commit_seconds >= 0) || !IsFinite(service.commit_seconds)) {
     return Refuse("a commit cannot take less than no time");
   }
+  if (!(service.save_seconds >= 0) || !IsFinite(service.save_seconds)) {
+    return Refuse("a save cannot take less than no time");
+  }
   if (!(service.server_bytes_per_second >= 0)) {
     return Refuse("the servers' bandwidth cannot be less than 0");
   }
@@ -84,7 +94,10 @@ struct Costs {
   std::vector<double> up, merge, down, codec;  // A fragment.
   double up_sum = 0, merge_sum = 0, down_sum = 0, codec_sum = 0;
   bool codec_blocks = true;
+  double save = 0;  // A synchronisation.
   double round_trip = 0;  // One trip.
+  double answer_trips = 0;  // From a push to its answer.
+  double header_trips = 0;  // Those of them before its payload.
   int64_t up_bytes = 0, down_bytes = 0;
 };
 
@@ -102,10 +115,40 @@ double PayloadRate(double link_rate, const Link& link, const Service& service) {
   return rate * link.payload_share;
 }
 
+absl::Status Check(const Flow& flow) {
+  if (flow.stream_count < 0 || flow.shard_count < 1 ||
+      !IsPositive(flow.stripe_bytes_min) || !(flow.window_bytes >= 0) ||
+      !IsPositive(flow.up_chunk_bytes) || !IsPositive(flow.down_chunk_bytes)) {
+    return Refuse("streams, shards and chunks must be some");
+  }
+  return absl::OkStatus();
+}
+
+// Seconds of `bytes` at `rate`, with what streams stand for windows.
+double MoveSeconds(double bytes, double rate, double round_trip,
+                   const Flow& flow, double chunk_bytes) {
+  const double moving = bytes / rate;
+  if (flow.stream_count == 0) return moving;
+  const double shards = flow.shard_count;
+  const double a_shard =
+      std::max(1.0, std::min(std::ceil(flow.stream_count / shards),
+                             std::floor(bytes / shards /
+                                        flow.stripe_bytes_min)));
+  const double streams = shards * a_shard;
+  const double behind = bytes / streams - flow.window_bytes;
+  if (behind <= 0) return moving;
+  const double waits = std::ceil(behind / (chunk_bytes + flow.window_bytes));
+  return moving + waits * std::max(0.0, round_trip - streams *
+                                            flow.window_bytes / rate);
+}
+
 Costs CostsOf(const Exchange& exchange, const Link& link,
-              const Service& service) {
+              const Service& service, const Flow& flow) {
   Costs costs;
   costs.round_trip = link.round_trip_seconds;
+  costs.header_trips = exchange.header_trip_count;
+  costs.answer_trips = kRoundTrips + costs.header_trips;
+  costs.save = service.save_seconds;
   const double up_rate = PayloadRate(link.up_bytes_per_second, link, service);
   const double down_rate =
       PayloadRate(link.down_bytes_per_second, link, service);
@@ -116,10 +159,16 @@ Costs CostsOf(const Exchange& exchange, const Link& link,
     const int64_t down = EncodedBytes(exchange.down_codec, elements);
     costs.up_bytes += up;
     costs.down_bytes += down;
-    costs.up.push_back(static_cast<double>(up) / up_rate);
-    costs.down.push_back(static_cast<double>(down) / down_rate);
-    costs.merge.push_back(merged * f32_bytes / service.merge_bytes_per_second +
-                          service.commit_seconds);
+    costs.up.push_back(MoveSeconds(static_cast<double>(up), up_rate,
+                                   costs.round_trip, flow,
+                                   flow.up_chunk_bytes));
+    costs.down.push_back(MoveSeconds(static_cast<double>(down), down_rate,
+                                     costs.round_trip, flow,
+                                     flow.down_chunk_bytes));
+    costs.merge.push_back(
+        exchange.merge_pass_count *
+        (merged * f32_bytes / service.merge_bytes_per_second +
+         service.commit_seconds));
     costs.codec.push_back(f32_bytes / service.encode_bytes_per_second +
                           f32_bytes / service.decode_bytes_per_second);
   }
@@ -137,30 +186,47 @@ double LatencyTogether(const Costs& costs) {
   double pushed = 0;  // The last byte has left.
   double committed = 0;
   for (size_t f = 0; f < costs.up.size(); ++f) {
-    pushed += (f == 0 ? 1 : 2) * trip + costs.up[f];
+    pushed += (costs.header_trips + (f == 0 ? 0 : 1)) * trip + costs.up[f];
     committed = std::max(pushed + trip / 2, committed) + costs.merge[f];
   }
   // Each fragment is encoded before the first push begins.
   return committed + trip / 2 + static_cast<double>(costs.down.size()) * trip +
-         costs.down_sum + (costs.codec_blocks ? 0 : costs.codec_sum);
+         costs.down_sum +
+         (costs.codec_blocks ? 0 : costs.save + costs.codec_sum);
+}
+
+// How much later than this island the last one pushes that a round waits for,
+// where islands of other speeds take other numbers of steps.
+double Lateness(const Exchange& exchange, const Compute& compute,
+                int island_count) {
+  if (exchange.awaits_slowest || !exchange.is_synchronous ||
+      island_count == 1) {
+    return 0;
+  }
+  const double late = compute.slowest_ratio * compute.step_seconds / 2;
+  return exchange.quorum > 0 && exchange.quorum < island_count
+             ? std::min(late, exchange.grace_seconds)
+             : late;
 }
 
 // Seconds that an island stands in a round.
-double StopSeconds(const Exchange& exchange, const Costs& costs,
-                   double step_seconds) {
-  const double hidden =
-      static_cast<double>(exchange.overlap_step_count) * step_seconds;
+double StopSeconds(const Exchange& exchange, const Compute& compute,
+                   const Costs& costs, int island_count) {
+  const double late = Lateness(exchange, compute, island_count);
+  const double hidden = static_cast<double>(exchange.overlap_step_count) *
+                        compute.step_seconds;
   if (!exchange.streaming) {
-    return std::max(0.0, LatencyTogether(costs) - hidden);
+    return std::max(0.0, LatencyTogether(costs) + late - hidden);
   }
   const auto count = static_cast<int64_t>(costs.up.size());
   const double sharing = static_cast<double>(
       exchange.overlap_step_count * count / exchange.inner_step_count + 1);
   double stopped = 0;
   for (size_t f = 0; f < costs.up.size(); ++f) {
-    const double latency = costs.up[f] + costs.merge[f] + costs.down[f] +
-                           kRoundTrips * costs.round_trip +
-                           (costs.codec_blocks ? 0 : costs.codec[f]);
+    const double latency = costs.up[f] + costs.merge[f] + costs.down[f] + late +
+                           costs.answer_trips * costs.round_trip +
+                           (costs.codec_blocks ? 0
+                                               : costs.save + costs.codec[f]);
     stopped += std::max(0.0, latency - hidden) / sharing;
   }
   return stopped;
@@ -177,8 +243,12 @@ double RoundSeconds(const Exchange& exchange, const Compute& compute,
                     const Costs& costs, int island_count) {
   const double computing =
       compute.step_seconds * static_cast<double>(exchange.inner_step_count);
-  const double alone = computing + (costs.codec_blocks ? costs.codec_sum : 0) +
-                       StopSeconds(exchange, costs, compute.step_seconds) +
+  const double saves =
+      costs.save *
+      (exchange.streaming ? static_cast<double>(costs.up.size()) : 1.0);
+  const double alone = computing +
+                       (costs.codec_blocks ? costs.codec_sum + saves : 0) +
+                       StopSeconds(exchange, compute, costs, island_count) +
                        WaitForSlowest(exchange, compute);
   // One asynchronous contribution after the other goes through the servers.
   const double merging =
@@ -188,8 +258,9 @@ double RoundSeconds(const Exchange& exchange, const Compute& compute,
 }
 
 double Utilization(const Exchange& exchange, const Compute& compute,
-                   const Link& link, const Service& service) {
-  const Costs costs = CostsOf(exchange, link, service);
+                   const Link& link, const Service& service,
+                   const Flow& flow) {
+  const Costs costs = CostsOf(exchange, link, service, flow);
   return exchange.sample_fraction * compute.step_seconds *
          static_cast<double>(exchange.inner_step_count) /
          RoundSeconds(exchange, compute, costs, service.island_count);
@@ -198,14 +269,15 @@ double Utilization(const Exchange& exchange, const Compute& compute,
 // Payload bytes a second for kFullShare, by bisection: utilization does not
 // fall as bandwidth grows.
 double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
-                             const Link& link, const Service& service) {
+                             const Link& link, const Service& service,
+                             const Flow& flow) {
   const auto reaches = [&](double rate) {
     Link other = link;
     other.payload_share = 1;
     other.up_bytes_per_second = other.down_bytes_per_second = rate;
     Service unbound = service;
     unbound.server_bytes_per_second = 0;
-    return Utilization(exchange, compute, other, unbound) >= kFullShare;
+    return Utilization(exchange, compute, other, unbound, flow) >= kFullShare;
   };
   constexpr double kLeast = 1, kMost = 1e15;
   if (!reaches(kMost)) return 0;
@@ -234,7 +306,8 @@ Bound LargestBound(const Exchange& exchange, const Compute& compute,
     return Bound::kCodec;
   }
   const double trips =
-      kRoundTrips * costs.round_trip * static_cast<double>(costs.up.size());
+      costs.answer_trips * costs.round_trip *
+      static_cast<double>(costs.up.size());
   const double merging =
       costs.merge_sum * (exchange.is_synchronous ? 1 : island_count);
   const std::pair<double, Bound> parts[] = {{costs.up_sum, Bound::kUplink},
@@ -321,10 +394,11 @@ absl::string_view BoundName(Bound bound) {
 
 absl::StatusOr<Forecast> Predict(const Exchange& exchange,
                                  const Compute& compute, const Link& link,
-                                 const Service& service) {
+                                 const Service& service, const Flow& flow) {
   RETURN_IF_ERROR(CheckExchange(exchange));
   RETURN_IF_ERROR(Check(compute, link, service));
-  const Costs costs = CostsOf(exchange, link, service);
+  RETURN_IF_ERROR(Check(flow));
+  const Costs costs = CostsOf(exchange, link, service, flow);
   Forecast forecast;
   forecast.compute_seconds =
       compute.step_seconds * static_cast<double>(exchange.inner_step_count);
@@ -340,7 +414,7 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
   forecast.down_bytes_per_hour =
       static_cast<double>(costs.down_bytes) * rounds_per_hour;
   forecast.bytes_per_second_for_95 =
-      BandwidthForFullShare(exchange, compute, link, service);
+      BandwidthForFullShare(exchange, compute, link, service, flow);
   forecast.bound =
       forecast.utilization >= kFullShare
           ? Bound::kCompute

@@ -13,22 +13,37 @@
 //   U_f  seconds of fragment f on the uplink, D_f on the downlink
 //   M_f  seconds to merge and commit fragment f of N islands
 //   e_f, d_f  seconds to encode and decode it on the island
+//   S    seconds of a SAVE beside its bytes
+//   h    round trips of a push before its payload moves, 0 or 1
 //
-// A fragment's answer is there L_f = U_f + M_f + D_f + 3 r after its push: one
-// r for the push's header, one for stored and committed, one for the pull.
+// A fragment's answer is there L_f = U_f + M_f + D_f + (2 + h) r after its
+// push: one r for the push and the notice of the commit, one for the pull.
+// M_f = p (N bytes / merge + C): p passes, 2 for a rule that needs a verdict,
+// and C, what services sync and hand over for a decision.
+//
+// U_f and D_f are bytes over the link's rate, and what its lanes stand for
+// windows: n max(0, r - s w / rate). A stream sends w bytes unasked; for the
+// rest of each chunk of c bytes, and the w of the next one, it waits for its
+// reader, a round trip. So with B bytes on s streams n is
+// (B / s - w) / (c + w), rounded up, and 0 if all fits into the first w.
+//
+// Islands of an elastic run end their steps at different times, for steps are
+// whole: L_f has half a step of the slowest more, or the grace window if that
+// is shorter and fewer islands than all are a quorum.
 //
 // Together (all fragments after the same step): one push after the other, each
-// with its header and its answer, one merge after the other, and, when the last
-// is committed, one pull after the other, as the island's loop has it. That
-// takes L; the island then stands for max(0, L - t s).
+// with its answer, one merge after the other, and, when the last is committed,
+// one pull after the other, as the island's loop has it. That takes L; the
+// island then stands for max(0, L - t s).
 //
 // Streaming (fragment f after step (f + 1) H / P of its period): each fragment
 // stands for max(0, L_f - t s) / n, where n = floor(t P / H) + 1 fragments
 // share a window, for a stop that waits for one lets the others go on, too.
 //
-// A round lasts T = max(H s + sum(e + d) + stops + (ratio - 1) H s, sum U,
-// sum M, sum D); the last three are lanes that are never free. (A codec that
-// works beside the computing is such a lane, too, and not in the sum.)
+// A round lasts T = max(H s + S + sum(e + d) + stops + (ratio - 1) H s, sum U,
+// sum M, sum D), with an S a fragment where they stream; the last three are
+// lanes that are never free. (A codec that works beside the computing is such a
+// lane, too, and its e, d and S are part of L instead.)
 // Utilization is H s / T, times the share of rounds that ask for the island.
 
 #ifndef WORKER_CORE_PLANNER_FORECAST_H_
@@ -53,10 +68,20 @@ struct Exchange {
   int64_t overlap_step_count = 0;          // t, in [0, H).
   codec::CodecId up_codec = codec::CodecId::kF32;
   codec::CodecId down_codec = codec::CodecId::kF32;
+  // h: 1 at level ISLAND, whose shards take chunks once all islands are there.
+  int header_trip_count = 0;
+  // p >= 1: 2 where factors need sums over all shards before the merge (RDA,
+  // clips, Krum, MDA).
+  int merge_pass_count = 1;
   // False: a merge takes one contribution, whenever it comes.
   bool is_synchronous = true;
-  // A round waits for the slowest island. Not if a quorum is enough.
+  // A round waits for the slowest island's steps. Not where slower islands take
+  // fewer (elastic runs).
   bool awaits_slowest = true;
+  // Where it does not, and is synchronous: islands that close a round, 0 for
+  // all of them, and how long it then waits for the others.
+  int quorum = 0;
+  double grace_seconds = 0;
   double sample_fraction =
       1;  // Share of rounds that ask for an island, (0, 1].
 };
@@ -77,6 +102,17 @@ struct Link {
   double payload_share = 0.94;  // In (0, 1].
 };
 
+// Over which streams a transfer goes, and what they have under way
+// (server/client/DESIGN.md). The default: any number, any window.
+struct Flow {
+  int stream_count = 0;         // Of all shards together; 0: no bound.
+  int shard_count = 1;          // >= 1; each has a stream at least.
+  double stripe_bytes_min = 1;  // What a stream of several has, > 0.
+  double window_bytes = 0;      // w, >= 0.
+  double up_chunk_bytes = 1;    // c, > 0.
+  double down_chunk_bytes = 1;  // The same of a pull.
+};
+
 // What the servers and the codecs do, and how many islands share them. All
 // throughputs are f32 bytes: 4 an element, whatever is on the wire.
 struct Service {
@@ -87,7 +123,8 @@ struct Service {
   // Whether the island computes nothing while it encodes and decodes. If not,
   // that is part of an answer's latency.
   bool codec_blocks = true;
-  double commit_seconds = 0.005;  // A round's decisions, >= 0.
+  double commit_seconds = 0.005;  // C, >= 0.
+  double save_seconds = 0;        // S, >= 0.
   // All servers' links together, each way, shared by N islands; 0: no bound.
   double server_bytes_per_second = 0;
 };
@@ -133,7 +170,8 @@ struct Forecast {
 // INVALID_ARGUMENT: a field is out of its range; the message names it.
 absl::StatusOr<Forecast> Predict(const Exchange& exchange,
                                  const Compute& compute, const Link& link,
-                                 const Service& service);
+                                 const Service& service,
+                                 const Flow& flow = {});
 
 }  // namespace atl::worker::planner
 

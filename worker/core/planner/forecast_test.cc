@@ -72,13 +72,76 @@ TEST(ForecastTest, EveryPartOfARoundTakesItsTime) {
   service.encode_bytes_per_second = 4e6;
   service.decode_bytes_per_second = 8e6;
   service.commit_seconds = 0.25;
+  service.save_seconds = 0.125;
   Compute compute = PlainCompute();
   compute.slowest_ratio = 1.5;
-  const Forecast forecast =
-      MustPredict(PlainExchange(), compute, link, service);
-  EXPECT_DOUBLE_EQ(forecast.round_seconds,
-                   10 + 5 /* slowest */ + 8 + 8 + 3 * 0.5 + 1 /* merge */ +
-                       0.25 + 1 /* encode */ + 0.5 /* decode */);
+  const auto seconds = [&](const Exchange& exchange) {
+    return MustPredict(exchange, compute, link, service).round_seconds;
+  };
+  const double expected = 10 + 5 /* slowest */ + 8 + 8 + 2 * 0.5 +
+                          1 /* merge */ + 0.25 + 1 /* encode */ +
+                          0.5 /* decode */ + 0.125 /* save */;
+  Exchange exchange = PlainExchange();
+  EXPECT_DOUBLE_EQ(seconds(exchange), expected);
+  // Shards that answer a header first.
+  exchange.header_trip_count = 1;
+  EXPECT_DOUBLE_EQ(seconds(exchange), expected + 0.5);
+  // A verdict: contributions are read and decided twice.
+  exchange.header_trip_count = 0;
+  exchange.merge_pass_count = 2;
+  EXPECT_DOUBLE_EQ(seconds(exchange), expected + 1 + 0.25);
+}
+
+TEST(ForecastTest, FragmentsMeetTheirTripsAndSavesAsTheyGo) {
+  Exchange exchange = PlainExchange();
+  exchange.fragment_elements.assign(4, 250000);
+  Link link = PlainLink();
+  link.round_trip_seconds = 0.5;
+  Service service = FreeService();
+  service.save_seconds = 0.125;
+  const auto seconds = [&] {
+    return MustPredict(exchange, PlainCompute(), link, service).round_seconds;
+  };
+  // Together: one SAVE, four pushes, each with its answer, and four pulls.
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 0.125 + 4 * (1 + 0.5) + 4 * (1 + 0.5));
+  // One after another, each waited for.
+  exchange.streaming = true;
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 4 * (0.125 + 1 + 1 + 2 * 0.5));
+  // Behind steps: an island of ours saves beside them.
+  exchange.overlap_step_count = 15;
+  service = OfIslands(service, exchange);
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 4 * (0.125 + 1 + 1 + 2 * 0.5 - 1.5));
+}
+
+TEST(ForecastTest, StreamsStandForTheirWindows) {
+  Link link = PlainLink();
+  link.round_trip_seconds = 0.5;
+  Flow flow;
+  flow.stream_count = 4;
+  flow.shard_count = 2;
+  flow.stripe_bytes_min = 1e6;
+  flow.window_bytes = 1e5;
+  flow.up_chunk_bytes = 1e6;
+  flow.down_chunk_bytes = 3e5;
+  const auto seconds = [&] {
+    const absl::StatusOr<Forecast> forecast = Predict(
+        PlainExchange(), PlainCompute(), link, FreeService(), flow);
+    EXPECT_TRUE(forecast.ok()) << forecast.status();
+    return forecast.value_or(Forecast()).round_seconds;
+  };
+  // 1 MB a stream: 0.9 MB behind the window are one chunk up, and three down.
+  // 0.4 MB are under way for 0.4 s of each trip.
+  EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + 8 + (1 + 3) * (0.5 - 0.4), 1e-9);
+  // Slower links are never idle for that.
+  link.up_bytes_per_second = link.down_bytes_per_second = 5e5;
+  EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + 16, 1e-9);
+  // Faster ones are all the time: a stream for each shard has twice as much.
+  link.up_bytes_per_second = link.down_bytes_per_second = kInfinity;
+  EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + (1 + 3) * 0.5, 1e-9);
+  flow.stripe_bytes_min = 1.5e6;
+  EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + (2 + 5) * 0.5, 1e-9);
+  flow.window_bytes = 2e6;
+  EXPECT_NEAR(seconds(), 10 + 2 * 0.5, 1e-9);
 }
 
 TEST(ForecastTest, ACodecBesideTheComputingIsLatencyThatOverlapHides) {
@@ -211,6 +274,28 @@ TEST(ForecastTest, AnAsynchronousIslandWaitsForItsOwnMergeAlone) {
       MustPredict(exchange, compute, PlainLink(), service).round_seconds, 50);
 }
 
+TEST(ForecastTest, AnElasticRoundWaitsForAQuorumAndItsGraceWindow) {
+  Exchange exchange = PlainExchange();
+  exchange.awaits_slowest = false;
+  Service service = FreeService();
+  service.island_count = 3;
+  Compute compute = PlainCompute();
+  compute.slowest_ratio = 4;  // Steps of 0.4 s.
+  const auto seconds = [&] {
+    return MustPredict(exchange, compute, PlainLink(), service).round_seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 8 + 0.2);
+  exchange.quorum = 3;
+  exchange.grace_seconds = 0.1;
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 8 + 0.2);
+  exchange.quorum = 2;
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 8 + 0.1);
+  exchange.grace_seconds = 1;
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 8 + 0.2);
+  exchange.is_synchronous = false;
+  EXPECT_DOUBLE_EQ(seconds(), 10 + 8);
+}
+
 TEST(ForecastTest, RefusesWhatIsOutOfRange) {
   const auto refused = [](auto change) {
     Exchange exchange = PlainExchange();
@@ -246,10 +331,29 @@ TEST(ForecastTest, RefusesWhatIsOutOfRange) {
       refused([](auto&, auto&, auto& l, auto&) { l.payload_share = 1.5; }));
   EXPECT_TRUE(
       refused([](auto&, auto&, auto&, auto& s) { s.island_count = 0; }));
+  EXPECT_TRUE(
+      refused([&](auto&, auto&, auto&, auto& s) { s.save_seconds = nan; }));
+  EXPECT_TRUE(
+      refused([](auto& e, auto&, auto&, auto&) { e.merge_pass_count = 0; }));
   EXPECT_TRUE(refused(
       [](auto&, auto&, auto&, auto& s) { s.merge_bytes_per_second = 0; }));
   EXPECT_TRUE(
       refused([](auto&, auto&, auto&, auto& s) { s.commit_seconds = -1; }));
+}
+
+TEST(ForecastTest, RefusesStreamsThatAreNone) {
+  const auto refused = [](auto change) {
+    Flow flow;
+    change(flow);
+    return absl::IsInvalidArgument(Predict(PlainExchange(), PlainCompute(),
+                                           PlainLink(), FreeService(), flow)
+                                       .status());
+  };
+  EXPECT_FALSE(refused([](Flow&) {}));
+  EXPECT_TRUE(refused([](Flow& f) { f.stream_count = -1; }));
+  EXPECT_TRUE(refused([](Flow& f) { f.shard_count = 0; }));
+  EXPECT_TRUE(refused([](Flow& f) { f.window_bytes = std::nan(""); }));
+  EXPECT_TRUE(refused([](Flow& f) { f.down_chunk_bytes = 0; }));
 }
 
 TEST(ForecastTest, MoreOfAnythingNeverMakesItSlower) {

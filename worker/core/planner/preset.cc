@@ -44,6 +44,7 @@ Preset Decoupled() {
   preset.price = "stragglers weigh less";
   preset.exchange = MakeExchange(24, 2, true, CodecId::kInt8, CodecId::kBf16);
   preset.exchange.awaits_slowest = false;
+  preset.exchange.merge_pass_count = 2;  // RDA.
   preset.fragment_count = 24;
   return preset;
 }
