@@ -58,6 +58,9 @@ TEST_F(Crc32cTest, EqualsItsPlainDefinitionForEveryLengthAndAlignment) {
         << "begin " << begin << " size " << size;
     ASSERT_EQ(ExtendCrc32cNarrow(start, piece), expected)
         << "begin " << begin << " size " << size;
+    if (!CanMixCrc32c()) continue;
+    ASSERT_EQ(ExtendCrc32cMixed(start, piece), expected)
+        << "begin " << begin << " size " << size;
   }
 }
 

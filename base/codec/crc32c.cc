@@ -160,6 +160,91 @@ __attribute__((target("avx512f,vpclmulqdq"))) uint32_t ExtendFolded(
   return static_cast<uint32_t>(wide);
 }
 
+// --- Folding beside the instruction -----------------------------------------
+
+// Where products are of 256 bits, folding is as fast as the instruction, and
+// both work at the same time: of each step's bytes four registers fold the
+// first, and three streams of kMixedWords words each take the others.
+constexpr size_t kMixedFoldBytes = 128;
+constexpr size_t kMixedWords = 5;
+constexpr size_t kMixedStreamBytes = kMixedWords * 8;
+constexpr size_t kMixedStepBytes = kMixedFoldBytes + 3 * kMixedStreamBytes;
+// Steps of a group: as many as fit a block of f32, and few, for what is left.
+constexpr size_t kMixedLongSteps = 64;
+constexpr size_t kMixedShortSteps = 16;
+
+#define ATL_MIXED __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
+
+ATL_MIXED __m256i FoldFactors256(const uint32_t (&powers)[2]) {
+  const long long first = static_cast<long long>(uint64_t{powers[0]} << 1);
+  const long long last = static_cast<long long>(uint64_t{powers[1]} << 1);
+  return _mm256_set_epi64x(last, first, last, first);
+}
+
+ATL_MIXED inline __m256i Fold256(__m256i state, __m256i factors,
+                                 __m256i next) {
+  const __m256i first = _mm256_clmulepi64_epi128(state, factors, 0x00);
+  const __m256i last = _mm256_clmulepi64_epi128(state, factors, 0x11);
+  return _mm256_xor_si256(_mm256_xor_si256(first, last), next);
+}
+
+ATL_MIXED inline __m256i Load256(const char* data) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+}
+
+// Consumes as many groups of kSteps steps as there are: of each group first
+// what is folded, then the streams, one after the other.
+template <size_t kSteps>
+ATL_MIXED uint32_t ExtendMixedGroups(uint32_t crc, const char*& data,
+                                     size_t& size) {
+  static constexpr uint32_t kFar[2] = {ZeroBytes(kMixedFoldBytes + 4),
+                                       ZeroBytes(kMixedFoldBytes - 4)};
+  static constexpr uint32_t kNear[2] = {ZeroBytes(32 + 4), ZeroBytes(32 - 4)};
+  constexpr size_t kStream = kSteps * kMixedStreamBytes;
+  static const FixedMultiplier shift(ZeroBytes(kStream));
+  const __m256i far = FoldFactors256(kFar);
+  const __m256i near = FoldFactors256(kNear);
+  for (; size >= kSteps * kMixedStepBytes; size -= kSteps * kMixedStepBytes) {
+    const char* stream = data + kSteps * kMixedFoldBytes;
+    uint64_t crc0 = 0;
+    uint64_t crc1 = 0;
+    uint64_t crc2 = 0;
+    __m256i state[4];
+    for (int i = 0; i < 4; ++i) state[i] = Load256(data + 32 * i);
+    // The register is added to the first four bytes.
+    state[0] = _mm256_xor_si256(
+        state[0],
+        _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int>(crc))));
+    for (size_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 5
+      for (size_t i = 0; i < kMixedWords; ++i, stream += 8) {
+        crc0 = _mm_crc32_u64(crc0, Load64(stream));
+        crc1 = _mm_crc32_u64(crc1, Load64(stream + kStream));
+        crc2 = _mm_crc32_u64(crc2, Load64(stream + 2 * kStream));
+        if (i < 4 && step > 0) {
+          state[i] = Fold256(state[i], far, Load256(data + 32 * i));
+        }
+      }
+      data += kMixedFoldBytes;
+    }
+    for (int i = 1; i < 4; ++i) {
+      state[i] = Fold256(state[i - 1], near, state[i]);
+    }
+    // 32 bytes that have the same remainder as all that was folded.
+    uint64_t rest[4];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rest), state[3]);
+    uint64_t wide = 0;
+    for (const uint64_t word : rest) wide = _mm_crc32_u64(wide, word);
+    crc = shift(static_cast<uint32_t>(wide)) ^ static_cast<uint32_t>(crc0);
+    crc = shift(crc) ^ static_cast<uint32_t>(crc1);
+    crc = shift(crc) ^ static_cast<uint32_t>(crc2);
+    data += 3 * kStream;
+  }
+  return crc;
+}
+
+#undef ATL_MIXED
+
 // Consumes the rest of `size` bytes by the CRC instruction alone.
 uint32_t ExtendRegister(uint32_t crc, const char* data, size_t size) {
   if (size >= 3 * kLongBytes) {
@@ -184,10 +269,25 @@ uint32_t ExtendRegister(uint32_t crc, const char* data, size_t size) {
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes) {
   const char* data = bytes.data();
   size_t size = bytes.size();
-  crc = ~crc;
-  if (size >= 2 * kFoldBytes && CanFold()) {
-    crc = ExtendFolded(crc, data, size);
+  if (size < 2 * kFoldBytes || !CanFold()) {
+    return CanMixCrc32c() ? ExtendCrc32cMixed(crc, bytes)
+                          : ExtendCrc32cNarrow(crc, bytes);
   }
+  crc = ExtendFolded(~crc, data, size);
+  return ~ExtendRegister(crc, data, size);
+}
+
+bool CanMixCrc32c() {
+  static const bool can = __builtin_cpu_supports("avx2") &&
+                          __builtin_cpu_supports("vpclmulqdq");
+  return can;
+}
+
+uint32_t ExtendCrc32cMixed(uint32_t crc, absl::string_view bytes) {
+  const char* data = bytes.data();
+  size_t size = bytes.size();
+  crc = ExtendMixedGroups<kMixedLongSteps>(~crc, data, size);
+  crc = ExtendMixedGroups<kMixedShortSteps>(crc, data, size);
   return ~ExtendRegister(crc, data, size);
 }
 

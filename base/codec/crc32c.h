@@ -2,8 +2,9 @@
 // RocksDB: initial value and final xor 0xffffffff.
 //
 // Pure. Uses the SSE4.2 instruction in three interleaved streams, which hides
-// its latency, or, where the processor has them, carry-less products of 512
-// bits; the plain definition is kept beside it for its test.
+// its latency, beside it, where the processor has them, carry-less products of
+// 256 bits, or those of 512 bits alone; the plain definition is kept beside it
+// for its test.
 
 #ifndef BASE_CODEC_CRC32C_H_
 #define BASE_CODEC_CRC32C_H_
@@ -27,6 +28,11 @@ inline uint32_t Crc32c(absl::string_view bytes) {
 // The CRC of A followed by B from their CRCs and B's length, in
 // O(log b_size_bytes).
 uint32_t CombineCrc32c(uint32_t a_crc, uint32_t b_crc, uint64_t b_size_bytes);
+
+// ExtendCrc32c on a processor whose widest products are of 256 bits.
+// Requires: CanMixCrc32c().
+uint32_t ExtendCrc32cMixed(uint32_t crc, absl::string_view bytes);
+bool CanMixCrc32c();
 
 // ExtendCrc32c on a processor without wide products.
 uint32_t ExtendCrc32cNarrow(uint32_t crc, absl::string_view bytes);

@@ -14,6 +14,7 @@ bool AllFinite(absl::Span<const float> x) {
   __m256i most[4] = {};
   size_t i = 0;
   for (; i + 4 * kLanes <= x.size(); i += 4 * kLanes) {
+#pragma GCC unroll 4
     for (size_t j = 0; j < 4; ++j) {
       const __m256i bits = _mm256_loadu_si256(
           reinterpret_cast<const __m256i*>(x.data() + i + j * kLanes));

@@ -235,8 +235,9 @@ class DownloadStream
     return absl::OkStatus();
   }
 
-  // One D of a group of blocks. A block in the caller's memory changes only when
-  // all its D have come and all is right: until then it can be asked for again.
+  // One D of a group of blocks. A block in the caller's memory changes only
+  // when all its D have come and their checksums are right: until then it can
+  // be asked for again.
   absl::Status TakeDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
     if (blocks.size() > kGroupBlocksMax) {
       return absl::InternalError(
@@ -253,16 +254,13 @@ class DownloadStream
   }
 
   // The usual case, an island that was there for the version before: block by
-  // block while it is in the first-level cache.
+  // block where it lies, digested while it is in the first-level cache.
   absl::Status TakeOnlyDelta(const rpc::ReceivedChunk& chunk,
                              IndexRange blocks) {
     rpc::PayloadReader payload(chunk);
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       const absl::Span<float> out = Out({block, block + 1});
-      const absl::Span<float> view = absl::MakeSpan(block_, out.size());
-      std::copy(out.begin(), out.end(), view.begin());
-      RETURN_IF_ERROR(AddDelta(payload, block, /*last=*/true, view));
-      std::copy(view.begin(), view.end(), out.begin());
+      RETURN_IF_ERROR(AddDelta(payload, block, /*last=*/true, out));
       download_.digest += BlockDigest(block, out);
       download_.next_block = block + 1;
     }
@@ -294,17 +292,21 @@ class DownloadStream
   }
 
   // view += Dec(what `payload` reads next), of one block; after the `last` D of
-  // a chain it must be finite.
+  // a chain it must be finite. What turns out wrong may be in the caller's
+  // memory by then: nothing is left to build on, and what has not come is asked
+  // for in full.
   absl::Status AddDelta(rpc::PayloadReader& payload, int64_t block, bool last,
                         absl::Span<float> view) {
     const size_t size = codec_->EncodedBytes(view.size());
     const codec::BlockFault fault =
         codec_->DecodeAccumulate(payload.Next(size, encoded_), 1.0f, view);
     if (fault != codec::BlockFault::kNone) {
+      download_.from_version = -1;
       return absl::InternalError(absl::StrCat("a delta of block ", block, " ",
                                               codec::FaultText(fault)));
     }
     if (last && !codec::AllFinite(view)) {
+      download_.from_version = -1;
       return absl::InternalError("a view with a value that is not finite");
     }
     return absl::OkStatus();
@@ -363,9 +365,8 @@ class DownloadStream
   int64_t link_ = 0;         // Those of `group_` that have come.
   IndexRange group_;
   std::vector<float> view_;  // Of `group_`, as far as they lead.
-  // A block: what came, and what it leads to.
+  // A block that came in several pieces.
   alignas(64) char encoded_[codec::kBlockElements * sizeof(float)];
-  alignas(64) float block_[codec::kBlockElements];
   absl::Status failure_;  // Found here; wins over the call's status.
   int64_t received_bytes_ = 0;  // Payload, on this stream.
   int64_t paid_bytes_ = 0;      // Taken from the pacer for it.

@@ -112,8 +112,9 @@ class ParameterClient {
   // send what leads from there to here, or V in full. Every shard says which
   // digest its part has: the result is what the shard holds, bit for bit.
   //
-  // Errors and retries as Pull; INTERNAL: what came is no encoding, or not of
-  // finite values. After an error `out` holds no defined values.
+  // Errors and retries as Pull. Where what leads there is no encoding, or leads
+  // to values that are not finite, V is asked for in full. After an error `out`
+  // holds no defined values.
   virtual TransferOutcome PullView(int32_t fragment, int64_t version,
                                    int64_t from_version, absl::Span<float> out,
                                    const CallBounds& bounds) = 0;

@@ -49,8 +49,11 @@ ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
         seed_,
         static_cast<uint64_t>(layout.BlockOffset(layout_.fragment(), b))};
     const size_t bytes = codec.EncodedBytes(n);
-    const absl::Span<float> view = absl::MakeSpan(next, n);
-    std::copy_n(from, n, next);
+    // Where V is made in its own place it is in the cache by now; else it is
+    // written past the caches.
+    float* const made = to == from ? to : next;
+    if (made != from) std::copy_n(from, n, made);
+    const absl::Span<float> view = absl::MakeSpan(made, n);
     if (codec.Encode(key, absl::MakeConstSpan(residual, n),
                      absl::MakeSpan(encoded, bytes)) !=
             codec::BlockFault::kNone ||
@@ -61,8 +64,10 @@ ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,
       return result;
     }
     result.digest += BlockDigest(b, view);
-    codec::StreamCopy(n * sizeof(float), reinterpret_cast<const char*>(next),
-                      reinterpret_cast<char*>(to));
+    if (made != to) {
+      codec::StreamCopy(n * sizeof(float), reinterpret_cast<const char*>(made),
+                        reinterpret_cast<char*>(to));
+    }
     theta += n;
     from += n;
     to += n;

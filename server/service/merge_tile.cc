@@ -12,21 +12,24 @@ namespace {
 
 constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
 
-// Says where the old version's arrays are: in its images, or, if these were given
-// to the new one, there; else read to where the new one's are made. `keep` has
-// one of each array.
+// Says where the old version's arrays are, and where the new one's are made:
+// those that were given to the new one become it in their place; the others are
+// made in `buffers`, from the old one's images or from what is read there.
+// `keep` has one of each array.
 absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
                       TileBuffers& buffers, OuterTile& tile,
                       VersionImage* keep) {
   for (int array = 0; array <= step.optimizer.state_count(); ++array) {
-    float* const elements =
-        array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
-    (array == 0 ? tile.theta : tile.state[array - 1]) = elements;
+    float*& made = array == 0 ? tile.theta : tile.state[array - 1];
     const float*& old = array == 0 ? tile.old_theta : tile.old_state[array - 1];
-    VersionFile& holder = step.to.carries(array) ? step.to : step.from;
-    old = holder.Map(array, blocks, &keep[array]);
+    if (step.to.carries(array)) {
+      made = step.to.Map(array, blocks, &keep[array]);
+      continue;
+    }
+    made = array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
+    old = step.from.Map(array, blocks, &keep[array]);
     if (old == nullptr) {
-      RETURN_IF_ERROR(step.from.Read(array, blocks, elements));
+      RETURN_IF_ERROR(step.from.Read(array, blocks, made));
     }
   }
   return absl::OkStatus();

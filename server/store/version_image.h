@@ -40,7 +40,7 @@ class ImagePool : public std::enable_shared_from_this<ImagePool> {
   // It comes back when its last holder lets go.
   VersionImage Take(int64_t element_count);
 
-  // What Take counts for an image: whole huge pages.
+  // What Take counts for an image: an odd number of huge pages.
   static int64_t BytesOf(int64_t element_count);
 
   int64_t bytes_max() const { return bytes_max_; }

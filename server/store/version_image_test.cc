@@ -41,14 +41,23 @@ TEST(ImagePoolTest, ThereIsNoImageBeyondTheBound) {
 }
 
 TEST(ImagePoolTest, FreeImagesOfAnotherSizeMakeRoom) {
-  const auto pool = ImagePool::Create(2 * kHuge);
+  const auto pool = ImagePool::Create(3 * kHuge);
   VersionImage first = pool->Take(1000);
   VersionImage second = pool->Take(1000);
   const int64_t large = 2 * kHuge / static_cast<int64_t>(sizeof(float));
   EXPECT_EQ(pool->Take(large), nullptr);
   first = second = nullptr;
   EXPECT_NE(pool->Take(large), nullptr);
-  EXPECT_LE(pool->bytes(), 2 * kHuge);
+  EXPECT_LE(pool->bytes(), 3 * kHuge);
+}
+
+TEST(ImagePoolTest, NeighboursAreNotAtADistanceThatACacheCannotTell) {
+  constexpr int64_t kAlike = 256 << 20;
+  const int64_t count = kAlike / static_cast<int64_t>(sizeof(float));
+  for (int64_t neighbours = 1; neighbours < 100; ++neighbours) {
+    EXPECT_NE(neighbours * ImagePool::BytesOf(count) % kAlike, 0);
+    EXPECT_NE(neighbours * ImagePool::BytesOf(count / 2) % kAlike, 0);
+  }
 }
 
 TEST(ImagePoolTest, AShareIsOfTheSameMemoryAndHasABoundOfItsOwn) {
