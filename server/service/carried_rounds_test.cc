@@ -20,7 +20,6 @@ namespace {
 
 // Of more than one huge page; the last block is short.
 constexpr int64_t kElements = 4096 * 150 + 77;
-constexpr int64_t kArrayBytes = 4 << 20;
 constexpr int kIslands = 2;
 constexpr int64_t kRounds = 4;
 
@@ -160,7 +159,9 @@ class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
 
   bool has_view() const { return GetParam() != v1::CODEC_F32; }
   // Theta, state, V, two D of bf16; or theta twice and state.
-  int64_t bytes_max() const { return (has_view() ? 3 + 1 : 3) * kArrayBytes; }
+  int64_t bytes_max() const {
+    return (has_view() ? 3 + 1 : 3) * ImagePool::BytesOf(kElements);
+  }
 
   void ExpectSameVersion(Bench& a, Bench& b, int64_t version) {
     for (int array = 0; array <= a.store->state_count(); ++array) {
