@@ -135,25 +135,7 @@ class MeshStreamingTest(cluster_module.IntegrationTest):
                                  {"schedule": {"max_ahead_steps": 2}})
         cluster = self.cluster
         self.start(cluster, values)
-        cluster.wait_commits(4)
-        cluster.kill("island-2.1")
-        before = cluster.run_state().commit_seq
-
-        def merged_since(name):
-            """Fragments with a contribution of `name` after `before`."""
-            cluster.check_alive()
-            return {r.fragment for r in cluster.rounds()
-                    if r.commit_seq > before + 2 for c in r.contributions
-                    if c.island_id == name and
-                    c.outcome == cluster_module.MERGED}
-
-        wait.until("both fragments go on without it",
-                   lambda: merged_since("island-0") == {0, 1})
-        cluster.restart("island-2.1")
-        wait.until("it is merged in both again",
-                   lambda: merged_since("island-2") == {0, 1})
-        self.assert_rounds_whole(cluster, values)
-        cluster.runs.CancelRun(run_id="run")
+        self.assert_taken_back(cluster, "island-2.1", "island-2", values)
 
 
 def _add_cases():

@@ -104,25 +104,7 @@ class StreamingTest(cluster_module.IntegrationTest):
         values = self.run_values(STREAMING, run_file.ELASTIC,
                                  {"schedule": {"max_ahead_steps": 2}})
         cluster = self.start(values)
-        cluster.wait_commits(4)
-        cluster.kill("island-1")
-        before = cluster.run_state().commit_seq
-
-        def merged_since(name):
-            """Fragments with a contribution of `name` after `before`."""
-            cluster.check_alive()
-            return {r.fragment for r in cluster.rounds()
-                    if r.commit_seq > before + 2 for c in r.contributions
-                    if c.island_id == name and
-                    c.outcome == cluster_module.MERGED}
-
-        wait.until("both fragments go on without it",
-                   lambda: merged_since("island-0") == {0, 1})
-        cluster.restart("island-1")
-        wait.until("it is merged in both again",
-                   lambda: merged_since("island-1") == {0, 1})
-        self.assert_rounds_whole(cluster, values)
-        cluster.runs.CancelRun(run_id="run")
+        self.assert_taken_back(cluster, "island-1", "island-1", values)
 
     def test_a_kill_after_every_commit_changes_no_bit(self):
         generator = random.Random(cases.seed())

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/file_system.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/status/status_macros.h"
 #include "gtest/gtest.h"
 #include "worker/api/device.h"
@@ -29,47 +30,23 @@ namespace {
 
 // The files of one process of an island, which dies when it makes a file of
 // this name, by opening or renaming, for the `life`-th time.
-class MortalFiles : public FileSystem {
+class MortalFiles : public ForwardingFileSystem {
  public:
   MortalFiles(FileSystem& files, std::string ending, int life,
               std::function<void()> die)
-      : files_(files),
+      : ForwardingFileSystem(files),
         ending_(std::move(ending)),
         life_(life),
         die_(std::move(die)) {}
 
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
-      const std::string& path) override {
-    return files_.OpenForRead(path);
-  }
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
       const std::string& path) override {
     RETURN_IF_ERROR(Live(path));
-    return files_.OpenForWrite(path);
+    return ForwardingFileSystem::OpenForWrite(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     RETURN_IF_ERROR(Live(to));
-    return files_.Rename(from, to);
-  }
-  absl::Status Link(const std::string& from, const std::string& to) override {
-    return files_.Link(from, to);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return files_.Remove(path);
-  }
-  absl::Status CreateDirectories(const std::string& path) override {
-    return files_.CreateDirectories(path);
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return files_.SyncDirectory(path);
-  }
-  absl::StatusOr<std::vector<std::string>> List(
-      const std::string& path) override {
-    return files_.List(path);
-  }
-  bool Exists(const std::string& path) override { return files_.Exists(path); }
-  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    return files_.FreeBytes(path);
+    return ForwardingFileSystem::Rename(from, to);
   }
 
  private:
@@ -80,7 +57,6 @@ class MortalFiles : public FileSystem {
     return absl::UnavailableError("it is dead");
   }
 
-  FileSystem& files_;
   const std::string ending_;
   std::atomic<int> life_;  // 0: dead.
   const std::function<void()> die_;

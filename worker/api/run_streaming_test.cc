@@ -2,17 +2,15 @@
 // any timing and after any restart, and training that goes on.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/io/file_system.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/sync/mutex.h"
 #include "gtest/gtest.h"
@@ -136,9 +134,9 @@ TEST_F(RunStreamingTest, TrainsOnWhileAPushIsOnItsWay) {
 }
 
 // Renames wait until it is opened.
-class GatedFileSystem : public FileSystem {
+class GatedFileSystem : public ForwardingFileSystem {
  public:
-  explicit GatedFileSystem(FileSystem& files) : files_(files) {}
+  using ForwardingFileSystem::ForwardingFileSystem;
 
   void Open() {
     MutexLock lock(&mutex_);
@@ -152,39 +150,10 @@ class GatedFileSystem : public FileSystem {
       opened_.AwaitWithTimeout(&mutex_, absl::Minutes(1),
                                [this] { return is_open_; });
     }
-    return files_.Rename(from, to);
-  }
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
-      const std::string& path) override {
-    return files_.OpenForRead(path);
-  }
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    return files_.OpenForWrite(path);
-  }
-  absl::Status Link(const std::string& from, const std::string& to) override {
-    return files_.Link(from, to);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return files_.Remove(path);
-  }
-  absl::Status CreateDirectories(const std::string& path) override {
-    return files_.CreateDirectories(path);
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return files_.SyncDirectory(path);
-  }
-  absl::StatusOr<std::vector<std::string>> List(
-      const std::string& path) override {
-    return files_.List(path);
-  }
-  bool Exists(const std::string& path) override { return files_.Exists(path); }
-  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    return files_.FreeBytes(path);
+    return ForwardingFileSystem::Rename(from, to);
   }
 
  private:
-  FileSystem& files_;
   Mutex mutex_;
   CondVar opened_;
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;

@@ -554,6 +554,28 @@ class IntegrationTest(unittest.TestCase):
 
     # --- What must hold of every run --------------------------------------------
 
+    def assert_taken_back(self, cluster, victim, island_id, values):
+        """An elastic run of two fragments loses the process `victim` of
+        `island_id`, goes on, and merges the island again. Cancels the run."""
+        cluster.wait_commits(4)
+        cluster.kill(victim)
+        before = cluster.run_state().commit_seq
+
+        def merged_since(name):
+            """Fragments with a contribution of `name` after `before`."""
+            cluster.check_alive()
+            return {r.fragment for r in cluster.rounds()
+                    if r.commit_seq > before + 2 for c in r.contributions
+                    if c.island_id == name and c.outcome == MERGED}
+
+        wait.until("both fragments go on without it",
+                   lambda: merged_since("island-0") == {0, 1})
+        cluster.restart(victim)
+        wait.until("it is merged in both again",
+                   lambda: merged_since(island_id) == {0, 1})
+        self.assert_rounds_whole(cluster, values)
+        cluster.runs.CancelRun(run_id="run")
+
     def assert_rounds_whole(self, cluster, values, run_id="run"):
         """One commit a round; every contribution has one outcome and counts
         once; weights sum to 1."""
