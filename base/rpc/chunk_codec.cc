@@ -49,14 +49,15 @@ constexpr size_t kDistanceMax =
 // What is smaller is not worth it.
 constexpr size_t kPaddedBytesMin = 4096;
 
-// Bytes of padding, its tag and length included: 0 for none.
+// Bytes of padding, its tag and length included: 0 for none, else 3 at least,
+// for protobuf writes no empty field.
 size_t PaddingBytes(size_t prefix_bytes, const grpc::Slice& payload) {
   if (payload.size() < kPaddedBytesMin) return 0;
   const size_t distance =
       (kFrameHeadBytes + kMessageHeadBytes + prefix_bytes -
        reinterpret_cast<uintptr_t>(payload.begin())) % kPageBytes;
   if (distance >= kDistanceMin && distance <= kDistanceMax) return 0;
-  return std::max<size_t>(2, (kDistanceMin - distance) % kPageBytes);
+  return std::max<size_t>(3, (kDistanceMin - distance) % kPageBytes);
 }
 
 // --- Writing -----------------------------------------------------------------
@@ -83,7 +84,7 @@ class PrefixWriter {
     Byte(tag);
     for (int i = 0; i < 4; ++i) Byte(static_cast<uint8_t>(value >> (8 * i)));
   }
-  // `size` bytes of padding in all: 0, or at least 2.
+  // `size` bytes of padding in all: 0, or at least 3.
   void Padding(size_t size) {
     if (size == 0) return;
     Byte(kPaddingTag);
