@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/layout/digest.h"
 #include "base/status/status_macros.h"
 #include "worker/api/device.h"
