@@ -47,7 +47,10 @@ def _precompiled_header(ctx):
             action_name = action,
             variables = variables,
         ),
-        inputs = depset(transitive = [inputs, toolchain.all_files]),
+        inputs = depset(
+            [ctx.file._packages],
+            transitive = [inputs, toolchain.all_files],
+        ),
         outputs = [precompiled],
         mnemonic = "CppPrecompile",
         progress_message = "Precompiling " + ctx.file.header.short_path,
@@ -64,6 +67,10 @@ precompiled_header = rule(
     attrs = {
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
+        "_packages": attr.label(
+            allow_single_file = True,
+            default = "@precompiled_from//:packages.txt",
+        ),
         "_cc_toolchain": attr.label(
             default = "@bazel_tools//tools/cpp:current_cc_toolchain",
         ),
