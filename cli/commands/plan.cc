@@ -266,7 +266,7 @@ double SecondsOf(const Row& row, const Subject& subject, const Scene& scene) {
   const double tokens_a_round =
       static_cast<double>(subject.tokens_a_step) *
       static_cast<double>(row.exchange.inner_step_count) *
-      scene.service.island_count;
+      row.exchange.sample_fraction * scene.service.island_count;
   return static_cast<double>(subject.token_count) / tokens_a_round *
          row.forecast.round_seconds;
 }
