@@ -122,6 +122,19 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
        [](auto& s) { s.mutable_schedule()->set_inner_step_count(0); }},
       {"spec.schedule.round_count",
        [](auto& s) { s.mutable_schedule()->set_round_count(INT64_MAX); }},
+      {"spec.schedule.round_count",
+       [](auto& s) { s.mutable_schedule()->set_round_count(0); }},
+      {"spec.schedule.round_count",
+       [](auto& s) {
+         s.mutable_schedule()->set_round_count(-1);
+         s.mutable_schedule()->set_token_count(1000);
+       }},
+      {"spec.schedule.token_count",
+       [](auto& s) { s.mutable_schedule()->set_token_count(-1); }},
+      {"spec.schedule.token_count",
+       [](auto& s) { s.mutable_schedule()->set_token_count(19); }},
+      {"spec.schedule.token_count",
+       [](auto& s) { s.mutable_schedule()->set_token_count(INT64_MAX); }},
       {"spec.schedule.min_quorum",
        [](auto& s) { s.mutable_schedule()->set_min_quorum(3); }},
       {"spec.schedule.max_staleness",

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/layout/digest.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "worker/api/device.h"
 #include "worker/api/island_state.h"
@@ -63,8 +64,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
   TrainAloneProgress progress;
   progress.step_count = options.step_count;
   if (progress.step_count == 0) {
-    progress.step_count = spec.schedule().round_count() *
-                          spec.schedule().inner_step_count();
+    progress.step_count = PlannedStepCount(spec);
   }
   Batch batch;
   double seconds = 0;
