@@ -31,6 +31,7 @@
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/parallel/rank_trainer.h"
 #include "worker/engine/parallel/testing/apart_collective.h"
+#include "worker/engine/tensor/host_memory.h"
 
 namespace atl::engine {
 namespace {
@@ -538,6 +539,75 @@ TEST_F(MeshTrainerTest, MomentsInAFileTrainToTheSameBits) {
   EXPECT_EQ(one.Parameters(), other.Parameters());
   EXPECT_EQ(one.trainer().optimizer_state().second_moment,
             other.trainer().optimizer_state().second_moment);
+}
+
+TEST_F(MeshTrainerTest, WhatIsHeldEndsWithAStepAndComesBackWithGather) {
+  options_.optimizer = {};
+  Island island(options_, On("dp_shard=2")), other(options_, On("dp_shard=2"));
+  const auto inputs = Tokens(8), targets = Tokens(8);
+  for (Island* i : {&island, &other}) i->Load(start_);
+  Trainer& trainer = island.trainer();
+  // A loss needs what was scattered, and leaves it.
+  ASSERT_TRUE(trainer.EvaluateLoss(inputs, targets).ok());
+  EXPECT_EQ(trainer.parameters(), absl::MakeSpan(start_));
+  // So does a step that is refused.
+  EXPECT_FALSE(trainer.Step(inputs, absl::MakeSpan(targets).first(3), 0).ok());
+  EXPECT_EQ(trainer.parameters(), absl::MakeSpan(start_));
+  ASSERT_TRUE(island.Step(inputs, targets, 0).ok());
+  EXPECT_TRUE(trainer.parameters().empty());
+  EXPECT_TRUE(trainer.optimizer_state().first_moment.empty());
+  // Nothing was written, so there is nothing to give to the ranks.
+  EXPECT_TRUE(trainer.Scatter().ok());
+  ASSERT_TRUE(island.Step(targets, inputs, 1).ok());
+  ASSERT_TRUE(other.Step(inputs, targets, 0).ok());
+  other.Parameters();
+  ASSERT_TRUE(other.trainer().Scatter().ok());
+  ASSERT_TRUE(other.Step(targets, inputs, 1).ok());
+  EXPECT_EQ(island.Parameters(), other.Parameters());
+  EXPECT_EQ(trainer.optimizer_state().first_moment,
+            other.trainer().optimizer_state().first_moment);
+  EXPECT_EQ(trainer.optimizer_state().second_moment,
+            other.trainer().optimizer_state().second_moment);
+}
+
+// All memory that the process takes for tensors, whoever takes it: shards and
+// what is gathered, activations, messages, and what the process holds.
+TEST_F(MeshTrainerTest, InAllARankOfZero3HasThreeTenthsAndABlock) {
+  constexpr int kRanks = 4;
+  options_.model = {.vocab_size = 61,
+                    .hidden_size = 64,
+                    .intermediate_size = 160,
+                    .layer_count = 24,
+                    .head_count = 4,
+                    .kv_head_count = 4,
+                    .sequence_length_max = 2};
+  options_.optimizer = {};
+  // Two rows a rank: activations are small beside parameters.
+  options_.batch_size = kRanks;
+  options_.sequence_length = 2;
+  const ParameterLayout layout = MakeParameterLayout(options_.model);
+  int64_t block = 0;
+  for (const ParameterSpan& unit : layout.units) {
+    block = std::max<int64_t>(block, unit.size());
+  }
+  // A parameter, its gradient and two moments.
+  constexpr int64_t kBytes = 4 * sizeof(float);
+  const auto one = static_cast<double>(layout.element_count * kBytes);
+  const int64_t before = HostMemoryBytes();
+  Island island(options_, On("dp_shard=4"));
+  island.Load(std::vector<float>(layout.element_count, 0.02f));
+  const auto tokens = Tokens(kRanks);
+  ASSERT_TRUE(island.Step(tokens, tokens, 0).ok());
+  const int64_t in_step = HostMemoryBytes() - before;
+  std::cout << "a rank's share of one rank's: " << in_step / kRanks / one
+            << ", a block's: " << block * kBytes / one << std::endl;
+  EXPECT_LE(in_step / kRanks, 0.3 * one + static_cast<double>(block * kBytes));
+  // With what a process holds, at a sync: 12 bytes an element more.
+  island.Parameters();
+  const int64_t at_sync = HostMemoryBytes() - before;
+  EXPECT_NEAR(static_cast<double>(at_sync - in_step), 0.75 * one, 256);
+  ASSERT_TRUE(island.Step(tokens, tokens, 1).ok());
+  EXPECT_EQ(HostMemoryBytes() - before, in_step);
 }
 
 TEST_F(MeshTrainerTest, ARankThatDiesEndsTheTrainerEverywhere) {
