@@ -28,6 +28,7 @@
 #include "worker/engine/cuda_check/codec_check.h"
 #include "worker/engine/cuda_check/model_check.h"
 #include "worker/engine/cuda_check/nccl_check.h"
+#include "worker/engine/cuda_check/peak.h"
 #include "worker/engine/cuda_check/ranks.h"
 #include "worker/engine/cuda_check/report.h"
 #include "worker/engine/cuda_check/speed.h"
@@ -155,7 +156,9 @@ void CheckSpeed(const Arguments& arguments, Report& report) {
         if (ops == nullptr) return;
         report.Check(
             absl::StrCat("speed of ", shape.name, graphs ? " with graphs" : ""),
-            MeasureSpeed(shape, compute, arguments.steps, *ops, report));
+            MeasureSpeed(
+                shape, compute, arguments.steps,
+                [&] { return MeasurePeak(compute, *ops); }, *ops, report));
       }
     }
   }
