@@ -7,9 +7,11 @@
 // hand, and the payload stays where it lies: borrowed memory on its way out,
 // gRPC's slices on its way in.
 //
-// The bytes are exactly protobuf's. What the fast reader does not expect
-// (unknown fields, a header, anything odd) goes to the protobuf library, so
-// that both accept the same messages with the same meaning.
+// The bytes are exactly protobuf's. Where the payload would be copied slowly
+// (DESIGN.md, "Chunks"), the field `padding` is among them. What the fast
+// reader does not expect (unknown fields, a header, anything odd) goes to the
+// protobuf library, so that both accept the same messages with the same
+// meaning.
 //
 // Pure. Thread-safe but for the objects named thread-compatible.
 
@@ -100,7 +102,8 @@ uint32_t ChunkCrc32c(const ChunkHeader& header,
 absl::Status CheckCrc32c(const ReceivedChunk& chunk);
 
 // One message with a chunk; field 15 of any of the three. The payload's bytes
-// are not copied: the slice keeps, or borrows, them.
+// are not copied: the slice keeps, or borrows, them. It has padding, 256 bytes
+// at most, if the payload lies where the kernel would copy it slowly.
 grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, grpc::Slice payload);
 
 // `payload` as a slice that borrows it. `released(argument)` is called once
