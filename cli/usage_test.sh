@@ -100,6 +100,12 @@ empty err
 expect 0 "${plan[@]}" --up 5MB/s --down 20Mb/s -o json
 has out '"utilization"'
 has out '"take": {'
+expect 0 "${plan[@]}" --link 1Gb/s --tokens 20B -o json
+has out '"token_count": 20000000000'
+expect 2 "${plan[@]}" --link 1Gb/s --tokens lots
+has err "--tokens"
+expect 2 run create laptop --tokens 0
+has err "--tokens"
 expect 0 "${plan[@]}" --link 1Gb/s -o jsonl
 has out '"preset":"sparseloco"'
 expect 2 "${plan[@]}"

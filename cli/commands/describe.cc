@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/codec/codec.h"
 #include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -25,7 +27,8 @@ std::string OfFragment(int32_t fragment) {
   return fragment == 0 ? "" : absl::StrCat(" of fragment ", fragment);
 }
 
-std::string DescribeCommit(const v1::Round& round) {
+std::string DescribeCommit(const v1::Round& round,
+                           const v1::ScheduleSpec& schedule) {
   std::map<std::string, int> outcomes;
   for (const v1::RoundContribution& contribution : round.contributions()) {
     ++outcomes[EnumName(contribution.outcome())];
@@ -41,10 +44,34 @@ std::string DescribeCommit(const v1::Round& round) {
     absl::StrAppend(&text, ", training loss ",
                     FormatLoss(round.training_loss()));
   }
+  if (HasTokenBudget(schedule) && round.merged_token_count() > 0) {
+    absl::StrAppend(&text, ", ",
+                    DescribeTokens(round.merged_token_count(), schedule),
+                    " tokens");
+  }
   return text;
 }
 
 }  // namespace
+
+std::string RoundsOf(const v1::ScheduleSpec& schedule) {
+  return schedule.round_count() == 0 ? "-"
+                                     : absl::StrCat(schedule.round_count());
+}
+
+std::string TokensOf(const v1::ScheduleSpec& schedule) {
+  return HasTokenBudget(schedule) ? FormatCount(schedule.token_count()) : "-";
+}
+
+std::string DescribeTokens(int64_t merged_token_count,
+                           const v1::ScheduleSpec& schedule) {
+  const std::string merged = FormatCount(merged_token_count);
+  if (!HasTokenBudget(schedule)) return merged;
+  return absl::StrFormat("%s of %s (%.1f %%)", merged,
+                         FormatCount(schedule.token_count()),
+                         100 * static_cast<double>(merged_token_count) /
+                             static_cast<double>(schedule.token_count()));
+}
 
 std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
   std::string text =
@@ -92,7 +119,22 @@ int64_t CompleteRounds(const v1::GetRunStateResponse& state) {
   return rounds;
 }
 
-std::string DescribeEvent(const v1::RunEvent& event) {
+double DoneShare(const v1::GetRunStateResponse& state) {
+  const v1::ScheduleSpec& schedule = state.run().spec().schedule();
+  double share = 0;
+  if (schedule.round_count() > 0) {
+    share = static_cast<double>(CompleteRounds(state)) /
+            static_cast<double>(schedule.round_count());
+  }
+  if (HasTokenBudget(schedule)) {
+    share = std::max(share, static_cast<double>(state.merged_token_count()) /
+                                static_cast<double>(schedule.token_count()));
+  }
+  return std::min(share, 1.0);
+}
+
+std::string DescribeEvent(const v1::RunEvent& event,
+                          const v1::ScheduleSpec& schedule) {
   std::string text;
   switch (event.event_case()) {
     case v1::RunEvent::kRunStateChanged: {
@@ -122,7 +164,7 @@ std::string DescribeEvent(const v1::RunEvent& event) {
       break;
     }
     case v1::RunEvent::kRoundCommitted:
-      text = DescribeCommit(event.round_committed());
+      text = DescribeCommit(event.round_committed(), schedule);
       break;
     case v1::RunEvent::kRoundAborted: {
       const v1::RoundAborted& abort = event.round_aborted();

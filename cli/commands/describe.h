@@ -5,6 +5,7 @@
 #ifndef CLI_COMMANDS_DESCRIBE_H_
 #define CLI_COMMANDS_DESCRIBE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -32,8 +33,22 @@ bool HasEnded(v1::RunState state);
 // Smallest version of all fragments: complete rounds.
 int64_t CompleteRounds(const v1::GetRunStateResponse& state);
 
-// One line for an event: "2026-11-21T04:05:06Z  round 12 committed: 3 merged".
-std::string DescribeEvent(const v1::RunEvent& event);
+// How much of the run is done, in [0, 1]: of its rounds or of its tokens,
+// whichever is further.
+double DoneShare(const v1::GetRunStateResponse& state);
+
+// How long a run is: "30", or "-" where it is not given.
+std::string RoundsOf(const v1::ScheduleSpec& schedule);
+std::string TokensOf(const v1::ScheduleSpec& schedule);
+
+// "1,234", and of a run with a budget of tokens "1,234 of 5,000 (24.7 %)".
+std::string DescribeTokens(int64_t merged_token_count,
+                           const v1::ScheduleSpec& schedule);
+
+// One line for an event of a run with this schedule:
+// "2026-11-21T04:05:06Z  round 12 committed: 3 merged".
+std::string DescribeEvent(const v1::RunEvent& event,
+                          const v1::ScheduleSpec& schedule);
 
 }  // namespace atl::cli
 

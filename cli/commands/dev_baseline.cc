@@ -78,6 +78,9 @@ void AddDevBaseline(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--output", options->output, "Directory to write")
       ->required();
+  command->add_option("--tokens", options->changes.tokens,
+                      "As many steps as a run of so many tokens (20B), in "
+                      "place of the file's length");
   command->add_option("--data", options->changes.data_path,
                       "Place of the data, if not as the file says");
   command

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/commands/cap_flags.h"
@@ -115,7 +116,7 @@ class DevUp {
   std::unique_ptr<coordinator::RunClient> client_;
   v1::GetRunStateResponse state_;
   // For the time left: where this life of the command began.
-  std::optional<std::pair<int64_t, absl::Time>> first_seen_;
+  std::optional<std::pair<double, absl::Time>> first_seen_;
   int64_t last_rounds_ = -1;
   absl::Time last_change_;  // Of last_rounds_.
   DevResult result_;
@@ -346,27 +347,31 @@ int64_t DevUp::InnerSteps() {
 void DevUp::ShowState(absl::Time now) {
   const int64_t rounds = CompleteRounds(state_);
   const v1::ScheduleSpec& schedule = run_.spec.schedule();
+  const double share = DoneShare(state_);
   if (rounds != last_rounds_) {
     last_rounds_ = rounds;
     last_change_ = now;
   }
   if (!first_seen_.has_value() && !state_.open_rounds().empty()) {
-    first_seen_ = {rounds, now};
+    first_seen_ = {share, now};
   }
   std::string left = "-";
-  if (first_seen_.has_value() && rounds > first_seen_->first) {
-    left =
-        FormatSpan((now - first_seen_->second) / (rounds - first_seen_->first) *
-                   (schedule.round_count() - rounds));
+  if (first_seen_.has_value() && share > first_seen_->first) {
+    left = FormatSpan((now - first_seen_->second) * (1 - share) /
+                      (share - first_seen_->first));
   }
   std::string validation = "-";
   if (state_.has_evaluation()) {
     validation = FormatLoss(state_.evaluation().loss());
   }
   std::string line = absl::StrCat(
-      "round ", rounds, "/", schedule.round_count(), "  inner step ",
-      InnerSteps(), "/", schedule.round_count() * schedule.inner_step_count(),
-      "  ", FormatCount(static_cast<int64_t>(state_.tokens_per_second())),
+      "round ", rounds, "/", RoundsOf(schedule), "  inner step ", InnerSteps(),
+      "/", PlannedStepCount(run_.spec), "  ",
+      HasTokenBudget(schedule)
+          ? absl::StrCat(DescribeTokens(state_.merged_token_count(), schedule),
+                         " tokens  ")
+          : "",
+      FormatCount(static_cast<int64_t>(state_.tokens_per_second())),
       " tokens/s  loss ",
       state_.has_training_loss() ? FormatLoss(state_.training_loss()) : "-",
       "  validation ", validation, "  up ", FormatBytes(state_.sent_bytes()),
@@ -471,6 +476,9 @@ void AddDevUp(CLI::App& app, Context& context) {
       ->add_option("--islands", options->changes.island_count,
                    "Islands, if not as the file says")
       ->check(CLI::PositiveNumber);
+  command->add_option("--tokens", options->changes.tokens,
+                      "End after so many merged tokens (20B), in place of the "
+                      "file's length");
   command->add_option("--data", options->changes.data_path,
                       "Place of the data, if not as the file says");
   command->add_option("--model", options->changes.model_directory,

@@ -184,7 +184,9 @@ class Reporter {
   // "round 12/30  step 245/600  8,431 tokens/s  loss 1.81  ...".
   std::string Line(const worker::IslandProgress& at, absl::Time now) const {
     std::string line = absl::StrCat(
-        "round ", at.version, "/", at.round_count, "  step ", at.step, "/",
+        "round ", at.version,
+        at.round_count == 0 ? "" : absl::StrCat("/", at.round_count), "  step ",
+        at.step, "/",
         at.step_count, "  ",
         FormatCount(static_cast<int64_t>(at.tokens_per_second)),
         " tokens/s  loss ", at.loss > 0 ? FormatLoss(at.loss) : "-", "  up ",
@@ -318,7 +320,10 @@ absl::Status Join(Context& context, JoinOptions options) {
   Fields fields;
   fields.Add("run", options.run_id);
   fields.Add("island", options.island_id);
-  fields.Add("version", absl::StrCat(end->version, " of ", end->round_count));
+  fields.Add("version",
+             end->round_count == 0
+                 ? absl::StrCat(end->version)
+                 : absl::StrCat(end->version, " of ", end->round_count));
   fields.Add("tokens read", FormatCount(end->token_count));
   fields.Add("bytes up", FormatBytes(end->sent_bytes));
   fields.Add("bytes down", FormatBytes(end->received_bytes));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/codec/codec.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/output/error.h"
@@ -36,6 +37,7 @@ struct PlanOptions {
   double tokens_per_second = 0;
   double slowest_tokens_per_second = 0;
   std::string tokens_per_step;
+  std::string tokens;
   std::string up_codec, down_codec;
   std::string merge = "3GB/s";
   std::string codec = "8GB/s";
@@ -54,6 +56,7 @@ struct Subject {
   worker::PlannedModel model;
   std::optional<v1::RunSpec> run;
   int64_t tokens_a_step = 0;
+  int64_t token_count = 0;  // To be merged in all; 0: not said.
 };
 
 // What the presets are compared for.
@@ -101,8 +104,14 @@ absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
     ASSIGN_OR_RETURN(*run.mutable_layout(),
                      worker::BuildLayout(run.model(), count));
     ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(run.model()));
-    subject.tokens_a_step = worker::TokensAStep(run);
+    subject.tokens_a_step = TokensAStep(run);
+    subject.token_count = run.schedule().token_count();
     subject.run = std::move(run);
+  }
+  if (!options.tokens.empty()) {
+    const absl::StatusOr<int64_t> count = ParseCount(options.tokens);
+    RETURN_IF_ERROR(Named("--tokens", count.status()));
+    subject.token_count = *count;
   }
   if (!options.tokens_per_step.empty()) {
     const absl::StatusOr<int64_t> count = ParseCount(options.tokens_per_step);
@@ -252,8 +261,18 @@ std::string RoundTime(double seconds) {
                       : FormatSpan(absl::Seconds(seconds));
 }
 
-Json ToData(const Row& row, const planner::Choice& take,
-            const planner::Choice& best) {
+// How long all islands take for the tokens that are asked for; 0: for none.
+double SecondsOf(const Row& row, const Subject& subject, const Scene& scene) {
+  const double tokens_a_round =
+      static_cast<double>(subject.tokens_a_step) *
+      static_cast<double>(row.exchange.inner_step_count) *
+      row.exchange.sample_fraction * scene.service.island_count;
+  return static_cast<double>(subject.token_count) / tokens_a_round *
+         row.forecast.round_seconds;
+}
+
+Json ToData(const Row& row, const Subject& subject, const Scene& scene,
+            const planner::Choice& take, const planner::Choice& best) {
   const planner::Forecast& forecast = row.forecast;
   const auto is = [&](const planner::Choice& choice) {
     return row.preset != nullptr && choice.candidate != nullptr &&
@@ -268,6 +287,7 @@ Json ToData(const Row& row, const planner::Choice& take,
   data["bound"] = std::string(planner::BoundName(forecast.bound));
   data["why"] = forecast.why;
   data["round_seconds"] = forecast.round_seconds;
+  data["seconds"] = SecondsOf(row, subject, scene);
   data["compute_seconds"] = forecast.compute_seconds;
   data["up_bytes"] = forecast.up_bytes;
   data["down_bytes"] = forecast.down_bytes;
@@ -291,8 +311,9 @@ Json ChoiceToData(const planner::Choice& choice) {
   return data;
 }
 
-std::string TableOf(const std::vector<Row>& rows) {
-  Table table({"PRESET", ">COMPUTES", ">ROUND", ">UP", ">DOWN", ">UP/H",
+std::string TableOf(const std::vector<Row>& rows, const Subject& subject,
+                    const Scene& scene) {
+  Table table({"PRESET", ">COMPUTES", ">ROUND", ">ALL", ">UP", ">DOWN", ">UP/H",
                ">DOWN/H", ">95 % AT", "BOUND BY", "HERE"});
   const auto hourly = [](double bytes) {
     return FormatBytes(static_cast<int64_t>(std::min(bytes, 9e18)));
@@ -301,7 +322,10 @@ std::string TableOf(const std::vector<Row>& rows) {
     const planner::Forecast& forecast = row.forecast;
     table.AddRow(
         {row.name, Percent(forecast.utilization),
-         RoundTime(forecast.round_seconds), FormatBytes(forecast.up_bytes),
+         RoundTime(forecast.round_seconds),
+         subject.token_count == 0 ? "-"
+                                  : RoundTime(SecondsOf(row, subject, scene)),
+         FormatBytes(forecast.up_bytes),
          FormatBytes(forecast.down_bytes), hourly(forecast.up_bytes_per_hour),
          hourly(forecast.down_bytes_per_hour),
          forecast.bytes_per_second_for_95 > 0
@@ -371,7 +395,7 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
       planner::Choose(candidates, options.target, options.local_data,
                       [](const planner::Preset&) { return true; });
   Json items = Json::array();
-  for (const Row& row : rows) items.push_back(ToData(row, take, best));
+  for (const Row& row : rows) items.push_back(ToData(row, subject, scene, take, best));
   if (context.output().format() == OutputFormat::kJsonl) {
     context.output().PrintList("presets", items, "");
     return absl::OkStatus();
@@ -380,6 +404,7 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   data["element_count"] = subject.model.element_count;
   data["layer_count"] = subject.model.layer_count;
   data["tokens_per_step"] = subject.tokens_a_step;
+  data["token_count"] = subject.token_count;
   data["step_seconds"] = scene.compute.step_seconds;
   data["island_count"] = scene.service.island_count;
   data["up_bytes_per_second"] = scene.link.up_bytes_per_second;
@@ -391,8 +416,8 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   data["take"] = ChoiceToData(take);
   data["best"] = ChoiceToData(best);
   context.output().Print(
-      data, absl::StrCat(TableOf(rows), "\n", Assumptions(subject, scene),
-                         Advice(take, best)));
+      data, absl::StrCat(TableOf(rows, subject, scene), "\n",
+                         Assumptions(subject, scene), Advice(take, best)));
   return absl::OkStatus();
 }
 
@@ -409,6 +434,9 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
       ->check(CLI::PositiveNumber);
   command.add_option("--tokens_per_step", options.tokens_per_step,
                      "Tokens an inner step; 8 sequences without it");
+  command.add_option("--tokens", options.tokens,
+                     "Tokens in all (20B), for how long it takes: ALL; a run "
+                     "file's budget without it");
   command
       .add_option("--islands", options.islands, "Islands; 4, or the run file's")
       ->check(CLI::Range(1, 1000000));

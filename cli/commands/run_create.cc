@@ -36,11 +36,11 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
                         run.run_id);
   }
   RETURN_IF_ERROR(response.status());
-  Table table({"RUN", "STATE", ">ROUNDS", ">ISLANDS", ">SERVERS"});
+  Table table({"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", ">SERVERS"});
   const v1::Run& created = response->run();
   table.AddRow({run.run_id,
                 options.validate_only ? "VALID" : EnumName(created.state()),
-                absl::StrCat(run.spec.schedule().round_count()),
+                RoundsOf(run.spec.schedule()), TokensOf(run.spec.schedule()),
                 absl::StrCat(run.spec.schedule().island_count_min()),
                 absl::StrCat(run.spec.server_count())});
   context.output().Print(ToJson(*response), table.ToString());
@@ -76,6 +76,9 @@ void AddRunCreate(CLI::App& app, Context& context) {
       ->add_option("--islands", options->changes.island_count,
                    "Islands, if not as the file says")
       ->check(CLI::PositiveNumber);
+  command->add_option("--tokens", options->changes.tokens,
+                      "End after so many merged tokens (20B), in place of the "
+                      "file's length");
   command->add_option("--data", options->changes.data_path,
                       "Place of the data, if not as the file says");
   command->add_option("--model", options->changes.model_directory,

@@ -11,7 +11,8 @@ namespace {
 
 absl::Status ListRuns(Context& context) {
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
-  Table table({"RUN", "STATE", ">ROUNDS", ">ISLANDS", "CREATED", "WHY"});
+  Table table(
+      {"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", "CREATED", "WHY"});
   Json runs = Json::array();
   v1::ListRunsRequest request;
   do {
@@ -19,7 +20,8 @@ absl::Status ListRuns(Context& context) {
     for (const v1::Run& run : response.runs()) {
       runs.push_back(ToJson(run));
       table.AddRow({run.run_id(), EnumName(run.state()),
-                    absl::StrCat(run.spec().schedule().round_count()),
+                    RoundsOf(run.spec().schedule()),
+                    TokensOf(run.spec().schedule()),
                     absl::StrCat(run.spec().schedule().island_count_min()),
                     FormatTimestamp(ToTime(run.create_time())),
                     run.state_reason()});

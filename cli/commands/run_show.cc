@@ -40,8 +40,11 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("run", run.run_id());
   fields.Add("state", EnumName(run.state()));
   if (!run.state_reason().empty()) fields.Add("why", run.state_reason());
-  fields.Add("rounds", absl::StrCat(CompleteRounds(state), " of ",
-                                    run.spec().schedule().round_count()));
+  const v1::ScheduleSpec& schedule = run.spec().schedule();
+  const std::string rounds = absl::StrCat(CompleteRounds(state));
+  fields.Add("rounds", schedule.round_count() == 0
+                           ? rounds
+                           : absl::StrCat(rounds, " of ", RoundsOf(schedule)));
   fields.Add("islands", absl::StrCat(state.live_island_count(), " live, ",
                                      run.spec().schedule().island_count_min(),
                                      " needed to start"));
@@ -56,7 +59,16 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   }
   fields.Add("tokens/s",
              FormatCount(static_cast<int64_t>(state.tokens_per_second())));
-  fields.Add("merged tokens", FormatCount(state.merged_token_count()));
+  fields.Add("merged tokens",
+             DescribeTokens(state.merged_token_count(), schedule));
+  const double tokens_left = static_cast<double>(
+      schedule.token_count() - state.merged_token_count());
+  if (tokens_left > 0 && state.tokens_per_second() > 0 &&
+      !HasEnded(run.state())) {
+    fields.Add("left", absl::StrCat(FormatSpan(absl::Seconds(
+                                        tokens_left / state.tokens_per_second())),
+                                    " at the islands' speed"));
+  }
   fields.Add("exchange", DescribeExchange(run.spec().exchange()));
   fields.Add("bytes up", FormatBytes(state.sent_bytes()));
   fields.Add("bytes down", FormatBytes(state.received_bytes()));

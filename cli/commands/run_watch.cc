@@ -25,24 +25,36 @@ struct Place {
   int64_t commit_seq = 0;  // Of the newest round that was printed.
 };
 
-void Print(const v1::RunEvent& event, Output& output) {
-  output.PrintEvent(ToJson(event), DescribeEvent(event));
-}
+// Prints the events of a run.
+class Printer {
+ public:
+  Printer(const v1::ScheduleSpec& schedule, Output& output)
+      : schedule_(schedule), output_(output) {}
+
+  void Print(const v1::RunEvent& event) {
+    output_.PrintEvent(ToJson(event), DescribeEvent(event, schedule_));
+  }
+  void Message(const std::string& text) { output_.Message(text); }
+
+ private:
+  const v1::ScheduleSpec schedule_;
+  Output& output_;
+};
 
 // In place of events that are compacted: the rounds that were committed since
 // `place` and the state that the run is in. Moves `place` to that state.
 absl::Status ListInstead(const std::string& run_id,
-                         coordinator::RunClient& client, Output& output,
+                         coordinator::RunClient& client, Printer& printer,
                          Place& place) {
   v1::GetRunStateRequest state_request;
   state_request.set_run_id(run_id);
   ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
                    client.GetRunState(state_request));
   const int64_t revision = state.run().revision();
-  output.Message(absl::StrCat("events after revision ", place.revision,
-                              " are compacted: lists the rounds since, then "
-                              "goes on behind revision ",
-                              revision));
+  printer.Message(absl::StrCat("events after revision ", place.revision,
+                               " are compacted: lists the rounds since, then "
+                               "goes on behind revision ",
+                               revision));
   v1::ListRoundsRequest request;
   request.set_run_id(run_id);
   request.set_after_commit_seq(place.commit_seq);
@@ -56,7 +68,7 @@ absl::Status ListInstead(const std::string& run_id,
       v1::RunEvent event;
       *event.mutable_time() = round.commit_time();
       *event.mutable_round_committed() = std::move(round);
-      Print(event, output);
+      printer.Print(event);
     }
     request.set_page_token(response.next_page_token());
     more = !request.page_token().empty();
@@ -67,7 +79,7 @@ absl::Status ListInstead(const std::string& run_id,
                                                      : state.last_commit_time();
   event.mutable_run_state_changed()->set_state(state.run().state());
   event.mutable_run_state_changed()->set_reason(state.run().state_reason());
-  Print(event, output);
+  printer.Print(event);
   place = {revision, state.commit_seq()};
   return absl::OkStatus();
 }
@@ -75,7 +87,12 @@ absl::Status ListInstead(const std::string& run_id,
 absl::Status WatchRun(Context& context, const WatchOptions& options) {
   Interrupt interrupt;
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  // What does not change while it is watched: the run's specification.
+  v1::GetRunRequest run_request;
+  run_request.set_run_id(options.run_id);
+  ASSIGN_OR_RETURN(const v1::GetRunResponse run, client->GetRun(run_request));
   Output& output = context.output();
+  Printer printer(run.run().spec().schedule(), output);
   Place place = {options.after_revision, 0};
   absl::Status status;
   while (true) {
@@ -85,7 +102,7 @@ absl::Status WatchRun(Context& context, const WatchOptions& options) {
     status = client->WatchRun(
         request, context.settings.timeout(),
         [&](const v1::RunEvent& event) {
-          Print(event, output);
+          printer.Print(event);
           place.revision = event.revision();
           place.commit_seq =
               std::max(place.commit_seq, event.round_committed().commit_seq());
@@ -93,7 +110,7 @@ absl::Status WatchRun(Context& context, const WatchOptions& options) {
         },
         interrupt.first());
     if (GetReason(status) != "REVISION_COMPACTED") break;
-    status = ListInstead(options.run_id, *client, output, place);
+    status = ListInstead(options.run_id, *client, printer, place);
     if (!status.ok()) break;
   }
   // Ctrl-C is how a watch is meant to end.

@@ -9,8 +9,10 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/presets/presets.h"
+#include "cli/units/units.h"
 
 namespace atl::cli {
 namespace {
@@ -38,7 +40,7 @@ std::optional<std::string> ReadText(const std::string& path) {
 
 }  // namespace
 
-void ApplyChanges(const RunFileChanges& changes, RunFile* run) {
+absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run) {
   if (!changes.run_id.empty()) run->run_id = changes.run_id;
   v1::RunSpec& spec = run->spec;
   if (changes.server_count > 0) spec.set_server_count(changes.server_count);
@@ -52,11 +54,18 @@ void ApplyChanges(const RunFileChanges& changes, RunFile* run) {
     schedule.set_min_quorum(
         std::min(schedule.min_quorum(), changes.island_count));
   }
+  if (!changes.tokens.empty()) {
+    const absl::StatusOr<int64_t> count = ParseCount(changes.tokens);
+    if (!count.ok()) return WithContext(count.status(), "--tokens");
+    spec.mutable_schedule()->set_token_count(*count);
+    spec.mutable_schedule()->clear_round_count();
+  }
   if (!changes.data_path.empty()) {
     std::error_code error;
     spec.mutable_data()->set_path(
         std::filesystem::absolute(changes.data_path, error).string());
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
@@ -90,7 +99,8 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
         absl::StrCat("Give a TOML file, or a preset: ", PresetNames(), "."));
   }
   absl::StatusOr<RunFile> run = ParseRunFile(*text, options);
-  if (run.ok()) ApplyChanges(changes, &*run);
+  if (!run.ok()) return run;
+  RETURN_IF_ERROR(ApplyChanges(changes, &*run));
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/run_file/run_file.h"
 
@@ -18,13 +19,18 @@ struct RunFileChanges {
   // 0: as the file says. Else island_count_min; min_quorum is at most it, and
   // data_shard_count follows where it was island_count_min.
   int32_t island_count = 0;
+  // Empty: as the file says. Else token_count ("1.8M"), in place of whatever
+  // length the file has.
+  std::string tokens;
   std::string data_path;        // Empty: as the file says.
   std::string model_directory;  // Empty: as the file says.
 };
 
 // Applies `changes` to `run`, but for model_directory, which tells what a file
 // has to say. Pure.
-void ApplyChanges(const RunFileChanges& changes, RunFile* run);
+//
+// INVALID_ARGUMENT: `changes.tokens` is no count. `run` is undefined then.
+absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run);
 
 // Reads the run file `path`; a name without a slash or a dot that is no file
 // is a preset's ("laptop"). The run's id is by default the file's name without

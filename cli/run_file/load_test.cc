@@ -48,5 +48,17 @@ TEST(ApplyChangesTest, TheNumberOfIslandsTakesItsDataShardsWithIt) {
   EXPECT_EQ(run->spec.data().path(), "/somewhere");
 }
 
+TEST(ApplyChangesTest, ABudgetOfTokensIsInPlaceOfTheFilesRounds) {
+  absl::StatusOr<RunFile> run = LoadRunFile("laptop", {.tokens = "1.5M"});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->spec.schedule().token_count(), 1500000);
+  EXPECT_EQ(run->spec.schedule().round_count(), 0);
+  for (const char* tokens : {"0", "-5", "many", "1.5 M"}) {
+    const absl::Status status = LoadRunFile("laptop", {.tokens = tokens}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << tokens;
+    EXPECT_EQ(status.message().substr(0, 8), "--tokens") << status;
+  }
+}
+
 }  // namespace
 }  // namespace atl::cli

@@ -73,6 +73,7 @@ constexpr Range kRanges[] = {
     {"schedule.overlap_step_count", 0, kInfinity},
     {"schedule.round_count", 1, kInfinity},
     {"schedule.sample_fraction", 0, 1},
+    {"schedule.token_count", 1, kInfinity},
     {"server_count", 1, 1 << 12},
 };
 

@@ -398,6 +398,14 @@ void ReadFile(absl::string_view text, const std::string& name,
   }
   ReadFragmentPattern(table, name, run, faults);
   if (!allow_preset) return;
+  // The length that this file gives is in place of its preset's.
+  const bool has_rounds = table.at_path("schedule.round_count").node() != nullptr;
+  const bool has_tokens = table.at_path("schedule.token_count").node() != nullptr;
+  if (has_rounds && !has_tokens) {
+    run->spec.mutable_schedule()->clear_token_count();
+  } else if (has_tokens && !has_rounds) {
+    run->spec.mutable_schedule()->clear_round_count();
+  }
   if (auto model = StringAt(table, "init.model", name, faults)) {
     run->model_directory = PathFrom(options, *model);
   }
@@ -469,7 +477,13 @@ void CheckComplete(const std::string& name, const RunFile& run,
     required("model.sequence_length", model.sequence_length());
   }
   required("schedule.inner_step_count", run.spec.schedule().inner_step_count());
-  required("schedule.round_count", run.spec.schedule().round_count());
+  if (run.spec.schedule().round_count() == 0 &&
+      run.spec.schedule().token_count() == 0) {
+    faults->Add(name,
+                "'schedule.round_count' is missing (or say "
+                "schedule.token_count: the run ends once so many tokens are "
+                "merged)");
+  }
   if (run.spec.data().path().empty() && !run.has_fingerprint) {
     faults->Add(name,
                 "'data.path' is missing (or say data.fingerprint = \"\" if "

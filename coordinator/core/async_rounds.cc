@@ -14,6 +14,7 @@
 #include "coordinator/core/open_round.h"
 #include "coordinator/core/pacing.h"
 #include "coordinator/core/rounds.h"
+#include "coordinator/core/run_end.h"
 
 namespace atl::coordinator {
 namespace {
@@ -35,11 +36,10 @@ int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
       });
 }
 
-// What each ready island does for its next contribution to a fragment of
-// `version`, by slot.
+// What each ready island does for its next contribution to `fragment`, by slot.
 std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
                                              const RunView& view,
-                                             int64_t version) {
+                                             int32_t fragment) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const std::vector<int32_t> slots = ReadySlots(state);
   const std::vector<int64_t> steps =
@@ -52,7 +52,7 @@ std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
     v1::SlotPlan& plan = plans[slots[i]];
     plan.set_slot(slots[i]);
     plan.set_step_count(steps[i]);
-    plan.set_start_step(version * schedule.inner_step_count());
+    plan.set_start_step(StartStepOf(state, fragment));
     plan.set_data_shard(LeastRead(state, dealt[i], slots[i]));
     plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
   }
@@ -75,7 +75,7 @@ Decision DecideAsyncOpen(const RunState& state, const RunView& view) {
   for (const FragmentState& fragment : state.fragments()) {
     const int64_t version = fragment.newest.version();
     if (fragment.phase != RoundPhase::kIdle ||
-        version >= schedule.round_count()) {
+        IsAtEnd(state, fragment.newest.fragment())) {
       continue;
     }
     const bool is_first = version == 0 && fragment.attempt == 0;
@@ -87,7 +87,7 @@ Decision DecideAsyncOpen(const RunState& state, const RunView& view) {
       continue;
     }
     std::map<int32_t, v1::SlotPlan> plans = fragment.standing_plans;
-    plans.merge(MakeNewPlans(state, view, version));
+    plans.merge(MakeNewPlans(state, view, fragment.newest.fragment()));
     storage::v1::Record record;
     v1::OpenRound& open = *record.mutable_round_opened();
     open.set_fragment(fragment.newest.fragment());
@@ -159,7 +159,7 @@ std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
   const FragmentState& at = state.fragments()[fragment];
   const int64_t version = at.newest.version();
   const v1::ScheduleSpec& schedule = state.spec().schedule();
-  const bool is_over = state.ended() || version >= schedule.round_count();
+  const bool is_over = state.ended() || IsAtEnd(state, fragment);
   std::vector<v1::ContributionOutcome> outcomes;
   for (const auto& [place, seen] :
        CollectContributions(state, view.shards, fragment)) {
@@ -172,7 +172,7 @@ std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
     } else if (!IsFreshEnough(schedule, seen.info->anchor_version(), version)) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_STALE));
     } else if (is_over) {
-      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_LATE));
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     }
   }
   return outcomes;

@@ -1,6 +1,7 @@
 #include "coordinator/core/contributions.h"
 
 #include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
@@ -24,6 +25,9 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   if (info.token_count() < 1 &&
       state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {
     return "it claims no tokens, so it has no weight";
+  }
+  if (info.token_count() < (HasTokenBudget(state.spec().schedule()) ? 1 : 0)) {
+    return "it claims no tokens, and the run counts them";
   }
   return "";
 }

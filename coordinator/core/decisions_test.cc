@@ -117,14 +117,6 @@ TEST(SamplingTest, AsksEveryoneEquallyOften) {
   }
 }
 
-TEST(SamplingTest, AsksAtLeastTheQuorumAndAtMostAll) {
-  EXPECT_EQ(SampleSize(8, 0.5, 1), 4);
-  EXPECT_EQ(SampleSize(8, 0, 1), 8);
-  EXPECT_EQ(SampleSize(8, 0.1, 3), 3);
-  EXPECT_EQ(SampleSize(2, 0.1, 3), 2);
-  EXPECT_EQ(SampleSize(3, 0.1, 0), 1);
-}
-
 TEST(PacingTest, GivesStepsInProportionToSpeed) {
   EXPECT_THAT(ElasticSteps({100, 39, 0.1, 0}, 10), ElementsAre(10, 3, 1, 10));
   EXPECT_THAT(ElasticSteps({0, 0}, 7), ElementsAre(7, 7));

@@ -7,9 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/layout/run_length.h"
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/data_leases.h"
 #include "coordinator/core/pacing.h"
+#include "coordinator/core/run_end.h"
 #include "coordinator/core/sampling.h"
 #include "coordinator/core/verdict/contributions_max.h"
 
@@ -20,27 +22,24 @@ namespace {
 // each idle one that is not at its end by itself, else all of the smallest
 // version.
 std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
-  const int64_t round_count = state.spec().schedule().round_count();
-  if (IsStreaming(state.spec().schedule())) {
-    std::vector<std::vector<int32_t>> openable;
-    for (const FragmentState& fragment : state.fragments()) {
-      if (fragment.phase == RoundPhase::kIdle &&
-          fragment.newest.version() < round_count) {
-        openable.push_back({fragment.newest.fragment()});
-      }
-    }
-    return openable;
-  }
+  std::vector<int32_t> idle;
   int64_t version = INT64_MAX;
   for (const FragmentState& fragment : state.fragments()) {
     version = std::min(version, fragment.newest.version());
+    if (fragment.phase == RoundPhase::kIdle &&
+        !IsAtEnd(state, fragment.newest.fragment())) {
+      idle.push_back(fragment.newest.fragment());
+    }
+  }
+  if (IsStreaming(state.spec().schedule())) {
+    std::vector<std::vector<int32_t>> openable;
+    for (int32_t fragment : idle) openable.push_back({fragment});
+    return openable;
   }
   std::vector<int32_t> openable;
-  if (version >= round_count) return {};
-  for (const FragmentState& fragment : state.fragments()) {
-    if (fragment.newest.version() == version &&
-        fragment.phase == RoundPhase::kIdle) {
-      openable.push_back(fragment.newest.fragment());
+  for (int32_t fragment : idle) {
+    if (state.fragments()[fragment].newest.version() == version) {
+      openable.push_back(fragment);
     }
   }
   if (openable.empty()) return {};
@@ -71,10 +70,10 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   const bool elastic = schedule.timing() == v1::TIMING_ELASTIC;
   const bool is_local = state.spec().data().fingerprint().empty();
   const auto fragment_count = static_cast<int32_t>(state.fragments().size());
-  const int64_t start_step =
-      StartStep(schedule, fragment_count, fragment, version);
+  const int64_t start_step = StartStepOf(state, fragment);
   const int64_t step_count =
-      PushStep(schedule, fragment_count, fragment, version) - start_step;
+      PushStep(schedule, fragment_count, fragment, version) -
+      StartStep(schedule, fragment_count, fragment, version);
   std::vector<int64_t> steps(slots.size(), step_count);
   if (elastic) {
     steps = ElasticSteps(Speeds(state, view, slots), step_count);

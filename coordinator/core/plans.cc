@@ -5,8 +5,8 @@
 
 #include "base/layout/run_timing.h"
 #include "coordinator/core/recalls.h"
-
 #include "coordinator/core/rounds.h"
+#include "coordinator/core/run_end.h"
 
 namespace atl::coordinator {
 
@@ -55,6 +55,9 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
       if (fragment.phase == RoundPhase::kOpen ||
           (is_async && fragment.phase == RoundPhase::kSealed)) {
         *plan.add_open_rounds() = fragment.open;
+      }
+      if (IsAtEnd(state, fragment.newest.fragment())) {
+        plan.add_ended_fragments(fragment.newest.fragment());
       }
     }
   }

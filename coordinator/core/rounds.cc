@@ -12,6 +12,7 @@
 #include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/proto_time.h"
+#include "coordinator/core/run_end.h"
 #include "coordinator/core/weights.h"
 
 namespace atl::coordinator {
@@ -229,10 +230,12 @@ storage::v1::Record MakeCommit(const RunState& state, const RunView& view,
 
   std::map<int32_t, int64_t> positions;
   std::set<std::pair<int32_t, int64_t>> merged;
+  int64_t token_count = 0;
   for (int i = 0; i < seal.contributions_size(); ++i) {
     const v1::SealedContribution& sealed = seal.contributions(i);
     const storage::v1::SealedInfo& info = fragment.sealed.infos(i);
     merged.insert({sealed.key().slot(), sealed.key().seq()});
+    token_count += sealed.token_count();
     *commit.add_outcomes() = MakeOutcome(sealed.key(), v1::OUTCOME_MERGED);
     v1::RoundContribution& added = AddContribution(
         state, commit.outcomes(commit.outcomes_size() - 1), round);
@@ -244,6 +247,7 @@ storage::v1::Record MakeCommit(const RunState& state, const RunView& view,
     int64_t& position = positions[info.info().data_shard()];
     position = std::max(position, info.info().data_end());
   }
+  round.set_merged_token_count(state.MergedTokenCountWith(token_count));
   for (const auto& [data_shard, position] : positions) {
     v1::DataPosition& added = *commit.add_data_positions();
     added.set_data_shard(data_shard);
@@ -485,8 +489,7 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
                                                int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
   const int64_t version = state.fragments()[fragment].newest.version();
-  const bool is_over =
-      state.ended() || version >= state.spec().schedule().round_count();
+  const bool is_over = state.ended() || IsAtEnd(state, fragment);
   for (const auto& [place, seen] :
        CollectContributions(state, view.shards, fragment)) {
     if (state.state() == v1::RUN_STATE_CANCELLED) {
@@ -498,11 +501,13 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
       }
       outcomes.push_back(
           MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal));
-    } else if (seen.info->anchor_version() < version || is_over) {
+    } else if (seen.info->anchor_version() < version) {
       outcomes.push_back(
-          MakeOutcome(seen.key, seen.info->anchor_version() + 1 >= version
+          MakeOutcome(seen.key, seen.info->anchor_version() + 1 == version
                                     ? v1::OUTCOME_LATE
                                     : v1::OUTCOME_STALE));
+    } else if (is_over) {
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     }
   }
   return outcomes;

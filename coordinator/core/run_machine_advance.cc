@@ -13,6 +13,7 @@
 #include "coordinator/core/open_round.h"
 #include "coordinator/core/recalls.h"
 #include "coordinator/core/rounds.h"
+#include "coordinator/core/run_end.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/verdicts.h"
 
@@ -199,10 +200,7 @@ bool RunMachine::is_async() const { return IsAsync(state_.spec().schedule()); }
 void RunMachine::KeepCheckpoint(int32_t committed) {
   const int64_t every = state_.spec().checkpoint_every_round_count();
   const int64_t version = state_.fragments()[0].newest.version();
-  if (every == 0 || version % every != 0 ||
-      version >= state_.spec().schedule().round_count()) {
-    return;
-  }
+  if (every == 0 || version % every != 0 || IsAtEnd(state_, 0)) return;
   // Fragments of an async or a streaming run are hardly ever at one version:
   // the cut is what fragment 0 finds.
   const bool apart = is_async() || IsStreaming(state_.spec().schedule());
@@ -225,15 +223,11 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
 }
 
 void RunMachine::CompleteIfDone() {
-  for (const FragmentState& fragment : state_.fragments()) {
-    if (fragment.newest.version() < state_.spec().schedule().round_count()) {
-      return;
-    }
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    if (!IsAtEnd(state_, f)) return;
   }
   EmitPin(MakePin("final", /*checkpoint=*/true), absl::ZeroDuration());
-  EmitState(v1::RUN_STATE_COMPLETED,
-            "every fragment has reached its last "
-            "round");
+  EmitState(v1::RUN_STATE_COMPLETED, EndReason(state_));
   reasons_.push_back("is complete");
 }
 

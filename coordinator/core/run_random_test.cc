@@ -54,6 +54,10 @@ class RandomRun {
       run_.Pass(absl::Seconds(2));
     }
     EXPECT_TRUE(run_.state().ended()) << run_.machine().waits_for();
+    const v1::ScheduleSpec& schedule = run_.state().spec().schedule();
+    if (schedule.round_count() == 0) {
+      EXPECT_GE(run_.state().merged_token_count(), schedule.token_count());
+    }
     run_.FollowPlans();
     run_.FollowPlans();
     run_.CheckLog();
@@ -207,6 +211,11 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     const bool is_strict = spec.schedule().timing() == v1::TIMING_STRICT;
     is_async = IsAsync(spec.schedule());
     spec.mutable_schedule()->set_round_count(4 + random() % 6);
+    // By rounds, by tokens (a round is at most 4 islands' 80), or both.
+    if (random() % 2 == 0) {
+      spec.mutable_schedule()->set_token_count(20 + random() % 1600);
+      if (random() % 2 == 0) spec.mutable_schedule()->clear_round_count();
+    }
     spec.mutable_schedule()->set_sample_fraction(
         random() % 2 || is_async ? 1 : 0.6);
     if (is_async) spec.mutable_schedule()->set_max_staleness(1 + random() % 4);

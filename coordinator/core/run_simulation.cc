@@ -190,7 +190,7 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
     info.set_anchor_version(at.newest.version());
     info.set_codec(v1::CODEC_F32);
     info.set_step_count(plan.step_count());
-    info.set_token_count(plan.step_count() * 20);
+    info.set_token_count(claims_tokens ? plan.step_count() * 20 : 0);
     info.set_data_shard(plan.data_shard());
     info.set_data_begin(plan.data_position());
     info.set_data_end(plan.data_position() + 8);

@@ -106,6 +106,8 @@ class RunSimulation : public ServerDirectory {
   bool finite = true;
   // What every shard's first report says of a fault.
   std::string fault_at_start;
+  // Contributions made from now on say how many tokens are behind them.
+  bool claims_tokens = true;
   // Gram matrices overflow.
   bool overflow = false;
   // Shards merge, but take no commit in.

@@ -108,9 +108,9 @@ FragmentState* RunState::FindFragment(int32_t fragment) {
   return &fragments_[fragment];
 }
 
-int64_t RunState::merged_token_count() const {
+int64_t RunState::MergedTokenCountWith(int64_t more) const {
   return fragments_.empty() ? 0
-                            : fragment_token_count_ /
+                            : (fragment_token_count_ + more) /
                                   static_cast<int64_t>(fragments_.size());
 }
 
@@ -232,6 +232,7 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   for (const v1::SealedContribution& merged :
        fragment->sealed.seal().contributions()) {
     fragment_token_count_ += merged.token_count();
+    fragment->token_count += merged.token_count();
   }
   for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
     ApplyOutcome(outcome);
@@ -340,7 +341,8 @@ std::string RunState::DebugString() const {
   for (const FragmentState& fragment : fragments_) {
     absl::StrAppend(&text, fragment.newest.DebugString(), "phase ",
                     static_cast<int>(fragment.phase), " attempt ",
-                    fragment.attempt, "\n", fragment.open.DebugString(),
+                    fragment.attempt, " tokens ", fragment.token_count, "\n",
+                    fragment.open.DebugString(),
                     fragment.sealed.DebugString());
     for (double norm : fragment.median_norms) {
       absl::StrAppend(&text, "median norm ", norm, "\n");

@@ -71,6 +71,7 @@ struct FragmentState {
   // Async runs, by slot: what an island was last asked for, from the OPEN that
   // first said so until a contribution of it is decided or it is gone.
   std::map<int32_t, v1::SlotPlan> standing_plans;
+  int64_t token_count = 0;  // In merged contributions to it.
 };
 
 // A kept cut.
@@ -152,7 +153,9 @@ class RunState {
   // Tokens in merged contributions, each once: a contribution to one of P
   // fragments holds a P-th of what its island trained on. Rounded down to whole
   // tokens, over the sum and not over each.
-  int64_t merged_token_count() const;
+  int64_t merged_token_count() const { return MergedTokenCountWith(0); }
+  // The same, with a contribution to one fragment of `more` tokens merged.
+  int64_t MergedTokenCountWith(int64_t more) const;
 
   // --- Cuts ---
   const std::map<std::string, PinState>& pins() const { return pins_; }

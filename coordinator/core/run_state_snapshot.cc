@@ -25,6 +25,7 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   storage::v1::FragmentSnapshot snapshot;
   *snapshot.mutable_newest() = fragment.newest;
   snapshot.set_attempt(fragment.attempt);
+  snapshot.set_token_count(fragment.token_count);
   for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
   for (const auto& [slot, plan] : fragment.standing_plans) {
     *snapshot.add_standing_plans() = plan;
@@ -116,6 +117,7 @@ absl::Status RunState::RestoreFragment(
   if (fragment == nullptr) return Broken();
   fragment->newest = snapshot.newest();
   fragment->attempt = snapshot.attempt();
+  fragment->token_count = snapshot.token_count();
   fragment->median_norms.assign(snapshot.median_norms().begin(),
                                 snapshot.median_norms().end());
   for (const v1::SlotPlan& plan : snapshot.standing_plans()) {

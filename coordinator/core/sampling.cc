@@ -1,7 +1,6 @@
 #include "coordinator/core/sampling.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace atl::coordinator {
@@ -33,14 +32,6 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
   for (int64_t i = 0; i < count; ++i) sample.push_back(keyed[i].second);
   std::sort(sample.begin(), sample.end());
   return sample;
-}
-
-int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum) {
-  if (fraction <= 0) fraction = 1;
-  const int64_t asked =
-      std::llround(fraction * static_cast<double>(ready_count));
-  return std::min(ready_count,
-                  std::max({asked, quorum, static_cast<int64_t>(1)}));
 }
 
 }  // namespace atl::coordinator

@@ -18,10 +18,6 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
                                  int64_t count, uint64_t seed, int64_t version,
                                  int64_t attempt);
 
-// How many of `ready_count` islands a round asks: fraction (in (0, 1], 0 means
-// 1) of them, rounded to the nearest, at least `quorum`, at most all.
-int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum);
-
 }  // namespace atl::coordinator
 
 #endif  // COORDINATOR_CORE_SAMPLING_H_

@@ -9,6 +9,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
+#include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/validate_exchange.h"
 #include "coordinator/core/validate_streaming.h"
@@ -399,19 +400,37 @@ void CheckAsync(const v1::RunSpec& spec, Checker& check) {
   CheckAsyncOuter(spec.outer(), check);
 }
 
-void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
-  check.Require(schedule.timing() == v1::TIMING_STRICT ||
-                    schedule.timing() == v1::TIMING_ELASTIC,
-                "schedule.timing", "must be STRICT or ELASTIC");
-  check.InRange(schedule.inner_step_count(), 1, kCountMax,
-                "schedule.inner_step_count");
-  check.InRange(schedule.round_count(), 1, kCountMax, "schedule.round_count");
+// When the run is over.
+void CheckLength(const v1::RunSpec& spec, Checker& check) {
+  const v1::ScheduleSpec& schedule = spec.schedule();
+  check.Require(schedule.round_count() != 0 || schedule.token_count() != 0,
+                "schedule.round_count",
+                "is 0, and so is schedule.token_count: say how long the run is, "
+                "in rounds, in tokens, or both; what is reached first ends it");
+  check.InRange(schedule.round_count(), 0, kCountMax, "schedule.round_count");
   int64_t step_count = 0;
   check.Require(!__builtin_mul_overflow(schedule.inner_step_count(),
                                         schedule.round_count(), &step_count) &&
                     step_count <= (int64_t{1} << 53),
                 "schedule.round_count",
                 "times schedule.inner_step_count must be at most 2^53");
+  if (schedule.token_count() == 0) return;
+  const int64_t least = TokensAStep(spec);
+  check.Require(
+      schedule.token_count() >= least &&
+          schedule.token_count() <= kTokenBudgetMax,
+      "schedule.token_count",
+      absl::StrCat("is ", schedule.token_count(), "; must be in [", least, ", ",
+                   kTokenBudgetMax, "]: at least the tokens of one inner step "
+                   "(inner.batch_size x model.sequence_length), at most 2^53"));
+}
+
+void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
+  check.Require(schedule.timing() == v1::TIMING_STRICT ||
+                    schedule.timing() == v1::TIMING_ELASTIC,
+                "schedule.timing", "must be STRICT or ELASTIC");
+  check.InRange(schedule.inner_step_count(), 1, kCountMax,
+                "schedule.inner_step_count");
   check.InRange(schedule.island_count_min(), 1, kIslandsMax,
                 "schedule.island_count_min");
   check.InRange(schedule.min_quorum(), 1, kIslandsMax, "schedule.min_quorum");
@@ -508,6 +527,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckInner(spec.inner(), check);
   CheckOuter(spec.outer(), check);
   CheckSchedule(spec.schedule(), check);
+  CheckLength(spec, check);
   CheckTiming(spec, check);
   CheckMergeCounts(spec, check);
   CheckData(spec, check);

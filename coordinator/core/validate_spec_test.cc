@@ -29,6 +29,36 @@ TEST(ValidateSpecTest, TakesAGoodSpec) {
   EXPECT_TRUE(ValidateSpec(island).empty());
 }
 
+TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
+  struct Length {
+    int64_t round_count;
+    int64_t token_count;
+    std::string field;  // Empty: it is taken.
+    std::string words;
+  };
+  const Length lengths[] = {
+      {3, 0, "", ""},
+      {0, 20, "", ""},  // One step of two sequences of ten tokens.
+      {3, int64_t{1} << 53, "", ""},
+      {0, 0, "spec.schedule.round_count", "say how long the run is"},
+      {-1, 1000, "spec.schedule.round_count", "is -1"},
+      {0, -1, "spec.schedule.token_count", "at least the tokens of one"},
+      {3, 19, "spec.schedule.token_count", "is 19; must be in [20, "},
+      {0, INT64_MAX, "spec.schedule.token_count", "at most 2^53"},
+  };
+  for (const Length& length : lengths) {
+    SCOPED_TRACE(length.words);
+    v1::RunSpec spec = SimpleSpec();
+    spec.mutable_schedule()->set_round_count(length.round_count);
+    spec.mutable_schedule()->set_token_count(length.token_count);
+    const std::vector<FieldViolation> violations = ValidateSpec(spec);
+    ASSERT_EQ(violations.size(), length.field.empty() ? 0u : 1u);
+    if (violations.empty()) continue;
+    EXPECT_EQ(violations[0].field, length.field);
+    EXPECT_THAT(violations[0].description, testing::HasSubstr(length.words));
+  }
+}
+
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<std::string, Change>> faults = {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/layout/run_length.h"
 #include "base/status/check.h"
 
 namespace atl::coordinator {
@@ -23,17 +24,13 @@ int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
                              &steps)) {
     steps = INT64_MAX;
   }
-  const int64_t planned =
-      SaturatingMultiply(SaturatingMultiply(steps, spec.inner().batch_size()),
-                         spec.model().sequence_length());
-  return std::min(claimed_token_count, planned);
+  return std::min(claimed_token_count,
+                  SaturatingMultiply(steps, TokensAStep(spec)));
 }
 
 int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,
                      int64_t claimed_step_count) {
-  const int64_t tokens_a_step = std::max<int64_t>(
-      1, SaturatingMultiply(spec.inner().batch_size(),
-                            spec.model().sequence_length()));
+  const int64_t tokens_a_step = TokensAStep(spec);
   const int64_t least =
       token_count / tokens_a_step + (token_count % tokens_a_step != 0 ? 1 : 0);
   return std::max<int64_t>({1, least, claimed_step_count});

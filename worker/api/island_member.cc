@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "worker/api/island_part.h"
@@ -30,8 +31,7 @@ class Member {
     ASSIGN_OR_RETURN(const std::string setup, group_.Receive(Lane::kTraining));
     ASSIGN_OR_RETURN(const v1::Run run, DecodeSetup(setup));
     progress_.round_count = run.spec().schedule().round_count();
-    progress_.step_count =
-        progress_.round_count * run.spec().schedule().inner_step_count();
+    progress_.step_count = PlannedStepCount(run.spec());
     ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run.spec()));
     std::vector<std::thread> lanes;
     if (part_->streaming()) {

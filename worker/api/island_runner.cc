@@ -8,6 +8,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/ids.h"
+#include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -80,8 +81,7 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
     return Bound(what, transfer);
   });
   progress_.round_count = spec_.schedule().round_count();
-  progress_.step_count = spec_.schedule().round_count() *
-                         spec_.schedule().inner_step_count();
+  progress_.step_count = PlannedStepCount(spec_);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/optimizer/optimizer_options.h"
@@ -205,8 +207,7 @@ absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
   RETURN_IF_ERROR(engine::ValidateOptimizerOptions(options.optimizer));
   options.schedule.peak = inner.learning_rate();
   options.schedule.warmup_step_count = inner.warmup_step_count();
-  options.schedule.total_step_count =
-      spec.schedule().round_count() * spec.schedule().inner_step_count();
+  options.schedule.total_step_count = PlannedStepCount(spec);
   options.schedule.final_fraction = inner.final_learning_rate_fraction();
   options.batch_size = inner.batch_size();
   options.sequence_length = spec.model().sequence_length();

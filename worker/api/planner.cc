@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/exchange.h"
 #include "base/layout/layout.h"
+#include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "base/rpc/chunk_sizer.h"
 #include "base/status/status_macros.h"
@@ -174,10 +175,6 @@ planner::Flow FlowOf(int32_t shard_count) {
   flow.up_chunk_bytes = rpc::ChunkSizer::kBytesMax;
   flow.down_chunk_bytes = rpc::ChunkSizer::kPullBytesMax;
   return flow;
-}
-
-int64_t TokensAStep(const v1::RunSpec& spec) {
-  return int64_t{spec.inner().batch_size()} * spec.model().sequence_length();
 }
 
 absl::StatusOr<planner::Forecast> ForecastOfRun(

@@ -57,9 +57,6 @@ planner::Service ServiceOf(v1::Durability durability);
 // How transfers of this version flow to and from `shard_count` (>= 1) servers.
 planner::Flow FlowOf(int32_t shard_count);
 
-// Tokens that an island reads in an inner step of `spec`.
-int64_t TokensAStep(const v1::RunSpec& spec);
-
 // Bytes and the seconds of the calls that moved them.
 struct Measured {
   int64_t bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "base/layout/run_length.h"
 #include "gtest/gtest.h"
 #include "worker/api/model_spec.h"
 #include "worker/api/testing/tiny_run.h"

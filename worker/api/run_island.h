@@ -41,7 +41,7 @@ struct IslandProgress {
   std::string reason;    // Why, in a few words.
   int32_t slot = -1;
   int64_t version = 0;        // Of fragment 0, newest committed.
-  int64_t round_count = 0;    // Versions of the whole run.
+  int64_t round_count = 0;    // Versions of the whole run; 0: not planned.
   int64_t step = 0;           // Inner steps taken, by the run's clock.
   int64_t step_count = 0;     // Of the whole run.
   int64_t token_count = 0;    // Read in this life.

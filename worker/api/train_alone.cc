@@ -5,7 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/layout/digest.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "worker/api/device.h"
 #include "worker/api/island_state.h"
@@ -62,8 +64,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
   TrainAloneProgress progress;
   progress.step_count = options.step_count;
   if (progress.step_count == 0) {
-    progress.step_count = spec.schedule().round_count() *
-                          spec.schedule().inner_step_count();
+    progress.step_count = PlannedStepCount(spec);
   }
   Batch batch;
   double seconds = 0;
@@ -96,6 +97,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
     if (options.on_progress) options.on_progress(progress);
   }
   ASSIGN_OR_RETURN(result.validation_loss, Validate(*state, held_out));
+  RETURN_IF_ERROR(state->Gather());
   const absl::Span<const float> parameters = state->local();
   result.parameters.assign(parameters.begin(), parameters.end());
   result.parameters_sha256 =

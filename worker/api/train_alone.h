@@ -31,7 +31,7 @@ struct TrainAloneOptions {
   std::string data_path;  // Empty: the spec's.
   int thread_count = 1;
   std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu".
-  // Steps; 0 takes those of a run's island, round_count * inner_step_count.
+  // Steps; 0 takes those of a run's island, PlannedStepCount(spec).
   int64_t step_count = 0;
   // If true, every inner_step_count steps theta = anchor - (anchor - theta) in
   // f32, as a run of one island with outer SGD and lr 1 computes it.

@@ -81,6 +81,7 @@ struct Action {
   int64_t step_count = 0;
   int64_t data_begin = 0;
   double weight = 1;  // This island's share, if all contribute.
+  int64_t rate_offset = 0;  // Streaming: SaveSummary::rate_offset from then on.
   bool beside = false;  // Encoding and SAVE are kSave's.
 
   bool adopt = false;         // kApply: nothing of the local values is kept.
@@ -122,8 +123,8 @@ struct SaveSummary {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Of a streaming run: its clock, what the learning rate's is ahead of it, and
-  // every fragment in order.
+  // Of a streaming run: its clock, what the learning rate's is ahead of it (or
+  // behind, if negative), and every fragment in order.
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;

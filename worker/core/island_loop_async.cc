@@ -17,7 +17,7 @@ bool IslandLoop::async() const { return IsAsync(spec_.schedule()); }
 bool IslandLoop::Moot(const AnchoredFragment& at) const {
   const int64_t cut = CutVersion(at.fragment);
   return !IsFreshEnough(spec_.schedule(), at.anchor_version, cut) ||
-         (async() && cut >= spec_.schedule().round_count());
+         (async() && View().Ended(at.fragment));
 }
 
 bool IslandLoop::DecidedAgainst(const Sync& sync,
@@ -53,7 +53,7 @@ void IslandLoop::NoteWanted() {
 std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
   Round round;
   for (int32_t f = 0; f < plan_.cut_size(); ++f) {
-    if (CutVersion(f) >= spec_.schedule().round_count()) continue;
+    if (View().Ended(f)) continue;
     const v1::OpenRound* open = FindOpen(f, CutVersion(f));
     const v1::SlotPlan* slot = open == nullptr ? nullptr : FindSlot(*open);
     if (slot == nullptr) return std::nullopt;
@@ -78,12 +78,15 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
 int64_t IslandLoop::EvaluatedVersion() const {
   if (async() && !held_.empty()) return held_[0];
   if (!streaming()) return CutVersion(0);
-  // Fragments never are at one version: the one that all have reached.
+  // Fragments never are at one version: the one that all have reached. A budget
+  // of tokens may end them at different ones: the newest names the last cut.
   int64_t least = CutVersion(0);
+  int64_t newest = CutVersion(0);
   for (int32_t f = 1; f < plan_.cut_size(); ++f) {
     least = std::min(least, CutVersion(f));
+    newest = std::max(newest, CutVersion(f));
   }
-  return least;
+  return View().AllEnded() ? newest : least;
 }
 
 // Versions come faster than an island looks, so turns go by periods: of the
@@ -91,16 +94,19 @@ int64_t IslandLoop::EvaluatedVersion() const {
 // version that it holds of versions [p every, (p + 1) every).
 bool IslandLoop::AsyncEvaluationDue() const {
   const int64_t every = spec_.evaluation().every_round_count();
-  const int64_t last = spec_.schedule().round_count();
   if (evaluators_.empty()) return false;
   const Evaluator& turn = evaluators_.rbegin()->second;
   if (turn.count <= 0 || turn.index < 0) return false;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     // To be pulled first, if it is ours to.
+    const int64_t last = CutVersion(0);
     return evaluated_version_ < last && last % turn.count == turn.index;
   }
   const int64_t version = EvaluatedVersion();
-  if (version <= evaluated_version_ || version >= last) return false;
+  if (version <= evaluated_version_ ||
+      (View().Ended(0) && version >= CutVersion(0))) {
+    return false;
+  }
   const int64_t newest = version / every;
   const int64_t oldest =
       std::max(evaluated_version_ / every + 1, newest - turn.count + 1);

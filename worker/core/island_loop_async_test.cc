@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
 
@@ -267,6 +268,50 @@ TEST_F(AsyncIslandTest, PullsAndEvaluatesTheLastVersionIfItIsItsTurn) {
   EXPECT_EQ(Do(), "pull f0 v4");
   EXPECT_EQ(Do(), "evaluate v4 c4") << "4 mod 3 is 1";
   EXPECT_EQ(Do(), "finish");
+}
+
+TEST_F(AsyncIslandTest, EndsWhereThePlanSaysThatTheTokensAreSpent) {
+  join_.mutable_run()->mutable_spec()->mutable_evaluation()
+      ->set_every_round_count(4);
+  v1::ScheduleSpec& schedule =
+      *join_.mutable_run()->mutable_spec()->mutable_schedule();
+  schedule.set_round_count(0);
+  schedule.set_token_count(1000);
+  Begin();
+  DoAll();
+  for (int i = 0; i < 3; ++i) Commit();
+  plan_.clear_open_rounds();
+  plan_.mutable_cut(0)->set_version(4);
+  plan_.mutable_cut(0)->set_commit_seq(4);
+  plan_.add_ended_fragments(0);
+  Decide(0, v1::OUTCOME_CANCELLED);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Do(), "pull f0 v4");
+  EXPECT_EQ(Do(), "evaluate v4 c4") << "4 mod 3 is 1";
+  EXPECT_EQ(Do(), "finish");
+}
+
+TEST_F(AsyncIslandTest, TrainsForTheFragmentsThatGoOnAlone) {
+  v1::ScheduleSpec& schedule =
+      *join_.mutable_run()->mutable_spec()->mutable_schedule();
+  schedule.set_round_count(0);
+  schedule.set_token_count(1000);
+  Begin(2);
+  DoAll();
+  plan_.add_ended_fragments(0);
+  plan_.mutable_open_rounds()->DeleteSubrange(0, 1);
+  plan_.mutable_cut(0)->set_version(1);
+  plan_.set_commit_seq(2);
+  plan_.mutable_cut(0)->set_commit_seq(1);
+  Decide(0, v1::OUTCOME_CANCELLED);
+  plan_.mutable_cut(1)->set_version(1);
+  plan_.mutable_cut(1)->set_commit_seq(2);
+  Decide(1, v1::OUTCOME_MERGED);
+  plan_.mutable_open_rounds(0)->set_version(1);
+  plan_.mutable_open_rounds(0)->mutable_slots(kSlot)->set_start_step(2);
+  Publish();
+  EXPECT_THAT(DoAll(), testing::HasSubstr("contribute x2 f1 v1"));
 }
 
 }  // namespace

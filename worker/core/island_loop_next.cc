@@ -177,10 +177,9 @@ bool IslandLoop::EvaluationDue() const {
   if (async()) return AsyncEvaluationDue();
   const int64_t version = EvaluatedVersion();
   if (version <= evaluated_version_ || version == 0) return false;
-  if (version % every != 0 && version != spec_.schedule().round_count()) {
-    return false;
-  }
-  const auto found = evaluators_.find(version);
+  const bool is_last = View().AllEnded();
+  if (version % every != 0 && !is_last) return false;
+  const auto found = evaluators_.find(is_last ? CutVersion(0) : version);
   if (found == evaluators_.end() || found->second.count <= 0) return false;
   return version % found->second.count == found->second.index;
 }
@@ -285,7 +284,7 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
   // Wait for fragments that are about to commit or to open.
   for (int f = 0; f < plan_.cut_size(); ++f) {
     const int64_t version = CutVersion(f);
-    if (version <= version_max && version < spec_.schedule().round_count() &&
+    if (version <= version_max && !View().Ended(f) &&
         FindOpen(f, version) == nullptr) {
       return std::nullopt;
     }

@@ -559,5 +559,88 @@ TEST_F(StreamingLoopTest, ARunInRoundsHasOneLane) {
   EXPECT_EQ(NextLine(Lane::kPull), "wait(the run has no such lane)");
 }
 
+// --- Runs with a budget of tokens ---------------------------------------------
+
+TEST_F(StreamingLoopTest, TrainsOnForTheOthersOnceAFragmentIsAtItsEnd) {
+  Schedule().set_round_count(0);
+  Schedule().set_token_count(1000);
+  PushFirst();
+  Commit(0, 1);
+  plan_.add_ended_fragments(0);
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "train 4 @16; wait(waiting for the commit of fragment 1)");
+  Commit(1, 2);
+  Open(1);
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f1 v1; train 5 @20; train 6 @24; train 7 @28; "
+            "contribute #3 x4 [16,32) f1 v1; train 8 @32; "
+            "wait(waiting for the commit of fragment 1)");
+  Commit(1, 3);
+  plan_.add_ended_fragments(1);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(), "finish");
+}
+
+TEST_F(StreamingLoopTest, EvaluatesTheLastCutUnderItsNewestVersion) {
+  Schedule().set_round_count(0);
+  Schedule().set_token_count(1000);
+  auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
+  evaluation.set_every_round_count(10);
+  PushFirst();
+  plan_.clear_open_rounds();
+  plan_.mutable_cut(0)->set_version(1);
+  plan_.mutable_cut(1)->set_version(3);
+  plan_.add_ended_fragments(0);
+  plan_.add_ended_fragments(1);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  Pulls();
+  const Action evaluate = loop_.Next();
+  ASSERT_EQ(Line(evaluate), "evaluate") << "3 mod 2 is 1";
+  EXPECT_EQ(evaluate.version, 3);
+  loop_.OnDone(evaluate, absl::OkStatus());
+  EXPECT_EQ(Trace(), "finish");
+}
+
+class TokenClockTest : public StreamingLoopTest,
+                       public testing::WithParamInterface<int64_t> {};
+
+TEST_P(TokenClockTest, TheLearningRateFollowsTheTokensFromAPushOn) {
+  Schedule().set_round_count(0);
+  Schedule().set_token_count(1000);
+  PushFirst();
+  Commit(0, 1);
+  Open(0);
+  v1::OpenRound& open =
+      *plan_.mutable_open_rounds(plan_.open_rounds_size() - 1);
+  for (v1::SlotPlan& slot : *open.mutable_slots()) {
+    slot.set_start_step(GetParam());
+  }
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "train 4 @16; wait(waiting for the commit of fragment 1)");
+  Commit(1, 2);
+  Open(1);
+  Publish();
+  Pulls();
+  // Round 1 of fragment 0 began at step 2.
+  EXPECT_EQ(Trace(),
+            absl::StrCat("apply f1 v1; train 5 @20; "
+                         "contribute #3 x4 [8,24) f0 v1; train ",
+                         6 + GetParam() - 2,
+                         " @24; wait(waiting for the commit of fragment 0)"));
+}
+
+INSTANTIATE_TEST_SUITE_P(MoreTokensOrFewer, TokenClockTest,
+                         testing::Values(10, 1));
+
 }  // namespace
 }  // namespace atl::worker

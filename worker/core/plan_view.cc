@@ -64,4 +64,18 @@ bool PlanView::ShardAway() const {
                      });
 }
 
+bool PlanView::Ended(int32_t fragment) const {
+  const int64_t round_count = spec.schedule().round_count();
+  if (round_count > 0 && CutVersion(fragment) >= round_count) return true;
+  return std::find(plan.ended_fragments().begin(), plan.ended_fragments().end(),
+                   fragment) != plan.ended_fragments().end();
+}
+
+bool PlanView::AllEnded() const {
+  for (int32_t f = 0; f < plan.cut_size(); ++f) {
+    if (!Ended(f)) return false;
+  }
+  return plan.cut_size() > 0;
+}
+
 }  // namespace atl::worker

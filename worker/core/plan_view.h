@@ -42,6 +42,10 @@ struct PlanView {
   // True if the plan says that a shard has lost it.
   bool NeededAgain(int32_t fragment, int64_t seq) const;
   bool ShardAway() const;
+  // True if the newest version of `fragment` is its last. Of a run in rounds an
+  // island knows that by itself; of one with a budget of tokens the plan says.
+  bool Ended(int32_t fragment) const;
+  bool AllEnded() const;
 };
 
 }  // namespace atl::worker

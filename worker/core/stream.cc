@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/layout/run_length.h"
 
 namespace atl::worker {
 namespace {
@@ -83,10 +84,13 @@ Stream::Due Stream::DueOf(const PlanView& view, int32_t f) const {
     due.open = due.expected;
     if (due.expected) {
       step_count = slot->step_count();
+      due.start_step = slot->start_step();
       due.weight = ShareOf(view, *open, *slot);
     }
   }
-  if (track.local_version >= schedule.round_count()) due.expected = false;
+  if (view.Ended(f) && track.local_version >= view.CutVersion(f)) {
+    due.expected = false;
+  }
   due.step = track.since_step + std::max<int64_t>(1, step_count);
   return due;
 }
@@ -144,6 +148,11 @@ std::optional<Action> Stream::NextContribution(
       action->step_count = clock_ - track.since_step;
       action->data_begin = track.data_begin;
       action->weight = due.weight;
+      // Rounds never go slower than an island that keeps up; tokens may.
+      const int64_t behind = due.start_step - track.since_step;
+      action->rate_offset = HasTokenBudget(view.spec.schedule())
+                                ? behind
+                                : std::max(rate_offset_, behind);
       action->beside = view.spec.schedule().overlap_step_count() > 0;
     }
     action->contributions.push_back({f, track.local_version});
@@ -198,7 +207,9 @@ bool Stream::MayTrain(const PlanView& view) const {
     const Track& track = tracks_[f];
     if (track.flight.has_value()) {
       // Steps after the last push change nothing that is merged.
-      if (track.flight->anchor_version + 1 < view.spec.schedule().round_count() &&
+      const int64_t round_count = view.spec.schedule().round_count();
+      if ((round_count == 0 ||
+           track.flight->anchor_version + 1 < round_count) &&
           clock_ < ApplyStepMax(view, *track.flight)) {
         return true;
       }
@@ -311,6 +322,10 @@ int32_t Stream::NextPull(const PlanView& view,
 // --- What was done -----------------------------------------------------------
 
 void Stream::OnContributed(const Action& action) {
+  // The learning rate follows the run: this island may be behind the others, or
+  // the run's clock may count tokens. Not when a plan comes, but with the step
+  // that is pushed, which is the same one however long the plan took.
+  rate_offset_ = action.rate_offset;
   for (const AnchoredFragment& at : action.contributions) {
     if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
     Track& track = tracks_[at.fragment];
@@ -360,14 +375,6 @@ bool Stream::Settle(const PlanView& view) {
         track.flight.reset();
         track.local_version = -1;
       }
-      continue;
-    }
-    const v1::OpenRound* open = view.FindOpen(f, track.local_version);
-    const v1::SlotPlan* slot = open == nullptr ? nullptr : view.FindSlot(*open);
-    if (slot != nullptr) {
-      // Behind the others: the learning rate follows the run.
-      rate_offset_ =
-          std::max(rate_offset_, slot->start_step() - track.since_step);
     }
   }
   return decided_against;

@@ -110,6 +110,7 @@ class Stream {
     bool expected = true;  // False: its round is open without this island.
     bool open = false;
     int64_t step = 0;  // Clock at which it is due.
+    int64_t start_step = 0;  // Of its round, if that is open.
     double weight = 1;
   };
 

@@ -77,27 +77,29 @@ def _hostile_rows():
                        hostile=attack)
 
 
-def _contributions(count):
-    """An async run of so many; its clock counts all islands' steps, so the
-    warm-up is 10 % of those."""
-    return {"schedule": {"round_count": count},
-            "inner": {"warmup_step_count": 2 * count}}
+# What the rows above merge: 30 rounds of three islands, 20 steps of 8 x 128
+# tokens each.
+TOKENS = 30 * 3 * 20 * 8 * 128
+
+# How many contributions that takes, islands' speeds decide: the first that
+# reaches it is the last. So a row has at most one contribution of a fast island
+# more, 20 x 8 x 128 tokens or 1.1 %. The clock of the learning rate counts all
+# islands' steps, of which the warm-up is 10 %.
+_BY_TOKENS = {"schedule": {"token_count": TOKENS, "round_count": None},
+              "inner": {"warmup_step_count": 180}}
 
 
 def _async_rows():
-    # About as many tokens as three islands read in 30 rounds: a slow one takes a
-    # quarter of the steps of the others, and DyLU rounds down what equal ones
-    # differ by. Of 130, quiet runs made 3 % fewer tokens.
     yield _row("async_naive_slow",
                "one Nesterov step a contribution; one island at a quarter of "
                "the speed", _worse("diloco", 0.02), method="async_naive",
-               changes=_contributions(134), slow=4)
+               changes=_BY_TOKENS, slow=4)
     yield _row("async_slow",
                "Delayed Nesterov and DyLU; one island at a quarter of the "
                "speed", _within("diloco", 0.01), method="async",
-               changes=_contributions(134), slow=4)
+               changes=_BY_TOKENS, slow=4)
     yield _row("async", "Delayed Nesterov, three equal islands",
-               _beside("diloco"), changes=_contributions(94))
+               _beside("diloco"), changes=_BY_TOKENS)
 
 
 _LONG = {"schedule": {"round_count": 120},

@@ -75,11 +75,14 @@ ELASTIC = {
 
 
 def merged(base, *changes):
-    """`base` with nested changes; arguments are not changed."""
+    """`base` with nested changes, of which None takes a key out; arguments are
+    not changed."""
     result = copy.deepcopy(base)
     for change in changes:
         for key, value in change.items():
-            if isinstance(value, dict):
+            if value is None:
+                result.pop(key, None)
+            elif isinstance(value, dict):
                 result[key] = merged(result.get(key, {}), value)
             else:
                 result[key] = value

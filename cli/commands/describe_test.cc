@@ -1,0 +1,67 @@
+#include "cli/commands/describe.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::ScheduleSpec Schedule(int64_t round_count, int64_t token_count) {
+  v1::ScheduleSpec schedule;
+  schedule.set_round_count(round_count);
+  schedule.set_token_count(token_count);
+  return schedule;
+}
+
+// A run whose two fragments are at these versions.
+v1::GetRunStateResponse State(const v1::ScheduleSpec& schedule, int64_t first,
+                              int64_t second, int64_t merged_token_count) {
+  v1::GetRunStateResponse state;
+  *state.mutable_run()->mutable_spec()->mutable_schedule() = schedule;
+  state.add_cut()->set_version(first);
+  state.add_cut()->set_version(second);
+  state.set_merged_token_count(merged_token_count);
+  return state;
+}
+
+TEST(DescribeTest, TellsTheLengthThatARunWasGiven) {
+  EXPECT_EQ(RoundsOf(Schedule(30, 0)), "30");
+  EXPECT_EQ(TokensOf(Schedule(30, 0)), "-");
+  EXPECT_EQ(RoundsOf(Schedule(0, 1843200)), "-");
+  EXPECT_EQ(TokensOf(Schedule(0, 1843200)), "1,843,200");
+}
+
+TEST(DescribeTest, TellsTokensAsAShareOfTheirBudget) {
+  EXPECT_EQ(DescribeTokens(1234, Schedule(3, 0)), "1,234");
+  EXPECT_EQ(DescribeTokens(1234, Schedule(0, 5000)), "1,234 of 5,000 (24.7 %)");
+  EXPECT_EQ(DescribeTokens(5100, Schedule(0, 5000)),
+            "5,100 of 5,000 (102.0 %)");
+}
+
+TEST(DescribeTest, TheShareThatIsDoneIsTheFurtherOfRoundsAndTokens) {
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(4, 0), 2, 1, 900)), 0.25);
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(0, 1000), 2, 1, 900)), 0.9);
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(2, 1000), 2, 2, 900)), 1);
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(0, 1000), 9, 9, 1100)), 1);
+}
+
+TEST(DescribeTest, ACommitOfARunByTokensTellsHowManyAreMerged) {
+  v1::RunEvent event;
+  v1::Round& round = *event.mutable_round_committed();
+  round.set_version(12);
+  round.set_merged_token_count(614);
+  EXPECT_THAT(DescribeEvent(event, Schedule(0, 1000)),
+              EndsWith("round 12 committed, 614 of 1,000 (61.4 %) tokens"));
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)), Not(HasSubstr("tokens")));
+  // Of a coordinator that did not count yet.
+  round.clear_merged_token_count();
+  EXPECT_THAT(DescribeEvent(event, Schedule(0, 1000)),
+              Not(HasSubstr("tokens")));
+}
+
+}  // namespace
+}  // namespace atl::cli
