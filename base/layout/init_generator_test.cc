@@ -1,5 +1,6 @@
 #include "base/layout/init_generator.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>

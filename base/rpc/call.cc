@@ -1,6 +1,7 @@
 #include "base/rpc/call.h"
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 
 namespace atl::rpc {
 

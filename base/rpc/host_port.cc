@@ -1,5 +1,6 @@
 #include "base/rpc/host_port.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,6 @@
 #include "base/rpc/host_port.h"
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {

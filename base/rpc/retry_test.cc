@@ -1,5 +1,6 @@
 #include "base/rpc/retry.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/rpc/status_details.h"

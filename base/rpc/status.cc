@@ -1,6 +1,7 @@
 #include "base/rpc/status.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>

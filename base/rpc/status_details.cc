@@ -1,6 +1,7 @@
 #include "base/rpc/status_details.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,8 @@
 #include "base/status/refusal.h"
 
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"

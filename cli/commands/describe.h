@@ -5,6 +5,7 @@
 #ifndef CLI_COMMANDS_DESCRIBE_H_
 #define CLI_COMMANDS_DESCRIBE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"

@@ -1,5 +1,7 @@
 #include "cli/output/exit_code.h"
 
+#include <utility>
+
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 

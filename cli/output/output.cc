@@ -1,5 +1,7 @@
 #include "cli/output/output.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "cli/output/error.h"
 #include "google/protobuf/util/json_util.h"

@@ -1,5 +1,6 @@
 #include "cli/output/output.h"
 
+#include <cstdint>
 #include <sstream>
 
 #include "atoll/v1/run.pb.h"

@@ -1,6 +1,7 @@
 #include "cli/presets/presets.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/layout/run_timing.h"
 #include "cli/run_file/run_file.h"

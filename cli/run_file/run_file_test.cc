@@ -1,6 +1,7 @@
 #include "cli/run_file/run_file.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

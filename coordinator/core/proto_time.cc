@@ -1,5 +1,7 @@
 #include "coordinator/core/proto_time.h"
 
+#include <cstdint>
+
 namespace atl::coordinator {
 
 google::protobuf::Timestamp ToProto(absl::Time time) {

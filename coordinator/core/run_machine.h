@@ -14,6 +14,7 @@
 #ifndef COORDINATOR_CORE_RUN_MACHINE_H_
 #define COORDINATOR_CORE_RUN_MACHINE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -6,6 +6,7 @@
 #ifndef COORDINATOR_CORE_VALIDATE_SPEC_H_
 #define COORDINATOR_CORE_VALIDATE_SPEC_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "atoll/v1/run.pb.h"

@@ -23,6 +23,8 @@ Generated headers are included as system headers and generated sources are
 compiled without warnings.
 """
 
+load("//deploy/bazel:cc.bzl", "cc_library")
+
 _PROTOC = "/usr/bin/protoc"
 _GRPC_PLUGIN = "/usr/bin/grpc_cpp_plugin"
 
@@ -102,7 +104,7 @@ def atoll_proto_library(name, srcs, deps = [], visibility = None, **kwargs):
         testonly = testonly,
         visibility = visibility,
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = sources,
         hdrs = headers,
@@ -138,7 +140,7 @@ def atoll_grpc_library(name, srcs, deps, visibility = None, **kwargs):
         testonly = kwargs.get("testonly", False),
         visibility = ["//visibility:private"],
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = sources,
         hdrs = headers,

@@ -1,6 +1,8 @@
 #include "server/core/checkpoint_keeper.h"
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

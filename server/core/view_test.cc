@@ -2,6 +2,7 @@
 
 #include "server/core/view.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,5 +1,8 @@
 #include "server/store/manifest.h"
 
+#include <utility>
+
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

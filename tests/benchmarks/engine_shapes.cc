@@ -6,6 +6,7 @@ const BenchmarkShape* FindShape(absl::string_view name) {
   static const BenchmarkShape kShapes[] = {
       {"tiny", 4, 32, 64, 4, 8, 32},
       {"quick", 4, 128, 256, 4, 8, 128},
+      {"even", 8, 128, 64, 4, 8, 128},
       {"4m", 4, 256, 4096, 4, 8, 256},
       {"14m", 6, 384, 8192, 6, 8, 256},
       {"124m", 12, 768, 50304, 12, 4, 256},

@@ -19,7 +19,8 @@ struct BenchmarkShape {
   int64_t layers, channels, vocab, heads, batch, length;
 };
 
-// "tiny", "quick", "4m", "14m" or "124m"; null if it is none.
+// "tiny", "quick", "even" (a pipeline's stages are), "4m", "14m" or "124m"; null
+// if it is none.
 const BenchmarkShape* FindShape(absl::string_view name);
 
 // A Llama of this shape, AdamW, f32; its head is its own.

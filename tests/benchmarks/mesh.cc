@@ -12,7 +12,12 @@
 //   idle_share   1 - T_1 / (n T_n): of the ranks' time, what is not one rank's
 //                work: waiting, transfers, what is computed twice. With more
 //                ranks than processors it says little.
+//   wait_share   of the ranks' time, what they spend in calls of collectives:
+//                waiting for each other, and the copies that these are
 //   bubble       (p - 1) / (v m + p - 1), what a pipeline of equal stages waits
+//
+// Stages are equal in the shape `even`, whose embedding and head are small: its
+// wait_share is to be held against the bubble.
 //
 // With --json each result is one JSON object a line and nothing else is written
 // to standard output.
@@ -22,6 +27,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -32,6 +38,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "tests/benchmarks/engine_shapes.h"
+#include "tests/benchmarks/timed_collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 
@@ -78,8 +85,11 @@ bool ParseMesh(absl::string_view text, MeshOptions* options) {
 class Runner {
  public:
   Runner(const BenchmarkShape& shape, const MeshOptions& mesh)
-      : world_(mesh.mesh.rank_count()) {
+      : world_(mesh.mesh.rank_count()), waited_(mesh.mesh.rank_count()) {
     auto ranks = world_.TakeRanks();
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r] = collective::MakeTimed(std::move(ranks[r]), &waited_[r]);
+    }
     auto made = MakeMeshTrainer(OptionsOf(shape, mesh.mesh.rank_count()), mesh,
                                 absl::MakeSpan(ranks));
     status_ = made.status();
@@ -94,9 +104,17 @@ class Runner {
 
   const absl::Status& status() const { return status_; }
   void Step() {
+    if (seconds_.size() == 2) std::fill(waited_.begin(), waited_.end(), 0.0);
     const double start = Seconds();
     status_ = trainer_->Step(tokens_, tokens_, 0).status();
     seconds_.push_back(Seconds() - start);
+  }
+  // Of the ranks' time, without the first two steps, what they waited.
+  double WaitShare() const {
+    const double all =
+        std::accumulate(seconds_.begin() + 2, seconds_.end(), 0.0);
+    return std::accumulate(waited_.begin(), waited_.end(), 0.0) /
+           (all * static_cast<double>(waited_.size()));
   }
   // Without the first two.
   double Median() {
@@ -106,6 +124,7 @@ class Runner {
 
  private:
   collective::LocalWorld world_;
+  std::vector<double> waited_;  // Seconds [rank].
   std::unique_ptr<Trainer> trainer_;
   std::vector<int32_t> tokens_;
   std::vector<double> seconds_;
@@ -131,6 +150,7 @@ bool RunCase(const BenchmarkShape& shape, absl::string_view text, int steps,
   }
   const double n = mesh.mesh.rank_count();
   const double p = mesh.mesh.size(MeshDimension::kPp);
+  const double wait_share = many.WaitShare();
   const double scaling = one.Median() / many.Median();
   const double bubble =
       (p - 1) / (mesh.chunk_count * mesh.micro_batch_count + p - 1);
@@ -139,12 +159,13 @@ bool RunCase(const BenchmarkShape& shape, absl::string_view text, int steps,
   std::printf(
       json ? "{\"case\": \"%s\", \"mesh\": \"%s\", \"ranks\": %.0f, "
              "\"processors\": %u, \"tokens_per_second\": %.1f, "
-             "\"scaling\": %.3f, \"idle_share\": %.3f, \"bubble\": %.3f}\n"
+             "\"scaling\": %.3f, \"idle_share\": %.3f, \"wait_share\": %.3f, "
+             "\"bubble\": %.3f}\n"
            : "%-6s %-32s %.0f ranks on %u processors: %9.1f tokens/s, "
-             "%.2f of one rank, idle %.2f, bubble %.2f\n",
+             "%.2f of one rank, idle %.2f, wait %.2f, bubble %.2f\n",
       shape.name.c_str(), std::string(text).c_str(), n,
       std::thread::hardware_concurrency(), rate, scaling, 1 - scaling / n,
-      bubble);
+      wait_share, bubble);
   std::fflush(stdout);
   return true;
 }
@@ -169,7 +190,7 @@ int Main(int argc, char** argv) {
     }
     if (!good) {
       std::fprintf(stderr,
-                   "usage: mesh [--json] [--shape=tiny|quick|4m|14m] "
+                   "usage: mesh [--json] [--shape=tiny|quick|even|4m|14m] "
                    "[--steps=N] [--meshes=MESH:MODE:SCHEDULE:M;...]\n");
       return 2;
     }

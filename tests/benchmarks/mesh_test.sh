@@ -19,8 +19,9 @@ assert [row["bubble"] for row in rows] == [0, 0.111], rows
 for row in rows:
     assert list(row) == ["case", "mesh", "ranks", "processors",
                          "tokens_per_second", "scaling", "idle_share",
-                         "bubble"], row
+                         "wait_share", "bubble"], row
     assert row["tokens_per_second"] > 0 and row["scaling"] > 0, row
+    assert 0 < row["wait_share"] < 1, row
 PYTHON
 
 for argument in --shape=unknown --steps=0 --meshes=pp=2 \

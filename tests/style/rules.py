@@ -7,6 +7,7 @@ A place that has a reason says so on its line or on the line above, as
 import collections
 import re
 
+import precompiled
 import rooms
 import source_text
 
@@ -234,11 +235,23 @@ def packages_have_tests(files):
       yield Violation(path, 1, 'test', 'a library without a test beside it')
 
 
+def own_includes(files):
+  """Across files: no file rests on what a precompiled header includes."""
+  for header in precompiled.hidden(files):
+    if header not in precompiled.USES:
+      yield Violation(
+          precompiled.HEADERS[0], 1, 'include',
+          '%s: tests/style/precompiled.py does not know its names' % header)
+  for path, line, name, header in precompiled.missing(files):
+    yield Violation(path, line, 'include',
+                    '%s: include %s, here or in a header' % (name, header))
+
+
 PER_FILE = [
     includes_by_room, banned_calls, sizes, todos, foreign_paths, build_files,
     bazel_options, headers, protos
 ]
-PER_TREE = [packages_have_tests]
+PER_TREE = [packages_have_tests, own_includes]
 
 
 def _is_excused(violation, text):

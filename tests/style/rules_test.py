@@ -218,6 +218,52 @@ class SmallRulesTest(unittest.TestCase):
         [], found('base/a/BUILD', 'package(default_testonly = True)\n' + library))
 
 
+class OwnIncludesTest(unittest.TestCase):
+
+  def found(self, files):
+    files = dict(files)
+    files['deploy/bazel/precompiled/library.h'] = (
+        '// x\n#ifndef DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_\n'
+        '#define DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_\n'
+        '#include <vector>\n#include "absl/status/status.h"\n'
+        '#include <google/protobuf/message.h>\n#endif\n')
+    return [(v.path, v.line) for v in rules.check(files) if v.rule == 'include']
+
+  def test_a_file_includes_what_the_precompiled_header_has_too(self):
+    use = '\nstd::vector<absl::Status> a;\n'
+    self.assertEqual([('base/a.cc', 2), ('base/a.cc', 2)],
+                     self.found({'base/a.cc': use}))
+    self.assertEqual([('base/a.cc', 3)],
+                     self.found({'base/a.cc': '#include <vector>\n' + use}))
+    both = '#include <vector>\n#include "absl/status/status.h"\n'
+    self.assertEqual([], self.found({'base/a.cc': both + use}))
+
+  def test_a_header_of_ours_brings_what_it_includes_itself(self):
+    use = '#include "base/b/b.h"\nstd::vector<int> a;\n'
+    header = ('// x\n#ifndef BASE_B_C_H_\n#define BASE_B_C_H_\n'
+              '#include <vector>\n#endif\n')
+    between = ('// x\n#ifndef BASE_B_B_H_\n#define BASE_B_B_H_\n'
+               '#include "base/b/c.h"\n#endif\n')
+    self.assertEqual([], self.found({
+        'base/a.cc': use, 'base/b/b.h': between, 'base/b/c.h': header}))
+    self.assertEqual([('base/a.cc', 2)], self.found({
+        'base/a.cc': use, 'base/b/c.h': header}))
+
+  def test_names_that_are_not_hidden_are_the_compilers_to_find(self):
+    self.assertEqual([], self.found({'base/a.cc': 'std::set<int> a;\n'}))
+
+  def test_comments_and_strings_use_nothing(self):
+    text = '// std::vector\nconst char* a = "absl::Status";\n'
+    self.assertEqual([], self.found({'base/a.cc': text}))
+
+  def test_a_precompiled_header_is_known_by_its_names(self):
+    files = {'deploy/bazel/precompiled/test.h':
+             '// x\n#ifndef DEPLOY_BAZEL_PRECOMPILED_TEST_H_\n'
+             '#define DEPLOY_BAZEL_PRECOMPILED_TEST_H_\n'
+             '#include <regex>\n#endif\n'}
+    self.assertEqual(1, len(self.found(files)))
+
+
 class TreeTest(unittest.TestCase):
 
   def test_reads_sources_and_leaves_out_what_is_made(self):

@@ -1,5 +1,6 @@
 """What the rules need to know of a C++ file, without a compiler."""
 
+import functools
 import re
 
 _TOKENS = re.compile(
@@ -16,6 +17,7 @@ def _blank(text):
   return re.sub(r'[^\n]', ' ', text)
 
 
+@functools.lru_cache(maxsize=None)  # Several rules want it.
 def code_only(text):
   """`text` with comments, strings and characters blanked, lines kept."""
 

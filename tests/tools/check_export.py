@@ -2,6 +2,7 @@
 """Loads an exported model in transformers and compares its loss with ours.
 
     check_export.py --model DIR --data FILE --atoll PATH [--tolerance 1e-3]
+                    [--data_format bytes|uint16]
 
 Needs torch and transformers, which nothing else here does:
 
@@ -10,11 +11,12 @@ Needs torch and transformers, which nothing else here does:
         --model quickstart-out/run/export \\
         --data quickstart-out/run/validation.bin --atoll bazel-bin/cli/atoll
 
-DATA is text whose bytes are the tokens. Both sides take the windows
-[kT, kT + T] of it, T the model's sequence length, and drop the rest.
+The tokens are DATA's bytes, or its little-endian pairs of bytes. Both sides take
+the windows [kT, kT + T] of it, T the model's sequence length, and drop the rest.
 """
 
 import argparse
+import array
 import json
 import os
 import subprocess
@@ -25,7 +27,9 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description="Compares an export's loss in transformers with ours.")
     parser.add_argument("--model", required=True, help="exported directory")
-    parser.add_argument("--data", required=True, help="file of bytes")
+    parser.add_argument("--data", required=True, help="file of tokens")
+    parser.add_argument("--data_format", default="bytes",
+                        choices=("bytes", "uint16"))
     parser.add_argument("--atoll", default="bazel-bin/cli/atoll",
                         help="the atoll command")
     parser.add_argument("--tolerance", type=float, default=1e-3)
@@ -33,32 +37,42 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def our_loss(atoll, model, data):
+def our_loss(atoll, model, data, data_format):
     """(loss, tokens) as `atoll eval` says."""
     done = subprocess.run(
-        [atoll, "eval", "--model", model, "--data", data, "-o", "json"],
+        [atoll, "eval", "--model", model, "--data", data, "--data_format",
+         data_format, "-o", "json"],
         stdout=subprocess.PIPE, check=True, text=True)
     result = json.loads(done.stdout)["data"]
     return float(result["loss"]), int(result["tokens"])
 
 
-def their_loss(model_directory, data, batch):
+def read_tokens(data, data_format):
+    """A list of ids."""
+    tokens = array.array("B" if data_format == "bytes" else "H")
+    with open(data, "rb") as file:
+        tokens.frombytes(file.read())
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return tokens.tolist()
+
+
+def their_loss(model_directory, tokens, batch):
     """(loss, tokens) of the model in transformers."""
     import torch
     import transformers
 
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
-        model_directory, torch_dtype=torch.float32, output_loading_info=True)
+        model_directory, output_loading_info=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if loading[key]:
             sys.exit("%s: %s" % (key, loading[key]))
-    model.eval()
+    model.float().eval()
     length = model.config.max_position_embeddings
-    with open(data, "rb") as file:
-        tokens = torch.tensor(bytearray(file.read()), dtype=torch.long)
+    tokens = torch.tensor(tokens, dtype=torch.long)
     count = (len(tokens) - 1) // length
     if count == 0:
-        sys.exit("%s is shorter than one window" % data)
+        sys.exit("the data is shorter than one window")
     windows = torch.stack([tokens[k * length:(k + 1) * length + 1]
                            for k in range(count)])
     total = 0.0
@@ -75,8 +89,11 @@ def their_loss(model_directory, data, batch):
 def main():
     arguments = parse_arguments()
     model = os.path.abspath(arguments.model)
-    ours, our_tokens = our_loss(arguments.atoll, model, arguments.data)
-    theirs, their_tokens = their_loss(model, arguments.data, arguments.batch)
+    ours, our_tokens = our_loss(arguments.atoll, model, arguments.data,
+                                arguments.data_format)
+    theirs, their_tokens = their_loss(
+        model, read_tokens(arguments.data, arguments.data_format),
+        arguments.batch)
     print("atoll eval    loss %.6f over %d tokens" % (ours, our_tokens))
     print("transformers  loss %.6f over %d tokens" % (theirs, their_tokens))
     if our_tokens != their_tokens:

@@ -134,6 +134,7 @@ absl::Status IslandPart::CheckSave(const Save& save) const {
 }
 
 absl::Status IslandPart::RestoreSave(PartResult& result) {
+  RETURN_IF_ERROR(state_->Gather());
   const absl::Status restored = Agree(Lane::kTraining, RestoreSaveHere());
   if (!restored.ok()) {
     encoder_.emplace(state_->held(), spec_);

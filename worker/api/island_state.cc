@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
+#include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "worker/api/model_spec.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"
@@ -119,9 +120,10 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
   }
   RETURN_IF_ERROR(Scatter());
   StepResult result;
+  // Also if it fails: that may be after what was here has been given back.
+  ranks_ahead_ = true;
   ASSIGN_OR_RETURN(result.loss, trainer_->Step(batch.inputs, batch.targets,
                                                step, factor));
-  ranks_ahead_ = true;
   if (restart_step_count_ >= 0) ++restart_step_count_;
   result.gradient_norm = trainer_->gradient_norm();
   result.token_count = static_cast<int64_t>(batch.inputs.size());
@@ -141,10 +143,12 @@ void IslandState::OuterGradient(int32_t fragment,
 }
 
 absl::Span<const float> IslandState::local() const {
+  CHECK(!ranks_ahead_) << "local parameters are read without Gather";
   return const_cast<const engine::Trainer&>(*trainer_).parameters();
 }
 
 absl::Span<float> IslandState::mutable_local() {
+  CHECK(!ranks_ahead_) << "local parameters are written without Gather";
   ranks_behind_ = true;
   return trainer_->parameters();
 }

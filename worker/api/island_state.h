@@ -79,7 +79,8 @@ class IslandState {
   absl::StatusOr<StepResult> Train(const Batch& batch, int64_t step);
 
   // With all: local parameters and optimizer are as the last step left them.
-  // Before OuterGradient(), local() and optimizer().
+  // Before OuterGradient(), local(), mutable_local() and optimizer(): after a
+  // step there may be nothing here.
   absl::Status Gather();
 
   // Sets `out`, shape [F_f], to the outer gradient of `fragment`, anchor -

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/parameter_layout.h"

@@ -2,8 +2,11 @@
 // loop, mesh, data and SAVE. Processes are threads, each with a world of its
 // own kind.
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -109,8 +112,9 @@ class RunMeshTest : public IslandFixture {
       bool has_group, int action_count, const Death& death) {
     const auto world =
         has_group ? IslandWorld::Over(mesh, std::move(ranks))
-                  : IslandWorld::Join({.mesh = mesh.ToString()}, {},
-                                      absl::Minutes(1));
+                  : IslandWorld::Join({.mesh = mesh.ToString(),
+                                       .micro_batch_count = micro_batch_count_},
+                                      {}, absl::Minutes(1));
     if (!world.ok()) return world.status();
     const auto coordinator = service.MakeCoordinator();
     IslandLinks links;
@@ -163,7 +167,30 @@ class RunMeshTest : public IslandFixture {
     EXPECT_EQ(service.version(), spec.schedule().round_count());
     return service.parameters_sha256();
   }
+
+  int micro_batch_count_ = 0;  // Of islands in one process; 0: as usual.
 };
+
+// The root of the sum of squares.
+double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - b[i];
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+double LargestDifference(const std::vector<v1::Evaluation>& a,
+                         const std::vector<v1::Evaluation>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    most = std::max(most, std::abs(a[i].loss() - b[i].loss()));
+  }
+  return most;
+}
 
 TEST_F(RunMeshTest, AMeshLearnsWhatOneRankLearns) {
   TinyRunOptions tiny = Tiny(1);
@@ -171,25 +198,65 @@ TEST_F(RunMeshTest, AMeshLearnsWhatOneRankLearns) {
   const v1::RunSpec spec = TinyRun(tiny);
   MemoryService one(spec);
   ASSERT_TRUE(RunOne(one, Options("one")).ok());
-  for (const std::string mesh : {"dp_shard=2", "dp_replicate=2"}) {
+  // AdamW makes steps of what sums in another order round differently. How far
+  // that leads is seen on the same rank with its batch in parts.
+  double distance = 0, difference = 0;
+  for (const int parts : {2, 4}) {
+    files_.Crash();
+    micro_batch_count_ = parts;
+    MemoryService service(spec);
+    ASSERT_TRUE(RunOnce(service, "", 1).ok());
+    distance =
+        std::max(distance, Distance(service.parameters(), one.parameters()));
+    difference = std::max(difference, LargestDifference(service.evaluations(),
+                                                        one.evaluations()));
+  }
+  micro_batch_count_ = 0;
+  EXPECT_GT(distance, 0);
+  for (const std::string mesh : {"dp_shard=2", "dp_replicate=2", "tp=2"}) {
     files_.Crash();
     MemoryService service(spec);
     ASSERT_TRUE(RunOnce(service, mesh, 1).ok());
-    ASSERT_EQ(service.evaluations().size(), one.evaluations().size());
-    for (size_t i = 0; i < one.evaluations().size(); ++i) {
-      EXPECT_NEAR(service.evaluations()[i].loss(), one.evaluations()[i].loss(),
-                  1e-3)
-          << mesh;
-    }
-    // AdamW turns roundings into steps: few, and no more than a step's.
-    const std::vector<float> a = one.parameters(), b = service.parameters();
-    double difference = 0, size = 0;
-    for (size_t i = 0; i < a.size(); ++i) {
-      difference += std::abs(a[i] - b[i]);
-      size += std::abs(a[i]);
-    }
-    EXPECT_LT(difference, 0.01 * size) << mesh;
+    const double of_mesh = Distance(service.parameters(), one.parameters());
+    const double of_losses =
+        LargestDifference(service.evaluations(), one.evaluations());
+    std::cout << mesh << ": parameters " << of_mesh << " of " << distance
+              << ", losses " << of_losses << " of " << difference << std::endl;
+    EXPECT_LE(of_mesh, 4 * distance) << mesh;
+    // They are told in f32.
+    EXPECT_LE(of_losses, 4 * difference + 1e-6) << mesh;
   }
+}
+
+// A save is of elements, and not of the ranks that had them: another mesh of as
+// many processes goes on from it. What is then left between them is how sums
+// are rounded, far less than what the loss of the optimizer's state makes.
+TEST_F(RunMeshTest, ASaveUnderOneMeshGoesOnUnderAnother) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 4;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService undisturbed(spec);
+  ASSERT_TRUE(RunOnce(undisturbed, "dp_shard=2", 2).ok());
+  const auto distance_after = [&](bool forget) {
+    ForgetSaves();
+    MemoryService service(spec);
+    // While it writes the second save.
+    const auto first = RunOnce(service, "dp_shard=2", 2, 0, 1 << 30,
+                               {"0-of-2.save.next.tmp", 2});
+    EXPECT_FALSE(first.ok());
+    EXPECT_GT(service.version(), 0);
+    files_.Crash();
+    if (forget) ForgetSaves();
+    const auto end = RunOnce(service, "tp=2", 2);
+    EXPECT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(service.version(), spec.schedule().round_count());
+    return Distance(service.parameters(), undisturbed.parameters());
+  };
+  const double loaded = distance_after(false);
+  const double forgotten = distance_after(true);
+  std::cout << "with the save " << loaded << ", without " << forgotten
+            << std::endl;
+  EXPECT_LT(loaded, 0.01 * forgotten);
 }
 
 struct Exchange {

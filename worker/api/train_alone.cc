@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/layout/digest.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
@@ -96,6 +97,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
     if (options.on_progress) options.on_progress(progress);
   }
   ASSIGN_OR_RETURN(result.validation_loss, Validate(*state, held_out));
+  RETURN_IF_ERROR(state->Gather());
   const absl::Span<const float> parameters = state->local();
   result.parameters.assign(parameters.begin(), parameters.end());
   result.parameters_sha256 =

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "worker/api/testing/tiny_run.h"

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/model_config_file.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"

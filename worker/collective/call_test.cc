@@ -1,5 +1,6 @@
 #include "worker/collective/call.h"
 
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 namespace atl::collective {

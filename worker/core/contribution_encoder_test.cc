@@ -1,5 +1,6 @@
 #include "worker/core/contribution_encoder.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>

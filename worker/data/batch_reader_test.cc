@@ -1,5 +1,6 @@
 #include "worker/data/batch_reader.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 

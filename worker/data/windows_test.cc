@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {

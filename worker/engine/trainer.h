@@ -83,8 +83,11 @@ class Trainer {
   // moments of their own. Scatter gives them what parameters() and
   // optimizer_state() hold; Gather fills these with what the ranks have. So:
   // Scatter after writing and before the next Step or loss, Gather after the
-  // last Step and before reading. One rank alone on a CPU has but one copy, and
-  // they do nothing; on a device they copy between its memory and the host's.
+  // last Step and before reading or writing: several ranks keep no second copy
+  // while they train, so from a Step that was accepted to the next Gather these
+  // spans are empty, and Scatter does nothing. One rank alone on a CPU has but
+  // one copy, and they do nothing; on a device they copy between its memory and
+  // the host's.
   //
   // UNAVAILABLE: a rank is gone.
   virtual absl::Status Scatter() { return absl::OkStatus(); }

@@ -1,11 +1,13 @@
 #include "tests/benchmarks/quality/attack.h"
 
 #include <cmath>
+#include <cstdint>
 #include <iostream>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace atl::benchmarks {

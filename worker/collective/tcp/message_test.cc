@@ -3,6 +3,7 @@
 #include <iostream>
 #include <random>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace atl::collective {

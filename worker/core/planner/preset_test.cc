@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 

@@ -1,8 +1,8 @@
 // Checks a CUDA device, alone: operations, models and codecs against the CPU,
-// training speed, NCCL between processes on one device.
+// training speed, NCCL and meshes between processes on one device.
 //
 // usage: cuda_check [--device=N] [--seed=N] [--steps=N]
-//                   [--only=ops,model,codec,speed,nccl]
+//                   [--only=ops,model,codec,speed,nccl,mesh]
 //
 // Prints one JSON object a line, and last `N passed, N failed`. Ends with 0 if
 // all is well, 1 if a check failed, 2 for wrong arguments, 3 if there is no
@@ -26,11 +26,15 @@
 #include "absl/strings/strip.h"
 #include "base/codec/codec.h"
 #include "worker/engine/cuda_check/codec_check.h"
+#include "worker/engine/cuda_check/mesh_check.h"
 #include "worker/engine/cuda_check/model_check.h"
 #include "worker/engine/cuda_check/nccl_check.h"
+#include "worker/engine/cuda_check/peak.h"
 #include "worker/engine/cuda_check/ranks.h"
 #include "worker/engine/cuda_check/report.h"
 #include "worker/engine/cuda_check/speed.h"
+#include "worker/engine/device/device_spec.h"
+#include "worker/engine/device/devices.h"
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
@@ -39,13 +43,15 @@
 namespace atl::engine::check {
 namespace {
 
+constexpr int kMeshSteps = 20;
 constexpr int kFailed = 1, kWrongArguments = 2, kNoDevice = 3;
 
 struct Arguments {
   int device = 0;
   uint64_t seed = 0;
   int steps = 20;
-  std::vector<std::string> only = {"ops", "model", "codec", "speed", "nccl"};
+  std::vector<std::string> only = {"ops",   "model", "codec",
+                                   "speed", "nccl",  "mesh"};
   NcclRank rank;  // Of a child: its rendezvous is not empty.
 };
 
@@ -155,10 +161,23 @@ void CheckSpeed(const Arguments& arguments, Report& report) {
         if (ops == nullptr) return;
         report.Check(
             absl::StrCat("speed of ", shape.name, graphs ? " with graphs" : ""),
-            MeasureSpeed(shape, compute, arguments.steps, *ops, report));
+            MeasureSpeed(
+                shape, compute, arguments.steps,
+                [&] { return MeasurePeak(compute, *ops); }, *ops, report));
       }
     }
   }
+}
+
+// One rank of a mesh on this device.
+void CheckMeshesOnDevice(const Arguments& arguments, Report& report) {
+  const auto tcp = MeetRanks(arguments.rank);
+  if (!tcp.ok()) return report.Check("meeting", tcp.status());
+  const auto devices =
+      OpenDevices({DeviceKind::kCuda, arguments.rank.device, /*graphs=*/true});
+  if (!devices.ok()) return report.Check("devices", devices.status());
+  const auto world = std::move((*tcp)->TakeRanks()[0]);
+  CheckMeshes(*world, **devices, arguments.seed, kMeshSteps, report);
 }
 
 int Main(int argc, char** argv) {
@@ -167,7 +186,7 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: cuda_check [--device=N] [--seed=N] [--steps=N] "
-                 "[--only=ops,model,codec,speed,nccl]\n");
+                 "[--only=ops,model,codec,speed,nccl,mesh]\n");
     return kWrongArguments;
   }
   Report report(stdout);
@@ -183,7 +202,11 @@ int Main(int argc, char** argv) {
   }
   if (!arguments.rank.rendezvous.empty()) {
     arguments.rank.device = arguments.device;
-    CheckNccl(arguments.rank, report);
+    if (Wants(arguments, "mesh")) {
+      CheckMeshesOnDevice(arguments, report);
+    } else {
+      CheckNccl(arguments.rank, report);
+    }
     return report.failed() > 0 ? kFailed : 0;
   }
   report.Measure("device", {{"found", "true"},
@@ -192,8 +215,11 @@ int Main(int argc, char** argv) {
   if (Wants(arguments, "ops")) CheckOps(arguments, report);
   if (Wants(arguments, "model")) CheckModels(arguments, report);
   if (Wants(arguments, "codec")) CheckCodecs(arguments, report);
-  if (Wants(arguments, "nccl")) {
-    for (int size : {2, 4}) RunNcclRanks(size, arguments.device, report);
+  for (const char* part : {"nccl", "mesh"}) {
+    if (!Wants(arguments, part)) continue;
+    for (int size : {2, 4}) {
+      RunNcclRanks(size, arguments.device, part, arguments.seed, report);
+    }
   }
   if (Wants(arguments, "speed")) CheckSpeed(arguments, report);
   report.PrintTotals();

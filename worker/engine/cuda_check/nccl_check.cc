@@ -83,17 +83,7 @@ class Rank {
     auto rank = std::unique_ptr<Rank>(new Rank);
     ASSIGN_OR_RETURN(rank->ops_,
                      cuda::MakeCudaOps(at.device, ComputeType::kF32));
-    collective::TcpWorldOptions options;
-    options.rendezvous = at.rendezvous;
-    options.process_index = at.rank;
-    options.process_count = at.size;
-    options.layout = "nccl";
-    options.secret = "check";
-    options.calls_in_the_clear = true;
-    options.join_timeout = kCallTimeout;
-    options.world.call_timeout = kCallTimeout;
-    ASSIGN_OR_RETURN(rank->tcp_,
-                     collective::TcpWorld::Join(std::move(options)));
+    ASSIGN_OR_RETURN(rank->tcp_, MeetRanks(at));
     rank->control_ = std::move(rank->tcp_->TakeRanks()[0]);
     collective::NcclOptions nccl;
     nccl.device = at.device;

@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +15,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/tcp/socket.h"
+#include "worker/collective/tcp/tcp_world.h"
 
 namespace atl::engine::check {
 namespace {
@@ -32,19 +37,20 @@ absl::StatusOr<std::string> FreeRendezvous() {
   return absl::StrCat("127.0.0.1:", end.port);
 }
 
-absl::StatusOr<Process> Start(int rank, int size, int device,
-                              const std::string& rendezvous) {
+absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
+                              uint64_t seed) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length <= 0) return absl::InternalError("no path to this program");
   std::vector<std::string> words = {
       "env",
       // A host of its own, whose ranks reach others by loopback.
-      absl::StrCat("NCCL_HOSTID=atoll-check-", rank), "NCCL_SOCKET_IFNAME=lo",
-      std::string(path, static_cast<size_t>(length)),
-      absl::StrCat("--rank=", rank, "/", size),
-      absl::StrCat("--rendezvous=", rendezvous),
-      absl::StrCat("--device=", device)};
+      absl::StrCat("NCCL_HOSTID=atoll-check-", at.rank),
+      "NCCL_SOCKET_IFNAME=lo", std::string(path, static_cast<size_t>(length)),
+      absl::StrCat("--rank=", at.rank, "/", at.size),
+      absl::StrCat("--rendezvous=", at.rendezvous),
+      absl::StrCat("--device=", at.device), absl::StrCat("--only=", part),
+      absl::StrCat("--seed=", seed)};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -93,22 +99,38 @@ absl::Status Finish(const Process& process, Report& report) {
 
 }  // namespace
 
-void RunNcclRanks(int size, int device, Report& report) {
+absl::StatusOr<std::unique_ptr<collective::TcpWorld>> MeetRanks(
+    const NcclRank& at) {
+  constexpr absl::Duration kTimeout = absl::Seconds(60);
+  collective::TcpWorldOptions options;
+  options.rendezvous = at.rendezvous;
+  options.process_index = at.rank;
+  options.process_count = at.size;
+  options.layout = "nccl";
+  options.secret = "check";
+  options.calls_in_the_clear = true;
+  options.join_timeout = kTimeout;
+  options.world.call_timeout = kTimeout;
+  return collective::TcpWorld::Join(std::move(options));
+}
+
+void RunNcclRanks(int size, int device, absl::string_view part, uint64_t seed,
+                  Report& report) {
   const auto rendezvous = FreeRendezvous();
   if (!rendezvous.ok()) {
-    return report.Check("nccl rendezvous", rendezvous.status());
+    return report.Check(absl::StrCat(part, " rendezvous"), rendezvous.status());
   }
   std::vector<Process> processes;
   for (int rank = 0; rank < size; ++rank) {
-    auto process = Start(rank, size, device, *rendezvous);
+    auto process = Start({rank, size, *rendezvous, device}, part, seed);
     if (process.ok()) {
       processes.push_back(*process);
     } else {
-      report.Check(absl::StrCat("nccl rank ", rank), process.status());
+      report.Check(absl::StrCat(part, " rank ", rank), process.status());
     }
   }
   for (size_t rank = 0; rank < processes.size(); ++rank) {
-    report.Check(absl::StrCat("nccl ", size, " ranks, process ", rank),
+    report.Check(absl::StrCat(part, " ", size, " ranks, process ", rank),
                  Finish(processes[rank], report));
   }
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -21,9 +22,6 @@
 namespace atl::engine::check {
 namespace {
 
-constexpr int64_t kPeakSize = 8192;
-constexpr int kPeakRuns = 20;
-
 double Seconds() {
   return std::chrono::duration<double>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -34,34 +32,6 @@ double Seconds() {
 void Wait(Ops& ops, const float* any) {
   float value = 0;
   ops.ToHost(sizeof(value), any, &value);
-}
-
-// Operations a second of products of kPeakSize cubed, the conversion of one
-// operand included where there is one.
-absl::StatusOr<double> MeasurePeak(Ops& ops) {
-  const int64_t n = kPeakSize, count = n * n;
-  Arena measure;
-  for (int i = 0; i < 3; ++i) measure.Take<float>(count);
-  ASSIGN_OR_RETURN(Arena arena,
-                   Arena::Create(measure.used_bytes(), ops.memory()));
-  float* const x = arena.Take<float>(count);
-  float* const w = arena.Take<float>(count);
-  float* const y = arena.Take<float>(count);
-  std::vector<float> values(count);
-  std::minstd_rand random(1);
-  for (float& v : values) {
-    v = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
-  }
-  ops.FromHost(count * sizeof(float), values.data(), x);
-  ops.FromHost(count * sizeof(float), values.data(), w);
-  for (int i = 0; i < 3; ++i) ops.Linear(n, n, n, x, w, y);
-  Wait(ops, y);
-  const double start = Seconds();
-  for (int i = 0; i < kPeakRuns; ++i) ops.Linear(n, n, n, x, w, y);
-  Wait(ops, y);
-  const double seconds = (Seconds() - start) / kPeakRuns;
-  RETURN_IF_ERROR(ops.status());
-  return 2.0 * static_cast<double>(n) * static_cast<double>(count) / seconds;
 }
 
 // Uniform numbers where the layout wants normal ones: only the speed counts.
@@ -114,12 +84,14 @@ double OperationsOf(const SpeedShape& shape, int64_t parameter_count) {
                                             c.sequence_length_max));
 }
 
-absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
-                          int steps, Ops& ops, Report& report) {
+absl::Status MeasureSpeed(
+    const SpeedShape& shape, ComputeType compute, int steps,
+    absl::FunctionRef<absl::StatusOr<double>()> measure_peak, Ops& ops,
+    Report& report) {
   const ModelConfig& config = shape.config;
   const int64_t length = config.sequence_length_max;
   const int64_t rows = shape.batch * length;
-  ASSIGN_OR_RETURN(double peak, MeasurePeak(ops));
+  ASSIGN_OR_RETURN(double peak, measure_peak());
   ASSIGN_OR_RETURN(auto decoder, Decoder<float>::Create(config, rows, ops));
   const ParameterLayout& layout = decoder->layout();
   ASSIGN_OR_RETURN(auto optimizer,
@@ -176,7 +148,7 @@ absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  ASSIGN_OR_RETURN(const double again, MeasurePeak(ops));
+  ASSIGN_OR_RETURN(const double again, measure_peak());
   peak = std::max(peak, again);
   const double operations = OperationsOf(shape, layout.element_count);
   report.Measure(

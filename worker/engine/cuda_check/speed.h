@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/engine/cuda_check/report.h"
@@ -31,9 +32,12 @@ std::vector<SpeedShape> SpeedShapes();
 double OperationsOf(const SpeedShape& shape, int64_t parameter_count);
 
 // Steps are forward, backward, clipping and AdamW on random tokens; the median
-// of `steps`, after two to warm up, counts.
-absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
-                          int steps, Ops& ops, Report& report);
+// of `steps`, after some to warm up, counts. `measure_peak` gives operations a
+// second of products (peak.h); it is asked before and after.
+absl::Status MeasureSpeed(
+    const SpeedShape& shape, ComputeType compute, int steps,
+    absl::FunctionRef<absl::StatusOr<double>()> measure_peak, Ops& ops,
+    Report& report);
 
 }  // namespace atl::engine::check
 

@@ -1,5 +1,6 @@
 #include "worker/engine/device/device_spec.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"

@@ -1,5 +1,6 @@
 #include "worker/engine/device/device_spec.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 

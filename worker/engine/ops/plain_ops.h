@@ -15,7 +15,7 @@ namespace atl::engine {
 
 // Instantiated for float and double.
 template <typename T>
-class PlainOps final : public BasicOps<T> {
+class PlainOps : public BasicOps<T> {
  public:
   void Linear(int64_t m, int64_t n, int64_t k, const T* x, const T* w,
               T* y) override;

@@ -1,5 +1,7 @@
 #include "worker/engine/parallel/mesh.h"
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

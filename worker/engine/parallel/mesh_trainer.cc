@@ -75,7 +75,8 @@ class MeshTrainer final : public Trainer {
     const int first = ranks_.front().met->rank();
     held_ = {.begin = boundaries[first],
              .end = boundaries[ranks_.back().met->rank() + 1]};
-    RETURN_IF_ERROR(MakeBuffers());
+    prefix_.resize(options_.sequence_length);
+    RETURN_IF_ERROR(TakeHeld());
     const int thread_count = std::max<int>(
         1, options_.thread_count / static_cast<int>(ranks_.size()));
     const RankTrainerOptions rank_options{
@@ -130,6 +131,8 @@ class MeshTrainer final : public Trainer {
   }
 
   absl::Status Scatter() override {
+    // Nothing can have been written since the ranks' last step.
+    if (is_given_back_) return ended_;
     return OnRanks([this](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;
       RETURN_IF_ERROR(rank.trainer->ScatterParameters(parameters_.data() + at));
@@ -139,7 +142,9 @@ class MeshTrainer final : public Trainer {
     });
   }
   absl::Status Gather() override {
-    return OnRanks([this](Rank& rank) -> absl::Status {
+    const absl::Status taken = is_given_back_ ? TakeHeld() : absl::OkStatus();
+    return OnRanks([&](Rank& rank) -> absl::Status {
+      RETURN_IF_ERROR(taken);
       const int64_t at = rank.trainer->held().begin - held_.begin;
       RETURN_IF_ERROR(rank.trainer->GatherParameters(parameters_.data() + at));
       if (!has_moments()) return absl::OkStatus();
@@ -160,6 +165,7 @@ class MeshTrainer final : public Trainer {
     RETURN_IF_ERROR(ValidateSequenceCount(mesh_options_, count, "a step"));
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
+    GiveHeldBack();
     RETURN_IF_ERROR(OnRanks([&](Rank& rank) -> absl::Status {
       rank.trainer->set_step_count(step_count_);
       ASSIGN_OR_RETURN(
@@ -229,7 +235,8 @@ class MeshTrainer final : public Trainer {
     return static_cast<int64_t>(tokens.size()) / options_.sequence_length;
   }
 
-  absl::Status MakeBuffers() {
+  // Memory for what is held, of zeros.
+  absl::Status TakeHeld() {
     const auto take = [this](Arena& arena) {
       const size_t count = held_.size();
       parameters_ = {arena.Take<float>(held_.size()), count};
@@ -239,8 +246,14 @@ class MeshTrainer final : public Trainer {
       }
     };
     ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take));
-    prefix_.resize(options_.sequence_length);
+    is_given_back_ = false;
     return absl::OkStatus();
+  }
+  // What ranks have from now on is not what is held.
+  void GiveHeldBack() {
+    arena_ = Arena();
+    parameters_ = moments_[0] = moments_[1] = {};
+    is_given_back_ = true;
   }
 
   // Does `f` on all ranks of the process. The first error ends the trainer, and
@@ -272,7 +285,8 @@ class MeshTrainer final : public Trainer {
   Devices& devices_;
   const ParameterLayout layout_;
   ParameterSpan held_;
-  Arena arena_;
+  Arena arena_;  // Of what is held, while it is.
+  bool is_given_back_ = false;
   absl::Span<float> parameters_;
   absl::Span<float> moments_[2];
   std::vector<int32_t> prefix_;  // [T], for NextTokenLogits

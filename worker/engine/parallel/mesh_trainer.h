@@ -1,6 +1,11 @@
 // A replica of the model that trains on a mesh of ranks, each a thread with a
 // device.
 //
+// While it trains a rank has its shards alone: from a Step to the next Gather
+// parameters() and the moments of optimizer_state() are empty, and their memory
+// is given back. At a Gather, and until the next Step, a process has them a
+// second time, 12 bytes of each element that it holds (4 with SGD).
+//
 // A process brings one or more neighbouring ranks of the mesh; each process has
 // a Trainer, and all make the same calls in the same order with the same
 // arguments (engine/trainer.h says which need it: Scatter, Gather, Step,

@@ -1,6 +1,8 @@
 #include "worker/engine/parallel/moment_store.h"
 
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -116,6 +118,77 @@ TEST(MomentStoreTest, ADiskThatFailsIsAnErrorWhereverItFails) {
         ops);
     EXPECT_EQ(store->Update(Touch).code(), absl::StatusCode::kDataLoss) << good;
   }
+}
+
+// What has begun, by chunk; said by one thread and awaited by the other.
+class Begun {
+ public:
+  explicit Begun(int count) : promises_(count) {}
+  void Say(int64_t chunk) { promises_[chunk].set_value(); }
+  // False: not within a bound that only a mistake reaches, now or before.
+  bool Await(int64_t chunk) {
+    is_late_ = is_late_ || promises_[chunk].get_future().wait_for(
+                               std::chrono::seconds(20)) !=
+                               std::future_status::ready;
+    return !is_late_;
+  }
+
+ private:
+  std::vector<std::promise<void>> promises_;
+  bool is_late_ = false;
+};
+
+constexpr int kOrderedChunks = 7;
+constexpr int64_t kOrderedElements = 10;  // Of a chunk.
+
+// Says when a chunk's m is read. Writes it only once the next chunk is being
+// computed, as if the disk were that slow.
+class OrderedStore final : public BackingStore {
+ public:
+  OrderedStore(Begun& reads, Begun& computes, int& late_count)
+      : reads_(reads), computes_(computes), late_count_(late_count) {}
+  absl::Status Read(int64_t offset, void* data, int64_t count) override {
+    const int64_t chunk = ChunkOf(offset);
+    if (chunk < kOrderedChunks) reads_.Say(chunk);
+    return inner_->Read(offset, data, count);
+  }
+  absl::Status Write(int64_t offset, const void* data, int64_t count) override {
+    const int64_t next = ChunkOf(offset) + 1;
+    if (next < kOrderedChunks && !computes_.Await(next)) ++late_count_;
+    return inner_->Write(offset, data, count);
+  }
+
+ private:
+  static int64_t ChunkOf(int64_t offset) {
+    return offset / (kOrderedElements * static_cast<int64_t>(sizeof(float)));
+  }
+  const std::unique_ptr<BackingStore> inner_ = *MakeMemoryStore(
+      2 * kOrderedChunks * kOrderedElements * sizeof(float));
+  Begun& reads_;
+  Begun& computes_;
+  int& late_count_;
+};
+
+// Neither waits for the other: a chunk is computed while the next one is read
+// and the one before is written.
+TEST(MomentStoreTest, ReadsAheadAndWritesBehind) {
+  PlainOps<float> ops;
+  Begun reads(kOrderedChunks), computes(kOrderedChunks);
+  int late_count = 0;
+  auto store = *MakeOffloadedMomentStore<float>(
+      kOrderedChunks * kOrderedElements, kOrderedElements,
+      std::make_unique<OrderedStore>(reads, computes, late_count), ops);
+  const auto update = [&](const MomentStore<float>::Chunk& chunk) {
+    const int64_t i = chunk.begin / kOrderedElements;
+    computes.Say(i);
+    if (i + 1 < kOrderedChunks) {
+      EXPECT_TRUE(reads.Await(i + 1))
+          << "chunk " << i + 1 << " is not read while " << i << " is computed";
+    }
+    Touch(chunk);
+  };
+  EXPECT_TRUE(store->Update(update).ok());
+  EXPECT_EQ(late_count, 0) << "chunks that are waited for until written";
 }
 
 TEST(MomentStoreTest, NoFileWhereThereIsNoDirectory) {

@@ -1,6 +1,7 @@
 #include "worker/engine/parallel/pipeline_schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 

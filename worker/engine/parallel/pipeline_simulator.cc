@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/parallel/pipeline_schedule.h"
 

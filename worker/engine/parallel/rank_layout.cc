@@ -1,6 +1,7 @@
 #include "worker/engine/parallel/rank_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"

@@ -95,8 +95,7 @@ class WholeGradients : public GradientsBase<T> {
     CHECK(u.is_open);
     u.is_open = false;
     ++u.pass_count;
-    if (is_last) StartReduction(unit);
-    return absl::OkStatus();
+    return is_last ? StartReduction(unit) : absl::OkStatus();
   }
 
   int64_t kept_bytes() const final {
@@ -112,7 +111,7 @@ class WholeGradients : public GradientsBase<T> {
     int pass_count = 0;  // In this step.
   };
 
-  virtual void StartReduction(int unit) = 0;
+  virtual absl::Status StartReduction(int unit) = 0;
 
   // One after the other, without gaps.
   absl::Status TakeUnits(const std::vector<int64_t>& sizes) {
@@ -184,20 +183,21 @@ class BucketedGradients final : public WholeGradients<T> {
     int ended_count = 0;  // Units that have had their last pass.
   };
 
-  void StartReduction(int unit) override {
+  absl::Status StartReduction(int unit) override {
     Bucket& bucket = buckets_[bucket_of_[unit]];
-    if (++bucket.ended_count < bucket.unit_count) return;
+    if (++bucket.ended_count < bucket.unit_count) return absl::OkStatus();
     const RankUnit& first = this->layout_.units[bucket.first_unit];
     if (!bucket.is_alone) {
       sums_.push_back(this->groups_.reductions[0]->Start(
           SumInPlace(this->units_[bucket.first_unit].data, bucket.count)));
-      return;
+      return absl::OkStatus();
     }
     for (int i = 0; i < first.span_count; ++i) {
       const ShardSpan& span = this->layout_.spans[first.first_span + i];
       sums_.push_back(this->ReductionsOf(span).Start(
           SumInPlace(shard(first.first_span + i), span.count)));
     }
+    return absl::OkStatus();
   }
 
   absl::Status FinishReductions() override {
@@ -233,6 +233,8 @@ class ScatteredGradients final : public WholeGradients<T> {
   }
 
  private:
+  using Reductions = std::vector<std::pair<int, Pending>>;  // By span.
+
   T* Gathered(int span) {
     const int unit = this->layout_.spans[span].rank_unit;
     return this->units_[unit].data +
@@ -240,7 +242,8 @@ class ScatteredGradients final : public WholeGradients<T> {
                .span_begin[span - this->layout_.units[unit].first_span];
   }
 
-  void StartReduction(int unit) override {
+  absl::Status StartReduction(int unit) override {
+    Reductions before = std::exchange(reductions_, {});
     const RankUnit& rank_unit = this->layout_.units[unit];
     T* const data = this->units_[unit].data;
     this->ops_.Copy(frames_[unit].copy_count, data,
@@ -253,19 +256,26 @@ class ScatteredGradients final : public WholeGradients<T> {
                   kDataTypeOf<T>, Reduction::kSum, Gathered(at), shard(at),
                   span.shard_count)));
     }
+    // Those of the unit before had this one's pass to end in.
+    return Settle(std::move(before));
   }
 
   absl::Status FinishReductions() override {
-    for (auto& [span, pending] : reductions_) {
-      RETURN_IF_ERROR(pending.Wait());
-      this->StartReplicaSum(span);
-    }
-    reductions_.clear();
+    RETURN_IF_ERROR(Settle(std::exchange(reductions_, {})));
     return Base::FinishReductions();
   }
 
-  std::vector<UnitFrame> frames_;                    // By unit.
-  std::vector<std::pair<int, Pending>> reductions_;  // Spans, in their order.
+  // Waits for them, and starts to sum what they gave over its copies.
+  absl::Status Settle(Reductions reductions) {
+    for (auto& [span, pending] : reductions) {
+      RETURN_IF_ERROR(pending.Wait());
+      this->StartReplicaSum(span);
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<UnitFrame> frames_;  // By unit.
+  Reductions reductions_;          // Of the unit that ended last.
 };
 
 template <typename T>

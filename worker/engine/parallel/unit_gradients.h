@@ -12,8 +12,9 @@
 //   behind     each pass is reduced to shards behind it, out of constant
 //              buffers (ZeRO-2, ZeRO-3)
 //
-// Where there are copies of shards (dp_replicate, the two ranks of a tied
-// table) their sums follow.
+// Where there are copies of shards their sums follow: over dp_replicate while
+// the backward pass goes on, one unit or a slot behind its own reduction; over
+// the two ranks of a tied table at the end.
 //
 //   a step: for each pass and unit Begin, compute, End; then Finish
 

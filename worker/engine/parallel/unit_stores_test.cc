@@ -304,6 +304,47 @@ TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
   }
 }
 
+// What is summed over a group first, then over copies of that: the second sum
+// of a unit begins behind a later unit's pass, not behind them all.
+TEST(UnitStoresTest, SumsOverReplicasBeginBeforeTheBackwardPassEnds) {
+  const std::vector<UnitSize> sizes(5, {1000, 0});
+  for (ShardingMode mode : {ShardingMode::kZero1, ShardingMode::kZero2}) {
+    const MeshOptions options{.mesh = *Mesh::Parse("dp_replicate=2"),
+                              .sharding = mode};
+    LocalWorld world(2);
+    auto members = world.TakeRanks();
+    RunRanks(members, [&](int r, std::unique_ptr<Collective>& inner) {
+      int64_t calls = 0;
+      auto member = collective::MakeFaulty(
+          std::move(inner), {.before_call = [&calls](int64_t) { ++calls; }});
+      RankGroups groups = *MakeRankGroups(options, false, *member);
+      const RankLayout layout = LayoutOf(options, sizes, r);
+      auto gradients =
+          mode == ShardingMode::kZero1
+              ? *MakeScatteredGradients<float>(layout, groups, Plain())
+              : *MakeGradientsBehind<float>(layout, groups, 2, Plain());
+      std::vector<int64_t> started;
+      for (int u = 4; u >= 0; --u) {
+        calls = 0;
+        const auto gradient = gradients->Begin(u);
+        ASSERT_TRUE(gradient.ok());
+        std::fill_n(gradient->data, 1000, 1.0f);
+        ASSERT_TRUE(gradients->End(u, /*is_last=*/true).ok());
+        started.push_back(calls);
+      }
+      calls = 0;
+      ASSERT_TRUE(gradients->Finish().ok());
+      started.push_back(calls);
+      // Its reduction and, from the second unit or from the second slot that
+      // is used again, the sum of an earlier one; the rest at the end.
+      EXPECT_EQ(started, mode == ShardingMode::kZero1
+                             ? std::vector<int64_t>({1, 2, 2, 2, 2, 1})
+                             : std::vector<int64_t>({1, 1, 2, 2, 2, 2}));
+      EXPECT_EQ(gradients->shard(0)[0], 2.0f);
+    });
+  }
+}
+
 TEST(UnitStoresTest, BuffersDependOnTheLargestUnitAlone) {
   const MeshOptions options;
   LocalWorld world(1);

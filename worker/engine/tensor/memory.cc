@@ -3,12 +3,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "worker/engine/tensor/host_memory.h"
 
 namespace atl::engine {
 namespace {
@@ -41,22 +43,33 @@ class HostMemoryImpl final : public Memory {
     }
     // Advice: without huge pages all works, only slower.
     (void)madvise(begin + before, whole, MADV_HUGEPAGE);
+    bytes_ += static_cast<int64_t>(bytes);
     return begin + before;
   }
 
   void Free(void* memory, size_t bytes) override {
     if (memory == nullptr) return;
     munmap(memory, RoundUp(std::max<size_t>(bytes, 1)));
+    bytes_ -= static_cast<int64_t>(bytes);
   }
 
   bool is_host() const override { return true; }
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::atomic<int64_t> bytes_ = 0;
 };
+
+HostMemoryImpl& TheHost() {
+  static HostMemoryImpl& memory = *new HostMemoryImpl;
+  return memory;
+}
 
 }  // namespace
 
-Memory& HostMemory() {
-  static Memory& memory = *new HostMemoryImpl;
-  return memory;
-}
+Memory& HostMemory() { return TheHost(); }
+
+int64_t HostMemoryBytes() { return TheHost().bytes(); }
 
 }  // namespace atl::engine

@@ -1,0 +1,37 @@
+// What most libraries include of others, parsed once for all of them.
+//
+// No file includes this one: deploy/bazel/cc.bzl puts it before each. So it
+// holds nothing of ours, whose change would compile everything anew, and no
+// file may rest on it: tests/style knows what each of these headers is for, and
+// wants it included where that is used.
+
+#ifndef DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
+#define DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+// Generated headers include these; nobody else names them.
+#include <google/protobuf/duration.pb.h>
+#include <google/protobuf/generated_enum_reflection.h>
+#include <google/protobuf/generated_message_util.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/repeated_field.h>
+#include <google/protobuf/timestamp.pb.h>
+
+#endif  // DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
