@@ -43,7 +43,7 @@ std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const std::vector<int32_t> slots = ReadySlots(state);
   const std::vector<int64_t> steps =
-      ElasticSteps(Speeds(state, view, slots), schedule.inner_step_count());
+      DyluSteps(Speeds(state, view, slots), schedule.inner_step_count());
   const bool is_local = state.spec().data().fingerprint().empty();
   const std::vector<std::vector<int32_t>> dealt =
       DealToSlots(state, slots, /*adopt_free=*/!is_local);

@@ -118,8 +118,12 @@ TEST(SamplingTest, AsksEveryoneEquallyOften) {
 }
 
 TEST(PacingTest, GivesStepsInProportionToSpeed) {
-  EXPECT_THAT(ElasticSteps({100, 39, 0.1, 0}, 10), ElementsAre(10, 3, 1, 10));
+  EXPECT_THAT(ElasticSteps({100, 39, 34, 0.1, 0}, 10),
+              ElementsAre(10, 4, 3, 1, 10));
+  EXPECT_THAT(DyluSteps({100, 39, 34, 0.1, 0}, 10),
+              ElementsAre(10, 3, 3, 1, 10));
   EXPECT_THAT(ElasticSteps({0, 0}, 7), ElementsAre(7, 7));
+  EXPECT_THAT(DyluSteps({0, 0}, 7), ElementsAre(7, 7));
 }
 
 TEST(DataLeasesTest, KeepAMembersShardIfItIsFree) {
