@@ -164,6 +164,11 @@ def build_files(path, text):
                           code):
     yield Violation(path, line, 'build',
                     'SIMD is chosen at run time and bits do not depend on flags')
+  if (re.search(r'^cc_(binary|library|test)\(', code, re.M) and
+      not path.startswith('deploy/bazel/external/') and
+      'load("//deploy/bazel:cc.bzl"' not in code):
+    yield Violation(path, 1, 'build', 'C++ without load("//deploy/bazel:cc.bzl", '
+                    '...): compiles without a precompiled header')
   if not path.startswith(('deploy/bazel/', 'worker/sdk/')):
     for line, _ in _matches(r'"//visibility:public"', code):
       yield Violation(path, line, 'build',

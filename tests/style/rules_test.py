@@ -179,6 +179,14 @@ class SmallRulesTest(unittest.TestCase):
                  '# proto/DESIGN.md\n'):
       self.assertEqual([], found('deploy/a.sh', text, 'path'), text)
 
+  def test_cpp_is_built_by_our_rules(self):
+    text = 'cc_binary(\n    name = "a",\n)\n'
+    self.assertEqual(1, len(found('cli/BUILD', text)))
+    self.assertEqual(
+        [], found('cli/BUILD',
+                  'load("//deploy/bazel:cc.bzl", "cc_binary")\n' + text))
+    self.assertEqual([], found('deploy/bazel/external/x/BUILD', text))
+
   def test_a_build_file_names_its_files_and_its_users(self):
     self.assertEqual(1, len(found('base/a/BUILD', 'srcs = glob(["*"])\n')))
     self.assertEqual([], found('base/a/BUILD', '# glob() is banned\n'))
@@ -208,8 +216,9 @@ class SmallRulesTest(unittest.TestCase):
           len(found(path, good.replace(comment, '', 1))), 1, comment)
 
   def test_a_library_has_a_test_beside_it(self):
-    library = 'cc_library(\n    name = "a",\n    srcs = ["a.cc"],\n)\n'
-    headers = 'cc_library(\n    name = "a",\n    hdrs = ["a.h"],\n)\n'
+    load = 'load("//deploy/bazel:cc.bzl", "cc_library", "cc_test")\n'
+    library = load + 'cc_library(\n    name = "a",\n    srcs = ["a.cc"],\n)\n'
+    headers = load + 'cc_library(\n    name = "a",\n    hdrs = ["a.h"],\n)\n'
     test = 'cc_test(\n    name = "a_test",\n)\n'
     self.assertEqual(1, len(found('base/a/BUILD', library)))
     self.assertEqual([], found('base/a/BUILD', library + test))
