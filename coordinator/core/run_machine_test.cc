@@ -443,7 +443,7 @@ TEST_F(RunMachineTest, GivesSlowIslandsFewerSteps) {
   run_->FollowPlans();
   ASSERT_EQ(Phase(), RoundPhase::kOpen);
   EXPECT_EQ(run_->fragment(0).open.slots(0).step_count(), 10);
-  EXPECT_EQ(run_->fragment(0).open.slots(1).step_count(), 3);
+  EXPECT_EQ(run_->fragment(0).open.slots(1).step_count(), 4);
   EXPECT_EQ(run_->fragment(0).open.slots(1).start_step(), 10);
 }
 
