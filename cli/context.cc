@@ -7,17 +7,17 @@
 
 namespace atl::cli {
 
-rpc::SecurityFlags Context::MakeSecurityFlags() const {
-  rpc::SecurityFlags flags;
-  flags.tls.ca = settings.Get("tls_ca");
-  flags.tls.cert = settings.Get("tls_cert");
-  flags.tls.key = settings.Get("tls_key");
-  flags.insecure = settings.insecure();
-  return flags;
+rpc::Security Context::MakeSecurity() const {
+  rpc::Security security;
+  security.tls.ca = settings.Get("tls_ca");
+  security.tls.cert = settings.Get("tls_cert");
+  security.tls.key = settings.Get("tls_key");
+  security.insecure = settings.insecure();
+  return security;
 }
 
 rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
-  return rpc::MakeChannelOptions(kind, MakeSecurityFlags());
+  return rpc::MakeChannelOptions(kind, MakeSecurity());
 }
 
 absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient()

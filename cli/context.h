@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/flags.h"
+#include "base/rpc/tls.h"
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"
@@ -50,7 +50,7 @@ class Context {
       const std::string& address) const;
 
   // What the settings say of connections.
-  rpc::SecurityFlags MakeSecurityFlags() const;
+  rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;
 
  private:

@@ -22,6 +22,7 @@
 #include "base/obs/log.h"
 #include "base/rpc/allocator.h"
 #include "base/rpc/flags.h"
+#include "base/rpc/tls.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/run_client.h"
 #include "coordinator/client/server_control_client.h"
@@ -44,7 +45,7 @@ struct Flags {
   int64_t memory_mib = 0;
   double slow_stream_s = 20;
   double connection_age_s = 600;
-  rpc::SecurityFlags security;
+  rpc::Security security;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {

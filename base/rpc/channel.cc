@@ -56,12 +56,11 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
 
 }  // namespace
 
-ChannelOptions MakeChannelOptions(ChannelKind kind,
-                                  const SecurityFlags& flags) {
+ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security) {
   ChannelOptions options;
   options.kind = kind;
-  options.tls = flags.tls;
-  options.insecure = flags.insecure;
+  options.tls = security.tls;
+  options.insecure = security.insecure;
   return options;
 }
 

@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/rpc/flags.h"
 #include "base/rpc/tls.h"
 #include "grpcpp/channel.h"
 
@@ -47,8 +46,8 @@ struct ChannelOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
 };
 
-// What the flags say, for a channel of `kind`.
-ChannelOptions MakeChannelOptions(ChannelKind kind, const SecurityFlags& flags);
+// For a channel of `kind`.
+ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security);
 
 // A new channel to `address` (host:port). Connects at the first call.
 //

@@ -4,15 +4,15 @@
 
 namespace atl::rpc {
 
-void AddSecurityFlags(CLI::App& app, SecurityFlags& flags) {
-  app.add_option("--tls_cert", flags.tls.cert,
+void AddSecurityFlags(CLI::App& app, Security& security) {
+  app.add_option("--tls_cert", security.tls.cert,
                  "Our certificate (PEM). Off loopback the three --tls_ flags "
                  "or --insecure are needed.");
-  app.add_option("--tls_key", flags.tls.key,
+  app.add_option("--tls_key", security.tls.key,
                  "The private key of --tls_cert (PEM).");
-  app.add_option("--tls_ca", flags.tls.ca,
+  app.add_option("--tls_ca", security.tls.ca,
                  "Who signs the certificates of the other side (PEM).");
-  app.add_flag("--insecure", flags.insecure,
+  app.add_flag("--insecure", security.insecure,
                "Plaintext off loopback too: whoever reaches the port is an "
                "operator.");
 }

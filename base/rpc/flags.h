@@ -8,16 +8,9 @@
 
 namespace atl::rpc {
 
-// What the flags say.
-struct SecurityFlags {
-  TlsFiles tls;
-  // Plaintext off loopback, with everyone an operator: asked for explicitly.
-  bool insecure = false;
-};
-
-// Adds --tls_cert, --tls_key, --tls_ca and --insecure to `app`. `flags` must
+// Adds --tls_cert, --tls_key, --tls_ca and --insecure to `app`. `security` must
 // outlive the parse.
-void AddSecurityFlags(CLI::App& app, SecurityFlags& flags);
+void AddSecurityFlags(CLI::App& app, Security& security);
 
 }  // namespace atl::rpc
 

@@ -27,7 +27,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/flags.h"
 #include "base/rpc/tls.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server.h"

@@ -24,6 +24,13 @@ struct TlsFiles {
   bool empty() const { return cert.empty() && key.empty() && ca.empty(); }
 };
 
+// How the connections of a program are secured.
+struct Security {
+  TlsFiles tls;
+  // --insecure: plaintext off loopback, with everyone an operator.
+  bool insecure = false;
+};
+
 // What the files hold.
 struct TlsMaterial {
   std::string cert_pem;

@@ -275,7 +275,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.rendezvous_secret_path = options.rendezvous_secret;
   island.machine_secret_path =
       absl::StrCat(context.state_directory, "/rendezvous.secret");
-  island.security = context.MakeSecurityFlags();
+  island.security = context.MakeSecurity();
   island.program_version = kProgramVersion;
   return island;
 }

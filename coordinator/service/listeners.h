@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/rpc/flags.h"
 #include "base/rpc/listener.h"
+#include "base/rpc/tls.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/impl/service_type.h"
 
@@ -32,7 +32,7 @@ class Listeners {
     std::string island;                // IslandService; empty: at main.
     std::string server;                // ServerService; empty: at main.
     std::string query;                 // TrainingStateService; empty: at main.
-    rpc::SecurityFlags security;       // Of every port.
+    rpc::Security security;       // Of every port.
     // As of rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);
   };

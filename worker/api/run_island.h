@@ -23,7 +23,7 @@
 #include "base/io/file_system.h"
 #include "base/layout/held_layout.h"
 #include "base/obs/latency_histogram.h"
-#include "base/rpc/flags.h"
+#include "base/rpc/tls.h"
 #include "coordinator/client/coordinator_client.h"
 #include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"
@@ -74,7 +74,7 @@ struct RunIslandOptions {
   server::BandwidthCaps caps;   // Of pushes and pulls.
   // Connections that a large push is spread over, >= 1.
   int stream_count = server::kDefaultStreamCount;
-  rpc::SecurityFlags security;
+  rpc::Security security;
   // Its ranks and processes. All processes of an island have the same options,
   // but for process_index and what a machine has of its own: data_path,
   // work_directory, thread_count, caps.
