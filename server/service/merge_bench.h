@@ -42,7 +42,7 @@ struct MergeBench {
   MemoryRecordStore records;
   TilePool pool;
   RoundMerger merger;
-  const std::shared_ptr<ImagePool> images;
+  std::shared_ptr<ImagePool> images;
   std::unique_ptr<OuterOptimizer> optimizer;
   std::unique_ptr<MergeRule> rule;
   std::unique_ptr<RunStore> store;
