@@ -334,8 +334,6 @@ class World : ShapedPlan {
 
   std::mt19937_64 random_;
   const int32_t fragment_count_;
-  v1::JoinResponse join_;
-  v1::IslandPlan plan_;
   std::unique_ptr<IslandLoop> loop_;
   std::vector<int64_t> held_, anchors_;
   std::optional<SaveSummary> save_;             // On disk.

@@ -2,6 +2,7 @@
 // everything in one place, bit for bit: units of random sizes, some with
 // experts, which fewer ranks share.
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
