@@ -116,7 +116,9 @@ class LossTest(cluster_module.IntegrationTest):
             undisturbed, *changes, island_count=5), cases.seed(), 2)
         members, made = self.sealed_toys(*changes, island_count=5,
                                          point="server.measured.before")
-        for contribution in made:
+        for member, contribution in zip(members, made):
+            # Before the shard has looked, it says that it has everything.
+            self.wait_needed(member, contribution)
             wait.until("it is stored again", lambda: self.stored(contribution))
         for member in members:
             member.wait_version(1)
