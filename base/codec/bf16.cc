@@ -26,15 +26,10 @@ HWY_INLINE VU Random16Vector(RandomKey key, VU index) {
 }
 
 template <bool kStochastic>
-struct Bf16Vector {
+struct Bf16Vector : VectorLoops {
   using Plain = Bf16Plain<kStochastic>;
   static constexpr CodecId kId = Plain::kId;
   static size_t EncodedBytes(size_t n) { return Plain::EncodedBytes(n); }
-
-  static void Combine(size_t n, float decay, const float* before,
-                      const float* gradient, float* after) {
-    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
-  }
 
   template <bool kResidual>
   static BlockFault Encode(const BlockKey& key, size_t n, Values<kResidual>* v,

@@ -14,17 +14,12 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::codec {
 namespace HWY_NAMESPACE {
 
-struct E3m0Vector {
+struct E3m0Vector : VectorLoops {
   using Plain = E3m0Plain;
   static constexpr bool kVectorised = true;
   // Two elements in a 16-bit lane.
   using DU16Half = hn::Repartition<uint16_t, DU8>;
   using DU8Half = hn::Rebind<uint8_t, DU16Half>;
-
-  static void Combine(size_t n, float decay, const float* before,
-                      const float* gradient, float* after) {
-    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
-  }
 
   static HWY_INLINE VF LevelsOf(VI code, VI zero_exponent) {
     const DF df;

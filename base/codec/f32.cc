@@ -14,14 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::codec {
 namespace HWY_NAMESPACE {
 
-struct F32Vector {
+struct F32Vector : VectorLoops {
   static constexpr CodecId kId = CodecId::kF32;
   static size_t EncodedBytes(size_t n) { return F32Plain::EncodedBytes(n); }
-
-  static void Combine(size_t n, float decay, const float* before,
-                      const float* gradient, float* after) {
-    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
-  }
 
   template <bool kResidual>
   static BlockFault Encode(const BlockKey& key, size_t n, Values<kResidual>* v,

@@ -14,14 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::codec {
 namespace HWY_NAMESPACE {
 
-struct Int8Vector {
+struct Int8Vector : VectorLoops {
   using Plain = Int8Plain;
   static constexpr bool kVectorised = true;
-
-  static void Combine(size_t n, float decay, const float* before,
-                      const float* gradient, float* after) {
-    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
-  }
 
   template <bool kResidual>
   static BlockFault EncodeFull(Values<kResidual>* v, uint8_t* scale,

@@ -37,18 +37,21 @@ constexpr size_t kLanes = HWY_LANES(float);
 constexpr SimdPath kPath =
     HWY_TARGET == HWY_AVX3 ? SimdPath::kAvx512 : SimdPath::kAvx2;
 
-// after = decay * before + gradient, shape [n].
-inline void Combine(size_t n, float decay, const float* before,
-                    const float* gradient, float* after) {
-  const DF df;
-  const VF decays = hn::Set(df, decay);
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VF kept = hn::Mul(decays, hn::LoadU(df, before + i));
-    hn::StoreU(hn::Add(kept, hn::LoadU(df, gradient + i)), df, after + i);
+// What every codec's loops have.
+struct VectorLoops {
+  // after = decay * before + gradient, shape [n].
+  static void Combine(size_t n, float decay, const float* before,
+                      const float* gradient, float* after) {
+    const DF df;
+    const VF decays = hn::Set(df, decay);
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      const VF kept = hn::Mul(decays, hn::LoadU(df, before + i));
+      hn::StoreU(hn::Add(kept, hn::LoadU(df, gradient + i)), df, after + i);
+    }
+    CombinePlain(n - i, decay, before + i, gradient + i, after + i);
   }
-  CombinePlain(n - i, decay, before + i, gradient + i, after + i);
-}
+};
 
 // Deliver for a vector.
 template <Into kInto>

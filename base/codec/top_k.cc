@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::codec {
 namespace HWY_NAMESPACE {
 
-struct TopKVector {
+struct TopKVector : VectorLoops {
   static constexpr CodecId kId = CodecId::kTopK;
   // A whole block is kColumns columns of kRows elements. The 64th greatest of
   // the columns' maxima is at most the 64th greatest element.
@@ -25,11 +25,6 @@ struct TopKVector {
   static constexpr size_t kBlock = static_cast<size_t>(kBlockElements);
 
   static size_t EncodedBytes(size_t n) { return TopKBytes::EncodedBytes(n); }
-
-  static void Combine(size_t n, float decay, const float* before,
-                      const float* gradient, float* after) {
-    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
-  }
 
   // Candidates of a whole block: keys of a superset of the 64 greatest, in
   // ascending order of places. Returns their count, 0 if a value is not finite.

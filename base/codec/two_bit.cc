@@ -50,16 +50,11 @@ struct LaneSums {
   }
 };
 
-struct TwoBitVector {
+struct TwoBitVector : VectorLoops {
   using Plain = TwoBitPlain;
   static constexpr bool kVectorised = true;
   static constexpr size_t kPlaneBytes = Plain::kElements / 8;
   static constexpr size_t kParts = kSumLanes / kLanes;
-
-  static void Combine(size_t n, float decay, const float* before,
-                      const float* gradient, float* after) {
-    HWY_NAMESPACE::Combine(n, decay, before, gradient, after);
-  }
 
   // The group of a whole sub-block, and its plane of classes.
   static TwoLevelGroup MakeGroup(const float* v, uint8_t* classes) {

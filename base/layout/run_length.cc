@@ -25,8 +25,13 @@ int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum) {
 }
 
 int64_t TokensAStep(const v1::RunSpec& spec) {
-  return std::max<int64_t>(1, SaturatingMultiply(spec.inner().batch_size(),
-                                                 spec.model().sequence_length()));
+  return std::max<int64_t>(
+      1, SaturatingMultiply(spec.inner().batch_size(),
+                            spec.model().sequence_length()));
+}
+
+int64_t TokensOfSteps(const v1::RunSpec& spec, int64_t step_count) {
+  return SaturatingMultiply(step_count, TokensAStep(spec));
 }
 
 int64_t TokensAClockStep(const v1::RunSpec& spec) {
@@ -35,7 +40,7 @@ int64_t TokensAClockStep(const v1::RunSpec& spec) {
   const int64_t contribution_count =
       SampleSize(std::max(schedule.island_count_min(), 1),
                  schedule.sample_fraction(), schedule.min_quorum());
-  return SaturatingMultiply(contribution_count, TokensAStep(spec));
+  return TokensOfSteps(spec, contribution_count);
 }
 
 int64_t PlannedStepCount(const v1::RunSpec& spec) {

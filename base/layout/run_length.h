@@ -37,6 +37,10 @@ int64_t SampleSize(int64_t ready_count, double fraction, int64_t quorum);
 // B T: tokens of an island's inner step, >= 1. Saturates.
 int64_t TokensAStep(const v1::RunSpec& spec);
 
+// Tokens of so many inner steps (>= 0), of one island or of several together.
+// Saturates.
+int64_t TokensOfSteps(const v1::RunSpec& spec, int64_t step_count);
+
 // K B T: merged tokens that a budget's clock counts as one step. Saturates.
 int64_t TokensAClockStep(const v1::RunSpec& spec);
 

@@ -21,6 +21,12 @@ v1::RunSpec Spec() {
   return spec;
 }
 
+TEST(RunLengthTest, AStepHasTheTokensOfItsBatch) {
+  EXPECT_EQ(TokensAStep(Spec()), 8 * 128);
+  EXPECT_EQ(TokensOfSteps(Spec(), 5), 5 * 8 * 128);
+  EXPECT_EQ(TokensOfSteps(Spec(), 0), 0);
+}
+
 TEST(RunLengthTest, RoundsAloneMakeTheSteps) {
   EXPECT_EQ(PlannedStepCount(Spec()), 600);
 }
@@ -71,6 +77,7 @@ TEST(RunLengthTest, LargeNumbersSaturate) {
   v1::RunSpec spec = Spec();
   spec.mutable_inner()->set_batch_size(INT32_MAX);
   spec.mutable_model()->set_sequence_length(INT32_MAX);
+  EXPECT_EQ(TokensOfSteps(spec, 4), INT64_MAX);
   EXPECT_EQ(TokensAClockStep(spec), INT64_MAX);
   spec.mutable_schedule()->set_token_count(kTokenBudgetMax);
   EXPECT_EQ(PlannedStepCount(spec), 1);

@@ -162,25 +162,17 @@ class SliceCursor {
     return true;
   }
 
-  // Moves past `length` (<= remaining()) bytes.
-  void Skip(size_t length) {
-    while (length > 0) {
-      SkipEmptySlices();
-      const size_t count = std::min(length, slices_[index_].size() - offset_);
-      offset_ += count;
-      position_ += count;
-      length -= count;
-    }
-  }
-
-  // The same, and lists where they lie.
+  // Moves past `length` (<= remaining()) bytes, and lists where they lie in
+  // `pieces` unless that is null.
   void Take(size_t length, std::vector<absl::string_view>* pieces) {
     while (length > 0) {
       SkipEmptySlices();
       const grpc::Slice& slice = slices_[index_];
       const size_t count = std::min(length, slice.size() - offset_);
-      pieces->emplace_back(
-          reinterpret_cast<const char*>(slice.begin()) + offset_, count);
+      if (pieces != nullptr) {
+        pieces->emplace_back(
+            reinterpret_cast<const char*>(slice.begin()) + offset_, count);
+      }
       offset_ += count;
       position_ += count;
       length -= count;
@@ -264,7 +256,7 @@ bool ReadChunk(SliceCursor& cursor, size_t end, ReceivedChunk* chunk) {
         break;
       case kPaddingTag:
         if (!cursor.Length(end, &length)) return false;
-        cursor.Skip(length);
+        cursor.Take(length, nullptr);
         break;
       case kPayloadTag:
         if (!cursor.Length(end, &length)) return false;

@@ -63,6 +63,11 @@ std::string TokensOf(const v1::ScheduleSpec& schedule) {
   return HasTokenBudget(schedule) ? FormatCount(schedule.token_count()) : "-";
 }
 
+std::string DescribeRounds(int64_t done_count, int64_t round_count) {
+  if (round_count == 0) return absl::StrCat(done_count);
+  return absl::StrCat(done_count, " of ", round_count);
+}
+
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule) {
   const std::string merged = FormatCount(merged_token_count);

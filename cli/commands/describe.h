@@ -41,6 +41,9 @@ double DoneShare(const v1::GetRunStateResponse& state);
 std::string RoundsOf(const v1::ScheduleSpec& schedule);
 std::string TokensOf(const v1::ScheduleSpec& schedule);
 
+// "12 of 30", and "12" of a run whose length in rounds is not given (0).
+std::string DescribeRounds(int64_t done_count, int64_t round_count);
+
 // "1,234", and of a run with a budget of tokens "1,234 of 5,000 (24.7 %)".
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule);

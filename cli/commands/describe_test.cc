@@ -35,6 +35,11 @@ TEST(DescribeTest, TellsTheLengthThatARunWasGiven) {
   EXPECT_EQ(TokensOf(Schedule(0, 1843200)), "1,843,200");
 }
 
+TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {
+  EXPECT_EQ(DescribeRounds(12, 30), "12 of 30");
+  EXPECT_EQ(DescribeRounds(12, 0), "12");
+}
+
 TEST(DescribeTest, TellsTokensAsAShareOfTheirBudget) {
   EXPECT_EQ(DescribeTokens(1234, Schedule(3, 0)), "1,234");
   EXPECT_EQ(DescribeTokens(1234, Schedule(0, 5000)), "1,234 of 5,000 (24.7 %)");

@@ -23,6 +23,7 @@
 #include "cli/commands/device_flag.h"
 #include "cli/commands/export_run.h"
 #include "cli/commands/import_run.h"
+#include "cli/commands/run_file_flags.h"
 #include "cli/dev/cluster.h"
 #include "cli/dev/dev_directory.h"
 #include "cli/interrupt.h"
@@ -464,27 +465,9 @@ void AddDevUp(CLI::App& app, Context& context) {
       "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep\n"
       "  atoll dev up laptop --model /tmp/my/export --dir /tmp/tune");
   auto options = std::make_shared<DevUpOptions>();
-  command->add_option("file", options->file, "Run file, or a preset's name")
-      ->required();
+  AddRunFileFlags(*command, options->file, options->changes);
   command->add_option("--dir", options->directory, "Directory of it all")
       ->required();
-  command
-      ->add_option("--servers", options->changes.server_count,
-                   "Servers, if not as the file says")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--islands", options->changes.island_count,
-                   "Islands, if not as the file says")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--tokens", options->changes.tokens,
-                      "End after so many merged tokens (20B), in place of the "
-                      "file's length");
-  command->add_option("--data", options->changes.data_path,
-                      "Place of the data, if not as the file says");
-  command->add_option("--model", options->changes.model_directory,
-                      "Model to start from, if not as the file says");
-  command->add_option("--run_id,--run", options->changes.run_id,
-                      "Id of the run; the file's name without it");
   command->add_option("--threads", options->threads, "Threads of each island")
       ->check(CLI::Range(1, 256));
   AddDeviceFlag(*command, "each island", options->device);

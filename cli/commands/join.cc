@@ -320,10 +320,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   Fields fields;
   fields.Add("run", options.run_id);
   fields.Add("island", options.island_id);
-  fields.Add("version",
-             end->round_count == 0
-                 ? absl::StrCat(end->version)
-                 : absl::StrCat(end->version, " of ", end->round_count));
+  fields.Add("version", DescribeRounds(end->version, end->round_count));
   fields.Add("tokens read", FormatCount(end->token_count));
   fields.Add("bytes up", FormatBytes(end->sent_bytes));
   fields.Add("bytes down", FormatBytes(end->received_bytes));
@@ -433,7 +430,8 @@ void AddJoin(CLI::App& app, Context& context) {
       ->capture_default_str();
   command->add_option("--mesh", options->place.mesh,
                       "Ranks of the whole island, as dp_shard=4,tp=2: pp, "
-                      "dp_replicate, dp_shard, ep, cp, tp; one rank without it");
+                      "dp_replicate, dp_shard, ep, cp, tp; one rank without "
+                      "it");
   command
       ->add_option("--processes", options->place.process_count,
                    "Processes of the island, which share its ranks evenly")

@@ -395,7 +395,9 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
       planner::Choose(candidates, options.target, options.local_data,
                       [](const planner::Preset&) { return true; });
   Json items = Json::array();
-  for (const Row& row : rows) items.push_back(ToData(row, subject, scene, take, best));
+  for (const Row& row : rows) {
+    items.push_back(ToData(row, subject, scene, take, best));
+  }
   if (context.output().format() == OutputFormat::kJsonl) {
     context.output().PrintList("presets", items, "");
     return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/complete_spec.h"
 #include "cli/commands/describe.h"
+#include "cli/commands/run_file_flags.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "cli/presets/presets.h"
@@ -64,25 +65,7 @@ void AddRunCreate(CLI::App& app, Context& context) {
       "safe.\n"
       "Example:\n  atoll run create my.toml --run_id spring"));
   auto options = std::make_shared<CreateOptions>();
-  command->add_option("file", options->file, "Run file, or a preset's name")
-      ->required();
-  command->add_option("--run_id,--run", options->changes.run_id,
-                      "Id of the run; the file's name without it");
-  command
-      ->add_option("--servers", options->changes.server_count,
-                   "Servers, if not as the file says")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--islands", options->changes.island_count,
-                   "Islands, if not as the file says")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--tokens", options->changes.tokens,
-                      "End after so many merged tokens (20B), in place of the "
-                      "file's length");
-  command->add_option("--data", options->changes.data_path,
-                      "Place of the data, if not as the file says");
-  command->add_option("--model", options->changes.model_directory,
-                      "Model to start from, if not as the file says");
+  AddRunFileFlags(*command, options->file, options->changes);
   command->add_flag("--validate_only", options->validate_only,
                     "Only check; create nothing");
   command->callback([&context, options] {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
@@ -41,10 +42,8 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("state", EnumName(run.state()));
   if (!run.state_reason().empty()) fields.Add("why", run.state_reason());
   const v1::ScheduleSpec& schedule = run.spec().schedule();
-  const std::string rounds = absl::StrCat(CompleteRounds(state));
-  fields.Add("rounds", schedule.round_count() == 0
-                           ? rounds
-                           : absl::StrCat(rounds, " of ", RoundsOf(schedule)));
+  fields.Add("rounds", DescribeRounds(CompleteRounds(state),
+                                      schedule.round_count()));
   fields.Add("islands", absl::StrCat(state.live_island_count(), " live, ",
                                      run.spec().schedule().island_count_min(),
                                      " needed to start"));
@@ -65,9 +64,10 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
       schedule.token_count() - state.merged_token_count());
   if (tokens_left > 0 && state.tokens_per_second() > 0 &&
       !HasEnded(run.state())) {
-    fields.Add("left", absl::StrCat(FormatSpan(absl::Seconds(
-                                        tokens_left / state.tokens_per_second())),
-                                    " at the islands' speed"));
+    const absl::Duration left =
+        absl::Seconds(tokens_left / state.tokens_per_second());
+    fields.Add("left",
+               absl::StrCat(FormatSpan(left), " at the islands' speed"));
   }
   fields.Add("exchange", DescribeExchange(run.spec().exchange()));
   fields.Add("bytes up", FormatBytes(state.sent_bytes()));

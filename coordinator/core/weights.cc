@@ -6,16 +6,6 @@
 #include "base/status/check.h"
 
 namespace atl::coordinator {
-namespace {
-
-int64_t SaturatingMultiply(int64_t a, int64_t b) {
-  int64_t product;
-  if (__builtin_mul_overflow(a, b, &product)) return INT64_MAX;
-  return product;
-}
-
-}  // namespace
-
 int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
                       int64_t claimed_token_count) {
   int64_t steps = planned_step_count;
@@ -24,8 +14,7 @@ int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
                              &steps)) {
     steps = INT64_MAX;
   }
-  return std::min(claimed_token_count,
-                  SaturatingMultiply(steps, TokensAStep(spec)));
+  return std::min(claimed_token_count, TokensOfSteps(spec, steps));
 }
 
 int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,

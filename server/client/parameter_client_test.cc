@@ -103,6 +103,14 @@ class ParameterClientTest : public ::testing::Test {
     return bounds;
   }
 
+  // Pushes what its island says that no server has seen.
+  TransferOutcome PushAsNew(const v1::ContributionInfo& info,
+                            const std::vector<float>& elements) {
+    CallBounds bounds = Soon();
+    bounds.is_new = true;
+    return Push(info, elements, bounds);
+  }
+
   // What the shards hold of a contribution, put together.
   std::vector<float> Held(int32_t fragment, int64_t seq) const {
     std::vector<float> elements;
@@ -267,10 +275,8 @@ TEST_F(ParameterClientTest, WhatIsNewDoesNotWaitForTheAnswerToItsHeader) {
   UseLayout({{1024 * kBlock}});
   StartServers(1);
   servers_[0]->FailNext({Fault::kLateAnswer, 3, {}});
-  CallBounds bounds = Soon();
-  bounds.is_new = true;
   const std::vector<float> elements = Elements(0);
-  const TransferOutcome outcome = Push(Info(0, 1), elements, bounds);
+  const TransferOutcome outcome = PushAsNew(Info(0, 1), elements);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 1);
@@ -282,16 +288,14 @@ TEST_F(ParameterClientTest, WhatIsNewIsAskedForAfterAStreamBroke) {
   StartServers(1);
   servers_[0]->FailNext({Fault::kEnd, 2, absl::UnavailableError("oops")});
   servers_[0]->FailNext({Fault::kEnd, 0, absl::UnavailableError("oops")});
-  CallBounds bounds = Soon();
-  bounds.is_new = true;
   const std::vector<float> elements = Elements(0);
-  const TransferOutcome outcome = Push(Info(0, 1), elements, bounds);
+  const TransferOutcome outcome = PushAsNew(Info(0, 1), elements);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   // What the first stream brought is not sent again.
   EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
   // Who is wrong about that sends too much, and nothing else.
-  EXPECT_TRUE(Push(Info(0, 1), elements, bounds).status.ok());
+  EXPECT_TRUE(PushAsNew(Info(0, 1), elements).status.ok());
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
 }
 

@@ -8,72 +8,26 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/crc32c.h"
-#include "base/io/fake_file_system.h"
 #include "base/status/check.h"
 #include "gtest/gtest.h"
-#include "server/service/round_merger.h"
-#include "server/store/memory_record_store.h"
+#include "server/service/merge_bench.h"
 
 namespace atl::server {
 namespace {
 
-// Of more than one huge page; the last block is short.
-constexpr int64_t kElements = 4096 * 150 + 77;
+constexpr int64_t kElements = MergeBench::kElements;
 constexpr int kIslands = 2;
 constexpr int64_t kRounds = 4;
 
-v1::Run MakeRun(v1::Codec down) {
-  v1::Run run;
-  run.set_run_id("run");
-  run.set_run_epoch(1);
-  v1::RunSpec* spec = run.mutable_spec();
-  spec->mutable_layout()->set_fragment_count(1);
-  v1::TensorSpec* tensor = spec->mutable_layout()->add_tensors();
-  tensor->set_name("w");
-  tensor->add_shape(kElements);
-  tensor->set_dtype(v1::DATA_TYPE_F32);
-  tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
-  tensor->mutable_init()->set_kind(v1::INIT_KIND_NORMAL);
-  tensor->mutable_init()->set_value(0.1);
-  spec->mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
-  spec->mutable_outer()->set_learning_rate(0.7);
-  spec->mutable_outer()->set_momentum(0.9);
-  spec->mutable_exchange()->set_up(v1::CODEC_F32);
-  spec->mutable_exchange()->set_down(down);
-  spec->set_durability(v1::DURABILITY_PROCESS);
-  return run;
-}
-
-struct Bench {
+struct Bench : MergeBench {
   Bench(v1::Codec down, int64_t memory_bytes, unsigned the_seed)
-      : pool(2),
-        merger(pool),
-        images(ImagePool::Create(memory_bytes)),
-        seed(the_seed) {
-    CHECK(RunStore::CreateRun(records, MakeRun(down), 0, 1).ok());
-    Open();
-    CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
-    CHECK(store->PersistVersion0(0).ok());
-  }
-
-  void Open() {
-    store.reset();
-    auto runs = RunStore::ListRuns(records);
-    CHECK(runs.ok());
-    optimizer = *MakeOuterOptimizer((*runs)[0].run().spec().outer());
-    rule = MakeMergeRule((*runs)[0].run().spec().outer());
-    auto opened = RunStore::Open(fs, records, "data", (*runs)[0],
-                                 optimizer->state_count(), images);
-    CHECK(opened.ok()) << opened.status();
-    store = *std::move(opened);
-  }
+      : MergeBench(v1::DURABILITY_PROCESS, v1::CODEC_F32, down, memory_bytes),
+        seed(the_seed) {}
 
   // Stores the contributions to version `v` + 1, and says how they are merged.
   v1::Seal Push(int64_t v) {
     v1::Seal seal;
     seal.set_version(v);
-    const IndexRange blocks = store->range(0).blocks();
     for (int i = 0; i < kIslands; ++i) {
       std::mt19937 random(seed + static_cast<unsigned>(v * kIslands + i));
       std::normal_distribution<float> normal;
@@ -85,32 +39,13 @@ struct Bench {
       info.mutable_key()->set_seq(v + 1);
       info.set_anchor_version(v);
       info.set_codec(v1::CODEC_F32);
-      auto bound = store->Bind(info);
-      CHECK(bound.ok());
-      CHECK(!(*bound)->Claim(blocks).empty());
-      const absl::string_view bytes(
-          reinterpret_cast<const char*>(vector.data()),
-          kElements * sizeof(float));
-      CHECK((*bound)->Write(blocks, {bytes}).ok());
-      std::vector<BlockFact> facts(blocks.size());
-      const EncodedRange& range = store->encoded(0);
-      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-        facts[b].crc32c = codec::Crc32c(
-            bytes.substr(range.ByteOffset(b), range.ByteCount({b, b + 1})));
-      }
-      CHECK((*bound)->Settle(blocks, facts));
-      CHECK(store->Finish(**bound).ok());
+      Store(info, {reinterpret_cast<const char*>(vector.data()),
+                   kElements * sizeof(float)});
       v1::SealedContribution* sealed = seal.add_contributions();
       *sealed->mutable_key() = info.key();
       sealed->set_weight(0.5f);
     }
     return seal;
-  }
-
-  PreparedFact Merge(const v1::Seal& seal) {
-    auto merged = merger.Merge(*store, *optimizer, *rule, seal);
-    CHECK(merged.ok()) << merged.status();
-    return *merged;
   }
 
   void Commit(const v1::Seal& seal) {
@@ -132,24 +67,7 @@ struct Bench {
     return *store->FindVersion(0, version)->file;
   }
 
-  std::string Read(int64_t version, int array) {
-    std::string bytes(kElements * sizeof(float), '\0');
-    CHECK(File(version)
-              .Read(array, store->range(0).blocks(),
-                    reinterpret_cast<float*>(bytes.data()))
-              .ok());
-    return bytes;
-  }
-
-  FakeFileSystem fs;
-  MemoryRecordStore records;
-  TilePool pool;
-  RoundMerger merger;
-  const std::shared_ptr<ImagePool> images;
   const unsigned seed;
-  std::unique_ptr<OuterOptimizer> optimizer;
-  std::unique_ptr<MergeRule> rule;
-  std::unique_ptr<RunStore> store;
 };
 
 // Both of a run in which islands hold theta, and of one in which they hold V.
@@ -165,7 +83,10 @@ class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
 
   void ExpectSameVersion(Bench& a, Bench& b, int64_t version) {
     for (int array = 0; array <= a.store->state_count(); ++array) {
-      EXPECT_TRUE(a.Read(version, array) == b.Read(version, array))
+      const std::vector<float> of_a = a.Read(version, array);
+      const std::vector<float> of_b = b.Read(version, array);
+      EXPECT_EQ(std::memcmp(of_a.data(), of_b.data(),
+                            kElements * sizeof(float)), 0)
           << "version " << version << " array " << array;
     }
   }

@@ -13,42 +13,16 @@
 #include <vector>
 
 #include "base/codec/codec.h"
-#include "base/codec/crc32c.h"
-#include "base/io/fake_file_system.h"
 #include "base/status/check.h"
 #include "gtest/gtest.h"
-#include "server/service/round_merger.h"
-#include "server/store/memory_record_store.h"
+#include "server/service/merge_bench.h"
 
 namespace atl::server {
 namespace {
 
-// Blocks of 4096 and, at the tensor's end, one that is short; three cells.
-constexpr int64_t kElements = 4096 * 150 + 77;
+// Three cells.
+constexpr int64_t kElements = MergeBench::kElements;
 constexpr int kIslands = 4;
-
-v1::Run MakeRun(v1::Durability durability, v1::Codec codec, v1::Codec down) {
-  v1::Run run;
-  run.set_run_id("run");
-  run.set_run_epoch(1);
-  v1::RunSpec* spec = run.mutable_spec();
-  spec->mutable_layout()->set_fragment_count(1);
-  v1::TensorSpec* tensor = spec->mutable_layout()->add_tensors();
-  tensor->set_name("w");
-  tensor->add_shape(kElements);
-  tensor->set_dtype(v1::DATA_TYPE_F32);
-  tensor->set_tensor_class(v1::TENSOR_CLASS_MATRIX);
-  tensor->mutable_init()->set_kind(v1::INIT_KIND_NORMAL);
-  tensor->mutable_init()->set_value(0.1);
-  spec->mutable_init()->set_seed(3);
-  spec->mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
-  spec->mutable_outer()->set_learning_rate(0.7);
-  spec->mutable_outer()->set_momentum(0.9);
-  spec->mutable_exchange()->set_up(codec);
-  spec->mutable_exchange()->set_down(down);
-  spec->set_durability(durability);
-  return run;
-}
 
 v1::ContributionInfo Info(int32_t slot, v1::Codec codec) {
   v1::ContributionInfo info;
@@ -60,37 +34,14 @@ v1::ContributionInfo Info(int32_t slot, v1::Codec codec) {
 }
 
 // A store with version 0, at one level.
-struct Bench {
+struct Bench : MergeBench {
   explicit Bench(v1::Durability durability, v1::Codec codec = v1::CODEC_F32,
                  v1::Codec down = v1::CODEC_F32)
-      : pool(2), merger(pool) {
-    CHECK(RunStore::CreateRun(records, MakeRun(durability, codec, down), 0, 1)
-              .ok());
-    Open();
-    CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
-    CHECK(store->PersistVersion0(0).ok());
-  }
+      : MergeBench(durability, codec, down, 64 << 20) {}
 
   void Open() {
-    store.reset();
-    auto runs = RunStore::ListRuns(records);
-    CHECK(runs.ok());
-    optimizer = *MakeOuterOptimizer((*runs)[0].run().spec().outer());
-    rule = MakeMergeRule((*runs)[0].run().spec().outer());
-    auto opened = RunStore::Open(fs, records, "data", (*runs)[0],
-                                 optimizer->state_count(), images);
-    CHECK(opened.ok()) << opened.status();
-    store = *std::move(opened);
+    MergeBench::Open();
     RoundGatherer::MakeAgain(*store, *optimizer);
-  }
-
-  std::vector<float> Read(int64_t version, int array) {
-    std::vector<float> elements(kElements);
-    const ShardRange& range = store->range(0);
-    CHECK(store->FindVersion(0, version)
-              ->file->Read(array, range.blocks(), elements.data())
-              .ok());
-    return elements;
   }
 
   // D of version 1; empty if it is not held.
@@ -101,15 +52,6 @@ struct Bench {
     CHECK(chain[0]->Read(store->range(0).blocks(), bytes.data()).ok());
     return bytes;
   }
-
-  FakeFileSystem fs;
-  MemoryRecordStore records;
-  TilePool pool;
-  RoundMerger merger;
-  std::shared_ptr<ImagePool> images = ImagePool::Create(64 << 20);
-  std::unique_ptr<OuterOptimizer> optimizer;
-  std::unique_ptr<MergeRule> rule;
-  std::unique_ptr<RunStore> store;
 };
 
 class RoundGathererTest : public testing::Test {
@@ -148,32 +90,13 @@ class RoundGathererTest : public testing::Test {
   // What the log's way makes of it.
   PreparedFact MergeFromLog(Bench& bench) {
     v1::Seal seal;
-    const IndexRange blocks = bench.store->range(0).blocks();
     for (int i = 0; i < kIslands; ++i) {
-      auto bound = bench.store->Bind(Info(i, codec_));
-      CHECK(bound.ok());
-      CHECK(!(*bound)->Claim(blocks).empty());
-      CHECK((*bound)->Write(blocks, {absl::string_view(encoded_[i].data(),
-                                                  encoded_[i].size())})
-                .ok());
-      std::vector<BlockFact> facts(blocks.size());
-      const EncodedRange& range = bench.store->encoded(0);
-      CHECK(range.byte_count() == encoded_[i].size());
-      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-        facts[b].crc32c = codec::Crc32c(
-            absl::string_view(encoded_[i].data() + range.ByteOffset(b),
-                              range.ByteCount({b, b + 1})));
-      }
-      CHECK((*bound)->Settle(blocks, facts));
-      CHECK(bench.store->Finish(**bound).ok());
+      bench.Store(Info(i, codec_), {encoded_[i].data(), encoded_[i].size()});
       v1::SealedContribution* sealed = seal.add_contributions();
       *sealed->mutable_key() = set_.keys[i].ToProto();
       sealed->set_weight(set_.weights[i]);
     }
-    auto merged =
-        bench.merger.Merge(*bench.store, *bench.optimizer, *bench.rule, seal);
-    CHECK(merged.ok()) << merged.status();
-    return *merged;
+    return bench.Merge(seal);
   }
 
   std::shared_ptr<RoundGatherer> Gatherer(Bench& bench) {

@@ -64,18 +64,10 @@ class Slowed:
 
 class AsyncTest(cluster_module.IntegrationTest):
 
-    def start(self, failpoints=None, **changes):
-        cluster = self.cluster
-        failpoints = failpoints or {}
+    def start(self, armed=None, **changes):
         self.values = self.run_values(ASYNC, changes)
-        cluster.start_coordinator(failpoint=failpoints.get("coordinator"))
-        for name in ("server-0", "server-1"):
-            cluster.start_server(name, failpoint=failpoints.get(name))
-        cluster.create_run(self.values)
-        for index in range(3):
-            name = "island-%d" % index
-            cluster.start_island("run", name, failpoint=failpoints.get(name))
-        return cluster
+        self.cluster.start_run(self.values, armed)
+        return self.cluster
 
     def merged_of(self, rounds):
         """By island: its merged contributions, in the order of versions."""
@@ -166,8 +158,8 @@ class AsyncTest(cluster_module.IntegrationTest):
 
     def test_two_fragments_in_codecs_both_ways_and_two_deaths(self):
         cluster = self.start(
-            failpoints={"island-1": "island.pushed.after@4",
-                        "server-0": "server.commit.after@9"},
+            armed={"island-1": "island.pushed.after@4",
+                   "server-0": "server.commit.after@9"},
             exchange={"up": "int8", "down": "bf16", "error_feedback": True},
             layout={"fragment_count": 2})
         alive = {"island-1", "server-0"}
@@ -187,7 +179,7 @@ class AsyncTest(cluster_module.IntegrationTest):
 
     def die_and_end(self, name, point):
         """`name` kills itself at `point`, comes back, and the run ends."""
-        cluster = self.start(failpoints={name: point})
+        cluster = self.start({name: point})
         cluster.await_failpoint(name)
         cluster.restart(name)
         cluster.wait_state(cluster_module.COMPLETED)

@@ -52,17 +52,12 @@ class BudgetTest(cluster_module.IntegrationTest):
 
     def play(self, cluster, values, point=None):
         """A run from its start to its end; the coordinator dies at `point`."""
-        failpoint = point and "coordinator." + point
-        if failpoint is not None:
+        armed = {}
+        if point is not None:
             cluster.guard("coordinator")
-        # Snapshots as often as it can, so that it comes back from one.
-        cluster.start_coordinator(failpoint=failpoint,
-                                  arguments=["--log_records_max=1"])
-        for index in range(2):
-            cluster.start_server("server-%d" % index)
-        cluster.create_run(values)
-        for index in range(3):
-            cluster.start_island("run", "island-%d" % index)
+            armed["coordinator"] = "coordinator." + point
+        # It comes back from a snapshot.
+        cluster.start_run(values, armed, cluster_module.SNAPSHOTS)
         if point is not None:
             cluster.await_death("%s is reached" % point)
         cluster.wait_state(cluster_module.COMPLETED)
@@ -76,16 +71,11 @@ class BudgetTest(cluster_module.IntegrationTest):
 
     def undisturbed(self, name, values):
         """SHA-256 and merged tokens of the run without a death, made once."""
-        cls = type(self)
-        if not hasattr(cls, "_undisturbed"):
-            cls._undisturbed = {}
-        if name not in cls._undisturbed:
-            cluster = self.new_cluster(name)
+        def make(cluster):
             state = self.play(cluster, values)
-            cls._undisturbed[name] = (cluster.parameters_sha256(),
-                                      state.merged_token_count)
-            cluster.close()
-        return cls._undisturbed[name]
+            return cluster.parameters_sha256(), state.merged_token_count
+
+        return self.once(name, make)
 
     def test_a_budget_of_a_runs_tokens_gives_the_bits_of_its_rounds(self):
         by_rounds = self.run_values({"schedule": {"round_count": ROUNDS}})

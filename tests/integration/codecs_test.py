@@ -43,28 +43,21 @@ class CodecRunTest(cluster_module.IntegrationTest):
 
     def reference(self, name):
         """SHA-256 of the undisturbed run with one server, and its spec."""
-        cls = type(self)
-        if not hasattr(cls, "_references"):
-            cls._references = {}
-        if name not in cls._references:
-            cluster = self.new_cluster("reference-" + name)
-            values = self.run_values(exchange(name), {"server_count": 1})
+        values = self.run_values(exchange(name), {"server_count": 1})
+
+        def make(cluster):
             sha = self.run_strict(cluster, values)
-            spec = cluster.runs.GetRun(run_id="run").run.spec
+            spec = cluster.spec()
             spec.server_count = 2
-            cls._references[name] = (sha, spec.SerializeToString())
-            cluster.close()
-        return cls._references[name]
+            return sha, spec
+
+        return self.once(name, make)
 
     def kill_at(self, name, victim, point):
         sha, spec = self.reference(name)
-        cluster = self.cluster
-        cluster.guard(victim)
-        cluster.start_armed(spec, {victim: point})
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, self.run_values())
-        self.assertEqual(cluster.parameters_sha256(), sha)
-        self.assertEqual(cluster.deaths, [victim], "never at " + point)
+        self.assert_a_death_changes_no_bit(
+            self.cluster, self.run_values(), sha, victim, point,
+            lambda armed: self.cluster.start_armed(spec, armed))
 
     def test_three_servers_at_level_island_give_the_same_bits(self):
         values = self.run_values(exchange("top_k"), {

@@ -29,18 +29,13 @@ class StrictDownlinkTest(cluster_module.IntegrationTest):
         undisturbed = self.new_cluster("undisturbed")
         expected = self.run_strict(undisturbed, values)
         self.assertEqual(undisturbed.export_sha256(), expected)
-        spec = undisturbed.runs.GetRun(
-            run_id="run").run.spec.SerializeToString()
+        spec = undisturbed.spec()
         undisturbed.close()
         for index, (victim, point) in enumerate(points):
             cluster = self.new_cluster("killed-%d" % index)
-            cluster.guard(victim)
-            cluster.start_armed(spec, {victim: point})
-            cluster.await_death("%s is reached" % point)
-            cluster.wait_state(cluster_module.COMPLETED)
-            self.assert_strict_run_whole(cluster, values)
-            self.assertEqual(cluster.parameters_sha256(), expected, point)
-            self.assertEqual(cluster.deaths, [victim])
+            self.assert_a_death_changes_no_bit(
+                cluster, values, expected, victim, point,
+                lambda armed: cluster.start_armed(spec, armed))
             cluster.close()
         return expected
 

@@ -14,12 +14,7 @@ class ElasticTest(cluster_module.IntegrationTest):
         """Three islands on three data shards; island-1 may die."""
         cluster = self.cluster
         self.values = self.run_values(run_file.ELASTIC)
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(self.values)
-        for index in range(3):
-            cluster.start_island("run", "island-%d" % index,
-                                 failpoint=failpoint if index == 1 else None)
+        cluster.start_run(self.values, {"island-1": failpoint})
         return cluster
 
     def island(self, name):

@@ -39,16 +39,8 @@ class IslandLevelTest(cluster_module.IntegrationTest):
 
     def reference(self):
         """SHA-256 of the same run at level process."""
-        cls = type(self)
-        if not hasattr(cls, "_reference"):
-            cls._reference = self.run_strict(self.new_cluster("reference"),
-                                             self.run_values())
-        return cls._reference
-
-    def finish(self, values):
-        self.cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(self.cluster, values)
-        self.assertEqual(self.cluster.parameters_sha256(), self.reference())
+        return self.once("level process", lambda cluster: self.run_strict(
+            cluster, self.run_values()))
 
     def test_one_server_gives_the_bits_of_level_process(self):
         values = self.run_values(LEVEL, {"server_count": 1})
@@ -89,21 +81,9 @@ class IslandLevelTest(cluster_module.IntegrationTest):
                 ("island-1", "island.trained.after@14"),
                 ("island-2", "island.save.after@5"))):
             cluster = self.new_cluster("killed-%d" % index)
-            cluster.guard(victim)
-            cluster.start_coordinator()
-            for server in ("server-0", "server-1"):
-                cluster.start_server(
-                    server, failpoint=point if server == victim else None)
-            cluster.create_run(values)
-            for island in ("island-0", "island-1", "island-2"):
-                cluster.start_island(
-                    "run", island,
-                    failpoint=point if island == victim else None)
-            cluster.wait_state(cluster_module.COMPLETED)
-            self.assert_strict_run_whole(cluster, values)
-            self.assertEqual(cluster.parameters_sha256(), reference,
-                             (victim, point))
-            self.assertEqual(cluster.deaths, [victim], point)
+            self.assert_a_death_changes_no_bit(
+                cluster, values, reference, victim, point,
+                lambda armed: cluster.start_run(values, armed))
             cluster.close()
 
     def test_a_sealed_round_goes_on_without_an_island_that_is_gone(self):
@@ -111,12 +91,7 @@ class IslandLevelTest(cluster_module.IntegrationTest):
         values = self.run_values(LEVEL, {
             "schedule": {"lease_duration": "3s", "min_quorum": 2},
             "evaluation": {"every_round_count": 0}})
-        cluster.start_coordinator()
-        cluster.start_server("server-0",
-                             failpoint="server.prepared.before@2")
-        cluster.start_server("server-1")
-        cluster.create_run(values)
-        cluster.start_islands()
+        cluster.start_run(values, {"server-0": "server.prepared.before@2"})
         # What was sealed is in no log, and one owner does not come back.
         cluster.await_failpoint("server-0")
         cluster.kill("island-2")
@@ -131,48 +106,21 @@ class IslandLevelTest(cluster_module.IntegrationTest):
                          [["island-0", "island-1"]] * 3)
 
     def test_a_server_or_an_island_killed_after_every_commit(self):
-        generator = random.Random(cases.seed())
         values = self.run_values(LEVEL, {"schedule": {"round_count": 6}})
         reference = self.run_strict(
             self.new_cluster("undisturbed"),
             self.run_values({"schedule": {"round_count": 6}}))
-        cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(values)
-        cluster.start_islands()
-        kills = []
-        for event in cluster.events():
-            if not event.HasField("round_committed"):
-                continue
-            if event.round_committed.version >= 6:
-                break
-            victim = generator.choice(sorted(cluster.processes))
-            cluster.kill(victim)
-            cluster.restart(victim)
-            kills.append(victim)
-        cluster.wait_state(cluster_module.COMPLETED)
+        self.cluster.start_run(values)
+        kills = self.cluster.kill_after_every_commit(6)
+        self.assertEqual(self.finish_strict(self.cluster, values), reference,
+                         kills)
         self.assertGreaterEqual(len(kills), 4, "too few kills to prove it")
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference, kills)
 
     def kill_at(self, victim, point):
-        cluster = self.cluster
-        armed = {victim: point}
         values = self.run_values(LEVEL)
-        self.reference()
-        cluster.guard(victim)
-        cluster.start_coordinator(failpoint=armed.get("coordinator"))
-        for index in range(2):
-            server = "server-%d" % index
-            cluster.start_server(server, failpoint=armed.get(server))
-        cluster.create_run(values)
-        for index in range(3):
-            island = "island-%d" % index
-            cluster.start_island("run", island, failpoint=armed.get(island))
-        self.finish(values)
-        self.assertEqual(cluster.deaths, [victim],
-                         "%s was never reached" % point)
+        self.assert_a_death_changes_no_bit(
+            self.cluster, values, self.reference(), victim, point,
+            lambda armed: self.cluster.start_run(values, armed))
 
 
 def _add_cases():

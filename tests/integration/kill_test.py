@@ -7,13 +7,11 @@ kills itself at the point, is started again, and the run must end with the bits
 of the undisturbed run. A point that is never reached fails its case.
 """
 
-import random
 import signal
 
 import grpc
 
 from harness import cases
-from harness import client
 from harness import cluster as cluster_module
 from harness import damage
 from harness import processes
@@ -76,17 +74,11 @@ class KillTest(cluster_module.IntegrationTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.values = cls.run_values({"evaluation": {"every_round_count": 1}})
-        cls.reference = None
 
     def setUp(self):
         super().setUp()
-        cls = type(self)
-        if cls.reference is None:
-            undisturbed = self.new_cluster("undisturbed")
-            cls.reference = self.run_strict(undisturbed, self.values)
-            cls.spec = undisturbed.runs.GetRun(
-                run_id="run").run.spec.SerializeToString()
-            undisturbed.close()
+        self.reference, self.spec = self.once("undisturbed", lambda cluster: (
+            self.run_strict(cluster, self.values), cluster.spec()))
 
     def point(self, name):
         if any(name.startswith(prefix) for prefix in ONCE):
@@ -96,21 +88,11 @@ class KillTest(cluster_module.IntegrationTest):
                 return "%s@%d" % (name, time)
         return name + "@2"
 
-    def finish(self):
-        """Waits for the end; compares with the undisturbed run."""
-        self.cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(self.cluster, self.values)
-        self.assertEqual(self.cluster.parameters_sha256(), self.reference)
-
     def kill_at(self, victim, name):
-        cluster = self.cluster
-        # Whenever it dies, from its first moment on, it is started again.
-        cluster.guard(victim)
-        cluster.start_armed(self.spec, {victim: self.point(name)})
-        # The last evaluation may come when the run is complete already.
-        cluster.await_death("%s is reached" % name)
-        self.finish()
-        self.assertEqual(cluster.deaths, [victim])
+        self.assert_a_death_changes_no_bit(
+            self.cluster, self.values, self.reference, victim,
+            self.point(name),
+            lambda armed: self.cluster.start_armed(self.spec, armed))
 
 
 class SpecialKillTest(cluster_module.IntegrationTest):
@@ -123,11 +105,7 @@ class SpecialKillTest(cluster_module.IntegrationTest):
     def start(self, *changes, island_count=3):
         """A toy run whose first round is open; the victim is armed."""
         cluster = self.cluster
-        armed = {self.victim: self.name}
-        cluster.start_coordinator(failpoint=armed.get("coordinator"))
-        for index in range(2):
-            server = "server-%d" % index
-            cluster.start_server(server, failpoint=armed.get(server))
+        cluster.start_service({self.victim: self.name})
         members = toy.start(cluster, *changes, island_count=island_count)
         for member in members:
             member.wait_open(0)
@@ -325,13 +303,7 @@ class SpecialKillTest(cluster_module.IntegrationTest):
     def leave(self):
         values = self.run_values(run_file.ELASTIC)
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(values)
-        for index in range(3):
-            name = "island-%d" % index
-            cluster.start_island("run", name, failpoint=self.name
-                                 if name == self.victim else None)
+        cluster.start_run(values, {self.victim: self.name})
         cluster.wait_commits(2)
         cluster.processes[self.victim].signal(signal.SIGINT)
         cluster.await_failpoint(self.victim)
@@ -343,47 +315,26 @@ class SpecialKillTest(cluster_module.IntegrationTest):
 class StormTest(cluster_module.IntegrationTest):
 
     def test_a_kill_after_every_commit_changes_no_bit(self):
-        generator = random.Random(cases.seed())
         values = self.run_values({"schedule": {"round_count": 8}})
         reference = self.run_strict(self.new_cluster("undisturbed"), values)
-        cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(values)
-        cluster.start_islands()
-        kills = []
-        for event in cluster.events():
-            if not event.HasField("round_committed"):
-                continue
-            if event.round_committed.version >= 8:
-                break
-            victim = generator.choice(sorted(
-                n for n in cluster.processes))
-            cluster.kill(victim)
-            cluster.restart(victim)
-            kills.append(victim)
-        cluster.wait_state(cluster_module.COMPLETED)
+        self.cluster.start_run(values)
+        kills = self.cluster.kill_after_every_commit(8)
+        self.assertEqual(self.finish_strict(self.cluster, values), reference,
+                         kills)
         self.assertGreaterEqual(len(kills), 5, "too few kills to prove it")
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference, kills)
 
     def test_all_processes_die_at_once_and_come_back(self):
         values = self.run_values({"schedule": {"round_count": 6}})
         reference = self.run_strict(self.new_cluster("undisturbed"), values)
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(values)
-        cluster.start_islands()
+        cluster.start_run(values)
         cluster.wait_commits(2)
         names = list(cluster.processes)
         for name in names:
             cluster.kill(name)
         for name in names:
             cluster.restart(name)
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference)
+        self.assertEqual(self.finish_strict(cluster, values), reference)
 
 
 class SteeringKillTest(cluster_module.IntegrationTest):

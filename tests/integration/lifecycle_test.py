@@ -137,10 +137,7 @@ class SteeringTest(cluster_module.IntegrationTest):
         values = self.run_values({"schedule": {"round_count": 6}})
         reference = self.run_strict(self.new_cluster("undisturbed"), values)
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(values)
-        cluster.start_islands()
+        cluster.start_run(values)
         for commits in (1, 3):
             cluster.wait_commits(commits)
             cluster.runs.PauseRun(run_id="run")
@@ -151,9 +148,7 @@ class SteeringTest(cluster_module.IntegrationTest):
         cluster.restart("coordinator")
         self.assertEqual(cluster.run_state().run.state, cluster_module.PAUSED)
         cluster.runs.ResumeRun(run_id="run")
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference)
+        self.assertEqual(self.finish_strict(cluster, values), reference)
 
     def test_cancel_ends_a_run_and_settles_every_contribution(self):
         cluster = self.cluster
@@ -183,11 +178,8 @@ class SteeringTest(cluster_module.IntegrationTest):
 
     def test_real_islands_leave_a_cancelled_run(self):
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(self.run_values({"schedule": {
+        cluster.start_run(self.run_values({"schedule": {
             "round_count": 100000}}))
-        cluster.start_islands()
         cluster.wait_commits(1)
         cluster.runs.CancelRun(run_id="run")
         for index in range(3):
@@ -199,10 +191,7 @@ class SteeringTest(cluster_module.IntegrationTest):
     def test_ctrl_c_leaves_cleanly(self):
         import signal
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_servers(2)
-        cluster.create_run(self.run_values(run_file.ELASTIC))
-        cluster.start_islands()
+        cluster.start_run(self.run_values(run_file.ELASTIC))
         cluster.wait_commits(2)
         cluster.processes["island-2"].signal(signal.SIGINT)
         self.assertEqual(cluster.processes["island-2"].wait(), 0,

@@ -23,37 +23,26 @@ class LossTest(cluster_module.IntegrationTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.values = cls.run_values({"evaluation": {"every_round_count": 0}})
-        cls.reference = None
 
     def undisturbed(self):
-        cls = type(self)
-        if cls.reference is None:
-            cluster = self.new_cluster("undisturbed")
-            cls.reference = self.run_strict(cluster, self.values)
-            cluster.close()
-        return cls.reference
+        return self.once("undisturbed", lambda cluster: self.run_strict(
+            cluster, self.values))
 
     def start(self, point):
         """A strict run whose victim dies at `point`."""
-        cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_server("server-0")
-        cluster.start_server(VICTIM, failpoint=point)
-        cluster.create_run(self.values)
-        cluster.start_islands()
-        cluster.await_failpoint(VICTIM)
+        self.cluster.start_run(self.values, {VICTIM: point})
+        self.cluster.await_failpoint(VICTIM)
 
     def lose_before_commit(self, point, happen):
         """In the first round: in a later one, what an earlier round committed
         may not be persisted yet, and that is another loss."""
-        self.undisturbed()
+        reference = self.undisturbed()
         self.start(point)
         for path in damage.segments(self.cluster, VICTIM):
             happen(path)
         self.cluster.restart(VICTIM)
-        self.cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(self.cluster, self.values)
-        self.assertEqual(self.cluster.parameters_sha256(), self.reference)
+        self.assertEqual(self.finish_strict(self.cluster, self.values),
+                         reference)
         self.assertIn("is lost here", self.log_of(VICTIM))
 
     def log_of(self, name):
@@ -82,9 +71,7 @@ class LossTest(cluster_module.IntegrationTest):
         """Members whose contributions are sealed, and of which the victim has
         lost all; it runs again. It died at `point`."""
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_server("server-0")
-        cluster.start_server(VICTIM, failpoint=point)
+        cluster.start_service({VICTIM: point})
         members = toy.start(cluster, *changes, island_count=island_count)
         for member in members:
             member.wait_open(0)
@@ -191,9 +178,7 @@ class FaultTest(cluster_module.IntegrationTest):
         undisturbed = self.new_cluster("undisturbed")
         expected = toy.play(undisturbed, toy.start(undisturbed), cases.seed())
         cluster = self.cluster
-        cluster.start_coordinator()
-        cluster.start_server("server-0")
-        cluster.start_server(VICTIM, failpoint="server.state.before")
+        cluster.start_service({VICTIM: "server.state.before"})
         members = toy.start(cluster)
         for member in members:
             member.wait_open(0)

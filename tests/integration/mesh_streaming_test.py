@@ -5,7 +5,6 @@ meshes in one process each, whatever dies; training that goes on."""
 from harness import cases
 from harness import cluster as cluster_module
 from harness import run_file
-from harness import wait
 
 BASE = {
     "model": {"kv_head_count": 2},
@@ -51,47 +50,27 @@ class MeshStreamingTest(cluster_module.IntegrationTest):
     def start(self, cluster, values, process_count=2, armed=None):
         """One rank; two that share a model; four, tensor parallel and in a
         pipeline, in `process_count` processes."""
-        armed = armed or {}
-        cluster.start_coordinator()
-        for index in range(2):
-            name = "server-%d" % index
-            cluster.start_server(name, failpoint=armed.get(name))
+        cluster.start_service(armed)
         cluster.create_run(values)
-        # One after the other: who comes first has the first data shard.
-        for index, start in enumerate((
-                lambda: cluster.start_island("run", "island-0"),
-                lambda: cluster.start_mesh_island("island-1", "dp_shard=2"),
-                lambda: cluster.start_mesh_island(
-                    "island-2", "tp=2,pp=2", process_count, armed))):
-            start()
-            wait.until("island-%d has joined" % index,
-                       lambda: len(cluster.islands()) > index)
-
-    def finish(self, cluster, values):
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, values)
-        return cluster.parameters_sha256()
+        cluster.start_mesh_islands(
+            [("dp_shard=2", 1), ("tp=2,pp=2", process_count)], armed)
 
     def in_one_process(self, *changes):
         """SHA-256 of the undisturbed run whose islands are a process each, made
         once."""
-        cls = type(self)
-        key = repr(changes)
-        if not hasattr(cls, "_references"):
-            cls._references = {}
-        if key not in cls._references:
-            cluster = self.new_cluster("one-process-%d" % len(cls._references))
-            values = self.run_values(BASE, *changes)
+        values = self.run_values(BASE, *changes)
+
+        def make(cluster):
             self.start(cluster, values, process_count=1)
-            cls._references[key] = self.finish(cluster, values)
-            cluster.close()
-        return cls._references[key]
+            return self.finish_strict(cluster, values)
+
+        return self.once(changes, make)
 
     def same_bits(self, *changes):
         values = self.run_values(BASE, *changes)
         reference = self.in_one_process(*changes)
         self.start(self.cluster, values)
-        self.assertEqual(self.finish(self.cluster, values), reference)
+        self.assertEqual(self.finish_strict(self.cluster, values), reference)
         for name in ("island-2.0", "island-2.1"):
             process = self.cluster.processes[name]
             self.assertEqual(process.wait(), 0, process.tail())
@@ -119,13 +98,10 @@ class MeshStreamingTest(cluster_module.IntegrationTest):
 
     def killed_at(self, victim, failpoint, *changes):
         values = self.run_values(BASE, *changes)
-        reference = self.in_one_process(*changes)
-        cluster = self.cluster
-        cluster.guard(victim)
-        self.start(cluster, values, armed={victim: failpoint})
-        cluster.await_death("%s is reached" % failpoint)
-        self.assertEqual(self.finish(cluster, values), reference)
-        self.assertEqual(cluster.deaths, [victim])
+        self.assert_a_death_changes_no_bit(
+            self.cluster, values, self.in_one_process(*changes), victim,
+            failpoint,
+            lambda armed: self.start(self.cluster, values, armed=armed))
 
     def test_a_server_that_dies_with_half_of_a_contribution(self):
         self.killed_at("server-1", "server.stored.before@4", ENCODED)

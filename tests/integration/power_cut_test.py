@@ -50,28 +50,20 @@ class PowerCutTest(cluster_module.IntegrationTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.values = cls.run_values({"durability": "machine"})
-        cls.reference = None
 
     def setUp(self):
         super().setUp()
-        cls = type(self)
-        if cls.reference is None:
-            undisturbed = self.new_cluster("undisturbed")
-            cls.reference = self.run_strict(undisturbed, self.values)
-            cls.spec = undisturbed.runs.GetRun(run_id="run").run.spec
-            undisturbed.close()
+        self.reference, self.spec = self.once("undisturbed", lambda cluster: (
+            self.run_strict(cluster, self.values), cluster.spec()))
 
     def cut_at(self, victim, point):
         cluster = self.cluster
         disk = cluster.cut_power_of(victim)
-        cluster.guard(victim)
-        cluster.start_armed(self.spec, {victim: point})
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assertEqual(cluster.deaths, [victim], point + " was not reached")
+        self.assert_a_death_changes_no_bit(
+            cluster, self.values, self.reference, victim, point,
+            lambda armed: cluster.start_armed(self.spec, armed))
         if point in LOSSES:
             self.assertTrue(disk.losses[0], "the cut lost nothing")
-        self.assert_strict_run_whole(cluster, self.values)
-        self.assertEqual(cluster.parameters_sha256(), self.reference)
 
     # --- Controls: a promise that is broken is seen -------------------------------
 
@@ -112,9 +104,8 @@ class PowerCutTest(cluster_module.IntegrationTest):
             cluster.kill(name)
         for name in names:
             cluster.restart(name)
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, self.values)
-        self.assertEqual(cluster.parameters_sha256(), self.reference)
+        self.assertEqual(self.finish_strict(cluster, self.values),
+                         self.reference)
 
 
 class DiskTest(cluster_module.IntegrationTest):

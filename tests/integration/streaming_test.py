@@ -2,8 +2,6 @@
 """Streaming runs over real programs: fragments staggered, answers applied some
 steps after their push. The same bits whatever dies; training that goes on."""
 
-import random
-
 from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
@@ -36,40 +34,14 @@ class StreamingTest(cluster_module.IntegrationTest):
 
     def reference(self, *changes):
         """SHA-256 of the undisturbed run, made once."""
-        cls = type(self)
-        key = repr(changes)
-        if not hasattr(cls, "_references"):
-            cls._references = {}
-        if key not in cls._references:
-            cluster = self.new_cluster("undisturbed-%d" % len(cls._references))
-            values = self.run_values(STREAMING, *changes)
-            cls._references[key] = self.run_strict(cluster, values)
-            cluster.close()
-        return cls._references[key]
-
-    def start(self, values, failpoints=None):
-        cluster = self.cluster
-        armed = failpoints or {}
-        cluster.start_coordinator(failpoint=armed.get("coordinator"))
-        for index in range(2):
-            name = "server-%d" % index
-            cluster.start_server(name, failpoint=armed.get(name))
-        cluster.create_run(values)
-        for index in range(3):
-            name = "island-%d" % index
-            cluster.start_island("run", name, failpoint=armed.get(name))
-        return cluster
+        values = self.run_values(STREAMING, *changes)
+        return self.once(changes, lambda c: self.run_strict(c, values))
 
     def kill_at(self, victim, name, *changes):
         values = self.run_values(STREAMING, *changes)
-        reference = self.reference(*changes)
-        self.cluster.guard(victim)
-        cluster = self.start(values, {victim: name})
-        cluster.await_death("%s is reached" % name)
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference)
-        self.assertEqual(cluster.deaths, [victim])
+        self.assert_a_death_changes_no_bit(
+            self.cluster, values, self.reference(*changes), victim, name,
+            lambda armed: self.cluster.start_run(values, armed))
 
     def test_one_server_gives_the_same_bits(self):
         values = self.run_values(STREAMING, {"server_count": 1})
@@ -103,36 +75,26 @@ class StreamingTest(cluster_module.IntegrationTest):
     def test_an_elastic_run_loses_an_island_and_takes_it_back(self):
         values = self.run_values(STREAMING, run_file.ELASTIC,
                                  {"schedule": {"max_ahead_steps": 2}})
-        cluster = self.start(values)
-        self.assert_taken_back(cluster, "island-1", "island-1", values)
+        self.cluster.start_run(values)
+        self.assert_taken_back(self.cluster, "island-1", "island-1", values)
 
     def test_a_kill_after_every_commit_changes_no_bit(self):
-        generator = random.Random(cases.seed())
         changes = {"schedule": {"round_count": 6}}
         values = self.run_values(STREAMING, changes)
         reference = self.reference(changes)
-        cluster = self.start(values)
-        kills = []
-        for event in cluster.events():
-            if not event.HasField("round_committed"):
-                continue
-            if event.round_committed.version >= 6:
-                break
-            victim = generator.choice(sorted(n for n in cluster.processes))
-            cluster.kill(victim)
-            cluster.restart(victim)
-            kills.append(victim)
-        cluster.wait_state(cluster_module.COMPLETED)
+        self.cluster.start_run(values)
+        kills = self.cluster.kill_after_every_commit(6)
+        self.assertEqual(self.finish_strict(self.cluster, values), reference,
+                         kills)
         self.assertGreaterEqual(len(kills), 5, "too few kills to prove it")
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), reference, kills)
 
     def test_islands_train_on_while_every_server_is_away(self):
         """G10: to the step at which the answer is due, and no further."""
         changes = {"schedule": {"overlap_step_count": 4, "round_count": 30},
                    "evaluation": {"every_round_count": 0}}
         values = self.run_values(STREAMING, changes)
-        cluster = self.start(values)
+        cluster = self.cluster
+        cluster.start_run(values)
         cluster.wait_commits(2)
         for index in range(2):
             cluster.kill("server-%d" % index)
@@ -151,9 +113,8 @@ class StreamingTest(cluster_module.IntegrationTest):
         self.assertTrue(all(s < 150 for s in before), before)
         for index in range(2):
             cluster.restart("server-%d" % index)
-        cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_strict_run_whole(cluster, values)
-        self.assertEqual(cluster.parameters_sha256(), self.reference(changes))
+        self.assertEqual(self.finish_strict(cluster, values),
+                         self.reference(changes))
 
 
 def _add_cases():

@@ -11,11 +11,8 @@ class StrictRunTest(cluster_module.IntegrationTest):
 
     def reference(self):
         """SHA-256 of three islands with one thread, two servers."""
-        cls = type(self)
-        if not hasattr(cls, "_reference"):
-            cls._reference = self.run_strict(self.new_cluster("reference"),
-                                             self.run_values())
-        return cls._reference
+        return self.once("reference", lambda cluster: self.run_strict(
+            cluster, self.run_values()))
 
     def test_a_run_goes_from_create_to_exported_model(self):
         values = self.run_values()

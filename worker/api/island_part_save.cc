@@ -14,6 +14,7 @@
 #include "base/io/files.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -192,8 +193,7 @@ v1::ContributionInfo Describe(const v1::RunSpec& spec, const Action& action,
   info.mutable_key()->set_seq(action.seq);
   info.set_anchor_version(at.anchor_version);
   info.set_step_count(action.step_count);
-  info.set_token_count(action.step_count * spec.inner().batch_size() *
-                       spec.model().sequence_length());
+  info.set_token_count(TokensOfSteps(spec, action.step_count));
   info.set_data_shard(action.data_shard);
   info.set_data_begin(action.data_begin);
   info.set_data_end(action.data_position);

@@ -8,43 +8,27 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
+#include "worker/core/shaped_plan.h"
 
 namespace atl::worker {
 namespace {
 
-constexpr int32_t kSlot = 1;
-constexpr int64_t kBatch = 4;
-
 // The coordinator of an async run as one island sees it.
-class AsyncIslandTest : public testing::Test {
+class AsyncIslandTest : public IslandLoopFixture {
  protected:
-  AsyncIslandTest() : loop_("run") {
-    v1::RunSpec& spec = *join_.mutable_run()->mutable_spec();
-    spec.mutable_inner()->set_batch_size(kBatch);
-    spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
-    spec.mutable_schedule()->set_max_staleness(3);
-    spec.mutable_schedule()->set_inner_step_count(2);
-    spec.mutable_schedule()->set_round_count(40);
-    join_.mutable_run()->set_run_epoch(1);
-    join_.set_island_epoch(1);
-    join_.set_slot(kSlot);
-    join_.set_next_seq(1);
-    join_.set_data_shard(kSlot);
-    plan_.set_coordinator_epoch(1);
-    plan_.set_run_epoch(1);
-    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
-    plan_.set_slot(kSlot);
-    plan_.set_island_epoch(1);
-    plan_.add_shards()->set_address("a:1");
+  AsyncIslandTest() {
+    Schedule().set_timing(v1::TIMING_ELASTIC);
+    Schedule().set_max_staleness(3);
+    Schedule().set_inner_step_count(2);
+    Schedule().set_round_count(40);
   }
 
   void Begin(int fragment_count = 1) {
     for (int f = 0; f < fragment_count; ++f) {
-      plan_.add_cut()->set_fragment(f);
+      AddFragment();
       Stand(f, /*version=*/0);
     }
-    *join_.mutable_plan() = plan_;
-    loop_.OnJoined(join_);
+    Join();
     loop_.OnSaveLoaded(std::nullopt);
   }
   // The OPEN stands at `version`; our plan in it starts there if `anew`.
@@ -64,25 +48,14 @@ class AsyncIslandTest : public testing::Test {
   }
   // Another island's contribution makes the next version; or ours does.
   void Commit(int32_t f = 0, bool ours = false) {
-    plan_.set_commit_seq(plan_.commit_seq() + 1);
-    v1::FragmentVersion& cut = *plan_.mutable_cut(f);
-    cut.set_version(cut.version() + 1);
-    cut.set_commit_seq(plan_.commit_seq());
+    Advance(f);
     if (ours) Decide(f, v1::OUTCOME_MERGED);
-    Stand(f, cut.version(), ours);
+    Stand(f, Version(f), ours);
     Publish();
   }
+  // Of the newest contribution.
   void Decide(int32_t f, v1::Outcome outcome) {
-    v1::ContributionOutcome& added = *plan_.add_outcomes();
-    added.mutable_key()->set_run_epoch(1);
-    added.mutable_key()->set_fragment(f);
-    added.mutable_key()->set_slot(kSlot);
-    added.mutable_key()->set_seq(seq_);
-    added.set_outcome(outcome);
-  }
-  void Publish() {
-    plan_.set_revision(plan_.revision() + 1);
-    loop_.OnPlan(plan_);
+    ShapedPlan::Decide(f, seq_, outcome);
   }
 
   // Does the next action and says what it was.
@@ -119,9 +92,6 @@ class AsyncIslandTest : public testing::Test {
     return lines;
   }
 
-  v1::JoinResponse join_;
-  v1::IslandPlan plan_;
-  IslandLoop loop_;
   int64_t seq_ = 0;
 };
 
@@ -202,7 +172,7 @@ TEST_F(AsyncIslandTest, DoesNotWaitForAnOutcomeThatCannotCome) {
 
 TEST_F(AsyncIslandTest, GoesOnFromASaveWhateverHasBeenMergedSince) {
   SaveSummary save;
-  save.run_id = "run";
+  save.run_id = kRun;
   save.run_epoch = 1;
   save.slot = kSlot;
   save.seq = seq_ = 7;
@@ -210,17 +180,15 @@ TEST_F(AsyncIslandTest, GoesOnFromASaveWhateverHasBeenMergedSince) {
   save.data_shard = kSlot;
   save.data_position = 40;
   const auto restart = [&](int64_t cut, v1::Outcome outcome) {
-    loop_.~IslandLoop();
-    new (&loop_) IslandLoop("run");
+    NewLoop();
     plan_.clear_cut();
     plan_.clear_open_rounds();
     plan_.clear_outcomes();
-    plan_.add_cut()->set_version(cut);
+    AddFragment(cut);
     plan_.set_commit_seq(cut);
     Stand(0, cut);
     if (outcome != v1::OUTCOME_UNSPECIFIED) Decide(0, outcome);
-    *join_.mutable_plan() = plan_;
-    loop_.OnJoined(join_);
+    Join();
     loop_.OnSaveLoaded(save);
     Do();
     return Do();

@@ -14,38 +14,27 @@
 
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
+#include "worker/core/shaped_plan.h"
 
 namespace atl::worker {
 namespace {
 
-constexpr int32_t kSlot = 1;
-constexpr int32_t kBatch = 4;
 constexpr int64_t kRounds = 30;
 
 // A coordinator that decides at random, and checks what the island does.
-class World {
+class World : ShapedPlan {
  public:
   explicit World(uint64_t seed)
       : random_(seed), fragment_count_(1 + Roll(3)) {
-    auto& spec = *join_.mutable_run()->mutable_spec();
-    spec.mutable_inner()->set_batch_size(kBatch);
-    auto& schedule = *spec.mutable_schedule();
+    v1::ScheduleSpec& schedule = Schedule();
     schedule.set_timing(Roll(2) == 0 ? v1::TIMING_STRICT : v1::TIMING_ELASTIC);
     schedule.set_inner_step_count(3);
     schedule.set_max_ahead_steps(2);
     schedule.set_round_count(kRounds);
     schedule.set_sample_fraction(Roll(2) == 0 ? 1 : 0.5);
-    spec.mutable_evaluation()->set_every_round_count(Roll(3));
-    join_.mutable_run()->set_run_epoch(1);
-    join_.set_slot(kSlot);
-    join_.set_data_shard(kSlot);
-    plan_.set_coordinator_epoch(1);
-    plan_.set_run_epoch(1);
-    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
-    plan_.set_slot(kSlot);
-    plan_.add_shards()->set_address("a:1");
+    Spec().mutable_evaluation()->set_every_round_count(Roll(3));
     for (int32_t f = 0; f < fragment_count_; ++f) {
-      plan_.add_cut()->set_fragment(f);
+      AddFragment();
       Open(f);
     }
     NewLife();
@@ -62,10 +51,9 @@ class World {
  private:
   static bool HasFatalFailure() { return testing::Test::HasFatalFailure(); }
   uint64_t Roll(uint64_t n) { return random_() % n; }
-  int64_t Version(int32_t f) const { return plan_.cut(f).version(); }
 
   void NewLife() {
-    loop_ = std::make_unique<IslandLoop>("run");
+    loop_ = std::make_unique<IslandLoop>(kRun);
     held_.assign(fragment_count_, -1);
     saved_in_memory_.reset();
     save_loaded_ = false;
@@ -105,19 +93,8 @@ class World {
       slot_plan.set_data_shard(slot);
     }
   }
-  void Close(int32_t f) {
-    auto& rounds = *plan_.mutable_open_rounds();
-    for (int i = 0; i < rounds.size(); ++i) {
-      if (rounds[i].fragment() == f) return rounds.DeleteSubrange(i, 1);
-    }
-  }
   void Decide(int32_t f, int64_t seq, v1::Outcome outcome) {
-    v1::ContributionOutcome& added = *plan_.add_outcomes();
-    added.mutable_key()->set_run_epoch(1);
-    added.mutable_key()->set_fragment(f);
-    added.mutable_key()->set_slot(kSlot);
-    added.mutable_key()->set_seq(seq);
-    added.set_outcome(outcome);
+    ShapedPlan::Decide(f, seq, outcome);
     decided_.insert({f, seq});
   }
   // Nothing of fragment f is needed again any more.
@@ -135,9 +112,7 @@ class World {
              Roll(4) == 0 ? v1::OUTCOME_LATE : v1::OUTCOME_MERGED);
     }
     Close(f);
-    plan_.set_commit_seq(plan_.commit_seq() + 1);
-    plan_.mutable_cut(f)->set_version(Version(f) + 1);
-    plan_.mutable_cut(f)->set_commit_seq(plan_.commit_seq());
+    Advance(f);
   }
 
   void Disturb() {
@@ -291,7 +266,7 @@ class World {
   void Save(const Action& action) {
     seq_max_ = action.seq;
     SaveSummary save;
-    save.run_id = "run";
+    save.run_id = kRun;
     save.run_epoch = 1;
     save.slot = kSlot;
     save.seq = action.seq;
@@ -359,8 +334,6 @@ class World {
 
   std::mt19937_64 random_;
   const int32_t fragment_count_;
-  v1::JoinResponse join_;
-  v1::IslandPlan plan_;
   std::unique_ptr<IslandLoop> loop_;
   std::vector<int64_t> held_, anchors_;
   std::optional<SaveSummary> save_;             // On disk.

@@ -10,55 +10,30 @@
 #include "base/layout/fragment_schedule.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
+#include "worker/core/shaped_plan.h"
 
 namespace atl::worker {
 namespace {
 
-constexpr char kRun[] = "run";
-constexpr int32_t kSlot = 1;
 constexpr int32_t kFragments = 2;
 
 // Two fragments, H = 4, staggered: pushes after 2 and 4 steps, 6 and 8, ...;
 // answers applied one step later.
-class StreamingLoopTest : public testing::Test {
+class StreamingLoopTest : public IslandLoopFixture {
  protected:
-  StreamingLoopTest() : loop_(kRun) {
-    auto& spec = *join_.mutable_run()->mutable_spec();
-    spec.mutable_inner()->set_batch_size(4);
-    v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  StreamingLoopTest() {
+    v1::ScheduleSpec& schedule = Schedule();
     schedule.set_timing(v1::TIMING_STRICT);
     schedule.set_inner_step_count(4);
     schedule.set_round_count(3);
     schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_STAGGERED);
     schedule.set_overlap_step_count(1);
-    join_.mutable_run()->set_run_epoch(1);
-    join_.set_island_epoch(1);
-    join_.set_slot(kSlot);
-    join_.set_next_seq(1);
-    join_.set_data_shard(kSlot);
-    plan_.set_coordinator_epoch(1);
-    plan_.set_run_id(kRun);
-    plan_.set_run_epoch(1);
-    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
-    plan_.set_slot(kSlot);
-    plan_.set_island_epoch(1);
-    plan_.add_shards()->set_address("a:1");
     for (int32_t f = 0; f < kFragments; ++f) {
-      plan_.add_cut()->set_fragment(f);
+      AddFragment();
       Open(f);
     }
   }
 
-  v1::ScheduleSpec& Schedule() {
-    return *join_.mutable_run()->mutable_spec()->mutable_schedule();
-  }
-  int64_t Version(int32_t f) const { return plan_.cut(f).version(); }
-  void Close(int32_t f) {
-    auto& rounds = *plan_.mutable_open_rounds();
-    for (int i = 0; i < rounds.size(); ++i) {
-      if (rounds[i].fragment() == f) return rounds.DeleteSubrange(i, 1);
-    }
-  }
   void Open(int32_t f, std::vector<int32_t> slots = {0, kSlot}) {
     v1::OpenRound& open = *plan_.add_open_rounds();
     open.set_fragment(f);
@@ -73,32 +48,13 @@ class StreamingLoopTest : public testing::Test {
       plan.set_data_shard(slot);
     }
   }
-  void Decide(int32_t f, int64_t seq, v1::Outcome outcome) {
-    v1::ContributionOutcome& added = *plan_.add_outcomes();
-    added.mutable_key()->set_run_epoch(1);
-    added.mutable_key()->set_fragment(f);
-    added.mutable_key()->set_slot(kSlot);
-    added.mutable_key()->set_seq(seq);
-    added.set_outcome(outcome);
-  }
   // The round of `f` is over and, but at the end, the next one open; `seq` was
   // merged.
   void Commit(int32_t f, int64_t seq) {
     if (seq > 0) Decide(f, seq, v1::OUTCOME_MERGED);
     Close(f);
-    v1::FragmentVersion& cut = *plan_.mutable_cut(f);
-    cut.set_version(cut.version() + 1);
-    plan_.set_commit_seq(plan_.commit_seq() + 1);
-    cut.set_commit_seq(plan_.commit_seq());
-    if (cut.version() < Schedule().round_count()) Open(f);
-  }
-  void Join() {
-    *join_.mutable_plan() = plan_;
-    loop_.OnJoined(join_);
-  }
-  void Publish() {
-    plan_.set_revision(plan_.revision() + 1);
-    loop_.OnPlan(plan_);
+    Advance(f);
+    if (Version(f) < Schedule().round_count()) Open(f);
   }
   static std::string Line(const Action& action) {
     std::string line = ActionName(action.kind);
@@ -175,8 +131,7 @@ class StreamingLoopTest : public testing::Test {
   }
   // A new process: what it knows is the save.
   void NewLife(std::optional<SaveSummary> save) {
-    loop_.~IslandLoop();
-    new (&loop_) IslandLoop(kRun);
+    NewLoop();
     save_ = std::move(save);
     join_.set_island_epoch(join_.island_epoch() + 1);
     plan_.set_island_epoch(join_.island_epoch());
@@ -195,9 +150,6 @@ class StreamingLoopTest : public testing::Test {
     EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
   }
 
-  IslandLoop loop_;
-  v1::JoinResponse join_;
-  v1::IslandPlan plan_;
   std::optional<SaveSummary> save_, newest_save_;
   bool saves_at_once_ = true;
 };
@@ -561,21 +513,33 @@ TEST_F(StreamingLoopTest, ARunInRoundsHasOneLane) {
 
 // --- Runs with a budget of tokens ---------------------------------------------
 
-TEST_F(StreamingLoopTest, TrainsOnForTheOthersOnceAFragmentIsAtItsEnd) {
-  Schedule().set_round_count(0);
-  Schedule().set_token_count(1000);
+// No round is planned but those that a test opens.
+class TokenBudgetTest : public StreamingLoopTest {
+ protected:
+  TokenBudgetTest() {
+    Schedule().set_round_count(0);
+    Schedule().set_token_count(1000);
+  }
+  // From a plan with fragment 0 at version 1 to one that has fragment 1 there,
+  // and its next round.
+  void CommitSecond() {
+    Publish();
+    Pulls();
+    EXPECT_EQ(Trace(),
+              "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+              "train 4 @16; wait(waiting for the commit of fragment 1)");
+    Commit(1, 2);
+    Open(1);
+    Publish();
+    Pulls();
+  }
+};
+
+TEST_F(TokenBudgetTest, TrainsOnForTheOthersOnceAFragmentIsAtItsEnd) {
   PushFirst();
   Commit(0, 1);
   plan_.add_ended_fragments(0);
-  Publish();
-  Pulls();
-  EXPECT_EQ(Trace(),
-            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
-            "train 4 @16; wait(waiting for the commit of fragment 1)");
-  Commit(1, 2);
-  Open(1);
-  Publish();
-  Pulls();
+  CommitSecond();
   EXPECT_EQ(Trace(),
             "apply f1 v1; train 5 @20; train 6 @24; train 7 @28; "
             "contribute #3 x4 [16,32) f1 v1; train 8 @32; "
@@ -587,11 +551,8 @@ TEST_F(StreamingLoopTest, TrainsOnForTheOthersOnceAFragmentIsAtItsEnd) {
   EXPECT_EQ(Trace(), "finish");
 }
 
-TEST_F(StreamingLoopTest, EvaluatesTheLastCutUnderItsNewestVersion) {
-  Schedule().set_round_count(0);
-  Schedule().set_token_count(1000);
-  auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
-  evaluation.set_every_round_count(10);
+TEST_F(TokenBudgetTest, EvaluatesTheLastCutUnderItsNewestVersion) {
+  Spec().mutable_evaluation()->set_every_round_count(10);
   PushFirst();
   plan_.clear_open_rounds();
   plan_.mutable_cut(0)->set_version(1);
@@ -608,12 +569,10 @@ TEST_F(StreamingLoopTest, EvaluatesTheLastCutUnderItsNewestVersion) {
   EXPECT_EQ(Trace(), "finish");
 }
 
-class TokenClockTest : public StreamingLoopTest,
+class TokenClockTest : public TokenBudgetTest,
                        public testing::WithParamInterface<int64_t> {};
 
 TEST_P(TokenClockTest, TheLearningRateFollowsTheTokensFromAPushOn) {
-  Schedule().set_round_count(0);
-  Schedule().set_token_count(1000);
   PushFirst();
   Commit(0, 1);
   Open(0);
@@ -622,15 +581,7 @@ TEST_P(TokenClockTest, TheLearningRateFollowsTheTokensFromAPushOn) {
   for (v1::SlotPlan& slot : *open.mutable_slots()) {
     slot.set_start_step(GetParam());
   }
-  Publish();
-  Pulls();
-  EXPECT_EQ(Trace(),
-            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
-            "train 4 @16; wait(waiting for the commit of fragment 1)");
-  Commit(1, 2);
-  Open(1);
-  Publish();
-  Pulls();
+  CommitSecond();
   // Round 1 of fragment 0 began at step 2.
   EXPECT_EQ(Trace(),
             absl::StrCat("apply f1 v1; train 5 @20; "

@@ -7,63 +7,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "worker/core/shaped_plan.h"
 
 namespace atl::worker {
 namespace {
 
-constexpr char kRun[] = "run";
-constexpr int32_t kSlot = 1;
-
-// A plan and a join that a test shapes, and the loop under it.
-class IslandLoopTest : public testing::Test {
+// A run of strict rounds on two servers.
+class IslandLoopTest : public IslandLoopFixture {
  protected:
-  IslandLoopTest() : loop_(kRun) {
-    auto& spec = *join_.mutable_run()->mutable_spec();
-    spec.mutable_inner()->set_batch_size(4);
-    spec.mutable_schedule()->set_timing(v1::TIMING_STRICT);
-    spec.mutable_schedule()->set_inner_step_count(2);
-    spec.mutable_schedule()->set_round_count(5);
-    join_.mutable_run()->set_run_epoch(1);
-    join_.set_island_epoch(1);
-    join_.set_slot(kSlot);
-    join_.set_next_seq(1);
-    join_.set_data_shard(kSlot);
-    plan_.set_coordinator_epoch(1);
-    plan_.set_run_id(kRun);
-    plan_.set_run_epoch(1);
-    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
-    plan_.set_slot(kSlot);
-    plan_.set_island_epoch(1);
+  IslandLoopTest() {
+    Schedule().set_timing(v1::TIMING_STRICT);
+    Schedule().set_inner_step_count(2);
+    Schedule().set_round_count(5);
     plan_.set_placement_epoch(1);
-    plan_.add_shards()->set_address("a:1");
     plan_.add_shards()->set_address("b:1");
-    AddFragment(0);
+    AddFragment();
   }
 
-  v1::ScheduleSpec& Schedule() {
-    return *join_.mutable_run()->mutable_spec()->mutable_schedule();
-  }
-  void AddFragment(int64_t version) {
-    v1::FragmentVersion& cut = *plan_.add_cut();
-    cut.set_fragment(plan_.cut_size() - 1);
-    cut.set_version(version);
-  }
   // Commits `fragment` at the next version; its round is over.
   void Commit(int32_t fragment) {
     Close(fragment);
-    v1::FragmentVersion& cut = *plan_.mutable_cut(fragment);
-    cut.set_version(cut.version() + 1);
-    plan_.set_commit_seq(plan_.commit_seq() + 1);
-    cut.set_commit_seq(plan_.commit_seq());
-  }
-  void Close(int32_t fragment) {
-    auto& rounds = *plan_.mutable_open_rounds();
-    for (int i = 0; i < rounds.size(); ++i) {
-      if (rounds[i].fragment() == fragment) {
-        rounds.DeleteSubrange(i, 1);
-        return;
-      }
-    }
+    Advance(fragment);
   }
   // Opens the next round of `fragment` for `slots`.
   void Open(int32_t fragment, std::vector<int32_t> slots = {0, kSlot}) {
@@ -78,23 +42,6 @@ class IslandLoopTest : public testing::Test {
       slot_plan.set_data_shard(slot);
     }
   }
-  void Decide(int32_t fragment, int64_t seq, v1::Outcome outcome) {
-    v1::ContributionOutcome& added = *plan_.add_outcomes();
-    added.mutable_key()->set_run_epoch(plan_.run_epoch());
-    added.mutable_key()->set_fragment(fragment);
-    added.mutable_key()->set_slot(kSlot);
-    added.mutable_key()->set_seq(seq);
-    added.set_outcome(outcome);
-  }
-  void Join() {
-    *join_.mutable_plan() = plan_;
-    loop_.OnJoined(join_);
-  }
-  void Publish() {
-    plan_.set_revision(plan_.revision() + 1);
-    loop_.OnPlan(plan_);
-  }
-
   static std::string Line(const Action& action) {
     std::string line = ActionName(action.kind);
     switch (action.kind) {
@@ -182,9 +129,6 @@ class IslandLoopTest : public testing::Test {
     return save;
   }
 
-  IslandLoop loop_;
-  v1::JoinResponse join_;
-  v1::IslandPlan plan_;
   std::optional<SaveSummary> save_;
 };
 
@@ -554,8 +498,7 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
   Open(0);
   Decide(0, 7, v1::OUTCOME_MERGED);
   for (SaveSummary bad : {SaveOf(7, 0), SaveOf(6, 1), SaveOf(7, 5)}) {
-    loop_.~IslandLoop();
-    new (&loop_) IslandLoop(kRun);
+    NewLoop();
     save_ = bad;
     Join();
     EXPECT_EQ(Trace(3), "load_save; pull f0 v2; reset_optimizer warm");
@@ -566,8 +509,7 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
     if (i == 0) bad.run_id = "other";
     if (i == 1) bad.slot = 0;
     if (i == 2) bad.run_epoch = 2;
-    loop_.~IslandLoop();
-    new (&loop_) IslandLoop(kRun);
+    NewLoop();
     save_ = bad;
     Join();
     EXPECT_EQ(Trace(3), "load_save; pull f0 v2; reset_optimizer warm");

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import random
 import re
 import signal
 import shutil
@@ -28,6 +29,9 @@ MERGED, LATE, STALE, REJECTED, DROPPED, OUTCOME_CANCELLED = 1, 2, 3, 4, 5, 6
 # IslandState.
 JOINING, READY, LOST, LEFT = 1, 2, 3, 4
 
+
+# The coordinator's argument for a snapshot after every record.
+SNAPSHOTS = ("--log_records_max=1",)
 
 _OWN_PORT = re.compile(r"its (\w+) port is (\S+)")
 
@@ -144,9 +148,12 @@ class Cluster:
             "--server_id=" + server_id,
         ] + list(arguments), failpoint, data_dir, prefix)
 
-    def start_servers(self, count):
+    def start_servers(self, count, armed=None):
+        """`armed`, here and below: failpoints of those that are to die, by
+        name."""
         for index in range(count):
-            self.start_server("server-%d" % index)
+            name = "server-%d" % index
+            self.start_server(name, failpoint=(armed or {}).get(name))
 
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
                      data=None, arguments=(), prefix=(),
@@ -173,11 +180,12 @@ class Cluster:
 
     def start_mesh_island(self, island_id, mesh, process_count=1, armed=None,
                           arguments=()):
-        """An island with ranks; its processes are ISLAND.0, ISLAND.1, ...;
-        `armed` has failpoints by their names."""
+        """An island with ranks; its processes are ISLAND.0, ISLAND.1, ... if
+        there are several."""
         if process_count == 1:
-            return self.start_island("run", island_id, arguments=[
-                "--mesh", mesh] + list(arguments))
+            return self.start_island(
+                "run", island_id, failpoint=(armed or {}).get(island_id),
+                arguments=["--mesh", mesh] + list(arguments))
         rendezvous = "127.0.0.1:%d" % processes.free_port()
         for index in range(process_count):
             name = "%s.%d" % (island_id, index)
@@ -187,23 +195,42 @@ class Cluster:
                 "--process_index", str(index), "--rendezvous", rendezvous] +
                               list(arguments))
 
-    def start_islands(self, run_id="run", count=3, **kwargs):
+    def start_mesh_islands(self, meshes, armed=None):
+        """island-0 has one rank, then each of `meshes` is an island: (mesh,
+        processes, further arguments ...)."""
+        self.start_island("run", "island-0",
+                          failpoint=(armed or {}).get("island-0"))
+        # One after the other: who comes first has the first data shard.
+        for index, (mesh, process_count, *arguments) in enumerate(meshes, 1):
+            wait.until("%d islands have joined" % index,
+                       lambda: len(self.islands()) >= index)
+            self.start_mesh_island("island-%d" % index, mesh, process_count,
+                                   armed, arguments)
+
+    def start_islands(self, run_id="run", count=3, armed=None, **kwargs):
         for index in range(count):
-            self.start_island(run_id, "island-%d" % index, **kwargs)
+            name = "island-%d" % index
+            self.start_island(run_id, name, failpoint=(armed or {}).get(name),
+                              **kwargs)
+
+    def start_service(self, armed=None, arguments=()):
+        """A coordinator with these arguments, and two servers."""
+        self.start_coordinator(failpoint=(armed or {}).get("coordinator"),
+                               arguments=arguments)
+        self.start_servers(2, armed)
+
+    def start_run(self, values, armed=None, arguments=()):
+        """A run from its start, and three islands."""
+        self.start_service(armed, arguments)
+        self.create_run(values)
+        self.start_islands(armed=armed)
 
     def start_armed(self, spec, armed):
-        """A strict run of `spec` from its start: two servers, three islands;
-        `armed` has the failpoints of those that are to die, by name."""
-        # Snapshots as often as it can, so that it comes back from one.
-        self.start_coordinator(failpoint=armed.get("coordinator"),
-                               arguments=["--log_records_max=1"])
-        for index in range(2):
-            server = "server-%d" % index
-            self.start_server(server, failpoint=armed.get(server))
+        """The same of a RunSpec. The coordinator takes snapshots as often as
+        it can, so that it comes back from one."""
+        self.start_service(armed, SNAPSHOTS)
         self.create_run_of(spec)
-        for index in range(3):
-            island = "island-%d" % index
-            self.start_island("run", island, failpoint=armed.get(island))
+        self.start_islands(armed=armed)
 
     def restart(self, name):
         """Starts a killed process again, as it was, without a failpoint."""
@@ -246,6 +273,22 @@ class Cluster:
     def guard(self, name):
         """From now on every wait starts `name` again if it kills itself."""
         self._guarded = name
+
+    def kill_after_every_commit(self, version):
+        """After each commit, until that of `version`, one process dies and
+        comes back. Returns who."""
+        generator = random.Random(cases.seed())
+        kills = []
+        for event in self.events():
+            if not event.HasField("round_committed"):
+                continue
+            if event.round_committed.version >= version:
+                break
+            victim = generator.choice(sorted(self.processes))
+            self.kill(victim)
+            self.restart(victim)
+            kills.append(victim)
+        return kills
 
     def await_death(self, what):
         """Waits until the guarded process has killed itself once."""
@@ -378,6 +421,10 @@ class Cluster:
             return method(request).run
 
         return self.retry(create)
+
+    def spec(self, run_id="run"):
+        """The RunSpec as the coordinator completed it."""
+        return self.runs.GetRun(run_id=run_id).run.spec
 
     def run_state(self, run_id="run"):
         return self.retry(lambda: self.state.GetRunState(run_id=run_id))
@@ -525,6 +572,7 @@ class IntegrationTest(unittest.TestCase):
             prefix="atoll-", dir=os.environ.get("TEST_TMPDIR"))
         cls.text = text.write_text(os.path.join(cls.root, "text"),
                                    cases.seed())
+        cls._made = {}  # What once() made, by key.
 
     @classmethod
     def tearDownClass(cls):
@@ -542,6 +590,16 @@ class IntegrationTest(unittest.TestCase):
         self._clusters.append(made)
         self.addCleanup(made.close)
         return made
+
+    def once(self, key, make):
+        """What `make` returned when it was called for the first test of this
+        class that asked for `key`, with a cluster of its own."""
+        made, key = type(self)._made, repr(key)
+        if key not in made:
+            cluster = self.new_cluster("made-%d" % len(made))
+            made[key] = make(cluster)
+            cluster.close()
+        return made[key]
 
     def describe_failure(self):
         return "\n".join(c.describe() for c in self._clusters)
@@ -641,6 +699,20 @@ class IntegrationTest(unittest.TestCase):
         cluster.create_run(values, run_id)
         for island in islands or ["island-0", "island-1", "island-2"]:
             cluster.start_island(run_id, island, threads=threads)
+        return self.finish_strict(cluster, values, run_id)
+
+    def finish_strict(self, cluster, values, run_id="run"):
+        """The end of a strict run that is whole; returns its SHA-256."""
         cluster.wait_state(COMPLETED, run_id)
         self.assert_strict_run_whole(cluster, values, run_id)
         return cluster.parameters_sha256(run_id)
+
+    def assert_a_death_changes_no_bit(self, cluster, values, expected, victim,
+                                      point, start):
+        """`start(armed)` starts a strict run; whoever dies comes back, once,
+        whenever that is: the last evaluation may come after the run's end."""
+        cluster.guard(victim)
+        start({victim: point})
+        cluster.await_death("%s is reached" % point)
+        self.assertEqual(self.finish_strict(cluster, values), expected, point)
+        self.assertEqual(cluster.deaths, [victim])

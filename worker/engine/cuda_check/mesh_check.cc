@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/engine/cuda_check/random_inputs.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/compute_type.h"
@@ -111,20 +112,6 @@ TrainerOptions OptionsOf(const MeshCase& mesh_case, ComputeType compute) {
   return options;
 }
 
-std::vector<float> RandomParameters(const ParameterLayout& layout,
-                                    std::mt19937_64& random) {
-  std::vector<float> parameters(layout.element_count);
-  for (const ParameterSpec& spec : layout.parameters) {
-    const bool constant = spec.init == ParameterInit::kConstant;
-    std::normal_distribution<float> normal(
-        constant ? static_cast<float>(spec.init_value) : 0.0f, 0.08f);
-    for (int64_t i = 0; i < spec.element_count; ++i) {
-      parameters[spec.offset + i] = normal(random);
-    }
-  }
-  return parameters;
-}
-
 // What is compared, a step after the other.
 struct Trained {
   std::vector<double> losses, norms;  // losses: one more, of all of it.
@@ -145,12 +132,11 @@ absl::StatusOr<Trained> Train(const TrainerOptions& options,
     to = std::copy_n(all.begin() + span.begin, span.size(), to);
   }
   RETURN_IF_ERROR(trainer->Scatter());
-  std::uniform_int_distribution<int32_t> token(0, kVocab - 1);
-  std::vector<int32_t> inputs(kBatch * kLength), targets(kBatch * kLength);
+  std::vector<int32_t> inputs, targets;
   Trained trained;
   for (int step = 0; step < steps; ++step) {
-    for (int32_t& t : inputs) t = token(random);
-    for (int32_t& t : targets) t = token(random);
+    inputs = RandomTokens(kBatch * kLength, kVocab, random);
+    targets = RandomTokens(kBatch * kLength, kVocab, random);
     ASSIGN_OR_RETURN(const float loss, trainer->Step(inputs, targets, step));
     trained.losses.push_back(loss);
     trained.norms.push_back(trainer->gradient_norm());

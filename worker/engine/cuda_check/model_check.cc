@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/cuda_check/random_inputs.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/plain_ops.h"
@@ -30,29 +31,6 @@ Bounds BoundsOf(ComputeType compute) {
   // bfloat16 has 8 bits, and losses are near 5.
   if (compute == ComputeType::kBf16) return {0.01, 0.1, 0.01};
   return {2e-6, 1e-4, 5e-5};
-}
-
-std::vector<float> RandomParameters(const ParameterLayout& layout,
-                                    std::mt19937_64& random) {
-  std::vector<float> parameters(layout.element_count);
-  for (const ParameterSpec& spec : layout.parameters) {
-    const bool constant = spec.init == ParameterInit::kConstant;
-    std::normal_distribution<float> normal(
-        constant ? static_cast<float>(spec.init_value) : 0.0f, 0.08f);
-    for (int64_t i = 0; i < spec.element_count; ++i) {
-      parameters[spec.offset + i] = normal(random);
-    }
-  }
-  return parameters;
-}
-
-std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab,
-                                  std::mt19937_64& random) {
-  std::uniform_int_distribution<int32_t> token(0,
-                                               static_cast<int32_t>(vocab) - 1);
-  std::vector<int32_t> tokens(count);
-  for (int32_t& t : tokens) t = token(random);
-  return tokens;
 }
 
 // Random tokens of a case's shape.

@@ -12,7 +12,6 @@
 #ifndef WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_
 #define WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -63,35 +62,6 @@ struct LocalLayout {
 
 // Requires ValidateSlice(config, slice).
 LocalLayout MakeLocalLayout(const ModelConfig& config, const UnitSlice& slice);
-
-// local [layout.element_count] = this rank's part of `global`, in the model's
-// flat order.
-template <typename T>
-void CutToLocal(const LocalLayout& local_layout, const T* global, T* local) {
-  for (const LocalParameter& parameter : local_layout.parameters) {
-    for (const Rectangle& part : parameter.rectangles) {
-      for (int64_t i = 0; i < part.row_count; ++i) {
-        std::copy_n(global + part.global_begin + i * part.global_stride,
-                    part.column_count,
-                    local + part.local_begin + i * part.local_stride);
-      }
-    }
-  }
-}
-
-// Writes `local` to its places in `global`, and nowhere else.
-template <typename T>
-void PutIntoGlobal(const LocalLayout& local_layout, const T* local, T* global) {
-  for (const LocalParameter& parameter : local_layout.parameters) {
-    for (const Rectangle& part : parameter.rectangles) {
-      for (int64_t i = 0; i < part.row_count; ++i) {
-        std::copy_n(local + part.local_begin + i * part.local_stride,
-                    part.column_count,
-                    global + part.global_begin + i * part.global_stride);
-      }
-    }
-  }
-}
 
 }  // namespace atl::engine
 

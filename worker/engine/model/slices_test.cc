@@ -18,6 +18,7 @@
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/model/decoder.h"
+#include "worker/engine/model/local_elements.h"
 #include "worker/engine/model/local_layout.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"

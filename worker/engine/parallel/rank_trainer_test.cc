@@ -128,12 +128,21 @@ struct Outcome {
 
 class MeshTest : public testing::Test {
  protected:
-  MeshTest() : seed_(std::random_device()()), random_(seed_) {
-    std::cout << "seed " << seed_ << std::endl;
+  MeshTest() : seed_(Seed()), random_(seed_) {
     for (int i = 0; i < kSteps + 10; ++i) {
       inputs_.push_back(Tokens());
       targets_.push_back(Tokens());
     }
+  }
+
+  // One for all tests, so that they share their references.
+  static uint64_t Seed() {
+    static const uint64_t seed = [] {
+      const uint64_t chosen = std::random_device()();
+      std::cout << "seed " << chosen << std::endl;
+      return chosen;
+    }();
+    return seed;
   }
 
   std::vector<int32_t> Tokens() {
@@ -246,6 +255,8 @@ class MeshTest : public testing::Test {
     Outcome changed;  // From parameters that are changed by kChange.
   };
   const Pair& Reference(const MeshCase& c) {
+    using Key = std::tuple<std::string, int64_t, int, double>;
+    static std::map<Key, Pair>& references = *new std::map<Key, Pair>;
     MeshCase alone{.shape = c.shape,
                    .layers = c.layers,
                    .capacity_factor = c.capacity_factor};
@@ -253,17 +264,16 @@ class MeshTest : public testing::Test {
     if (c.capacity_factor > 0) {
       alone.micro_batches *= Mesh::Parse(c.mesh)->size(kBatchGroup);
     }
-    const auto key = std::tuple(c.shape, c.layers, alone.micro_batches,
-                                c.capacity_factor);
-    auto at = references_.find(key);
-    if (at == references_.end()) {
+    const Key key(c.shape, c.layers, alone.micro_batches, c.capacity_factor);
+    auto at = references.find(key);
+    if (at == references.end()) {
       const RankTrainerOptions options = OptionsOf(alone);
       Outcome start{.parameters = StartOf(options.model)};
       Pair pair{.outcome = Run(options, start)};
       std::uniform_real_distribution<double> change(-kChange, kChange);
       for (double& value : start.parameters) value *= 1 + change(random_);
       pair.changed = Run(options, start);
-      at = references_.emplace(key, std::move(pair)).first;
+      at = references.emplace(key, std::move(pair)).first;
     }
     return at->second;
   }
@@ -314,7 +324,6 @@ class MeshTest : public testing::Test {
   const uint64_t seed_;
   std::mt19937_64 random_;
   std::vector<std::vector<int32_t>> inputs_, targets_;  // By step.
-  std::map<std::tuple<std::string, int64_t, int, double>, Pair> references_;
   double worst_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include "worker/engine/parallel/reshard_plan.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -2,6 +2,7 @@
 // everything in one place, bit for bit: units of random sizes, some with
 // experts, which fewer ranks share.
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -111,6 +112,21 @@ RankLayout LayoutOf(const MeshOptions& options,
   return layout;
 }
 
+std::unique_ptr<UnitGradients<float>> MakeGradients(ShardingMode sharding,
+                                                    const RankLayout& layout,
+                                                    int64_t bucket_bytes,
+                                                    RankGroups& groups) {
+  switch (sharding) {
+    case ShardingMode::kReplicate:
+      return *MakeBucketedGradients<float>(layout, groups, bucket_bytes,
+                                           Plain());
+    case ShardingMode::kZero1:
+      return *MakeScatteredGradients<float>(layout, groups, Plain());
+    default:
+      return *MakeGradientsBehind<float>(layout, groups, 2, Plain());
+  }
+}
+
 class Rank {
  public:
   Rank(const MeshOptions& options, const std::vector<UnitSize>& sizes,
@@ -119,19 +135,9 @@ class Rank {
         sizes_(sizes),
         rank_(world.rank()),
         layout_(LayoutOf(options, sizes, world.rank())),
-        groups_(*MakeRankGroups(options, /*tied_table=*/false, world)) {
-    switch (options.sharding) {
-      case ShardingMode::kReplicate:
+        groups_(*MakeRankGroups(options, /*tied_table=*/false, world)),
         // Buckets of two or three units.
-        gradients_ =
-            *MakeBucketedGradients<float>(layout_, groups_, 8000, Plain());
-        break;
-      case ShardingMode::kZero1:
-        gradients_ = *MakeScatteredGradients<float>(layout_, groups_, Plain());
-        break;
-      default:
-        gradients_ = *MakeGradientsBehind<float>(layout_, groups_, 2, Plain());
-    }
+        gradients_(MakeGradients(options.sharding, layout_, 8000, groups_)) {
     parameters_ =
         options.sharding == ShardingMode::kZero3
             ? *MakeGatheredParameters<float>(layout_, groups_, 2, Plain())
@@ -257,37 +263,61 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
   }
 }
 
+// A rank's gradients of five units of 4000 bytes, in buckets of two from the
+// end, in a world that counts its calls.
+class CountedGradients {
+ public:
+  CountedGradients(const MeshOptions& options,
+                   std::unique_ptr<Collective> world)
+      : rank_(world->rank()),
+        world_(collective::MakeFaulty(
+            std::move(world),
+            {.before_call = [this](int64_t) { ++call_count_; }})),
+        groups_(*MakeRankGroups(options, /*tied_table=*/false, *world_)),
+        layout_(LayoutOf(options, std::vector<UnitSize>(5, {1000, 0}), rank_)),
+        gradients_(MakeGradients(options.sharding, layout_, 9000, groups_)) {}
+  CountedGradients(const CountedGradients&) = delete;
+  CountedGradients& operator=(const CountedGradients&) = delete;
+
+  // A pass from the last unit to the first; what each of them started.
+  std::vector<int64_t> Pass(bool is_last) {
+    std::vector<int64_t> started;
+    for (int u = 4; u >= 0; --u) {
+      call_count_ = 0;
+      const auto gradient = gradients_->Begin(u);
+      EXPECT_TRUE(gradient.ok());
+      if (!gradient.ok()) return started;
+      std::fill_n(gradient->data, 1000, 1.0f);
+      EXPECT_TRUE(gradients_->End(u, is_last).ok());
+      started.push_back(call_count_);
+    }
+    return started;
+  }
+  int64_t Finish() {
+    call_count_ = 0;
+    EXPECT_TRUE(gradients_->Finish().ok());
+    return call_count_;
+  }
+  float first() { return gradients_->shard(0)[0]; }
+
+ private:
+  int64_t call_count_ = 0;
+  const int rank_;
+  const std::unique_ptr<Collective> world_;
+  RankGroups groups_;
+  const RankLayout layout_;
+  const std::unique_ptr<UnitGradients<float>> gradients_;
+};
+
 TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
-  // Five units of 4000 bytes, in buckets of two from the end.
-  const std::vector<UnitSize> sizes(5, {1000, 0});
   for (ShardingMode mode : {ShardingMode::kReplicate, ShardingMode::kZero1,
                             ShardingMode::kZero2}) {
     const MeshOptions options{.mesh = *Mesh::Parse("dp_shard=1"),
                               .sharding = mode};
     LocalWorld world(1);
-    auto members = world.TakeRanks();
-    int64_t calls = 0;
-    auto member = collective::MakeFaulty(
-        std::move(members[0]),
-        {.before_call = [&calls](int64_t) { ++calls; }});
-    RankGroups groups = *MakeRankGroups(options, false, *member);
-    const RankLayout layout = LayoutOf(options, sizes, 0);
-    auto gradients =
-        mode == ShardingMode::kReplicate
-            ? *MakeBucketedGradients<float>(layout, groups, 9000, Plain())
-        : mode == ShardingMode::kZero1
-            ? *MakeScatteredGradients<float>(layout, groups, Plain())
-            : *MakeGradientsBehind<float>(layout, groups, 2, Plain());
+    CountedGradients gradients(options, std::move(world.TakeRanks()[0]));
     for (int pass = 0; pass < 2; ++pass) {
-      std::vector<int64_t> started;
-      for (int u = 4; u >= 0; --u) {
-        calls = 0;
-        const auto gradient = gradients->Begin(u);
-        ASSERT_TRUE(gradient.ok());
-        std::fill_n(gradient->data, 1000, 1.0f);
-        ASSERT_TRUE(gradients->End(u, pass == 1).ok());
-        started.push_back(calls);
-      }
+      const std::vector<int64_t> started = gradients.Pass(pass == 1);
       if (mode == ShardingMode::kZero2) {
         EXPECT_EQ(started, std::vector<int64_t>({1, 1, 1, 1, 1}));
       } else if (pass == 0) {
@@ -298,49 +328,28 @@ TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
         EXPECT_EQ(started, std::vector<int64_t>({0, 1, 0, 1, 1}));
       }
     }
-    calls = 0;
-    EXPECT_TRUE(gradients->Finish().ok());
-    EXPECT_EQ(calls, 0);
+    EXPECT_EQ(gradients.Finish(), 0);
   }
 }
 
 // What is summed over a group first, then over copies of that: the second sum
 // of a unit begins behind a later unit's pass, not behind them all.
 TEST(UnitStoresTest, SumsOverReplicasBeginBeforeTheBackwardPassEnds) {
-  const std::vector<UnitSize> sizes(5, {1000, 0});
   for (ShardingMode mode : {ShardingMode::kZero1, ShardingMode::kZero2}) {
     const MeshOptions options{.mesh = *Mesh::Parse("dp_replicate=2"),
                               .sharding = mode};
     LocalWorld world(2);
     auto members = world.TakeRanks();
-    RunRanks(members, [&](int r, std::unique_ptr<Collective>& inner) {
-      int64_t calls = 0;
-      auto member = collective::MakeFaulty(
-          std::move(inner), {.before_call = [&calls](int64_t) { ++calls; }});
-      RankGroups groups = *MakeRankGroups(options, false, *member);
-      const RankLayout layout = LayoutOf(options, sizes, r);
-      auto gradients =
-          mode == ShardingMode::kZero1
-              ? *MakeScatteredGradients<float>(layout, groups, Plain())
-              : *MakeGradientsBehind<float>(layout, groups, 2, Plain());
-      std::vector<int64_t> started;
-      for (int u = 4; u >= 0; --u) {
-        calls = 0;
-        const auto gradient = gradients->Begin(u);
-        ASSERT_TRUE(gradient.ok());
-        std::fill_n(gradient->data, 1000, 1.0f);
-        ASSERT_TRUE(gradients->End(u, /*is_last=*/true).ok());
-        started.push_back(calls);
-      }
-      calls = 0;
-      ASSERT_TRUE(gradients->Finish().ok());
-      started.push_back(calls);
+    RunRanks(members, [&](int, std::unique_ptr<Collective>& inner) {
+      CountedGradients gradients(options, std::move(inner));
+      std::vector<int64_t> started = gradients.Pass(/*is_last=*/true);
+      started.push_back(gradients.Finish());
       // Its reduction and, from the second unit or from the second slot that
       // is used again, the sum of an earlier one; the rest at the end.
       EXPECT_EQ(started, mode == ShardingMode::kZero1
                              ? std::vector<int64_t>({1, 2, 2, 2, 2, 1})
                              : std::vector<int64_t>({1, 1, 2, 2, 2, 2}));
-      EXPECT_EQ(gradients->shard(0)[0], 2.0f);
+      EXPECT_EQ(gradients.first(), 2.0f);
     });
   }
 }

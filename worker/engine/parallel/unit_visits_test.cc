@@ -1,5 +1,6 @@
 #include "worker/engine/parallel/unit_visits.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 

@@ -1,0 +1,49 @@
+// A rank's part of a whole model's elements, and back. For tests: programs move
+// what ranks hold by spans (parallel/rank_layout.h).
+//
+// Pure. Thread-safe.
+
+#ifndef WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
+#define WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "worker/engine/model/local_layout.h"
+
+namespace atl::engine {
+
+// Calls f(local_begin, global_begin, count) for each run of elements that lie
+// side by side in the rank's flat order and in the model's.
+template <typename F>
+void ForEachRun(const LocalLayout& local_layout, F f) {
+  for (const LocalParameter& parameter : local_layout.parameters) {
+    for (const Rectangle& part : parameter.rectangles) {
+      for (int64_t i = 0; i < part.row_count; ++i) {
+        f(part.local_begin + i * part.local_stride,
+          part.global_begin + i * part.global_stride, part.column_count);
+      }
+    }
+  }
+}
+
+// local [layout.element_count] = this rank's part of `global`, in the model's
+// flat order.
+template <typename T>
+void CutToLocal(const LocalLayout& local_layout, const T* global, T* local) {
+  ForEachRun(local_layout, [&](int64_t to, int64_t from, int64_t count) {
+    std::copy_n(global + from, count, local + to);
+  });
+}
+
+// Writes `local` to its places in `global`, and nowhere else.
+template <typename T>
+void PutIntoGlobal(const LocalLayout& local_layout, const T* local, T* global) {
+  ForEachRun(local_layout, [&](int64_t from, int64_t to, int64_t count) {
+    std::copy_n(local + from, count, global + to);
+  });
+}
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
