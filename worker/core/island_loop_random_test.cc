@@ -14,6 +14,7 @@
 
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 namespace {
@@ -104,6 +105,7 @@ class World {
       slot_plan.set_start_step(3 * Version(f));
       slot_plan.set_data_shard(slot);
     }
+    KeepOwnSlot(kSlot, open);
   }
   void Close(int32_t f) {
     auto& rounds = *plan_.mutable_open_rounds();

@@ -10,6 +10,7 @@
 #include "base/layout/fragment_schedule.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 namespace {
@@ -72,6 +73,7 @@ class StreamingLoopTest : public testing::Test {
                           start);
       plan.set_data_shard(slot);
     }
+    KeepOwnSlot(kSlot, open);
   }
   void Decide(int32_t f, int64_t seq, v1::Outcome outcome) {
     v1::ContributionOutcome& added = *plan_.add_outcomes();
