@@ -528,7 +528,8 @@ void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
                              spec.layout().fragment_count(),
                              " fragments takes at most ", most,
                              " islands: what servers are told of all rounds "
-                             "would not fit a message; choose fewer fragments"));
+                             "would not fit a message; choose fewer "
+                             "fragments"));
 }
 
 }  // namespace

@@ -141,8 +141,8 @@ struct ParameterClientOptions {
   // it is large enough, >= 1; a shard has one at least (stripes.h).
   int stream_count = kDefaultStreamCount;
   // What a call has handed to its streams, and they not yet to the network, is
-  // less than this, >= 1 MiB; but with `whole_units` chunks are not made smaller
-  // than a unit for it.
+  // less than this, >= 1 MiB; but with `whole_units` chunks are not made
+  // smaller than a unit for it.
   int64_t in_flight_bytes_max = 32 << 20;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.

@@ -32,7 +32,8 @@ struct PlanView {
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
   // What this island does in a round; nullptr: it is not expected.
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
-  // Its place among the expected islands, in the order of slots; -1: it is none.
+  // Its place among the expected islands, in the order of slots; -1: it is not
+  // one of them.
   int32_t SlotIndex(const v1::OpenRound& open) const {
     return FindSlot(open) == nullptr ? -1 : open.slot_index();
   }

@@ -10,8 +10,8 @@
 
 namespace atl::worker {
 
-// Of all slots of `open`, in order, leaves that of the receiver, if it is there,
-// and says of the others what an island is told.
+// Of all slots of `open`, in order, leaves that of the receiver, if it is
+// there, and says of the others what an island is told.
 inline void KeepOwnSlot(int32_t slot, v1::OpenRound& open) {
   v1::OpenRound told = open;
   told.clear_slots();
