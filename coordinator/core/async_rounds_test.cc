@@ -272,7 +272,7 @@ TEST_F(AsyncRoundsTest, IslandsSeeTheOpenStandWhileOneIsMerged) {
   const v1::IslandPlan plan = BuildSharedIslandPlan(
       run_->state(), run_->machine().view(), *run_);
   ASSERT_EQ(plan.open_rounds_size(), 1);
-  EXPECT_EQ(plan.open_rounds(0).slots_size(), 2);
+  EXPECT_EQ(plan.open_rounds(0).slot_count(), 2);
 }
 
 TEST_F(AsyncRoundsTest, SealsNothingWhilePausedAndSaysWhomItWaitsFor) {

@@ -1,6 +1,7 @@
 #include "coordinator/core/plans.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/layout/run_timing.h"
@@ -9,6 +10,63 @@
 #include "coordinator/core/run_end.h"
 
 namespace atl::coordinator {
+namespace {
+
+// Of the reasons in an island's plan: of one, and of all of them.
+constexpr size_t kReasonBytesMax = 256;
+constexpr size_t kReasonsBytesMax = 16 << 10;
+
+// What every island is told of `open`.
+v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
+  v1::OpenRound shared;
+  shared.set_fragment(open.fragment());
+  shared.set_version(open.version());
+  shared.set_attempt(open.attempt());
+  shared.set_min_quorum(open.min_quorum());
+  *shared.mutable_grace_window() = open.grace_window();
+  *shared.mutable_deadline() = open.deadline();
+  shared.set_slot_count(open.slots_size());
+  int64_t step_count_sum = 0;
+  for (const v1::SlotPlan& plan : open.slots()) {
+    step_count_sum += std::max<int64_t>(1, plan.step_count());
+  }
+  shared.set_step_count_sum(step_count_sum);
+  return shared;
+}
+
+// Adds what `slot` does in `open`, if it is expected there, to `told`.
+void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
+  told.clear_slots();
+  told.clear_slot_index();
+  const auto at = std::lower_bound(
+      open.slots().begin(), open.slots().end(), slot,
+      [](const v1::SlotPlan& plan, int32_t s) { return plan.slot() < s; });
+  if (at == open.slots().end() || at->slot() != slot) return;
+  *told.add_slots() = *at;
+  told.set_slot_index(static_cast<int32_t>(at - open.slots().begin()));
+}
+
+// Leaves of `text` what fits in `size_max` bytes, in whole characters.
+void CutUtf8(size_t size_max, std::string& text) {
+  if (text.size() <= size_max) return;
+  while (size_max > 0 && (text[size_max] & 0xc0) == 0x80) --size_max;
+  text.resize(size_max);
+}
+
+// Keeps the newest reasons, those of the last outcomes, as far as they go.
+void ShortenReasons(
+    google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes) {
+  size_t room = kReasonsBytesMax;
+  for (auto outcome = outcomes.rbegin(); outcome != outcomes.rend();
+       ++outcome) {
+    if (outcome->reason().empty()) continue;
+    std::string& reason = *outcome->mutable_reason();
+    CutUtf8(std::min(room, kReasonBytesMax), reason);
+    room -= reason.size();
+  }
+}
+
+}  // namespace
 
 google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
     const RunState& state, const ServerDirectory& servers) {
@@ -54,7 +112,7 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
       *plan.add_cut() = fragment.newest;
       if (fragment.phase == RoundPhase::kOpen ||
           (is_async && fragment.phase == RoundPhase::kSealed)) {
-        *plan.add_open_rounds() = fragment.open;
+        *plan.add_open_rounds() = SharedOpenRound(fragment.open);
       }
       if (IsAtEnd(state, fragment.newest.fragment())) {
         plan.add_ended_fragments(fragment.newest.fragment());
@@ -70,10 +128,14 @@ void AddIsland(const RunState& state, const RunView& view, int32_t slot,
                v1::IslandPlan& plan) {
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
+  for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
+    AddSlot(state.fragments()[open.fragment()].open, slot, open);
+  }
   plan.clear_outcomes();
   for (v1::ContributionOutcome& outcome : state.outcomes().Newest(slot)) {
     *plan.add_outcomes() = std::move(outcome);
   }
+  ShortenReasons(*plan.mutable_outcomes());
   plan.clear_needed_again();
   for (v1::ContributionKey& key : NeededAgain(view, slot)) {
     *plan.add_needed_again() = std::move(key);
@@ -126,7 +188,9 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
                          : a.pin_id() < b.pin_id();
             });
   for (const v1::ContributionOutcome& outcome : state.dropped()) {
-    *plan.add_dropped() = outcome;
+    v1::ContributionOutcome& dropped = *plan.add_dropped();
+    *dropped.mutable_key() = outcome.key();
+    dropped.set_outcome(outcome.outcome());
   }
   plan.set_commit_seq(state.commit_seq());
   plan.set_started(state.started());

@@ -17,8 +17,8 @@ namespace atl::coordinator {
 google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
     const RunState& state, const ServerDirectory& servers);
 
-// What every island of the run is told: all but `slot`, `island_epoch` and
-// `outcomes`.
+// What every island of the run is told: all but `slot`, `island_epoch`,
+// `outcomes`, `needed_again` and its own part in open rounds.
 v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
                                      const ServerDirectory& servers);
 

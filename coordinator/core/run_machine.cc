@@ -190,10 +190,14 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
                                "\": it must be the same files"));
   }
   const Member* old = state_.FindMember(request.island_id());
-  if (old == nullptr && state_.members().size() >= kIslandsMax) {
+  const int32_t islands_max = IslandsMax(state_.spec());
+  if (old == nullptr &&
+      static_cast<int64_t>(state_.members().size()) >= islands_max) {
     return RefuseForNow(absl::StatusCode::kResourceExhausted, "RUN_FULL",
-                        absl::StrCat("the run has had ", kIslandsMax,
-                                     " islands, the most it can have"),
+                        absl::StrCat("the run has had ", islands_max,
+                                     " islands, the most that one of ",
+                                     state_.fragments().size(),
+                                     " fragments can have"),
                         LeaseDuration());
   }
   storage::v1::MemberSet member;

@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "coordinator/core/plans.h"
 #include "coordinator/core/run_simulation.h"
+#include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -583,20 +583,19 @@ TEST_F(RunMachineTest, GoesOnAfterARestartAtEveryRecord) {
   run_->CheckAllDecided();
 }
 
-TEST_F(RunMachineTest, KeepsPlansSmall) {
-  v1::RunSpec spec = ElasticSpec();
+TEST_F(RunMachineTest, ARunOfManyFragmentsTakesFewerIslands) {
+  v1::RunSpec spec = ElasticSpec(kFragmentsMax);
   spec.mutable_data()->set_data_shard_count(256);
-  spec.mutable_schedule()->set_island_count_min(256);
-  spec.mutable_schedule()->set_round_count(100);
-  Start(spec, 256);
-  ASSERT_EQ(Phase(), RoundPhase::kOpen);
-  v1::IslandPlan plan =
-      BuildSharedIslandPlan(run_->state(), run_->machine().view(), *run_);
-  AddIsland(run_->state(), run_->machine().view(), 255, plan);
-  EXPECT_LT(plan.ByteSizeLong(), 65536u);
-  const v1::ServerRunPlan server =
-      BuildServerRunPlan(run_->state(), run_->machine().view(), 0);
-  EXPECT_LT(server.ByteSizeLong(), 65536u);
+  Start(spec, 0);
+  const int most = kFragmentsTimesIslandsMax / kFragmentsMax;
+  for (int i = 0; i < most; ++i) {
+    ASSERT_TRUE(run_->Join("i" + std::to_string(i)).ok());
+  }
+  const absl::Status full = run_->Join("one-more");
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("128 islands"));
+  // Whoever is in it comes back.
+  EXPECT_TRUE(run_->Join("i0").ok());
 }
 
 TEST_F(RunMachineTest, RefusesProgressThatIsNotANumber) {

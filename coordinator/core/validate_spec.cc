@@ -517,7 +517,29 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
                 "and at this level shards keep none");
 }
 
+// What plans have room for.
+void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
+  const int32_t most = IslandsMax(spec);
+  if (most == kIslandsMax) return;
+  check.Require(spec.schedule().island_count_min() <= most,
+                "schedule.island_count_min",
+                absl::StrCat("is ", spec.schedule().island_count_min(),
+                             ", and a run of ",
+                             spec.layout().fragment_count(),
+                             " fragments takes at most ", most,
+                             " islands: what servers are told of all rounds "
+                             "would not fit a message; choose fewer "
+                             "fragments"));
+}
+
 }  // namespace
+
+int32_t IslandsMax(const v1::RunSpec& spec) {
+  return std::min(kIslandsMax,
+                  kFragmentsTimesIslandsMax /
+                      std::clamp(spec.layout().fragment_count(), 1,
+                                 kFragmentsMax));
+}
 
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   std::vector<FieldViolation> violations;
@@ -531,6 +553,7 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckTiming(spec, check);
   CheckMergeCounts(spec, check);
   CheckData(spec, check);
+  CheckPlanSizes(spec, check);
   CheckExchange(spec, violations);
   ValidateStreaming(spec, violations);
   check.Require(v1::Durability_IsValid(spec.durability()), "durability",

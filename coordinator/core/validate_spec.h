@@ -19,6 +19,13 @@ inline constexpr int32_t kServersMax = 256;
 inline constexpr int32_t kFragmentsMax = 256;
 inline constexpr int32_t kDataShardsMax = 65536;
 inline constexpr int32_t kIslandsMax = 1024;
+// Fragments times islands of a run: the SEALs of all fragments, some 50 bytes a
+// contribution, are in one plan of a server, which is a message of 4 MiB at
+// most.
+inline constexpr int32_t kFragmentsTimesIslandsMax = 32768;
+
+// Islands that a run of `spec` can have: kIslandsMax up to 32 fragments.
+int32_t IslandsMax(const v1::RunSpec& spec);
 
 // All that is wrong with `spec`; field paths start at "spec.". Empty if it can
 // be run.

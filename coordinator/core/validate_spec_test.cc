@@ -198,6 +198,23 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
   }
 }
 
+TEST(ValidateSpecTest, FragmentsTimesIslandsAreBounded) {
+  v1::RunSpec spec = ElasticSpec(kFragmentsMax);
+  spec.mutable_data()->set_data_shard_count(kIslandsMax);
+  spec.mutable_schedule()->set_island_count_min(128);
+  EXPECT_TRUE(ValidateSpec(spec).empty());
+  spec.mutable_schedule()->set_island_count_min(129);
+  const std::vector<FieldViolation> violations = ValidateSpec(spec);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].field, "spec.schedule.island_count_min");
+  EXPECT_THAT(violations[0].description,
+              testing::HasSubstr("a run of 256 fragments takes at most 128"));
+  spec = ElasticSpec(32);
+  spec.mutable_data()->set_data_shard_count(kIslandsMax);
+  spec.mutable_schedule()->set_island_count_min(kIslandsMax);
+  EXPECT_TRUE(ValidateSpec(spec).empty());
+}
+
 TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
   EXPECT_TRUE(ValidateSpec(AsyncSpec()).empty());
   const std::vector<std::pair<std::string, Change>> faults = {

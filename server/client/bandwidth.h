@@ -7,13 +7,28 @@
 #ifndef SERVER_CLIENT_BANDWIDTH_H_
 #define SERVER_CLIENT_BANDWIDTH_H_
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/block_grid.h"
 
 namespace atl::server {
 
-// 100 kb/s: below it servers may take an island's streams for dead.
+// 100 kb/s: no cap is lower.
 inline constexpr double kCapBytesPerSecondMin = 12500;
+
+// The least that keeps the streams to `shard_count` (>= 1) servers alive. A
+// server ends one that has brought no whole chunk in 20 s (server/DESIGN.md,
+// "Flow control"), a chunk is a block at least, and under a low cap each server
+// has one stream: in half that time each has its turn.
+inline double LeastCapBytesPerSecond(int32_t shard_count) {
+  constexpr double kTurnSeconds = 10;
+  constexpr double kBlockBytes = codec::kBlockElements * sizeof(float);
+  return std::max(kCapBytesPerSecondMin,
+                  shard_count * kBlockBytes / kTurnSeconds);
+}
 
 // Bytes a second over all shards and streams; 0 for no cap.
 struct BandwidthCaps {
@@ -21,14 +36,16 @@ struct BandwidthCaps {
   double down_bytes_per_second = 0;
 };
 
-// INVALID_ARGUMENT: a cap is neither 0 nor at least kCapBytesPerSecondMin.
-inline absl::Status CheckCaps(const BandwidthCaps& caps) {
+// INVALID_ARGUMENT: a cap is neither 0 nor at least LeastCapBytesPerSecond.
+inline absl::Status CheckCaps(const BandwidthCaps& caps, int32_t shard_count) {
+  const double least = LeastCapBytesPerSecond(shard_count);
   for (const double cap :
        {caps.up_bytes_per_second, caps.down_bytes_per_second}) {
-    if (cap != 0 && !(cap >= kCapBytesPerSecondMin)) {
+    if (cap != 0 && !(cap >= least)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "a bandwidth cap of ", cap, " bytes a second is less than ",
-          kCapBytesPerSecondMin, ", the least that keeps streams alive"));
+          "a bandwidth cap of ", cap, " bytes a second is less than ", least,
+          ", the least that keeps the streams to ", shard_count,
+          " servers alive"));
     }
   }
   return absl::OkStatus();

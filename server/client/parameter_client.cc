@@ -148,7 +148,7 @@ class UploadPart : public ShardPart {
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
   UploadPart(int32_t shard, int stream_count, RouteTable& routes,
-             SizerMemory& memory, Upload upload, bool is_new,
+             SizerMemory& memory, Upload upload, bool by_units, bool is_new,
              MakeHeader make_header)
       : shard_(shard),
         routes_(routes),
@@ -156,7 +156,7 @@ class UploadPart : public ShardPart {
         upload_(std::move(upload)),
         make_header_(std::move(make_header)),
         ledger_(upload_.blocks, upload_.layout->ByteCount(upload_.blocks),
-                upload_.whole_units ? codec::kChunkBlocksUnit : 1),
+                by_units ? codec::kChunkBlocksUnit : 1),
         sizers_(memory.Recall(shard, stream_count)),
         to_begin_at_once_(is_new ? stream_count : 0, true) {
     if (!is_new) return;
@@ -466,7 +466,6 @@ class GrpcParameterClient : public ParameterClient {
     upload.layout = &layout;
     upload.encoded = encoded;
     upload.tracker = &tracker;
-    upload.whole_units = options_.whole_units;
     upload.pacer = &up_pacer_;
     std::vector<std::unique_ptr<ShardPart>> parts;
     const int64_t even_bytes = layout.byte_count() / options_.shard_count;
@@ -474,13 +473,19 @@ class GrpcParameterClient : public ParameterClient {
         StreamCount(even_bytes, up_pacer_) * options_.shard_count;
     upload.chunk_bytes_max =
         ChunkBytesMax(options_.in_flight_bytes_max, stream_count);
+    if (options_.whole_units) {
+      upload.chunk_bytes_max = std::max(
+          upload.chunk_bytes_max,
+          codec::kChunkBlocksUnit * static_cast<int64_t>(codec.EncodedBytes(
+                                        codec::kBlockElements)));
+    }
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       upload.blocks = layout_.ShardBlocks(upload.chunk.fragment, shard,
                                           options_.shard_count);
       if (layout.ByteCount(upload.blocks) == 0) continue;
       parts.push_back(std::make_unique<UploadPart>(
           shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
-          routes_, up_sizers_, upload,
+          routes_, up_sizers_, upload, options_.whole_units,
           // At level ISLAND a shard takes chunks once it has answered.
           bounds.is_new && !options_.whole_units,
           make_header(shard, upload.blocks)));
@@ -608,7 +613,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     return absl::InvalidArgumentError(
         "what a process holds must be given for every fragment");
   }
-  RETURN_IF_ERROR(CheckCaps(options.caps));
+  RETURN_IF_ERROR(CheckCaps(options.caps, options.shard_count));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
   ParameterClientOptions used = options;
   if (used.channel.receive_window_bytes == 0) {

@@ -134,13 +134,15 @@ struct ParameterClientOptions {
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
   // Of a run at level ISLAND, whose servers merge by units of
-  // codec::kChunkBlocksUnit blocks: chunks are cut there.
+  // codec::kChunkBlocksUnit blocks: chunks are such units where the link and
+  // the cap carry them, and parts of one where they do not.
   bool whole_units = false;
   // Over how many streams, each on a connection of its own, a call spreads if
   // it is large enough, >= 1; a shard has one at least (stripes.h).
   int stream_count = kDefaultStreamCount;
   // What a call has handed to its streams, and they not yet to the network, is
-  // less than this, >= 1 MiB.
+  // less than this, >= 1 MiB; but with `whole_units` chunks are not made
+  // smaller than a unit for it.
   int64_t in_flight_bytes_max = 32 << 20;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.

@@ -61,6 +61,7 @@ class ParameterClientTest : public ::testing::Test {
     options.seed = seed_;
     options.stall_timeout = stall_timeout_;
     options.caps = caps_;
+    options.whole_units = whole_units_;
     options.stream_count = stream_count_;
     client_ = *MakeParameterClient(options, *layout_);
     client_->SetRoutes(Routes());
@@ -154,6 +155,7 @@ class ParameterClientTest : public ::testing::Test {
   std::mt19937 random_;
   absl::Duration stall_timeout_ = absl::Seconds(60);
   BandwidthCaps caps_;
+  bool whole_units_ = false;
   int stream_count_ = 1;
   std::unique_ptr<RunLayout> layout_;
   std::vector<std::unique_ptr<LoopbackParameterServer>> servers_;
@@ -744,6 +746,55 @@ TEST_F(ParameterClientTest, ACallThatACapKeepsWaitingStopsWhenToldTo) {
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled)
         << outcome.status;
   }
+}
+
+TEST_F(ParameterClientTest, UnderALowCapAUnitIsSentInParts) {
+  UseLayout({{64 * kBlock}});
+  whole_units_ = true;
+  caps_.up_bytes_per_second = 50e3;  // A unit of f32 takes 20 s.
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  std::stop_source stop;
+  CallBounds bounds = Soon();
+  bounds.stop = stop.get_token();
+  std::jthread call([&] { Push(Info(0, 1), elements, bounds); });
+  EXPECT_TRUE(servers_[0]->WaitForChunks(1));
+  stop.request_stop();
+  call.join();
+  EXPECT_EQ(servers_[0]->payload_bytes(),
+            servers_[0]->chunk_count() * kBlock *
+                static_cast<int64_t>(sizeof(float)));
+}
+
+TEST_F(ParameterClientTest, PartsOfUnitsAreTheContributionAndEachComesOnce) {
+  UseLayout({{150 * kBlock + 17}, {kBlock}});
+  whole_units_ = true;
+  // A fortieth of a second is 12 blocks, and there are three streams.
+  caps_.up_bytes_per_second = 8e6;
+  stream_count_ = 3;
+  StartServers(1);
+  const std::vector<float> elements = Elements(0);
+  const TransferOutcome pushed = Push(Info(0, 1), elements, Soon());
+  ASSERT_TRUE(pushed.status.ok()) << pushed.status;
+  EXPECT_TRUE(SameBits(Held(0, 1), elements));
+  EXPECT_GE(servers_[0]->chunk_count(), 13);
+  EXPECT_EQ(servers_[0]->payload_bytes(),
+            static_cast<int64_t>(elements.size() * sizeof(float)));
+}
+
+TEST_F(ParameterClientTest, TheLeastCapGrowsWithTheServers) {
+  UseLayout({{10}});
+  ParameterClientOptions options;
+  options.caps.up_bytes_per_second = 50e3;
+  options.shard_count = 24;
+  EXPECT_TRUE(MakeParameterClient(options, *layout_).ok());
+  options.caps.up_bytes_per_second = kCapBytesPerSecondMin;
+  options.shard_count = 7;
+  EXPECT_TRUE(MakeParameterClient(options, *layout_).ok());
+  options.shard_count = 24;
+  const absl::Status refused = MakeParameterClient(options, *layout_).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("24 servers"), std::string::npos) << refused;
 }
 
 TEST_F(ParameterClientTest, ACapThatWouldEndStreamsIsRefused) {

@@ -49,9 +49,13 @@ IndexRange UploadLedger::Next(int stream, int64_t count_max) {
     ++first_due_;
   }
   const size_t begin = first_due_;
-  const size_t end =
-      std::min(states_.size(), (begin + static_cast<size_t>(count_max)) /
-                                   unit_ * unit_);
+  const auto count_most = static_cast<size_t>(count_max);
+  const auto unit = static_cast<size_t>(unit_);
+  const size_t unit_end =
+      count_most < unit
+          ? std::min(begin + count_most, (begin / unit + 1) * unit)
+          : (begin + count_most) / unit * unit;
+  const size_t end = std::min(states_.size(), unit_end);
   while (first_due_ < end && states_[first_due_].state == kDue) {
     states_[first_due_++].state = stream;
   }

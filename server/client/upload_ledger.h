@@ -32,8 +32,7 @@ namespace atl::server {
 class UploadLedger {
  public:
   // Of `blocks` (not empty), which are `byte_count` bytes of payload. Ranges
-  // end at multiples of `unit` (>= 1), counted from the first block, or where
-  // what is due ends.
+  // are cut by `unit` (>= 1) blocks, counted from the first.
   UploadLedger(IndexRange blocks, int64_t byte_count, int64_t unit = 1);
 
   // A stream asks the shard what it misses: the moment, for Answered.
@@ -45,7 +44,8 @@ class UploadLedger {
   bool Answered(int64_t asked, absl::Span<const IndexRange> missing);
 
   // The next blocks for `stream` (>= 0), in one range of at most `count_max`
-  // (>= unit); empty if nothing is due.
+  // (>= 1): it ends where a unit does, is a part of one if no more are wanted,
+  // or ends where what is due does. Empty if nothing is due.
   IndexRange Next(int stream, int64_t count_max);
 
   // `stream` has ended, and not because everything is stored.

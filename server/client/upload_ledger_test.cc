@@ -36,6 +36,18 @@ TEST(UploadLedgerTest, RangesEndAtUnitsWhereverTheyBegin) {
   EXPECT_EQ(ledger.Next(0, 4), (IndexRange{30, 33}));
 }
 
+TEST(UploadLedgerTest, LessThanAUnitIsAPartOfOne) {
+  UploadLedger ledger({10, 33}, 1000, 8);
+  ledger.Answered(ledger.Asked(), Ranges{{10, 33}});
+  EXPECT_EQ(ledger.Next(0, 3), (IndexRange{10, 13}));
+  EXPECT_EQ(ledger.Next(1, 1), (IndexRange{13, 14}));
+  EXPECT_EQ(ledger.Next(0, 7), (IndexRange{14, 18}));  // To the unit's end.
+  EXPECT_EQ(ledger.Next(1, 5), (IndexRange{18, 23}));
+  EXPECT_EQ(ledger.Next(0, 8), (IndexRange{23, 26}));
+  EXPECT_EQ(ledger.Next(0, 5), (IndexRange{26, 31}));
+  EXPECT_EQ(ledger.Next(0, 5), (IndexRange{31, 33}));
+}
+
 TEST(UploadLedgerTest, WhatAnOpenStreamHasSentIsOnItsWay) {
   UploadLedger ledger({0, 10}, 1000);
   ledger.Answered(ledger.Asked(), Ranges{{0, 10}});

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.pb.h"
-#include "base/codec/block_grid.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/sync/mutex.h"
@@ -224,11 +223,9 @@ class UploadStream
 
   // Blocks of the next chunk at most.
   int64_t ChunkBlocksMax() const {
-    const int64_t count = upload_.layout->chunk_blocks(std::min(
+    return upload_.layout->chunk_blocks(std::min(
         upload_.sizer->bytes(),
         upload_.pacer->BytesIn(kCappedChunkSpan, 0, upload_.chunk_bytes_max)));
-    return upload_.whole_units ? std::max(count, codec::kChunkBlocksUnit)
-                               : count;
   }
 
   // The next chunk that nobody has sent, if any.

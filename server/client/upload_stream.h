@@ -38,9 +38,6 @@ struct Upload {
   const EncodedLayout* layout = nullptr;
   absl::Span<const char> encoded;  // All that `layout` has, of any shard.
   BorrowTracker* tracker = nullptr;
-  // Whether a chunk is whole units of kChunkBlocksUnit blocks, as far as they
-  // are held here: at least one, or a part of one.
-  bool whole_units = false;
   Pacer* pacer = nullptr;            // Of all uploads.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
   UploadLedger* ledger = nullptr;    // Of the part.

@@ -54,6 +54,30 @@ class IslandLevelTest(cluster_module.IntegrationTest):
         self.assertEqual(self.run_strict(self.cluster, values, islands=order),
                          self.reference(), order)
 
+    def test_cells_in_parts_over_several_streams_give_the_same_bits(self):
+        # Under this cap a chunk is 3 blocks of f32, a push has three streams,
+        # and a cell has 64 blocks.
+        model = {
+            "server_count": 1,
+            "model": {"hidden_size": 128, "intermediate_size": 512,
+                      "layer_count": 4, "sequence_length": 32},
+            "inner": {"batch_size": 1},
+            "schedule": {"round_count": 2, "inner_step_count": 1},
+            "evaluation": {"every_round_count": 0},
+        }
+        reference = self.run_strict(self.new_cluster("process"),
+                                    self.run_values(model))
+        values = self.run_values(LEVEL, model)
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(1)
+        cluster.create_run(values)
+        for island in ("island-0", "island-1", "island-2"):
+            cluster.start_island("run", island, arguments=["--up=20Mb/s"])
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.parameters_sha256(), reference)
+
     def test_fragments_that_are_merged_one_after_the_other(self):
         fragments = {"layout": {"fragment_count": 2}}
         reference = self.run_strict(self.new_cluster("whole"),

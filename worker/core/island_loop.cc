@@ -354,12 +354,8 @@ void IslandLoop::Settle() {
 void IslandLoop::NoteOpenRounds() {
   for (const v1::OpenRound& open : plan_.open_rounds()) {
     if (open.fragment() != 0) continue;
-    Evaluator evaluator;
-    evaluator.count = open.slots_size();
-    for (int i = 0; i < open.slots_size(); ++i) {
-      if (open.slots(i).slot() == slot_) evaluator.index = i;
-    }
-    evaluators_[open.version() + 1] = evaluator;
+    evaluators_[open.version() + 1] = {View().SlotIndex(open),
+                                       open.slot_count()};
   }
   while (evaluators_.size() > kEvaluatorCountMax) {
     evaluators_.erase(evaluators_.begin());

@@ -37,10 +37,10 @@ class AsyncIslandTest : public IslandLoopFixture {
     v1::OpenRound& open = *plan_.mutable_open_rounds(f);
     open.set_fragment(f);
     open.set_version(version);
-    while (open.slots_size() < 3) {
-      open.add_slots()->set_slot(open.slots_size() - 1);
-    }
-    v1::SlotPlan& ours = *open.mutable_slots(kSlot);
+    open.set_slot_count(3);
+    open.set_slot_index(kSlot);
+    if (open.slots().empty()) open.add_slots()->set_slot(kSlot);
+    v1::SlotPlan& ours = *open.mutable_slots(0);
     if (!anew) return;
     ours.set_step_count(2);
     ours.set_start_step(2 * version);
@@ -129,8 +129,8 @@ TEST_F(AsyncIslandTest, PullsOnceHoweverOftenOthersCommitMeanwhile) {
 
 TEST_F(AsyncIslandTest, TakesTheLeastOfWhatItsFragmentsPlansAgreeOn) {
   Begin(2);
-  plan_.mutable_open_rounds(1)->mutable_slots(kSlot)->set_step_count(1);
-  plan_.mutable_open_rounds(0)->mutable_slots(kSlot)->set_start_step(6);
+  plan_.mutable_open_rounds(1)->mutable_slots(0)->set_step_count(1);
+  plan_.mutable_open_rounds(0)->mutable_slots(0)->set_start_step(6);
   Publish();
   EXPECT_EQ(DoAll(),
             "pull f0 v0; pull f1 v0; report_ready; begin_round; train 0 @0; "
@@ -277,7 +277,7 @@ TEST_F(AsyncIslandTest, TrainsForTheFragmentsThatGoOnAlone) {
   plan_.mutable_cut(1)->set_commit_seq(2);
   Decide(1, v1::OUTCOME_MERGED);
   plan_.mutable_open_rounds(0)->set_version(1);
-  plan_.mutable_open_rounds(0)->mutable_slots(kSlot)->set_start_step(2);
+  plan_.mutable_open_rounds(0)->mutable_slots(0)->set_start_step(2);
   Publish();
   EXPECT_THAT(DoAll(), testing::HasSubstr("contribute x2 f1 v1"));
 }

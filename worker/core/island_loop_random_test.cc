@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
 #include "worker/core/shaped_plan.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 namespace {
@@ -92,6 +93,7 @@ class World : ShapedPlan {
       slot_plan.set_start_step(3 * Version(f));
       slot_plan.set_data_shard(slot);
     }
+    KeepOwnSlot(kSlot, open);
   }
   void Decide(int32_t f, int64_t seq, v1::Outcome outcome) {
     ShapedPlan::Decide(f, seq, outcome);

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
 #include "worker/core/shaped_plan.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 namespace {
@@ -47,6 +48,7 @@ class StreamingLoopTest : public IslandLoopFixture {
                           start);
       plan.set_data_shard(slot);
     }
+    KeepOwnSlot(kSlot, open);
   }
   // The round of `f` is over and, but at the end, the next one open; `seq` was
   // merged.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "worker/core/shaped_plan.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 namespace {
@@ -41,6 +42,7 @@ class IslandLoopTest : public IslandLoopFixture {
       slot_plan.set_start_step(2 * open.version());
       slot_plan.set_data_shard(slot);
     }
+    KeepOwnSlot(plan_.slot(), open);
   }
   static std::string Line(const Action& action) {
     std::string line = ActionName(action.kind);
@@ -386,13 +388,13 @@ TEST_F(IslandLoopTest, GoesOnWhereADataShardWasReadTo) {
   Commit(0);
   Open(0);
   // Another island read this data shard meanwhile.
-  plan_.mutable_open_rounds(0)->mutable_slots(1)->set_data_position(100);
+  plan_.mutable_open_rounds(0)->mutable_slots(0)->set_data_position(100);
   Publish();
   EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:100");
   Commit(0);
   Open(0);
-  plan_.mutable_open_rounds(0)->mutable_slots(1)->set_data_shard(2);
-  plan_.mutable_open_rounds(0)->mutable_slots(1)->set_data_position(7);
+  plan_.mutable_open_rounds(0)->mutable_slots(0)->set_data_shard(2);
+  plan_.mutable_open_rounds(0)->mutable_slots(0)->set_data_position(7);
   Publish();
   EXPECT_EQ(Trace(3), "pull f0 v2; begin_round; train 4 @2:7");
 }
@@ -546,6 +548,8 @@ TEST_F(IslandLoopTest, ASecondJoinWithAnotherSlotDropsEverything) {
   join_.set_data_shard(0);
   plan_.set_slot(0);
   plan_.set_island_epoch(2);
+  Close(0);
+  Open(0);
   Join();
   EXPECT_EQ(Trace(5),
             "pull f0 v0; reset_optimizer; report_ready 0; begin_round; "

@@ -32,6 +32,11 @@ struct PlanView {
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
   // What this island does in a round; nullptr: it is not expected.
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
+  // Its place among the expected islands, in the order of slots; -1: it is not
+  // one of them.
+  int32_t SlotIndex(const v1::OpenRound& open) const {
+    return FindSlot(open) == nullptr ? -1 : open.slot_index();
+  }
   // How this island's contribution ended; UNSPECIFIED: not yet.
   v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
   // True if the contribution with this anchor needs nothing of us any more.

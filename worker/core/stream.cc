@@ -15,13 +15,11 @@ int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
 double ShareOf(const PlanView& view, const v1::OpenRound& open,
                const v1::SlotPlan& own) {
   if (view.spec.outer().weighting() == v1::WEIGHTING_UNIFORM) {
-    return 1.0 / open.slots_size();
+    return 1.0 / std::max(1, open.slot_count());
   }
-  double sum = 0;
-  for (const v1::SlotPlan& slot : open.slots()) {
-    sum += static_cast<double>(std::max<int64_t>(1, slot.step_count()));
-  }
-  return static_cast<double>(std::max<int64_t>(1, own.step_count())) / sum;
+  const int64_t step_count = std::max<int64_t>(1, own.step_count());
+  return static_cast<double>(step_count) /
+         static_cast<double>(std::max(step_count, open.step_count_sum()));
 }
 
 }  // namespace

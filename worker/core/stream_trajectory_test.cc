@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
 #include "worker/core/local_update.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 namespace {
@@ -241,6 +242,9 @@ class World {
   v1::IslandPlan PlanFor(int32_t island, v1::IslandPlan plan) const {
     plan.set_slot(island);
     plan.set_island_epoch(islands_[island].epoch);
+    for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
+      KeepOwnSlot(island, open);
+    }
     for (const auto& outcome : islands_[island].outcomes) {
       *plan.add_outcomes() = outcome;
     }

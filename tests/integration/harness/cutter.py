@@ -10,6 +10,7 @@ import struct
 import threading
 
 _READ_MAX = 16 << 10
+_RECENT_MAX = 64 << 10
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST.
 
 UP, DOWN = "up", "down"
@@ -19,12 +20,16 @@ class Cutter:
     """`cut_every`: bytes one way, {UP: n, DOWN: m}, after which the connection
     that carries the next one is cut; `cuts_max` of them at most each way.
 
-    `handed_on` and `cuts`: bytes and cuts so far, by direction.
+    `handed_on` and `cuts`: bytes and cuts so far, by direction. `carried`: cuts
+    by the direction in which most of the connection's last bytes went: what
+    little goes the other way, answers and window updates, may be what a cut
+    counted.
     """
 
     def __init__(self, cut_every, cuts_max):
         self.handed_on = {UP: 0, DOWN: 0}
         self.cuts = {UP: 0, DOWN: 0}
+        self.carried = {UP: 0, DOWN: 0}
         self._cut_every = cut_every
         self._cuts_max = cuts_max
         self._left = dict(cut_every)
@@ -66,7 +71,9 @@ class Cutter:
         for end in (caller, callee):
             end.settimeout(None)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threads = [threading.Thread(target=self._pump, args=args, daemon=True)
+        recent = {UP: 0, DOWN: 0}
+        threads = [threading.Thread(target=self._pump, args=(*args, recent),
+                                    daemon=True)
                    for args in ((UP, caller, callee), (DOWN, callee, caller))]
         for thread in threads:
             thread.start()
@@ -75,7 +82,7 @@ class Cutter:
         caller.close()
         callee.close()
 
-    def _admit(self, direction, count):
+    def _admit(self, direction, count, recent):
         """How many of `count` bytes may go on, and whether that is the end."""
         with self._lock:
             if self.cuts[direction] >= self._cuts_max:
@@ -84,20 +91,26 @@ class Cutter:
             admitted = min(count, self._left[direction])
             self._left[direction] -= admitted
             self.handed_on[direction] += admitted
+            recent[direction] += admitted
+            if recent[UP] + recent[DOWN] > _RECENT_MAX:
+                for way in recent:
+                    recent[way] //= 2
             is_cut = admitted < count
             if is_cut:
                 self.cuts[direction] += 1
+                self.carried[max(recent, key=recent.get)] += 1
                 self._left[direction] = self._cut_every[direction]
             return admitted, is_cut
 
-    def _pump(self, direction, source, target):
+    def _pump(self, direction, source, target, recent):
         try:
             while True:
                 data = source.recv(_READ_MAX)
                 if not data:
                     target.shutdown(socket.SHUT_WR)
                     return
-                admitted, is_cut = self._admit(direction, len(data))
+                admitted, is_cut = self._admit(direction, len(data),
+                                                 recent)
                 if admitted:
                     target.sendall(data[:admitted])
                 if is_cut:

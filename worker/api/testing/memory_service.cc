@@ -12,6 +12,7 @@
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
 #include "base/status/check.h"
+#include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
 
@@ -350,6 +351,7 @@ v1::IslandPlan MemoryService::PlanFor(const Member& member) const {
                                 start_step);
       slot_plan->set_data_shard(slot);
     }
+    KeepOwnSlot(member.slot, *open);
   }
   for (const auto& outcome : member.outcomes) *plan.add_outcomes() = outcome;
   return plan;

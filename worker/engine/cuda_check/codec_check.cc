@@ -15,6 +15,7 @@
 #include "base/codec/subset_model.h"
 #include "base/codec/top_k.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/cuda_check/codec_faults.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/tensor/arena.h"
 
@@ -129,6 +130,41 @@ absl::Status OnDevice(const codec::Codec& codec, size_t n, uint64_t seed,
   return ops.status();
 }
 
+// Decodes bytes that may be faulty on the device.
+absl::Status AccumulateOnDevice(const codec::Codec& codec, cuda::CudaOps& ops,
+                                FaultyBlocks& faulty) {
+  codec::cuda::Blocks blocks;
+  blocks.count = static_cast<int64_t>(faulty.faults.size());
+  blocks.n = faulty.n;
+  blocks.bytes = codec.EncodedBytes(faulty.n);
+  codec::SubsetModel* model = nullptr;
+  Arena arena;
+  for (int pass = 0; pass < 2; ++pass) {
+    blocks.values =
+        arena.Take<float>(static_cast<int64_t>(faulty.sums.size()));
+    blocks.encoded =
+        arena.Take<uint8_t>(static_cast<int64_t>(faulty.encoded.size()));
+    blocks.faults = arena.Take<codec::BlockFault>(blocks.count);
+    model = arena.Take<codec::SubsetModel>(1);
+    if (pass > 0) break;
+    ASSIGN_OR_RETURN(arena, Arena::Create(arena.used_bytes(), ops.memory()));
+  }
+  ops.FromHost(faulty.sums.size() * sizeof(float), faulty.sums.data(),
+               blocks.values);
+  ops.FromHost(faulty.encoded.size(), faulty.encoded.data(), blocks.encoded);
+  ops.FromHost(sizeof(*model), &codec::TheSubsetModel(), model);
+  const int error = codec::cuda::AccumulateBlocks(
+      codec.id(), blocks, faulty.weight, model, ops.stream());
+  if (error != 0) {
+    return absl::InternalError(absl::StrCat("the launch failed: ", error));
+  }
+  ops.ToHost(faulty.sums.size() * sizeof(float), blocks.values,
+             faulty.sums.data());
+  ops.ToHost(faulty.faults.size() * sizeof(codec::BlockFault), blocks.faults,
+             faulty.faults.data());
+  return ops.status();
+}
+
 }  // namespace
 
 absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops) {
@@ -147,6 +183,10 @@ absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops) {
                          count * sizeof(float)));
     RETURN_IF_ERROR(Same("sums", cpu.sums.data(), device.sums.data(),
                          count * sizeof(float)));
+    RETURN_IF_ERROR(CheckFaults(
+        codec, n, random(), [&codec, &ops](FaultyBlocks& faulty) {
+          return AccumulateOnDevice(codec, ops, faulty);
+        }));
   }
   return absl::OkStatus();
 }

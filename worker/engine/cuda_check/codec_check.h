@@ -13,6 +13,7 @@ namespace atl::engine::check {
 
 // Encodes blocks of random values and adds their decoding up, on both. Every
 // byte of the encoding, what is left of the values, and the sums must be equal.
+// Of bytes that are faulty the device must say what the CPU says.
 //
 // INTERNAL: they are not.
 absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops);

@@ -1,0 +1,32 @@
+// For tests that make plans: rounds as the coordinator tells them to an island.
+
+#ifndef WORKER_CORE_TESTING_OWN_SLOT_H_
+#define WORKER_CORE_TESTING_OWN_SLOT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "atoll/v1/plan.pb.h"
+
+namespace atl::worker {
+
+// Of all slots of `open`, in order, leaves that of the receiver, if it is
+// there, and says of the others what an island is told.
+inline void KeepOwnSlot(int32_t slot, v1::OpenRound& open) {
+  v1::OpenRound told = open;
+  told.clear_slots();
+  told.set_slot_count(open.slots_size());
+  told.set_step_count_sum(0);
+  for (int i = 0; i < open.slots_size(); ++i) {
+    told.set_step_count_sum(told.step_count_sum() +
+                            std::max<int64_t>(1, open.slots(i).step_count()));
+    if (open.slots(i).slot() != slot) continue;
+    told.set_slot_index(i);
+    *told.add_slots() = open.slots(i);
+  }
+  open = told;
+}
+
+}  // namespace atl::worker
+
+#endif  // WORKER_CORE_TESTING_OWN_SLOT_H_
