@@ -20,7 +20,9 @@ class Builder {
   Sizes scores() const {
     return {s_.batch, s_.head_count, s_.sequence_length, s_.sequence_length};
   }
-  Sizes rows() const { return {s_.batch, s_.head_count, s_.sequence_length, 1}; }
+  Sizes rows() const {
+    return {s_.batch, s_.head_count, s_.sequence_length, 1};
+  }
 
   int Add(const GraphTensor& tensor) {
     graph_.tensors.push_back(tensor);

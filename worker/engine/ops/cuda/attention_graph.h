@@ -51,10 +51,10 @@ enum class GraphKind {
   kDivide,
   kExp,
   kLog,
-  kRowNumber,     // Where an element is among the rows.
+  kRowNumber,  // Where an element is among the rows.
   kColumnNumber,
-  kAtLeast,       // Whether first >= second.
-  kSelect,        // third ? first : second.
+  kAtLeast,  // Whether first >= second.
+  kSelect,   // third ? first : second.
   // Over columns.
   kLargest,
   kSum,

@@ -51,8 +51,8 @@ class Evaluator {
     int64_t at = 0;
     for (int i = 0; i < 4; ++i) {
       EXPECT_LT(p[i], t.sizes[i]);
-      at += p[i] * (t.role == GraphRole::kWithin ? Packed(t.sizes, i)
-                                                 : t.strides[i]);
+      at += p[i] *
+            (t.role == GraphRole::kWithin ? Packed(t.sizes, i) : t.strides[i]);
     }
     if (t.role == GraphRole::kWithin) return within_[tensor].at(at);
     return memory_.at(t.role)[at];
@@ -176,11 +176,11 @@ class AttentionGraphTest : public testing::TestWithParam<AttentionShape> {
   std::mt19937_64 random_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, AttentionGraphTest,
-    testing::Values(AttentionShape{1, 1, 1, 1, 2}, AttentionShape{2, 7, 3, 3, 6},
-                    AttentionShape{2, 9, 4, 2, 8},
-                    AttentionShape{3, 5, 4, 1, 4}));
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGraphTest,
+                         testing::Values(AttentionShape{1, 1, 1, 1, 2},
+                                         AttentionShape{2, 7, 3, 3, 6},
+                                         AttentionShape{2, 9, 4, 2, 8},
+                                         AttentionShape{3, 5, 4, 1, 4}));
 
 TEST_P(AttentionGraphTest, ComputesTheDefinition) {
   const AttentionShape s = GetParam();

@@ -299,8 +299,8 @@ void CudaOps::AttendFused(const AttentionShape& shape, int64_t scratch_bytes,
       Get(attention_scratch_, std::max<int64_t>(1, scratch_bytes));
   if (rows == nullptr || narrow == nullptr || scratch == nullptr) return;
   ToBf16(stream_, shape.rows() * shape.qkv_size(), qkv, rows);
-  latch_.Fail(attention_->Attend(stream_, shape, rows, narrow, log_sum,
-                                 scratch));
+  latch_.Fail(
+      attention_->Attend(stream_, shape, rows, narrow, log_sum, scratch));
   FromBf16(stream_, count, narrow, out);
 }
 

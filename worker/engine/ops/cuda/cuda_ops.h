@@ -11,8 +11,9 @@
 //
 // Sums are made in trees that depend on shapes alone and nothing is added by
 // atomic operations: same inputs, same bits, on one type of device and version
-// of cuBLASLt and cuDNN. Scratch grows in the first calls of a shape and is then kept.
-// After an error of the device (status()) calls do nothing and sums are NaN.
+// of cuBLASLt and cuDNN. Scratch grows in the first calls of a shape and is
+// then kept. After an error of the device (status()) calls do nothing and sums
+// are NaN.
 //
 // Thread-compatible.
 

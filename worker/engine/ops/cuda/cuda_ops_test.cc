@@ -86,8 +86,8 @@ std::pair<std::unique_ptr<CudaOps>, EvenAttention*> MakeWithLibrary(
     ComputeType compute) {
   auto library = std::make_unique<EvenAttention>();
   EvenAttention* const attention = library.get();
-  auto ops = CudaOps::Create(0, compute, MakeKernelMatmul(0), {},
-                             std::move(library));
+  auto ops =
+      CudaOps::Create(0, compute, MakeKernelMatmul(0), {}, std::move(library));
   EXPECT_TRUE(ops.ok()) << ops.status();
   return {std::move(*ops), attention};
 }

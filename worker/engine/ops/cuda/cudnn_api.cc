@@ -52,9 +52,9 @@ absl::Status CudnnApi::ToStatus(cudnnStatus_t error,
   if (error == CUDNN_STATUS_SUCCESS) return absl::OkStatus();
   char text[1024] = "";
   get_last_error(text, sizeof(text));
-  return absl::UnavailableError(absl::StrCat(
-      "cuDNN failed in ", what, " (error ", static_cast<int>(error), "): ",
-      text));
+  return absl::UnavailableError(
+      absl::StrCat("cuDNN failed in ", what, " (error ",
+                   static_cast<int>(error), "): ", text));
 }
 
 absl::StatusOr<const CudnnApi*> OpenCudnn() {

@@ -1,7 +1,5 @@
 // cuDNN's functions, from a library that is opened while the program runs: it
 // starts, and computes, without one too.
-//
-// Immutable.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
@@ -17,6 +15,7 @@
 
 namespace atl::engine::cuda {
 
+// Immutable.
 struct CudnnApi {
   decltype(&cudnnGetVersion) get_version = nullptr;
   decltype(&cudnnGetLastErrorString) get_last_error = nullptr;
@@ -39,7 +38,8 @@ struct CudnnApi {
 // UNAVAILABLE: there is none, or it is older than what this was compiled with.
 absl::StatusOr<const CudnnApi*> OpenCudnn();
 
-// One of cuDNN's descriptors. Calls after the first error do nothing.
+// One of cuDNN's descriptors: of a tensor, a step, a graph, what is done with
+// it. Calls after the first error do nothing. Thread-compatible.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
@@ -51,7 +51,8 @@ class CudnnDescriptor {
   template <typename T>
   void Set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
            int64_t count, const T* values) {
-    if (status_.ok()) Keep(api_->set(get(), name, type, count, values), "set");
+    if (!status_.ok()) return;
+    Keep(api_->set(get(), name, type, count, values), "describing a graph");
   }
   void Set(cudnnBackendAttributeName_t name, int64_t value) {
     Set(name, CUDNN_TYPE_INT64, 1, &value);
@@ -67,7 +68,7 @@ class CudnnDescriptor {
   }
   // What was set is complete.
   absl::Status Finalize() {
-    if (status_.ok()) Keep(api_->finalize(get()), "complete");
+    if (status_.ok()) Keep(api_->finalize(get()), "checking a graph");
     return status_;
   }
 

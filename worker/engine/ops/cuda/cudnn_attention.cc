@@ -66,8 +66,11 @@ class CudnnAttention final : public FusedAttention {
     if (found == plans_.end() || !found->second.ok()) {
       return absl::UnavailableError("a shape that cuDNN was not asked for");
     }
-    RETURN_IF_ERROR(
-        api_.ToStatus(api_.set_stream(handle_, stream), "taking a stream"));
+    if (stream != stream_) {
+      RETURN_IF_ERROR(
+          api_.ToStatus(api_.set_stream(handle_, stream), "taking a stream"));
+      stream_ = stream;
+    }
     const int64_t keys = shape.head_count * shape.head_dim;
     const int64_t values = keys + shape.kv_head_count * shape.head_dim;
     uint16_t* const row = const_cast<uint16_t*>(qkv);  // It is only read.
@@ -102,6 +105,7 @@ class CudnnAttention final : public FusedAttention {
 
   const CudnnApi& api_;
   const cudnnHandle_t handle_;
+  cudaStream_t stream_ = nullptr;  // The handle's.
   std::map<Key, absl::StatusOr<CudnnPlan>> plans_;
 };
 

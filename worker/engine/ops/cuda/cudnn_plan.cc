@@ -200,11 +200,11 @@ absl::StatusOr<std::vector<CudnnDescriptor>> OffersFor(
     places.push_back(offers.back().get());
   }
   int64_t count = 0;
-  RETURN_IF_ERROR(api.ToStatus(
-      api.get(question.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-              CUDNN_TYPE_BACKEND_DESCRIPTOR, kOfferCountMax, &count,
-              places.data()),
-      "choosing a kernel"));
+  RETURN_IF_ERROR(
+      api.ToStatus(api.get(question.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                           CUDNN_TYPE_BACKEND_DESCRIPTOR, kOfferCountMax,
+                           &count, places.data()),
+                   "choosing a kernel"));
   // Those past the ones that it has stay empty.
   count = std::clamp<int64_t>(count, 0, kOfferCountMax);
   while (static_cast<int64_t>(offers.size()) > count) offers.pop_back();
@@ -221,8 +221,7 @@ absl::StatusOr<CudnnPlan> CudnnPlan::Make(const CudnnApi& api,
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const GraphTensor& tensor = graph.tensors[i];
     if (tensor.role == GraphRole::kWithin) continue;
-    plan.arguments_.push_back(
-        {Builder::IdOf(i), tensor.role, tensor.value});
+    plan.arguments_.push_back({Builder::IdOf(i), tensor.role, tensor.value});
   }
   ASSIGN_OR_RETURN(const cudnnBackendDescriptor_t whole,
                    builder.Graph(graph, target.handle));
@@ -249,10 +248,10 @@ absl::StatusOr<CudnnPlan> CudnnPlan::Make(const CudnnApi& api,
     why = d.Finalize();
     if (!why.ok()) continue;
     int64_t count = 0;
-    RETURN_IF_ERROR(api.ToStatus(
-        api.get(d.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                CUDNN_TYPE_INT64, 1, &count, &plan.scratch_bytes_),
-        "asking a plan for its scratch"));
+    RETURN_IF_ERROR(
+        api.ToStatus(api.get(d.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                             CUDNN_TYPE_INT64, 1, &count, &plan.scratch_bytes_),
+                     "asking a plan for its scratch"));
     plan.parts_.push_back(std::move(offer));
     plan.parts_.push_back(std::move(d));
     return plan;
@@ -278,8 +277,8 @@ absl::Status CudnnPlan::Run(cudnnHandle_t handle,
            static_cast<int64_t>(places.size()), places.data());
   pack.Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch);
   RETURN_IF_ERROR(pack.Finalize());
-  return api_->ToStatus(
-      api_->execute(handle, parts_.back().get(), pack.get()), "computing");
+  return api_->ToStatus(api_->execute(handle, parts_.back().get(), pack.get()),
+                        "computing");
 }
 
 }  // namespace atl::engine::cuda

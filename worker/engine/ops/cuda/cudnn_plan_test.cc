@@ -64,8 +64,7 @@ TEST(CudnnPlanTest, HasAKernelThatWritesNoScoresOnEveryDevice) {
 TEST(CudnnPlanTest, WhatItHasNoKernelForIsAnError) {
   const auto plan = Plan({1, 64, 2, 1, 6}, 900);
   EXPECT_FALSE(plan.ok());
-  EXPECT_EQ(plan.status().code(), absl::StatusCode::kNotFound)
-      << plan.status();
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kNotFound) << plan.status();
 }
 
 }  // namespace
