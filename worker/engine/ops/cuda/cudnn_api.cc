@@ -18,7 +18,8 @@ absl::Status Find(void* library, const char* name, F*& function) {
 }
 
 absl::StatusOr<CudnnApi> Open() {
-  const std::string name = absl::StrCat("libcudnn.so.", CUDNN_MAJOR);
+  // And not libcudnn.so, which ends the process where this one is missing.
+  const std::string name = absl::StrCat("libcudnn_graph.so.", CUDNN_MAJOR);
   void* const library =
       dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
