@@ -23,8 +23,8 @@ namespace atl::engine::cuda {
 // What a plan is for: one of both.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
-  absl::string_view properties =
-      {};  // A device's, as cuDNN writes them (JSON).
+  // Of a device, as cuDNN writes them: JSON.
+  absl::string_view properties = {};
 };
 
 class CudnnPlan {
