@@ -14,7 +14,8 @@ void AddDeviceFlag(CLI::App& command, const std::string& what,
                   absl::StrCat("Where ", what,
                                " computes: cpu, cuda or cuda:N; of several "
                                "CUDA devices ranks take one each, in turn; "
-                               "with ,graphs=off without CUDA graphs"))
+                               "with ,graphs=off without CUDA graphs, with "
+                               ",cudnn=off without cuDNN"))
       ->capture_default_str();
 }
 

@@ -1,30 +1,34 @@
 """How CUDA is compiled: cuda_library, and what says that a target needs it."""
 
-load("@cuda//:defs.bzl", "CUDA_FOUND", "NCCL_FOUND", "NVCC")
+load("@cuda//:defs.bzl", "CUDA_FOUND", "CUDNN_FOUND", "NCCL_FOUND", "NVCC")
 
 _NO_CUDA = ["//deploy/bazel/cuda:needs_nvcc_and_config_cuda"]
 
-def needs_cuda(nccl = False):
+def _is_missing(nccl, cudnn):
+    return not CUDA_FOUND or (nccl and not NCCL_FOUND) or (cudnn and not CUDNN_FOUND)
+
+def needs_cuda(nccl = False, cudnn = False):
     """For `target_compatible_with`: skipped but with --config=cuda and nvcc."""
-    if not CUDA_FOUND or (nccl and not NCCL_FOUND):
+    if _is_missing(nccl, cudnn):
         return _NO_CUDA
     return select({
         "//deploy/bazel/cuda:enabled": [],
         "//conditions:default": _NO_CUDA,
     })
 
-def with_cuda(deps, otherwise, nccl = False):
+def with_cuda(deps, otherwise, nccl = False, cudnn = False):
     """For `deps` of a target that there is in every build.
 
     Args:
       deps: with --config=cuda and nvcc.
       otherwise: without.
       nccl: whether `deps` need NCCL too.
+      cudnn: the same of cuDNN.
 
     Returns:
       One of them.
     """
-    if not CUDA_FOUND or (nccl and not NCCL_FOUND):
+    if _is_missing(nccl, cudnn):
         return otherwise
     return select({
         "//deploy/bazel/cuda:enabled": deps,
@@ -126,7 +130,8 @@ def cuda_toolkit(*libraries):
     """Labels of @cuda, or nothing where there is no toolkit."""
     if not CUDA_FOUND:
         return []
-    return ["@cuda//:" + library for library in libraries if library != "nccl" or NCCL_FOUND]
+    missing = ([] if NCCL_FOUND else ["nccl"]) + ([] if CUDNN_FOUND else ["cudnn"])
+    return ["@cuda//:" + library for library in libraries if library not in missing]
 
 def emulated_kernels(name, srcs, hdrs = [], deps = [], **kwargs):
     """The same .cu files for the host: what launches them runs them there.

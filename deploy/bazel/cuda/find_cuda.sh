@@ -2,7 +2,8 @@
 # Prints where a CUDA toolkit and the libraries that go with it lie, a line
 # each, as NAME=PATH: nvcc, include, lib (of cudart and cuBLASLt), nccl_include,
 # nccl_lib, cudnn_include, cudnn_lib. Fails without a word if there is no nvcc
-# or no cuBLASLt. Both Bazel (repository.bzl) and tests/run.sh ask it.
+# or no cuBLASLt; of NCCL and cuDNN the path is empty where they are missing.
+# Both Bazel (repository.bzl) and tests/run.sh ask it.
 set -euo pipefail
 
 nvcc=

@@ -1,8 +1,9 @@
 """The repository @cuda: a toolkit of this machine, or a stub without one.
 
-It has defs.bzl (CUDA_FOUND, NVCC) and, where there is a toolkit, the libraries
-//:cudart, //:cublas_lt and //:nccl. Of the last there is a stub alone where
-NCCL is missing.
+It has defs.bzl (CUDA_FOUND, NCCL_FOUND, CUDNN_FOUND, NVCC) and, where there is
+a toolkit, the libraries //:cudart, //:cublas_lt and, where they are found,
+//:nccl and //:cudnn. Of the last programs link nothing: they open the library
+while they run.
 """
 
 _STUB = """
@@ -54,6 +55,19 @@ cc_library(
 )
 """
 
+_CUDNN = """
+cc_library(
+    name = "cudnn",
+    hdrs = glob(["cudnn_include/cudnn*.h"]),
+    includes = ["cudnn_include"],
+    linkopts = [
+        "-Wl,-rpath,{lib}",
+        "-ldl",
+    ],
+    deps = [":cudart"],
+)
+"""
+
 def _cuda_repository(ctx):
     found = ctx.execute([ctx.path(ctx.attr.script)])
     places = {}
@@ -63,6 +77,7 @@ def _cuda_repository(ctx):
             places[name] = path
     build = _STUB
     has_nccl = False
+    has_cudnn = False
     if places:
         ctx.symlink(places["include"], "include")
         build = _TOOLKIT.format(lib = places["lib"])
@@ -70,12 +85,17 @@ def _cuda_repository(ctx):
         if has_nccl:
             ctx.symlink(places["nccl_include"], "nccl_include")
             build += _NCCL.format(lib = places["nccl_lib"])
+        has_cudnn = bool(places["cudnn_include"] and places["cudnn_lib"])
+        if has_cudnn:
+            ctx.symlink(places["cudnn_include"], "cudnn_include")
+            build += _CUDNN.format(lib = places["cudnn_lib"])
     ctx.file("BUILD", build)
-    ctx.file("defs.bzl", "CUDA_FOUND = %s\nNCCL_FOUND = %s\nNVCC = %r\n" % (
-        bool(places),
-        has_nccl,
-        places.get("nvcc", ""),
-    ))
+    ctx.file("defs.bzl", "\n".join([
+        "CUDA_FOUND = %s" % bool(places),
+        "NCCL_FOUND = %s" % has_nccl,
+        "CUDNN_FOUND = %s" % has_cudnn,
+        "NVCC = %r\n" % places.get("nvcc", ""),
+    ]))
 
 cuda_repository = repository_rule(
     implementation = _cuda_repository,

@@ -19,12 +19,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/codec/codec.h"
+#include "worker/engine/cuda_check/attention_speed.h"
 #include "worker/engine/cuda_check/codec_check.h"
 #include "worker/engine/cuda_check/mesh_check.h"
 #include "worker/engine/cuda_check/model_check.h"
@@ -38,6 +40,7 @@
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
+#include "worker/engine/ops/shapes.h"
 #include "worker/engine/ops/testing/op_cases.h"
 
 namespace atl::engine::check {
@@ -107,12 +110,41 @@ std::unique_ptr<cuda::CudaOps> MakeOps(const Arguments& arguments,
   return nullptr;
 }
 
+// Attention of bfloat16 operands without a library, which has done part of the
+// cases before.
+void CheckOwnAttention(const Arguments& arguments, Report& report) {
+  const auto ops = MakeOps(arguments, ComputeType::kBf16, report,
+                           {.fused_attention = false});
+  if (ops == nullptr) return;
+  for (const OpCase& op_case :
+       MakeBf16Cases({.seed = arguments.seed, .small = false})) {
+    if (!absl::StartsWith(op_case.name, "attention")) continue;
+    report.Check(absl::StrCat("op bf16, own: ", op_case.name),
+                 HoldOpCase(op_case, *ops));
+  }
+}
+
+// Says which library does attention, of the shapes that it does.
+void ReportAttentionLibrary(cuda::CudaOps& ops, Report& report) {
+  const AttentionShape usual = {.batch = 1,
+                                .sequence_length = 512,
+                                .head_count = 4,
+                                .kv_head_count = 4,
+                                .head_dim = 128};
+  const auto library = ops.AttentionLibrary(usual);
+  report.Measure("attention library",
+                 {{"found", library.ok() ? "true" : "false"},
+                  {"name", JsonString(library.ok() ? *library : "")},
+                  {"error", JsonString(library.status().message())}});
+}
+
 void CheckOps(const Arguments& arguments, Report& report) {
   const OpCaseOptions options = {.seed = arguments.seed, .small = false};
   for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
     const bool is_f32 = compute == ComputeType::kF32;
     const auto ops = MakeOps(arguments, compute, report);
     if (ops == nullptr) return;
+    if (!is_f32) ReportAttentionLibrary(*ops, report);
     for (const OpCase& op_case :
          is_f32 ? MakeOpCases(options) : MakeBf16Cases(options)) {
       report.Check(
@@ -120,6 +152,7 @@ void CheckOps(const Arguments& arguments, Report& report) {
           HoldOpCase(op_case, *ops));
     }
   }
+  CheckOwnAttention(arguments, report);
 }
 
 void CheckModels(const Arguments& arguments, Report& report) {
@@ -154,6 +187,14 @@ void CheckCodecs(const Arguments& arguments, Report& report) {
 
 void CheckSpeed(const Arguments& arguments, Report& report) {
   for (const SpeedShape& shape : SpeedShapes()) {
+    for (const bool fused : {true, false}) {
+      const auto ops = MakeOps(arguments, ComputeType::kBf16, report,
+                               {.fused_attention = fused});
+      if (ops == nullptr) return;
+      report.Check(
+          absl::StrCat("attention of ", shape.name, fused ? "" : ", own"),
+          MeasureAttention(shape, *ops, report));
+    }
     for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
       for (const bool graphs : {false, true}) {
         const auto ops =

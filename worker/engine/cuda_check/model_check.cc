@@ -145,7 +145,7 @@ absl::Status CompareGradients(const ParameterLayout& layout,
 }  // namespace
 
 std::vector<ModelCase> ModelCases() {
-  std::vector<ModelCase> cases(4);
+  std::vector<ModelCase> cases(5);
   for (ModelCase& c : cases) {
     c.config.vocab_size = 211;
     c.config.hidden_size = 96;
@@ -169,6 +169,10 @@ std::vector<ModelCase> ModelCases() {
     cases[i].config.router_loss_weight = 0.02;
   }
   cases[3].config.expert_capacity_factor = 1.0;
+  // A length that libraries have attention for.
+  cases[4] = cases[0];
+  cases[4].name = "llama of 64";
+  cases[4].length = 64;
   return cases;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs the check with the libraries that it needs, for a machine with a device
 # and the same libc: cuda_check.tar.gz in the working directory. CUDA's own are
-# left out (1 GiB): the other machine has them, or --with-cuda takes them along.
+# left out (1 GiB): the other machine has them, or --with-cuda takes them along,
+# with them cuDNN, which the program opens while it runs.
 #
 # usage: pack.sh PROGRAM [--with-cuda]
 set -euo pipefail
@@ -24,6 +25,18 @@ while read -r name _ path _; do
   esac
   [[ $path == /* ]] && cp -L "$path" "$folder/cuda_check/$name"
 done < <(ldd "$program")
+
+if [[ ${2:-} == --with-cuda ]]; then
+  root=$(cd "$(dirname "$0")/../../.." && pwd)
+  places=$("$root/deploy/bazel/cuda/find_cuda.sh")
+  for name in libcudnn_{graph,heuristic} \
+    libcudnn_engines_{precompiled,runtime_compiled} libnvrtc{,-builtins}; do
+    for path in "$(sed -n 's/^cudnn_lib=//p' <<<"$places")/$name".so.* \
+      "$(sed -n 's/^lib=//p' <<<"$places")/$name".so.*; do
+      [[ -e $path ]] && cp -L "$path" "$folder/cuda_check/"
+    done
+  done
+fi
 
 tar -C "$folder" -czf cuda_check.tar.gz cuda_check
 echo "cuda_check.tar.gz: unpack it, then run cuda_check/cuda_check" >&2

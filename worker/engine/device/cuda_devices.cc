@@ -47,7 +47,9 @@ class Cuda final : public Devices {
   absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int rank, ComputeType compute,
                                                int) override {
     ASSIGN_OR_RETURN(const int device, DeviceOfRank(spec_, rank, count_));
-    return cuda::MakeCudaOps(device, compute, {.graphs = spec_.graphs});
+    return cuda::MakeCudaOps(
+        device, compute,
+        {.graphs = spec_.graphs, .fused_attention = spec_.cudnn});
   }
 
   absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(

@@ -11,6 +11,7 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   if (text.empty() || text == "cpu") return DeviceSpec{};
   DeviceSpec spec{.kind = DeviceKind::kCuda};
   absl::string_view name = text;
+  spec.cudnn = !absl::ConsumeSuffix(&name, ",cudnn=off");
   spec.graphs = !absl::ConsumeSuffix(&name, ",graphs=off");
   if (name == "cuda") return spec;
   int index = 0;
@@ -30,6 +31,7 @@ std::string ToString(const DeviceSpec& spec) {
   std::string text = "cuda";
   if (spec.index.has_value()) absl::StrAppend(&text, ":", *spec.index);
   if (!spec.graphs) absl::StrAppend(&text, ",graphs=off");
+  if (!spec.cudnn) absl::StrAppend(&text, ",cudnn=off");
   return text;
 }
 

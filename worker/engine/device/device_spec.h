@@ -21,10 +21,12 @@ struct DeviceSpec {
   std::optional<int> index;
   // Of kCuda: steps are recorded as CUDA graphs and replayed.
   bool graphs = true;
+  // Of kCuda: attention is cuDNN's where it does the shape.
+  bool cudnn = true;
 };
 
-// "cpu", "cuda" or "cuda:N", of the latter two also with ",graphs=off"; "" is
-// "cpu".
+// "cpu", "cuda" or "cuda:N", the latter two also with ",graphs=off" and behind
+// it ",cudnn=off"; "" is "cpu".
 //
 // INVALID_ARGUMENT: another text. One sentence.
 absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text);

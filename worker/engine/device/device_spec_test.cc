@@ -8,8 +8,9 @@ namespace atl::engine {
 namespace {
 
 TEST(DeviceSpecTest, ReadsWhatItWrites) {
-  for (const char* text : {"cpu", "cuda", "cuda:0", "cuda:17",
-                           "cuda,graphs=off", "cuda:1,graphs=off"}) {
+  for (const char* text :
+       {"cpu", "cuda", "cuda:0", "cuda:17", "cuda,graphs=off",
+        "cuda:1,graphs=off", "cuda,cudnn=off", "cuda:2,graphs=off,cudnn=off"}) {
     const auto spec = ParseDeviceSpec(text);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(ToString(*spec), text);
@@ -21,7 +22,8 @@ TEST(DeviceSpecTest, RefusesTheRest) {
   for (const char* text :
        {"gpu", "CUDA", "cpu:0", "cuda:", "cuda:-1", "cuda: 1", "cuda:+1",
         "cuda:1x", "cuda:99999999999", "cuda0", " cpu", "cuda,graphs=on",
-        "cpu,graphs=off"}) {
+        "cpu,graphs=off", "cpu,cudnn=off", "cuda,cudnn=on",
+        "cuda,cudnn=off,cudnn=off"}) {
     const auto status = ParseDeviceSpec(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -25,18 +26,20 @@ namespace atl::engine::cuda {
 
 absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
     int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
-    const CudaOptions& options) {
+    const CudaOptions& options, std::unique_ptr<FusedAttention> attention) {
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(
       ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                "making a stream", device));
   return absl::WrapUnique(new CudaOps(device, compute, OwnedStream(stream),
-                                      std::move(matmul), options));
+                                      std::move(matmul), options,
+                                      std::move(attention)));
 }
 
 CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
-                 std::unique_ptr<Matmul> matmul, const CudaOptions& options)
+                 std::unique_ptr<Matmul> matmul, const CudaOptions& options,
+                 std::unique_ptr<FusedAttention> attention)
     : options_(options),
       compute_(compute),
       owned_stream_(std::move(stream)),
@@ -44,8 +47,10 @@ CudaOps::CudaOps(int device, ComputeType compute, OwnedStream stream,
       latch_(device),
       memory_(device, stream_),
       matmul_(std::move(matmul)),
+      attention_(std::move(attention)),
       first_(memory_),
       second_(memory_),
+      attention_scratch_(memory_),
       row_sums_(memory_),
       dots_(memory_),
       partials_(memory_),
@@ -275,9 +280,40 @@ bool CudaOps::IsBf16(const AttentionShape& shape) const {
   return compute_ == ComputeType::kBf16 && shape.head_dim <= kBf16HeadDimMax;
 }
 
+absl::StatusOr<std::string> CudaOps::AttentionLibrary(
+    const AttentionShape& shape) {
+  if (!Begin()) return status();
+  if (attention_ == nullptr || !IsBf16(shape)) {
+    return absl::FailedPreconditionError("no library was asked for");
+  }
+  RETURN_IF_ERROR(attention_->ScratchBytes(shape).status());
+  return attention_->name();
+}
+
+void CudaOps::AttendFused(const AttentionShape& shape, int64_t scratch_bytes,
+                          const float* qkv, float* out, float* log_sum) {
+  const int64_t count = shape.rows() * shape.out_size();
+  uint16_t* const rows = Get(first_, shape.rows() * shape.qkv_size());
+  uint16_t* const narrow = Get(second_, count);
+  uint8_t* const scratch =
+      Get(attention_scratch_, std::max<int64_t>(1, scratch_bytes));
+  if (rows == nullptr || narrow == nullptr || scratch == nullptr) return;
+  ToBf16(stream_, shape.rows() * shape.qkv_size(), qkv, rows);
+  latch_.Fail(
+      attention_->Attend(stream_, shape, rows, narrow, log_sum, scratch));
+  FromBf16(stream_, count, narrow, out);
+}
+
 void CudaOps::Attention(const AttentionShape& shape, const float* qkv,
                         float* out, float* log_sum) {
   if (!BeginAttention(shape)) return;
+  if (IsBf16(shape) && attention_ != nullptr) {
+    const absl::StatusOr<int64_t> scratch = attention_->ScratchBytes(shape);
+    if (scratch.ok()) {
+      AttendFused(shape, *scratch, qkv, out, log_sum);
+      return End("attention");
+    }
+  }
   if (IsBf16(shape)) {
     AttentionBf16(stream_, shape, qkv, out, log_sum);
   } else {

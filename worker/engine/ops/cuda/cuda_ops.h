@@ -5,13 +5,15 @@
 //   kBf16  operands of products rounded to bfloat16 and summed in f32 by the
 //          tensor cores; weights are rounded once, until ParametersChanged. So
 //          are those of causal attention with heads of up to 128 channels: q,
-//          k, v, the probabilities and their gradients. All else is f32:
-//          softmax, attention to blocks, and where heads are wider.
+//          k, v, the probabilities and their gradients, and its output where
+//          a library makes it (FusedAttention). All else is f32: softmax,
+//          attention to blocks, and where heads are wider.
 //
 // Sums are made in trees that depend on shapes alone and nothing is added by
 // atomic operations: same inputs, same bits, on one type of device and version
-// of cuBLASLt. Scratch grows in the first calls of a shape and is then kept.
-// After an error of the device (status()) calls do nothing and sums are NaN.
+// of cuBLASLt and cuDNN. Scratch grows in the first calls of a shape and is
+// then kept. After an error of the device (status()) calls do nothing and sums
+// are NaN.
 //
 // Thread-compatible.
 
@@ -31,6 +33,7 @@
 #include "worker/engine/ops/cuda/cuda_options.h"
 #include "worker/engine/ops/cuda/device_memory.h"
 #include "worker/engine/ops/cuda/error_latch.h"
+#include "worker/engine/ops/cuda/fused_attention.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/recorder.h"
 #include "worker/engine/ops/cuda/runtime.h"
@@ -42,12 +45,13 @@ namespace atl::engine::cuda {
 class CudaOps final : public Ops {
  public:
   // On device number `device`, with a stream of its own. make_cuda_ops.h gives
-  // them cuBLASLt.
+  // them cuBLASLt and cuDNN. `attention` may be null.
   //
   // UNAVAILABLE: the device cannot be used.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(
       int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
-      const CudaOptions& options = {});
+      const CudaOptions& options = {},
+      std::unique_ptr<FusedAttention> attention = nullptr);
   ~CudaOps() override;
 
   int device() const { return latch_.device(); }
@@ -56,6 +60,9 @@ class CudaOps final : public Ops {
   const DeviceMemory& device_memory() const { return memory_; }
   // Waits for all that is queued; then status() tells of it too.
   absl::Status Synchronize();
+  // The library that does attention of this shape, or the sentence why it is a
+  // kernel of ours.
+  absl::StatusOr<std::string> AttentionLibrary(const AttentionShape& shape);
   // Steps that were launched as graphs which were there.
   int64_t replay_count() const { return recorder_.replay_count(); }
 
@@ -204,12 +211,15 @@ class CudaOps final : public Ops {
   using OwnedStream = std::unique_ptr<cudaStream_t, StreamOwner>;
 
   CudaOps(int device, ComputeType compute, OwnedStream stream,
-          std::unique_ptr<Matmul> matmul, const CudaOptions& options);
+          std::unique_ptr<Matmul> matmul, const CudaOptions& options,
+          std::unique_ptr<FusedAttention> attention);
 
   // Before a call: false after an error.
   bool Begin();
   bool BeginAttention(const AttentionShape& shape);
   bool IsBf16(const AttentionShape& shape) const;
+  void AttendFused(const AttentionShape& shape, int64_t scratch_bytes,
+                   const float* qkv, float* out, float* log_sum);
   // After it: keeps what went wrong with its launch.
   void End(absl::string_view what);
   // `count` elements of scratch; null, and an error, if there is no memory.
@@ -233,10 +243,12 @@ class CudaOps final : public Ops {
   ErrorLatch latch_;
   DeviceMemory memory_;
   std::unique_ptr<Matmul> matmul_;
+  std::unique_ptr<FusedAttention> attention_;  // Or null.
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
   // Of the first and the second operand that is no weight.
   Scratch<uint16_t> first_, second_;
+  Scratch<uint8_t> attention_scratch_;
   Scratch<float> row_sums_;   // [kRowTilesMax, C]
   Scratch<float> dots_;       // [B, H, T]
   Scratch<double> partials_;  // [kSumBlocksMax + 1]

@@ -4,8 +4,10 @@
 
 #include "worker/engine/ops/cuda/cuda_ops.h"
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -13,10 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "worker/engine/ops/cuda/fused_attention.h"
 #include "worker/engine/ops/cuda/kernel_matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
+#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/op_cases.h"
 #include "worker/engine/tensor/arena.h"
 
@@ -38,6 +44,52 @@ std::unique_ptr<CudaOps> Make(ComputeType compute = ComputeType::kF32) {
   auto ops = CudaOps::Create(0, compute, MakeKernelMatmul(0));
   EXPECT_TRUE(ops.ok()) << ops.status();
   return std::move(*ops);
+}
+
+// A library that does attention of even lengths, by definition: the memory of
+// the emulated device is the host's.
+class EvenAttention final : public FusedAttention {
+ public:
+  static constexpr int64_t kScratchBytes = 100;
+
+  std::string name() const override { return "a library"; }
+  absl::StatusOr<int64_t> ScratchBytes(const AttentionShape& shape) override {
+    if (shape.sequence_length % 2 == 0) return kScratchBytes;
+    return absl::NotFoundError("an odd length");
+  }
+  absl::Status Attend(cudaStream_t, const AttentionShape& s,
+                      const uint16_t* qkv, uint16_t* out, float* log_sum,
+                      void* scratch) override {
+    ++calls;
+    if (!status.ok()) return status;
+    std::memset(scratch, 1, kScratchBytes);
+    std::vector<float> wide(s.rows() * s.qkv_size());
+    for (size_t i = 0; i < wide.size(); ++i) {
+      wide[i] = std::bit_cast<float>(static_cast<uint32_t>(qkv[i]) << 16);
+    }
+    std::vector<float> result(s.rows() * s.out_size());
+    PlainOps<float>().Attention(s, wide.data(), result.data(), log_sum);
+    for (size_t i = 0; i < result.size(); ++i) {
+      // To the nearest, but of ties away from zero.
+      out[i] = static_cast<uint16_t>(
+          (std::bit_cast<uint32_t>(result[i]) + 0x8000u) >> 16);
+    }
+    return absl::OkStatus();
+  }
+
+  int calls = 0;
+  absl::Status status;
+};
+
+// The library stays the operations'.
+std::pair<std::unique_ptr<CudaOps>, EvenAttention*> MakeWithLibrary(
+    ComputeType compute) {
+  auto library = std::make_unique<EvenAttention>();
+  EvenAttention* const attention = library.get();
+  auto ops =
+      CudaOps::Create(0, compute, MakeKernelMatmul(0), {}, std::move(library));
+  EXPECT_TRUE(ops.ok()) << ops.status();
+  return {std::move(*ops), attention};
 }
 
 // The order of threads between barriers may not matter: a kernel that lacks one
@@ -130,6 +182,51 @@ TEST_P(CudaOpsTest, AnUpdateByNumbersOfTheDeviceIsTheSame) {
     EXPECT_EQ(result(adamw, true, NAN, 1.0), values);
     EXPECT_EQ(result(adamw, true, INFINITY, 0.0), values);
   }
+}
+
+TEST(CudaOpsAttentionTest, IsTheLibrarysForTheShapesThatItDoes) {
+  const auto [ops, library] = MakeWithLibrary(ComputeType::kBf16);
+  for (const OpCase& op_case : MakeBf16Cases({.seed = Seed()})) {
+    const absl::Status status = HoldOpCase(op_case, *ops);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  // Two shapes of the cases at least, and each is computed twice.
+  EXPECT_GE(library->calls, 4);
+  const int calls = library->calls;
+
+  const AttentionShape even{1, 4, 1, 1, 8}, odd{1, 3, 1, 1, 8};
+  EXPECT_EQ(*ops->AttentionLibrary(even), "a library");
+  EXPECT_EQ(ops->AttentionLibrary(odd).status().message(), "an odd length");
+  Arena arena = *Arena::Create(1 << 16, ops->memory());
+  float* const x = arena.Take<float>(1 << 12);
+  ops->Attention(odd, x, x + 1024, x + 2048);
+  EXPECT_EQ(library->calls, calls);
+  ops->Attention(even, x, x + 1024, x + 2048);
+  EXPECT_EQ(library->calls, calls + 1);
+  EXPECT_TRUE(ops->status().ok()) << ops->status();
+}
+
+TEST(CudaOpsAttentionTest, InF32IsNeverTheLibrarys) {
+  const auto [ops, library] = MakeWithLibrary(ComputeType::kF32);
+  Arena arena = *Arena::Create(1 << 16, ops->memory());
+  float* const x = arena.Take<float>(1 << 12);
+  const AttentionShape even{1, 4, 1, 1, 8};
+  ops->Attention(even, x, x + 1024, x + 2048);
+  EXPECT_EQ(library->calls, 0);
+  EXPECT_FALSE(ops->AttentionLibrary(even).ok());
+  EXPECT_FALSE(Make(ComputeType::kBf16)->AttentionLibrary(even).ok());
+}
+
+TEST(CudaOpsAttentionTest, AnErrorOfTheLibraryIsKept) {
+  const auto [ops, library] = MakeWithLibrary(ComputeType::kBf16);
+  library->status = absl::UnavailableError("broken");
+  Arena arena = *Arena::Create(1 << 16, ops->memory());
+  float* const x = arena.Take<float>(1 << 12);
+  const AttentionShape even{1, 4, 1, 1, 8};
+  ops->Attention(even, x, x + 1024, x + 2048);
+  EXPECT_EQ(ops->status(), absl::UnavailableError("broken"));
+  ops->Attention(even, x, x + 1024, x + 2048);
+  EXPECT_EQ(library->calls, 1);
 }
 
 TEST(CudaOpsCopierTest, CopiesBesideWhatIsComputed) {

@@ -10,6 +10,8 @@ namespace atl::engine::cuda {
 struct CudaOptions {
   // Steps that can be are recorded as CUDA graphs and replayed.
   bool graphs = true;
+  // Attention of bfloat16 operands is a library's, for the shapes that it does.
+  bool fused_attention = true;
 };
 
 }  // namespace atl::engine::cuda

@@ -204,6 +204,12 @@ struct ToBf16At {
   __device__ void operator()(int64_t i) const { narrow[i] = ToBf16(x[i]); }
 };
 
+struct FromBf16At {
+  const uint16_t* narrow;
+  float* x;
+  __device__ void operator()(int64_t i) const { x[i] = FromBf16(narrow[i]); }
+};
+
 struct GatherAt {
   int64_t channels;
   const int32_t* sources;
@@ -313,6 +319,11 @@ void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
 
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow) {
   ForEach(stream, n, ToBf16At{x, narrow});
+}
+
+void FromBf16(cudaStream_t stream, int64_t n, const uint16_t* narrow,
+              float* x) {
+  ForEach(stream, n, FromBf16At{narrow, x});
 }
 
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,

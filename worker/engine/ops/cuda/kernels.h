@@ -48,6 +48,8 @@ void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
              const float* scale, const float* g, float* p, float* m, float* v);
 // narrow[i] = x[i] as bfloat16, to the nearest, ties to even.
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow);
+// The same number as a float.
+void FromBf16(cudaStream_t stream, int64_t n, const uint16_t* narrow, float* x);
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
                 const int32_t* sources, const float* x, float* out);
 void CopyColumns(cudaStream_t stream, int64_t rows, int64_t columns,

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/ops/cuda/cudnn_attention.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/lt_matmul.h"
 
@@ -29,7 +30,14 @@ absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
     int device, ComputeType compute, const CudaOptions& options) {
   RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
   ASSIGN_OR_RETURN(std::unique_ptr<Matmul> matmul, MakeLtMatmul(device));
-  return CudaOps::Create(device, compute, std::move(matmul), options);
+  std::unique_ptr<FusedAttention> attention;
+  if (compute == ComputeType::kBf16 && options.fused_attention) {
+    // Without one all is done by kernels of ours.
+    auto made = MakeCudnnAttention();
+    if (made.ok()) attention = *std::move(made);
+  }
+  return CudaOps::Create(device, compute, std::move(matmul), options,
+                         std::move(attention));
 }
 
 }  // namespace atl::engine::cuda

@@ -1,4 +1,5 @@
-// CudaOps with cuBLASLt. For programs that link CUDA.
+// CudaOps with cuBLASLt, and with cuDNN where there is one. For programs that
+// link CUDA.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
 #define WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_

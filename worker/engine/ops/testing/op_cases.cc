@@ -220,6 +220,8 @@ std::vector<AttentionShape> AttentionShapes(Maker& make) {
     shapes.insert(shapes.end(), {{2, 300, 6, 2, 64},
                                  {1, 513, 4, 4, 128},
                                  {2, 260, 2, 1, 256},
+                                 {2, 256, 6, 2, 64},
+                                 {1, 512, 4, 4, 128},
                                  {4, 129, 12, 12, 64}});
   }
   return shapes;
