@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/codec/crc32c.h"
+#include "base/failpoint/test_point.h"
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -93,14 +94,16 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     OnSettled(absl::OkStatus());
     return absl::OkStatus();
   }
-  // Before the state is looked at, so that no settlement is missed.
-  opened.shard->waiters().Add(opened.contribution->key(), gate());
-  sending_ = true;
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
+  sending_ = true;
+  // What it waits for is not its sender's doing.
+  if (contribution_->is_gathered()) progress().waits_for_us = true;
+  // From here on others call this stream: all that they need is set. Before the
+  // state is looked at, so that no settlement is missed.
+  shard_->waiters().Add(contribution_->key(), gate());
+  TestPoint("an upload is listed");
   if (contribution_->is_gathered()) {
-    // What it waits for is not its sender's doing.
-    progress().waits_for_us = true;
     BeginGather();
     return absl::OkStatus();
   }
