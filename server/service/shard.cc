@@ -282,6 +282,7 @@ void Shard::RunGather(const Action& action) {
     for (const ContributionKey& key : old.gatherer->set().keys) {
       waiters_.Tell(key, &PushWaiter::OnRestart);
     }
+    TestPoint("a set is given up");
     old = {};
   }
   Gathered made;

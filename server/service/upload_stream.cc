@@ -279,14 +279,30 @@ void UploadStream::BeginGather() {
   }
   // OnGather comes when it is its turn.
   if (found->gatherer == nullptr) return;
+  TestPoint("a set is found");
   std::vector<IndexRange> missing;
+  const RoundGatherer* joined = nullptr;
   {
     MutexLock lock(&gather_mutex_);
-    if (gathering_.gatherer != nullptr) return;
-    gathering_ = *std::move(found);
-    missing = gathering_.contribution->Missing();
-    joined_ = true;
-    gathering_.gatherer->Join(gathering_.index);
+    if (gathering_.gatherer == nullptr) {
+      gathering_ = *std::move(found);
+      missing = gathering_.contribution->Missing();
+      joined_ = true;
+      gathering_.gatherer->Join(gathering_.index);
+    }
+    joined = gathering_.gatherer.get();
+  }
+  // What was found may have been given up before this stream had joined it:
+  // then OnRestart came too early to find anything, and nobody merges what it
+  // would bring. What is given up from here on, OnRestart ends.
+  found = shard_->FindGathering(contribution_->info());
+  if (!found.ok()) {
+    FinishWith(found.status());
+    return;
+  }
+  if (found->gatherer.get() != joined) {
+    OnRestart();
+    return;
   }
   // Without a missing block it waits for the commit.
   if (missing.empty()) return;
