@@ -232,5 +232,30 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreBoundedAndGivenUp) {
   EXPECT_EQ(Round(0, 2), expected);
 }
 
+// Each island has two streams, and is waited for by all others.
+TEST_F(IslandStreamsTest, MoreStreamsThanPlacesGather) {
+  Begin([](auto& options) { options.stream_limits.stream_count_max = 3; });
+  Round(0, 4);
+}
+
+TEST_F(IslandStreamsTest, ARoundThatWaitsTakesNoPlaceFromAnother) {
+  Begin([](auto& options) { options.stream_limits.stream_count_max = 2; });
+  std::atomic<int> waiting_count{0};
+  Notification all_wait;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload waits for others" && ++waiting_count == 2) {
+      all_wait.Notify();
+    }
+  });
+  absl::Status early = absl::UnknownError("");
+  std::thread island([&] { early = Push(0, 0); });
+  EXPECT_TRUE(all_wait.WaitWithTimeout(kPatience));
+  Round(1, 1);
+  Round(0, 2, /*first=*/1);
+  island.join();
+  EXPECT_TRUE(early.ok()) << early;
+  cluster_->Stop(0);
+}
+
 }  // namespace
 }  // namespace atl::server

@@ -106,17 +106,28 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   }
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
-  sending_ = true;
-  // What it waits for is not its sender's doing.
-  if (contribution_->is_gathered()) progress().waits_for_us = true;
-  // From here on others call this stream: all that they need is set. Before the
-  // state is looked at, so that no settlement is missed.
-  shard_->waiters().Add(contribution_->key(), gate());
-  TestPoint("an upload is listed");
+  // Once it is listed others call this stream: all that they need is set. That
+  // is before the state is looked at, so that no settlement is missed.
   if (contribution_->is_gathered()) {
+    // What it waits for is not its sender's doing.
+    progress().waits_for_us = true;
+    if (!shard_->waiters().AddBounded(contribution_->key(), gate())) {
+      return RefuseForNow(
+          Code::kResourceExhausted, "TOO_MANY_STREAMS",
+          absl::StrCat(PushWaiters::kWaitingMax, " streams of slot ",
+                       contribution_->key().slot, " and fragment ",
+                       contribution_->key().fragment,
+                       " wait; call again later"),
+          absl::Seconds(1));
+    }
+    TestPoint("an upload is listed");
+    // It may wait for as long as other islands take.
+    LeavePlace();
+    TestPoint("an upload waits for others");
     BeginGather();
     return absl::OkStatus();
   }
+  shard_->waiters().Add(contribution_->key(), gate());
   switch (contribution_->state()) {
     case Contribution::State::kStored:
       OnSettled(absl::OkStatus());
@@ -527,11 +538,8 @@ void UploadStream::OnEnd() {
     return;
   }
   LeaveGather();
-  if (sending_) {
-    sending_ = false;
-    EndIfNobodySends(
-        shard_->waiters().EndSending(contribution_->key(), gate().get()));
-  }
+  EndIfNobodySends(
+      shard_->waiters().EndSending(contribution_->key(), gate().get()));
 }
 
 void UploadStream::EndIfNobodySends(bool nobody_sends) {
@@ -558,7 +566,7 @@ void UploadStream::OnGone() {
   if (contribution_ == nullptr) return;
   LeaveGather();
   EndIfNobodySends(
-      shard_->waiters().Remove(contribution_->key(), gate().get(), sending_));
+      shard_->waiters().Remove(contribution_->key(), gate().get()));
 }
 
 }  // namespace atl::server

@@ -94,7 +94,6 @@ class UploadStream : public BidiStream {
   const ServiceContext& context_;
   Shard* shard_ = nullptr;
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
-  bool sending_ = false;  // Counted in the shard's waiters.
 
   mutable Mutex gather_mutex_;
   Shard::Gathering gathering_ ABSL_GUARDED_BY(gather_mutex_);
