@@ -43,6 +43,7 @@ struct Flags {
   std::string log_level = "info";
   int threads = 0;
   int64_t memory_mib = 0;
+  int64_t gather_mib = 1024;
   double slow_stream_s = 20;
   double connection_age_s = 600;
   rpc::Security security;
@@ -72,6 +73,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--memory_mib", flags.memory_mib,
                  "memory for parameters and optimizer state, in MiB; what does "
                  "not fit is slower; 0: half of the machine's")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  app.add_option("--gather_mib", flags.gather_mib,
+                 "memory for what waits to be merged in runs of durability "
+                 "island, in MiB; where it is used up islands are let in one "
+                 "after the other")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--slow_stream_s", flags.slow_stream_s,
@@ -141,6 +148,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
       flags.threads > 0
           ? flags.threads
           : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.gather_bytes_max = flags.gather_mib << 20;
   options.image_bytes_max = flags.memory_mib > 0
                                 ? flags.memory_mib << 20
                                 : PhysicalMemoryBytes() / 2;

@@ -37,6 +37,10 @@ class BidiStream
   // there are too many.
   void Begin();
 
+  // Leaves its place among the streams to another; something else bounds how
+  // many there are of its kind.
+  void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
+
   // Takes one message. Called one at a time; the next is read when it returns,
   // or, if it has called Pause, when Resume is called too.
   virtual void OnMessage(const grpc::ByteBuffer& message) = 0;

@@ -3,7 +3,8 @@
 // At level ISLAND a contribution is merged by cells of 64 blocks. An island of
 // several processes pushes from each what that holds of the model, and where
 // two meet lies within a cell. Its pieces are copied here until it is whole;
-// then it is as if it had come in one chunk.
+// then it is as if it had come in one chunk. What of it nobody goes on with is
+// given up.
 //
 // Thread-safe.
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +22,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/sync/mutex.h"
+#include "server/service/held_bytes.h"
 #include "server/store/contribution.h"
 #include "server/store/encoded_range.h"
 
@@ -28,35 +31,47 @@ namespace atl::server {
 class CellPieces {
  public:
   // Cells that are begun and not whole, at a time: an island has one less than
-  // processes. Each takes up to 1 MiB.
+  // processes. Each takes up to 1 MiB, which is a part of the server's
+  // HeldBytes.
   static constexpr size_t kOpenMax = 1024;
+  // As many of the contribution that is next are begun beyond that bound, so
+  // that its round goes on.
+  static constexpr size_t kOpenBeyondMax = 64;
 
   // A cell, in one piece.
   struct Whole {
     IndexRange blocks;
     rpc::ReceivedChunk chunk;  // Its payload is the cell's encoding.
     std::vector<BlockFact> facts;
+    std::optional<HeldBytes::Hold> room;  // For its encoding.
 
    private:
     friend class CellPieces;
     std::unique_ptr<char[]> bytes;
-    int64_t missing_count = 0;  // Blocks.
+    std::vector<IndexRange> pieces;  // That have come.
+    int64_t missing_count = 0;       // Blocks.
   };
 
   // `encoded`, of the contribution's range, must outlive it.
   explicit CellPieces(const EncodedRange& encoded) : encoded_(encoded) {}
 
-  // True if a piece of the cell that begins with `first` can be taken: it is
-  // begun, or there is room for another.
-  bool HasRoom(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // True if the cell that begins with `first` is begun.
+  bool IsOpen(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Cells that are begun.
+  size_t open_count() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Copies the encoding of `blocks` of cell `cell`, which nobody has brought
   // before: what `encoded` reads next. Returns the cell if it is whole now, and
-  // forgets it.
+  // forgets it. `room` is for the encoding of the cell; it is kept if this
+  // begins it.
   std::shared_ptr<Whole> Add(IndexRange cell, IndexRange blocks,
                              rpc::PayloadReader encoded,
-                             absl::Span<const BlockFact> facts)
+                             absl::Span<const BlockFact> facts,
+                             std::optional<HeldBytes::Hold> room)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Gives up all that is begun; returns the blocks of it that had come.
+  std::vector<IndexRange> GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const EncodedRange& encoded_;

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/service/held_bytes.h"
 
 namespace atl::server {
 namespace {
@@ -106,7 +109,8 @@ TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
       for (size_t i = first; i < pieces.size(); i += 2) {
         whole[i] = cell_pieces.Add(
             pieces[i].cell, pieces[i].blocks,
-            rpc::PayloadReader(*pieces[i].chunk), FactsOf(pieces[i].blocks));
+            rpc::PayloadReader(*pieces[i].chunk), FactsOf(pieces[i].blocks),
+            std::nullopt);
       }
     });
   }
@@ -122,23 +126,47 @@ TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
   }
 }
 
-TEST_F(CellPiecesTest, OnlySoManyCellsAreOpen) {
+TEST_F(CellPiecesTest, RoomIsKeptFromTheFirstPieceUntilTheCellIsLetGo) {
+  const auto held = std::make_shared<HeldBytes>(1000, 0);
+  const auto chunk = Received({0, 2});
   CellPieces pieces(*encoded_);
-  const auto chunk = Received({0, 1});
-  for (size_t i = 0; i < CellPieces::kOpenMax; ++i) {
-    const auto first = static_cast<int64_t>(2 * i);
-    EXPECT_TRUE(pieces.HasRoom(first));
-    EXPECT_EQ(pieces.Add({first, first + 2}, {first, first + 1},
-                         rpc::PayloadReader(*chunk), FactsOf({0, 1})),
+  EXPECT_FALSE(pieces.IsOpen(0));
+  EXPECT_EQ(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
+                       FactsOf({0, 1}), held->Take(this, 30)),
+            nullptr);
+  EXPECT_TRUE(pieces.IsOpen(0));
+  EXPECT_EQ(pieces.open_count(), 1u);
+  // Another stream meant to begin it too.
+  auto whole = pieces.Add({0, 3}, {1, 3}, rpc::PayloadReader(*chunk),
+                          FactsOf({1, 3}), held->Take(this, 30));
+  ASSERT_NE(whole, nullptr);
+  EXPECT_FALSE(pieces.IsOpen(0));
+  EXPECT_EQ(pieces.open_count(), 0u);
+  EXPECT_EQ(held->bytes(), 30);
+  whole.reset();
+  EXPECT_EQ(held->bytes(), 0);
+}
+
+TEST_F(CellPiecesTest, WhatIsGivenUpCanComeAgain) {
+  const auto held = std::make_shared<HeldBytes>(1000, 0);
+  const auto chunk = Received({0, 64});
+  CellPieces pieces(*encoded_);
+  for (const IndexRange piece : {IndexRange{5, 7}, {2, 3}, {64, 65}}) {
+    const int64_t first = piece.begin / 64 * 64;
+    EXPECT_EQ(pieces.Add({first, first + 64}, piece,
+                         rpc::PayloadReader(*chunk), FactsOf(piece),
+                         held->Take(this, 30)),
               nullptr);
   }
-  const int64_t next = 2 * CellPieces::kOpenMax;
-  EXPECT_FALSE(pieces.HasRoom(next));
-  EXPECT_TRUE(pieces.HasRoom(64));
-  EXPECT_NE(pieces.Add({64, 66}, {65, 66}, rpc::PayloadReader(*chunk),
-                       FactsOf({0, 1})),
-            nullptr);
-  EXPECT_TRUE(pieces.HasRoom(next));
+  EXPECT_EQ(held->bytes(), 60);
+  EXPECT_THAT(pieces.GiveUp(),
+              testing::UnorderedElementsAre(IndexRange{5, 7}, IndexRange{2, 3},
+                                            IndexRange{64, 65}));
+  EXPECT_EQ(held->bytes(), 0);
+  const auto whole = pieces.Add({0, 64}, {0, 64}, rpc::PayloadReader(*chunk),
+                                FactsOf({0, 64}), std::nullopt);
+  ASSERT_NE(whole, nullptr);
+  ExpectWhole(*whole, {0, 64});
 }
 
 }  // namespace

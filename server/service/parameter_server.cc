@@ -75,7 +75,8 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
       *server, server->push_watchdog_, server->pull_watchdog_,
       std::make_shared<BufferPool>(),
-      std::make_shared<HeldBytes>(spec.memory_bytes_max)});
+      std::make_shared<HeldBytes>(options.gather_bytes_max,
+                                  spec.memory_bytes_max / 4)});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;

@@ -52,6 +52,9 @@ class ParameterServer final : public ShardDirectory {
     // Memory for versions: the newest of each run's fragments, and those that
     // are made from it. What does not fit is read from and written to files.
     int64_t image_bytes_max = int64_t{1} << 30;
+    // Memory for what waits at level ISLAND to be merged, of all runs. Where it
+    // is used up, an island after the other is let in.
+    int64_t gather_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
     // Longest time between two reports.
     absl::Duration report_interval_max = absl::Seconds(5);

@@ -1,23 +1,69 @@
 #include "server/service/push_waiters.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/time/time.h"
+#include "base/status/refusal.h"
+
 namespace atl::server {
+
+std::vector<PushWaiters::Waiter>::iterator PushWaiters::Entry::Find(
+    const WaiterGate* gate) {
+  return absl::c_find_if(
+      waiters, [gate](const Waiter& one) { return one.gate.get() == gate; });
+}
+
+bool PushWaiters::Entry::NobodySends() const {
+  return absl::c_none_of(waiters, [](const Waiter& one) { return one.sends; });
+}
 
 void PushWaiters::Add(const ContributionKey& key,
                       std::shared_ptr<WaiterGate> gate) {
   MutexLock lock(&mutex_);
-  Entry& entry = entries_[key];
-  ++entry.sending_count;
-  entry.gates.push_back(std::move(gate));
+  entries_[key].waiters.push_back({std::move(gate)});
 }
 
-std::vector<std::shared_ptr<WaiterGate>>::iterator PushWaiters::Entry::Find(
-    const WaiterGate* gate) {
-  return std::find_if(gates.begin(), gates.end(), [gate](const auto& other) {
-    return other.get() == gate;
-  });
+bool PushWaiters::AddBounded(const ContributionKey& key,
+                             std::shared_ptr<WaiterGate> gate) {
+  std::shared_ptr<WaiterGate> in_its_place;
+  {
+    MutexLock lock(&mutex_);
+    // Whatever its seq: keys are ordered by it last.
+    const auto begin = entries_.lower_bound(
+        {key.run_epoch, key.fragment, key.slot,
+         std::numeric_limits<int64_t>::min()});
+    size_t count = 0;
+    std::vector<Waiter>* with_idle = nullptr;
+    std::vector<Waiter>::iterator idle;
+    for (auto it = begin; it != entries_.end() &&
+                          it->first.run_epoch == key.run_epoch &&
+                          it->first.fragment == key.fragment &&
+                          it->first.slot == key.slot;
+         ++it) {
+      std::vector<Waiter>& waiters = it->second.waiters;
+      count += waiters.size();
+      if (with_idle != nullptr) continue;
+      idle = absl::c_find_if(waiters,
+                             [](const Waiter& one) { return !one.sends; });
+      if (idle != waiters.end()) with_idle = &waiters;
+    }
+    if (count >= kWaitingMax) {
+      if (with_idle == nullptr) return false;
+      in_its_place = std::move(idle->gate);
+      with_idle->erase(idle);
+    }
+    entries_[key].waiters.push_back({std::move(gate)});
+  }
+  if (in_its_place != nullptr) {
+    in_its_place->Call(RefuseForNow(
+        absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+        "too many streams of this contribution wait; call again later",
+        absl::Seconds(1)));
+  }
+  return true;
 }
 
 bool PushWaiters::EndSending(const ContributionKey& key,
@@ -25,22 +71,22 @@ bool PushWaiters::EndSending(const ContributionKey& key,
   MutexLock lock(&mutex_);
   const auto it = entries_.find(key);
   if (it == entries_.end()) return false;
-  if (it->second.Find(gate) == it->second.gates.end()) return false;
-  return --it->second.sending_count == 0;
+  const auto found = it->second.Find(gate);
+  if (found == it->second.waiters.end()) return false;
+  found->sends = false;
+  return it->second.NobodySends();
 }
 
-bool PushWaiters::Remove(const ContributionKey& key, const WaiterGate* gate,
-                         bool sending) {
+bool PushWaiters::Remove(const ContributionKey& key, const WaiterGate* gate) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(key);
   if (it == entries_.end()) return false;
   Entry& entry = it->second;
   const auto found = entry.Find(gate);
-  if (found == entry.gates.end()) return false;
-  entry.gates.erase(found);
-  if (sending) --entry.sending_count;
-  const bool nobody_sends = entry.sending_count == 0;
-  if (entry.gates.empty()) entries_.erase(it);
+  if (found == entry.waiters.end()) return false;
+  entry.waiters.erase(found);
+  const bool nobody_sends = entry.NobodySends();
+  if (entry.waiters.empty()) entries_.erase(it);
   return nobody_sends;
 }
 
@@ -54,18 +100,18 @@ void PushWaiters::Settle(const ContributionKey& key,
     entry = std::move(it->second);
     entries_.erase(it);
   }
-  for (const auto& gate : entry.gates) gate->Call(status);
+  for (const Waiter& one : entry.waiters) one.gate->Call(status);
 }
 
 void PushWaiters::Tell(const ContributionKey& key,
                        void (PushWaiter::*event)()) {
-  std::vector<std::shared_ptr<WaiterGate>> gates;
+  std::vector<Waiter> waiters;
   {
     MutexLock lock(&mutex_);
     const auto it = entries_.find(key);
-    if (it != entries_.end()) gates = it->second.gates;
+    if (it != entries_.end()) waiters = it->second.waiters;
   }
-  for (const auto& gate : gates) gate->Call(event);
+  for (const Waiter& one : waiters) one.gate->Call(event);
 }
 
 }  // namespace atl::server

@@ -68,29 +68,41 @@ class WaiterGate {
 
 class PushWaiters {
  public:
+  // Streams of level ISLAND of one slot and fragment: as many as 64 processes
+  // have that push over four each. They wait as long as a round does, so this,
+  // and not their moving on, is what bounds them.
+  static constexpr int kWaitingMax = 256;
+
   // A stream that sends blocks of `key`.
   void Add(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
+  // The same at level ISLAND, where they are bounded: of kWaitingMax one that
+  // sends no more is told to call again, which costs it nothing but that it
+  // hears of the outcome later. False, and nothing is added, if all send.
+  bool AddBounded(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
   // It sends no more, but waits on. True if it still waited, and nobody who
   // waits with it sends any more.
   //
   // A stream that was settled counts no more: under its key there may be
   // another contribution by then, with streams of its own.
   bool EndSending(const ContributionKey& key, const WaiterGate* gate);
-  // It is gone; `sending` if it had not ended sending. Returns as EndSending.
-  bool Remove(const ContributionKey& key, const WaiterGate* gate, bool sending);
+  // It is gone. Returns as EndSending.
+  bool Remove(const ContributionKey& key, const WaiterGate* gate);
   // Calls all that wait for `key`, and forgets them.
   void Settle(const ContributionKey& key, const absl::Status& status);
   // Tells all that wait for `key`, who wait on.
   void Tell(const ContributionKey& key, void (PushWaiter::*event)());
 
  private:
+  struct Waiter {
+    std::shared_ptr<WaiterGate> gate;
+    bool sends = true;
+  };
   struct Entry {
-    int sending_count = 0;
-    std::vector<std::shared_ptr<WaiterGate>> gates;
+    std::vector<Waiter> waiters;
 
-    // gates.end() for none.
-    std::vector<std::shared_ptr<WaiterGate>>::iterator Find(
-        const WaiterGate* gate);
+    // waiters.end() for none.
+    std::vector<Waiter>::iterator Find(const WaiterGate* gate);
+    bool NobodySends() const;
   };
 
   Mutex mutex_;

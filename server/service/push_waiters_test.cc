@@ -45,7 +45,7 @@ TEST_F(PushWaitersTest, OneThatGoesAwaySendsNoMore) {
   waiters_.Add(key_, first_.gate);
   waiters_.Add(key_, second_.gate);
   EXPECT_FALSE(waiters_.EndSending(key_, first_.gate.get()));
-  EXPECT_TRUE(waiters_.Remove(key_, second_.gate.get(), /*sending=*/true));
+  EXPECT_TRUE(waiters_.Remove(key_, second_.gate.get()));
   waiters_.Settle(key_, absl::UnavailableError("missing"));
   EXPECT_THAT(first_.settled, ElementsAre("missing"));
   EXPECT_THAT(second_.settled, IsEmpty());
@@ -59,10 +59,31 @@ TEST_F(PushWaitersTest, OneThatWasSettledSpeaksForNobodyElse) {
   waiters_.Add(key_, second_.gate);
   EXPECT_FALSE(waiters_.EndSending(key_, first_.gate.get()));
   EXPECT_TRUE(waiters_.EndSending(key_, second_.gate.get()));
-  EXPECT_FALSE(waiters_.Remove(key_, first_.gate.get(), /*sending=*/false));
+  EXPECT_FALSE(waiters_.Remove(key_, first_.gate.get()));
   waiters_.Settle(key_, absl::OkStatus());
   EXPECT_THAT(first_.settled, ElementsAre("refused"));
   EXPECT_THAT(second_.settled, ElementsAre(""));
+}
+
+TEST_F(PushWaitersTest, OfManyThatWaitOneThatSendsNoMoreMakesRoom) {
+  std::vector<std::unique_ptr<Stream>> streams;
+  // Under several keys of the slot, as after a restart.
+  for (int64_t i = 0; i < PushWaiters::kWaitingMax; ++i) {
+    streams.push_back(std::make_unique<Stream>());
+    EXPECT_TRUE(waiters_.AddBounded({1, 0, 2, i % 3}, streams.back()->gate));
+  }
+  EXPECT_FALSE(waiters_.AddBounded(key_, first_.gate));
+  EXPECT_TRUE(waiters_.AddBounded({1, 0, 1, 0}, second_.gate));
+  EXPECT_TRUE(waiters_.AddBounded({1, 1, 2, 0}, second_.gate));
+  EXPECT_FALSE(waiters_.EndSending({1, 0, 2, 1}, streams[4]->gate.get()));
+  EXPECT_TRUE(waiters_.AddBounded(key_, first_.gate));
+  EXPECT_THAT(first_.settled, IsEmpty());
+  for (size_t i = 0; i < streams.size(); ++i) {
+    EXPECT_EQ(streams[i]->settled.size(), i == 4 ? 1u : 0u) << i;
+  }
+  EXPECT_FALSE(waiters_.AddBounded(key_, second_.gate));
+  waiters_.Remove({1, 0, 2, 0}, streams[0]->gate.get());
+  EXPECT_TRUE(waiters_.AddBounded(key_, second_.gate));
 }
 
 }  // namespace

@@ -79,14 +79,23 @@ IndexRange RoundGatherer::CellsOf(IndexRange blocks) const {
 }
 
 void RoundGatherer::Offer(int index, int64_t cell, rpc::PayloadReader encoded,
-                          std::function<void()> taken) {
+                          std::function<void()> taken, bool at_once) {
   {
     MutexLock lock(&mutex_);
     ++sources_[index].offered_count;
     cells_[cell].waiting.emplace(index, Waiting{encoded, std::move(taken)});
   }
-  Advance(cell, /*fold=*/false);
+  Advance(cell, /*fold=*/at_once);
   FoldIfStuck();
+}
+
+bool RoundGatherer::IsNext(int index) const {
+  const auto cell_count = static_cast<int64_t>(cells_.size());
+  MutexLock lock(&mutex_);
+  for (int i = 0; i < index; ++i) {
+    if (sources_[i].offered_count < cell_count) return false;
+  }
+  return true;
 }
 
 void RoundGatherer::Join(int index) {
@@ -122,19 +131,23 @@ bool RoundGatherer::Stuck() const {
 }
 
 void RoundGatherer::FoldIfStuck() {
-  bool folded = true;
-  while (folded) {
-    std::vector<int64_t> waiting;
-    {
-      MutexLock lock(&mutex_);
-      if (!Stuck()) return;
-      for (size_t cell = 0; cell < cells_.size(); ++cell) {
-        if (!cells_[cell].waiting.empty()) waiting.push_back(cell);
-      }
+  do {
+    MutexLock lock(&mutex_);
+    if (!Stuck()) return;
+  } while (FoldWaiting());
+}
+
+bool RoundGatherer::FoldWaiting() {
+  std::vector<int64_t> waiting;
+  {
+    MutexLock lock(&mutex_);
+    for (size_t cell = 0; cell < cells_.size(); ++cell) {
+      if (!cells_[cell].waiting.empty()) waiting.push_back(cell);
     }
-    folded = false;
-    for (const int64_t cell : waiting) folded |= Advance(cell, /*fold=*/true);
   }
+  bool folded = false;
+  for (const int64_t cell : waiting) folded |= Advance(cell, /*fold=*/true);
+  return folded;
 }
 
 bool RoundGatherer::Advance(int64_t cell, bool fold) {

@@ -67,9 +67,17 @@ class RoundGatherer {
   // Takes the encoding of a cell of contribution `index`, checked by the
   // caller: what `encoded` reads next. `taken` is called once it has been taken
   // in, from any thread, perhaps before this returns; until then the bytes must
-  // stay. A cell of a contribution is offered once.
+  // stay. A cell of a contribution is offered once. `at_once`: it is folded if
+  // it can be, for there is no room for it to wait.
   void Offer(int index, int64_t cell, rpc::PayloadReader encoded,
-             std::function<void()> taken);
+             std::function<void()> taken, bool at_once = false);
+
+  // True if all before contribution `index` have offered all their cells: each
+  // of its own can be folded at once. Of the first it always is.
+  bool IsNext(int index) const;
+  // Folds what waits and can be, for there is no room for more to wait. True if
+  // anything was.
+  bool FoldWaiting();
 
   // A stream that brings cells of contribution `index` has begun, or has ended;
   // `crowded`: it is (it was) not read, for cells of its own wait. From within

@@ -3,8 +3,6 @@
 #ifndef SERVER_SERVICE_SERVICE_CONTEXT_H_
 #define SERVER_SERVICE_SERVICE_CONTEXT_H_
 
-#include <atomic>
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
 #include "server/service/buffer_pool.h"
+#include "server/service/held_bytes.h"
 #include "server/service/shard.h"
 #include "server/service/stream_watchdog.h"
 
@@ -32,29 +31,6 @@ inline absl::Status ShardNotHere(const std::string& run_id) {
                 absl::StrCat("this server holds no shard of run \"", run_id,
                              "\"; fetch the plan"));
 }
-
-// Payload that streams of level ISLAND hold in the slices that it came in. The
-// listener's quota counts these, and ends calls when it is used up, so that
-// they take only a part of it. Thread-safe.
-class HeldBytes {
- public:
-  // `listener_bytes_max`: rpc::RpcServer::Spec::memory_bytes_max; a quarter of it
-  // may be held.
-  explicit HeldBytes(int64_t listener_bytes_max)
-      : bytes_max_(listener_bytes_max / 4) {}
-
-  // False, and nothing is added, if there would be too many.
-  bool Add(int64_t bytes) {
-    if ((bytes_ += bytes) <= bytes_max_) return true;
-    bytes_ -= bytes;
-    return false;
-  }
-  void Remove(int64_t bytes) { bytes_ -= bytes; }
-
- private:
-  const int64_t bytes_max_;
-  std::atomic<int64_t> bytes_{0};
-};
 
 struct ServiceContext {
   ShardDirectory& shards;

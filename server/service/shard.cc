@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/failpoint/failpoint.h"
+#include "base/failpoint/test_point.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
@@ -281,6 +282,7 @@ void Shard::RunGather(const Action& action) {
     for (const ContributionKey& key : old.gatherer->set().keys) {
       waiters_.Tell(key, &PushWaiter::OnRestart);
     }
+    TestPoint("a set is given up");
     old = {};
   }
   Gathered made;
@@ -305,6 +307,7 @@ void Shard::RunGather(const Action& action) {
   for (const ContributionKey& key : set.keys) {
     waiters_.Tell(key, &PushWaiter::OnGather);
   }
+  TestPoint("a set is told to be gathered");
 }
 
 absl::StatusOr<Shard::Gathering> Shard::FindGathering(

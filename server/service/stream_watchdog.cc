@@ -27,17 +27,27 @@ bool StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
                          std::shared_ptr<StreamProgress> progress) {
   const absl::Time now = clock_.Now();
   MutexLock lock(&mutex_);
-  if (static_cast<int>(entries_.size()) >= limits_.stream_count_max) {
-    return false;
-  }
+  if (place_count_ >= limits_.stream_count_max) return false;
+  ++place_count_;
   const WaiterGate* key = gate.get();
   entries_[key] = {std::move(gate), std::move(progress), now, 0};
   return true;
 }
 
+void StreamWatchdog::LeavePlace(const WaiterGate* gate) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(gate);
+  if (it == entries_.end() || !it->second.has_place) return;
+  it->second.has_place = false;
+  --place_count_;
+}
+
 void StreamWatchdog::Remove(const WaiterGate* gate) {
   MutexLock lock(&mutex_);
-  entries_.erase(gate);
+  const auto it = entries_.find(gate);
+  if (it == entries_.end()) return;
+  if (it->second.has_place) --place_count_;
+  entries_.erase(it);
 }
 
 void StreamWatchdog::Check() {

@@ -23,7 +23,7 @@
 namespace atl::server {
 
 struct StreamLimits {
-  int stream_count_max = 256;                 // At a time, of one kind.
+  int stream_count_max = 256;                 // Places of one kind.
   absl::Duration window = absl::Seconds(20);  // Looked at as a whole.
   int64_t window_bytes_min = 16 << 10;        // Less in a window is too slow.
 };
@@ -45,10 +45,13 @@ class StreamWatchdog {
   ~StreamWatchdog();
 
   // Watches a stream, whose gate is called with DEADLINE_EXCEEDED
-  // (CallTooSlow) if it is too slow, again in each further window. False if
-  // there are too many: the stream has to be refused.
+  // (CallTooSlow) if it is too slow, again in each further window. False if all
+  // places are taken: the stream has to be refused.
   bool Add(std::shared_ptr<WaiterGate> gate,
            std::shared_ptr<StreamProgress> progress);
+  // The stream is watched on, but leaves its place to another: something else
+  // bounds how many there are of its kind.
+  void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 
   // Looks at every stream once.
@@ -60,6 +63,7 @@ class StreamWatchdog {
     std::shared_ptr<StreamProgress> progress;
     absl::Time window_start;
     int64_t bytes_at_start = 0;
+    bool has_place = true;
   };
 
   void Run();
@@ -69,6 +73,7 @@ class StreamWatchdog {
   Mutex mutex_;
   CondVar changed_;
   std::map<const WaiterGate*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  int place_count_ ABSL_GUARDED_BY(mutex_) = 0;  // That are taken.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -78,6 +78,20 @@ TEST_F(StreamWatchdogTest, BoundsTheNumberOfStreams) {
   EXPECT_TRUE(watchdog_.Add(third.gate, third.progress));
 }
 
+TEST_F(StreamWatchdogTest, OneThatLeavesItsPlaceIsWatchedAllTheSame) {
+  FakeStream second, third, fourth;
+  EXPECT_TRUE(watchdog_.Add(second.gate, second.progress));
+  watchdog_.LeavePlace(stream_.gate.get());
+  watchdog_.LeavePlace(stream_.gate.get());
+  EXPECT_TRUE(watchdog_.Add(third.gate, third.progress));
+  EXPECT_FALSE(watchdog_.Add(fourth.gate, fourth.progress));
+  Pass(20, 0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream_.ended)) << stream_.ended;
+  // It has none to give back.
+  watchdog_.Remove(stream_.gate.get());
+  EXPECT_FALSE(watchdog_.Add(fourth.gate, fourth.progress));
+}
+
 TEST_F(StreamWatchdogTest, NeverCallsAStreamThatIsGone) {
   stream_.gate->Close();
   Pass(20, 0);

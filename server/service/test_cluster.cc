@@ -65,7 +65,9 @@ v1::Run SmallRun() {
 
 TestCluster::TestCluster(const v1::Run& run, int server_count,
                          int merge_threads)
-    : run_(run), layout_(LayoutOf(run)), merge_threads_(merge_threads) {
+    : run_(run), layout_(LayoutOf(run)) {
+  options_.data_dir = "data";
+  options_.merge_thread_count = merge_threads;
   for (int i = 0; i < server_count; ++i) {
     nodes_.push_back(std::make_unique<Node>());
   }
@@ -105,10 +107,8 @@ absl::Status TestCluster::StartAll() {
 absl::Status TestCluster::Start(int shard) {
   Node& node = *nodes_[shard];
   node.control = std::make_unique<coordinator::FakeServerControlClient>();
-  ParameterServer::Options options;
+  ParameterServer::Options options = options_;
   options.server_id = absl::StrCat("server-", shard);
-  options.data_dir = "data";
-  options.merge_thread_count = merge_threads_;
   ASSIGN_OR_RETURN(
       node.server,
       ParameterServer::Start(

@@ -42,6 +42,8 @@ class TestCluster {
   ~TestCluster();
 
   // --- Servers --------------------------------------------------------------
+  // Of those that are started from now on.
+  ParameterServer::Options& options() { return options_; }
   absl::Status StartAll();
   absl::Status Start(int shard);
   void Stop(int shard);
@@ -137,7 +139,7 @@ class TestCluster {
 
   const v1::Run run_;
   const RunLayout layout_;
-  const int merge_threads_;
+  ParameterServer::Options options_;
   std::vector<std::unique_ptr<Node>> nodes_;
   v1::ServerRunPlan plan_;
   int64_t revision_ = 0;

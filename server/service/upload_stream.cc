@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/codec/crc32c.h"
+#include "base/failpoint/test_point.h"
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -28,22 +30,30 @@ absl::Status Misfit(absl::string_view what) {
 // the islands need not move in step to the chunk.
 constexpr int kOfferedChunksMax = 4;
 
+absl::Status QueueFull() {
+  return RefuseForNow(Code::kResourceExhausted, "QUEUE_FULL",
+                      "too much waits here to be merged: push again later",
+                      absl::Seconds(1));
+}
+
 // A chunk of level ISLAND that waits for its turn: as it was received, or, if
 // too many are, copied, so that gRPC has its memory back.
 class HeldChunk {
  public:
-  HeldChunk(rpc::ReceivedChunk chunk, std::shared_ptr<HeldBytes> held)
+  HeldChunk(rpc::ReceivedChunk chunk, HeldBytes::Hold room,
+            std::shared_ptr<HeldBytes> held)
       : chunk_(std::move(chunk)),
-        bytes_(static_cast<int64_t>(chunk_.payload_bytes)),
+        room_(std::move(room)),
+        slice_bytes_(static_cast<int64_t>(chunk_.payload_bytes)),
         held_(std::move(held)) {
-    if (held_->Add(bytes_)) return;
-    bytes_ = 0;
+    if (held_->AddSliceBytes(slice_bytes_)) return;
+    slice_bytes_ = 0;
     copy_ = std::make_unique_for_overwrite<char[]>(chunk_.payload_bytes);
     chunk_.CopyPayload(copy_.get());
     chunk_.payload = {{copy_.get(), chunk_.payload_bytes}};
     chunk_.slices.clear();
   }
-  ~HeldChunk() { held_->Remove(bytes_); }
+  ~HeldChunk() { held_->RemoveSliceBytes(slice_bytes_); }
   HeldChunk(const HeldChunk&) = delete;
   HeldChunk& operator=(const HeldChunk&) = delete;
 
@@ -52,7 +62,8 @@ class HeldChunk {
  private:
   rpc::ReceivedChunk chunk_;
   std::unique_ptr<char[]> copy_;
-  int64_t bytes_;
+  const HeldBytes::Hold room_;
+  int64_t slice_bytes_;
   const std::shared_ptr<HeldBytes> held_;
 };
 
@@ -93,17 +104,30 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     OnSettled(absl::OkStatus());
     return absl::OkStatus();
   }
-  // Before the state is looked at, so that no settlement is missed.
-  opened.shard->waiters().Add(opened.contribution->key(), gate());
-  sending_ = true;
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
+  // Once it is listed others call this stream: all that they need is set. That
+  // is before the state is looked at, so that no settlement is missed.
   if (contribution_->is_gathered()) {
     // What it waits for is not its sender's doing.
     progress().waits_for_us = true;
+    if (!shard_->waiters().AddBounded(contribution_->key(), gate())) {
+      return RefuseForNow(
+          Code::kResourceExhausted, "TOO_MANY_STREAMS",
+          absl::StrCat(PushWaiters::kWaitingMax, " streams of slot ",
+                       contribution_->key().slot, " and fragment ",
+                       contribution_->key().fragment,
+                       " wait; call again later"),
+          absl::Seconds(1));
+    }
+    TestPoint("an upload is listed");
+    // It may wait for as long as other islands take.
+    LeavePlace();
+    TestPoint("an upload waits for others");
     BeginGather();
     return absl::OkStatus();
   }
+  shard_->waiters().Add(contribution_->key(), gate());
   switch (contribution_->state()) {
     case Contribution::State::kStored:
       OnSettled(absl::OkStatus());
@@ -276,14 +300,30 @@ void UploadStream::BeginGather() {
   }
   // OnGather comes when it is its turn.
   if (found->gatherer == nullptr) return;
+  TestPoint("a set is found");
   std::vector<IndexRange> missing;
+  const RoundGatherer* joined = nullptr;
   {
     MutexLock lock(&gather_mutex_);
-    if (gathering_.gatherer != nullptr) return;
-    gathering_ = *std::move(found);
-    missing = gathering_.contribution->Missing();
-    joined_ = true;
-    gathering_.gatherer->Join(gathering_.index);
+    if (gathering_.gatherer == nullptr) {
+      gathering_ = *std::move(found);
+      missing = gathering_.contribution->Missing();
+      joined_ = true;
+      gathering_.gatherer->Join(gathering_.index);
+    }
+    joined = gathering_.gatherer.get();
+  }
+  // What was found may have been given up before this stream had joined it:
+  // then OnRestart came too early to find anything, and nobody merges what it
+  // would bring. What is given up from here on, OnRestart ends.
+  found = shard_->FindGathering(contribution_->info());
+  if (!found.ok()) {
+    FinishWith(found.status());
+    return;
+  }
+  if (found->gatherer.get() != joined) {
+    OnRestart();
+    return;
   }
   // Without a missing block it waits for the commit.
   if (missing.empty()) return;
@@ -362,9 +402,14 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     return Refuse(Code::kInvalidArgument, "WRONG_ORDER",
                   "a chunk came before the header was answered");
   }
+  std::optional<HeldBytes::Hold> room =
+      TakeRoom(gathering, static_cast<int64_t>(chunk.payload_bytes),
+               /*may_be_beyond=*/true);
+  if (!room.has_value()) return QueueFull();
   // What no other stream has brought: cells, and parts of cells.
   RoundGatherer& gatherer = *gathering.gatherer;
   CellPieces& pieces = gatherer.pieces(gathering.index);
+  absl::Status status;
   std::vector<int64_t> whole;
   std::vector<std::shared_ptr<CellPieces::Whole>> put_together;
   const IndexRange cells = gatherer.CellsOf(blocks);
@@ -372,7 +417,8 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     const IndexRange all = gatherer.CellBlocks(cell);
     const IndexRange part = {std::max(all.begin, blocks.begin),
                              std::min(all.end, blocks.end)};
-    if (part.size() < all.size() && !pieces.HasRoom(all.begin)) {
+    if (part.size() < all.size() && !pieces.IsOpen(all.begin) &&
+        pieces.open_count() >= CellPieces::kOpenMax) {
       return Misfit(absl::StrCat(
           "chunk of blocks [", blocks.begin, ", ", blocks.end, "): parts of ",
           CellPieces::kOpenMax, " cells have come whose rest has not; at level "
@@ -386,27 +432,42 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
       continue;
     }
     for (const IndexRange piece : claimed) {
+      std::optional<HeldBytes::Hold> cell_room;
+      if (!pieces.IsOpen(all.begin)) {
+        cell_room = TakeRoom(
+            gathering, contribution_->encoded().ByteCount(all),
+            pieces.open_count() < CellPieces::kOpenBeyondMax);
+        if (!cell_room.has_value()) {
+          gathering.contribution->Settle(piece, {});
+          status = QueueFull();
+          continue;
+        }
+      }
       rpc::PayloadReader payload(chunk);
       payload.Skip(static_cast<size_t>(contribution_->encoded().ByteCount(
           {blocks.begin, piece.begin})));
       std::shared_ptr<CellPieces::Whole> complete = pieces.Add(
           all, piece, payload,
           absl::MakeConstSpan(facts).subspan(piece.begin - blocks.begin,
-                                             piece.size()));
+                                             piece.size()),
+          std::move(cell_room));
       if (complete != nullptr) put_together.push_back(std::move(complete));
     }
   }
   if (!whole.empty()) {
-    const auto held =
-        std::make_shared<HeldChunk>(std::move(chunk), context_.held);
+    const bool at_once = room->is_beyond();
+    const auto held = std::make_shared<HeldChunk>(
+        std::move(chunk), *std::move(room), context_.held);
     OfferCells(gathering, whole,
                std::make_shared<Offered>(blocks, held->chunk(),
-                                         std::move(facts), held));
+                                         std::move(facts), held),
+               at_once);
   }
   for (const std::shared_ptr<CellPieces::Whole>& one : put_together) {
     OfferCells(gathering, {gatherer.CellsOf(one->blocks).begin},
                std::make_shared<Offered>(one->blocks, one->chunk,
-                                         std::move(one->facts), one));
+                                         std::move(one->facts), one),
+               one->room.has_value() && one->room->is_beyond());
   }
   bool crowded = false;
   {
@@ -414,12 +475,27 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     if (gather_paused_ && joined_ && !crowded_) crowded = crowded_ = true;
   }
   if (crowded) gatherer.Crowd(gathering.index, 1);
-  return absl::OkStatus();
+  return status;
+}
+
+std::optional<HeldBytes::Hold> UploadStream::TakeRoom(
+    const Shard::Gathering& gathering, int64_t bytes,
+    bool may_be_beyond) const {
+  const void* const holder = gathering.contribution.get();
+  std::optional<HeldBytes::Hold> room = context_.held->Take(holder, bytes);
+  if (room.has_value()) return room;
+  // Else all could wait for what nobody lets in.
+  if (may_be_beyond && gathering.gatherer->IsNext(gathering.index)) {
+    room.emplace(context_.held->TakeBeyond(holder, bytes));
+  } else {
+    gathering.gatherer->FoldWaiting();
+  }
+  return room;
 }
 
 void UploadStream::OfferCells(const Shard::Gathering& gathering,
                               const std::vector<int64_t>& cells,
-                              std::shared_ptr<Offered> offered) {
+                              std::shared_ptr<Offered> offered, bool at_once) {
   offered->left_count = static_cast<int64_t>(cells.size());
   // Further chunks are read only while few wait for their turn.
   {
@@ -448,7 +524,8 @@ void UploadStream::OfferCells(const Shard::Gathering& gathering,
           if (last) offered->memory.reset();
           if (whole) shard->FinishLater(contribution);
           if (last) gate->Call(&PushWaiter::OnTaken);
-        });
+        },
+        at_once);
   }
 }
 
@@ -461,15 +538,24 @@ void UploadStream::OnEnd() {
     return;
   }
   LeaveGather();
-  if (sending_) {
-    sending_ = false;
-    EndIfNobodySends(
-        shard_->waiters().EndSending(contribution_->key(), gate().get()));
-  }
+  EndIfNobodySends(
+      shard_->waiters().EndSending(contribution_->key(), gate().get()));
 }
 
 void UploadStream::EndIfNobodySends(bool nobody_sends) {
   if (!nobody_sends || contribution()->Missing().empty()) return;
+  Shard::Gathering gathering;
+  {
+    MutexLock lock(&gather_mutex_);
+    gathering = gathering_;
+  }
+  if (gathering.gatherer != nullptr) {
+    // Nobody is there who brings the rest of these cells: they come again.
+    for (const IndexRange piece :
+         gathering.gatherer->pieces(gathering.index).GiveUp()) {
+      gathering.contribution->Settle(piece, {});
+    }
+  }
   shard_->waiters().Settle(
       contribution_->key(),
       Refuse(Code::kUnavailable, "BLOCKS_MISSING",
@@ -480,7 +566,7 @@ void UploadStream::OnGone() {
   if (contribution_ == nullptr) return;
   LeaveGather();
   EndIfNobodySends(
-      shard_->waiters().Remove(contribution_->key(), gate().get(), sending_));
+      shard_->waiters().Remove(contribution_->key(), gate().get()));
 }
 
 }  // namespace atl::server

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,7 @@
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "server/service/bidi_stream.h"
+#include "server/service/held_bytes.h"
 #include "server/service/service_context.h"
 
 namespace atl::server {
@@ -65,7 +67,12 @@ class UploadStream : public BidiStream {
   struct Offered;
   void OfferCells(const Shard::Gathering& gathering,
                   const std::vector<int64_t>& cells,
-                  std::shared_ptr<Offered> offered);
+                  std::shared_ptr<Offered> offered, bool at_once);
+  // Room for bytes of the contribution that wait; none if there is none, unless
+  // they `may_be_beyond` the bound and the round needs them to go on.
+  std::optional<HeldBytes::Hold> TakeRoom(const Shard::Gathering& gathering,
+                                          int64_t bytes,
+                                          bool may_be_beyond) const;
   // This stream brings nothing more to the round.
   void LeaveGather();
   // Where blocks go: as the header found it, or as gathered since.
@@ -87,7 +94,6 @@ class UploadStream : public BidiStream {
   const ServiceContext& context_;
   Shard* shard_ = nullptr;
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
-  bool sending_ = false;  // Counted in the shard's waiters.
 
   mutable Mutex gather_mutex_;
   Shard::Gathering gathering_ ABSL_GUARDED_BY(gather_mutex_);

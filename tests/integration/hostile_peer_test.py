@@ -33,18 +33,25 @@ LARGE = {"layout": {"tensors": [
     {"name": "embedding", "shape": [512, 512], "dtype": 1, "tensor_class": 2,
      "fragment": 0, "init": {"kind": 2, "value": 0.02}}]}}
 
+# Four cells of level ISLAND, of 1 MiB each, and one round of them.
+CELLS = {"layout": {"tensors": [
+    {"name": "embedding", "shape": [1024, 1024], "dtype": 1, "tensor_class": 2,
+     "fragment": 0, "init": {"kind": 2, "value": 0.02}}]},
+    "schedule": {"round_count": 1}}
+
 AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE,
          grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class HostilePeerTest(cluster_module.IntegrationTest):
 
-    def start(self, *changes, window_s=WINDOW_S):
+    def start(self, *changes, window_s=WINDOW_S, arguments=()):
         """An active toy run of two islands and one impatient server."""
         cluster = self.cluster
         cluster.start_coordinator()
         self.server = cluster.start_server(
-            "server-0", arguments=["--slow_stream_s=%d" % window_s])
+            "server-0",
+            arguments=["--slow_stream_s=%d" % window_s] + list(arguments))
         members = toy.start(cluster, *changes, server_count=1)
         self.address = cluster.server_address("server-0")
         for member in members:
@@ -95,10 +102,10 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.codes = set()
         wait.until("the contribution is stored", stored)
 
-    def undisturbed(self):
+    def undisturbed(self, *changes, round_count=3):
         cluster = self.new_cluster("undisturbed")
-        return toy.play(cluster, toy.start(cluster, server_count=1),
-                        cases.seed())
+        return toy.play(cluster, toy.start(cluster, *changes, server_count=1),
+                        cases.seed(), round_count)
 
     # --- Slow streams -----------------------------------------------------------
 
@@ -256,6 +263,38 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         whole.send(b"", end=True)
         self.assert_ended(waiting + [whole])
         self.assertTrue(contribution.push_to(0)[0].stored)
+
+    # --- Level ISLAND -----------------------------------------------------------
+
+    def test_cells_that_nobody_finishes_are_bounded_and_harm_nobody(self):
+        members = self.start(CELLS, {"durability": 3}, window_s=20,
+                             arguments=["--gather_mib=2"])
+        honest = toy.gradients(members, 0, cases.seed())
+        # What else the second island has: the first block of every cell.
+        hostile = members[1].contribution(members[1].random_values("x"), 0)
+        pushes = [threading.Thread(target=self.push_patiently, args=(one, 0))
+                  for one in honest]
+        pushes[0].start()
+        with self.assertRaises(grpc.RpcError) as caught:
+            hostile.push_to(0, chunks=[hostile.chunk(64 * cell, 64 * cell + 1)
+                                       for cell in range(4)])
+        details = client.protocols.ErrorDetails(caught.exception)
+        self.assertEqual(details.code, grpc.StatusCode.RESOURCE_EXHAUSTED,
+                         details.message)
+        self.assertEqual(details.reason, "QUEUE_FULL")
+        self.assertIsNotNone(details.retry_delay_s)
+        # It goes on with another contribution, and may: its cells are given up.
+        honest[1].info["key"]["seq"] = members[1].next_seq
+        members[1].next_seq += 1
+        pushes[1].start()
+        for push in pushes:
+            push.join()
+        for member in members:
+            member.wait_version(1)
+            member.ready()
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(self.cluster.parameters_sha256(),
+                         self.undisturbed(CELLS, round_count=1))
 
     # --- Bombs ------------------------------------------------------------------
 

@@ -1,0 +1,261 @@
+// Streams of level ISLAND, between the steps of a round.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/failpoint/test_point.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "base/rpc/call.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/status.h"
+#include "base/sync/notification.h"
+#include "gtest/gtest.h"
+#include "server/service/test_cluster.h"
+
+namespace atl::server {
+namespace {
+
+constexpr absl::Duration kPatience = TestCluster::kPatience;
+
+v1::Run IslandRun() {
+  v1::Run run = SmallRun();
+  run.mutable_spec()->set_durability(v1::DURABILITY_ISLAND);
+  return run;
+}
+
+// One push by hand.
+class RawPush {
+ public:
+  RawPush(TestCluster& cluster, const v1::ContributionInfo& info)
+      : info_(info), stub_(cluster.Stub(0)) {
+    context_.AddMetadata(
+        rpc::kSessionMetadata,
+        rpc::HexOf(TestCluster::Secret(info.key().slot())));
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    stream_ = stub_->PushOuterGradient(&context_);
+    v1::PushOuterGradientRequest request;
+    *request.mutable_header() = cluster.Header(info, 0);
+    stream_->Write(request);
+  }
+
+  // The blocks that are asked for; empty if the stream ends before.
+  std::vector<IndexRange> AskedFor() {
+    v1::PushOuterGradientResponse answer;
+    std::vector<IndexRange> missing;
+    if (!stream_->Read(&answer)) return missing;
+    for (const v1::BlockRange& range : answer.missing()) {
+      missing.push_back({range.begin(), range.end()});
+    }
+    return missing;
+  }
+  void Send(IndexRange blocks) {
+    v1::PushOuterGradientRequest request;
+    v1::Chunk& chunk = *request.mutable_chunk();
+    *chunk.mutable_key() = info_.key();
+    chunk.set_codec(v1::CODEC_F32);
+    chunk.set_first_block(blocks.begin);
+    chunk.set_block_count(static_cast<int32_t>(blocks.size()));
+    chunk.set_payload(std::string(blocks.size() * 4096 * sizeof(float), 0));
+    rpc::ChunkHeader header;
+    header.run_epoch = info_.key().run_epoch();
+    header.fragment = info_.key().fragment();
+    header.slot = info_.key().slot();
+    header.seq = info_.key().seq();
+    header.codec = chunk.codec();
+    header.first_block = chunk.first_block();
+    header.block_count = chunk.block_count();
+    const absl::string_view payload = chunk.payload();
+    chunk.set_crc32c(
+        rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1)));
+    stream_->Write(request);
+  }
+  // How the server ends it, once we have no more to send.
+  absl::Status Finish() {
+    stream_->WritesDone();
+    v1::PushOuterGradientResponse answer;
+    while (stream_->Read(&answer)) {
+    }
+    return rpc::FromGrpc(stream_->Finish());
+  }
+
+ private:
+  const v1::ContributionInfo info_;
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::ParameterService::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
+                                           v1::PushOuterGradientResponse>>
+      stream_;
+};
+
+class IslandStreamsTest : public testing::Test {
+ protected:
+  // A server of its own, which holds the whole run.
+  void Begin(const std::function<void(ParameterServer::Options&)>& change =
+                 [](auto&) {}) {
+    cluster_ = std::make_unique<TestCluster>(IslandRun(), 1);
+    change(cluster_->options());
+    absl::Status begun = cluster_->StartAll();
+    if (begun.ok()) begun = cluster_->Begin();
+    if (begun.ok()) begun = cluster_->WaitForPlan(0);
+    ASSERT_TRUE(begun.ok()) << begun;
+  }
+
+  v1::ContributionInfo Info(int32_t fragment, int32_t slot) {
+    return cluster_->Info(fragment, slot, 0,
+                         cluster_->Gradient(fragment, slot, 0));
+  }
+  absl::Status Push(int32_t fragment, int32_t slot) {
+    return cluster_->Push(Info(fragment, slot),
+                         cluster_->Gradient(fragment, slot, 0));
+  }
+
+  // A round of version 0 of `fragment`, of islands [0, `count`), of which those
+  // from `first` on push now; the digest of version 1.
+  Digest128 Round(int32_t fragment, int count, int first = 0) {
+    std::vector<v1::ContributionInfo> infos;
+    for (int32_t slot = 0; slot < count; ++slot) {
+      infos.push_back(Info(fragment, slot));
+    }
+    cluster_->AddSeal(fragment, 0, infos);
+    std::vector<absl::Status> pushed(count);
+    std::vector<std::thread> islands;
+    for (int32_t slot = first; slot < count; ++slot) {
+      islands.emplace_back(
+          [&, slot] { pushed[slot] = Push(fragment, slot); });
+    }
+    const auto digest = cluster_->WaitForPrepared(fragment, 0);
+    EXPECT_TRUE(digest.ok()) << digest.status();
+    if (digest.ok()) {
+      const absl::Status committed = cluster_->Commit(fragment, 0, *digest);
+      EXPECT_TRUE(committed.ok()) << committed;
+    }
+    for (std::thread& island : islands) island.join();
+    for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
+    return digest.ok() ? *digest : Digest128();
+  }
+
+  std::unique_ptr<TestCluster> cluster_;
+};
+
+// A set may be gathered, and its streams told, by another thread as soon as the
+// last header is bound.
+TEST_F(IslandStreamsTest, AStreamMayBeToldToBeginAsSoonAsItIsListed) {
+  Notification told;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "a set is told to be gathered") told.Notify();
+    if (point == "an upload is listed") told.WaitWithTimeout(kPatience);
+  });
+  Begin();
+  Round(1, 1);
+  EXPECT_TRUE(told.HasBeenNotified());
+  cluster_->Stop(0);
+}
+
+// The stream finds what is gathered, and before it has joined that is given up
+// for another set.
+TEST_F(IslandStreamsTest, AStreamThatFindsASetThatIsGivenUpPushesAgain) {
+  Begin();
+  const v1::ContributionInfo info = Info(1, 0);
+  cluster_->AddSeal(1, 0, {info});
+  RawPush first(*cluster_, info);
+  ASSERT_FALSE(first.AskedFor().empty());
+  Notification given_up, answered;
+  std::atomic<int> found_count{0};
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "a set is found" && found_count++ == 0) {
+      v1::Seal& seal = *cluster_->plan().mutable_seals(0);
+      seal.set_attempt(1);
+      seal.mutable_contributions(0)->set_weight(0.5f);
+      cluster_->Publish();
+      given_up.WaitWithTimeout(kPatience);
+    }
+    if (point == "a set is given up") {
+      given_up.Notify();
+      answered.WaitWithTimeout(kPatience);
+    }
+  });
+  RawPush second(*cluster_, info);
+  EXPECT_TRUE(second.AskedFor().empty()) << "for a set that nobody merges";
+  answered.Notify();
+  const absl::Status ended = second.Finish();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
+  EXPECT_TRUE(given_up.HasBeenNotified());
+  cluster_->Stop(0);
+}
+
+// Whoever is next is let in, cell by cell; the others come again.
+TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
+  Begin();
+  const Digest128 expected = Round(0, 3);
+  Begin([](auto& options) { options.gather_bytes_max = 0; });
+  EXPECT_EQ(Round(0, 3), expected);
+}
+
+TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreBoundedAndGivenUp) {
+  Begin();
+  const Digest128 expected = Round(0, 2);
+  // Room for the first cell, of 64 blocks, and not for the second.
+  Begin([](auto& options) { options.gather_bytes_max = 1100000; });
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  RawPush first(*cluster_, infos[0]);
+  const std::vector<IndexRange> all = {{0, 79}};
+  {
+    RawPush second(*cluster_, infos[1]);
+    ASSERT_EQ(first.AskedFor(), all);
+    ASSERT_EQ(second.AskedFor(), all);
+    second.Send({0, 1});
+    second.Send({64, 65});
+    const absl::Status ended = second.Finish();
+    EXPECT_TRUE(absl::IsResourceExhausted(ended)) << ended;
+  }
+  // It is given up when the server sees that the stream has ended.
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (true) {
+    RawPush again(*cluster_, infos[1]);
+    if (again.AskedFor() == all) break;
+    ASSERT_TRUE(absl::IsUnavailable(again.Finish()));
+    ASSERT_LT(absl::Now(), deadline);
+  }
+  EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
+  // Of the block that had come nothing is left.
+  cluster_->plan().clear_seals();
+  EXPECT_EQ(Round(0, 2), expected);
+}
+
+// Each island has two streams, and is waited for by all others.
+TEST_F(IslandStreamsTest, MoreStreamsThanPlacesGather) {
+  Begin([](auto& options) { options.stream_limits.stream_count_max = 3; });
+  Round(0, 4);
+}
+
+TEST_F(IslandStreamsTest, ARoundThatWaitsTakesNoPlaceFromAnother) {
+  Begin([](auto& options) { options.stream_limits.stream_count_max = 2; });
+  std::atomic<int> waiting_count{0};
+  Notification all_wait;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload waits for others" && ++waiting_count == 2) {
+      all_wait.Notify();
+    }
+  });
+  absl::Status early = absl::UnknownError("");
+  std::thread island([&] { early = Push(0, 0); });
+  EXPECT_TRUE(all_wait.WaitWithTimeout(kPatience));
+  Round(1, 1);
+  Round(0, 2, /*first=*/1);
+  island.join();
+  EXPECT_TRUE(early.ok()) << early;
+  cluster_->Stop(0);
+}
+
+}  // namespace
+}  // namespace atl::server
