@@ -32,7 +32,7 @@ namespace atl::worker {
 namespace {
 
 // The files of one process of an island, which dies when it makes a file of
-// this name, by opening or renaming, for the `life`-th time.
+// this name, by opening or renaming, or removes it, for the `life`-th time.
 class MortalFiles : public ForwardingFileSystem {
  public:
   MortalFiles(FileSystem& files, std::string ending, int life,
@@ -50,6 +50,10 @@ class MortalFiles : public ForwardingFileSystem {
   absl::Status Rename(const std::string& from, const std::string& to) override {
     RETURN_IF_ERROR(Live(to));
     return ForwardingFileSystem::Rename(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    RETURN_IF_ERROR(Live(path));
+    return ForwardingFileSystem::Remove(path);
   }
 
  private:
@@ -155,6 +159,16 @@ class RunMeshTest : public IslandFixture {
       EXPECT_TRUE(files_.Remove(absl::StrCat(directory, "/", name)).ok());
     }
     EXPECT_TRUE(files_.SyncDirectory(directory).ok());
+  }
+
+  // The files of saves.
+  std::vector<std::string> SaveNames() {
+    const auto names = files_.List(Options("a").work_directory);
+    std::vector<std::string> saves;
+    for (const std::string& name : names.ok() ? *names : saves) {
+      if (!absl::EndsWith(name, ".tmp")) saves.push_back(name);
+    }
+    return saves;
   }
 
   // SHA-256 of the run's end.
@@ -342,6 +356,92 @@ TEST_P(ProcessesTest, TheBitsAreTheSameWhicheverSaveIsTheLastOfADeadProcess) {
             << ", the " << life << ". time";
       }
     }
+  }
+}
+
+// A save is of elements: where the ranks are is another matter. The mesh is the
+// same, so that sums are, too, and all bits.
+TEST_P(ProcessesTest, AnotherNumberOfProcessesGoesOnWithTheSameBits) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
+  struct Change {
+    int before = 1, after = 1;
+  };
+  for (const auto& [before, after] :
+       {Change{2, 1}, Change{1, 2}, Change{4, 2}, Change{2, 4}}) {
+    for (const int life : {14, 20}) {
+      SCOPED_TRACE(absl::StrCat(before, " processes, then ", after,
+                                ", after ", life, " actions"));
+      ForgetSaves();
+      MemoryService service(spec);
+      ASSERT_FALSE(RunOnce(service, "dp_shard=4", before, 0, life).ok());
+      files_.Crash();
+      ASSERT_FALSE(SaveNames().empty());
+      ASSERT_FALSE(RunOnce(service, "dp_shard=4", after, 0, life).ok());
+      files_.Crash();
+      // And back again, from a save that the others made or left.
+      const auto end = RunOnce(service, "dp_shard=4", before);
+      ASSERT_TRUE(end.ok()) << end.status();
+      EXPECT_EQ(service.version(), spec.schedule().round_count());
+      EXPECT_EQ(service.parameters_sha256(), undisturbed);
+      // None is left of what the others had.
+      EXPECT_EQ(SaveNames().size(), before);
+    }
+  }
+}
+
+// What is missing or torn of one process is missing: the island joins as new.
+TEST_P(ProcessesTest, ASaveThatIsNotWholeIsNoneForAnotherNumber) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
+  const auto end_after = [&](const std::function<void()>& harm) {
+    ForgetSaves();
+    MemoryService service(spec);
+    EXPECT_FALSE(RunOnce(service, "dp_shard=4", 2, 0, 14).ok());
+    files_.Crash();
+    harm();
+    const auto end = RunOnce(service, "dp_shard=4", 1);
+    EXPECT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(service.version(), spec.schedule().round_count());
+    return service.parameters_sha256();
+  };
+  const std::string path =
+      Options("a").work_directory + "/test.a.1-of-2.save";
+  const std::string forgotten = end_after([&] { ForgetSaves(); });
+  EXPECT_EQ(end_after([] {}), undisturbed);
+  EXPECT_EQ(end_after([&] { EXPECT_TRUE(files_.Remove(path).ok()); }),
+            forgotten);
+  EXPECT_EQ(end_after([&] {
+              const auto file = *files_.OpenForWrite(path);
+              const int64_t last = *file->Size() - 1;
+              char byte = 0;
+              ASSERT_TRUE(file->ReadAt(last, absl::MakeSpan(&byte, 1)).ok());
+              byte = static_cast<char>(byte ^ 1);
+              ASSERT_TRUE(
+                  file->WriteAt(last, absl::string_view(&byte, 1)).ok());
+            }),
+            forgotten);
+  EXPECT_NE(forgotten, undisturbed);
+}
+
+// It dies when its own save is whole and the other one's still there: the newer
+// is used, whoever comes back.
+TEST_P(ProcessesTest, OfTwoNumbersOfProcessesTheNewerSaveIsUsed) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
+  for (const int after : {1, 2}) {
+    ForgetSaves();
+    MemoryService service(spec);
+    ASSERT_FALSE(RunOnce(service, "dp_shard=4", 2, 0, 14).ok());
+    files_.Crash();
+    ASSERT_FALSE(RunOnce(service, "dp_shard=4", 1, 0, 1 << 30,
+                         {"-of-2.save", 1})
+                     .ok());
+    files_.Crash();
+    EXPECT_EQ(SaveNames().size(), 3);
+    const auto end = RunOnce(service, "dp_shard=4", after);
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(service.parameters_sha256(), undisturbed) << after;
   }
 }
 
