@@ -2,6 +2,8 @@
 """Islands with different meshes in one run: one rank; two that share a model;
 four, tensor parallel and in a pipeline, in two processes."""
 
+import os
+
 from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
@@ -19,8 +21,10 @@ LOSS_TOLERANCE = 0.01
 
 class MeshTest(cluster_module.IntegrationTest):
 
-    def start(self, cluster, values, armed=None, flags=((), ())):
-        """`flags`: further ones of the second and of the third island."""
+    def start(self, cluster, values, armed=None, flags=((), ()),
+              directory=None):
+        """`flags`: further ones of the second and of the third island, which
+        saves in `directory`."""
         cluster.start_coordinator()
         cluster.start_servers(2)
         cluster.create_run(values)
@@ -30,7 +34,8 @@ class MeshTest(cluster_module.IntegrationTest):
                 lambda: cluster.start_mesh_island(
                     "island-1", "dp_shard=2", arguments=flags[0]),
                 lambda: cluster.start_mesh_island(
-                    "island-2", "tp=2,pp=2", 2, armed, arguments=flags[1]))):
+                    "island-2", "tp=2,pp=2", 2, armed, arguments=flags[1],
+                    directory=directory))):
             start()
             wait.until("island-%d has joined" % index,
                        lambda: len(cluster.islands()) > index)
@@ -90,6 +95,22 @@ class MeshTest(cluster_module.IntegrationTest):
 
     def test_process_zero_dies_before_a_push_and_no_bit_changes(self):
         self.killed_at("island-2.0", "island.push.before@2")
+
+    def test_one_process_goes_on_from_the_save_of_two_and_no_bit_changes(self):
+        values = self.run_values(MODEL)
+        cluster = self.cluster
+        self.start(cluster, values, {"island-2.0": "island.push.before@2"},
+                   directory="island-2-saves")
+        cluster.await_failpoint("island-2.0")
+        cluster.kill("island-2.1")
+        saves = os.path.join(cluster.directory, "island-2-saves")
+        self.assertEqual(sorted(os.listdir(saves)), [
+            "run.island-2.0-of-2.save", "run.island-2.1-of-2.save"])
+        cluster.start_mesh_island("island-2", "tp=2,pp=2",
+                                  directory="island-2-saves")
+        self.assertEqual(self.finish(cluster, values), self.undisturbed())
+        # None is left of the two.
+        self.assertEqual(os.listdir(saves), ["run.island-2.save"])
 
     def test_the_run_goes_on_without_a_process_and_takes_it_back(self):
         values = self.run_values(MODEL, run_file.ELASTIC)

@@ -84,8 +84,8 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   const std::string name = FirstOfAll(lists);
   if (name.empty()) {
     if (!found.sets.empty()) {
-      LOG(WARNING) << "no save in " << Place().directory << " is used, training "
-                   << "goes on from the servers' parameters"
+      LOG(WARNING) << "no save in " << Place().directory
+                   << " is used, training goes on from the servers' parameters"
                    << (saves.empty() ? ""
                                      : ": another process of the island lacks "
                                        "what it needs of it");

@@ -20,29 +20,39 @@ namespace {
 struct Place {
   IndexRange at;
   int64_t offset = 0;
+
+  friend bool operator==(const Place& a, const Place& b) {
+    return a.at == b.at && a.offset == b.offset;
+  }
 };
 
-std::vector<Place> PlacesOfModel(const HeldLayout& held) {
+// What of the model, or of a fragment, an array has; numbered as the model's
+// elements, whose order is also that of a fragment's.
+struct Part {
   std::vector<Place> places;
-  int64_t offset = 0;
+  int64_t element_count = 0;
+};
+
+Part PartOfModel(const HeldLayout& held) {
+  Part part;
   for (const IndexRange span : held.spans()) {
-    places.push_back({span, offset});
-    offset += span.size();
+    part.places.push_back({span, part.element_count});
+    part.element_count += span.size();
   }
-  return places;
+  return part;
 }
 
-// In the order of the model, which is also that of a fragment's elements.
-std::vector<Place> PlacesOfFragment(const HeldLayout& held, int32_t fragment) {
-  std::vector<Place> places;
+Part PartOfFragment(const HeldLayout& held, int32_t fragment) {
+  Part part;
   for (const HeldPiece& piece : held.pieces(fragment)) {
     const int64_t begin =
         held.layout().tensors()[piece.tensor].model_offset +
         piece.tensor_offset;
-    places.push_back(
+    part.places.push_back(
         {{begin, begin + piece.element_count}, piece.fragment_offset});
   }
-  return places;
+  part.element_count = held.fragment_element_count(fragment);
+  return part;
 }
 
 // Calls `use(range, from, to)` for what both have: from and to are its places
@@ -66,28 +76,32 @@ absl::Status OfAnother(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("it is of another ", what));
 }
 
-// Brings what `to` wants of `from` there. `from` has as many elements as its
-// places, or none if files have no such array; `present` says what the files
-// before had.
-absl::Status CopyShared(std::vector<float>& from, int64_t from_count,
-                        const std::vector<Place>& from_places,
-                        std::vector<float>& to, int64_t to_count,
-                        const std::vector<Place>& to_places,
+// Brings to `to`, which has `wanted`, what it wants of `from`, and uses that
+// up. `from` has all of `part`, or nothing if files have no such array;
+// `present` says what the files before had.
+absl::Status TakeShared(const Part& part, std::vector<float>& from,
+                        const Part& wanted, std::vector<float>& to,
                         std::optional<bool>& present) {
-  if (!from.empty() && static_cast<int64_t>(from.size()) != from_count) {
+  std::vector<float> given = std::move(from);
+  from = {};
+  if (!given.empty() &&
+      static_cast<int64_t>(given.size()) != part.element_count) {
     return OfAnother("layout");
   }
-  if (from_count == 0) return absl::OkStatus();
-  const bool has = !from.empty();
-  if (present.has_value() && *present != has) {
+  if (part.element_count == 0) return absl::OkStatus();
+  if (present.has_value() && *present == given.empty()) {
     return OfAnother("save than the files of other processes");
   }
-  present = has;
-  if (!has) return absl::OkStatus();
-  to.resize(to_count);
-  ForEachShared(from_places, to_places,
+  present = !given.empty();
+  if (given.empty()) return absl::OkStatus();
+  if (part.places == wanted.places) {
+    to = std::move(given);
+    return absl::OkStatus();
+  }
+  to.resize(wanted.element_count);
+  ForEachShared(part.places, wanted.places,
                 [&](IndexRange both, int64_t in_from, int64_t in_to) {
-                  std::copy_n(from.begin() + in_from, both.size(),
+                  std::copy_n(given.begin() + in_from, both.size(),
                               to.begin() + in_to);
                 });
   return absl::OkStatus();
@@ -138,8 +152,7 @@ absl::Status SaveAssembler::Add(Save part) {
   if (!created.ok()) return OfAnother("layout");
   const HeldLayout& source = *created;
   RETURN_IF_ERROR(Cover(source));
-  const std::vector<Place> from = PlacesOfModel(source);
-  const std::vector<Place> to = PlacesOfModel(held_);
+  const Part given = PartOfModel(source), wanted = PartOfModel(held_);
   SaveArrays<std::vector<float>>& theirs = part.arrays;
   SaveArrays<std::vector<float>>& ours = save_.arrays;
   std::vector<float>* const pairs[][2] = {
@@ -150,10 +163,8 @@ absl::Status SaveAssembler::Add(Save part) {
       {&theirs.eager_foreseen, &ours.eager_foreseen}};
   arrays_.resize(std::size(pairs));
   for (size_t i = 0; i < std::size(pairs); ++i) {
-    RETURN_IF_ERROR(CopyShared(*pairs[i][0], source.element_count(), from,
-                               *pairs[i][1], held_.element_count(), to,
+    RETURN_IF_ERROR(TakeShared(given, *pairs[i][0], wanted, *pairs[i][1],
                                arrays_[i]));
-    *pairs[i][0] = {};  // Its memory is free.
   }
   RETURN_IF_ERROR(AddContributions(source, part));
   return AddFeedback(source, part);
@@ -212,18 +223,13 @@ absl::Status SaveAssembler::AddFeedback(const HeldLayout& source, Save& part) {
     if (f < 0 || f >= held_.layout().fragment_count()) {
       return OfAnother("layout");
     }
-    const int64_t count = source.fragment_element_count(f);
-    const int64_t wanted = held_.fragment_element_count(f);
-    if (static_cast<int64_t>(theirs.before.size()) != count) {
-      return OfAnother("layout");
-    }
-    const std::vector<Place> from = PlacesOfFragment(source, f);
-    const std::vector<Place> to = PlacesOfFragment(held_, f);
-    Presence always;
-    RETURN_IF_ERROR(CopyShared(theirs.before, count, from, ours.before, wanted,
-                               to, always));
-    RETURN_IF_ERROR(CopyShared(theirs.after, count, from, ours.after, wanted,
-                               to, after_[i]));
+    const Part given = PartOfFragment(source, f);
+    const Part wanted = PartOfFragment(held_, f);
+    Presence always = true;
+    RETURN_IF_ERROR(
+        TakeShared(given, theirs.before, wanted, ours.before, always));
+    RETURN_IF_ERROR(
+        TakeShared(given, theirs.after, wanted, ours.after, after_[i]));
   }
   return absl::OkStatus();
 }

@@ -189,8 +189,8 @@ absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
       save.status().code(),
       absl::StrCat(save.status().message(), "; ", set.process_count,
                    " processes wrote it, and ", place.directory, " lacks ",
-                   missing, " (where their number changes the files of all have "
-                   "to lie in one --work_dir)"));
+                   missing, " (where their number changes the files of all "
+                   "have to lie in one --work_dir)"));
 }
 
 void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,

@@ -68,6 +68,13 @@ class SaveSetTest : public testing::Test {
     return parts;
   }
 
+  // Two parts, of which neither is empty.
+  std::vector<HeldLayout> Halves() const {
+    return {*HeldLayout::Create(*layout_, {{0, cuts_[3]}}),
+            *HeldLayout::Create(*layout_,
+                                {{cuts_[3], layout_->element_count()}})};
+  }
+
   // A value of array `array` for an element of the model.
   static float ValueOf(int array, int64_t element) {
     return static_cast<float>(100000 * array + element);
@@ -239,7 +246,7 @@ TEST_F(SaveSetTest, TheNewestComesFirstWhoeverWroteIt) {
 // A process died while saves were replaced: some files are in their place, and
 // some are the next ones still.
 TEST_F(SaveSetTest, FilesOfOneSaveAreOneUnderEitherName) {
-  const std::vector<HeldLayout> writers = Cut(2);
+  const std::vector<HeldLayout> writers = Halves();
   WriteAll(writers, 7);
   ASSERT_TRUE(Write(MakeSave(writers[0], 8), 0, 2).ok());
   ASSERT_TRUE(Write(MakeSave(writers[1], 8), 1, 2, /*is_next=*/true).ok());
@@ -256,9 +263,7 @@ TEST_F(SaveSetTest, FilesOfOneSaveAreOneUnderEitherName) {
 
 TEST_F(SaveSetTest, WhatIsMissingIsSaid) {
   const int64_t middle = cuts_[3], end = layout_->element_count();
-  const std::vector<HeldLayout> writers = {
-      *HeldLayout::Create(*layout_, {{0, middle}}),
-      *HeldLayout::Create(*layout_, {{middle, end}})};
+  const std::vector<HeldLayout> writers = Halves();
   WriteAll(writers, 7);
   ASSERT_TRUE(files_.Remove("/save/run.island.1-of-2.save").ok());
   const FoundSaves found = FindSaves(files_, kPlace);
@@ -278,9 +283,7 @@ TEST_F(SaveSetTest, WhatIsMissingIsSaid) {
 }
 
 TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {
-  const std::vector<HeldLayout> writers = {
-      *HeldLayout::Create(*layout_, {{0, cuts_[3]}}),
-      *HeldLayout::Create(*layout_, {{cuts_[3], layout_->element_count()}})};
+  const std::vector<HeldLayout> writers = Halves();
   const HeldLayout all(*layout_);
   const std::string path = SavePath(kPlace, 1, 2);
   WriteAll(writers, 7);

@@ -150,21 +150,23 @@ class Cluster:
 
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
                      data=None, arguments=(), prefix=(),
-                     program=processes.CLI, name=None):
+                     program=processes.CLI, name=None, directory=None):
         """`program` has a `join` with the flags of ours. `name` is that of the
-        process, where an island has several."""
+        process, where an island has several; `directory` that of its saves, if
+        it is not the process's own."""
         if name is None:
             name = (island_id if run_id == "run"
                     else "%s-%s" % (run_id, island_id))
         self._islands[name] = dict(run_id=run_id, island_id=island_id,
                                    threads=threads, data=data,
                                    arguments=arguments, prefix=prefix,
-                                   program=program, name=name)
+                                   program=program, name=name,
+                                   directory=directory)
         command = [
             processes.binary(program), "join",
             self.dialled_by("island"),
             "--run", run_id, "--island_id", island_id,
-            "--dir", os.path.join(self.directory, name),
+            "--dir", os.path.join(self.directory, directory or name),
             "--threads", str(threads),
         ] + list(arguments)
         if data:
@@ -172,16 +174,17 @@ class Cluster:
         return self._start(name, command, failpoint=failpoint, prefix=prefix)
 
     def start_mesh_island(self, island_id, mesh, process_count=1, armed=None,
-                          arguments=()):
+                          arguments=(), directory=None):
         """An island with ranks; its processes are ISLAND.0, ISLAND.1, ...;
-        `armed` has failpoints by their names."""
+        `armed` has failpoints by their names; `directory` as start_island."""
         if process_count == 1:
-            return self.start_island("run", island_id, arguments=[
-                "--mesh", mesh] + list(arguments))
+            return self.start_island("run", island_id, directory=directory,
+                                     arguments=["--mesh", mesh] +
+                                     list(arguments))
         rendezvous = "127.0.0.1:%d" % processes.free_port()
         for index in range(process_count):
             name = "%s.%d" % (island_id, index)
-            self.start_island("run", island_id, name=name,
+            self.start_island("run", island_id, name=name, directory=directory,
                               failpoint=(armed or {}).get(name), arguments=[
                 "--mesh", mesh, "--processes", str(process_count),
                 "--process_index", str(index), "--rendezvous", rendezvous] +
