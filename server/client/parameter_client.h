@@ -76,10 +76,10 @@ class ParameterClient {
   // Gives the identity of the pushes that start from now on.
   virtual void SetIdentity(PushIdentity identity) = 0;
 
-  // Pushes the contribution `info` (its digest is the caller's:
-  // ContributionDigest of the same bytes) to every shard that holds a part of
-  // its fragment. `encoded`, by info.codec, is read until the call returns,
-  // never after.
+  // Pushes the contribution `info` (its digest is the caller's name for these
+  // bytes, base/layout/digest.h) to every shard that holds a part of its
+  // fragment. `encoded`, by info.codec, is read until the call returns, never
+  // after.
   //
   // Tries again: UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
   // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind), until

@@ -3,6 +3,7 @@
 four, tensor parallel and in a pipeline, in two processes."""
 
 import math
+import os
 
 from harness import arithmetic
 from harness import cases
@@ -32,12 +33,15 @@ def distance(a, b):
 
 class MeshTest(cluster_module.IntegrationTest):
 
-    def start(self, cluster, values, armed=None, flags=((), ())):
-        """`flags`: further ones of the second and of the third island."""
+    def start(self, cluster, values, armed=None, flags=((), ()),
+              directory=None):
+        """`flags`: further ones of the second and of the third island, which
+        saves in `directory`."""
         cluster.start_service(armed)
         cluster.create_run(values)
-        cluster.start_mesh_islands((("dp_shard=2", 1, *flags[0]),
-                                    ("tp=2,pp=2", 2, *flags[1])), armed)
+        cluster.start_mesh_islands(
+            (("dp_shard=2", 1, *flags[0]), ("tp=2,pp=2", 2, *flags[1])), armed,
+            directory)
 
     def finish(self, cluster, values):
         """(SHA-256, held-out loss) of a strict run."""
@@ -129,6 +133,22 @@ class MeshTest(cluster_module.IntegrationTest):
 
     def test_process_zero_dies_before_a_push_and_no_bit_changes(self):
         self.killed_at("island-2.0", "island.push.before@2")
+
+    def test_one_process_goes_on_from_the_save_of_two_and_no_bit_changes(self):
+        values = self.run_values(MODEL)
+        cluster = self.cluster
+        self.start(cluster, values, {"island-2.0": "island.push.before@2"},
+                   directory="island-2-saves")
+        cluster.await_failpoint("island-2.0")
+        cluster.kill("island-2.1")
+        saves = os.path.join(cluster.directory, "island-2-saves")
+        self.assertEqual(sorted(os.listdir(saves)), [
+            "run.island-2.0-of-2.save", "run.island-2.1-of-2.save"])
+        cluster.start_mesh_island("island-2", "tp=2,pp=2",
+                                  directory="island-2-saves")
+        self.assertEqual(self.finish(cluster, values), self.undisturbed())
+        # None is left of the two.
+        self.assertEqual(os.listdir(saves), ["run.island-2.save"])
 
     def test_the_run_goes_on_without_a_process_and_takes_it_back(self):
         values = self.run_values(MODEL, run_file.ELASTIC)

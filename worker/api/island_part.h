@@ -33,6 +33,7 @@
 #include "worker/core/contribution_encoder.h"
 #include "worker/data/batch_reader.h"
 #include "worker/save/save_file.h"
+#include "worker/save/save_set.h"
 
 namespace atl::worker {
 
@@ -130,12 +131,11 @@ class IslandPart {
   absl::Status Evaluate(const Action& action, PartResult& result);
 
   // island_part_save.cc.
-  std::string SavePath() const;
-  // Of several processes: where it is until all have written theirs.
-  std::string NextSavePath() const;
+  SavePlace Place() const;
+  // With `is_next`, of several processes: where it is until all have written
+  // theirs.
+  std::string OwnSavePath(bool is_next) const;
   absl::Status LoadSave(PartResult& result);
-  absl::StatusOr<Save> ReadSaveHere(const std::string& path);
-  absl::Status CheckSave(const Save& save) const;
   absl::Status RestoreSave(PartResult& result);
   absl::Status RestoreSaveHere();
   absl::Status RestoreLocal();
@@ -178,6 +178,7 @@ class IslandPart {
   std::string data_fingerprint_;
   double tokens_per_second_ = 0;
   std::optional<Save> save_;  // Read, until it is restored or out of date.
+  bool others_removed_ = false;  // SAVEs of other numbers of processes.
   Outbox outbox_;
   // What is between its step and its SAVE: taken once and encoded once, however
   // often that fails. Of the training lane, but between a kContribute with

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/codec/sha256.h"
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
@@ -25,17 +24,6 @@
 
 namespace atl::worker {
 namespace {
-
-// A name for what the saves of all processes have to say alike.
-std::string NameOf(const Save& save) {
-  SaveHeader header = save.header;
-  header.held.clear();
-  std::string text = SaveHeaderText(header);
-  for (const EncodedContribution& contribution : save.contributions) {
-    text += contribution.info.SerializeAsString();
-  }
-  return codec::ToHex(codec::Sha256Of(text));
-}
 
 // The first name of the first list that all lists have; empty: there is none.
 std::string FirstOfAll(const std::vector<std::string>& lists) {
@@ -55,34 +43,40 @@ std::string FirstOfAll(const std::vector<std::string>& lists) {
 
 }  // namespace
 
-std::string IslandPart::SavePath() const {
-  std::string path = absl::StrCat(
-      options_.work_directory.empty() ? "." : options_.work_directory, "/",
-      options_.run_id, ".", options_.island_id);
-  if (group_ != nullptr) {
-    absl::StrAppend(&path, ".", group_->process_index(), "-of-",
-                    group_->process_count());
-  }
-  return path + ".save";
+SavePlace IslandPart::Place() const {
+  return {options_.work_directory.empty() ? "." : options_.work_directory,
+          options_.run_id, options_.island_id};
 }
 
-std::string IslandPart::NextSavePath() const { return SavePath() + ".next"; }
+std::string IslandPart::OwnSavePath(bool is_next) const {
+  return group_ == nullptr
+             ? SavePath(Place(), 0, 1)
+             : SavePath(Place(), group_->process_index(),
+                        group_->process_count(), is_next);
+}
 
-// Of several processes the newest that all have: one that died may have left
-// some with the next, but none without the one before.
+// The newest that all processes have what they need of, whoever wrote it: one
+// that died may have left some with the next, but none without the one before.
 absl::Status IslandPart::LoadSave(PartResult& result) {
-  std::vector<std::string> paths = {SavePath()};
-  if (group_ != nullptr) paths.insert(paths.begin(), NextSavePath());
+  const FoundSaves found = FindSaves(*links_.file_system, Place());
+  for (const std::string& note : found.notes) {
+    LOG(WARNING) << "a save is not used: " << note;
+  }
   std::map<std::string, Save> saves;
   std::vector<std::string> names;  // The newest first.
-  for (const std::string& path : paths) {
-    absl::StatusOr<Save> save = ReadSaveHere(path);
+  for (const SaveSet& set : found.sets) {
+    absl::StatusOr<Save> save =
+        ReadSaveSet(*links_.file_system, Place(), set, state_->held(),
+                    UpCodec(spec_));
     if (save.ok()) {
-      names.push_back(NameOf(*save));
-      saves[names.back()] = *std::move(save);
-    } else if (!absl::IsNotFound(save.status())) {
-      LOG(WARNING) << path << " is not used: " << save.status();
+      names.push_back(set.name);
+      saves[set.name] = *std::move(save);
+      continue;
     }
+    LOG(WARNING) << "the save of contribution "
+                 << set.outline.header.summary.seq << " by "
+                 << set.process_count
+                 << " processes is not used: " << save.status();
   }
   std::vector<std::string> lists = {absl::StrJoin(names, " ")};
   if (group_ != nullptr) {
@@ -90,10 +84,12 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   }
   const std::string name = FirstOfAll(lists);
   if (name.empty()) {
-    if (!saves.empty()) {
-      LOG(WARNING) << SavePath() << " is not used, training goes on from the "
-                   << "servers' parameters: another process of the island has "
-                   << "no save, or one of another contribution";
+    if (!found.sets.empty()) {
+      LOG(WARNING) << "no save in " << Place().directory
+                   << " is used, training goes on from the servers' parameters"
+                   << (saves.empty() ? ""
+                                     : ": another process of the island lacks "
+                                       "what it needs of it");
     }
     return absl::OkStatus();
   }
@@ -106,31 +102,6 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   save_->contributions.clear();
   outbox_.Set(std::move(items), /*pushed=*/true);
   result.save = save_->header.summary;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Save> IslandPart::ReadSaveHere(const std::string& path) {
-  ASSIGN_OR_RETURN(Save save, ReadSave(*links_.file_system, path));
-  RETURN_IF_ERROR(CheckSave(save));
-  return save;
-}
-
-absl::Status IslandPart::CheckSave(const Save& save) const {
-  const HeldLayout& held = state_->held();
-  if (!(save.header.held ==
-        (held.is_all() ? std::vector<IndexRange>() : held.spans()))) {
-    return absl::DataLossError("it is of another part of the model");
-  }
-  for (const EncodedContribution& contribution : save.contributions) {
-    const v1::ContributionInfo& info = contribution.info;
-    const int32_t f = info.key().fragment();
-    if (f < 0 || f >= state_->layout().fragment_count() ||
-        info.codec() != ProtoOf(UpCodec(spec_)) ||
-        static_cast<int64_t>(contribution.bytes.size()) !=
-            encoder_->byte_count(f)) {
-      return absl::DataLossError("it is of another layout");
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -351,7 +322,7 @@ IslandPart::SaveSpans IslandPart::ArraysOfSave() {
 
 // Of several processes each writes the next save beside the one before, which
 // it replaces when all have written theirs: whoever dies, all have one that is
-// the same.
+// the same. Then what another number of processes left is out of date.
 absl::Status IslandPart::WriteSaveOf(Lane lane,
                                      const std::vector<Outbox::Item>& items,
                                      const SaveSpans& arrays) {
@@ -368,14 +339,21 @@ absl::Status IslandPart::WriteSaveOf(Lane lane,
     return Annotate(
         status, "cannot write the save; free some space in the work directory");
   };
-  const std::string path = group_ == nullptr ? SavePath() : NextSavePath();
+  const std::string next = OwnSavePath(/*is_next=*/true);
   RETURN_IF_ERROR(
-      Agree(lane, explain(WriteSave(files, path, taken_.header, view))));
+      Agree(lane, explain(WriteSave(files, next, taken_.header, view))));
   failpoint::Hit("island.save.agreed");
-  if (group_ == nullptr) return absl::OkStatus();
-  absl::Status replaced = files.Rename(NextSavePath(), SavePath());
-  if (replaced.ok()) replaced = files.SyncDirectory(DirectoryOf(SavePath()));
-  return Agree(lane, explain(replaced));
+  if (group_ != nullptr) {
+    const std::string path = OwnSavePath(/*is_next=*/false);
+    absl::Status replaced = files.Rename(next, path);
+    if (replaced.ok()) replaced = files.SyncDirectory(DirectoryOf(path));
+    RETURN_IF_ERROR(Agree(lane, explain(replaced)));
+  }
+  if (others_removed_) return absl::OkStatus();
+  RemoveOtherSaves(files, Place(),
+                   group_ == nullptr ? 1 : group_->process_count());
+  others_removed_ = true;
+  return absl::OkStatus();
 }
 
 }  // namespace atl::worker

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/file_system.h"
@@ -32,7 +33,7 @@ namespace atl::worker {
 namespace {
 
 // The files of one process of an island, which dies when it makes a file of
-// this name, by opening or renaming, for the `life`-th time.
+// this name, by opening or renaming, or removes it, for the `life`-th time.
 class MortalFiles : public ForwardingFileSystem {
  public:
   MortalFiles(FileSystem& files, std::string ending, int life,
@@ -50,6 +51,10 @@ class MortalFiles : public ForwardingFileSystem {
   absl::Status Rename(const std::string& from, const std::string& to) override {
     RETURN_IF_ERROR(Live(to));
     return ForwardingFileSystem::Rename(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    RETURN_IF_ERROR(Live(path));
+    return ForwardingFileSystem::Remove(path);
   }
 
  private:
@@ -157,6 +162,16 @@ class RunMeshTest : public IslandFixture {
     EXPECT_TRUE(files_.SyncDirectory(directory).ok());
   }
 
+  // The files of saves.
+  std::vector<std::string> SaveNames() {
+    const auto names = files_.List(Options("a").work_directory);
+    std::vector<std::string> saves;
+    for (const std::string& name : names.ok() ? *names : saves) {
+      if (!absl::EndsWith(name, ".tmp")) saves.push_back(name);
+    }
+    return saves;
+  }
+
   // SHA-256 of the run's end.
   std::string RunToEnd(const v1::RunSpec& spec, const std::string& mesh,
                        int process_count) {
@@ -228,35 +243,41 @@ TEST_F(RunMeshTest, AMeshLearnsWhatOneRankLearns) {
   }
 }
 
-// A save is of elements, and not of the ranks that had them: another mesh of as
-// many processes goes on from it. What is then left between them is how sums
-// are rounded, far less than what the loss of the optimizer's state makes.
+// A save is of elements, and not of the ranks that had them: another mesh, of as
+// many processes or of others, goes on from it. What is then left between them is
+// how sums are rounded, far less than what the loss of the optimizer's state
+// makes.
 TEST_F(RunMeshTest, ASaveUnderOneMeshGoesOnUnderAnother) {
   TinyRunOptions tiny = Tiny(1);
   tiny.inner_step_count = 4;
   const v1::RunSpec spec = TinyRun(tiny);
   MemoryService undisturbed(spec);
   ASSERT_TRUE(RunOnce(undisturbed, "dp_shard=2", 2).ok());
-  const auto distance_after = [&](bool forget) {
+  const auto distance_after = [&](int before, int after, bool forget) {
     ForgetSaves();
     MemoryService service(spec);
     // While it writes the second save.
-    const auto first = RunOnce(service, "dp_shard=2", 2, 0, 1 << 30,
-                               {"0-of-2.save.next.tmp", 2});
+    const Death death = {
+        before == 1 ? "a.save.tmp" : "0-of-2.save.next.tmp", 2};
+    const auto first =
+        RunOnce(service, "dp_shard=2", before, 0, 1 << 30, death);
     EXPECT_FALSE(first.ok());
     EXPECT_GT(service.version(), 0);
     files_.Crash();
     if (forget) ForgetSaves();
-    const auto end = RunOnce(service, "tp=2", 2);
+    const auto end = RunOnce(service, "tp=2", after);
     EXPECT_TRUE(end.ok()) << end.status();
     EXPECT_EQ(service.version(), spec.schedule().round_count());
     return Distance(service.parameters(), undisturbed.parameters());
   };
-  const double loaded = distance_after(false);
-  const double forgotten = distance_after(true);
-  std::cout << "with the save " << loaded << ", without " << forgotten
-            << std::endl;
-  EXPECT_LT(loaded, 0.01 * forgotten);
+  const double forgotten = distance_after(2, 2, /*forget=*/true);
+  for (const auto& [before, after] :
+       {std::pair(2, 2), std::pair(2, 1), std::pair(1, 2)}) {
+    const double loaded = distance_after(before, after, /*forget=*/false);
+    std::cout << before << " processes, then " << after << ": with the save "
+              << loaded << ", without " << forgotten << std::endl;
+    EXPECT_LT(loaded, 0.01 * forgotten);
+  }
 }
 
 struct Exchange {
@@ -342,6 +363,129 @@ TEST_P(ProcessesTest, TheBitsAreTheSameWhicheverSaveIsTheLastOfADeadProcess) {
             << ", the " << life << ". time";
       }
     }
+  }
+}
+
+// A save is of elements: where the ranks are is another matter. The mesh is the
+// same, so that sums are, too, and all bits.
+TEST_P(ProcessesTest, AnotherNumberOfProcessesGoesOnWithTheSameBits) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
+  struct Change {
+    int before = 1, after = 1;
+  };
+  for (const auto& [before, after] :
+       {Change{2, 1}, Change{1, 2}, Change{4, 2}, Change{2, 4}}) {
+    for (const int life : {14, 18}) {
+      SCOPED_TRACE(absl::StrCat(before, " processes, then ", after,
+                                ", after ", life, " actions"));
+      ForgetSaves();
+      MemoryService service(spec);
+      ASSERT_FALSE(RunOnce(service, "dp_shard=4", before, 0, life).ok());
+      files_.Crash();
+      ASSERT_FALSE(SaveNames().empty());
+      ASSERT_FALSE(RunOnce(service, "dp_shard=4", after, 0, life).ok());
+      files_.Crash();
+      // And back again, from a save that the others made or left. A run may
+      // complete while its last island dies.
+      if (service.run().state() != v1::RUN_STATE_COMPLETED) {
+        const auto end = RunOnce(service, "dp_shard=4", before);
+        ASSERT_TRUE(end.ok()) << end.status();
+      }
+      EXPECT_EQ(service.version(), spec.schedule().round_count());
+      EXPECT_EQ(service.parameters_sha256(), undisturbed);
+    }
+  }
+}
+
+// What another number of processes left is removed once there is something
+// newer, and not before.
+TEST_P(ProcessesTest, OfOtherNumbersOfProcessesNoSaveIsLeft) {
+  const v1::RunSpec spec = Spec();
+  for (const auto& [before, after] : {std::pair(2, 1), std::pair(1, 4)}) {
+    ForgetSaves();
+    MemoryService service(spec);
+    ASSERT_FALSE(RunOnce(service, "dp_shard=4", before, 0, 14).ok());
+    files_.Crash();
+    ASSERT_FALSE(SaveNames().empty());
+    const auto end = RunOnce(service, "dp_shard=4", after);
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(SaveNames().size(), after);
+    for (const std::string& name : SaveNames()) {
+      EXPECT_EQ(absl::StrContains(name, "-of-4"), after == 4) << name;
+    }
+  }
+}
+
+// What is missing or torn of one process is missing: the island joins as new.
+TEST_P(ProcessesTest, ASaveThatIsNotWholeIsNoneForAnotherNumber) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
+  const auto end_after = [&](const std::function<void()>& harm) {
+    ForgetSaves();
+    MemoryService service(spec);
+    // While it writes the third save.
+    EXPECT_FALSE(RunOnce(service, "dp_shard=4", 2, 0, 1 << 30,
+                         {"0-of-2.save.next.tmp", 3})
+                     .ok());
+    files_.Crash();
+    harm();
+    const auto end = RunOnce(service, "dp_shard=4", 1);
+    EXPECT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(service.version(), spec.schedule().round_count());
+    return service.parameters_sha256();
+  };
+  const auto each_of_process_1 =
+      [&](const std::function<void(const std::string& path)>& harm) {
+        int count = 0;
+        for (const std::string& name : SaveNames()) {
+          if (!absl::StrContains(name, "1-of-2")) continue;
+          harm(absl::StrCat(Options("a").work_directory, "/", name));
+          ++count;
+        }
+        EXPECT_GT(count, 0);
+      };
+  const std::string forgotten = end_after([&] { ForgetSaves(); });
+  EXPECT_EQ(end_after([] {}), undisturbed);
+  const auto remove = [&](const std::string& path) {
+    EXPECT_TRUE(files_.Remove(path).ok());
+  };
+  EXPECT_EQ(end_after([&] { each_of_process_1(remove); }), forgotten);
+  const auto tear = [&](const std::string& path) {
+    const auto file = *files_.OpenForWrite(path);
+    const int64_t last = *file->Size() - 1;
+    char byte = 0;
+    ASSERT_TRUE(file->ReadAt(last, absl::MakeSpan(&byte, 1)).ok());
+    byte = static_cast<char>(byte ^ 1);
+    ASSERT_TRUE(file->WriteAt(last, absl::string_view(&byte, 1)).ok());
+  };
+  EXPECT_EQ(end_after([&] { each_of_process_1(tear); }), forgotten);
+  EXPECT_NE(forgotten, undisturbed);
+}
+
+// It dies when its own save is whole and the other one's still there: the newer
+// is used, whoever comes back.
+TEST_P(ProcessesTest, OfTwoNumbersOfProcessesTheNewerSaveIsUsed) {
+  const v1::RunSpec spec = Spec();
+  const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
+  for (const int after : {1, 2}) {
+    ForgetSaves();
+    MemoryService service(spec);
+    ASSERT_FALSE(RunOnce(service, "dp_shard=4", 2, 0, 1 << 30,
+                         {"0-of-2.save.next.tmp", 2})
+                     .ok());
+    files_.Crash();
+    ASSERT_FALSE(RunOnce(service, "dp_shard=4", 1, 0, 1 << 30,
+                         {"-of-2.save", 1})
+                     .ok());
+    files_.Crash();
+    const std::vector<std::string> names = SaveNames();
+    for (const char* name : {"test.a.save", "test.a.0-of-2.save"}) {
+      EXPECT_TRUE(absl::c_linear_search(names, name)) << name;
+    }
+    const auto end = RunOnce(service, "dp_shard=4", after);
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(service.parameters_sha256(), undisturbed) << after;
   }
 }
 

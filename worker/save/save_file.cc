@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
+#include "base/codec/sha256.h"
 #include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -83,8 +84,11 @@ Json HeaderJson(const SaveHeader& header) {
                               {"push_step", track.push_step}});
   }
   // Not there if all is held, so that such files are as they ever were.
-  for (const IndexRange range : header.held) {
-    json["held"].push_back({range.begin, range.end});
+  if (header.held.has_value()) {
+    json["held"] = Json::array();
+    for (const IndexRange range : *header.held) {
+      json["held"].push_back({range.begin, range.end});
+    }
   }
   return json;
 }
@@ -163,12 +167,13 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   const auto held = json.find("held");
   if (held == json.end()) return header;
   if (!held->is_array()) return Damaged("what it holds is no list");
+  header.held.emplace();
   for (const Json& range : *held) {
     if (!range.is_array() || range.size() != 2 ||
         !range[0].is_number_integer() || !range[1].is_number_integer()) {
       return Damaged("what it holds is no list of ranges");
     }
-    header.held.push_back({range[0].get<int64_t>(), range[1].get<int64_t>()});
+    header.held->push_back({range[0].get<int64_t>(), range[1].get<int64_t>()});
   }
   return header;
 }
@@ -182,15 +187,12 @@ absl::Status ReadExactly(const RandomAccessFile& file, int64_t offset,
   return absl::OkStatus();
 }
 
-// Reads sections one after the other.
+// Reads sections one after the other; their lengths were checked.
 class SectionReader {
  public:
-  SectionReader(const RandomAccessFile& file, int64_t file_bytes,
-                int64_t offset, const Json& sections)
-      : file_(file),
-        file_bytes_(file_bytes),
-        offset_(offset),
-        sections_(sections) {}
+  SectionReader(const RandomAccessFile& file, int64_t offset,
+                const Json& sections)
+      : file_(file), offset_(offset), sections_(sections) {}
 
   // The next one, as many T.
   template <typename T>
@@ -198,11 +200,9 @@ class SectionReader {
     const Json& section = sections_[index_++];
     int64_t bytes = 0;
     uint32_t crc = 0;
-    if (!section.is_object() || !Get(section, "bytes", bytes) ||
-        !Get(section, "crc32c", crc) || bytes < 0 ||
-        bytes % static_cast<int64_t>(sizeof(T)) != 0 ||
-        bytes > file_bytes_ - offset_) {
-      return Damaged("a section does not fit into it");
+    if (!Get(section, "bytes", bytes) || !Get(section, "crc32c", crc) ||
+        bytes % static_cast<int64_t>(sizeof(T)) != 0) {
+      return Damaged("a section is not of whole numbers");
     }
     values.resize(bytes / sizeof(T));
     RETURN_IF_ERROR(ReadExactly(
@@ -215,11 +215,8 @@ class SectionReader {
     return absl::OkStatus();
   }
 
-  bool AtEnd() const { return offset_ == file_bytes_; }
-
  private:
   const RandomAccessFile& file_;
-  const int64_t file_bytes_;
   int64_t offset_;
   const Json& sections_;
   size_t index_ = 0;
@@ -251,7 +248,70 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
   return json;
 }
 
+// A file that is open, with what it says of itself.
+struct OpenedSave {
+  std::unique_ptr<RandomAccessFile> file;
+  int64_t file_bytes = 0;
+  int64_t offset = 0;  // Of the first section.
+  SaveOutline outline;
+  Json sections;
+};
+
+// That the sections are as many and as long as they have to be.
+absl::Status CheckSections(const OpenedSave& opened) {
+  const Json& sections = opened.sections;
+  if (!sections.is_array() ||
+      sections.size() != kArrayCount + opened.outline.contributions.size() +
+                             2 * opened.outline.feedback.size()) {
+    return Damaged("its sections are not as many as its header needs");
+  }
+  int64_t left = opened.file_bytes - opened.offset;
+  for (const Json& section : sections) {
+    int64_t bytes = 0;
+    if (!section.is_object() || !Get(section, "bytes", bytes) || bytes < 0 ||
+        bytes > left) {
+      return Damaged("a section does not fit into it");
+    }
+    left -= bytes;
+  }
+  if (left > 0) return Damaged("it is longer than it says");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OpenedSave> OpenSave(FileSystem& file_system,
+                                    const std::string& path) {
+  OpenedSave opened;
+  ASSIGN_OR_RETURN(opened.file, file_system.OpenForRead(path));
+  ASSIGN_OR_RETURN(opened.file_bytes, opened.file->Size());
+  ASSIGN_OR_RETURN(Json json, ReadHeaderJson(*opened.file, opened.offset));
+  SaveOutline& outline = opened.outline;
+  ASSIGN_OR_RETURN(outline.header, ParseHeader(json));
+  ASSIGN_OR_RETURN(outline.contributions,
+                   GetMessages<v1::ContributionInfo>(json, "contributions"));
+  ASSIGN_OR_RETURN(outline.feedback,
+                   GetMessages<v1::ContributionKey>(json, "feedback"));
+  for (const v1::ContributionInfo& info : outline.contributions) {
+    outline.header.summary.contributions.push_back(
+        {info.key().fragment(), info.anchor_version()});
+  }
+  if (const auto sections = json.find("sections"); sections != json.end()) {
+    opened.sections = *sections;
+  }
+  RETURN_IF_ERROR(CheckSections(opened));
+  return opened;
+}
+
 }  // namespace
+
+std::string NameOfSave(const SaveOutline& outline) {
+  SaveHeader header = outline.header;
+  header.held.reset();
+  std::string text = SaveHeaderText(header);
+  for (const v1::ContributionInfo& info : outline.contributions) {
+    text += info.SerializeAsString();
+  }
+  return codec::ToHex(codec::Sha256Of(text));
+}
 
 std::string SaveHeaderText(const SaveHeader& header) {
   return HeaderJson(header).dump();
@@ -301,45 +361,34 @@ absl::Status WriteSave(FileSystem& file_system, const std::string& path,
   return file->Commit();
 }
 
+absl::StatusOr<SaveOutline> ReadSaveOutline(FileSystem& file_system,
+                                            const std::string& path) {
+  ASSIGN_OR_RETURN(OpenedSave opened, OpenSave(file_system, path));
+  return std::move(opened.outline);
+}
+
 absl::StatusOr<Save> ReadSave(FileSystem& file_system,
                               const std::string& path) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
-                   file_system.OpenForRead(path));
-  ASSIGN_OR_RETURN(const int64_t file_bytes, file->Size());
-  int64_t offset = 0;
-  ASSIGN_OR_RETURN(const Json json, ReadHeaderJson(*file, offset));
+  ASSIGN_OR_RETURN(OpenedSave opened, OpenSave(file_system, path));
+  SectionReader reader(*opened.file, opened.offset, opened.sections);
   Save save;
-  ASSIGN_OR_RETURN(save.header, ParseHeader(json));
-  ASSIGN_OR_RETURN(std::vector<v1::ContributionInfo> infos,
-                   GetMessages<v1::ContributionInfo>(json, "contributions"));
-  ASSIGN_OR_RETURN(std::vector<v1::ContributionKey> keys,
-                   GetMessages<v1::ContributionKey>(json, "feedback"));
-  const auto sections = json.find("sections");
-  if (sections == json.end() || !sections->is_array() ||
-      sections->size() != kArrayCount + infos.size() + 2 * keys.size()) {
-    return Damaged("its sections are not as many as its header needs");
-  }
-  SectionReader reader(*file, file_bytes, offset, *sections);
+  save.header = std::move(opened.outline.header);
   absl::Status status;
   ForEachArray(save.arrays, [&](std::vector<float>& array) {
     if (status.ok()) status = reader.Next(array);
   });
   RETURN_IF_ERROR(status);
-  for (v1::ContributionInfo& info : infos) {
+  for (v1::ContributionInfo& info : opened.outline.contributions) {
     EncodedContribution& contribution = save.contributions.emplace_back();
     contribution.info = std::move(info);
-    save.header.summary.contributions.push_back(
-        {contribution.info.key().fragment(),
-         contribution.info.anchor_version()});
     RETURN_IF_ERROR(reader.Next(contribution.bytes));
   }
-  for (v1::ContributionKey& key : keys) {
+  for (v1::ContributionKey& key : opened.outline.feedback) {
     SavedFeedback& feedback = save.feedback.emplace_back();
     feedback.key = std::move(key);
     RETURN_IF_ERROR(reader.Next(feedback.before));
     RETURN_IF_ERROR(reader.Next(feedback.after));
   }
-  if (!reader.AtEnd()) return Damaged("it is longer than it says");
   return save;
 }
 

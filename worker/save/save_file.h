@@ -15,6 +15,7 @@
 #define WORKER_SAVE_SAVE_FILE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,8 @@ struct SaveHeader {
   int64_t optimizer_step_count = 0;
   int64_t restart_step_count = -1;  // IslandState::restart_step_count.
   // Of a process that holds a part of the model: which elements of the model
-  // order, rising. Arrays and contributions are of these. Empty: all.
-  std::vector<IndexRange> held;
+  // order, rising. Arrays and contributions are of these. Not there: all.
+  std::optional<std::vector<IndexRange>> held;
 };
 
 // `header`, without its contributions, as it stands in the file; and back.
@@ -48,6 +49,17 @@ struct SaveHeader {
 // DATA_LOSS: it is none.
 std::string SaveHeaderText(const SaveHeader& header);
 absl::StatusOr<SaveHeader> ParseSaveHeaderText(absl::string_view text);
+
+// What stands before the numbers in bulk, and says what they are.
+struct SaveOutline {
+  SaveHeader header;  // With summary.contributions.
+  std::vector<v1::ContributionInfo> contributions;
+  std::vector<v1::ContributionKey> feedback;
+};
+
+// A name for what the files of all processes of one save say alike, and no
+// other save does.
+std::string NameOfSave(const SaveOutline& outline);
 
 // The error feedback of a fragment: FeedbackView with its own memory.
 struct SavedFeedback {
@@ -93,6 +105,12 @@ struct SaveView {
 // Errors as the file system's; RESOURCE_EXHAUSTED: the disk is full.
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
                        const SaveHeader& header, const SaveView& view);
+
+// Reads what the SAVE at `path` is, without its numbers in bulk.
+//
+// As ReadSave; a file that is not as long as it has to be is damaged.
+absl::StatusOr<SaveOutline> ReadSaveOutline(FileSystem& file_system,
+                                            const std::string& path);
 
 // Reads the SAVE at `path`.
 //

@@ -157,21 +157,23 @@ class Cluster:
 
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
                      data=None, arguments=(), prefix=(),
-                     program=processes.CLI, name=None):
+                     program=processes.CLI, name=None, directory=None):
         """`program` has a `join` with the flags of ours. `name` is that of the
-        process, where an island has several."""
+        process, where an island has several; `directory` that of its saves, if
+        it is not the process's own."""
         if name is None:
             name = (island_id if run_id == "run"
                     else "%s-%s" % (run_id, island_id))
         self._islands[name] = dict(run_id=run_id, island_id=island_id,
                                    threads=threads, data=data,
                                    arguments=arguments, prefix=prefix,
-                                   program=program, name=name)
+                                   program=program, name=name,
+                                   directory=directory)
         command = [
             processes.binary(program), "join",
             self.dialled_by("island"),
             "--run", run_id, "--island_id", island_id,
-            "--dir", os.path.join(self.directory, name),
+            "--dir", os.path.join(self.directory, directory or name),
             "--threads", str(threads),
         ] + list(arguments)
         if data:
@@ -179,33 +181,35 @@ class Cluster:
         return self._start(name, command, failpoint=failpoint, prefix=prefix)
 
     def start_mesh_island(self, island_id, mesh, process_count=1, armed=None,
-                          arguments=()):
+                          arguments=(), directory=None):
         """An island with ranks; its processes are ISLAND.0, ISLAND.1, ... if
-        there are several."""
+        there are several; `directory` as start_island."""
         if process_count == 1:
             return self.start_island(
                 "run", island_id, failpoint=(armed or {}).get(island_id),
-                arguments=["--mesh", mesh] + list(arguments))
+                arguments=["--mesh", mesh] + list(arguments),
+                directory=directory)
         rendezvous = "127.0.0.1:%d" % processes.free_port()
         for index in range(process_count):
             name = "%s.%d" % (island_id, index)
-            self.start_island("run", island_id, name=name,
+            self.start_island("run", island_id, name=name, directory=directory,
                               failpoint=(armed or {}).get(name), arguments=[
                 "--mesh", mesh, "--processes", str(process_count),
                 "--process_index", str(index), "--rendezvous", rendezvous] +
                               list(arguments))
 
-    def start_mesh_islands(self, meshes, armed=None):
+    def start_mesh_islands(self, meshes, armed=None, directory=None):
         """island-0 has one rank, then each of `meshes` is an island: (mesh,
-        processes, further arguments ...)."""
+        processes, further arguments ...). The last one saves in `directory`."""
         self.start_island("run", "island-0",
                           failpoint=(armed or {}).get("island-0"))
         # One after the other: who comes first has the first data shard.
         for index, (mesh, process_count, *arguments) in enumerate(meshes, 1):
             wait.until("%d islands have joined" % index,
                        lambda: len(self.islands()) >= index)
-            self.start_mesh_island("island-%d" % index, mesh, process_count,
-                                   armed, arguments)
+            self.start_mesh_island(
+                "island-%d" % index, mesh, process_count, armed, arguments,
+                directory if index == len(meshes) else None)
 
     def start_islands(self, run_id="run", count=3, armed=None, **kwargs):
         for index in range(count):

@@ -141,8 +141,7 @@ class MemoryParameters : public server::ParameterClient {
       return {absl::OkStatus(), {}};
     }
     if (held_.is_all()) {
-      CHECK(ContributionDigest(encoded) ==
-            Digest128::FromProto(info.digest()));
+      CheckDigest(info, encoded);
       service_.stored_[f][info.key().slot()] = {info, Decode(info, encoded)};
       service_.MergeIfComplete(f);
       return {absl::OkStatus(), {}};
@@ -202,6 +201,23 @@ class MemoryParameters : public server::ParameterClient {
   }
 
  private:
+  // The name is that of one process or of several, whoever pushes: a save may
+  // be another's.
+  void CheckDigest(const v1::ContributionInfo& info,
+                   absl::Span<const char> encoded) const {
+    const int32_t f = info.key().fragment();
+    const EncodedLayout places(service_.layout_, f,
+                               *codec::FindCodec(info.codec()));
+    Digest128 sum;
+    for (int64_t b = 0; b < service_.layout_.fragment_block_count(f); ++b) {
+      sum += EncodedBlockDigest(b,
+                                encoded.subspan(places.ByteOffset(b),
+                                                places.ByteCount({b, b + 1})));
+    }
+    const Digest128 name = Digest128::FromProto(info.digest());
+    CHECK(name == sum || name == ContributionDigest(encoded));
+  }
+
   // What came of a contribution that several processes push.
   void TakePart(const v1::ContributionInfo& info,
                 absl::Span<const char> encoded) {
@@ -215,8 +231,10 @@ class MemoryParameters : public server::ParameterClient {
       partial.stored.elements.resize(layout.fragment_element_count(f));
       partial.has.resize(layout.fragment_element_count(f));
     }
-    const EncodedLayout places(layout, f, *codec::FindCodec(info.codec()),
-                               held_.fragment_blocks(f));
+    const codec::Codec& codec = *codec::FindCodec(info.codec());
+    const EncodedLayout places(layout, f, codec, held_.fragment_blocks(f));
+    const EncodedLayout whole(layout, f, codec);
+    partial.bytes.resize(whole.byte_count());
     const std::vector<float> elements = Decode(info, encoded);
     const float* from = elements.data();
     for (const IndexRange blocks : places.held()) {
@@ -225,17 +243,15 @@ class MemoryParameters : public server::ParameterClient {
       std::copy_n(from, at.size(), partial.stored.elements.begin() + at.begin);
       std::fill_n(partial.has.begin() + at.begin, at.size(), true);
       from += at.size();
-      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-        partial.digest += EncodedBlockDigest(
-            b, encoded.subspan(places.ByteOffset(b),
-                               places.ByteCount({b, b + 1})));
-      }
+      std::copy_n(encoded.begin() + places.ByteOffset(blocks.begin),
+                  places.ByteCount(blocks),
+                  partial.bytes.begin() + whole.ByteOffset(blocks.begin));
     }
     if (!std::all_of(partial.has.begin(), partial.has.end(),
                      [](bool has) { return has; })) {
       return;
     }
-    CHECK(partial.digest == Digest128::FromProto(info.digest()));
+    CheckDigest(info, partial.bytes);
     service_.stored_[f][info.key().slot()] = std::move(partial.stored);
     service_.partial_[f].erase(info.key().slot());
     service_.changed_.notify_all();

@@ -79,8 +79,8 @@ class MemoryService {
   // A contribution of which not all parts have come.
   struct Partial {
     Stored stored;
-    std::vector<bool> has;  // By element.
-    Digest128 digest;       // Of the blocks that came.
+    std::vector<bool> has;    // By element.
+    std::vector<char> bytes;  // All of it, as encoded.
   };
 
   // All require mutex_.

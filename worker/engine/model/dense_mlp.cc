@@ -37,7 +37,7 @@ class GatedMlp final : public Mlp<T> {
   const T* bias(const T*) const override { return nullptr; }
 
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
-               const T* x, Arena& saved, T* delta,
+               int64_t, const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
     const State state = Open(work, rows, saved);
     ForwardLinear(work, gate_up_, parameters, rows, x, state.gate_up);
@@ -114,7 +114,7 @@ class GeluMlp final : public Mlp<T> {
   }
 
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
-               const T* x, Arena& saved, T* delta,
+               int64_t, const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
     const State state = Open(work, rows, saved);
     ForwardLinear(work, up_, parameters, rows, x, state.up);

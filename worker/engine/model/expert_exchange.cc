@@ -68,7 +68,8 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   std::fill_n(received_, all + 1, 0);
   const std::string what =
       absl::StrCat("more rows come to the experts of a rank than the ",
-                   rows_max, " that equal micro-batches can give");
+                   rows_max,
+                   " that equal micro-batches of whole sequences can give");
   work.Latch(absl::InvalidArgumentError(what));
   work.groups.ep->Abort(what);  // Nobody is to wait for this rank.
 }

@@ -42,7 +42,8 @@ class ExpertExchange {
   // the same, `rows_max` at most (ExpertRowsMax).
   //
   // Latches INVALID_ARGUMENT, and ends the world: more come than that, so that
-  // ranks of the ep group have micro-batches of different sizes.
+  // ranks of the ep group have micro-batches of different sizes, or, where an
+  // expert has a capacity, of sequences that are not of the model's length.
   void ShareCounts(Workspace<T>& work, int64_t rows_max) const;
 
   // Rows of the e-th of this rank's experts, and the first of them.

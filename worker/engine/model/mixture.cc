@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
 #include "worker/engine/model/exchange.h"
+#include "worker/engine/model/expert_capacity.h"
 #include "worker/engine/model/expert_exchange.h"
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/parameter_layout.h"
@@ -56,7 +57,7 @@ class Mixture final : public Mlp<T> {
   const T* bias(const T*) const override { return nullptr; }
 
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
-               const T* x, Arena& saved, T* delta,
+               int64_t sequence_length, const T* x, Arena& saved, T* delta,
                const RouterTotals<T>& totals) const override {
     const State s = Open(work, rows, saved);
     const RouteShape shape = ShapeOf(rows);
@@ -66,7 +67,7 @@ class Mixture final : public Mlp<T> {
     work.ops.Route(shape, logits, s.probabilities, s.experts, s.weights);
     work.ops.AddRouteTotals(shape, s.probabilities, s.experts, totals.counts,
                             totals.sums);
-    work.ops.PlanDispatch(shape, s.experts, s.slots, s.sources, s.begins);
+    PlanSlots(work, shape, sequence_length, s);
     const ExpertExchange<T> exchange = Exchange(s);
     exchange.ShareCounts(work, ExpertRowsMax(config_, slice_, rows));
     // By slot; where another rank has the expert, they are sent there.
@@ -159,6 +160,20 @@ class Mixture final : public Mlp<T> {
     if (keep_ == Keep::kProducts) s.swiglu = work.activated;
     return s;
   }
+  // Each choice's slot, with the capacity of the experts.
+  void PlanSlots(Workspace<T>& work, RouteShape shape, int64_t sequence_length,
+                 const State& s) const {
+    shape.group_rows = sequence_length;
+    shape.capacity = ExpertCapacity(config_);
+    const T* before = nullptr;
+    if (work.run_counts != nullptr) {
+      shape.group_rows = sequence_length / 2;  // SequenceRuns.
+      before = ChosenBefore(work, shape, s.experts);
+    }
+    work.ops.PlanDispatch(shape, s.experts, before, s.slots, s.sources,
+                          s.begins);
+  }
+
   ExpertExchange<T> Exchange(const State& s) const {
     return ExpertExchange<T>(config_, slice_, s.begins, s.received);
   }
@@ -166,8 +181,7 @@ class Mixture final : public Mlp<T> {
   RouteShape ShapeOf(int64_t rows) const {
     return {.rows = rows,
             .expert_count = expert_count_,
-            .experts_per_token = experts_per_token_,
-            .capacity = ExpertCapacity(config_, rows)};
+            .experts_per_token = experts_per_token_};
   }
 
   // The gradients of one expert, and of what it was given.

@@ -5,8 +5,9 @@
 // With tp the router is whole on each rank, which sees all rows and so makes
 // the same choices; each expert is divided as a dense MLP is. With ep rows go
 // to the ranks that have their experts and back (model/expert_exchange.h). An
-// expert's capacity counts the rows of one rank: with one, meshes train models
-// that differ in what is passed by.
+// expert's capacity is one of each sequence, so that no other sequence decides
+// what is passed by; with cp a rank learns from the others what of a sequence
+// comes before its parts of it (model/expert_capacity.h).
 
 #ifndef WORKER_ENGINE_MODEL_MIXTURE_H_
 #define WORKER_ENGINE_MODEL_MIXTURE_H_

@@ -58,10 +58,11 @@ class Mlp {
   virtual void TakeSaved(int64_t rows, Arena& saved) const = 0;
 
   // `delta` [R, C] from `x` [R, C], without the last map's bias; adds to
-  // `totals`. `saved` holds what TakeSaved takes.
+  // `totals`. `saved` holds what TakeSaved takes. Rows are of sequences of
+  // which this rank has `sequence_length` each.
   virtual void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
-                       const T* x, Arena& saved, T* delta,
-                       const RouterTotals<T>& totals) const = 0;
+                       int64_t sequence_length, const T* x, Arena& saved,
+                       T* delta, const RouterTotals<T>& totals) const = 0;
   // The last map's bias [C], or null.
   virtual const T* bias(const T* parameters) const = 0;
 

@@ -47,8 +47,9 @@ struct ModelConfig {
   // E sum over e of (choices of e / (L R)) (sum of e's probabilities / (L R)),
   // over all layers and rows (arXiv 2101.03961, as Hugging Face sums it).
   double router_loss_weight = 0;
-  // An expert takes at most ceil(factor K R / E) rows, first come first
-  // served; what it does not take passes by on the residual stream. 0: all.
+  // Of each sequence an expert takes at most ceil(factor K T / E) rows, T =
+  // sequence_length_max, those that come first; what it does not take passes by
+  // on the residual stream. 0: all.
   double expert_capacity_factor = 0;
 
   bool is_gpt2() const { return architecture == Architecture::kGpt2; }

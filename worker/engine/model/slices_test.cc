@@ -463,6 +463,33 @@ TEST_F(SlicesTest, PairsOfDimensionsComputeTheSame) {
   ExpectSameAsOneRank(Mixtral(2), {.tp = 2, .cp = 2, .ep = 2}, 8);
 }
 
+// Sequences are of the model's length, of which an expert takes a part.
+TEST_F(SlicesTest, WithACapacityRanksTakeTheRowsThatOneRankTakes) {
+  for (const int64_t k : {1, 2, 4}) {
+    ModelConfig config = Mixtral(k);
+    config.expert_capacity_factor = 0.7;
+    for (const Sizes& sizes :
+         {Sizes{.tp = 2}, Sizes{.cp = 2}, Sizes{.cp = 4}, Sizes{.cp = 8},
+          Sizes{.ep = 2}, Sizes{.ep = 4}, Sizes{.tp = 2, .cp = 2},
+          Sizes{.cp = 2, .ep = 2}, Sizes{.tp = 2, .cp = 2, .ep = 2}}) {
+      SCOPED_TRACE(testing::Message() << k << " experts, tp " << sizes.tp
+                                      << " cp " << sizes.cp << " ep "
+                                      << sizes.ep);
+      ExpectSameAsOneRank(config, sizes, config.sequence_length_max);
+    }
+  }
+}
+
+TEST_F(SlicesTest, WithACapacityShorterSequencesAreAnErrorNotAnOverrun) {
+  ModelConfig config = Mixtral(2);
+  config.expert_capacity_factor = 0.7;
+  config.sequence_length_max = 64;
+  for (const auto& result :
+       RunMesh<double>(Draw(config, 1, 8), {.cp = 2})) {
+    EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(SlicesTest, InF32TheyAreAsNearToTheTruthAsOneRankIs) {
   ModelConfig wide = Llama(false);
   wide.vocab_size = 211;

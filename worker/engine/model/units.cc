@@ -232,7 +232,8 @@ void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
   ForwardAddNorm(work, mlp_norm_, parameters, stream_rows, x,
                  BiasOf(o_, parameters), s.middle, s.mlp_norm);
   normed = GatherRows<T>(work, rows, s.mlp_norm.normed, work.gathered.data);
-  mlp_->Forward(work, parameters, rows, normed, arena, partial, totals);
+  mlp_->Forward(work, parameters, rows, batch.sequence_length, normed, arena,
+                partial, totals);
   ReduceRows<T>(work, rows, partial, work.delta.data);
   work.ops.AddRows(stream_rows, config_.hidden_size, s.middle, work.delta.data,
                    mlp_->bias(parameters), out);

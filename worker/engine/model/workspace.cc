@@ -21,9 +21,17 @@ namespace {
 
 constexpr int64_t kLogitRowsMin = 256;
 
+// Sequences of sequence_length_max that a rank's `rows` are parts of.
+int64_t SequenceCountMax(const ModelConfig& config, const UnitSlice& slice,
+                         int64_t rows) {
+  const int64_t length = config.sequence_length_max / slice.cp_size;
+  return (rows + length - 1) / length;
+}
+
 }  // namespace
 
-int64_t ExpertCapacity(const ModelConfig& config, int64_t rows) {
+int64_t ExpertCapacity(const ModelConfig& config) {
+  const int64_t rows = config.sequence_length_max;
   if (config.expert_capacity_factor <= 0) return rows;
   const double share = config.expert_capacity_factor *
                        static_cast<double>(rows * config.experts_per_token) /
@@ -35,10 +43,12 @@ int64_t ExpertCapacity(const ModelConfig& config, int64_t rows) {
 int64_t ExpertRowsMax(const ModelConfig& config, const UnitSlice& slice,
                       int64_t rows) {
   const int64_t experts = config.expert_count / slice.ep_size;
-  const int64_t of_a_rank =
-      std::min(rows * std::min(config.experts_per_token, experts),
-               experts * ExpertCapacity(config, rows));
-  return slice.ep_size * of_a_rank;
+  const int64_t chosen = rows * std::min(config.experts_per_token, experts);
+  if (slice.ep_size == 1) return chosen;
+  const int64_t length = config.sequence_length_max / slice.cp_size;
+  const int64_t taken = SequenceCountMax(config, slice, rows) * experts *
+                        std::min(length, ExpertCapacity(config));
+  return slice.ep_size * std::min(chosen, taken);
 }
 
 template <typename T>
@@ -140,6 +150,12 @@ void Workspace<T>::TakeMixtureBuffers(Arena& arena) {
   router_gradient = arena.TakeTensor<T>(rows_max, config.expert_count);
   row_gradient = arena.TakeTensor<T>(slice.stream_rows(rows_max), channels);
   balance = arena.Take<T>(config.expert_count);
+  if (groups.cp != nullptr &&
+      ExpertCapacity(config) < config.sequence_length_max) {
+    run_count_max = 2 * SequenceCountMax(config, slice, rows_max);
+    run_counts = arena.Take<T>((1 + slice.cp_size) * run_count_max *
+                               config.expert_count);
+  }
   if (groups.ep == nullptr) return;
   slot_rows =
       arena.TakeTensor<T>(rows_max * config.experts_per_token, channels);

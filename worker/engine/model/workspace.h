@@ -41,11 +41,12 @@ struct UnitGroups {
   collective::Collective* ep = nullptr;
 };
 
-// Rows that one expert takes of `rows` at most: expert_capacity_factor.
-int64_t ExpertCapacity(const ModelConfig& config, int64_t rows);
+// Rows of a sequence that one expert takes at most: expert_capacity_factor;
+// sequence_length_max if it takes all.
+int64_t ExpertCapacity(const ModelConfig& config);
 
 // S: rows that the experts of a rank take at most, where each of its ep group
-// has `rows`.
+// has `rows`, with ep > 1 of sequences of sequence_length_max.
 int64_t ExpertRowsMax(const ModelConfig& config, const UnitSlice& slice,
                       int64_t rows);
 
@@ -120,6 +121,10 @@ class Workspace {
   TensorView<T> slot_rows;     // [R K, C]
   TensorView<T> expert_rows;   // [S, C]
   T* expert_counts = nullptr;  // [2, E], sent and received
+  // The same with cp and a capacity alone: choices of this rank's runs of
+  // sequences, then those of all cp ranks.
+  T* run_counts = nullptr;      // [1 + cp, N, E]
+  int64_t run_count_max = 0;    // N: two a sequence.
 
   // Where the host keeps `count` numbers that belong to `saved`, a place in
   // memory of the operations: there, or with a device in a buffer of its own.

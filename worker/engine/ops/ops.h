@@ -175,12 +175,17 @@ class BasicOps {
   // [E] its probabilities.
   virtual void AddRouteTotals(const RouteShape& shape, const T* probabilities,
                               const int32_t* experts, T* counts, T* sums) = 0;
+  // counts [N, E]: how often each expert is among the choices of each group.
+  virtual void CountChoices(const RouteShape& shape, const int32_t* experts,
+                            T* counts) = 0;
   // Sorts the choices of all rows by expert, then by row, into slots. Of each
-  // expert the first `capacity` are kept. slots [R, K]: a choice's slot, or -1;
-  // sources [R K]: the row of each slot; begins [E + 1] (host memory, so the
-  // call waits): expert e has slots [begins[e], begins[e + 1]).
+  // group and expert the first `capacity` are kept, less what `before` [N, E]
+  // says was chosen before the group begins; null: nothing. slots [R, K]: a
+  // choice's slot, or -1; sources [R K]: the row of each slot; begins [E + 1]
+  // (host memory, so the call waits): expert e has slots [begins[e],
+  // begins[e + 1]).
   virtual void PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                            int32_t* slots, int32_t* sources,
+                            const T* before, int32_t* slots, int32_t* sources,
                             int64_t* begins) = 0;
   // out[i] = x[sources[i]].
   virtual void GatherRows(int64_t count, int64_t channels,

@@ -418,16 +418,35 @@ void PlainOps<T>::AddRouteTotals(const RouteShape& shape,
 }
 
 template <typename T>
+void PlainOps<T>::CountChoices(const RouteShape& shape, const int32_t* experts,
+                               T* counts) {
+  const int64_t n = shape.expert_count;
+  const int64_t of_group = shape.group_rows * shape.experts_per_token;
+  std::fill(counts, counts + shape.group_count() * n, T(0));
+  for (int64_t i = 0; i < shape.rows * shape.experts_per_token; ++i) {
+    counts[i / of_group * n + experts[i]] += T(1);
+  }
+}
+
+template <typename T>
 void PlainOps<T>::PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                               int32_t* slots, int32_t* sources,
-                               int64_t* begins) {
+                               const T* before, int32_t* slots,
+                               int32_t* sources, int64_t* begins) {
+  const int64_t n = shape.expert_count;
   const int64_t choices = shape.rows * shape.experts_per_token;
+  const int64_t of_group = shape.group_rows * shape.experts_per_token;
   int64_t slot = 0;
-  for (int64_t e = 0; e < shape.expert_count; ++e) {
+  for (int64_t e = 0; e < n; ++e) {
     begins[e] = slot;
+    int64_t chosen = 0;  // In this group, and before it.
     for (int64_t i = 0; i < choices; ++i) {
+      if (i % of_group == 0) {
+        chosen = before == nullptr
+                     ? 0
+                     : static_cast<int64_t>(before[i / of_group * n + e]);
+      }
       if (experts[i] != e) continue;
-      const bool kept = slot - begins[e] < shape.capacity;
+      const bool kept = chosen++ < shape.capacity;
       slots[i] = kept ? static_cast<int32_t>(slot) : -1;
       if (kept) {
         sources[slot++] = static_cast<int32_t>(i / shape.experts_per_token);

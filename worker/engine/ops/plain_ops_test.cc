@@ -176,6 +176,7 @@ TEST_F(PlainOpsTest, RoutingGradientIsAFiniteDifference) {
     const RouteShape shape{.rows = rows,
                            .expert_count = n,
                            .experts_per_token = k,
+                           .group_rows = rows,
                            .capacity = k == 2 ? 2 : rows};
     Values logits = Random(rows * n), x = Random(rows * channels);
     const Values dy = Random(rows * channels), balance = Random(n);
@@ -185,8 +186,8 @@ TEST_F(PlainOpsTest, RoutingGradientIsAFiniteDifference) {
     const auto forward = [&] {
       ops_.Route(shape, logits.data(), p.data(), experts.data(),
                  weights.data());
-      ops_.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
-                        begins.data());
+      ops_.PlanDispatch(shape, experts.data(), nullptr, slots.data(),
+                        sources.data(), begins.data());
       ops_.GatherRows(begins[n], channels, sources.data(), x.data(),
                       out.data());
       for (int64_t e = 0; e < n; ++e) {
@@ -230,22 +231,52 @@ TEST_F(PlainOpsTest, RoutingGradientIsAFiniteDifference) {
 }
 
 TEST_F(PlainOpsTest, ExpertsTakeWhatComesFirstUpToTheirCapacity) {
-  const RouteShape shape{
-      .rows = 4, .expert_count = 3, .experts_per_token = 2, .capacity = 2};
+  const RouteShape shape{.rows = 4,
+                         .expert_count = 3,
+                         .experts_per_token = 2,
+                         .group_rows = 4,
+                         .capacity = 2};
   const std::vector<int32_t> experts = {2, 0, 0, 2, 2, 0, 1, 2};
   std::vector<int32_t> slots(8), sources(8);
   std::vector<int64_t> begins(4);
-  ops_.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
-                    begins.data());
+  ops_.PlanDispatch(shape, experts.data(), nullptr, slots.data(),
+                    sources.data(), begins.data());
   EXPECT_EQ(begins, (std::vector<int64_t>{0, 2, 3, 5}));
   EXPECT_EQ(slots, (std::vector<int32_t>{3, 0, 1, 4, -1, -1, 2, -1}));
   sources.resize(5);
   EXPECT_EQ(sources, (std::vector<int32_t>{0, 1, 3, 0, 1}));
 }
 
+TEST_F(PlainOpsTest, GroupsOfRowsHaveACapacityEachLessWhatCameBefore) {
+  const RouteShape shape{.rows = 4,
+                         .expert_count = 3,
+                         .experts_per_token = 2,
+                         .group_rows = 2,
+                         .capacity = 1};
+  const std::vector<int32_t> experts = {2, 0, 0, 2, 2, 0, 1, 2};
+  std::vector<int32_t> slots(8), sources(8);
+  std::vector<int64_t> begins(4);
+  ops_.PlanDispatch(shape, experts.data(), nullptr, slots.data(),
+                    sources.data(), begins.data());
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 2, 3, 5}));
+  EXPECT_EQ(slots, (std::vector<int32_t>{3, 0, -1, -1, 4, 1, 2, -1}));
+  sources.resize(5);
+  EXPECT_EQ(sources, (std::vector<int32_t>{0, 2, 3, 0, 2}));
+
+  Values counts(6, 7.0);
+  ops_.CountChoices(shape, experts.data(), counts.data());
+  EXPECT_EQ(counts, (Values{2, 0, 2, 1, 1, 2}));
+  // Before the second group expert 0 was chosen, expert 1 more than it takes.
+  const Values before = {0, 0, 0, 1, 5, 0};
+  ops_.PlanDispatch(shape, experts.data(), before.data(), slots.data(),
+                    sources.data(), begins.data());
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 1, 1, 3}));
+  EXPECT_EQ(slots, (std::vector<int32_t>{1, 0, -1, -1, 2, -1, -1, -1}));
+}
+
 TEST_F(PlainOpsTest, OfEquallyLikelyExpertsTheLowerOnesAreTaken) {
   const RouteShape shape{
-      .rows = 1, .expert_count = 4, .experts_per_token = 2, .capacity = 1};
+      .rows = 1, .expert_count = 4, .experts_per_token = 2};
   const Values logits = {0.5, 1.0, 1.0, 1.0};
   Values p(4), weights(2);
   std::vector<int32_t> experts(2);

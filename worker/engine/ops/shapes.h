@@ -52,7 +52,10 @@ struct RouteShape {
   int64_t rows = 1;               // R
   int64_t expert_count = 1;       // E
   int64_t experts_per_token = 1;  // K, at most E and kExpertsPerTokenMax.
-  int64_t capacity = 1;           // Rows that an expert takes at most.
+  int64_t group_rows = 1;  // Rows, one after the other, that share a capacity.
+  int64_t capacity = 1;    // Rows of a group that an expert takes at most.
+
+  constexpr int64_t group_count() const { return rows / group_rows; }  // N
 };
 inline constexpr int64_t kExpertsPerTokenMax = 16;
 

@@ -305,8 +305,16 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
                                  const MeshOptions& mesh_options) {
   RETURN_IF_ERROR(ValidateTrainerOptions(options));
   RETURN_IF_ERROR(mesh_options.mesh.Validate(MeshModelOf(options)));
-  RETURN_IF_ERROR(
-      ValidateSlice(options.model, SliceOf(mesh_options.mesh, /*rank=*/0)));
+  const UnitSlice slice = SliceOf(mesh_options.mesh, /*rank=*/0);
+  RETURN_IF_ERROR(ValidateSlice(options.model, slice));
+  if (options.model.expert_capacity_factor > 0 &&
+      (slice.cp_size > 1 || slice.ep_size > 1) &&
+      options.sequence_length != options.model.sequence_length_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "on a mesh with cp or ep an expert's capacity needs sequences of the "
+        "model's length, ", options.model.sequence_length_max, ", not of ",
+        options.sequence_length));
+  }
   if (mesh_options.micro_batch_count < 1) {
     return absl::InvalidArgumentError("a step has no micro-batch");
   }

@@ -16,8 +16,8 @@
 // multiple of D m. Micro-batch j is the j-th of m equal parts of them, and rank
 // d of the D ranks of kBatchGroup takes the d-th of D equal parts of that. So a
 // mesh trains as one rank with as many micro-batches, also where the loss that
-// balances experts is one of a micro-batch. (expert_capacity_factor alone is of
-// a rank's rows.)
+// balances experts is one of a micro-batch; without that loss as one rank with
+// any number of them.
 //
 // Errors. INVALID_ARGUMENT and a loss or gradient that is not finite leave the
 // trainer as it was. Any other error of any rank ends the trainer on all ranks:

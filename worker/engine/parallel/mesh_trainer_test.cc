@@ -423,8 +423,12 @@ TEST_F(MeshTrainerTest, TrainsAsTheTrainerOfOneRank) {
       {"pp=2", 4},       {"pp=2,dp_shard=2", 2},
       {"pp=2,tp=2", 2, 2}};
   const std::vector<MeshCase> mixture = {{"ep=2"}, {"dp_shard=2,ep=2"}};
-  for (const auto* cases : {&dense, &mixture}) {
-    if (cases == &mixture) options_.model = Mixture();
+  // An expert takes 12 of a sequence's 16 rows.
+  const std::vector<MeshCase> capacity = {
+      {"cp=2"}, {"ep=2,cp=2", 1, 2}, {"dp_shard=2,ep=2"}};
+  for (const auto* cases : {&dense, &mixture, &capacity}) {
+    if (cases != &dense) options_.model = Mixture();
+    if (cases == &capacity) options_.model.expert_capacity_factor = 0.75;
     const State start{.parameters = StartOf(options_.model)};
     const Batches tokens = BatchesOf(kSteps);
     const Course truth = CourseInF64(options_, start, tokens);

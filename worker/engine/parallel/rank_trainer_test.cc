@@ -28,7 +28,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
@@ -82,8 +84,9 @@ struct MeshCase {
   int chunks = 1;
   int64_t layers = 5;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
-  // Of an expert, for a mixture without a balance of experts; 0: all.
-  double capacity_factor = 0;
+  // Of a mixture.
+  double capacity_factor = 0;  // 0: an expert takes all.
+  bool has_balance = true;     // With the loss that balances experts.
 };
 
 std::string ToString(const MeshCase& c) {
@@ -92,15 +95,14 @@ std::string ToString(const MeshCase& c) {
                       " pipeline=", static_cast<int>(c.pipeline),
                       " v=", c.chunks, " layers=", c.layers,
                       " checkpointing=", static_cast<int>(c.checkpointing),
-                      " capacity=", c.capacity_factor);
+                      " capacity=", c.capacity_factor,
+                      " balance=", c.has_balance);
 }
 
 ModelConfig ModelOf(const MeshCase& c) {
   ModelConfig config = Config(c.shape, c.layers);
-  if (c.capacity_factor > 0) {
-    config.expert_capacity_factor = c.capacity_factor;
-    config.router_loss_weight = 0;
-  }
+  config.expert_capacity_factor = c.capacity_factor;
+  if (!c.has_balance) config.router_loss_weight = 0;
   return config;
 }
 
@@ -123,7 +125,25 @@ struct Outcome {
   double evaluated = 0;  // Of 5 sequences, after the last step.
   Values logits;
   Values parameters, first_moment, second_moment;
+  // Choices of the steps that experts did not take; tp ranks see the same rows
+  // and are counted once.
+  int64_t passed_by = 0;
   std::vector<RankMemory> memory;
+};
+
+// Counts what experts do not take.
+class CountingOps final : public PlainOps<double> {
+ public:
+  void PlanDispatch(const RouteShape& shape, const int32_t* experts,
+                    const double* before, int32_t* slots, int32_t* sources,
+                    int64_t* begins) override {
+    PlainOps<double>::PlanDispatch(shape, experts, before, slots, sources,
+                                   begins);
+    passed_by += std::count(
+        slots, slots + shape.rows * shape.experts_per_token, int32_t{-1});
+  }
+
+  int64_t passed_by = 0;
 };
 
 class MeshTest : public testing::Test {
@@ -170,18 +190,26 @@ class MeshTest : public testing::Test {
                const Outcome& from, int64_t first, int64_t steps,
                Outcome& outcome) {
     if (!is_apart_) {
-      PlainOps<double> ops;
-      TrainRank(options, world, ops, from, first, steps, outcome);
+      CountingOps ops;
+      const auto count_passed_by = [&] {
+        const Mesh& mesh = options.mesh.mesh;
+        if (mesh.Coordinate(world.rank(), MeshDimension::kTp) > 0) return;
+        MutexLock lock(&mutex_);
+        outcome.passed_by += ops.passed_by;
+      };
+      TrainRank(options, world, ops, from, first, steps, outcome,
+                count_passed_by);
       return;
     }
     ApartOps<double> ops;
     TrainRank(options, *MakeApart(world, ops.memory()), ops, from, first, steps,
-              outcome);
+              outcome, [] {});
   }
 
   void TrainRank(const RankTrainerOptions& options, Collective& world,
                  BasicOps<double>& ops, const Outcome& from, int64_t first,
-                 int64_t steps, Outcome& outcome) {
+                 int64_t steps, Outcome& outcome,
+                 absl::FunctionRef<void()> after_steps) {
     const ParameterLayout layout = MakeParameterLayout(options.model);
     auto made = RankTrainer<double>::Create(options, layout, world, ops);
     ASSERT_TRUE(made.ok()) << made.status();
@@ -204,6 +232,7 @@ class MeshTest : public testing::Test {
       outcome.norms.push_back(result->gradient_norm);
       outcome.router_losses.push_back(result->router_loss);
     }
+    after_steps();
     const auto loss =
         trainer.EvaluateLoss(inputs_.back().data(), targets_.back().data(), 5);
     ASSERT_TRUE(loss.ok()) << loss.status();
@@ -247,24 +276,24 @@ class MeshTest : public testing::Test {
     return Run(options, {.parameters = StartOf(options.model)});
   }
 
-  // One rank: with as many micro-batches, where a balance of experts is one of
-  // a micro-batch. A capacity is one of the rows that a rank has of a
-  // micro-batch: as many micro-batches as ranks have them.
+  // One rank: with as many micro-batches where the loss that balances experts
+  // is one of a micro-batch, else with all rows at once.
   struct Pair {
     Outcome outcome;
     Outcome changed;  // From parameters that are changed by kChange.
   };
   const Pair& Reference(const MeshCase& c) {
-    using Key = std::tuple<std::string, int64_t, int, double>;
+    using Key = std::tuple<std::string, int64_t, int, double, bool>;
     static std::map<Key, Pair>& references = *new std::map<Key, Pair>;
     MeshCase alone{.shape = c.shape,
                    .layers = c.layers,
-                   .capacity_factor = c.capacity_factor};
-    alone.micro_batches = c.shape == "mixture" ? c.micro_batches : 1;
-    if (c.capacity_factor > 0) {
-      alone.micro_batches *= Mesh::Parse(c.mesh)->size(kBatchGroup);
+                   .capacity_factor = c.capacity_factor,
+                   .has_balance = c.has_balance};
+    if (c.shape == "mixture" && c.has_balance) {
+      alone.micro_batches = c.micro_batches;
     }
-    const Key key(c.shape, c.layers, alone.micro_batches, c.capacity_factor);
+    const Key key(c.shape, c.layers, alone.micro_batches, c.capacity_factor,
+                  c.has_balance);
     auto at = references.find(key);
     if (at == references.end()) {
       const RankTrainerOptions options = OptionsOf(alone);
@@ -309,10 +338,12 @@ class MeshTest : public testing::Test {
   void ExpectTrainsAsOneRank(const std::vector<MeshCase>& cases) {
     for (const MeshCase& c : cases) {
       const Pair& one = Reference(c);
-      Outcome mesh = Run(c);
-      // An evaluation has no micro-batches, so with a capacity it is another.
-      if (c.capacity_factor > 0) mesh.evaluated = one.outcome.evaluated;
+      const Outcome mesh = Run(c);
       ExpectSame(mesh, one, ToString(c));
+      // What is made again is counted again.
+      if (c.checkpointing != ActivationCheckpointing::kFull) {
+        EXPECT_EQ(mesh.passed_by, one.outcome.passed_by) << ToString(c);
+      }
       if (HasFailure()) return;
     }
     std::cout << cases.size() << " meshes, within " << worst_
@@ -325,6 +356,7 @@ class MeshTest : public testing::Test {
   std::mt19937_64 random_;
   std::vector<std::vector<int32_t>> inputs_, targets_;  // By step.
   double worst_ = 0;
+  Mutex mutex_;  // Guards Outcome::passed_by of the run under way.
 };
 
 constexpr ShardingMode kModes[] = {ShardingMode::kReplicate,
@@ -435,33 +467,47 @@ TEST_F(MeshTest, TensorContextAndExpertParallel) {
   ExpectTrainsAsOneRank(cases);
 }
 
-TEST_F(MeshTest, ExpertsWithACapacityPassByTheSameRows) {
+// Who has which sequences, or which part of one, and in how many micro-batches,
+// decides nothing of what experts take.
+TEST_F(MeshTest, ExpertsWithACapacityPassByTheRowsThatOneRankDoes) {
+  const MeshCase one{
+      .shape = "mixture", .layers = 3, .capacity_factor = 0.6};
   std::vector<MeshCase> cases;
-  for (int m : {1, 2}) {
-    for (const char* mesh : {"tp=2", "ep=2", "dp_shard=2", "ep=2,tp=2"}) {
-      cases.push_back({.mesh = mesh,
-                       .shape = "mixture",
-                       .micro_batches = m,
-                       .layers = 3,
-                       .capacity_factor = 0.8});
-    }
-  }
-  cases.push_back({.mesh = "pp=2,tp=2",
-                   .shape = "mixture",
-                   .micro_batches = 4,
-                   .layers = 3,
-                   .capacity_factor = 0.8});
-  ExpectTrainsAsOneRank(cases);
-  // It is full of some, and how many rows share it counts.
-  const auto losses = [this](int m, double factor) {
-    return Reference({.shape = "mixture",
-                      .micro_batches = m,
-                      .layers = 3,
-                      .capacity_factor = factor})
-        .outcome.losses;
+  const auto add = [&](const char* mesh, int micro_batches, bool has_balance) {
+    MeshCase c = one;
+    c.mesh = mesh;
+    c.micro_batches = micro_batches;
+    c.has_balance = has_balance;
+    cases.push_back(c);
   };
-  EXPECT_GT(Difference(losses(1, 0.8), losses(1, 100)), 1e-3);
-  EXPECT_GT(Difference(losses(1, 0.8), losses(2, 0.8)), 1e-3);
+  for (const char* mesh :
+       {"dp_shard=2", "dp_replicate=2", "ep=2", "ep=4", "cp=2", "cp=4", "tp=2",
+        "dp_shard=2,ep=2", "dp_replicate=2,cp=2", "ep=2,cp=2", "cp=2,tp=2",
+        "ep=2,tp=2", "dp_shard=2,ep=2,cp=2"}) {
+    add(mesh, 1, /*has_balance=*/true);
+  }
+  add("pp=2", 4, true);
+  add("pp=2,cp=2", 2, true);
+  add("pp=2,ep=2,tp=2", 2, true);
+  // Against all rows at once.
+  for (const char* mesh : {"", "dp_shard=2", "ep=2,cp=2", "pp=2", "tp=2"}) {
+    add(mesh, 4, /*has_balance=*/false);
+  }
+  cases.push_back(cases.back());
+  cases.back().mesh = "pp=2,cp=2";
+  cases.back().checkpointing = ActivationCheckpointing::kFull;
+  ExpectTrainsAsOneRank(cases);
+  // An expert takes 3 of a sequence's 8 rows, so that of 16 choices 12 at most
+  // are taken.
+  const Outcome& taken = Reference(one).outcome;
+  const int64_t choices = kSteps * kSequences * kLength * 2 * one.layers;
+  EXPECT_GE(taken.passed_by, choices / 4);
+  EXPECT_LT(taken.passed_by, choices / 2);
+  // A control: what is passed by counts.
+  MeshCase all = one;
+  all.capacity_factor = 0;
+  EXPECT_EQ(Reference(all).outcome.passed_by, 0);
+  EXPECT_GT(Difference(taken.losses, Reference(all).outcome.losses), 1e-3);
 }
 
 TEST_F(MeshTest, ThreeDimensionsAndMore) {
@@ -576,6 +622,8 @@ TEST_F(MeshTest, RanksWithMemoryApartComputeTheSameBits) {
                    .shape = "mixture",
                    .micro_batches = 2,
                    .checkpointing = ActivationCheckpointing::kFull});
+  cases.push_back(
+      {.mesh = "ep=2,cp=2", .shape = "mixture", .capacity_factor = 0.6});
   for (const MeshCase& c : cases) {
     RankTrainerOptions options = OptionsOf(c);
     const Outcome start{.parameters = StartOf(options.model)};

@@ -289,24 +289,47 @@ class CpuOps final : public Ops {
     BiasBackward(shape.rows, shape.expert_count, probabilities, sums, true);
   }
 
+  void CountChoices(const RouteShape& shape, const int32_t* experts,
+                    float* counts) override {
+    const int64_t n = shape.expert_count;
+    const int64_t of_group = shape.group_rows * shape.experts_per_token;
+    std::fill_n(counts, shape.group_count() * n, 0.0f);
+    for (int64_t g = 0; g < shape.group_count(); ++g) {
+      for (int64_t i = g * of_group; i < (g + 1) * of_group; ++i) {
+        counts[g * n + experts[i]] += 1.0f;
+      }
+    }
+  }
+
   void PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                    int32_t* slots, int32_t* sources,
+                    const float* before, int32_t* slots, int32_t* sources,
                     int64_t* begins) override {
     const int64_t n = shape.expert_count;
     const int64_t choices = shape.rows * shape.experts_per_token;
+    const int64_t of_group = shape.group_rows * shape.experts_per_token;
+    int64_t* const next = index_scratch_.Get(n);
     std::fill_n(begins, n + 1, 0);
-    for (int64_t i = 0; i < choices; ++i) ++begins[experts[i] + 1];
-    int64_t* next = index_scratch_.Get(n);
+    // What is kept, by row; `next` counts the choices of a group.
+    for (int64_t g = 0; g < shape.group_count(); ++g) {
+      for (int64_t e = 0; e < n; ++e) {
+        next[e] =
+            before == nullptr ? 0 : static_cast<int64_t>(before[g * n + e]);
+      }
+      for (int64_t i = g * of_group; i < (g + 1) * of_group; ++i) {
+        const int32_t e = experts[i];
+        slots[i] = next[e]++ < shape.capacity ? 0 : -1;
+        if (slots[i] == 0) ++begins[e + 1];
+      }
+    }
     for (int64_t e = 0; e < n; ++e) {
       next[e] = begins[e];
-      begins[e + 1] = begins[e] + std::min(begins[e + 1], shape.capacity);
+      begins[e + 1] += begins[e];
     }
     for (int64_t i = 0; i < choices; ++i) {
-      const int32_t e = experts[i];
-      slots[i] = -1;
-      if (next[e] == begins[e + 1]) continue;
-      slots[i] = static_cast<int32_t>(next[e]);
-      sources[next[e]++] = static_cast<int32_t>(i / shape.experts_per_token);
+      if (slots[i] < 0) continue;
+      const int64_t slot = next[experts[i]]++;
+      slots[i] = static_cast<int32_t>(slot);
+      sources[slot] = static_cast<int32_t>(i / shape.experts_per_token);
     }
   }
 

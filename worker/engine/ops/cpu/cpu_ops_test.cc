@@ -309,13 +309,17 @@ TEST_P(CpuOpsTest, GeluAndItsGradientFollowTheDefinition) {
 TEST_P(CpuOpsTest, AMixtureAndItsGradientFollowTheDefinition) {
   for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{7}}) {
     const int64_t c = Between(1, 60), n = Between(k, 20);
-    const int64_t rows = Between(1, 200);
+    const int64_t groups = Between(1, 5), of_group = Between(1, 60);
+    const int64_t rows = groups * of_group;
     const RouteShape shape{.rows = rows,
                            .expert_count = n,
                            .experts_per_token = k,
-                           .capacity = std::max<int64_t>(1, rows * k / n)};
-    SCOPED_TRACE(testing::Message()
-                 << rows << " rows, " << k << " of " << n << ", " << c);
+                           .group_rows = of_group,
+                           .capacity = std::max<int64_t>(1, of_group * k / n)};
+    std::vector<float> before(groups * n);
+    for (float& count : before) count = static_cast<float>(Between(0, 3));
+    SCOPED_TRACE(testing::Message() << groups << " x " << of_group << " rows, "
+                                    << k << " of " << n << ", " << c);
     const auto run = [=](auto& ops, auto& b) {
       std::vector<int32_t> experts(rows * k), slots(rows * k),
           sources(rows * k);
@@ -323,8 +327,10 @@ TEST_P(CpuOpsTest, AMixtureAndItsGradientFollowTheDefinition) {
       ops.Route(shape, b[0].data(), b[1].data(), experts.data(), b[2].data());
       ops.AddRouteTotals(shape, b[1].data(), experts.data(), b[3].data(),
                          b[4].data());
-      ops.PlanDispatch(shape, experts.data(), slots.data(), sources.data(),
-                       begins.data());
+      ops.CountChoices(shape, experts.data(), b[12].data());
+      ops.PlanDispatch(shape, experts.data(),
+                       k == 1 ? nullptr : b[11].data(), slots.data(),
+                       sources.data(), begins.data());
       ops.GatherRows(begins[n], c, sources.data(), b[5].data(), b[6].data());
       ops.CombineRows(shape, c, slots.data(), b[2].data(), b[6].data(),
                       b[7].data());
@@ -335,7 +341,8 @@ TEST_P(CpuOpsTest, AMixtureAndItsGradientFollowTheDefinition) {
     };
     Hold({Random(rows * n), Random(rows * n), Random(rows * k), Random(n),
           Random(n), Random(rows * c), Random(rows * k * c), Random(rows * c),
-          Random(rows * k), Random(n), Random(rows * n)},
+          Random(rows * k), Random(n), Random(rows * n), before,
+          Random(groups * n)},
          run, 3e-5);
   }
 }

@@ -409,14 +409,22 @@ void CudaOps::AddRouteTotals(const RouteShape& shape,
                              const float* probabilities, const int32_t* experts,
                              float* counts, float* sums) {
   if (!Begin()) return;
-  CountChoices(stream_, shape, experts, counts);
+  cuda::AddChoices(stream_, shape, experts, counts);
   SumRows(shape.rows, shape.expert_count, probabilities, nullptr, nullptr,
           nullptr, sums, true);
   End("counting choices");
 }
 
+void CudaOps::CountChoices(const RouteShape& shape, const int32_t* experts,
+                           float* counts) {
+  if (!Begin()) return;
+  cuda::CountChoices(stream_, shape, experts, counts);
+  End("counting the choices of groups");
+}
+
 void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                           int32_t* slots, int32_t* sources, int64_t* begins) {
+                           const float* before, int32_t* slots,
+                           int32_t* sources, int64_t* begins) {
   // The host reads them whatever happens.
   std::fill_n(begins, shape.expert_count + 1, 0);
   if (!Begin()) return;
@@ -425,7 +433,8 @@ void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
       Get(sort_, PlanSort(choices, 1).tiles * shape.expert_count);
   int64_t* const places = Get(begins_, shape.expert_count + 1);
   if (counts == nullptr || places == nullptr) return;
-  cuda::PlanDispatch(stream_, shape, experts, counts, slots, sources, places);
+  cuda::PlanDispatch(stream_, shape, experts, before, counts, slots, sources,
+                     places);
   End("sorting choices");
   ToHost(sizeof(int64_t) * (shape.expert_count + 1), places, begins);
 }

@@ -129,8 +129,11 @@ class CudaOps final : public Ops {
   void AddRouteTotals(const RouteShape& shape, const float* probabilities,
                       const int32_t* experts, float* counts,
                       float* sums) override;
+  void CountChoices(const RouteShape& shape, const int32_t* experts,
+                    float* counts) override;
   void PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                    int32_t* slots, int32_t* sources, int64_t* begins) override;
+                    const float* before, int32_t* slots, int32_t* sources,
+                    int64_t* begins) override;
   void GatherRows(int64_t count, int64_t channels, const int32_t* sources,
                   const float* x, float* out) override;
   void CombineRows(const RouteShape& shape, int64_t channels,

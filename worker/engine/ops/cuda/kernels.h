@@ -149,13 +149,16 @@ void RouteBackward(cudaStream_t stream, const RouteShape& shape,
                    const float* probabilities, const int32_t* experts,
                    const float* weights, const float* dweights,
                    const float* balance, float* dlogits);
-// counts alone; the sums are SumColumns.
+// AddRouteTotals' counts alone; the sums are SumColumns.
+void AddChoices(cudaStream_t stream, const RouteShape& shape,
+                const int32_t* experts, float* counts);
 void CountChoices(cudaStream_t stream, const RouteShape& shape,
                   const int32_t* experts, float* counts);
 // `tile_counts` is scratch [E, tiles of kSortTile choices].
 void PlanDispatch(cudaStream_t stream, const RouteShape& shape,
-                  const int32_t* experts, int32_t* tile_counts, int32_t* slots,
-                  int32_t* sources, int64_t* begins);
+                  const int32_t* experts, const float* before,
+                  int32_t* tile_counts, int32_t* slots, int32_t* sources,
+                  int64_t* begins);
 void CombineRows(cudaStream_t stream, const RouteShape& shape, int64_t channels,
                  const int32_t* slots, const float* weights, const float* y,
                  float* out);

@@ -114,8 +114,8 @@ __global__ void RouteBackwardKernel(RouteShape shape,
 }
 
 // A block an expert.
-__global__ void CountChoicesKernel(int64_t choices, const int32_t* experts,
-                                   float* counts) {
+__global__ void AddChoicesKernel(int64_t choices, const int32_t* experts,
+                                 float* counts) {
   __shared__ int shared[kWarpSize];
   const int expert = blockIdx.x;
   int count = 0;
@@ -126,16 +126,69 @@ __global__ void CountChoicesKernel(int64_t choices, const int32_t* experts,
   if (threadIdx.x == 0) counts[expert] += static_cast<float>(count);
 }
 
-// tile_counts[e, tile]: how often e is among the tile's choices. A block a
-// tile.
+// A block a group.
+__global__ void CountChoicesKernel(RouteShape shape, const int32_t* experts,
+                                   float* counts) {
+  ATL_DYNAMIC_SHARED(int, own);  // [E]
+  const int n = static_cast<int>(shape.expert_count);
+  const int64_t choices = shape.group_rows * shape.experts_per_token;
+  for (int64_t g = blockIdx.x; g < shape.group_count(); g += gridDim.x) {
+    for (int e = threadIdx.x; e < n; e += blockDim.x) own[e] = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < choices; i += blockDim.x) {
+      atomicAdd(&own[experts[g * choices + i]], 1);
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < n; e += blockDim.x) {
+      counts[g * n + e] = static_cast<float>(own[e]);
+    }
+    __syncthreads();
+  }
+}
+
+// slots[i]: 0 for a choice that the capacity of its group takes, else -1. A
+// block a group, a tile after the other.
+__global__ void KeepChoicesKernel(RouteShape shape, const int32_t* experts,
+                                  const float* before, int32_t* slots) {
+  ATL_DYNAMIC_SHARED(int, taken);  // [E], chosen before the tile.
+  __shared__ int32_t chosen[kSortTile];
+  const int n = static_cast<int>(shape.expert_count);
+  const int64_t choices = shape.group_rows * shape.experts_per_token;
+  for (int64_t g = blockIdx.x; g < shape.group_count(); g += gridDim.x) {
+    for (int e = threadIdx.x; e < n; e += blockDim.x) {
+      taken[e] = before == nullptr ? 0 : static_cast<int>(before[g * n + e]);
+    }
+    for (int64_t tile = 0; tile < choices; tile += kSortTile) {
+      const int64_t i = tile + threadIdx.x;
+      const int32_t expert = i < choices ? experts[g * choices + i] : -1;
+      chosen[threadIdx.x] = expert;
+      __syncthreads();
+      if (expert >= 0) {
+        int64_t rank = taken[expert];
+        for (int t = 0; t < static_cast<int>(threadIdx.x); ++t) {
+          rank += chosen[t] == expert;
+        }
+        slots[g * choices + i] = rank < shape.capacity ? 0 : -1;
+      }
+      __syncthreads();
+      if (expert >= 0) atomicAdd(&taken[expert], 1);
+      __syncthreads();
+    }
+  }
+}
+
+// tile_counts[e, tile]: how often e is among the tile's choices, of those that
+// `kept` [R, K] has not as -1; null: all. A block a tile.
 __global__ void CountTilesKernel(int64_t choices, int64_t tiles,
                                  int expert_count, const int32_t* experts,
-                                 int32_t* tile_counts) {
+                                 const int32_t* kept, int32_t* tile_counts) {
   ATL_DYNAMIC_SHARED(int, counts);  // [E]
   for (int e = threadIdx.x; e < expert_count; e += blockDim.x) counts[e] = 0;
   __syncthreads();
   const int64_t i = GlobalThread();
-  if (i < choices) atomicAdd(&counts[experts[i]], 1);
+  if (i < choices && (kept == nullptr || kept[i] >= 0)) {
+    atomicAdd(&counts[experts[i]], 1);
+  }
   __syncthreads();
   for (int e = threadIdx.x; e < expert_count; e += blockDim.x) {
     tile_counts[e * tiles + blockIdx.x] = counts[e];
@@ -145,8 +198,7 @@ __global__ void CountTilesKernel(int64_t choices, int64_t tiles,
 // tile_counts[e, tile] becomes how often e is chosen before the tile, and
 // begins the first slot of each expert. One block.
 __global__ void PlaceTilesKernel(int64_t tiles, int expert_count,
-                                 int64_t capacity, int32_t* tile_counts,
-                                 int64_t* begins) {
+                                 int32_t* tile_counts, int64_t* begins) {
   for (int e = threadIdx.x; e < expert_count; e += blockDim.x) {
     int32_t before = 0;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -154,7 +206,7 @@ __global__ void PlaceTilesKernel(int64_t tiles, int expert_count,
       tile_counts[e * tiles + t] = before;
       before += count;
     }
-    begins[e + 1] = before < capacity ? before : capacity;
+    begins[e + 1] = before;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -162,27 +214,24 @@ __global__ void PlaceTilesKernel(int64_t tiles, int expert_count,
   for (int e = 0; e < expert_count; ++e) begins[e + 1] += begins[e];
 }
 
+// Where `limited`, slots that are -1 stay so.
 __global__ void PlaceChoicesKernel(RouteShape shape, int64_t tiles,
-                                   const int32_t* experts,
+                                   bool limited, const int32_t* experts,
                                    const int32_t* tile_counts,
                                    const int64_t* begins, int32_t* slots,
                                    int32_t* sources) {
   __shared__ int32_t chosen[kSortTile];
   const int64_t choices = shape.rows * shape.experts_per_token;
   const int64_t i = GlobalThread();
-  chosen[threadIdx.x] = i < choices ? experts[i] : -1;
+  const bool is_kept = i < choices && !(limited && slots[i] < 0);
+  chosen[threadIdx.x] = is_kept ? experts[i] : -1;
   __syncthreads();
-  if (i >= choices) return;
+  if (!is_kept) return;
   const int32_t expert = chosen[threadIdx.x];
-  int64_t rank = tile_counts[expert * tiles + blockIdx.x];
+  int64_t slot = begins[expert] + tile_counts[expert * tiles + blockIdx.x];
   for (int t = 0; t < static_cast<int>(threadIdx.x); ++t) {
-    rank += chosen[t] == expert;
+    slot += chosen[t] == expert;
   }
-  if (rank >= shape.capacity) {
-    slots[i] = -1;
-    return;
-  }
-  const int64_t slot = begins[expert] + rank;
   slots[i] = static_cast<int32_t>(slot);
   sources[slot] = static_cast<int32_t>(i / shape.experts_per_token);
 }
@@ -251,28 +300,42 @@ void RouteBackward(cudaStream_t stream, const RouteShape& shape,
              dweights, balance, dlogits);
 }
 
-void CountChoices(cudaStream_t stream, const RouteShape& shape,
-                  const int32_t* experts, float* counts) {
-  ATL_LAUNCH((CountChoicesKernel), static_cast<unsigned>(shape.expert_count),
+void AddChoices(cudaStream_t stream, const RouteShape& shape,
+                const int32_t* experts, float* counts) {
+  ATL_LAUNCH((AddChoicesKernel), static_cast<unsigned>(shape.expert_count),
              kBlockThreads, 0, stream, shape.rows * shape.experts_per_token,
              experts, counts);
 }
 
+void CountChoices(cudaStream_t stream, const RouteShape& shape,
+                  const int32_t* experts, float* counts) {
+  ATL_LAUNCH((CountChoicesKernel), RowBlocks(shape.group_count()),
+             kBlockThreads, sizeof(int) * shape.expert_count, stream, shape,
+             experts, counts);
+}
+
 void PlanDispatch(cudaStream_t stream, const RouteShape& shape,
-                  const int32_t* experts, int32_t* tile_counts, int32_t* slots,
-                  int32_t* sources, int64_t* begins) {
+                  const int32_t* experts, const float* before,
+                  int32_t* tile_counts, int32_t* slots, int32_t* sources,
+                  int64_t* begins) {
   static_assert(kSortTile == kBlockThreads);
+  const bool limited = shape.capacity < shape.group_rows || before != nullptr;
   const int64_t choices = shape.rows * shape.experts_per_token;
   const int64_t tiles = PlanSort(choices, 1).tiles;
   const unsigned blocks = static_cast<unsigned>(tiles);
   const int experts_all = static_cast<int>(shape.expert_count);
+  if (limited) {
+    ATL_LAUNCH((KeepChoicesKernel), RowBlocks(shape.group_count()),
+               kBlockThreads, sizeof(int) * experts_all, stream, shape, experts,
+               before, slots);
+  }
   ATL_LAUNCH((CountTilesKernel), blocks, kBlockThreads,
              sizeof(int) * experts_all, stream, choices, tiles, experts_all,
-             experts, tile_counts);
+             experts, limited ? slots : nullptr, tile_counts);
   ATL_LAUNCH((PlaceTilesKernel), 1u, kBlockThreads, 0, stream, tiles,
-             experts_all, shape.capacity, tile_counts, begins);
+             experts_all, tile_counts, begins);
   ATL_LAUNCH((PlaceChoicesKernel), blocks, kBlockThreads, 0, stream, shape,
-             tiles, experts, tile_counts, begins, slots, sources);
+             tiles, limited, experts, tile_counts, begins, slots, sources);
 }
 
 void CombineRows(cudaStream_t stream, const RouteShape& shape, int64_t channels,

@@ -249,10 +249,17 @@ void ApartOps<T>::AddRouteTotals(const RouteShape& shape,
 }
 
 template <typename T>
+void ApartOps<T>::CountChoices(const RouteShape& shape, const int32_t* experts,
+                               T* counts) {
+  inner_.CountChoices(shape, At(experts), At(counts));
+}
+
+template <typename T>
 void ApartOps<T>::PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                               int32_t* slots, int32_t* sources,
-                               int64_t* begins) {
-  inner_.PlanDispatch(shape, At(experts), At(slots), At(sources), Host(begins));
+                               const T* before, int32_t* slots,
+                               int32_t* sources, int64_t* begins) {
+  inner_.PlanDispatch(shape, At(experts), At(before), At(slots), At(sources),
+                      Host(begins));
 }
 
 template <typename T>

@@ -103,8 +103,11 @@ class ApartOps final : public BasicOps<T> {
                      const T* dweights, const T* balance, T* dlogits) override;
   void AddRouteTotals(const RouteShape& shape, const T* probabilities,
                       const int32_t* experts, T* counts, T* sums) override;
+  void CountChoices(const RouteShape& shape, const int32_t* experts,
+                    T* counts) override;
   void PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                    int32_t* slots, int32_t* sources, int64_t* begins) override;
+                    const T* before, int32_t* slots, int32_t* sources,
+                    int64_t* begins) override;
   void GatherRows(int64_t count, int64_t channels, const int32_t* sources,
                   const T* x, T* out) override;
   void CombineRows(const RouteShape& shape, int64_t channels,

@@ -244,19 +244,24 @@ void AddRope(Maker& make) {
 void AddMixture(Maker& make) {
   for (int64_t k : {int64_t{1}, int64_t{2}, int64_t{7}}) {
     const int64_t c = make.Between(1, 60), n = make.Between(k, 40);
-    const int64_t rows = make.small() ? make.Between(1, 300) : 3000;
+    const int64_t of_group = make.small() ? make.Between(1, 150) : 1000;
+    const int64_t groups = make.Between(1, 3), rows = groups * of_group;
     const RouteShape shape{.rows = rows,
                            .expert_count = n,
                            .experts_per_token = k,
-                           .capacity = std::max<int64_t>(1, rows * k / n)};
+                           .group_rows = of_group,
+                           .capacity = std::max<int64_t>(1, of_group * k / n)};
+    std::vector<float> before(groups * n);
+    for (float& count : before) count = static_cast<float>(make.Between(0, 9));
     make.Add(
-        absl::StrCat("mixture ", k, " of ", n, ", ", rows, "x", c),
+        absl::StrCat("mixture ", k, " of ", n, ", ", groups, "x", of_group,
+                     "x", c),
         {make.Random(rows * n), make.Random(rows * n), make.Random(rows * k),
          make.Random(n), make.Random(n), make.Random(rows * c),
          std::vector<float>(rows * k * c), make.Random(rows * c),
          std::vector<float>(rows * k * c), make.Random(rows * k),
          make.Random(n, 0.1f), make.Random(rows * n), make.Random(rows * c),
-         make.Random(rows * k)},
+         make.Random(rows * k), before, make.Random(groups * n)},
         {std::vector<int32_t>(rows * k), std::vector<int32_t>(rows * k),
          std::vector<int32_t>(rows * k), std::vector<int32_t>(2 * n + 2)},
         [=](auto& ops, const auto& b) {
@@ -267,7 +272,10 @@ void AddMixture(Maker& make) {
           std::vector<int64_t> begins(n + 1);
           ops.Route(shape, f[0], f[1], experts, f[2]);
           ops.AddRouteTotals(shape, f[1], experts, f[3], f[4]);
-          ops.PlanDispatch(shape, experts, slots, sources, begins.data());
+          ops.CountChoices(shape, experts, f[15]);
+          ops.PlanDispatch(shape, experts,
+                           k == 2 ? static_cast<const T*>(nullptr) : f[14],
+                           slots, sources, begins.data());
           ops.FromHost(sizeof(int64_t) * begins.size(), begins.data(),
                        b.ints[3]);
           ops.GatherRows(begins[n], c, sources, f[5], f[6]);

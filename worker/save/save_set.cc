@@ -1,0 +1,211 @@
+#include "worker/save/save_set.h"
+
+#include <iterator>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "worker/save/save_assembler.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr char kEnding[] = ".save";
+constexpr char kNextEnding[] = ".save.next";
+
+std::string FileNameOf(const SavePlace& place, int process_index,
+                       int process_count, bool is_next) {
+  std::string name = absl::StrCat(place.run_id, ".", place.island_id);
+  if (process_count > 1) {
+    absl::StrAppend(&name, ".", process_index, "-of-", process_count);
+  }
+  return absl::StrCat(name, is_next ? kNextEnding : kEnding);
+}
+
+// Whose a file is; nothing if it is no SAVE of the island.
+struct Owner {
+  int process_index = 0;
+  int process_count = 1;
+};
+std::optional<Owner> OwnerOf(const SavePlace& place, absl::string_view name) {
+  for (const bool is_next : {false, true}) {
+    Owner owner;
+    absl::string_view rest = name;
+    if (!absl::ConsumeSuffix(&rest, is_next ? kNextEnding : kEnding) ||
+        !absl::ConsumePrefix(
+            &rest, absl::StrCat(place.run_id, ".", place.island_id))) {
+      continue;
+    }
+    if (absl::ConsumePrefix(&rest, ".")) {
+      const std::pair<absl::string_view, absl::string_view> numbers =
+          absl::StrSplit(rest, absl::MaxSplits("-of-", 1));
+      if (!absl::SimpleAtoi(numbers.first, &owner.process_index) ||
+          !absl::SimpleAtoi(numbers.second, &owner.process_count) ||
+          owner.process_index < 0 ||
+          owner.process_index >= owner.process_count) {
+        continue;
+      }
+    }
+    // No other spelling of the numbers, and nothing that is left.
+    if (FileNameOf(place, owner.process_index, owner.process_count, is_next) ==
+        name) {
+      return owner;
+    }
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<std::string>> ListOf(FileSystem& file_system,
+                                                const SavePlace& place) {
+  auto names = file_system.List(place.directory);
+  if (absl::IsNotFound(names.status())) return std::vector<std::string>();
+  return names;
+}
+
+// True if one of `held`, or all if there is none, is one that `wanted` has.
+bool HasSome(const std::optional<std::vector<IndexRange>>& held,
+             const HeldLayout& wanted) {
+  if (!held.has_value()) return wanted.element_count() > 0;
+  return absl::c_any_of(*held, [&](IndexRange a) {
+    return absl::c_any_of(wanted.spans(), [&](IndexRange b) {
+      return a.begin < b.end && b.begin < a.end;
+    });
+  });
+}
+
+bool IsSame(const std::optional<std::vector<IndexRange>>& held,
+            const HeldLayout& wanted) {
+  return held.has_value() ? *held == wanted.spans() : wanted.is_all();
+}
+
+// The files of other processes that are not here; empty: all are.
+std::string MissingFiles(const SavePlace& place, const SaveSet& set) {
+  std::vector<std::string> missing;
+  for (int i = 0; i < set.process_count; ++i) {
+    if (absl::c_any_of(set.files, [i](const SaveSet::File& file) {
+          return file.process_index == i;
+        })) {
+      continue;
+    }
+    missing.push_back(FileNameOf(place, i, set.process_count, false));
+    if (missing.size() == 4) {
+      missing.push_back("more");
+      break;
+    }
+  }
+  return absl::StrJoin(missing, ", ");
+}
+
+}  // namespace
+
+std::string SavePath(const SavePlace& place, int process_index,
+                     int process_count, bool is_next) {
+  return absl::StrCat(
+      place.directory, "/",
+      FileNameOf(place, process_index, process_count, is_next));
+}
+
+FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
+  FoundSaves found;
+  const auto names = ListOf(file_system, place);
+  if (!names.ok()) {
+    found.notes.push_back(
+        absl::StrCat(place.directory, ": ", names.status().message()));
+    return found;
+  }
+  for (const std::string& name : *names) {
+    const std::optional<Owner> owner = OwnerOf(place, name);
+    if (!owner.has_value()) continue;
+    SaveSet::File file = {.process_index = owner->process_index,
+                          .path = absl::StrCat(place.directory, "/", name)};
+    absl::StatusOr<SaveOutline> outline =
+        ReadSaveOutline(file_system, file.path);
+    if (!outline.ok()) {
+      found.notes.push_back(
+          absl::StrCat(file.path, ": ", outline.status().message()));
+      continue;
+    }
+    file.held = outline->header.held;
+    const std::string set_name =
+        absl::StrCat(NameOfSave(*outline), "-of-", owner->process_count);
+    auto set = absl::c_find_if(found.sets, [&](const SaveSet& of) {
+      return of.name == set_name;
+    });
+    if (set == found.sets.end()) {
+      found.sets.push_back({.name = set_name,
+                            .process_count = owner->process_count,
+                            .outline = *std::move(outline)});
+      set = std::prev(found.sets.end());
+    }
+    if (absl::c_none_of(set->files, [&](const SaveSet::File& other) {
+          return other.process_index == file.process_index;
+        })) {
+      set->files.push_back(std::move(file));
+    }
+  }
+  // Numbers of contributions never go back, nor do epochs of the run.
+  absl::c_stable_sort(found.sets, [](const SaveSet& a, const SaveSet& b) {
+    const auto age = [](const SaveSet& set) {
+      const SaveSummary& summary = set.outline.header.summary;
+      return std::tuple(summary.run_epoch, summary.seq,
+                        set.outline.header.step);
+    };
+    return age(a) > age(b);
+  });
+  return found;
+}
+
+absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
+                                 const SavePlace& place, const SaveSet& set,
+                                 const HeldLayout& held,
+                                 const codec::Codec& codec) {
+  SaveAssembler assembler(held, codec, set.outline);
+  const auto own = absl::c_find_if(set.files, [&](const SaveSet::File& file) {
+    return IsSame(file.held, held);
+  });
+  for (const SaveSet::File& file : set.files) {
+    if (own != set.files.end() ? &file != &*own : !HasSome(file.held, held)) {
+      continue;
+    }
+    absl::StatusOr<Save> part = ReadSave(file_system, file.path);
+    const absl::Status added =
+        part.ok() ? assembler.Add(*std::move(part)) : part.status();
+    RETURN_IF_ERROR(Annotate(added, file.path));
+  }
+  absl::StatusOr<Save> save = assembler.Finish();
+  const std::string missing = MissingFiles(place, set);
+  if (save.ok() || missing.empty()) return save;
+  return absl::Status(
+      save.status().code(),
+      absl::StrCat(save.status().message(), "; ", set.process_count,
+                   " processes wrote it, and ", place.directory, " lacks ",
+                   missing, " (where their number changes the files of all "
+                   "have to lie in one --work_dir)"));
+}
+
+void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,
+                      int process_count) {
+  const auto names = ListOf(file_system, place);
+  if (!names.ok()) return;
+  bool removed = false;
+  for (const std::string& name : *names) {
+    const std::optional<Owner> owner = OwnerOf(place, name);
+    if (!owner.has_value() || owner->process_count == process_count) continue;
+    // Another process may be quicker.
+    file_system.Remove(absl::StrCat(place.directory, "/", name)).IgnoreError();
+    removed = true;
+  }
+  if (removed) file_system.SyncDirectory(place.directory).IgnoreError();
+}
+
+}  // namespace atl::worker
