@@ -55,7 +55,7 @@ struct IslandProgress {
   // own settings: an estimate, there once a push and a pull were measured.
   IslandMeasurements measured;
   std::optional<planner::Forecast> forecast;
-  // The same for every recipe, made with `forecast`.
+  // The same for each of RunIslandOptions.recipes, made with `forecast`.
   std::vector<planner::Candidate> recipes;
   // Share of time spent in inner steps, from the first one's begin to the last
   // one's end; 0 before.
@@ -84,6 +84,9 @@ struct RunIslandOptions {
   std::string rendezvous_secret_path;
   std::string machine_secret_path;
   std::string program_version;
+  // What else this link could be used for, to be told of: IslandProgress. What
+  // their presets point to must outlive the progress.
+  std::vector<Recipe> recipes;
   std::stop_token stop;         // Once: leave cleanly.
   std::stop_token stop_at_once;
   // Called on the computing thread, after each step and at each change of

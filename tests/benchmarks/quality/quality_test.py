@@ -16,6 +16,7 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "tools")]
 import atoll_data
 import judge
 import ledger
+import methods
 import report
 import rows
 from harness import cases
@@ -100,6 +101,24 @@ class TableTest(unittest.TestCase):
                      "| - | c |", "- mean_x100: after 3 rounds: not finite",
                      "- int8: refused: not built"):
             self.assertIn("\n" + line + "\n", table)
+
+
+class MethodsTest(unittest.TestCase):
+
+    def test_what_differs_from_a_preset_is_listed_with_its_reason(self):
+        self.assertEqual(set(methods.PRESETS), set(methods.DIFFERENCES))
+        for method in methods.PRESETS:
+            for key in methods.differing_keys(method):
+                self.assertTrue(methods.reason_of(method, key),
+                                "%s: %s" % (method, key))
+
+    def test_what_is_listed_differs(self):
+        for method, reasons in methods.DIFFERENCES.items():
+            keys = methods.differing_keys(method)
+            for listed in reasons:
+                self.assertTrue(
+                    any(k == listed or k.startswith(listed + ".")
+                        for k in keys), "%s: %s" % (method, listed))
 
 
 class LedgerTest(unittest.TestCase):
