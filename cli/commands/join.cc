@@ -276,7 +276,8 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
-  ASSIGN_OR_RETURN(const server::BandwidthCaps caps, ReadCaps(options.caps));
+  ASSIGN_OR_RETURN(const server::BandwidthCaps caps,
+                   ReadCaps(options.caps, options.place.process_count));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
   Reporter reporter(context.progress_options, context.messages());
@@ -420,7 +421,8 @@ void AddJoin(CLI::App& app, Context& context) {
                    "Threads that compute; 0 for all")
       ->check(CLI::Range(0, 256));
   AddDeviceFlag(*command, "this island", options->place.device);
-  AddCapFlags(*command, "this island", options->caps);
+  AddCapFlags(*command, "this island, all its processes together,",
+              options->caps);
   command
       ->add_option("--streams", options->streams,
                    "Connections that a large push or pull is spread over")

@@ -71,13 +71,16 @@ struct RunIslandOptions {
   std::string data_path;        // Empty: the run's.
   std::string work_directory;   // For the SAVE; made if it is not there.
   int thread_count = 1;         // That compute, >= 1.
-  server::BandwidthCaps caps;   // Of pushes and pulls.
+  // Of the island's pushes and pulls, all its processes together. A process
+  // takes as large a part of them as it holds of the model.
+  server::BandwidthCaps caps;
   // Connections that a large push is spread over, >= 1.
   int stream_count = server::kDefaultStreamCount;
   rpc::SecurityFlags security;
   // Its ranks and processes. All processes of an island have the same options,
   // but for process_index and what a machine has of its own: data_path,
-  // work_directory, thread_count, caps.
+  // work_directory, thread_count. Where their links differ they may say different
+  // caps, too: each takes its part of its own.
   IslandPlace place;
   // Of several processes: what keeps strangers out where they meet, beside the
   // key in `security` (rendezvous.h, RendezvousOptions).
@@ -129,6 +132,13 @@ struct IslandLinks {
   // empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
 };
+
+// How a process that holds `held` speaks to the servers of a run of `spec`.
+//
+// INVALID_ARGUMENT: its part of a cap is less than server::kCapBytesPerSecondMin.
+absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
+    const RunIslandOptions& options, const v1::RunSpec& spec,
+    const HeldLayout& held);
 
 // RunIsland, with what `alter` has made of its links before anything is called.
 absl::StatusOr<IslandProgress> RunIslandAltered(
