@@ -9,15 +9,19 @@ namespace atl::cli {
 namespace {
 
 // 0 for an empty text.
-absl::StatusOr<double> ReadCap(const std::string& flag,
-                               const std::string& text) {
+absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
+                               int process_count) {
   if (text.empty()) return 0;
   absl::StatusOr<double> cap = ParseBandwidth(text);
   if (!cap.ok()) return WithContext(cap.status(), flag);
-  if (*cap < server::kCapBytesPerSecondMin) {
+  if (*cap < process_count * server::kCapBytesPerSecondMin) {
     return UsageError(
         absl::StrCat(flag, " ", text, " is less than ",
-                     FormatBandwidth(server::kCapBytesPerSecondMin)),
+                     FormatBandwidth(server::kCapBytesPerSecondMin),
+                     process_count == 1
+                         ? ""
+                         : absl::StrCat(" for each of the island's ",
+                                        process_count, " processes")),
         "Slower streams may be taken for dead by the servers. Leave the flag "
         "out for no cap.");
   }
@@ -35,10 +39,13 @@ void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags) {
                      "The same for what it receives from them");
 }
 
-absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags) {
+absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
+                                               int process_count) {
   server::BandwidthCaps caps;
-  ASSIGN_OR_RETURN(caps.up_bytes_per_second, ReadCap("--up", flags.up));
-  ASSIGN_OR_RETURN(caps.down_bytes_per_second, ReadCap("--down", flags.down));
+  ASSIGN_OR_RETURN(caps.up_bytes_per_second,
+                   ReadCap("--up", flags.up, process_count));
+  ASSIGN_OR_RETURN(caps.down_bytes_per_second,
+                   ReadCap("--down", flags.down, process_count));
   return caps;
 }
 

@@ -1,4 +1,5 @@
-// --up and --down: what an island may use of its link.
+// --up and --down: what an island may use of its link, all its processes
+// together.
 
 #ifndef CLI_COMMANDS_CAP_FLAGS_H_
 #define CLI_COMMANDS_CAP_FLAGS_H_
@@ -22,9 +23,12 @@ struct CapFlags {
 // must outlive the parse.
 void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags);
 
+// The caps of an island of `process_count` (>= 1) processes.
+//
 // INVALID_ARGUMENT (a usage error that names the flag): no bandwidth, or less
-// than server::kCapBytesPerSecondMin.
-absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags);
+// than server::kCapBytesPerSecondMin for each process.
+absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
+                                               int process_count = 1);
 
 // The command line that says `flags`.
 std::vector<std::string> CapArguments(const CapFlags& flags);

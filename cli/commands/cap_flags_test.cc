@@ -33,6 +33,19 @@ TEST(CapFlagsTest, WhatIsWrongIsAUsageErrorThatNamesItsFlag) {
   }
 }
 
+TEST(CapFlagsTest, AnIslandsProcessesNeedEnoughEach) {
+  const auto caps = ReadCaps({"5Mb/s", ""}, 4);
+  ASSERT_TRUE(caps.ok()) << caps.status();
+  EXPECT_EQ(caps->up_bytes_per_second, 625000);  // Of all four.
+  EXPECT_TRUE(ReadCaps({"200kb/s", ""}, 2).ok());
+  const auto narrow = ReadCaps({"", "199kb/s"}, 2);
+  ASSERT_FALSE(narrow.ok());
+  EXPECT_EQ(GetExitCode(narrow.status()), ExitCode::kUsage);
+  EXPECT_EQ(narrow.status().message(),
+            "--down 199kb/s is less than 100 kb/s for each of the island's 2 "
+            "processes");
+}
+
 TEST(CapFlagsTest, ArgumentsSayWhatTheFlagsSay) {
   EXPECT_TRUE(CapArguments({}).empty());
   EXPECT_EQ(CapArguments({"5Mb/s", "1MB/s"}),

@@ -65,21 +65,30 @@ absl::Status ModelUnusable(const absl::Status& status) {
 
 }  // namespace
 
+absl::Status CompleteLayout(RunFile* run) {
+  v1::RunSpec& spec = run->spec;
+  ASSIGN_OR_RETURN(const worker::FragmentAssignment assignment,
+                   worker::ParseFragmentAssignment(run->fragment_pattern));
+  absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
+      spec.model(),
+      worker::FragmentCountOf(spec.model().layer_count(),
+                              run->layers_a_fragment,
+                              spec.layout().fragment_count()),
+      assignment);
+  if (!layout.ok()) {
+    return WithReason(WithContext(layout.status(), "[model]"), "MODEL_INVALID");
+  }
+  *spec.mutable_layout() = *std::move(layout);
+  return absl::OkStatus();
+}
+
 absl::Status CompleteSpec(RunFile* run) {
   v1::RunSpec& spec = run->spec;
   if (!run->model_directory.empty()) {
     const absl::Status followed = FollowConfig(run);
     if (!followed.ok()) return ModelUnusable(followed);
   }
-  absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
-      spec.model(), spec.layout().fragment_count(),
-      run->fragment_pattern == "balanced"
-          ? worker::FragmentAssignment::kBalanced
-          : worker::FragmentAssignment::kStrided);
-  if (!layout.ok()) {
-    return WithReason(WithContext(layout.status(), "[model]"), "MODEL_INVALID");
-  }
-  *spec.mutable_layout() = *std::move(layout);
+  RETURN_IF_ERROR(CompleteLayout(run));
   if (!run->model_directory.empty()) {
     const absl::Status complete = CompleteImport(run);
     if (!complete.ok()) return ModelUnusable(complete);

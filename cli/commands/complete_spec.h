@@ -8,7 +8,12 @@
 
 namespace atl::cli {
 
-// Fills in layout.tensors and, unless the file gives one, data.fingerprint,
+// Fills in the layout: its tensors, and how many fragments it has.
+//
+// INVALID_ARGUMENT: [model] is none, or has fewer layers than fragments.
+absl::Status CompleteLayout(RunFile* run);
+
+// Fills in the layout and, unless the file gives one, data.fingerprint,
 // which reads the whole data set; for a run that imports also [model] and
 // init, which reads the whole model.
 //

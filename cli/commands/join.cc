@@ -15,11 +15,11 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/commands/device_flag.h"
+#include "cli/commands/recipes.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
-#include "cli/presets/presets.h"
 #include "cli/units/units.h"
 #include "worker/api/run_island.h"
 
@@ -116,13 +116,9 @@ std::string ForecastLine(const worker::IslandProgress& at) {
       daily(forecast.down_bytes_per_hour), " down a day; ", forecast.why);
 }
 
-// Of the recipes, those that this version can run: what each would make of this
-// link, and which to take.
+// What each preset would make of this link, and which to take.
 std::string RecipesLine(const worker::IslandProgress& at) {
-  const auto runs_here = [](const worker::planner::Preset& preset) {
-    return FindPreset(preset.name).has_value();
-  };
-  std::string line = "computing, by recipe";
+  std::string line = "computing, by preset";
   if (at.measured.round_trip_seconds > 0) {
     absl::StrAppend(&line,
                     absl::StrFormat(", at a round trip of %.3g ms",
@@ -131,7 +127,6 @@ std::string RecipesLine(const worker::IslandProgress& at) {
   absl::StrAppend(&line, ": ");
   bool first = true;
   for (const worker::planner::Candidate& recipe : at.recipes) {
-    if (!runs_here(*recipe.preset)) continue;
     absl::StrAppend(
         &line, first ? "" : ", ", recipe.preset->name, " ",
         absl::StrFormat("%.1f %%", 100 * recipe.forecast.utilization));
@@ -139,7 +134,7 @@ std::string RecipesLine(const worker::IslandProgress& at) {
   }
   const worker::planner::Choice take = worker::planner::Choose(
       at.recipes, worker::planner::kTargetUtilization,
-      /*data_is_local=*/false, runs_here);
+      /*data_is_local=*/false);
   if (take.candidate != nullptr) {
     absl::StrAppend(&line, "; take ", take.candidate->preset->name, ": ",
                     take.why);
@@ -249,8 +244,7 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
         {{"preset", std::string(recipe.preset->name)},
          {"utilization", recipe.forecast.utilization},
          {"up_bytes", recipe.forecast.up_bytes},
-         {"down_bytes", recipe.forecast.down_bytes},
-         {"runs_here", FindPreset(recipe.preset->name).has_value()}});
+         {"down_bytes", recipe.forecast.down_bytes}});
   }
   const LatencyHistogram& heartbeats = at.heartbeat_latency;
   Json& latency = data["heartbeat_latency_seconds"];
@@ -282,7 +276,8 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
-  ASSIGN_OR_RETURN(const server::BandwidthCaps caps, ReadCaps(options.caps));
+  ASSIGN_OR_RETURN(const server::BandwidthCaps caps,
+                   ReadCaps(options.caps, options.place.process_count));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
   Reporter reporter(context.progress_options, context.messages());
@@ -303,6 +298,7 @@ absl::Status Join(Context& context, JoinOptions options) {
                      options.island_id);
   }
   worker::RunIslandOptions island = IslandOptions(context, options);
+  ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
@@ -422,7 +418,8 @@ void AddJoin(CLI::App& app, Context& context) {
                    "Threads that compute; 0 for all")
       ->check(CLI::Range(0, 256));
   AddDeviceFlag(*command, "this island", options->place.device);
-  AddCapFlags(*command, "this island", options->caps);
+  AddCapFlags(*command, "this island, all its processes together,",
+              options->caps);
   command
       ->add_option("--streams", options->streams,
                    "Connections that a large push or pull is spread over")

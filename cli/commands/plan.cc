@@ -12,13 +12,13 @@
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/complete_spec.h"
+#include "cli/commands/recipes.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
-#include "cli/presets/presets.h"
 #include "cli/run_file/load.h"
 #include "cli/units/units.h"
 #include "worker/api/model_files.h"
-#include "worker/api/model_spec.h"
 #include "worker/api/planner.h"
 
 namespace atl::cli {
@@ -73,7 +73,6 @@ struct Row {
   const planner::Preset* preset = nullptr;  // Null for the run file's own.
   planner::Exchange exchange;
   planner::Forecast forecast;
-  bool runs_here = false;
 };
 
 absl::Status Named(const std::string& flag, const absl::Status& status) {
@@ -99,10 +98,8 @@ absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
                      worker::ModelOfSize(*count, options.layers));
   } else {
     ASSIGN_OR_RETURN(RunFile file, LoadRunFile(options.model, {}));
+    RETURN_IF_ERROR(CompleteLayout(&file));
     v1::RunSpec& run = file.spec;
-    const int32_t count = std::max(1, run.layout().fragment_count());
-    ASSIGN_OR_RETURN(*run.mutable_layout(),
-                     worker::BuildLayout(run.model(), count));
     ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(run.model()));
     subject.tokens_a_step = TokensAStep(run);
     subject.token_count = run.schedule().token_count();
@@ -222,24 +219,19 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     Row row;
     row.name = "(as it is)";
     row.exchange = worker::ExchangeOfRun(*subject.run);
-    row.runs_here = true;
     rows.push_back(std::move(row));
   }
-  for (const planner::Preset& preset : planner::Presets()) {
+  ASSIGN_OR_RETURN(const std::vector<worker::Recipe> recipes, ReadRecipes());
+  for (const worker::Recipe& recipe : recipes) {
     Row row;
-    row.name = std::string(preset.name);
-    row.preset = &preset;
-    ASSIGN_OR_RETURN(row.exchange, Change(options, preset.exchange));
-    const int64_t count =
-        options.fragments > 0 && preset.exchange.streaming
-            ? options.fragments
-            : planner::FragmentCountOf(preset, subject.model.layer_count);
-    const absl::StatusOr<std::vector<int64_t>> fragments =
-        worker::FragmentElements(subject.model, count);
-    if (!fragments.ok()) return UsageError(fragments.status().message());
-    row.exchange.fragment_elements = *fragments;
-    // A recipe that this version cannot run has no run file either.
-    row.runs_here = FindPreset(preset.name).has_value();
+    row.name = std::string(recipe.preset->name);
+    row.preset = recipe.preset;
+    const bool streams = recipe.spec.schedule().fragment_schedule() ==
+                         v1::FRAGMENT_SCHEDULE_STAGGERED;
+    absl::StatusOr<planner::Exchange> exchange = worker::ExchangeOfRecipe(
+        recipe, subject.model, streams ? options.fragments : 0);
+    if (!exchange.ok()) return UsageError(exchange.status().message());
+    ASSIGN_OR_RETURN(row.exchange, Change(options, *std::move(exchange)));
     rows.push_back(std::move(row));
   }
   for (Row& row : rows) {
@@ -272,17 +264,12 @@ double SecondsOf(const Row& row, const Subject& subject, const Scene& scene) {
 }
 
 Json ToData(const Row& row, const Subject& subject, const Scene& scene,
-            const planner::Choice& take, const planner::Choice& best) {
+            const planner::Choice& take) {
   const planner::Forecast& forecast = row.forecast;
-  const auto is = [&](const planner::Choice& choice) {
-    return row.preset != nullptr && choice.candidate != nullptr &&
-           choice.candidate->preset == row.preset;
-  };
   Json data;
   data["preset"] = row.name;
-  data["take"] = is(take);
-  data["best"] = is(best);
-  data["runs_here"] = row.runs_here;
+  data["take"] = row.preset != nullptr && take.candidate != nullptr &&
+                 take.candidate->preset == row.preset;
   data["utilization"] = forecast.utilization;
   data["bound"] = std::string(planner::BoundName(forecast.bound));
   data["why"] = forecast.why;
@@ -314,7 +301,7 @@ Json ChoiceToData(const planner::Choice& choice) {
 std::string TableOf(const std::vector<Row>& rows, const Subject& subject,
                     const Scene& scene) {
   Table table({"PRESET", ">COMPUTES", ">ROUND", ">ALL", ">UP", ">DOWN", ">UP/H",
-               ">DOWN/H", ">95 % AT", "BOUND BY", "HERE"});
+               ">DOWN/H", ">95 % AT", "BOUND BY"});
   const auto hourly = [](double bytes) {
     return FormatBytes(static_cast<int64_t>(std::min(bytes, 9e18)));
   };
@@ -331,8 +318,7 @@ std::string TableOf(const std::vector<Row>& rows, const Subject& subject,
          forecast.bytes_per_second_for_95 > 0
              ? FormatBandwidth(forecast.bytes_per_second_for_95)
              : "never",
-         std::string(planner::BoundName(forecast.bound)),
-         row.runs_here ? "yes" : "not yet"});
+         std::string(planner::BoundName(forecast.bound))});
   }
   return table.ToString();
 }
@@ -356,25 +342,13 @@ std::string Assumptions(const Subject& subject, const Scene& scene) {
       1000 * scene.service.commit_seconds, 1000 * scene.service.save_seconds);
 }
 
-std::string Advice(const planner::Choice& take, const planner::Choice& best) {
-  std::string text;
-  if (take.candidate != nullptr) {
-    absl::StrAppend(&text, "Take ", take.candidate->preset->name, ": ",
-                    take.why, ".\n");
-  }
-  const bool differ = best.candidate != nullptr &&
-                      (take.candidate == nullptr ||
-                       take.candidate->preset != best.candidate->preset);
-  if (differ) {
-    absl::StrAppend(&text, "Better, once this version can run it, ",
-                    best.candidate->preset->name, ": ", best.why);
-    if (!best.candidate->preset->price.empty()) {
-      absl::StrAppend(&text, " (its price: ", best.candidate->preset->price,
-                      ")");
-    }
-    absl::StrAppend(&text, ".\n");
-  }
-  return text;
+std::string Advice(const planner::Choice& take) {
+  if (take.candidate == nullptr) return "";
+  const planner::Preset& preset = *take.candidate->preset;
+  return absl::StrCat(
+      "Take ", preset.name, ": ", take.why,
+      preset.price.empty() ? "" : absl::StrCat("; its price: ", preset.price),
+      ".\n");
 }
 
 absl::Status Plan(Context& context, const PlanOptions& options) {
@@ -387,16 +361,10 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
     if (row.preset != nullptr) candidates.push_back({row.preset, row.forecast});
   }
   const planner::Choice take =
-      planner::Choose(candidates, options.target, options.local_data,
-                      [](const planner::Preset& preset) {
-                        return FindPreset(preset.name).has_value();
-                      });
-  const planner::Choice best =
-      planner::Choose(candidates, options.target, options.local_data,
-                      [](const planner::Preset&) { return true; });
+      planner::Choose(candidates, options.target, options.local_data);
   Json items = Json::array();
   for (const Row& row : rows) {
-    items.push_back(ToData(row, subject, scene, take, best));
+    items.push_back(ToData(row, subject, scene, take));
   }
   if (context.output().format() == OutputFormat::kJsonl) {
     context.output().PrintList("presets", items, "");
@@ -416,10 +384,9 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   data["target"] = options.target;
   data["presets"] = items;
   data["take"] = ChoiceToData(take);
-  data["best"] = ChoiceToData(best);
   context.output().Print(
       data, absl::StrCat(TableOf(rows, subject, scene), "\n",
-                         Assumptions(subject, scene), Advice(take, best)));
+                         Assumptions(subject, scene), Advice(take)));
   return absl::OkStatus();
 }
 
@@ -474,6 +441,9 @@ void AddPlan(CLI::App& app, Context& context) {
       "Nothing is measured and nobody is asked: a formula, and the formula's\n"
       "inputs are yours. COMPUTES is the share of time that an island trains;\n"
       "95 % AT is the bandwidth, each way, that would take it to 95 %.\n"
+      "A PRESET is the run file of its name (preset = \"streaming\") with this\n"
+      "model and these islands; --inner_steps and the like change it here as\n"
+      "the same keys would in a run file.\n"
       "Examples:\n"
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
       "--tokens_per_second 30000\n"

@@ -83,6 +83,7 @@ TEST(PresetsTest, AsyncIsDelayedNesterovOverAsManyAsThereAreIslands) {
   EXPECT_EQ(spec.outer().optimizer(),
             v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
   EXPECT_EQ(spec.outer().buffer_count(), spec.schedule().island_count_min());
+  EXPECT_EQ(spec.schedule().inner_step_count(), 50);  // arXiv 2401.09135.
   EXPECT_EQ(spec.outer().momentum_share(), 0);
   EXPECT_EQ(
       spec.inner().warmup_step_count(),
@@ -94,10 +95,25 @@ TEST(PresetsTest, StreamingIsStaggeredBlendedAndLate) {
   const v1::ScheduleSpec& schedule = run.spec.schedule();
   EXPECT_EQ(schedule.fragment_schedule(), v1::FRAGMENT_SCHEDULE_STAGGERED);
   EXPECT_EQ(schedule.blend(), 0.5);
-  EXPECT_GT(schedule.overlap_step_count(), 0);
   EXPECT_EQ(run.fragment_pattern, "strided");
+}
+
+// arXiv 2501.18512.
+TEST(PresetsTest, StreamingHasThePapersSettings) {
+  const RunFile run = ReadPreset("streaming");
+  EXPECT_EQ(run.spec.schedule().inner_step_count(), 100);
+  EXPECT_EQ(run.spec.schedule().overlap_step_count(), 5);
+  EXPECT_EQ(run.layers_a_fragment, 3);
+  EXPECT_EQ(run.spec.layout().fragment_count(), 0);
   EXPECT_EQ(run.spec.exchange().up(), v1::CODEC_E3M0);
-  EXPECT_EQ(run.spec.schedule().round_count(), 30);
+  EXPECT_EQ(run.spec.exchange().down(), v1::CODEC_E3M0);
+  EXPECT_EQ(run.spec.outer().learning_rate(), 0.4);
+  EXPECT_EQ(run.spec.outer().momentum(), 0.9);
+  // Thirty rounds are too few for that momentum.
+  EXPECT_GE(run.spec.schedule().round_count(), 100);
+  EXPECT_EQ(run.spec.inner().warmup_step_count(),
+            run.spec.schedule().round_count() *
+                run.spec.schedule().inner_step_count() / 10);
 }
 
 TEST(PresetsTest, EagerIsStreamingBehindAWholeRound) {
@@ -108,8 +124,8 @@ TEST(PresetsTest, EagerIsStreamingBehindAWholeRound) {
   const v1::RunSpec streaming = ReadPreset("streaming").spec;
   *eager.mutable_schedule() = streaming.schedule();
   // What is foreseen wrong must not grow.
-  EXPECT_LT(eager.outer().learning_rate(), streaming.outer().learning_rate());
-  eager.mutable_outer()->set_learning_rate(streaming.outer().learning_rate());
+  EXPECT_LT(eager.outer().momentum(), streaming.outer().momentum());
+  eager.mutable_outer()->set_momentum(streaming.outer().momentum());
   EXPECT_EQ(eager.SerializeAsString(), streaming.SerializeAsString());
 }
 
@@ -118,7 +134,11 @@ TEST(PresetsTest, DecoupledIsElasticWithAQuorumAndRda) {
   EXPECT_EQ(run.spec.schedule().timing(), v1::TIMING_ELASTIC);
   EXPECT_LT(run.spec.schedule().min_quorum(),
             run.spec.schedule().island_count_min());
-  EXPECT_GT(run.spec.schedule().overlap_step_count(), 0);
+  EXPECT_EQ(run.spec.schedule().overlap_step_count(), 2);
+  // One fragment at every step, of a model that has as many layers.
+  EXPECT_EQ(run.layers_a_fragment, 1);
+  EXPECT_EQ(run.spec.layout().fragment_count(), 24);
+  EXPECT_EQ(run.spec.schedule().inner_step_count(), 24);
   EXPECT_EQ(run.spec.outer().weighting(),
             v1::WEIGHTING_TOKENS_SQUARED_PER_STEP);
   EXPECT_EQ(run.spec.outer().merge().rule(), v1::MERGE_RULE_KIND_RDA);

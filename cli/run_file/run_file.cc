@@ -33,6 +33,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr int kMaxFaults = 20;
+constexpr int64_t kLayersMax = 1 << 16;
 
 // Lines of an error message, in the order in which they were found.
 class Faults {
@@ -357,6 +358,29 @@ void ReadFragmentPattern(const toml::table& table, const std::string& name,
               "\"balanced\"");
 }
 
+// A file's own count of fragments is in place of its preset's layers of one,
+// and the other way round.
+void ReadLayersAFragment(const toml::table& table, const std::string& name,
+                         RunFile* run, std::set<std::string>* given,
+                         Faults* faults) {
+  const toml::node* node = table.at_path("layout.layers_a_fragment").node();
+  const bool has_count = table.at_path("layout.fragment_count").node() != nullptr;
+  if (node == nullptr) {
+    if (has_count) run->layers_a_fragment = 0;
+    return;
+  }
+  if (!has_count) given->erase("layout.fragment_count");
+  const auto* count = node->as_integer();
+  if (count == nullptr || count->get() < 1 || count->get() > kLayersMax) {
+    faults->Add(name, static_cast<int>(node->source().begin.line),
+                absl::StrCat("'layout.layers_a_fragment' must be a whole "
+                             "number from 1 to ",
+                             kLayersMax));
+    return;
+  }
+  run->layers_a_fragment = count->get();
+}
+
 // Reads one file into `run`; with `allow_preset` its preset goes before it.
 void ReadFile(absl::string_view text, const std::string& name,
               const RunFileOptions& options, bool allow_preset, RunFile* run,
@@ -368,7 +392,8 @@ void ReadFile(absl::string_view text, const std::string& name,
     return;
   }
   const toml::table& table = parsed.table();
-  std::vector<std::string> other_keys = {"layout.fragment_pattern"};
+  std::vector<std::string> other_keys = {"layout.fragment_pattern",
+                                         "layout.layers_a_fragment"};
   if (allow_preset) {
     other_keys.insert(other_keys.end(), {"run_id", "preset", "init.model"});
     if (auto run_id = StringAt(table, "run_id", name, faults)) {
@@ -397,6 +422,7 @@ void ReadFile(absl::string_view text, const std::string& name,
     }
   }
   ReadFragmentPattern(table, name, run, faults);
+  ReadLayersAFragment(table, name, run, given, faults);
   if (!allow_preset) return;
   // The length that this file gives is in place of its preset's.
   const bool has_rounds = table.at_path("schedule.round_count").node() != nullptr;
@@ -551,6 +577,9 @@ absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
     run.model_directory = options.model_directory;
   }
   if (faults.empty()) {
+    if (run.layers_a_fragment > 0 && given.count("layout.fragment_count") == 0) {
+      run.spec.mutable_layout()->clear_fragment_count();
+    }
     DropUnread(given, &run.spec);
     FillIn(given, &run.spec);
     CheckComplete(options.name, run, &faults);

@@ -5,18 +5,25 @@
 // The keys are the names of the fields of atoll.v1.RunSpec: a message is a
 // table ([schedule]), a field is a key, an enum is its value's name without the
 // prefix, in lower case ("adamw"), a duration is a string ("30s", "1m30s").
-// Three keys are the file's own:
+// Five keys are the file's own:
 //
 //   run_id = "..."       the run's id; the file's name without it
 //   preset = "..."       a file of deploy/config that this one changes
 //   [init] model = "..."  directory of a model (config.json, safetensors) that
 //                        version 0 is imported from. What [model] does not say
 //                        then follows from its config.json
+//   [layout] layers_a_fragment = N   one fragment for every N layers, however
+//                        many the model has, but at most fragment_count if that
+//                        is given, too
+//   [layout] fragment_pattern = "..."   which layers they are: "strided",
+//                        "balanced"
 //
 // Values come from the file, then from its preset, then from the defaults of
-// DefaultRunSpec. Of `layout` only fragment_count may be given: its tensors
-// follow from the model; of `init` only the seed: the rest follows from
-// init.model. Paths are relative to the file's directory.
+// DefaultRunSpec. Of `layout` only these two and fragment_count may be given:
+// its tensors follow from the model; of `init` only the seed: the rest follows
+// from init.model. Paths are relative to the file's directory. A file that says
+// fragment_count alone takes its preset's layers_a_fragment away, and the other
+// way round.
 //
 // Left at 0 or out: model.kv_head_count is head_count; of a gpt2
 // intermediate_size is four times hidden_size and tie_embeddings true; of a
@@ -29,6 +36,7 @@
 #ifndef CLI_RUN_FILE_RUN_FILE_H_
 #define CLI_RUN_FILE_RUN_FILE_H_
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
@@ -44,7 +52,8 @@ namespace atl::cli {
 struct RunFile {
   std::string run_id;
   // Complete but for layout.tensors and, unless `has_fingerprint`,
-  // data.fingerprint; with a `model_directory` also but for what follows from
+  // data.fingerprint; with `layers_a_fragment` layout.fragment_count is only a
+  // bound, or 0 for none; with a `model_directory` also but for what follows from
   // it: init.import, init.fragment_digests, and in [model] all but
   // `model_keys`.
   v1::RunSpec spec;
@@ -55,6 +64,8 @@ struct RunFile {
   // layout.fragment_pattern: "strided" or "balanced" (worker/api/model_spec.h);
   // how complete_spec makes layout.tensors.
   std::string fragment_pattern = "strided";
+  // layout.layers_a_fragment; 0: the file says how many fragments there are.
+  int64_t layers_a_fragment = 0;
   // The file or its preset says data.fingerprint, be it empty: data that is
   // local to each island.
   bool has_fingerprint = false;

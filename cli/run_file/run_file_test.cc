@@ -110,6 +110,49 @@ fragment_pattern = "balanced"
               HasSubstr("must be at most 1"));
 }
 
+TEST(RunFileTest, FragmentsAreCountedOrMadeOfLayers) {
+  const RunFile neither = Read(kSmall);
+  EXPECT_EQ(neither.layers_a_fragment, 0);
+  EXPECT_EQ(neither.spec.layout().fragment_count(), 1);
+  const RunFile layers =
+      Read(absl::StrCat(kSmall, "[layout]\nlayers_a_fragment = 3\n"));
+  EXPECT_EQ(layers.layers_a_fragment, 3);
+  EXPECT_EQ(layers.spec.layout().fragment_count(), 0);
+  const RunFile both = Read(absl::StrCat(
+      kSmall, "[layout]\nlayers_a_fragment = 1\nfragment_count = 24\n"));
+  EXPECT_EQ(both.layers_a_fragment, 1);
+  EXPECT_EQ(both.spec.layout().fragment_count(), 24);
+  for (const char* value : {"0", "-3", "1.5", "\"three\""}) {
+    EXPECT_THAT(Fault(absl::StrCat(kSmall, "[layout]\nlayers_a_fragment = ",
+                                   value, "\n")),
+                HasSubstr("'layout.layers_a_fragment' must be a whole number"));
+  }
+}
+
+TEST(RunFileTest, AFilesFragmentsAreInPlaceOfItsPresets) {
+  RunFileOptions options;
+  options.preset_names = "counted, layered";
+  options.find_preset = [](absl::string_view name) {
+    return absl::StrCat(kSmall, "[layout]\n",
+                        name == "counted" ? "fragment_count = 2\n"
+                                          : "layers_a_fragment = 3\n");
+  };
+  options.default_run_id = "run";
+  const auto read = [&](absl::string_view text) {
+    absl::StatusOr<RunFile> run = ParseRunFile(text, options);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? *std::move(run) : RunFile();
+  };
+  const RunFile counted =
+      read("preset = \"layered\"\n[layout]\nfragment_count = 2\n");
+  EXPECT_EQ(counted.layers_a_fragment, 0);
+  EXPECT_EQ(counted.spec.layout().fragment_count(), 2);
+  const RunFile layered =
+      read("preset = \"counted\"\n[layout]\nlayers_a_fragment = 3\n");
+  EXPECT_EQ(layered.layers_a_fragment, 3);
+  EXPECT_EQ(layered.spec.layout().fragment_count(), 0);
+}
+
 TEST(RunFileTest, AMergeRuleIsATableOfItsOwn) {
   const RunFile run = Read(
       "preset = \"tiny\"\n[outer.merge]\nrule = \"rda\"\n"

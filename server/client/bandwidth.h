@@ -1,4 +1,4 @@
-// What an island may use of its link, each way.
+// What an island, all its processes together, may use of its link, each way.
 //
 // A cap counts payload: the bytes of encoded elements in chunks, repeats
 // included. What frames them (a chunk's header and checksum, HTTP/2, TCP/IP: 4
@@ -35,6 +35,18 @@ struct BandwidthCaps {
   double up_bytes_per_second = 0;
   double down_bytes_per_second = 0;
 };
+
+// The part of `caps` for one of several processes that are capped together and
+// hold a model between them: as large as what it holds, `held` of `all` elements
+// (0 <= held <= all, all >= 1), so that parts add up to the caps and what moves
+// once for each element takes all of them equally long. Who holds nothing moves
+// nothing, and is not capped.
+inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
+                            int64_t all) {
+  const double share = static_cast<double>(held) / static_cast<double>(all);
+  return {.up_bytes_per_second = share * caps.up_bytes_per_second,
+          .down_bytes_per_second = share * caps.down_bytes_per_second};
+}
 
 // INVALID_ARGUMENT: a cap is neither 0 nor at least LeastCapBytesPerSecond.
 inline absl::Status CheckCaps(const BandwidthCaps& caps, int32_t shard_count) {

@@ -406,7 +406,8 @@ void IslandRunner::Report(const Action& action) {
     const absl::StatusOr<planner::Forecast> forecast =
         ForecastOfRun(spec_, progress_.measured);
     if (forecast.ok()) progress_.forecast = *forecast;
-    auto recipes = ForecastOfPresets(spec_, progress_.measured);
+    auto recipes =
+        ForecastOfRecipes(spec_, progress_.measured, options_.recipes);
     if (recipes.ok()) progress_.recipes = *std::move(recipes);
   }
   Log(action);

@@ -148,6 +148,22 @@ absl::StatusOr<engine::ModelConfig> MakeModelConfig(
   return config;
 }
 
+absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
+    absl::string_view name) {
+  if (name == "strided") return FragmentAssignment::kStrided;
+  if (name == "balanced") return FragmentAssignment::kBalanced;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layers are dealt \"strided\" or \"balanced\", not \"", name, "\""));
+}
+
+int32_t FragmentCountOf(int64_t layer_count, int64_t layers_a_fragment,
+                        int32_t fragment_count) {
+  if (layers_a_fragment <= 0) return std::max(1, fragment_count);
+  int64_t count = (layer_count + layers_a_fragment - 1) / layers_a_fragment;
+  if (fragment_count > 0) count = std::min<int64_t>(count, fragment_count);
+  return static_cast<int32_t>(std::max<int64_t>(1, count));
+}
+
 absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
                                        int32_t fragment_count,
                                        FragmentAssignment assignment) {

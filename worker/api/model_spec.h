@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "atoll/v1/run.pb.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/trainer.h"
@@ -31,6 +32,20 @@ enum class FragmentAssignment {
 // INVALID_ARGUMENT: the architecture is unknown, or a size is out of range.
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(
     const v1::ModelSpec& model);
+
+// "strided" or "balanced": how run files call an assignment.
+//
+// INVALID_ARGUMENT: it is neither.
+absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
+    absl::string_view name);
+
+// How many fragments a model of `layer_count` (>= 1) layers has where
+// `layers_a_fragment` of them make one, the last one perhaps fewer, but no more
+// than `fragment_count` (0: no bound). Where `layers_a_fragment` is 0 it is
+// `fragment_count`, or 1, whatever the layers: BuildLayout tells whether there
+// are enough.
+int32_t FragmentCountOf(int64_t layer_count, int64_t layers_a_fragment,
+                        int32_t fragment_count);
 
 // The layout of `model`: its parameters in canonical order with their classes
 // and first values, dealt to fragments.

@@ -108,6 +108,24 @@ TEST(ModelSpecTest, DealsOtherArchitecturesInTheSameWay) {
             1);
 }
 
+TEST(ModelSpecTest, FragmentsAreCountedOrMadeOfLayers) {
+  EXPECT_EQ(FragmentCountOf(7, 0, 0), 1);
+  EXPECT_EQ(FragmentCountOf(7, 0, 4), 4);
+  EXPECT_EQ(FragmentCountOf(7, 3, 0), 3);
+  EXPECT_EQ(FragmentCountOf(6, 3, 0), 2);
+  EXPECT_EQ(FragmentCountOf(2, 3, 0), 1);
+  EXPECT_EQ(FragmentCountOf(7, 1, 24), 7);
+  EXPECT_EQ(FragmentCountOf(48, 1, 24), 24);
+}
+
+TEST(ModelSpecTest, AssignmentsHaveNames) {
+  EXPECT_EQ(*ParseFragmentAssignment("strided"), FragmentAssignment::kStrided);
+  EXPECT_EQ(*ParseFragmentAssignment("balanced"),
+            FragmentAssignment::kBalanced);
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(ParseFragmentAssignment("random").status()));
+}
+
 TEST(ModelSpecTest, RefusesMoreFragmentsThanLayers) {
   EXPECT_FALSE(BuildLayout(Model(), 7).ok());
   EXPECT_FALSE(BuildLayout(Model(), 0).ok());

@@ -13,7 +13,6 @@
 #include "base/rpc/chunk_sizer.h"
 #include "base/status/status_macros.h"
 #include "server/client/stripes.h"
-#include "worker/api/model_spec.h"
 
 namespace atl::worker {
 namespace {
@@ -114,8 +113,9 @@ absl::StatusOr<PlannedModel> ModelOfSpec(const v1::ModelSpec& spec) {
   return model;
 }
 
-absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
-                                                      int64_t fragment_count) {
+absl::StatusOr<std::vector<int64_t>> FragmentElements(
+    const PlannedModel& model, int64_t fragment_count,
+    FragmentAssignment assignment) {
   if (fragment_count < 1 || fragment_count > model.layer_count) {
     return absl::InvalidArgumentError(
         absl::StrCat(fragment_count, " fragments are not between 1 and the ",
@@ -126,7 +126,8 @@ absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
   }
   ASSIGN_OR_RETURN(
       const v1::Layout layout,
-      BuildLayout(*model.spec, static_cast<int32_t>(fragment_count)));
+      BuildLayout(*model.spec, static_cast<int32_t>(fragment_count),
+                  assignment));
   return FragmentElementsOf(layout);
 }
 
@@ -152,6 +153,20 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   if (spec.schedule().sample_fraction() > 0) {
     exchange.sample_fraction = spec.schedule().sample_fraction();
   }
+  return exchange;
+}
+
+absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
+                                                   const PlannedModel& model,
+                                                   int64_t fragment_count) {
+  planner::Exchange exchange = ExchangeOfRun(recipe.spec);
+  if (fragment_count == 0) {
+    fragment_count =
+        FragmentCountOf(model.layer_count, recipe.layers_a_fragment,
+                        recipe.spec.layout().fragment_count());
+  }
+  ASSIGN_OR_RETURN(exchange.fragment_elements,
+                   FragmentElements(model, fragment_count, recipe.assignment));
   return exchange;
 }
 
@@ -185,24 +200,24 @@ absl::StatusOr<planner::Forecast> ForecastOfRun(
                           planner::OfIslands(scene.service, exchange));
 }
 
-absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
-    const v1::RunSpec& spec, const IslandMeasurements& measured) {
+absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
+    const v1::RunSpec& spec, const IslandMeasurements& measured,
+    absl::Span<const Recipe> recipes) {
   ASSIGN_OR_RETURN(Scene scene, SceneOf(spec, measured));
   // Fragments that travel one by one meet it each time.
   scene.link.round_trip_seconds = measured.round_trip_seconds;
   ASSIGN_OR_RETURN(const PlannedModel model, ModelOfSpec(spec.model()));
   std::vector<planner::Candidate> candidates;
-  for (const planner::Preset& preset : planner::Presets()) {
-    planner::Exchange exchange = preset.exchange;
-    ASSIGN_OR_RETURN(exchange.fragment_elements,
-                     FragmentElements(model, planner::FragmentCountOf(
-                                                 preset, model.layer_count)));
+  for (const Recipe& recipe : recipes) {
+    const absl::StatusOr<planner::Exchange> exchange =
+        ExchangeOfRecipe(recipe, model);
+    if (!exchange.ok()) continue;
     planner::Candidate candidate;
-    candidate.preset = &preset;
+    candidate.preset = recipe.preset;
     ASSIGN_OR_RETURN(
         candidate.forecast,
-        planner::Predict(exchange, scene.compute, scene.link,
-                         planner::OfIslands(scene.service, exchange)));
+        planner::Predict(*exchange, scene.compute, scene.link,
+                         planner::OfIslands(scene.service, *exchange)));
     candidates.push_back(std::move(candidate));
   }
   return candidates;

@@ -1,5 +1,5 @@
 // What a run would cost here, before and while it runs: the door to
-// worker/core/planner (forecast.h has the formula, preset.h the recipes).
+// worker/core/planner (forecast.h has the formula, preset.h the presets).
 //
 // Pure. Thread-safe.
 
@@ -12,7 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
+#include "worker/api/model_spec.h"
 #include "worker/core/planner/forecast.h"
 #include "worker/core/planner/preset.h"
 
@@ -39,13 +41,32 @@ absl::StatusOr<PlannedModel> ModelOfSize(int64_t element_count,
 // INVALID_ARGUMENT: as BuildLayout.
 absl::StatusOr<PlannedModel> ModelOfSpec(const v1::ModelSpec& spec);
 
-// Elements of each of `fragment_count` fragments, in [1, layers]: layers are
-// dealt in turn (strided) if the model's shape is known; else even parts.
-absl::StatusOr<std::vector<int64_t>> FragmentElements(const PlannedModel& model,
-                                                      int64_t fragment_count);
+// Elements of each of `fragment_count` fragments, in [1, layers]: of layers as
+// they are dealt, if the model's shape is known; else even parts.
+absl::StatusOr<std::vector<int64_t>> FragmentElements(
+    const PlannedModel& model, int64_t fragment_count,
+    FragmentAssignment assignment);
 
 // How a run of `spec`, with its layout complete, exchanges.
 planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
+
+// A preset and its run file: what `preset = "streaming"` means in a file.
+struct Recipe {
+  const planner::Preset* preset = nullptr;
+  v1::RunSpec spec;  // But for the tensors of its layout.
+  // Fragments of a model of other layers: FragmentCountOf with these and with
+  // the spec's layout.fragment_count.
+  int64_t layers_a_fragment = 0;
+  FragmentAssignment assignment = FragmentAssignment::kStrided;
+};
+
+// How a run of `model` exchanges whose file says no more than the recipe's
+// preset and its [model]. `fragment_count` above 0 is in place of the recipe's.
+//
+// INVALID_ARGUMENT: the model has fewer layers than it would have fragments.
+absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
+                                                   const PlannedModel& model,
+                                                   int64_t fragment_count = 0);
 
 // What services and islands of this version take, beside bytes, for a decision
 // and for a SAVE at a level of durability: estimates from a trace of rounds on
@@ -81,13 +102,14 @@ struct IslandMeasurements {
 absl::StatusOr<planner::Forecast> ForecastOfRun(
     const v1::RunSpec& spec, const IslandMeasurements& measured);
 
-// The same for every recipe, in the order of planner::Presets(), with the
-// model, the batch and the islands of `spec` and with its own inner steps,
-// fragments, overlap and codecs.
+// The same for each of `recipes`, in their order, with the model, the batch and
+// the islands of `spec` and all else as the recipe has it. One that this model
+// has too few layers for is left out.
 //
 // FAILED_PRECONDITION: as ForecastOfRun.
-absl::StatusOr<std::vector<planner::Candidate>> ForecastOfPresets(
-    const v1::RunSpec& spec, const IslandMeasurements& measured);
+absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
+    const v1::RunSpec& spec, const IslandMeasurements& measured,
+    absl::Span<const Recipe> recipes);
 
 }  // namespace atl::worker
 

@@ -46,14 +46,19 @@ TEST(PlannerTest, FragmentsHoldTheWholeModel) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->layer_count, 2);
   const absl::StatusOr<std::vector<int64_t>> fragments =
-      FragmentElements(*model, 2);
+      FragmentElements(*model, 2, FragmentAssignment::kStrided);
   ASSERT_TRUE(fragments.ok()) << fragments.status();
   EXPECT_EQ(fragments->size(), 2);
   EXPECT_EQ(Sum(*fragments), model->element_count);
   EXPECT_EQ(*fragments, ExchangeOfRun(TinySpec(2)).fragment_elements);
-  EXPECT_TRUE(absl::IsInvalidArgument(FragmentElements(*model, 3).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(FragmentElements(*model, 0).status()));
-  EXPECT_EQ(Sum(*FragmentElements(*ModelOfSize(1000003, 10), 7)), 1000003);
+  for (const int64_t count : {0, 3}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        FragmentElements(*model, count, FragmentAssignment::kStrided)
+            .status()));
+  }
+  EXPECT_EQ(Sum(*FragmentElements(*ModelOfSize(1000003, 10), 7,
+                                  FragmentAssignment::kBalanced)),
+            1000003);
 }
 
 TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
@@ -87,30 +92,62 @@ TEST(PlannerTest, EveryRecipeIsForecastForTheLinkThatWasMeasured) {
   const int64_t bytes = 4 * ExchangeOfRun(spec).fragment_elements[0];
   IslandMeasurements measured;
   measured.tokens_per_second = 10.0 * TokensAStep(spec);
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(ForecastOfPresets(spec, measured).status()));
+  // In f32, in 4 bits, and with more fragments than there are layers.
+  std::vector<Recipe> recipes(3);
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    recipes[i].preset = &planner::Presets()[i];
+    recipes[i].spec = spec;
+  }
+  recipes[1].spec.mutable_exchange()->set_up(v1::CODEC_E3M0);
+  recipes[2].spec.mutable_layout()->set_fragment_count(100);
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      ForecastOfRecipes(spec, measured, recipes).status()));
   measured.pulled = {bytes, 0.5};
   measured.pushed = {bytes, 1.5};
-  const auto candidates = ForecastOfPresets(spec, measured);
+  const auto candidates = ForecastOfRecipes(spec, measured, recipes);
   ASSERT_TRUE(candidates.ok()) << candidates.status();
-  ASSERT_EQ(candidates->size(), planner::Presets().size());
+  ASSERT_EQ(candidates->size(), 2);
   measured.round_trip_seconds = 0.2;
-  const auto far = ForecastOfPresets(spec, measured);
+  const auto far = ForecastOfRecipes(spec, measured, recipes);
   ASSERT_TRUE(far.ok()) << far.status();
-  bool slower = false;
+  const codec::CodecId codecs[] = {codec::CodecId::kF32,
+                                   codec::CodecId::kE3m0};
   for (size_t i = 0; i < candidates->size(); ++i) {
     const planner::Candidate& near = (*candidates)[i];
-    EXPECT_EQ(near.preset, &planner::Presets()[i]);
+    EXPECT_EQ(near.preset, recipes[i].preset);
     EXPECT_GT(near.forecast.utilization, 0) << near.preset->name;
-    EXPECT_LE((*far)[i].forecast.utilization, near.forecast.utilization)
+    EXPECT_LT((*far)[i].forecast.utilization, near.forecast.utilization)
         << near.preset->name;
-    slower |= (*far)[i].forecast.utilization < near.forecast.utilization;
-    // What a fragment's codec makes of it, over all fragments.
-    EXPECT_GE(near.forecast.up_bytes,
-              planner::EncodedBytes(near.preset->exchange.up_codec, bytes / 4))
-        << near.preset->name;
+    EXPECT_EQ(near.forecast.up_bytes,
+              planner::EncodedBytes(codecs[i], bytes / 4));
+    EXPECT_EQ(near.forecast.down_bytes, bytes);
   }
-  EXPECT_TRUE(slower);
+}
+
+TEST(PlannerTest, ARecipesFragmentsAreThoseOfItsLayersAndItsPattern) {
+  Recipe recipe;
+  recipe.spec = TinySpec(1);
+  recipe.spec.mutable_schedule()->set_overlap_step_count(7);
+  v1::ModelSpec shape = recipe.spec.model();
+  shape.set_layer_count(7);
+  const PlannedModel model = *ModelOfSpec(shape);
+  const auto elements = [&](int64_t fragment_count = 0) {
+    const auto exchange = ExchangeOfRecipe(recipe, model, fragment_count);
+    EXPECT_TRUE(exchange.ok()) << exchange.status();
+    EXPECT_EQ(exchange->overlap_step_count, 7);
+    return exchange->fragment_elements;
+  };
+  EXPECT_EQ(elements().size(), 1);
+  recipe.spec.mutable_layout()->clear_fragment_count();
+  recipe.layers_a_fragment = 3;
+  EXPECT_EQ(elements(), *FragmentElements(model, 3,
+                                          FragmentAssignment::kStrided));
+  EXPECT_EQ(elements(5).size(), 5);
+  recipe.assignment = FragmentAssignment::kBalanced;
+  EXPECT_EQ(elements(), *FragmentElements(model, 3,
+                                          FragmentAssignment::kBalanced));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(ExchangeOfRecipe(recipe, model, 8).status()));
 }
 
 TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {

@@ -145,6 +145,26 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
 
 }  // namespace
 
+absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
+    const RunIslandOptions& options, const v1::RunSpec& spec,
+    const HeldLayout& held) {
+  server::ParameterClientOptions data =
+      server::OptionsOfRun(options.run_id, spec);
+  data.channel =
+      rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
+  data.caps = server::PartOf(options.caps, held.element_count(),
+                             held.layout().element_count());
+  const absl::Status wide_enough =
+      server::CheckCaps(data.caps, data.shard_count);
+  if (!wide_enough.ok()) {
+    return Annotate(wide_enough,
+                    "this process's part of what the island may use");
+  }
+  data.stream_count = options.stream_count;
+  if (!held.is_all()) data.held = held.blocks();
+  return data;
+}
+
 absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
                                              const IslandLinks& links) {
   if (links.group != nullptr && !links.group->leads()) {
@@ -183,15 +203,11 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
     ASSIGN_OR_RETURN(v1::GetRunResponse response, run_client->GetRun(request));
     return std::move(*response.mutable_run());
   };
-  links.make_parameter_client = [&](const v1::RunSpec& spec,
-                                    const HeldLayout& held) {
-    server::ParameterClientOptions data =
-        server::OptionsOfRun(options.run_id, spec);
-    data.channel =
-        rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
-    data.caps = options.caps;
-    data.stream_count = options.stream_count;
-    if (!held.is_all()) data.held = held.blocks();
+  links.make_parameter_client =
+      [&](const v1::RunSpec& spec, const HeldLayout& held)
+      -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
+    ASSIGN_OR_RETURN(const server::ParameterClientOptions data,
+                     ParameterOptionsOf(options, spec, held));
     return server::MakeParameterClient(data, held.layout());
   };
   alter(links);

@@ -55,7 +55,7 @@ struct IslandProgress {
   // own settings: an estimate, there once a push and a pull were measured.
   IslandMeasurements measured;
   std::optional<planner::Forecast> forecast;
-  // The same for every recipe, made with `forecast`.
+  // The same for each of RunIslandOptions.recipes, made with `forecast`.
   std::vector<planner::Candidate> recipes;
   // Share of time spent in inner steps, from the first one's begin to the last
   // one's end; 0 before.
@@ -71,19 +71,25 @@ struct RunIslandOptions {
   std::string data_path;        // Empty: the run's.
   std::string work_directory;   // For the SAVE; made if it is not there.
   int thread_count = 1;         // That compute, >= 1.
-  server::BandwidthCaps caps;   // Of pushes and pulls.
+  // Of the island's pushes and pulls, all its processes together. A process
+  // takes as large a part of them as it holds of the model.
+  server::BandwidthCaps caps;
   // Connections that a large push is spread over, >= 1.
   int stream_count = server::kDefaultStreamCount;
   rpc::Security security;
   // Its ranks and processes. All processes of an island have the same options,
   // but for process_index and what a machine has of its own: data_path,
-  // work_directory, thread_count, caps.
+  // work_directory, thread_count. Where their links differ they may say different
+  // caps, too: each takes its part of its own.
   IslandPlace place;
   // Of several processes: what keeps strangers out where they meet, beside the
   // key in `security` (rendezvous.h, RendezvousOptions).
   std::string rendezvous_secret_path;
   std::string machine_secret_path;
   std::string program_version;
+  // What else this link could be used for, to be told of: IslandProgress. What
+  // their presets point to must outlive the progress.
+  std::vector<Recipe> recipes;
   std::stop_token stop;         // Once: leave cleanly.
   std::stop_token stop_at_once;
   // Called on the computing thread, after each step and at each change of
@@ -126,6 +132,14 @@ struct IslandLinks {
   // empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
 };
+
+// How a process that holds `held` speaks to the servers of a run of `spec`.
+//
+// INVALID_ARGUMENT: its part of a cap is less than
+// server::LeastCapBytesPerSecond.
+absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
+    const RunIslandOptions& options, const v1::RunSpec& spec,
+    const HeldLayout& held);
 
 // RunIsland, with what `alter` has made of its links before anything is called.
 absl::StatusOr<IslandProgress> RunIslandAltered(

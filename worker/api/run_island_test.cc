@@ -7,7 +7,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/held_layout.h"
+#include "base/layout/layout.h"
 #include "gtest/gtest.h"
+#include "server/client/bandwidth.h"
 #include "worker/api/testing/island_fixture.h"
 #include "worker/api/testing/memory_service.h"
 #include "worker/api/testing/tiny_run.h"
@@ -39,6 +42,57 @@ TEST_F(RunIslandTest, TrainsARunToItsEnd) {
   ASSERT_EQ(evaluations.size(), 4);
   EXPECT_LT(evaluations.back().loss(), evaluations.front().loss() - 0.1);
   EXPECT_EQ(service.leave_count(), 0);
+}
+
+TEST(ParameterOptionsTest, ProcessesShareTheIslandsCapsAsTheyDoTheModel) {
+  const v1::RunSpec spec = TinyRun(TinyRunOptions());
+  const absl::StatusOr<RunLayout> layout = RunLayout::Create(spec.layout());
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  RunIslandOptions options;
+  options.caps = {.up_bytes_per_second = 1e6, .down_bytes_per_second = 4e6};
+  const auto caps = [&](const HeldLayout& held) {
+    const auto data = ParameterOptionsOf(options, spec, held);
+    EXPECT_TRUE(data.ok()) << data.status();
+    return data->caps;
+  };
+  // One process has all of them.
+  const server::BandwidthCaps all = caps(HeldLayout(*layout));
+  EXPECT_EQ(all.up_bytes_per_second, 1e6);
+  EXPECT_EQ(all.down_bytes_per_second, 4e6);
+  // Two that are started alike have them together.
+  const int64_t end = layout->element_count();
+  int64_t middle = 0;
+  for (const TensorPlace& tensor : layout->tensors()) {
+    if (middle < end / 2) middle += tensor.element_count;
+  }
+  server::BandwidthCaps sum;
+  for (const IndexRange& span : {IndexRange{0, middle}, {middle, end}}) {
+    const absl::StatusOr<HeldLayout> held = HeldLayout::Create(*layout, {span});
+    ASSERT_TRUE(held.ok()) << held.status();
+    const server::BandwidthCaps part = caps(*held);
+    EXPECT_NEAR(part.up_bytes_per_second,
+                1e6 * static_cast<double>(span.size()) / end, 1e-6);
+    sum.up_bytes_per_second += part.up_bytes_per_second;
+    sum.down_bytes_per_second += part.down_bytes_per_second;
+  }
+  EXPECT_NEAR(sum.up_bytes_per_second, 1e6, 1e-6);
+  EXPECT_NEAR(sum.down_bytes_per_second, 4e6, 1e-6);
+}
+
+TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
+  const v1::RunSpec spec = TinyRun(TinyRunOptions());
+  const RunLayout layout = *RunLayout::Create(spec.layout());
+  const IndexRange first = {0, layout.tensors()[0].element_count};
+  const HeldLayout held = *HeldLayout::Create(layout, {first});
+  RunIslandOptions options;
+  options.caps.up_bytes_per_second = server::kCapBytesPerSecondMin;
+  EXPECT_TRUE(
+      ParameterOptionsOf(options, spec, HeldLayout(layout)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ParameterOptionsOf(options, spec, held).status()));
+  // Who holds nothing needs nothing.
+  EXPECT_TRUE(
+      ParameterOptionsOf(options, spec, *HeldLayout::Create(layout, {})).ok());
 }
 
 TEST_F(RunIslandTest, OneIslandWithSgdEqualsPlainTrainingBitForBit) {

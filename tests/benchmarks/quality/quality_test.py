@@ -16,6 +16,7 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "..", "tools")]
 import atoll_data
 import judge
 import ledger
+import methods
 import report
 import rows
 from harness import cases
@@ -79,6 +80,37 @@ class TableTest(unittest.TestCase):
                     row.name, digests.get(digest)))
                 digests[digest] = row.name
 
+    def test_every_preset_has_a_row_as_it_is_shipped(self):
+        known = rows.by_name()
+        for name in methods.PRESETS.values():
+            shipped = methods.preset(name)
+            for suffix, steps in (("", 600), ("_long", 2400)):
+                row = known["preset_" + name + suffix]
+                values = rows.values_of(row, 1, "text")
+                self.assertEqual(values["model"],
+                                 methods.preset("laptop")["model"])
+                schedule = values["schedule"]
+                for key in ("exchange", "layout", "outer"):
+                    self.assertEqual(values.get(key), shipped.get(key))
+                self.assertEqual(
+                    dict(schedule, round_count=0),
+                    dict(shipped["schedule"], round_count=0))
+                rounds = schedule["round_count"]
+                if schedule.get("max_staleness"):
+                    rounds /= schedule["island_count_min"]
+                length = schedule["inner_step_count"]
+                self.assertEqual(rounds, max(1, steps // length))
+
+    def test_every_row_is_a_run_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "run.toml")
+            for row in rows.ROWS:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(rows.run_file.to_toml(
+                        rows.values_of(row, 1, "text")))
+                processes.run_cli("plan", "--model", path, "--link", "1Gb/s",
+                                  "--tokens_per_second", "1", check=0)
+
     def test_the_place_of_the_text_does_not_matter_but_the_text_does(self):
         row = rows.by_name()["diloco"]
         here, there = (ledger.digest_of(row, rows.values_of(row, 1, p), {"n": 1})
@@ -100,6 +132,24 @@ class TableTest(unittest.TestCase):
                      "| - | c |", "- mean_x100: after 3 rounds: not finite",
                      "- int8: refused: not built"):
             self.assertIn("\n" + line + "\n", table)
+
+
+class MethodsTest(unittest.TestCase):
+
+    def test_what_differs_from_a_preset_is_listed_with_its_reason(self):
+        self.assertEqual(set(methods.PRESETS), set(methods.DIFFERENCES))
+        for method in methods.PRESETS:
+            for key in methods.differing_keys(method):
+                self.assertTrue(methods.reason_of(method, key),
+                                "%s: %s" % (method, key))
+
+    def test_what_is_listed_differs(self):
+        for method, reasons in methods.DIFFERENCES.items():
+            keys = methods.differing_keys(method)
+            for listed in reasons:
+                self.assertTrue(
+                    any(k == listed or k.startswith(listed + ".")
+                        for k in keys), "%s: %s" % (method, listed))
 
 
 class LedgerTest(unittest.TestCase):
@@ -195,6 +245,19 @@ class SmokeTest(unittest.TestCase):
             with open(os.path.join(directory, "quality.md"),
                       encoding="utf-8") as file:
                 self.assertEqual(file.read(), table)
+
+    def test_plays_presets(self):
+        with tempfile.TemporaryDirectory() as directory:
+            names = "preset_decoupled,preset_fedopt,preset_sparseloco"
+            done = self.quality("--smoke", "--rows", names, "--seeds", "1",
+                                "--out", directory)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(directory, "quality.jsonl"),
+                      encoding="utf-8") as file:
+                entries = [json.loads(line) for line in file]
+            self.assertEqual(sorted(e["row"] for e in entries),
+                             sorted(names.split(",")))
+            self.assertEqual({e["ended"] for e in entries}, {"COMPLETED"})
 
     def test_names_what_is_wrong_with_an_argument(self):
         for arguments, word in ((["--rows", "nothing"], "nothing"),

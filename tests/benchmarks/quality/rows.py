@@ -1,6 +1,7 @@
 """The rows of the quality benchmark: what is run, and what must hold of it."""
 
 import collections
+import functools
 import os
 import sys
 
@@ -22,13 +23,13 @@ WITHIN, WORSE, BESIDE = "within", "worse by", "beside"
 Claim = collections.namedtuple("Claim", "reference relation bound")
 
 Row = collections.namedtuple(
-    "Row", "name what play method changes hostile slow claims long")
+    "Row", "name what play method changes hostile slow claims long preset")
 
 
 def _row(name, what, *claims, play=RUN, method=None, changes=None, hostile=None,
-         slow=1, long=False):
+         slow=1, long=False, preset=None):
     return Row(name, what, play, method or name, changes or {}, hostile, slow,
-               claims, long)
+               claims, long, preset)
 
 
 def _within(reference, bound):
@@ -105,6 +106,42 @@ def _async_rows():
 _LONG = {"schedule": {"round_count": 120},
          "inner": {"warmup_step_count": 240}}
 
+
+def _preset_row(name, step_count, reference, suffix="", long=False):
+    """A preset as it is shipped, of as many inner steps of an island as
+    `reference`, as far as its rounds divide them."""
+    shipped = methods.preset(name)
+    schedule, inner = shipped["schedule"], shipped["inner"]
+    rounds = max(1, step_count // schedule["inner_step_count"])
+    changes = {"inner": {}}
+    if inner["warmup_step_count"] > 0:
+        changes["inner"]["warmup_step_count"] = (
+            rounds * schedule["inner_step_count"] // 10)
+    what = "%s.toml: %d rounds of %d steps, %d islands" % (
+        name, rounds, schedule["inner_step_count"],
+        schedule["island_count_min"])
+    if "sample_fraction" in schedule:
+        what += ", a share of %g a round" % schedule["sample_fraction"]
+    if inner["batch_size"] > 8:
+        changes["inner"]["batch_size"] = 8
+        what += ", 8 sequences for %d" % inner["batch_size"]
+    if schedule.get("max_staleness", 0) > 0:
+        # round_count counts contributions, and so does the rate's clock.
+        rounds *= schedule["island_count_min"]
+        changes["inner"]["warmup_step_count"] = (
+            rounds * schedule["inner_step_count"] // 10)
+    changes["schedule"] = {"round_count": rounds}
+    return _row("preset_" + name + suffix, what, _beside(reference),
+                changes=changes, long=long, preset=name)
+
+
+# A preset is meant for more rounds than 600 steps have: the long rows, four
+# times as many, are nearer to what it is for.
+def _preset_rows(step_count, reference, suffix="", long=False):
+    for name in sorted(methods.PRESETS.values()):
+        yield _preset_row(name, step_count, reference, suffix, long)
+
+
 ROWS = [
     _alone("single", "one island, as many steps"),
     # Exactly what data parallelism over three islands computes: one optimizer,
@@ -145,6 +182,7 @@ ROWS = [
     _row("decoupled", "a quorum of two, RDA, int8 up, bf16 down",
          _beside("diloco")),
     *_async_rows(),
+    *_preset_rows(600, "diloco"),
     *_hostile_rows(),
     _alone("torch_single", "PyTorch: one island", _beside("single"),
            play=TORCH_ALONE),
@@ -156,6 +194,7 @@ ROWS = [
          changes=_LONG, long=True),
     _row("sparseloco_120", "SparseLoCo, 120 rounds", _beside("diloco_120"),
          method="sparseloco", changes=_LONG, long=True),
+    *_preset_rows(2400, "diloco_120", "_long", long=True),
 ]
 
 # A model that trains a round in a fraction of a second. H stays: overlaps are
@@ -180,8 +219,11 @@ def values_of(row, seed, data_path, smoke=False):
         changes.append(SMOKE)
         if row.changes.get("inner", {}).get("batch_size"):
             changes.append({"inner": {"batch_size": 6}})
-    return methods.values_of(
-        row.method, *changes,
+    base = (functools.partial(methods.values_of_preset, row.preset)
+            if row.preset else
+            functools.partial(methods.values_of, row.method))
+    return base(
+        *changes,
         {"init": {"seed": seed}, "inner": {"seed": seed},
          "data": {"path": data_path},
          # Of the end alone, and on all held-out text, afterwards.

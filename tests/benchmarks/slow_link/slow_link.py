@@ -19,6 +19,7 @@ most of all windows of 3 s in which it was busy, framing taken off. Needs root,
 """
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -49,19 +50,28 @@ _MODEL = {
     "schedule": {"lease_duration": "10s"},
 }
 
-# What the table shows: methods.py's settings by their names, and what is changed
-# of them. Presets first, as the planner has them.
+_of = functools.partial(functools.partial, methods.values_of)
+_of_preset = functools.partial(functools.partial, methods.values_of_preset)
+
+# What the table shows, by what makes its run file: methods.py's settings, which
+# are those of short rounds, then presets as they are shipped.
 CASES = {
-    "diloco": ("diloco", {}),
-    "diloco_h100": ("diloco", {"schedule": {"inner_step_count": 100}}),
-    "int8_bf16": ("int8_bf16_ef", {}),
-    "streaming": ("streaming", {}),
-    "eager": ("eager", {}),
-    "decoupled": ("decoupled", {}),
-    "sparseloco": ("sparseloco", {}),
-    "async": ("async", {}),
-    "fedavg": ("fedavg", {}),
-    "fedopt": ("fedadam", {}),
+    "diloco": _of("diloco"),
+    "diloco_h100": _of("diloco", {"schedule": {"inner_step_count": 100}}),
+    "int8_bf16": _of("int8_bf16_ef"),
+    "streaming": _of("streaming"),
+    "eager": _of("eager"),
+    "decoupled": _of("decoupled"),
+    "sparseloco": _of("sparseloco"),
+    "async": _of("async"),
+    "fedavg": _of("fedavg"),
+    "fedopt": _of("fedadam"),
+    "preset_streaming": _of_preset("streaming"),
+    "preset_eager": _of_preset("eager"),
+    "preset_decoupled": _of_preset("decoupled"),
+    "preset_sparseloco": _of_preset("sparseloco"),
+    "preset_async": _of_preset("async"),
+    "preset_fedopt": _of_preset("fedopt"),
 }
 
 # 51.2 million parameters as f32 are 204.8 MB; one step on one short sequence.
@@ -204,12 +214,12 @@ def summarise(case, bits_per_second, arguments, result):
 
 def values_of(case, arguments, data):
     """The run file of a case."""
-    method, changes = CASES[case]
-    values = methods.values_of(method, _MODEL, changes, data)
+    values = CASES[case](_MODEL, data)
     schedule = values["schedule"]
     is_async = schedule.get("max_staleness", 0) > 0
-    # A quorum of one or two stays; a strict run awaits all.
-    quorum = min(schedule["min_quorum"], arguments.islands)
+    # A quorum of one or two stays; a strict run awaits all that are asked.
+    asked = max(1, int(schedule.get("sample_fraction", 1) * arguments.islands))
+    quorum = min(schedule["min_quorum"], asked)
     return run_file.merged(values, {
         "schedule": {
             "island_count_min": arguments.islands,

@@ -131,8 +131,22 @@ class SlowLinkTest(unittest.TestCase):
             self.assertEqual(values["data"]["data_shard_count"], 2)
             self.assertLessEqual(schedule["min_quorum"], 2)
             self.assertEqual(schedule["round_count"],
-                             10 if case == "async" else 5)
+                             10 if case.endswith("async") else 5)
             self.assertEqual(values["evaluation"]["every_round_count"], 0)
+
+    def test_a_presets_case_exchanges_as_it_is_shipped(self):
+        arguments = slow_link.parse([])
+        for case in slow_link.CASES:
+            if not case.startswith("preset_"):
+                continue
+            shipped = slow_link.methods.preset(case[len("preset_"):])
+            values = slow_link.values_of(case, arguments, {})
+            self.assertEqual(values.get("exchange"), shipped.get("exchange"))
+            self.assertEqual(values.get("layout"), shipped.get("layout"))
+            self.assertEqual(values["outer"], shipped["outer"])
+            for key in ("inner_step_count", "overlap_step_count", "timing"):
+                self.assertEqual(values["schedule"].get(key),
+                                 shipped["schedule"].get(key))
 
     def test_names_what_is_wrong_with_an_argument(self):
         for arguments, word in ((["--links", "10"], "10Mb/s"),

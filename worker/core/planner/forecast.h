@@ -82,8 +82,10 @@ struct Exchange {
   // all of them, and how long it then waits for the others.
   int quorum = 0;
   double grace_seconds = 0;
-  double sample_fraction =
-      1;  // Share of rounds that ask for an island, (0, 1].
+  // Share of rounds that ask for an island, (0, 1].
+  double sample_fraction = 1;
+
+  bool operator==(const Exchange&) const = default;
 };
 
 // The island's own speed, and that of the others.

@@ -18,8 +18,6 @@ const Preset& Find(absl::string_view name) {
   return Presets()[0];
 }
 
-bool Any(const Preset&) { return true; }
-
 // Candidates of these presets with these utilizations.
 std::vector<Candidate> Candidates(
     std::vector<std::pair<std::string, double>> list) {
@@ -41,32 +39,6 @@ TEST(PresetTest, ThereIsOneOfEachName) {
   EXPECT_EQ(names.size(), Presets().size());
 }
 
-TEST(PresetTest, EachCanBePredicted) {
-  for (const Preset& preset : Presets()) {
-    for (const int64_t layers : {1, 2, 24, 108}) {
-      Exchange exchange = preset.exchange;
-      exchange.fragment_elements =
-          EvenFragments(1000000, FragmentCountOf(preset, layers));
-      Link link;
-      link.up_bytes_per_second = link.down_bytes_per_second = 1e6;
-      EXPECT_TRUE(Predict(exchange, Compute(), link, Service()).ok())
-          << preset.name;
-    }
-  }
-}
-
-// arXiv 2501.18512, supplementary: 8, 16 and 36 fragments of three layers.
-TEST(PresetTest, StreamingFragmentsAreThreeLayers) {
-  EXPECT_EQ(FragmentCountOf(Find("streaming"), 24), 8);
-  EXPECT_EQ(FragmentCountOf(Find("streaming"), 48), 16);
-  EXPECT_EQ(FragmentCountOf(Find("streaming"), 108), 36);
-  EXPECT_EQ(FragmentCountOf(Find("streaming"), 4), 2);
-  EXPECT_EQ(FragmentCountOf(Find("streaming"), 1), 1);
-  EXPECT_EQ(FragmentCountOf(Find("decoupled"), 48), 24);
-  EXPECT_EQ(FragmentCountOf(Find("decoupled"), 12), 12);
-  EXPECT_EQ(FragmentCountOf(Find("diloco"), 48), 1);
-}
-
 TEST(PresetTest, EvenFragmentsHoldEveryElement) {
   EXPECT_EQ(EvenFragments(10, 3), std::vector<int64_t>({4, 3, 3}));
   EXPECT_EQ(EvenFragments(2, 5), std::vector<int64_t>({1, 1}));
@@ -77,35 +49,30 @@ TEST(PresetTest, EvenFragmentsHoldEveryElement) {
 TEST(PresetTest, TakesTheFirstThatIsGoodEnough) {
   const std::vector<Candidate> candidates = Candidates(
       {{"eager", 1.0}, {"diloco", 0.5}, {"streaming", 0.96}, {"async", 0.99}});
-  const Choice choice = Choose(candidates, 0.95, false, Any);
+  const Choice choice = Choose(candidates, 0.95, false);
   ASSERT_NE(choice.candidate, nullptr);
   EXPECT_EQ(choice.candidate->preset->name, "streaming");
   EXPECT_NE(choice.why.find("because of streaming"), std::string::npos);
-  EXPECT_EQ(Choose(candidates, 0.5, false, Any).candidate->preset->name,
+  EXPECT_EQ(Choose(candidates, 0.5, false).candidate->preset->name,
             "diloco");
 }
 
 TEST(PresetTest, TakesTheBestIfNoneIsGoodEnough) {
   const std::vector<Candidate> candidates =
       Candidates({{"diloco", 0.1}, {"async", 0.3}, {"streaming", 0.2}});
-  const Choice choice = Choose(candidates, 0.95, false, Any);
+  const Choice choice = Choose(candidates, 0.95, false);
   ASSERT_NE(choice.candidate, nullptr);
   EXPECT_EQ(choice.candidate->preset->name, "async");
   EXPECT_NE(choice.why.find("none"), std::string::npos);
 }
 
-TEST(PresetTest, LooksOnlyAtWhatMayBeTaken) {
+TEST(PresetTest, LooksOnlyAtThoseForTheDatasKind) {
   const std::vector<Candidate> candidates =
-      Candidates({{"diloco", 0.1}, {"streaming", 1}, {"fedavg", 1}});
-  const auto runs_here = [](const Preset& preset) {
-    return preset.name != "streaming";
-  };
-  EXPECT_EQ(Choose(candidates, 0.95, false, runs_here).candidate->preset->name,
-            "diloco");
-  EXPECT_EQ(Choose(candidates, 0.95, true, runs_here).candidate->preset->name,
-            "fedavg");
-  EXPECT_EQ(Choose(candidates, 0.95, false, [](const Preset&) { return false; })
-                .candidate,
+      Candidates({{"diloco", 0.1}, {"streaming", 0.2}, {"fedavg", 1}});
+  EXPECT_EQ(Choose(candidates, 0.95, false).candidate->preset->name,
+            "streaming");
+  EXPECT_EQ(Choose(candidates, 0.95, true).candidate->preset->name, "fedavg");
+  EXPECT_EQ(Choose(Candidates({{"fedavg", 1}}), 0.95, false).candidate,
             nullptr);
 }
 
