@@ -33,11 +33,11 @@ LARGE = {"layout": {"tensors": [
     {"name": "embedding", "shape": [512, 512], "dtype": 1, "tensor_class": 2,
      "fragment": 0, "init": {"kind": 2, "value": 0.02}}]}}
 
-# Four cells of level ISLAND, of 1 MiB each, and one round of them.
+# Two cells of level ISLAND, of 64 and of 4 blocks, and one round of them.
 CELLS = {"layout": {"tensors": [
-    {"name": "embedding", "shape": [1024, 1024], "dtype": 1, "tensor_class": 2,
+    {"name": "embedding", "shape": [512, 544], "dtype": 1, "tensor_class": 2,
      "fragment": 0, "init": {"kind": 2, "value": 0.02}}]},
-    "schedule": {"round_count": 1}}
+    "schedule": {"round_count": 1, "lease_duration": {"seconds": 300}}}
 
 AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE,
          grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -277,7 +277,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         pushes[0].start()
         with self.assertRaises(grpc.RpcError) as caught:
             hostile.push_to(0, chunks=[hostile.chunk(64 * cell, 64 * cell + 1)
-                                       for cell in range(4)])
+                                       for cell in range(2)])
         details = client.protocols.ErrorDetails(caught.exception)
         self.assertEqual(details.code, grpc.StatusCode.RESOURCE_EXHAUSTED,
                          details.message)
