@@ -138,7 +138,10 @@ class IslandStreamsTest : public testing::Test {
       EXPECT_TRUE(committed.ok()) << committed;
     }
     for (std::thread& island : islands) island.join();
-    for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
+    // A stream that comes after the COMMIT is told that it is decided.
+    for (const absl::Status& status : pushed) {
+      EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+    }
     return digest.ok() ? *digest : Digest128();
   }
 
@@ -253,7 +256,7 @@ TEST_F(IslandStreamsTest, ARoundThatWaitsTakesNoPlaceFromAnother) {
   Round(1, 1);
   Round(0, 2, /*first=*/1);
   island.join();
-  EXPECT_TRUE(early.ok()) << early;
+  EXPECT_TRUE(early.ok() || absl::IsAborted(early)) << early;
   cluster_->Stop(0);
 }
 

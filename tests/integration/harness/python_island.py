@@ -14,7 +14,7 @@ from harness import arithmetic
 from harness import codecs
 from harness import wait
 
-CHUNK_BLOCKS = 256
+CHUNK_BLOCKS = 64
 
 
 class Member:
