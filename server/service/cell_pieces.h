@@ -31,8 +31,8 @@ namespace atl::server {
 class CellPieces {
  public:
   // Cells that are begun and not whole, at a time: an island has one less than
-  // processes. Each takes up to 1 MiB, which is a part of the server's
-  // HeldBytes.
+  // processes, and one a stream that sends parts. Each takes up to 1 MiB, which
+  // is a part of the server's HeldBytes.
   static constexpr size_t kOpenMax = 1024;
   // As many of the contribution that is next are begun beyond that bound, so
   // that its round goes on.
