@@ -315,8 +315,8 @@ void AddLoss(Maker& make) {
       {1, 2}, {5, 33}, {20, 257}, {3, 5000}};
   if (!make.small()) shapes.push_back({130, 50'304});
   for (const auto& [rows, vocab] : shapes) {
-    // A target that is all but certain leaves p - 1, which is rounding alone: of
-    // two tokens one often is, if their logits are far apart.
+    // A target that is all but certain leaves p - 1, which is rounding alone:
+    // of two tokens one often is, if their logits are far apart.
     const float spread = vocab == 2 ? 1.0f : 5.0f;
     make.Add(
         absl::StrCat("cross_entropy ", rows, "x", vocab),
