@@ -331,6 +331,11 @@ absl::StatusOr<Shard::Gathering> Shard::FindGathering(
   return found;
 }
 
+bool Shard::IsDecided(const ContributionKey& key) const {
+  MutexLock lock(&mutex_);
+  return machine_.decided(key);
+}
+
 absl::StatusOr<PreparedFact> Shard::Prepare(const v1::Seal& seal) {
   if (!store_->gathers()) {
     return resources_.merger.Merge(*store_, *optimizer_, *rule_, seal);

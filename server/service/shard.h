@@ -100,6 +100,8 @@ class Shard {
   // ABORTED: the contribution is decided, or of a round that is.
   absl::StatusOr<Gathering> FindGathering(
       const v1::ContributionInfo& info) const;
+  // True if a COMMIT or the plan has decided it: its streams are settled.
+  bool IsDecided(const ContributionKey& key) const;
   // Refuses the contribution whole and settles the waiters; an import is
   // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
   // or TakeFinish said true.

@@ -318,7 +318,8 @@ void UploadStream::BeginGather() {
   // would bring. What is given up from here on, OnRestart ends.
   found = shard_->FindGathering(contribution_->info());
   if (!found.ok()) {
-    FinishWith(found.status());
+    // Decided since it was listed: who decided it settles it.
+    if (!shard_->IsDecided(contribution_->key())) FinishWith(found.status());
     return;
   }
   if (found->gatherer.get() != joined) {
