@@ -63,6 +63,21 @@ std::string TokensOf(const v1::ScheduleSpec& schedule) {
   return HasTokenBudget(schedule) ? FormatCount(schedule.token_count()) : "-";
 }
 
+std::string DescribeShortRun(const v1::RunSpec& spec) {
+  const int64_t round_count = spec.schedule().round_count();
+  const int64_t step_count = spec.schedule().inner_step_count();
+  const int64_t warmup = spec.inner().warmup_step_count();
+  // Without a product, which could overflow.
+  if (round_count == 0 || step_count == 0 ||
+      warmup / step_count < round_count) {
+    return "";
+  }
+  return absl::StrCat("the run ends while its learning rate still warms up: ",
+                      round_count, " rounds of ", step_count,
+                      " steps, and inner.warmup_step_count = ", warmup,
+                      "; give it about a tenth of all steps");
+}
+
 std::string DescribeRounds(int64_t done_count, int64_t round_count) {
   if (round_count == 0) return absl::StrCat(done_count);
   return absl::StrCat(done_count, " of ", round_count);

@@ -41,6 +41,10 @@ double DoneShare(const v1::GetRunStateResponse& state);
 std::string RoundsOf(const v1::ScheduleSpec& schedule);
 std::string TokensOf(const v1::ScheduleSpec& schedule);
 
+// A sentence if `spec` ends before its learning rate has warmed up, as where a
+// preset's rounds or steps are cut and the rest is not; else empty.
+std::string DescribeShortRun(const v1::RunSpec& spec);
+
 // "12 of 30", and "12" of a run whose length in rounds is not given (0).
 std::string DescribeRounds(int64_t done_count, int64_t round_count);
 

@@ -35,6 +35,21 @@ TEST(DescribeTest, TellsTheLengthThatARunWasGiven) {
   EXPECT_EQ(TokensOf(Schedule(0, 1843200)), "1,843,200");
 }
 
+TEST(DescribeTest, TellsWhereARunEndsBeforeItHasWarmedUp) {
+  v1::RunSpec spec;
+  *spec.mutable_schedule() = Schedule(30, 0);
+  spec.mutable_schedule()->set_inner_step_count(20);
+  spec.mutable_inner()->set_warmup_step_count(599);
+  EXPECT_EQ(DescribeShortRun(spec), "");
+  spec.mutable_inner()->set_warmup_step_count(600);
+  EXPECT_THAT(DescribeShortRun(spec),
+              HasSubstr("30 rounds of 20 steps, and inner.warmup_step_count = "
+                        "600"));
+  // Tokens end it: nobody knows how many steps these are.
+  spec.mutable_schedule()->set_round_count(0);
+  EXPECT_EQ(DescribeShortRun(spec), "");
+}
+
 TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {
   EXPECT_EQ(DescribeRounds(12, 30), "12 of 30");
   EXPECT_EQ(DescribeRounds(12, 0), "12");

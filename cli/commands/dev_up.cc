@@ -156,6 +156,9 @@ absl::Status DevUp::Prepare() {
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
   RETURN_IF_ERROR(CompleteSpec(&run_));
+  if (const std::string doubt = DescribeShortRun(run_.spec); !doubt.empty()) {
+    context_.output().Message(doubt);
+  }
   result_.run_id = run_.run_id;
   ASSIGN_OR_RETURN(Cluster::Options cluster, ClusterOptions());
   cluster_ = std::make_unique<Cluster>(*directory_, std::move(cluster));

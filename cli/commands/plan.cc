@@ -19,6 +19,7 @@
 #include "cli/run_file/load.h"
 #include "cli/units/units.h"
 #include "worker/api/model_files.h"
+#include "worker/api/model_spec.h"
 #include "worker/api/planner.h"
 
 namespace atl::cli {
@@ -72,6 +73,7 @@ struct Row {
   std::string name;
   const planner::Preset* preset = nullptr;  // Null for the run file's own.
   planner::Exchange exchange;
+  planner::Service service;
   planner::Forecast forecast;
 };
 
@@ -211,6 +213,19 @@ absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
   return exchange;
 }
 
+// Of a recipe that streams: what the command line says, or no more than the
+// steps between which they go; 0 for the recipe's own.
+int64_t FragmentsFor(const PlanOptions& options, const worker::Recipe& recipe,
+                     const Subject& subject) {
+  if (options.fragments > 0 || options.inner_steps == 0) {
+    return options.fragments;
+  }
+  const int64_t own = worker::FragmentCountOf(
+      subject.model.layer_count, recipe.layers_a_fragment,
+      recipe.spec.layout().fragment_count());
+  return own <= options.inner_steps ? 0 : options.inner_steps;
+}
+
 absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
                                           const Subject& subject,
                                           const Scene& scene) {
@@ -219,6 +234,7 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     Row row;
     row.name = "(as it is)";
     row.exchange = worker::ExchangeOfRun(*subject.run);
+    row.service = scene.service;
     rows.push_back(std::move(row));
   }
   ASSIGN_OR_RETURN(const std::vector<worker::Recipe> recipes, ReadRecipes());
@@ -229,16 +245,18 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     const bool streams = recipe.spec.schedule().fragment_schedule() ==
                          v1::FRAGMENT_SCHEDULE_STAGGERED;
     absl::StatusOr<planner::Exchange> exchange = worker::ExchangeOfRecipe(
-        recipe, subject.model, streams ? options.fragments : 0);
+        recipe, subject.model, streams ? FragmentsFor(options, recipe, subject)
+                                       : 0);
     if (!exchange.ok()) return UsageError(exchange.status().message());
     ASSIGN_OR_RETURN(row.exchange, Change(options, *std::move(exchange)));
+    row.service = worker::ServiceOfRecipe(scene.service, recipe);
     rows.push_back(std::move(row));
   }
   for (Row& row : rows) {
     ASSIGN_OR_RETURN(
         row.forecast,
         planner::Predict(row.exchange, scene.compute, scene.link,
-                         planner::OfIslands(scene.service, row.exchange),
+                         planner::OfIslands(row.service, row.exchange),
                          scene.flow));
   }
   return rows;
@@ -443,7 +461,8 @@ void AddPlan(CLI::App& app, Context& context) {
       "95 % AT is the bandwidth, each way, that would take it to 95 %.\n"
       "A PRESET is the run file of its name (preset = \"streaming\") with this\n"
       "model and these islands; --inner_steps and the like change it here as\n"
-      "the same keys would in a run file.\n"
+      "the same keys would in a run file, where fewer inner steps may also ask\n"
+      "for a shorter overlap and fewer fragments; here they follow.\n"
       "Examples:\n"
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
       "--tokens_per_second 30000\n"

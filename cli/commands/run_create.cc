@@ -45,6 +45,9 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
                 absl::StrCat(run.spec.schedule().island_count_min()),
                 absl::StrCat(run.spec.server_count())});
   context.output().Print(ToJson(*response), table.ToString());
+  if (const std::string doubt = DescribeShortRun(run.spec); !doubt.empty()) {
+    context.output().Message(doubt);
+  }
   if (run.spec.init().import() && !options.validate_only &&
       created.state() == v1::RUN_STATE_STARTING) {
     context.output().Message(

@@ -181,6 +181,12 @@ planner::Service ServiceOf(v1::Durability durability) {
   return service;
 }
 
+planner::Service ServiceOfRecipe(planner::Service service,
+                                 const Recipe& recipe) {
+  service.commit_seconds = ServiceOf(recipe.spec.durability()).commit_seconds;
+  return service;
+}
+
 planner::Flow FlowOf(int32_t shard_count) {
   planner::Flow flow;
   flow.stream_count = server::kDefaultStreamCount;
@@ -214,10 +220,11 @@ absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
     if (!exchange.ok()) continue;
     planner::Candidate candidate;
     candidate.preset = recipe.preset;
+    const planner::Service service = ServiceOfRecipe(scene.service, recipe);
     ASSIGN_OR_RETURN(
         candidate.forecast,
         planner::Predict(*exchange, scene.compute, scene.link,
-                         planner::OfIslands(scene.service, *exchange)));
+                         planner::OfIslands(service, *exchange)));
     candidates.push_back(std::move(candidate));
   }
   return candidates;

@@ -75,6 +75,10 @@ absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
 // commit's way to islands.
 planner::Service ServiceOf(v1::Durability durability);
 
+// `service` with what a commit takes at the recipe's own durability.
+planner::Service ServiceOfRecipe(planner::Service service,
+                                 const Recipe& recipe);
+
 // How transfers of this version flow to and from `shard_count` (>= 1) servers.
 planner::Flow FlowOf(int32_t shard_count);
 

@@ -90,6 +90,15 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
       ParameterOptionsOf(options, spec, HeldLayout(layout)).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(
       ParameterOptionsOf(options, spec, held).status()));
+  // A cap that is enough for all processes: this one has the least.
+  options.place.process_count = 2;
+  options.caps.up_bytes_per_second = 2 * server::kCapBytesPerSecondMin;
+  const auto least = ParameterOptionsOf(options, spec, held);
+  ASSERT_TRUE(least.ok()) << least.status();
+  EXPECT_EQ(least->caps.up_bytes_per_second, server::kCapBytesPerSecondMin);
+  options.caps.up_bytes_per_second -= 1;
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ParameterOptionsOf(options, spec, held).status()));
   // Who holds nothing needs nothing.
   EXPECT_TRUE(
       ParameterOptionsOf(options, spec, *HeldLayout::Create(layout, {})).ok());

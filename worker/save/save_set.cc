@@ -187,10 +187,11 @@ absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
   if (save.ok() || missing.empty()) return save;
   return absl::Status(
       save.status().code(),
-      absl::StrCat(save.status().message(), "; ", set.process_count,
-                   " processes wrote it, and ", place.directory, " lacks ",
-                   missing, " (where their number changes the files of all "
-                   "have to lie in one --work_dir)"));
+      absl::StrCat(save.status().message(), "; ", place.directory,
+                   " has not this save, one of ", set.process_count,
+                   " processes, in ", missing,
+                   " (where their number changes the files of all have to lie "
+                   "in one --work_dir)"));
 }
 
 void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,

@@ -11,8 +11,18 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   if (text.empty() || text == "cpu") return DeviceSpec{};
   DeviceSpec spec{.kind = DeviceKind::kCuda};
   absl::string_view name = text;
-  spec.cudnn = !absl::ConsumeSuffix(&name, ",cudnn=off");
-  spec.graphs = !absl::ConsumeSuffix(&name, ",graphs=off");
+  // In any order, each once.
+  for (bool found = true; found;) {
+    found = false;
+    if (spec.cudnn && absl::ConsumeSuffix(&name, ",cudnn=off")) {
+      spec.cudnn = false;
+      found = true;
+    }
+    if (spec.graphs && absl::ConsumeSuffix(&name, ",graphs=off")) {
+      spec.graphs = false;
+      found = true;
+    }
+  }
   if (name == "cuda") return spec;
   int index = 0;
   // Digits alone: SimpleAtoi also takes a sign and blanks.
@@ -23,7 +33,9 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
     return spec;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\" is no device; there are cpu, cuda and cuda:N"));
+      "\"", text,
+      "\" is no device; there are cpu, cuda and cuda:N, the latter two with "
+      "\",graphs=off\" and \",cudnn=off\" behind"));
 }
 
 std::string ToString(const DeviceSpec& spec) {

@@ -16,6 +16,8 @@ TEST(DeviceSpecTest, ReadsWhatItWrites) {
     EXPECT_EQ(ToString(*spec), text);
   }
   EXPECT_EQ(ToString(*ParseDeviceSpec("")), "cpu");
+  EXPECT_EQ(ToString(*ParseDeviceSpec("cuda,cudnn=off,graphs=off")),
+            "cuda,graphs=off,cudnn=off");
 }
 
 TEST(DeviceSpecTest, RefusesTheRest) {
