@@ -190,7 +190,10 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
                                "\": it must be the same files"));
   }
   const Member* old = state_.FindMember(request.island_id());
-  const int32_t islands_max = IslandsMax(state_.spec());
+  // A run may be older than the bound.
+  const int32_t islands_max =
+      std::max(IslandsMax(state_.spec()),
+               state_.spec().schedule().island_count_min());
   if (old == nullptr &&
       static_cast<int64_t>(state_.members().size()) >= islands_max) {
     return RefuseForNow(absl::StatusCode::kResourceExhausted, "RUN_FULL",

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -25,6 +27,13 @@ constexpr absl::Duration kCappedChunkSpan = absl::Milliseconds(25);
 
 // ImportParametersResponse has the same fields with the same numbers.
 using Answer = v1::PushOuterGradientResponse;
+
+// Whether smaller chunks might have helped: what a server refuses for reasons of
+// its own (no room, another set) says nothing of the link.
+bool IsOfLink(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) ||
+         !rpc::ReasonOf(status).has_value();
+}
 
 // The ranges of `answer`, checked against what the shard holds.
 absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
@@ -153,7 +162,7 @@ class UploadStream
     prepared_.reset();
     writing_.Clear();
     if (!status.ok()) {
-      upload_.sizer->Failed();
+      if (IsOfLink(status)) upload_.sizer->Failed();
       upload_.ledger->Broke(upload_.index);
     }
     events_.Done(status);
