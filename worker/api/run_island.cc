@@ -155,7 +155,7 @@ absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
   data.caps = server::PartOf(options.caps, held.element_count(),
                              held.layout().element_count());
   const double least = server::LeastCapBytesPerSecond(data.shard_count);
-  for (const auto [cap, part] :
+  for (const auto& [cap, part] :
        {std::pair(options.caps.up_bytes_per_second,
                   &data.caps.up_bytes_per_second),
         std::pair(options.caps.down_bytes_per_second,
