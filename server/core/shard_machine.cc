@@ -125,6 +125,7 @@ void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
     return;
   }
   has_plan_ = true;
+  planned_ = true;
   run_epoch_ = plan.run_epoch();
   plan_ = plan;
 }
@@ -285,9 +286,9 @@ void ShardMachine::Forget(const ContributionKey& key) {
 std::vector<Action> ShardMachine::NextActions() {
   std::vector<Action> actions;
   waiting_reason_.clear();
-  if (!has_plan_ || !fault_.empty()) return actions;
-  NameVersion0(&actions);
-  if (AllInitialized()) {
+  if (!has_plan_) return actions;
+  if (fault_.empty()) NameVersion0(&actions);
+  if (fault_.empty() && AllInitialized()) {
     NameApplies(&actions);
     for (size_t f = 0; f < fragments_.size() && fault_.empty(); ++f) {
       NamePrepare(static_cast<int32_t>(f), &actions);
@@ -299,7 +300,12 @@ std::vector<Action> ShardMachine::NextActions() {
     NameManifests(&actions);
     NameReleases(&actions);
   }
-  if (!fault_.empty()) actions.clear();
+  if (!fault_.empty()) {
+    actions.clear();
+    for (size_t f = 0; f < fragments_.size(); ++f) {
+      NameGiveUp(static_cast<int32_t>(f), &actions);
+    }
+  }
   return actions;
 }
 
@@ -370,6 +376,7 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
     }
     fragment.prepared.reset();
     fragment.gathering.reset();
+    fragment.holds_gathered = false;
     fragment.version = commit->version();
     applied_commit_seq_ = commit->commit_seq();
     for (const v1::ContributionOutcome& outcome : commit->outcomes()) {

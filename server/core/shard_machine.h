@@ -122,6 +122,7 @@ enum class ActionKind {
   kMeasure,       // seal: statistics of its contributions, OnMeasured.
   kGather,        // gather: take in these as they come; all others, and what
                   // came for another set, are pushed again. Answer: OnFailed.
+                  // Without a key: give up what was taken in.
   kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
   kDiscard,       // fragment, version: forget what kPrepare made. No answer.
   kApply,         // commit: v + 1 is now the newest. No answer.
@@ -156,6 +157,9 @@ class ShardMachine {
 
   // Takes in a plan. One of a lower run_epoch than an earlier is ignored.
   void OnPlan(const v1::ServerRunPlan& plan);
+  // The newest plan does not have the run: it has ended, and gathers nothing.
+  // What else the last plan said stands. False if that was known.
+  bool OnUnplanned() { return std::exchange(planned_, false); }
   // An import of `fragment` is whole and durable.
   void OnImported(int32_t fragment);
   // kMakeVersion0 is done: version 0 is durable.
@@ -191,8 +195,8 @@ class ShardMachine {
 
   // --- Effects --------------------------------------------------------------
 
-  // What may be done now and was not named before. Empty once the shard has
-  // stopped.
+  // What may be done now and was not named before. Once the shard has stopped,
+  // only that what was gathered is given up.
   std::vector<Action> NextActions();
 
   // The shard's state for the coordinator, without the counters of bytes.
@@ -248,6 +252,7 @@ class ShardMachine {
     std::optional<PreparedFact> recorded;  // What a record says of a round.
     // Level ISLAND: what is merged as it comes.
     std::optional<GatherSet> gathering;
+    bool holds_gathered = false;  // A set was named that was not given up.
     // kPrepare that is under way.
     std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
     std::optional<MeasuredFact> measured;  // Reported while `seal` waits.
@@ -258,6 +263,8 @@ class ShardMachine {
   void NameReserves(std::vector<Action>* actions);
   void NameApplies(std::vector<Action>* actions);
   void NameGather(int32_t f, std::vector<Action>* actions);
+  // What fragment f has gathered, or was gathering, is let go.
+  void NameGiveUp(int32_t f, std::vector<Action>* actions);
   void NamePrepare(int32_t f, std::vector<Action>* actions);
   // For a seal without its verdict: measures it, or keeps what was measured.
   void NameMeasure(const v1::Seal& seal, std::vector<Action>* actions);
@@ -273,6 +280,8 @@ class ShardMachine {
   const v1::Seal* WantedSeal(int32_t f) const;
   // What fragment f has to gather now; none if a header is missing.
   std::optional<GatherSet> WantedSet(int32_t f);
+  // True if what fragment f gathers may still be what it has to merge.
+  bool GathersForPlan(int32_t f) const;
   // The newest contribution of a slot to a round that is bound here.
   const v1::ContributionInfo* FindBound(int32_t f, int64_t version,
                                         int32_t slot) const;
@@ -299,6 +308,7 @@ class ShardMachine {
   std::string fault_;
   std::string waiting_reason_;
   bool has_plan_ = false;
+  bool planned_ = false;  // The newest plan has the run.
   v1::ServerRunPlan plan_;
   int64_t run_epoch_ = 0;
   int64_t applied_commit_seq_ = 0;

@@ -74,6 +74,37 @@ std::optional<GatherSet> ShardMachine::WantedSet(int32_t f) {
   return set;
 }
 
+bool ShardMachine::GathersForPlan(int32_t f) const {
+  const std::optional<GatherSet>& set = fragments_[f].gathering;
+  if (!set || !planned_ || plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+    return false;
+  }
+  if (const v1::Seal* seal = WantedSeal(f)) return set->Merges(*seal);
+  for (const v1::OpenRound& round : plan_.open_rounds()) {
+    if (round.fragment() != f || round.version() != set->version) continue;
+    // More may be expected than it has; they need not come.
+    return std::all_of(
+        set->keys.begin(), set->keys.end(), [&](const ContributionKey& key) {
+          return std::any_of(round.gather().begin(), round.gather().end(),
+                             [&](const v1::GatherSlot& slot) {
+                               return slot.slot() == key.slot;
+                             });
+        });
+  }
+  return false;
+}
+
+void ShardMachine::NameGiveUp(int32_t f, std::vector<Action>* actions) {
+  Fragment& fragment = fragments_[f];
+  if (!fragment.holds_gathered) return;
+  LoseGathered(f);
+  fragment.holds_gathered = false;
+  Action action{ActionKind::kGather};
+  action.fragment = f;
+  action.version = fragment.version;
+  actions->push_back(std::move(action));
+}
+
 void ShardMachine::NameGather(int32_t f, std::vector<Action>* actions) {
   Fragment& fragment = fragments_[f];
   if (!shape_.gather || !shape_.fragments[f].holds || fragment.prepared ||
@@ -81,10 +112,19 @@ void ShardMachine::NameGather(int32_t f, std::vector<Action>* actions) {
     return;
   }
   std::optional<GatherSet> wanted = WantedSet(f);
-  if (!wanted || wanted == fragment.gathering) return;
+  if (!planned_ || plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+    wanted.reset();
+  }
+  if (!wanted) {
+    // It holds memory that others wait for.
+    if (!GathersForPlan(f)) NameGiveUp(f, actions);
+    return;
+  }
+  if (wanted == fragment.gathering) return;
   LoseGathered(f);
   wanted->id = ++gather_count_;
   fragment.gathering = wanted;
+  fragment.holds_gathered = true;
   Action action{ActionKind::kGather};
   action.fragment = f;
   action.version = fragment.version;

@@ -1,5 +1,6 @@
 // What a shard of level ISLAND merges as it comes, and what becomes of it.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -253,6 +254,57 @@ TEST_F(GatherTest, PreparesNothingBeforeTheLastVersionIsPersisted) {
   EXPECT_TRUE(Next(ActionKind::kPrepare).empty());
   machine_->OnPersisted(1);
   EXPECT_EQ(Next(ActionKind::kPrepare).size(), 1);
+}
+
+// Of whatever it holds memory for others.
+TEST_F(GatherTest, WhatIsNotWantedAnyMoreIsGivenUpOnce) {
+  const std::vector<std::pair<std::string, std::function<void()>>> ends = {
+      {"cancelled",
+       [&] {
+         plan_.set_run_state(v1::RUN_STATE_CANCELLED);
+         machine_->OnPlan(plan_);
+       }},
+      {"not planned", [&] { machine_->OnUnplanned(); }},
+      {"fault", [&] { machine_->OnFault("it broke"); }},
+      {"not open",
+       [&] {
+         plan_.clear_open_rounds();
+         machine_->OnPlan(plan_);
+       }},
+      {"refused", [&] { machine_->OnRefused(Key(1), "not finite"); }},
+      {"lost", [&] { Open({0, 2}); }},
+      {"sealed without one", [&] { Seal({0, 2}); }},
+  };
+  for (const auto& [name, end] : ends) {
+    SCOPED_TRACE(name);
+    RecoveredShard recovered;
+    recovered.versions = {0};
+    recovered.version0_digests.resize(1);
+    Restart(std::move(recovered));
+    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+    Open({0, 1});
+    machine_->OnBound(Info(0));
+    machine_->OnBound(Info(1));
+    ASSERT_EQ(Gathered(), "0 1");
+    Take(0);
+    end();
+    const std::vector<Action> actions = Next(ActionKind::kGather);
+    ASSERT_EQ(actions.size(), 1);
+    EXPECT_TRUE(actions[0].gather.keys.empty());
+    EXPECT_EQ(StoredCount(), 0);
+    EXPECT_TRUE(Next(ActionKind::kGather).empty()) << "it is named once";
+  }
+}
+
+TEST_F(GatherTest, AnIslandThatIsExpectedTooKeepsWhatWasGathered) {
+  Open({0, 1});
+  machine_->OnBound(Info(0));
+  machine_->OnBound(Info(1));
+  Gathered();
+  Take(0);
+  Open({0, 1, 2});
+  EXPECT_TRUE(Next(ActionKind::kGather).empty()) << "it may not come";
+  EXPECT_EQ(StoredCount(), 1);
 }
 
 TEST_F(GatherTest, AFailureIsTriedAgain) {

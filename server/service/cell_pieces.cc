@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/status/status.h"
 
 namespace atl::server {
 
@@ -16,10 +17,19 @@ size_t CellPieces::open_count() const {
   return open_.size();
 }
 
-std::shared_ptr<CellPieces::Whole> CellPieces::Add(
+bool CellPieces::HoldsBeyond() const {
+  MutexLock lock(&mutex_);
+  return absl::c_any_of(
+      open_, [](const auto& one) { return one.second->room->is_beyond(); });
+}
+
+absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
     absl::Span<const BlockFact> facts, std::optional<HeldBytes::Hold> room) {
   MutexLock lock(&mutex_);
+  if (open_.count(cell.begin) == 0 && !room.has_value()) {
+    return absl::ResourceExhaustedError("a cell would begin without room");
+  }
   std::shared_ptr<Whole>& open = open_[cell.begin];
   if (open == nullptr) {
     const auto size = static_cast<size_t>(encoded_.ByteCount(cell));
@@ -30,26 +40,39 @@ std::shared_ptr<CellPieces::Whole> CellPieces::Add(
     open->chunk.payload = {{open->bytes.get(), size}};
     open->chunk.payload_bytes = size;
     open->missing_count = cell.size();
-    if (room.has_value()) open->room.emplace(*std::move(room));
+    open->room.emplace(*std::move(room));
   }
   encoded.Read(static_cast<size_t>(encoded_.ByteCount(blocks)),
                open->bytes.get() +
                    encoded_.ByteCount({cell.begin, blocks.begin}));
   absl::c_copy(facts, open->facts.begin() + (blocks.begin - cell.begin));
+  open->abandoned = false;
   open->pieces.push_back(blocks);
   open->missing_count -= blocks.size();
-  if (open->missing_count > 0) return nullptr;
+  if (open->missing_count > 0) return std::shared_ptr<Whole>();
   return std::move(open_.extract(cell.begin).mapped());
 }
 
-std::vector<IndexRange> CellPieces::GiveUp() {
-  std::map<int64_t, std::shared_ptr<Whole>> given_up;
+void CellPieces::Abandon() {
+  MutexLock lock(&mutex_);
+  for (const auto& [first, open] : open_) open->abandoned = true;
+}
+
+std::vector<IndexRange> CellPieces::GiveUpAbandoned() {
+  std::vector<std::shared_ptr<Whole>> given_up;
   {
     MutexLock lock(&mutex_);
-    given_up.swap(open_);
+    for (auto it = open_.begin(); it != open_.end();) {
+      if (!it->second->abandoned) {
+        ++it;
+        continue;
+      }
+      given_up.push_back(std::move(it->second));
+      it = open_.erase(it);
+    }
   }
   std::vector<IndexRange> blocks;
-  for (const auto& [first, open] : given_up) {
+  for (const std::shared_ptr<Whole>& open : given_up) {
     blocks.insert(blocks.end(), open->pieces.begin(), open->pieces.end());
   }
   return blocks;

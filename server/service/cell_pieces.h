@@ -3,8 +3,8 @@
 // At level ISLAND a contribution is merged by cells of 64 blocks. An island of
 // several processes pushes from each what that holds of the model, and where
 // two meet lies within a cell. Its pieces are copied here until it is whole;
-// then it is as if it had come in one chunk. What of it nobody goes on with is
-// given up.
+// then it is as if it had come in one chunk. What of it nobody goes on with
+// stays, until somebody else needs its room: then it is given up.
 //
 // Thread-safe.
 
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/layout/layout.h"
 #include "base/rpc/chunk_codec.h"
@@ -34,9 +35,10 @@ class CellPieces {
   // processes, and one a stream that sends parts. Each takes up to 1 MiB, which
   // is a part of the server's HeldBytes.
   static constexpr size_t kOpenMax = 1024;
-  // As many of the contribution that is next are begun beyond that bound, so
-  // that its round goes on.
-  static constexpr size_t kOpenBeyondMax = 64;
+  // Beyond that bound, so that a round goes on, contributions that are next
+  // begin cells while the server has fewer bytes beyond it than these, and one
+  // cell each whatever it has.
+  static constexpr int64_t kBeyondBytesMax = int64_t{64} << 20;
 
   // A cell, in one piece.
   struct Whole {
@@ -50,6 +52,7 @@ class CellPieces {
     std::unique_ptr<char[]> bytes;
     std::vector<IndexRange> pieces;  // That have come.
     int64_t missing_count = 0;       // Blocks.
+    bool abandoned = false;
   };
 
   // `encoded`, of the contribution's range, must outlive it.
@@ -59,19 +62,25 @@ class CellPieces {
   bool IsOpen(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Cells that are begun.
   size_t open_count() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // True if one of them is beyond the bound of HeldBytes.
+  bool HoldsBeyond() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Copies the encoding of `blocks` of cell `cell`, which nobody has brought
   // before: what `encoded` reads next. Returns the cell if it is whole now, and
-  // forgets it. `room` is for the encoding of the cell; it is kept if this
-  // begins it.
-  std::shared_ptr<Whole> Add(IndexRange cell, IndexRange blocks,
-                             rpc::PayloadReader encoded,
-                             absl::Span<const BlockFact> facts,
-                             std::optional<HeldBytes::Hold> room)
+  // forgets it; else null. `room` is for the encoding of the cell; it is kept
+  // if this begins it.
+  //
+  // RESOURCE_EXHAUSTED: this would begin it, without `room`; nothing is kept.
+  absl::StatusOr<std::shared_ptr<Whole>> Add(
+      IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
+      absl::Span<const BlockFact> facts, std::optional<HeldBytes::Hold> room)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Gives up all that is begun; returns the blocks of it that had come.
-  std::vector<IndexRange> GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Nobody goes on with the cells that are begun, until something is added.
+  void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives up cells with which nobody goes on; returns the blocks of them that
+  // had come.
+  std::vector<IndexRange> GiveUpAbandoned() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const EncodedRange& encoded_;

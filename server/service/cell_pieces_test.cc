@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/held_bytes.h"
@@ -82,6 +83,8 @@ class CellPiecesTest : public testing::Test {
   std::unique_ptr<ShardRange> range_;
   std::unique_ptr<EncodedRange> encoded_;
   std::vector<char> bytes_;
+  const std::shared_ptr<HeldBytes> held_ =
+      std::make_shared<HeldBytes>(1000, 0);
 };
 
 TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
@@ -110,7 +113,7 @@ TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
         whole[i] = cell_pieces.Add(
             pieces[i].cell, pieces[i].blocks,
             rpc::PayloadReader(*pieces[i].chunk), FactsOf(pieces[i].blocks),
-            std::nullopt);
+            held_->Take(this, 1)).value();
       }
     });
   }
@@ -127,44 +130,66 @@ TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
 }
 
 TEST_F(CellPiecesTest, RoomIsKeptFromTheFirstPieceUntilTheCellIsLetGo) {
-  const auto held = std::make_shared<HeldBytes>(1000, 0);
   const auto chunk = Received({0, 2});
   CellPieces pieces(*encoded_);
   EXPECT_FALSE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
-                       FactsOf({0, 1}), held->Take(this, 30)),
+                       FactsOf({0, 1}), held_->Take(this, 30)).value(),
             nullptr);
   EXPECT_TRUE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 1u);
   // Another stream meant to begin it too.
   auto whole = pieces.Add({0, 3}, {1, 3}, rpc::PayloadReader(*chunk),
-                          FactsOf({1, 3}), held->Take(this, 30));
+                          FactsOf({1, 3}), held_->Take(this, 30)).value();
   ASSERT_NE(whole, nullptr);
   EXPECT_FALSE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 0u);
-  EXPECT_EQ(held->bytes(), 30);
+  EXPECT_EQ(held_->bytes(), 30);
   whole.reset();
-  EXPECT_EQ(held->bytes(), 0);
+  EXPECT_EQ(held_->bytes(), 0);
+}
+
+TEST_F(CellPiecesTest, NoCellBeginsWithoutRoom) {
+  const auto chunk = Received({0, 2});
+  CellPieces pieces(*encoded_);
+  const auto added = pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
+                                FactsOf({0, 1}), std::nullopt);
+  EXPECT_TRUE(absl::IsResourceExhausted(added.status())) << added.status();
+  EXPECT_FALSE(pieces.IsOpen(0));
+}
+
+TEST_F(CellPiecesTest, WhatIsBeyondTheBoundIsKnown) {
+  const auto chunk = Received({0, 2});
+  CellPieces pieces(*encoded_);
+  EXPECT_FALSE(pieces.HoldsBeyond());
+  ASSERT_TRUE(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
+                         FactsOf({0, 1}), held_->Take(this, 30)).ok());
+  EXPECT_FALSE(pieces.HoldsBeyond());
+  ASSERT_TRUE(pieces.Add({64, 128}, {64, 65}, rpc::PayloadReader(*chunk),
+                         FactsOf({64, 65}), held_->TakeBeyond(this, 30)).ok());
+  EXPECT_TRUE(pieces.HoldsBeyond());
 }
 
 TEST_F(CellPiecesTest, WhatIsGivenUpCanComeAgain) {
-  const auto held = std::make_shared<HeldBytes>(1000, 0);
   const auto chunk = Received({0, 64});
   CellPieces pieces(*encoded_);
-  for (const IndexRange piece : {IndexRange{5, 7}, {2, 3}, {64, 65}}) {
+  const auto add = [&](IndexRange piece) {
     const int64_t first = piece.begin / 64 * 64;
-    EXPECT_EQ(pieces.Add({first, first + 64}, piece,
-                         rpc::PayloadReader(*chunk), FactsOf(piece),
-                         held->Take(this, 30)),
-              nullptr);
+    return pieces.Add({first, first + 64}, piece, rpc::PayloadReader(*chunk),
+                      FactsOf(piece), held_->Take(this, 30)).value();
+  };
+  for (const IndexRange piece : {IndexRange{5, 7}, {2, 3}, {64, 65}}) {
+    EXPECT_EQ(add(piece), nullptr);
   }
-  EXPECT_EQ(held->bytes(), 60);
-  EXPECT_THAT(pieces.GiveUp(),
-              testing::UnorderedElementsAre(IndexRange{5, 7}, IndexRange{2, 3},
-                                            IndexRange{64, 65}));
-  EXPECT_EQ(held->bytes(), 0);
-  const auto whole = pieces.Add({0, 64}, {0, 64}, rpc::PayloadReader(*chunk),
-                                FactsOf({0, 64}), std::nullopt);
+  EXPECT_EQ(held_->bytes(), 60);
+  EXPECT_TRUE(pieces.GiveUpAbandoned().empty()) << "it is gone on with";
+  pieces.Abandon();
+  EXPECT_EQ(add({66, 67}), nullptr);
+  EXPECT_THAT(pieces.GiveUpAbandoned(),
+              testing::UnorderedElementsAre(IndexRange{5, 7},
+                                            IndexRange{2, 3}));
+  EXPECT_EQ(held_->bytes(), 30);
+  const auto whole = add({0, 64});
   ASSERT_NE(whole, nullptr);
   ExpectWhole(*whole, {0, 64});
 }

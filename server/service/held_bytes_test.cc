@@ -56,6 +56,39 @@ TEST_F(HeldBytesTest, WhatHasToBeTakenIsTakenAndCounted) {
   EXPECT_FALSE(hold->is_beyond());
 }
 
+TEST_F(HeldBytesTest, WhatIsBeyondIsCountedUntilItIsLetGo) {
+  const auto within = held_->Take(&holders_[0], 5);
+  {
+    const HeldBytes::Hold beyond = held_->TakeBeyond(&holders_[0], 7);
+    EXPECT_EQ(held_->beyond_bytes(), 7);
+  }
+  EXPECT_EQ(held_->beyond_bytes(), 0);
+  EXPECT_EQ(held_->bytes(), 5);
+}
+
+TEST_F(HeldBytesTest, WhatIsAbandonedIsHeldUntilSomebodyFindsNoRoom) {
+  TakeAll(0);
+  int given_up_count = 0;
+  const auto give_up = [&] {
+    ++given_up_count;
+    holds_.clear();
+  };
+  held_->Abandon(&holders_[0], give_up);
+  held_->Abandon(&holders_[0], give_up);
+  EXPECT_TRUE(held_->Take(&holders_[1], 300).has_value());
+  EXPECT_EQ(given_up_count, 0);
+  EXPECT_TRUE(held_->Take(&holders_[1], 301).has_value());
+  EXPECT_EQ(given_up_count, 1);
+  // Who holds nothing has nothing to give up.
+  held_->Abandon(&holders_[0], give_up);
+  EXPECT_FALSE(held_->Take(&holders_[1], 601).has_value());
+  TakeAll(0);
+  held_->Abandon(&holders_[0], give_up);
+  holds_.clear();
+  EXPECT_FALSE(held_->Take(&holders_[1], 601).has_value());
+  EXPECT_EQ(given_up_count, 1);
+}
+
 TEST_F(HeldBytesTest, SlicesHaveABoundOfTheirOwn) {
   EXPECT_TRUE(held_->AddSliceBytes(9));
   EXPECT_FALSE(held_->AddSliceBytes(1));

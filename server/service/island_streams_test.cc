@@ -56,7 +56,8 @@ class RawPush {
     }
     return missing;
   }
-  void Send(IndexRange blocks) {
+  // `encoding` of the blocks; zeros if it is empty.
+  void Send(IndexRange blocks, absl::Span<const char> encoding = {}) {
     v1::PushOuterGradientRequest request;
     v1::Chunk& chunk = *request.mutable_chunk();
     *chunk.mutable_key() = info_.key();
@@ -64,6 +65,9 @@ class RawPush {
     chunk.set_first_block(blocks.begin);
     chunk.set_block_count(static_cast<int32_t>(blocks.size()));
     chunk.set_payload(std::string(blocks.size() * 4096 * sizeof(float), 0));
+    if (!encoding.empty()) {
+      chunk.set_payload(std::string(encoding.begin(), encoding.end()));
+    }
     rpc::ChunkHeader header;
     header.run_epoch = info_.key().run_epoch();
     header.fragment = info_.key().fragment();
@@ -145,6 +149,41 @@ class IslandStreamsTest : public testing::Test {
     return digest.ok() ? *digest : Digest128();
   }
 
+  // The gradient of `slot`, of a block of fragment 0, all but the fourth of
+  // which are full.
+  std::vector<char> EncodedBlock(int32_t slot, int64_t block) {
+    const std::vector<char> all =
+        cluster_->Encode(0, cluster_->Gradient(0, slot, 0));
+    const auto begin = all.begin() + block * 16384;
+    return {begin, begin + 16384};
+  }
+
+  // Pushes anew, and ends, until the server asks for `expected`; then does
+  // `also`. It may take a moment to see that the last stream has ended.
+  void WaitToBeAskedFor(
+      const v1::ContributionInfo& info, const std::vector<IndexRange>& expected,
+      const std::function<void(RawPush&)>& also = [](auto&) {}) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (true) {
+      RawPush push(*cluster_, info);
+      const bool asked = push.AskedFor() == expected;
+      if (asked) also(push);
+      const absl::Status ended = push.Finish();
+      if (asked) return;
+      ASSERT_FALSE(ended.ok());
+      ASSERT_LT(absl::Now(), deadline);
+    }
+  }
+
+  bool WaitForHeld(const std::function<bool(int64_t bytes)>& done) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (!done(cluster_->server(0).held_bytes())) {
+      if (absl::Now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
   std::unique_ptr<TestCluster> cluster_;
 };
 
@@ -203,9 +242,27 @@ TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   EXPECT_EQ(Round(0, 3), expected);
 }
 
-TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreBoundedAndGivenUp) {
+// A link that never lasts for a cell finishes it all the same.
+TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
   Begin();
   const Digest128 expected = Round(0, 2);
+  Begin();
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  RawPush first(*cluster_, infos[0]);
+  for (int64_t block = 0; block < 3; ++block) {
+    WaitToBeAskedFor(infos[1], {{block, 79}}, [&](RawPush& push) {
+      push.Send({block, block + 1}, EncodedBlock(1, block));
+    });
+  }
+  WaitToBeAskedFor(infos[1], {{3, 79}});
+  EXPECT_GT(cluster_->server(0).held_bytes(), 0);
+  EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
+  cluster_->plan().clear_seals();
+  EXPECT_EQ(Round(0, 2), expected);
+}
+
+TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   // Room for the first cell, of 64 blocks, and not for the second.
   Begin([](auto& options) { options.gather_bytes_max = 1100000; });
   const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
@@ -221,18 +278,37 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreBoundedAndGivenUp) {
     const absl::Status ended = second.Finish();
     EXPECT_TRUE(absl::IsResourceExhausted(ended)) << ended;
   }
-  // It is given up when the server sees that the stream has ended.
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (true) {
-    RawPush again(*cluster_, infos[1]);
-    if (again.AskedFor() == all) break;
-    ASSERT_TRUE(absl::IsUnavailable(again.Finish()));
-    ASSERT_LT(absl::Now(), deadline);
-  }
+  // The block is kept, until the other island has no room.
+  WaitToBeAskedFor(infos[1], {{1, 79}});
+  first.Send({64, 65});
+  WaitToBeAskedFor(infos[1], all);
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
-  // Of the block that had come nothing is left.
-  cluster_->plan().clear_seals();
-  EXPECT_EQ(Round(0, 2), expected);
+}
+
+// Else other runs of the server would find no room for ever.
+TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
+  for (const bool planned : {true, false}) {
+    SCOPED_TRACE(planned);
+    Begin();
+    const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+    cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+    RawPush first(*cluster_, infos[0]);
+    RawPush second(*cluster_, infos[1]);
+    ASSERT_FALSE(first.AskedFor().empty());
+    ASSERT_FALSE(second.AskedFor().empty());
+    first.Send({64, 79});  // A cell that waits for the other island.
+    second.Send({4, 5});   // A part of one that waits for its rest.
+    ASSERT_TRUE(WaitForHeld([](int64_t bytes) { return bytes > 1200000; }));
+    if (planned) {
+      cluster_->plan().set_run_state(v1::RUN_STATE_CANCELLED);
+      cluster_->Publish();
+    } else {
+      cluster_->PublishWithoutRun();
+    }
+    EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
+    EXPECT_TRUE(absl::IsUnavailable(second.Finish()));
+    EXPECT_TRUE(WaitForHeld([](int64_t bytes) { return bytes == 0; }));
+  }
 }
 
 // Each island has two streams, and is waited for by all others.

@@ -1,6 +1,8 @@
 #include "server/service/parameter_server.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,11 +74,12 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
+  server->held_ = std::make_shared<HeldBytes>(options.gather_bytes_max,
+                                              spec.memory_bytes_max / 4);
   server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
       *server, server->push_watchdog_, server->pull_watchdog_,
       std::make_shared<BufferPool>(),
-      std::make_shared<HeldBytes>(options.gather_bytes_max,
-                                  spec.memory_bytes_max / 4)});
+      server->held_});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;
@@ -293,12 +296,26 @@ void ParameterServer::ApplyPlan(const v1::ServerPlan& plan) {
   for (const v1::ServerRunPlan& run : plan.runs()) {
     complete &= ApplyRunPlan(run);
   }
+  for (Shard* shard : ShardsWithout(plan)) shard->OnUnplanned();
   MutexLock lock(&mutex_);
   plan_revision_ = plan.revision();
   unfinished_plan_.reset();
   if (!complete) unfinished_plan_ = plan;
   ++change_count_;
   changed_.SignalAll();
+}
+
+std::vector<Shard*> ParameterServer::ShardsWithout(const v1::ServerPlan& plan) {
+  std::set<std::string> planned;
+  for (const v1::ServerRunPlan& run : plan.runs()) planned.insert(run.run_id());
+  std::vector<Shard*> shards;
+  MutexLock lock(&mutex_);
+  for (const auto& [run_id, entry] : entries_) {
+    if (entry.shard != nullptr && planned.count(run_id) == 0) {
+      shards.push_back(entry.shard.get());
+    }
+  }
+  return shards;
 }
 
 bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {

@@ -18,6 +18,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -30,6 +31,7 @@
 #include "base/rpc/listener.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/server_control_client.h"
+#include "server/service/held_bytes.h"
 #include "server/service/parameter_service.h"
 #include "server/service/shard.h"
 #include "server/store/record_store.h"
@@ -81,6 +83,8 @@ class ParameterServer final : public ShardDirectory {
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
   int64_t incarnation() const { return incarnation_; }
+  // Bytes that wait at level ISLAND to be merged.
+  int64_t held_bytes() const { return held_->bytes(); }
 
   // Ends the streams, then everything else. Idempotent.
   void Stop();
@@ -113,6 +117,8 @@ class ParameterServer final : public ShardDirectory {
   // Registers until it works; false if stopped.
   bool Register(std::stop_token stop);
   void ApplyPlan(const v1::ServerPlan& plan);
+  // Those of runs that `plan` does not have.
+  std::vector<Shard*> ShardsWithout(const v1::ServerPlan& plan);
   // False if it must be tried again.
   bool ApplyRunPlan(const v1::ServerRunPlan& plan);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
@@ -144,6 +150,7 @@ class ParameterServer final : public ShardDirectory {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
 
+  std::shared_ptr<HeldBytes> held_;  // Set by Start.
   StreamWatchdog push_watchdog_;
   StreamWatchdog pull_watchdog_;
   std::unique_ptr<ParameterServiceImpl> service_;

@@ -98,6 +98,14 @@ void Shard::OnPlan(const v1::ServerRunPlan& plan) {
   Changed();
 }
 
+void Shard::OnUnplanned() {
+  {
+    MutexLock lock(&mutex_);
+    if (!machine_.OnUnplanned()) return;
+  }
+  Advance();
+}
+
 void Shard::Tick() {
   {
     MutexLock lock(&mutex_);
@@ -285,6 +293,7 @@ void Shard::RunGather(const Action& action) {
     TestPoint("a set is given up");
     old = {};
   }
+  if (set.keys.empty()) return;
   Gathered made;
   made.contributions = store_->Renew(set.keys, set.id);
   absl::Status status;

@@ -66,6 +66,8 @@ class Shard {
   // --- For the agent --------------------------------------------------------
 
   void OnPlan(const v1::ServerRunPlan& plan);
+  // The newest plan does not have the run.
+  void OnUnplanned();
   // Tries again what failed for lack of room.
   void Tick();
   v1::ShardReport Report() const;

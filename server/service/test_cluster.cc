@@ -147,6 +147,17 @@ void TestCluster::Publish() {
   }
 }
 
+void TestCluster::PublishWithoutRun() {
+  ++revision_;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->control == nullptr) continue;
+    v1::ServerPlan plan;
+    plan.set_revision(revision_);
+    plan.set_coordinator_epoch(1);
+    node->control->SetPlan(std::move(plan));
+  }
+}
+
 absl::StatusOr<v1::ShardReport> TestCluster::WaitForReport(
     int shard, const std::function<bool(const v1::ShardReport&)>& done) {
   coordinator::FakeServerControlClient& control = *nodes_[shard]->control;

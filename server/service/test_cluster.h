@@ -57,6 +57,8 @@ class TestCluster {
   // Every server's plan, but for `shard`; Publish sends it to all.
   v1::ServerRunPlan& plan() { return plan_; }
   void Publish();
+  // A plan without the run, as when it has ended.
+  void PublishWithoutRun();
   // Newest report of a shard, once `done` says so.
   //
   // DEADLINE_EXCEEDED: it never did; the message has the last report.

@@ -405,7 +405,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
   }
   std::optional<HeldBytes::Hold> room =
       TakeRoom(gathering, static_cast<int64_t>(chunk.payload_bytes),
-               /*may_be_beyond=*/true);
+               /*begins_cell=*/false);
   if (!room.has_value()) return QueueFull();
   // What no other stream has brought: cells, and parts of cells.
   RoundGatherer& gatherer = *gathering.gatherer;
@@ -437,7 +437,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
       if (!pieces.IsOpen(all.begin)) {
         cell_room = TakeRoom(
             gathering, contribution_->encoded().ByteCount(all),
-            pieces.open_count() < CellPieces::kOpenBeyondMax);
+            /*begins_cell=*/true);
         if (!cell_room.has_value()) {
           gathering.contribution->Settle(piece, {});
           status = QueueFull();
@@ -447,12 +447,17 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
       rpc::PayloadReader payload(chunk);
       payload.Skip(static_cast<size_t>(contribution_->encoded().ByteCount(
           {blocks.begin, piece.begin})));
-      std::shared_ptr<CellPieces::Whole> complete = pieces.Add(
+      absl::StatusOr<std::shared_ptr<CellPieces::Whole>> complete = pieces.Add(
           all, piece, payload,
           absl::MakeConstSpan(facts).subspan(piece.begin - blocks.begin,
                                              piece.size()),
           std::move(cell_room));
-      if (complete != nullptr) put_together.push_back(std::move(complete));
+      if (!complete.ok()) {  // It was open, and was given up since.
+        gathering.contribution->Settle(piece, {});
+        status = QueueFull();
+      } else if (*complete != nullptr) {
+        put_together.push_back(*std::move(complete));
+      }
     }
   }
   if (!whole.empty()) {
@@ -468,7 +473,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     OfferCells(gathering, {gatherer.CellsOf(one->blocks).begin},
                std::make_shared<Offered>(one->blocks, one->chunk,
                                          std::move(one->facts), one),
-               one->room.has_value() && one->room->is_beyond());
+               one->room->is_beyond());
   }
   bool crowded = false;
   {
@@ -480,12 +485,15 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
 }
 
 std::optional<HeldBytes::Hold> UploadStream::TakeRoom(
-    const Shard::Gathering& gathering, int64_t bytes,
-    bool may_be_beyond) const {
+    const Shard::Gathering& gathering, int64_t bytes, bool begins_cell) const {
   const void* const holder = gathering.contribution.get();
   std::optional<HeldBytes::Hold> room = context_.held->Take(holder, bytes);
   if (room.has_value()) return room;
   // Else all could wait for what nobody lets in.
+  const bool may_be_beyond =
+      !begins_cell ||
+      context_.held->beyond_bytes() < CellPieces::kBeyondBytesMax ||
+      !gathering.gatherer->pieces(gathering.index).HoldsBeyond();
   if (may_be_beyond && gathering.gatherer->IsNext(gathering.index)) {
     room.emplace(context_.held->TakeBeyond(holder, bytes));
   } else {
@@ -551,11 +559,20 @@ void UploadStream::EndIfNobodySends(bool nobody_sends) {
     gathering = gathering_;
   }
   if (gathering.gatherer != nullptr) {
-    // Nobody is there who brings the rest of these cells: they come again.
-    for (const IndexRange piece :
-         gathering.gatherer->pieces(gathering.index).GiveUp()) {
-      gathering.contribution->Settle(piece, {});
-    }
+    // Parts of cells wait for who brings the rest, unless somebody needs their
+    // room before: then they come again.
+    gathering.gatherer->pieces(gathering.index).Abandon();
+    context_.held->Abandon(
+        gathering.contribution.get(),
+        [weak = std::weak_ptr<RoundGatherer>(gathering.gatherer),
+         index = gathering.index, contribution = gathering.contribution] {
+          const std::shared_ptr<RoundGatherer> gatherer = weak.lock();
+          if (gatherer == nullptr) return;
+          for (const IndexRange piece :
+               gatherer->pieces(index).GiveUpAbandoned()) {
+            contribution->Settle(piece, {});
+          }
+        });
   }
   shard_->waiters().Settle(
       contribution_->key(),

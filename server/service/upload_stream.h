@@ -69,10 +69,11 @@ class UploadStream : public BidiStream {
                   const std::vector<int64_t>& cells,
                   std::shared_ptr<Offered> offered, bool at_once);
   // Room for bytes of the contribution that wait; none if there is none, unless
-  // they `may_be_beyond` the bound and the round needs them to go on.
+  // the round needs them to go on. `begins_cell`: they wait for the rest of
+  // their cell, so few are let in beyond the bound.
   std::optional<HeldBytes::Hold> TakeRoom(const Shard::Gathering& gathering,
                                           int64_t bytes,
-                                          bool may_be_beyond) const;
+                                          bool begins_cell) const;
   // This stream brings nothing more to the round.
   void LeaveGather();
   // Where blocks go: as the header found it, or as gathered since.
