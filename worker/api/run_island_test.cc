@@ -88,10 +88,10 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
   options.caps.up_bytes_per_second = server::kCapBytesPerSecondMin;
   EXPECT_TRUE(
       ParameterOptionsOf(options, spec, HeldLayout(layout)).ok());
+  options.place.process_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(
       ParameterOptionsOf(options, spec, held).status()));
   // A cap that is enough for all processes: this one has the least.
-  options.place.process_count = 2;
   options.caps.up_bytes_per_second = 2 * server::kCapBytesPerSecondMin;
   const auto least = ParameterOptionsOf(options, spec, held);
   ASSERT_TRUE(least.ok()) << least.status();
