@@ -296,8 +296,8 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
     RawPush second(*cluster_, infos[1]);
     ASSERT_FALSE(first.AskedFor().empty());
     ASSERT_FALSE(second.AskedFor().empty());
-    first.Send({64, 79});  // A cell that waits for the other island.
-    second.Send({4, 5});   // A part of one that waits for its rest.
+    first.Send({4, 5});     // A part of a cell that waits for its rest.
+    second.Send({64, 79});  // A cell that waits for the other island.
     ASSERT_TRUE(WaitForHeld([](int64_t bytes) { return bytes > 1200000; }));
     if (planned) {
       cluster_->plan().set_run_state(v1::RUN_STATE_CANCELLED);
