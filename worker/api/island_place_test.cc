@@ -75,8 +75,9 @@ TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
   other.device = "";
   EXPECT_EQ(AgreementOf(other, mesh), on_cpu);
   other.device = "gpu";
-  EXPECT_EQ(MeshOf(other).status().message(),
-            "\"gpu\" is no device; there are cpu, cuda and cuda:N");
+  EXPECT_TRUE(absl::StartsWith(
+      MeshOf(other).status().message(),
+      "\"gpu\" is no device; there are cpu, cuda and cuda:N"));
 }
 
 TEST(IslandPlaceTest, MomentsOnTheHostAreAMeshsMatter) {
