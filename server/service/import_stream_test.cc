@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/rpc/chunk_codec.h"
 #include "gtest/gtest.h"
 #include "server/service/test_cluster.h"
 
@@ -69,13 +68,7 @@ class ImportStreamTest : public testing::Test {
     chunk.set_block_count(static_cast<int32_t>(end - begin));
     chunk.set_payload(model_.data() + elements.begin,
                       static_cast<size_t>(elements.size()) * sizeof(float));
-    rpc::ChunkHeader header;
-    header.codec = chunk.codec();
-    header.first_block = chunk.first_block();
-    header.block_count = chunk.block_count();
-    const absl::string_view payload = chunk.payload();
-    chunk.set_crc32c(
-        rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1)));
+    SumChunk(chunk);
     return chunk;
   }
 

@@ -14,7 +14,6 @@
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "base/rpc/call.h"
-#include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/sync/notification.h"
 #include "gtest/gtest.h"
@@ -68,17 +67,7 @@ class RawPush {
     if (!encoding.empty()) {
       chunk.set_payload(std::string(encoding.begin(), encoding.end()));
     }
-    rpc::ChunkHeader header;
-    header.run_epoch = info_.key().run_epoch();
-    header.fragment = info_.key().fragment();
-    header.slot = info_.key().slot();
-    header.seq = info_.key().seq();
-    header.codec = chunk.codec();
-    header.first_block = chunk.first_block();
-    header.block_count = chunk.block_count();
-    const absl::string_view payload = chunk.payload();
-    chunk.set_crc32c(
-        rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1)));
+    SumChunk(chunk);
     stream_->Write(request);
   }
   // How the server ends it, once we have no more to send.

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/rpc/call.h"
-#include "base/rpc/chunk_codec.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -109,23 +108,8 @@ class ParameterServiceTest : public testing::Test {
     chunk.set_block_count(static_cast<int32_t>(end - begin));
     chunk.set_payload(gradient_.data() + elements.begin,
                       static_cast<size_t>(elements.size()) * sizeof(float));
-    Sum(&chunk);
+    SumChunk(chunk);
     return chunk;
-  }
-
-  // Makes the checksum right, whatever the rest says.
-  static void Sum(v1::Chunk* chunk) {
-    rpc::ChunkHeader header;
-    header.run_epoch = chunk->key().run_epoch();
-    header.fragment = chunk->key().fragment();
-    header.slot = chunk->key().slot();
-    header.seq = chunk->key().seq();
-    header.codec = chunk->codec();
-    header.first_block = chunk->first_block();
-    header.block_count = chunk->block_count();
-    const absl::string_view payload = chunk->payload();
-    chunk->set_crc32c(
-        rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1)));
   }
 
   // Sends a good header and `chunk`; how the stream ends.
@@ -227,7 +211,7 @@ TEST_F(ParameterServiceTest, AnythingThatDoesNotFitIsRefusedWhole) {
     Begin(SmallRun());  // A refusal is for good.
     v1::Chunk chunk = Chunk(0, 10);
     change(&chunk);
-    Sum(&chunk);
+    SumChunk(chunk);
     const StatusCode code = PushChunk(chunk);
     EXPECT_TRUE(IsRefused());
     EXPECT_EQ(PushHeader(cluster_->Header(info_, 0)),
@@ -315,7 +299,7 @@ TEST_F(ParameterServiceTest, TheOrderOfMessagesIsKept) {
   // A chunk of another key.
   v1::Chunk chunk = Chunk(0, 10);
   chunk.mutable_key()->set_seq(9);
-  Sum(&chunk);
+  SumChunk(chunk);
   EXPECT_EQ(PushChunk(chunk), StatusCode::INVALID_ARGUMENT);
   // None of it refused the contribution.
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());

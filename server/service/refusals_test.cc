@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/rpc/call.h"
-#include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "gtest/gtest.h"
@@ -82,7 +81,7 @@ class RefusalsTest : public testing::Test {
     chunk.mutable_key()->set_seq(seq_);
     Fill(chunk);
     change(chunk);
-    Sum(chunk);
+    SumChunk(chunk);
     return request;
   }
   void Fill(v1::Chunk& chunk) const {
@@ -93,19 +92,6 @@ class RefusalsTest : public testing::Test {
         static_cast<size_t>(
             cluster_->layout().BlockElements(0, {0, 10}).size()) *
             sizeof(float));
-  }
-  static void Sum(v1::Chunk& chunk) {
-    rpc::ChunkHeader header;
-    header.run_epoch = chunk.key().run_epoch();
-    header.fragment = chunk.key().fragment();
-    header.slot = chunk.key().slot();
-    header.seq = chunk.key().seq();
-    header.codec = chunk.codec();
-    header.first_block = chunk.first_block();
-    header.block_count = chunk.block_count();
-    const absl::string_view payload = chunk.payload();
-    chunk.set_crc32c(
-        rpc::ChunkCrc32c(header, absl::MakeConstSpan(&payload, 1)));
   }
 
   ImportRequest ImportHeader() const {
@@ -120,7 +106,7 @@ class RefusalsTest : public testing::Test {
     ImportRequest request;
     request.mutable_chunk()->mutable_key();
     Fill(*request.mutable_chunk());
-    Sum(*request.mutable_chunk());
+    SumChunk(*request.mutable_chunk());
     return request;
   }
 

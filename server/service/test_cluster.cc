@@ -12,6 +12,7 @@
 #include "base/codec/sha256.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
+#include "base/rpc/chunk_codec.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"
@@ -42,6 +43,11 @@ void AddTensor(v1::Layout* layout, const std::string& name, int64_t rows,
 }
 
 }  // namespace
+
+void SumChunk(v1::Chunk& chunk) {
+  const rpc::ReceivedChunk parsed = rpc::FromProto(chunk);
+  chunk.set_crc32c(rpc::ChunkCrc32c(parsed.header, parsed.payload));
+}
 
 v1::Run SmallRun() {
   v1::Run run;
