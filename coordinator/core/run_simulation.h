@@ -10,6 +10,7 @@
 #define COORDINATOR_CORE_RUN_SIMULATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -112,6 +113,9 @@ class RunSimulation : public ServerDirectory {
   bool overflow = false;
   // Shards merge, but take no commit in.
   bool stalled = false;
+  // What a report says instead, if it is set: then shards may be sent what an
+  // honest one would not.
+  std::function<void(v1::ShardReport&)> alter_report;
 
   // Fails the test if the log breaks an invariant: commit_seq dense, each
   // version of a fragment committed once, exactly the sealed set merged, each

@@ -14,7 +14,7 @@ v1::RunSpec TinyRun(const TinyRunOptions& options) {
   model->set_vocab_size(256);
   model->set_hidden_size(32);
   model->set_intermediate_size(48);
-  model->set_layer_count(2);
+  model->set_layer_count(options.layer_count);
   model->set_head_count(4);
   model->set_kv_head_count(2);
   model->set_sequence_length(16);

@@ -14,12 +14,13 @@ struct TinyRunOptions {
   int island_count = 1;
   int64_t inner_step_count = 2;
   int64_t round_count = 3;
-  int32_t fragment_count = 1;
+  int32_t layer_count = 2;
+  int32_t fragment_count = 1;  // At most layer_count.
   bool adamw = true;
   std::string data_path;
 };
 
-// A strict run of a two-layer model with vocabulary 256.
+// A strict run of a small model with vocabulary 256.
 v1::RunSpec TinyRun(const TinyRunOptions& options);
 
 // Writes text of `size_bytes` to a new file under `directory`, a pure function

@@ -1,0 +1,53 @@
+// Changes messages and bytes at random, for tests of what has to bear anything
+// that a peer, a file or a user may say.
+//
+// Thread-compatible.
+
+#ifndef BASE_FUZZ_MUTATOR_H_
+#define BASE_FUZZ_MUTATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/message.h"
+
+namespace atl {
+
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : random_(seed) {}
+
+  // In [0, count).
+  size_t Pick(size_t count) {
+    return std::uniform_int_distribution<size_t>(0, count - 1)(random_);
+  }
+
+  // Changes 1 to 4 fields of `message`, or of messages in it: to the ends of
+  // their ranges and beyond what makes sense; elements come, go and change
+  // places.
+  void Change(google::protobuf::Message& message);
+
+  // One of `seeds` (not empty) with 1 to 8 changes: bytes, cuts, repetitions,
+  // digits made into large numbers, parts of other seeds.
+  std::string Changed(const std::vector<std::string>& seeds);
+
+ private:
+  void ChangeOnce(google::protobuf::Message& message);
+  void ChangeRepeated(google::protobuf::Message& message,
+                      const google::protobuf::FieldDescriptor* field);
+  void SetScalar(google::protobuf::Message& message,
+                 const google::protobuf::FieldDescriptor* field, int index);
+  int64_t AnyInteger(int64_t now);
+  double AnyDouble(double now);
+  std::string AnyString(std::string now, bool is_bytes);
+  void ChangeBytes(const std::string& other, std::string& bytes);
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace atl
+
+#endif  // BASE_FUZZ_MUTATOR_H_

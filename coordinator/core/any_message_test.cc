@@ -1,0 +1,145 @@
+// Messages that nobody honest sends: whatever they say, the coordinator's core
+// refuses them or goes on, and its log keeps its invariants.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/island_service.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/server_service.pb.h"
+#include "base/fuzz/mutator.h"
+#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/validate_spec.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr int kIslands = 3;
+
+std::string IslandId(size_t i) { return absl::StrCat("i", i); }
+
+class AnyMessageTest : public testing::Test {
+ protected:
+  AnyMessageTest() : seed_(std::random_device()()), any_(seed_) {
+    // Before: what goes wrong ends the process.
+    std::printf("seed: %llu\n", static_cast<unsigned long long>(seed_));
+  }
+
+  v1::RunSpec AnyKindOfSpec() {
+    v1::RunSpec (*const kinds[])(int) = {&SimpleSpec, &ElasticSpec, &AsyncSpec};
+    v1::RunSpec spec = kinds[any_.Pick(3)](1 + static_cast<int>(any_.Pick(3)));
+    if (spec.schedule().max_staleness() > 0) return spec;
+    const v1::MergeRuleKind rules[] = {
+        v1::MERGE_RULE_KIND_WEIGHTED_MEAN, v1::MERGE_RULE_KIND_RDA,
+        v1::MERGE_RULE_KIND_NORM_CLIP, v1::MERGE_RULE_KIND_MEDIAN};
+    spec.mutable_outer()->mutable_merge()->set_rule(rules[any_.Pick(4)]);
+    if (any_.Pick(3) == 0) {
+      v1::RunSpec gathered = spec;
+      gathered.set_durability(v1::DURABILITY_ISLAND);
+      if (ValidateSpec(gathered).empty()) spec = gathered;
+    }
+    return spec;
+  }
+
+  void Step(RunSimulation& run) {
+    const std::string id = IslandId(any_.Pick(kIslands));
+    const auto shard = static_cast<int32_t>(any_.Pick(run.shard_count()));
+    switch (any_.Pick(12)) {
+      case 0:
+        run.Join(id).IgnoreError();
+        break;
+      case 1:
+        run.Ready(id).IgnoreError();
+        break;
+      case 2:
+        run.Pass(absl::Milliseconds(500));
+        break;
+      case 3:
+        run.machine().Resume(run.now()).IgnoreError();
+        break;
+      case 4:
+      case 5:
+      case 6:
+        run.FollowPlan(shard, any_.Pick(2) == 0);
+        break;
+      case 7:
+        run.PushAgain(id);
+        break;
+      case 8: {
+        v1::ReportProgressRequest request;
+        request.set_loss(1);
+        request.set_loss_step_count(2);
+        request.add_evaluations()->set_loss(1);
+        any_.Change(request);
+        run.machine()
+            .ReportProgress(run.Credentials(id), request, run.now())
+            .IgnoreError();
+        break;
+      }
+      default:
+        run.PushAll(id);
+    }
+  }
+
+  const uint64_t seed_;
+  Mutator any_;
+};
+
+TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrBreaksItsLog) {
+  int64_t changed_count = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    RunSimulation run(AnyKindOfSpec());
+    run.StartServers();
+    for (int i = 0; i < kIslands; ++i) {
+      ASSERT_TRUE(run.Join(IslandId(i)).ok());
+      ASSERT_TRUE(run.Ready(IslandId(i)).ok());
+    }
+    run.alter_report = [&](v1::ShardReport& report) {
+      if (any_.Pick(4) != 0) return;
+      any_.Change(report);
+      ++changed_count;
+    };
+    for (int step = 0; step < 200; ++step) Step(run);
+    run.CheckLog();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(changed_count, 1000);
+}
+
+TEST_F(AnyMessageTest, WhateverSpecIsTakenCanBeRun) {
+  int64_t refused_count = 0;
+  int64_t run_count = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    v1::RunSpec spec = AnyKindOfSpec();
+    any_.Change(spec);
+    if (!ValidateSpec(spec).empty()) {
+      ++refused_count;
+      continue;
+    }
+    if (spec.server_count() > 8) continue;  // Takes long, and is as any other.
+    ++run_count;
+    RunSimulation run(spec);
+    run.StartServers();
+    for (int i = 0; i < kIslands; ++i) {
+      run.Join(IslandId(i)).IgnoreError();
+      run.Ready(IslandId(i)).IgnoreError();
+    }
+    for (int step = 0; step < 20; ++step) Step(run);
+    run.CheckLog();
+    if (HasFailure()) {
+      std::printf("%s\n", spec.ShortDebugString().c_str());
+      return;
+    }
+  }
+  EXPECT_GT(refused_count, 1000);
+  EXPECT_GT(run_count, 500);
+}
+
+}  // namespace
+}  // namespace atl::coordinator
