@@ -1,10 +1,15 @@
 #include "cli/run_file/run_file.h"
 
+#include <cstdint>
+#include <iostream>
+#include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/fuzz/mutator.h"
 #include "cli/output/error.h"
 #include "cli/output/exit_code.h"
 #include "gmock/gmock.h"
@@ -305,6 +310,23 @@ TEST(RunFileTest, RefusesNumbersOutOfRange) {
 
 TEST(RunFileTest, RefusesWhatIsNotToml) {
   EXPECT_THAT(Fault("[model\n"), HasSubstr("a.toml:1: "));
+}
+
+TEST(RunFileTest, AnyTextIsReadOrRefused) {
+  const uint64_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  Mutator any(seed);
+  const std::vector<std::string> seeds = {
+      kSmall, "preset = \"tiny\"\n[outer]\noptimizer = \"nesterov\"\n",
+      "preset = \"tiny\"\n[schedule]\ngrace_window = \"2s\"\n"
+      "[outer.merge]\nrule = \"rda\"\n[layout]\nlayers_a_fragment = 2\n",
+      "[init]\nmodel = \"dir\"\n[data]\npath = \"t\"\n"
+      "[[layout.tensors]]\n"};
+  int read_count = 0;
+  for (int i = 0; i < 20000; ++i) {
+    read_count += ParseRunFile(any.Changed(seeds), Options()).ok() ? 1 : 0;
+  }
+  EXPECT_GT(read_count, 100);
 }
 
 TEST(RunFileTest, NamesThePresetsThatThereAre) {

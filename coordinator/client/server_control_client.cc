@@ -1,5 +1,7 @@
 #include "coordinator/client/server_control_client.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -8,6 +10,7 @@
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "coordinator/client/plan_parts.h"
 #include "coordinator/client/plan_watch.h"
 
 namespace atl::coordinator {
@@ -15,6 +18,48 @@ namespace {
 
 using Service = v1::ServerService;
 using ServerPlanWatch = PlanWatch<v1::WatchServerPlanResponse, v1::ServerPlan>;
+
+// Reads whole plans from a stream that may bring them in parts.
+class WholePlans
+    : public grpc::ClientReaderInterface<v1::WatchServerPlanResponse> {
+ public:
+  WholePlans(
+      std::unique_ptr<grpc::ClientReaderInterface<v1::WatchServerPlanResponse>>
+          parts,
+      grpc::ClientContext* context)
+      : parts_(std::move(parts)), context_(context) {}
+
+  bool Read(v1::WatchServerPlanResponse* response) override {
+    v1::WatchServerPlanResponse part;
+    while (parts_->Read(&part)) {
+      absl::StatusOr<std::optional<v1::ServerPlan>> plan =
+          joiner_.Add(std::move(part));
+      if (!plan.ok()) {
+        // Another stream begins anew.
+        context_->TryCancel();
+        return false;
+      }
+      if (plan->has_value()) {
+        *response->mutable_plan() = **std::move(plan);
+        return true;
+      }
+      part.Clear();
+    }
+    return false;
+  }
+  bool NextMessageSize(uint32_t* size) override {
+    return parts_->NextMessageSize(size);
+  }
+  void WaitForInitialMetadata() override { parts_->WaitForInitialMetadata(); }
+  grpc::Status Finish() override { return parts_->Finish(); }
+
+ private:
+  const std::unique_ptr<
+      grpc::ClientReaderInterface<v1::WatchServerPlanResponse>>
+      parts_;
+  grpc::ClientContext* const context_;
+  PlanJoiner joiner_;
+};
 
 // Who we are since the last RegisterServer.
 struct Registration {
@@ -56,9 +101,12 @@ class GrpcServerControlClient : public ServerControlClient {
     ASSIGN_OR_RETURN(const auto registration, Registered());
     report.set_server_id(registration->server_id);
     report.set_incarnation(registration->incarnation);
-    ASSIGN_OR_RETURN(
-        const v1::ReportShardsResponse response,
-        rpc::Call(*stub_, &Service::Stub::ReportShards, report, Options()));
+    v1::ReportShardsResponse response;
+    for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
+      ASSIGN_OR_RETURN(
+          response,
+          rpc::Call(*stub_, &Service::Stub::ReportShards, part, Options()));
+    }
     return absl::Seconds(response.lease_duration().seconds()) +
            absl::Nanoseconds(response.lease_duration().nanos());
   }
@@ -79,7 +127,8 @@ class GrpcServerControlClient : public ServerControlClient {
         [this, request](grpc::ClientContext* context)
             -> std::unique_ptr<
                 grpc::ClientReaderInterface<v1::WatchServerPlanResponse>> {
-          return stub_->WatchServerPlan(context, request);
+          return std::make_unique<WholePlans>(
+              stub_->WatchServerPlan(context, request), context);
         });
   }
 

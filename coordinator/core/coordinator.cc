@@ -266,7 +266,8 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     server.info.alive = true;
     TellRuns(request.server_id(), /*restarted=*/false, now);
   }
-  if (request.report_seq() > server.report_seq) {
+  // The same again is another part of it, or says the same.
+  if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
     for (const v1::ShardReport& report : request.shards()) {
       const auto run = runs_.find(report.run_id());

@@ -1,11 +1,16 @@
 // One Watch stream that sends the newest plan and leaves out those that the
 // receiver is too slow for. Holds no thread.
 //
+// A plan that is more than a message goes in several, and is not left out once
+// the first of them is on its way: else none might ever come whole.
+//
 // Thread-safe. Keeps itself alive until gRPC is done with it.
 
 #ifndef COORDINATOR_SERVICE_LATEST_WRITER_H_
 #define COORDINATOR_SERVICE_LATEST_WRITER_H_
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,8 +30,11 @@ template <typename Response, typename Plan>
 class LatestWriter : public grpc::ServerWriteReactor<Response>,
                      public PlanSink<Plan> {
  public:
-  static std::shared_ptr<LatestWriter> Make() {
-    std::shared_ptr<LatestWriter> writer(new LatestWriter());
+  // Makes one or more messages of a plan, in their order.
+  using Cut = std::function<std::deque<Response>(Plan)>;
+
+  static std::shared_ptr<LatestWriter> Make(Cut cut = Whole) {
+    std::shared_ptr<LatestWriter> writer(new LatestWriter(std::move(cut)));
     writer->self_ = writer;
     return writer;
   }
@@ -55,6 +63,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
     writing_ = false;
     if (!ok) {
       next_.reset();
+      parts_.clear();
       if (!end_.has_value()) end_ = absl::CancelledError("the stream broke");
     }
     Pump();
@@ -63,6 +72,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   void OnCancel() override {
     MutexLock lock(&mutex_);
     next_.reset();
+    parts_.clear();
     if (!end_.has_value()) end_ = absl::CancelledError("the caller is gone");
     Pump();
   }
@@ -77,14 +87,24 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
   }
 
  private:
-  LatestWriter() = default;
+  explicit LatestWriter(Cut cut) : cut_(std::move(cut)) {}
+
+  static std::deque<Response> Whole(Plan plan) {
+    std::deque<Response> parts(1);
+    *parts[0].mutable_plan() = std::move(plan);
+    return parts;
+  }
 
   // Starts what can be started: a write, or the end.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_) return;
-    if (next_.has_value()) {
-      *response_.mutable_plan() = *std::move(next_);
+    if (parts_.empty() && next_.has_value()) {
+      parts_ = cut_(*std::move(next_));
       next_.reset();
+    }
+    if (!parts_.empty()) {
+      response_ = std::move(parts_.front());
+      parts_.pop_front();
       writing_ = true;
       this->StartWrite(&response_);
     } else if (end_.has_value()) {
@@ -93,9 +113,11 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
     }
   }
 
+  const Cut cut_;
   mutable Mutex mutex_;
   std::shared_ptr<LatestWriter> self_ ABSL_GUARDED_BY(mutex_);
   std::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Response> parts_ ABSL_GUARDED_BY(mutex_);  // Of one plan.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,5 +1,8 @@
 #include "coordinator/service/server_service.h"
 
+#include <utility>
+
+#include "coordinator/client/plan_parts.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
 
@@ -22,7 +25,8 @@ grpc::ServerWriteReactor<v1::WatchServerPlanResponse>*
 ServerServiceImpl::WatchServerPlan(grpc::CallbackServerContext* context,
                                    const v1::WatchServerPlanRequest* request) {
   auto writer =
-      LatestWriter<v1::WatchServerPlanResponse, v1::ServerPlan>::Make();
+      LatestWriter<v1::WatchServerPlanResponse, v1::ServerPlan>::Make(
+          [](v1::ServerPlan plan) { return CutPlan(std::move(plan)); });
   const absl::Status caller =
       CheckCaller(*context, rpc::Role::kServer, request->server_id());
   if (caller.ok()) {

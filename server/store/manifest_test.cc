@@ -1,8 +1,12 @@
 #include "server/store/manifest.h"
 
+#include <cstdint>
+#include <iostream>
+#include <random>
 #include <string>
 
 #include "absl/strings/str_replace.h"
+#include "base/fuzz/mutator.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {
@@ -56,6 +60,17 @@ TEST(ManifestTest, WhatIsNoManifestIsAnErrorThatSaysWhy) {
     const auto read = ParseManifest(bad);
     EXPECT_TRUE(absl::IsDataLoss(read.status())) << bad;
     EXPECT_GT(read.status().message().size(), 20u);
+  }
+}
+
+TEST(ManifestTest, AnyFileIsReadOrDamaged) {
+  const uint64_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  Mutator any(seed);
+  for (int i = 0; i < 20000; ++i) {
+    const auto read = ParseManifest(any.Changed({ToJson(Example())}));
+    EXPECT_TRUE(read.ok() || absl::IsDataLoss(read.status()));
+    if (read.ok()) EXPECT_TRUE(ParseManifest(ToJson(*read)).ok());
   }
 }
 

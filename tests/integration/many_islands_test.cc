@@ -1,7 +1,7 @@
 // More islands than any table here was made for, over connections of their
 // own: a coordinator, two servers and all islands, in one process.
 //
-// Places are few, one island is killed and comes back, and all wait for another:
+// Places are few, one island is killed and comes back, all wait for another:
 // the bits are the same at both levels.
 
 #include <algorithm>

@@ -1,7 +1,12 @@
 #include "worker/api/part_command.h"
 
+#include <cstdint>
+#include <iostream>
+#include <random>
 #include <string>
+#include <vector>
 
+#include "base/fuzz/mutator.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -91,6 +96,32 @@ TEST(PartCommandTest, RefusesWhatIsNone) {
             absl::StatusCode::kInternal);
   EXPECT_EQ(DecodeSetup("\xff\xff").status().code(),
             absl::StatusCode::kInternal);
+}
+
+TEST(PartCommandTest, AnyMessageIsReadOrRefused) {
+  const uint64_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  Mutator any(seed);
+  PartCommand sent;
+  sent.action.kind = ActionKind::kContribute;
+  sent.action.contributions = {{0, 3}, {1, 4}};
+  sent.action.cut.resize(2);
+  sent.save.summary.tracks.resize(2);
+  sent.resolved.resize(2);
+  sent.routes.shards.resize(2);
+  v1::Run run;
+  run.set_run_id("run");
+  const std::vector<std::string> seeds = {
+      EncodeCommand(sent), EncodeCommand({}), EncodeSetup(run),
+      EncodeSetup(absl::AbortedError("no"))};
+  for (int i = 0; i < 20000; ++i) {
+    const std::string message = any.Changed(seeds);
+    const auto command = DecodeCommand(message);
+    // What comes is as good as what is sent.
+    if (command.ok()) EXPECT_TRUE(DecodeCommand(EncodeCommand(*command)).ok());
+    EXPECT_FALSE(DecodeSetup(message).status().message().empty() &&
+                 !DecodeSetup(message).ok());
+  }
 }
 
 }  // namespace

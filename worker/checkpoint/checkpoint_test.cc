@@ -2,18 +2,23 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/fuzz/mutator.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "gtest/gtest.h"
+#include "worker/checkpoint/model_config_file.h"
 
 namespace atl::worker {
 namespace {
@@ -386,6 +391,38 @@ TEST_F(CheckpointTest, RefusesConfigsThatItCannotBuild) {
         ReadCheckpointModel(PosixFileSystem(), directory_).status().code(),
         absl::StatusCode::kInvalidArgument);
   }
+}
+
+TEST(ModelConfigTest, AnyTextIsReadOrRefused) {
+  const uint64_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  Mutator any(seed);
+  std::vector<std::string> seeds;
+  for (const char* architecture : {"llama", "gpt2", "mixtral"}) {
+    v1::ModelSpec model;
+    model.set_architecture(architecture);
+    model.set_vocab_size(9);
+    model.set_hidden_size(8);
+    model.set_intermediate_size(32);
+    model.set_layer_count(2);
+    model.set_head_count(2);
+    model.set_kv_head_count(2);
+    model.set_sequence_length(16);
+    model.set_rope_theta(1e4);
+    model.set_rms_norm_eps(1e-5);
+    model.set_tie_embeddings(architecture == std::string("gpt2"));
+    model.set_expert_count(4);
+    model.set_experts_per_token(2);
+    seeds.push_back(ModelConfigJson(model));
+  }
+  int read_count = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto model = ParseModelConfig(any.Changed(seeds));
+    EXPECT_TRUE(model.ok() || absl::IsInvalidArgument(model.status()))
+        << model.status();
+    read_count += model.ok() ? 1 : 0;
+  }
+  EXPECT_GT(read_count, 100);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/fuzz/mutator.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -197,6 +198,30 @@ TEST(TokenizerTest, RefusesWhatItIsNot) {
   EXPECT_FALSE(Tokenizer::FromTiktoken("IQ== -1\n").ok());
   EXPECT_FALSE(Tokenizer::FromJson("{").ok());
   EXPECT_FALSE(Tokenizer::FromJson("[]").ok());
+}
+
+TEST(TokenizerTest, AnyFileIsReadOrRefused) {
+  const uint64_t seed = std::random_device()();
+  std::cout << "seed " << seed << std::endl;
+  Mutator any(seed);
+  const std::vector<std::string> json = {Text("tokenizer_gpt2.json"),
+                                         Text("tokenizer_llama3.json")};
+  const std::vector<std::string> ranks = {Text("gpt2.tiktoken")};
+  int read_count = 0;
+  for (int i = 0; i < 200; ++i) {
+    const bool is_json = i % 2 == 0;
+    const std::string file = any.Changed(is_json ? json : ranks);
+    const auto made = is_json ? Tokenizer::FromJson(file)
+                              : Tokenizer::FromTiktoken(file);
+    if (!made.ok()) continue;
+    ++read_count;
+    const std::string text = "It's 1234\n\xff\xfe <|endoftext|> \xe4\xb8\xad";
+    const std::vector<int32_t> ids = made->Encode(text);
+    for (const int32_t id : ids) EXPECT_LT(id, made->vocab_size());
+    made->Decode(ids);
+    made->Decode({-1, made->vocab_size(), INT32_MAX});
+  }
+  EXPECT_GT(read_count, 0);
 }
 
 }  // namespace

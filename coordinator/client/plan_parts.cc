@@ -1,0 +1,80 @@
+#include "coordinator/client/plan_parts.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/client/plan_position.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Moves `all` into the lists that `next` gives, a new one whenever the one
+// before has enough.
+template <typename Message, typename Next>
+void Deal(google::protobuf::RepeatedPtrField<Message>& all,
+          size_t part_bytes_max, const Next& next) {
+  google::protobuf::RepeatedPtrField<Message>* part = next();
+  size_t bytes = 0;
+  for (Message& one : all) {
+    const size_t more = one.ByteSizeLong();
+    if (!part->empty() && bytes + more > part_bytes_max) {
+      part = next();
+      bytes = 0;
+    }
+    bytes += more;
+    *part->Add() = std::move(one);
+  }
+}
+
+}  // namespace
+
+std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
+                                                size_t part_bytes_max) {
+  std::deque<v1::WatchServerPlanResponse> parts;
+  Deal(*plan.mutable_runs(), part_bytes_max, [&] {
+    v1::ServerPlan& part = *parts.emplace_back().mutable_plan();
+    part.set_revision(plan.revision());
+    part.set_coordinator_epoch(plan.coordinator_epoch());
+    return part.mutable_runs();
+  });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].set_part(static_cast<int32_t>(i));
+    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
+  }
+  return parts;
+}
+
+std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
+                                              size_t part_bytes_max) {
+  google::protobuf::RepeatedPtrField<v1::ShardReport> shards;
+  shards.Swap(report.mutable_shards());
+  std::deque<v1::ReportShardsRequest> parts;
+  Deal(shards, part_bytes_max,
+       [&] { return parts.emplace_back(report).mutable_shards(); });
+  return parts;
+}
+
+absl::StatusOr<std::optional<v1::ServerPlan>> PlanJoiner::Add(
+    v1::WatchServerPlanResponse response) {
+  v1::ServerPlan& came = *response.mutable_plan();
+  if (response.part() == 0) {
+    part_count_ = 0;
+    plan_ = std::move(came);
+  } else if (response.part() != part_count_ ||
+             PositionOf(came) != PositionOf(plan_) ||
+             part_count_ >= kPlanPartsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "part ", response.part(), " of plan ", came.revision(),
+        " comes after part ", part_count_ - 1, " of ", plan_.revision()));
+  } else {
+    for (v1::ServerRunPlan& run : *came.mutable_runs()) {
+      *plan_.add_runs() = std::move(run);
+    }
+  }
+  ++part_count_;
+  if (response.parts_left() > 0) return std::optional<v1::ServerPlan>();
+  return std::exchange(plan_, {});
+}
+
+}  // namespace atl::coordinator
