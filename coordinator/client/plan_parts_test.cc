@@ -1,5 +1,6 @@
 #include "coordinator/client/plan_parts.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>

@@ -3,6 +3,7 @@
 
 #include "coordinator/service/latest_writer.h"
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -14,6 +15,7 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "coordinator/client/plan_parts.h"
+#include "coordinator/client/plan_position.h"
 #include "coordinator/client/server_control_client.h"
 #include "gtest/gtest.h"
 
