@@ -130,10 +130,9 @@ std::string FormatSpan(absl::Duration duration) {
   }
   const int64_t hours = seconds / 3600;
   if (hours < 100) return absl::StrFormat("%dh%02dm", hours, seconds / 60 % 60);
-  if (hours < 24000) {
-    return absl::StrFormat("%.3g days", static_cast<double>(hours) / 24);
-  }
-  return FormatYears(static_cast<double>(hours) / (24 * 365.25));
+  const double days = static_cast<double>(hours) / 24;
+  if (days < 999) return absl::StrFormat("%.3g days", days);
+  return FormatYears(days / 365.25);
 }
 
 std::string Printable(absl::string_view text) {
