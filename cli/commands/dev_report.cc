@@ -7,6 +7,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/dev_result.h"
+#include "cli/commands/number_check.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "worker/api/model_files.h"
@@ -128,7 +129,7 @@ void AddDevReport(CLI::App& app, Context& context) {
   command
       ->add_option("--sample_tokens", options->sample_tokens,
                    "Length of the sample")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Report(context, *options);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/number_check.h"
 #include "cli/interrupt.h"
 #include "cli/output/output.h"
 #include "worker/api/model_files.h"
@@ -62,11 +63,11 @@ void AddGenerate(CLI::App& app, Context& context) {
       "tokenizer.json or *.tiktoken; not given: the model's own, else bytes");
   command->add_option("--seed", options->seed, "Of the choice of tokens");
   command->add_option("--max_tokens", options->max_tokens, "Tokens to write")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command
       ->add_option("--temperature", options->temperature,
                    "0 takes the likeliest token; 1 the model's distribution")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")

@@ -221,6 +221,11 @@ Json ToData(const worker::IslandMeasurements& measured) {
   return data;
 }
 
+// RFC 3339, to the microsecond.
+Json TimeToData(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", time, absl::UTCTimeZone());
+}
+
 Json ToData(const worker::IslandProgress& at, const std::string& run_id,
             const std::string& island_id) {
   Json data;
@@ -235,6 +240,12 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   data["sent_bytes"] = at.sent_bytes;
   data["received_bytes"] = at.received_bytes;
   data["utilization"] = at.utilization;
+  data["computing_seconds"] = absl::ToDoubleSeconds(at.computing);
+  const bool has_trained = at.training_begin_time <= at.training_end_time;
+  data["training_begin_time"] =
+      has_trained ? TimeToData(at.training_begin_time) : Json(nullptr);
+  data["training_end_time"] =
+      has_trained ? TimeToData(at.training_end_time) : Json(nullptr);
   data["predicted_utilization"] =
       at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
   data["measured"] = ToData(at.measured);

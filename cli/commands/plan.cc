@@ -13,9 +13,11 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/complete_spec.h"
+#include "cli/commands/number_check.h"
 #include "cli/commands/recipes.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
+#include "cli/presets/presets.h"
 #include "cli/run_file/load.h"
 #include "cli/units/units.h"
 #include "worker/api/model_files.h"
@@ -99,7 +101,15 @@ absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
     ASSIGN_OR_RETURN(subject.model,
                      worker::ModelOfSize(*count, options.layers));
   } else {
-    ASSIGN_OR_RETURN(RunFile file, LoadRunFile(options.model, {}));
+    absl::StatusOr<RunFile> read = LoadRunFile(options.model, {});
+    if (absl::IsNotFound(read.status())) {
+      return WithHint(
+          Named("--model", read.status()),
+          absl::StrCat("Give a number of parameters (1.2B), a directory with a "
+                       "config.json, a TOML file, or a preset: ",
+                       PresetNames(), "."));
+    }
+    ASSIGN_OR_RETURN(RunFile file, std::move(read));
     RETURN_IF_ERROR(CompleteLayout(&file));
     v1::RunSpec& run = file.spec;
     ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(run.model()));
@@ -247,7 +257,10 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     absl::StatusOr<planner::Exchange> exchange = worker::ExchangeOfRecipe(
         recipe, subject.model, streams ? FragmentsFor(options, recipe, subject)
                                        : 0);
-    if (!exchange.ok()) return UsageError(exchange.status().message());
+    if (!exchange.ok()) {
+      const absl::Status status = UsageError(exchange.status().message());
+      return options.fragments > 0 ? Named("--fragments", status) : status;
+    }
     ASSIGN_OR_RETURN(row.exchange, Change(options, *std::move(exchange)));
     row.service = worker::ServiceOfRecipe(scene.service, recipe);
     rows.push_back(std::move(row));
@@ -271,17 +284,21 @@ std::string RoundTime(double seconds) {
                       : FormatSpan(absl::Seconds(seconds));
 }
 
+int64_t AskedIslands(const Row& row) {
+  return planner::AskedIslandCount(row.exchange, row.service.island_count);
+}
+
 // How long all islands take for the tokens that are asked for; 0: for none.
-double SecondsOf(const Row& row, const Subject& subject, const Scene& scene) {
+double SecondsOf(const Row& row, const Subject& subject) {
   const double tokens_a_round =
       static_cast<double>(subject.tokens_a_step) *
       static_cast<double>(row.exchange.inner_step_count) *
-      row.exchange.sample_fraction * scene.service.island_count;
+      static_cast<double>(AskedIslands(row));
   return static_cast<double>(subject.token_count) / tokens_a_round *
          row.forecast.round_seconds;
 }
 
-Json ToData(const Row& row, const Subject& subject, const Scene& scene,
+Json ToData(const Row& row, const Subject& subject,
             const planner::Choice& take) {
   const planner::Forecast& forecast = row.forecast;
   Json data;
@@ -292,7 +309,7 @@ Json ToData(const Row& row, const Subject& subject, const Scene& scene,
   data["bound"] = std::string(planner::BoundName(forecast.bound));
   data["why"] = forecast.why;
   data["round_seconds"] = forecast.round_seconds;
-  data["seconds"] = SecondsOf(row, subject, scene);
+  data["seconds"] = SecondsOf(row, subject);
   data["compute_seconds"] = forecast.compute_seconds;
   data["up_bytes"] = forecast.up_bytes;
   data["down_bytes"] = forecast.down_bytes;
@@ -302,10 +319,19 @@ Json ToData(const Row& row, const Subject& subject, const Scene& scene,
   data["inner_step_count"] = row.exchange.inner_step_count;
   data["fragment_count"] = row.exchange.fragment_elements.size();
   data["overlap_step_count"] = row.exchange.overlap_step_count;
+  data["ahead_step_count"] = row.exchange.ahead_step_count;
+  data["asked_island_count"] = AskedIslands(row);
   data["up_codec"] = std::string(codec::CodecName(row.exchange.up_codec));
   data["down_codec"] = std::string(codec::CodecName(row.exchange.down_codec));
   data["price"] = row.preset == nullptr ? "" : std::string(row.preset->price);
   return data;
+}
+
+// The bandwidth at which it computes 95 % of the time.
+std::string FullAt(const planner::Forecast& forecast, const char* never) {
+  return forecast.bytes_per_second_for_95 > 0
+             ? FormatBandwidth(forecast.bytes_per_second_for_95)
+             : never;
 }
 
 Json ChoiceToData(const planner::Choice& choice) {
@@ -316,27 +342,34 @@ Json ChoiceToData(const planner::Choice& choice) {
   return data;
 }
 
-std::string TableOf(const std::vector<Row>& rows, const Subject& subject,
-                    const Scene& scene) {
-  Table table({"PRESET", ">COMPUTES", ">ROUND", ">ALL", ">UP", ">DOWN", ">UP/H",
-               ">DOWN/H", ">95 % AT", "BOUND BY"});
+std::string TableOf(const std::vector<Row>& rows, const Subject& subject) {
+  std::vector<std::string> head = {"PRESET", ">COMPUTES", ">ROUND"};
+  if (subject.token_count > 0) {
+    head.push_back(absl::StrCat(">", FormatSize(subject.token_count), " IN"));
+  }
+  for (const char* title : {">UP", ">DOWN", ">UP/H", ">DOWN/H", ">95 % AT",
+                            "BOUND BY"}) {
+    head.emplace_back(title);
+  }
+  Table table(std::move(head));
   const auto hourly = [](double bytes) {
     return FormatBytes(static_cast<int64_t>(std::min(bytes, 9e18)));
   };
   for (const Row& row : rows) {
     const planner::Forecast& forecast = row.forecast;
-    table.AddRow(
-        {row.name, Percent(forecast.utilization),
-         RoundTime(forecast.round_seconds),
-         subject.token_count == 0 ? "-"
-                                  : RoundTime(SecondsOf(row, subject, scene)),
-         FormatBytes(forecast.up_bytes),
-         FormatBytes(forecast.down_bytes), hourly(forecast.up_bytes_per_hour),
-         hourly(forecast.down_bytes_per_hour),
-         forecast.bytes_per_second_for_95 > 0
-             ? FormatBandwidth(forecast.bytes_per_second_for_95)
-             : "never",
-         std::string(planner::BoundName(forecast.bound))});
+    std::vector<std::string> cells = {row.name, Percent(forecast.utilization),
+                                      RoundTime(forecast.round_seconds)};
+    if (subject.token_count > 0) {
+      cells.push_back(RoundTime(SecondsOf(row, subject)));
+    }
+    for (const std::string& cell :
+         {FormatBytes(forecast.up_bytes), FormatBytes(forecast.down_bytes),
+          hourly(forecast.up_bytes_per_hour),
+          hourly(forecast.down_bytes_per_hour), FullAt(forecast, "never"),
+          std::string(planner::BoundName(forecast.bound))}) {
+      cells.push_back(cell);
+    }
+    table.AddRow(std::move(cells));
   }
   return table.ToString();
 }
@@ -345,10 +378,12 @@ std::string Assumptions(const Subject& subject, const Scene& scene) {
   return absl::StrFormat(
       "%s parameters, %d layers; a step of %d tokens takes %.3g s; %d islands; "
       "up %s, down %s, round trip %.3g ms, %.0f %% of it payload.\n"
-      "UP and DOWN are an island's payload a round; of f32, servers merge "
-      "%s/s,\n"
-      "an island encodes or decodes %s/s. A decision takes %.3g ms, a SAVE "
-      "%.3g ms.\n",
+      "UP and DOWN are an island's payload a round, UP/H and DOWN/H an hour. "
+      "95 %% AT is the bandwidth\n"
+      "each way at which it computes 95 %% of the time; never: something else "
+      "than bandwidth is in the way.\n"
+      "Of f32, servers merge %s/s, an island encodes or decodes %s/s. A "
+      "decision takes %.3g ms, a SAVE %.3g ms.\n",
       FormatSize(subject.model.element_count), subject.model.layer_count,
       subject.tokens_a_step, scene.compute.step_seconds,
       scene.service.island_count,
@@ -360,13 +395,37 @@ std::string Assumptions(const Subject& subject, const Scene& scene) {
       1000 * scene.service.commit_seconds, 1000 * scene.service.save_seconds);
 }
 
-std::string Advice(const planner::Choice& take) {
+std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
+                   const Subject& subject, const PlanOptions& options) {
   if (take.candidate == nullptr) return "";
   const planner::Preset& preset = *take.candidate->preset;
-  return absl::StrCat(
-      "Take ", preset.name, ": ", take.why,
-      preset.price.empty() ? "" : absl::StrCat("; its price: ", preset.price),
-      ".\n");
+  const planner::Forecast& forecast = take.candidate->forecast;
+  std::string text = absl::StrCat("Take ", preset.name, ": ", take.why, ".\n");
+  if (!preset.price.empty()) {
+    absl::StrAppend(&text, "Its price: ", preset.price, ".\n");
+  }
+  for (const Row& row : rows) {
+    if (row.preset != &preset || subject.token_count == 0) continue;
+    absl::StrAppend(&text, FormatSize(subject.token_count), " tokens take ",
+                    RoundTime(SecondsOf(row, subject)), ".\n");
+  }
+  if (forecast.utilization < options.target &&
+      forecast.bound != planner::Bound::kSampling) {
+    absl::StrAppend(
+        &text,
+        forecast.bytes_per_second_for_95 > 0
+            ? absl::StrCat("At ", FullAt(forecast, ""),
+                           " each way it would compute 95 %. ")
+            : "No bandwidth would take it to 95 %. ",
+        "More inner steps a round (--inner_steps), a codec of\nfewer bits "
+        "(--up_codec, --down_codec) or a smaller model ask for less.\n");
+  }
+  absl::StrAppend(&text, options.local_data
+                             ? "Compared were fedavg and fedopt alone"
+                             : "Not compared were fedavg and fedopt",
+                  ", which are for data that may not leave its island "
+                  "(--local_data).\n");
+  return text;
 }
 
 absl::Status Plan(Context& context, const PlanOptions& options) {
@@ -382,7 +441,7 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
       planner::Choose(candidates, options.target, options.local_data);
   Json items = Json::array();
   for (const Row& row : rows) {
-    items.push_back(ToData(row, subject, scene, take));
+    items.push_back(ToData(row, subject, take));
   }
   if (context.output().format() == OutputFormat::kJsonl) {
     context.output().PrintList("presets", items, "");
@@ -403,8 +462,9 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   data["presets"] = items;
   data["take"] = ChoiceToData(take);
   context.output().Print(
-      data, absl::StrCat(TableOf(rows, subject, scene), "\n",
-                         Assumptions(subject, scene), Advice(take)));
+      data, absl::StrCat(TableOf(rows, subject), "\n",
+                         Assumptions(subject, scene),
+                         Advice(take, rows, subject, options)));
   return absl::OkStatus();
 }
 
@@ -413,16 +473,16 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
       .add_option("--tokens_per_second", options.tokens_per_second,
                   "Tokens that an island trains on a second")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command
       .add_option("--slowest_tokens_per_second",
                   options.slowest_tokens_per_second,
                   "The same of the slowest island, if islands differ")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command.add_option("--tokens_per_step", options.tokens_per_step,
                      "Tokens an inner step; 8 sequences without it");
   command.add_option("--tokens", options.tokens,
-                     "Tokens in all (20B), for how long it takes: ALL; a run "
+                     "Tokens in all (20B), for how long they take; a run "
                      "file's budget without it");
   command
       .add_option("--islands", options.islands, "Islands; 4, or the run file's")
@@ -434,15 +494,15 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
   command
       .add_option("--inner_steps", options.inner_steps,
                   "Inner steps a round, instead of each preset's")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command
       .add_option("--fragments", options.fragments,
                   "Fragments of the presets that stream")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command
       .add_option("--overlap", options.overlap,
                   "Inner steps between a push and applying its answer")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command
       .add_option("--target", options.target,
                   "Share of time that should be computing")
@@ -457,8 +517,10 @@ void AddPlan(CLI::App& app, Context& context) {
       "plan", "Predict what each way to exchange costs on a link");
   command->footer(
       "Nothing is measured and nobody is asked: a formula, and the formula's\n"
-      "inputs are yours. COMPUTES is the share of time that an island trains;\n"
-      "95 % AT is the bandwidth, each way, that would take it to 95 %.\n"
+      "inputs are yours. COMPUTES is the share of the run's time that an\n"
+      "island trains; where a round asks only some islands, the time that the\n"
+      "others stand counts. 95 % AT is the bandwidth, each way, that would\n"
+      "take it to 95 %.\n"
       "A PRESET is the run file of its name (preset = \"streaming\") with this\n"
       "model and these islands; --inner_steps and the like change it here as\n"
       "the same keys would in a run file, where fewer inner steps may also ask\n"

@@ -8,6 +8,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
+#include "cli/commands/number_check.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -92,9 +93,9 @@ void AddRoundList(CLI::App& app, Context& context) {
   command
       ->add_option("--after", options->after,
                    "Only rounds with a greater commit number")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_option("--limit", options->limit, "At most so many; 0 for all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return ListRounds(context, *options);

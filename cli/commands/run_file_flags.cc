@@ -1,5 +1,7 @@
 #include "cli/commands/run_file_flags.h"
 
+#include "cli/commands/number_check.h"
+
 namespace atl::cli {
 
 void AddRunFileFlags(CLI::App& command, std::string& file,
@@ -10,11 +12,11 @@ void AddRunFileFlags(CLI::App& command, std::string& file,
   command
       .add_option("--servers", changes.server_count,
                   "Servers, if not as the file says")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command
       .add_option("--islands", changes.island_count,
                   "Islands, if not as the file says")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command.add_option("--tokens", changes.tokens,
                      "End after so many merged tokens (20B), in place of the "
                      "file's length");

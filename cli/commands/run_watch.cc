@@ -8,6 +8,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
+#include "cli/commands/number_check.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 
@@ -135,7 +136,7 @@ void AddRunWatch(CLI::App& app, Context& context) {
   command
       ->add_option("--after", options->after_revision,
                    "Only events with a greater revision")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return WatchRun(context, *options);

@@ -109,6 +109,16 @@ std::string FormatTimestamp(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", time, absl::UTCTimeZone());
 }
 
+namespace {
+
+// Three digits and no exponent below ten thousand years.
+std::string FormatYears(double years) {
+  return years < 1000 ? absl::StrFormat("%.3g years", years)
+                      : absl::StrFormat("%.0f years", years);
+}
+
+}  // namespace
+
 std::string FormatSpan(absl::Duration duration) {
   if (duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
     return "-";
@@ -118,7 +128,11 @@ std::string FormatSpan(absl::Duration duration) {
   if (seconds < 3600) {
     return absl::StrFormat("%dm%02ds", seconds / 60, seconds % 60);
   }
-  return absl::StrFormat("%dh%02dm", seconds / 3600, seconds / 60 % 60);
+  const int64_t hours = seconds / 3600;
+  if (hours < 100) return absl::StrFormat("%dh%02dm", hours, seconds / 60 % 60);
+  const double days = static_cast<double>(hours) / 24;
+  if (days < 999) return absl::StrFormat("%.3g days", days);
+  return FormatYears(days / 365.25);
 }
 
 std::string Printable(absl::string_view text) {

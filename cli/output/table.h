@@ -61,7 +61,8 @@ std::string FormatLoss(double loss);
 // "2026-11-21T04:05:06Z"; empty for a time that is not set (the epoch).
 std::string FormatTimestamp(absl::Time time);
 
-// "42s", "3m05s", "2h07m"; "-" for a negative or infinite one.
+// "42s", "3m05s", "2h07m", from 100 hours on "12 days", from 999 days on
+// "3.4 years"; "-" for a negative or infinite one.
 std::string FormatSpan(absl::Duration duration);
 
 // `text` with control characters replaced by '?'.

@@ -40,6 +40,11 @@ TEST(FormatTest, NumbersForPeople) {
   EXPECT_EQ(FormatLoss(1.36789), "1.3679");
   EXPECT_EQ(FormatLoss(NAN), "-");
   EXPECT_EQ(FormatSpan(absl::Seconds(185)), "3m05s");
+  EXPECT_EQ(FormatSpan(absl::Hours(99)), "99h00m");
+  EXPECT_EQ(FormatSpan(absl::Hours(100)), "4.17 days");
+  EXPECT_EQ(FormatSpan(absl::Hours(24 * 999 - 24)), "998 days");
+  EXPECT_EQ(FormatSpan(absl::Hours(24000)), "2.74 years");
+  EXPECT_EQ(FormatSpan(absl::Hours(24) * 365.25 * 12345), "12345 years");
   EXPECT_EQ(FormatSpan(absl::InfiniteDuration()), "-");
   EXPECT_EQ(FormatTimestamp(absl::FromUnixSeconds(1700000000)),
             "2023-11-14T22:13:20Z");

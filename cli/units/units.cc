@@ -109,7 +109,7 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
 
 bool LooksLikeCount(absl::string_view text) {
   double number = 0;
-  absl::string_view rest = text;
+  absl::string_view rest = absl::StripPrefix(text, "-");
   return TakeNumber(&rest, &number) &&
          rest.find_first_of("/-_") == absl::string_view::npos;
 }

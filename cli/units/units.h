@@ -32,7 +32,8 @@ absl::StatusOr<double> ParseSeconds(absl::string_view text);
 // INVALID_ARGUMENT (a usage error): anything else.
 absl::StatusOr<int64_t> ParseCount(absl::string_view text);
 
-// Whether `text` begins as ParseCount's texts do, not as a path or a name.
+// Whether `text` begins as ParseCount's texts do, or as those below 0, not as a
+// path or a name.
 bool LooksLikeCount(absl::string_view text);
 
 // "20 Mb/s": of bytes a second, in bits, powers of 1000.

@@ -53,6 +53,7 @@ TEST(UnitsTest, CountsMayHaveAPower) {
 TEST(UnitsTest, TellsACountFromAPath) {
   EXPECT_TRUE(LooksLikeCount("1.2B"));
   EXPECT_TRUE(LooksLikeCount("12x"));
+  EXPECT_TRUE(LooksLikeCount("-1B"));
   EXPECT_FALSE(LooksLikeCount("laptop"));
   EXPECT_FALSE(LooksLikeCount("./1B"));
   EXPECT_FALSE(LooksLikeCount("7b/model"));

@@ -80,6 +80,9 @@ class ServerSimulation {
       : exchange_(exchange),
         service_(service),
         trip_(link.round_trip_seconds),
+        wait_after_(std::min(
+            exchange.overlap_step_count + exchange.ahead_step_count,
+            exchange.inner_step_count - 1)),
         islands_(step_seconds.size()),
         up_rate_(Rate(link.up_bytes_per_second, link)),
         down_rate_(Rate(link.down_bytes_per_second, link)) {
@@ -167,7 +170,7 @@ class ServerSimulation {
       if (island.step % period != at % period) continue;
       const Sync sync(f, (island.step - at) / period);
       syncs.push_back(sync);
-      island.due[island.step + exchange_.overlap_step_count].push_back(sync);
+      island.due[island.step + wait_after_].push_back(sync);
       if (service_.codec_blocks) {
         encoded += EncodeSeconds(sync);
       } else {
@@ -284,6 +287,7 @@ class ServerSimulation {
   const Exchange exchange_;
   const Service service_;
   const double trip_;
+  const int64_t wait_after_;  // Steps past a push, if its answer is late.
   std::vector<Island> islands_;
   const double up_rate_, down_rate_;
   Events events_;

@@ -41,7 +41,8 @@ double SimulateReduction(const Reduction& reduction, double bytes_per_second);
 // How SimulateServers goes:
 //
 // After a step an island encodes the fragments that are due, then, before its
-// next step, waits for the answers that are due and decodes them. A push is the
+// next step, waits for the answers that are due and decodes them: after the
+// overlap and the steps that it may go ahead, less than a round. A push is the
 // payload on the island's uplink, one after the other, behind a round trip if
 // the shards answer its header first. When the last island's bytes are in, the
 // merge waits for its turn on the servers; half a trip later the islands know of

@@ -82,6 +82,10 @@ RandomRun MakeRandomRun(Chance& chance) {
   exchange.streaming = chance.Uniform(0, 1) == 1;
   exchange.overlap_step_count =
       chance.Uniform(0, 1) * chance.Uniform(0, exchange.inner_step_count - 1);
+  if (exchange.overlap_step_count > 0) {
+    exchange.ahead_step_count =
+        chance.Uniform(0, 1) * chance.Uniform(0, exchange.inner_step_count);
+  }
   exchange.fragment_elements.assign(
       chance.Uniform(1, std::min<int64_t>(12, exchange.inner_step_count)), 0);
   const int64_t least = chance.Uniform(10000, 10000000);
@@ -207,6 +211,11 @@ TEST(ServersTest, OverlapHidesSoManySteps) {
   exchange.overlap_step_count = 80;
   EXPECT_NEAR(SimulateServers(exchange, {0.1}, PlainLink(1e6), FreeService()),
               1, 1e-9);
+  // As do the steps after it, while an answer is late.
+  exchange.overlap_step_count = 20;
+  exchange.ahead_step_count = 40;
+  EXPECT_NEAR(SimulateServers(exchange, {0.1}, PlainLink(1e6), FreeService()),
+              10.0 / 12, 1e-9);
 }
 
 TEST(ServersTest, ABusyUplinkIsTheRound) {

@@ -27,8 +27,13 @@ class IslandMeter {
   // All of it; `tokens_per_second` is the caller's.
   IslandMeasurements measurements(double tokens_per_second) const;
 
-  // Share of time in inner steps, from the first one's begin to the last one's
-  // end, in [0, 1]; 0 before.
+  // Time in inner steps, and all of it, from the first one's begin to the last
+  // one's end: infinite future and past before there is one.
+  absl::Duration computing() const { return stepping_; }
+  absl::Time begin_time() const { return first_begin_; }
+  absl::Time end_time() const { return last_end_; }
+
+  // The share of the one in the other, in [0, 1]; 0 before.
   double utilization() const;
 
  private:

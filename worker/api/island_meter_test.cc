@@ -13,6 +13,9 @@ TEST(IslandMeterTest, UtilizationIsTheShareOfTimeInSteps) {
   EXPECT_DOUBLE_EQ(meter.utilization(), 1);
   meter.Stepped(start + absl::Seconds(6), start + absl::Seconds(8));
   EXPECT_DOUBLE_EQ(meter.utilization(), 0.5);
+  EXPECT_EQ(meter.computing(), absl::Seconds(4));
+  EXPECT_EQ(meter.begin_time(), start);
+  EXPECT_EQ(meter.end_time(), start + absl::Seconds(8));
 }
 
 TEST(IslandMeterTest, AClockThatGoesBackIsNoTime) {

@@ -389,6 +389,9 @@ void IslandRunner::Report(const Action& action) {
     progress_.version =
         loop_.plan().cut_size() > 0 ? loop_.plan().cut(0).version() : 0;
     progress_.utilization = meter_.utilization();
+    progress_.computing = meter_.computing();
+    progress_.training_begin_time = meter_.begin_time();
+    progress_.training_end_time = meter_.end_time();
     progress_.measured = meter_.measurements(progress_.tokens_per_second);
   }
   const server::TransferCounters counters = part_->counters();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/exchange.h"
+#include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
@@ -139,6 +140,10 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   exchange.streaming =
       schedule.fragment_schedule() == v1::FRAGMENT_SCHEDULE_STAGGERED;
   exchange.overlap_step_count = schedule.overlap_step_count();
+  // Elsewhere it goes on only while a service is away.
+  if (IsStreaming(schedule) && schedule.timing() == v1::TIMING_ELASTIC) {
+    exchange.ahead_step_count = schedule.max_ahead_steps();
+  }
   exchange.up_codec = UpCodec(spec).id();
   exchange.down_codec = DownCodec(spec).id();
   exchange.is_synchronous = !IsAsync(schedule);

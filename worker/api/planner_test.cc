@@ -169,6 +169,17 @@ TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {
   EXPECT_EQ(exchange.overlap_step_count, 5);
   EXPECT_FALSE(exchange.is_synchronous);
 
+  // Past the overlap only elastic streams go on.
+  schedule.set_max_ahead_steps(7);
+  EXPECT_EQ(ExchangeOfRun(spec).ahead_step_count, 7);
+  schedule.set_timing(v1::TIMING_STRICT);
+  EXPECT_EQ(ExchangeOfRun(spec).ahead_step_count, 0);
+  schedule.set_timing(v1::TIMING_ELASTIC);
+  schedule.set_fragment_schedule(v1::FRAGMENT_SCHEDULE_TOGETHER);
+  EXPECT_EQ(ExchangeOfRun(spec).ahead_step_count, 7);
+  schedule.set_overlap_step_count(0);
+  EXPECT_EQ(ExchangeOfRun(spec).ahead_step_count, 0);
+
   for (const codec::CodecId id : codec::AllCodecs()) {
     const auto word = static_cast<v1::Codec>(id);
     ASSERT_TRUE(v1::Codec_IsValid(word));

@@ -58,8 +58,12 @@ struct IslandProgress {
   // The same for each of RunIslandOptions.recipes, made with `forecast`.
   std::vector<planner::Candidate> recipes;
   // Share of time spent in inner steps, from the first one's begin to the last
-  // one's end; 0 before.
+  // one's end; 0 before. And what it is the share of: the last two are infinite
+  // future and past before.
   double utilization = 0;
+  absl::Duration computing;
+  absl::Time training_begin_time = absl::InfiniteFuture();
+  absl::Time training_end_time = absl::InfinitePast();
   // Of this life; known at its end.
   LatencyHistogram heartbeat_latency;
 };

@@ -1,33 +1,47 @@
 """How much of its time an island computes behind a slow link.
 
 usage: slow_link [--json] [--links 1Gb/s,100Mb/s,50Mb/s,10Mb/s] [--cases A,B]
-                 [--rtt_ms 20] [--islands 2] [--rounds 4] [--payload]
+                 [--rtt_ms 20] [--islands 2] [--rounds 4]
+                 [--rows FILE] [--minutes 3]
+       slow_link --payload [--links 10Mb/s]
        slow_link --up 5Mb/s --down 20Mb/s [--links 100Mb/s] [--seconds 10]
 
 For each link and case: a run over real processes, the islands in network
-namespaces of their own behind links of that bandwidth (`tc tbf`) and round trip
-(a relay). Prints the share of time that islands spent in inner steps, from the
-first to the last, the planner's prediction of it from the same
-speed, bytes up and down an island, and heartbeats' latency. A case that the
-coordinator refuses is named with its sentence. `--payload` runs
-instead one 204.8 MB outer gradient over the slowest link: it must arrive, and no
-lease may end. `--up` and `--down` run instead an island with these caps behind a
-faster link, with a model that keeps each direction busy for about `--seconds`, and
-print what crossed the link as a share of the cap: the least, the median and the
-most of all windows of 3 s in which it was busy, framing taken off. Needs root,
-`ip` and `tc`.
+namespaces of their own behind links of that bandwidth (`tc tbf`) and round
+trip (a relay). Prints the share of the run's time that islands spent in inner
+steps, their mean; the run's time is from the first step of any to the last of
+any, so that an island which no round asks for stands. Beside it the planner's
+prediction of the same from the same speed, bytes up and down an island,
+heartbeats' latency, and how busy the processors were with other programs: that
+takes from the steps, so a share beside other work is not that of a quiet
+machine. A case that the coordinator refuses is named with its sentence.
+
+A case takes a quarter of a minute to a minute. `--rows FILE` adds each row to
+FILE as it is done and leaves out those that are there, and `--minutes` begins
+no case after so many, so that a table can be made piece by piece.
+
+`--payload` runs instead one 204.8 MB outer gradient over the slowest link: it
+must arrive, and no lease may end, else the exit status is 1. `--up` and
+`--down` run instead an island with these caps behind a faster link, with a
+model that keeps each direction busy for about `--seconds`, and print what
+crossed the link as a share of the cap: the least, the median and the most of
+all windows of 3 s in which it was busy, framing taken off. Needs root, `ip`
+and `tc`.
 """
 
 import argparse
+import datetime
 import functools
 import json
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [_HERE, os.path.join(_HERE, "..")]
@@ -90,6 +104,8 @@ _PAYLOAD = {
                  "lease_duration": "10s"},
     "data": {"data_shard_count": 1},
 }
+_PAYLOAD_BYTES = 4 * (2 * 256 * 640 + 640 + 10 * (
+    2 * 640 + 4 * 640 * 640 + 3 * 640 * 1796))
 
 
 # One step on one short sequence a round: what counts is what crosses the link.
@@ -136,17 +152,72 @@ def outcome_of(process):
     return json.loads(log[log.rindex('{\n  "schema_version"'):])["data"]
 
 
+class Processors:
+    """How busy they are from now on: with what was started here, and with all
+    else."""
+
+    def __init__(self):
+        self._time = time.monotonic()
+        self._all = self._all_seconds()
+        self._ours = self._our_seconds()
+
+    def seconds(self):
+        """Of ours: of processes that have ended and were waited for."""
+        return self._our_seconds() - self._ours
+
+    def other_share(self):
+        """Of all processors' time."""
+        span = (time.monotonic() - self._time) * os.cpu_count()
+        others = self._all_seconds() - self._all - self.seconds()
+        return max(0.0, others / span)
+
+    @staticmethod
+    def _all_seconds():
+        with open("/proc/stat", encoding="ascii") as file:
+            numbers = [int(word) for word in file.readline().split()[1:]]
+        # All but idle and iowait; guests' are in user's already.
+        busy = sum(numbers[:8]) - numbers[3] - numbers[4]
+        return busy / os.sysconf("SC_CLK_TCK")
+
+    @staticmethod
+    def _our_seconds():
+        both = [resource.getrusage(who) for who in
+                (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def computing_share(said):
+    """Of the run's time, from the first step of any island to the last of any:
+    the mean of what islands spent in steps."""
+    def when(word):
+        return datetime.datetime.fromisoformat(word)
+    begin = min(when(one["training_begin_time"]) for one in said)
+    end = max(when(one["training_end_time"]) for one in said)
+    computing = sum(one["computing_seconds"] for one in said) / len(said)
+    return computing / (end - begin).total_seconds()
+
+
+def share_of_so_many_rounds(lasting, asked_share, rounds):
+    """Of the time of a run of `rounds` rounds, what is computing if `lasting`
+    is that of a run that goes on.
+
+    Nobody computes behind the last exchange, so that of R rounds' exchanges
+    R - 1 are seen. `asked_share` of the islands is at work in a round.
+    """
+    standing = asked_share / lasting - 1
+    return asked_share / (1 + (rounds - 1) / rounds * standing)
+
+
 def predict(path, link_name, arguments, tokens_per_second):
     """The planner's word on this run file, from the speed that was seen."""
     done = processes.run_cli(
         "plan", "--model", path, "--link", link_name, "--rtt",
         "%gms" % arguments.rtt_ms, "--islands", str(arguments.islands),
         "--tokens_per_second", "%f" % tokens_per_second, "-o", "json", check=0)
-    lasting = json.loads(done.stdout)["data"]["presets"][0]["utilization"]
-    # That is of a run that goes on. Here nobody computes behind the last
-    # exchange, so that of R rounds' exchanges R - 1 are seen.
-    exchanges = (arguments.rounds - 1) / arguments.rounds
-    return 1 / (1 + exchanges * (1 / lasting - 1))
+    as_it_is = json.loads(done.stdout)["data"]["presets"][0]
+    return share_of_so_many_rounds(
+        as_it_is["utilization"],
+        as_it_is["asked_island_count"] / arguments.islands, arguments.rounds)
 
 
 def run_case(directory, values, bits_per_second, arguments, timeout,
@@ -189,18 +260,18 @@ def run_case(directory, values, bits_per_second, arguments, timeout,
             link.close()
 
 
-def summarise(case, bits_per_second, arguments, result):
-    said, members, path = result
-    speed = sum(one["tokens_per_second"] for one in said) / len(said)
+def key_of(case, bits_per_second, arguments):
+    """What names a row."""
+    return {"case": case, "link": format_link(bits_per_second),
+            "rtt_ms": arguments.rtt_ms, "islands": arguments.islands,
+            "rounds": arguments.rounds}
+
+
+def transfers_of(result):
+    """What crossed the links, and whether membership held."""
+    said, members, _ = result
     latency = [one["heartbeat_latency_seconds"] for one in said]
     return {
-        "case": case,
-        "link": format_link(bits_per_second),
-        "rtt_ms": arguments.rtt_ms,
-        "islands": len(said),
-        "computing": sum(one["utilization"] for one in said) / len(said),
-        "predicted": predict(path, format_link(bits_per_second), arguments,
-                             speed),
         "bytes_up": sum(one["sent_bytes"] for one in said) // len(said),
         "bytes_down": sum(one["received_bytes"] for one in said) // len(said),
         "heartbeats": sum(one["count"] for one in latency),
@@ -208,6 +279,21 @@ def summarise(case, bits_per_second, arguments, result):
         "heartbeat_max_s": max(one["max"] for one in latency),
         # An island whose lease ended would have joined again.
         "rejoins": sum(member.island_epoch for member in members) - len(said),
+    }
+
+
+def summarise(case, bits_per_second, arguments, result, processors):
+    said, _, path = result
+    speed = sum(one["tokens_per_second"] for one in said) / len(said)
+    return {
+        **key_of(case, bits_per_second, arguments),
+        "computing": computing_share(said),
+        "predicted": predict(path, format_link(bits_per_second), arguments,
+                             speed),
+        "tokens_per_second": speed,
+        **transfers_of(result),
+        "cpu_seconds": processors.seconds(),
+        "others_share": processors.other_share(),
         "cpu": cpu_model(),
     }
 
@@ -270,12 +356,99 @@ def show(row, as_json):
     if as_json:
         print(json.dumps(row), flush=True)
         return
-    print("%-12s %8s  computes %5.1f %% (predicted %5.1f %%)  up %7.2f MB  "
-          "down %7.2f MB  heartbeat p99 %6.1f ms, max %6.1f ms, rejoins %d" %
+    print("%-17s %8s  computes %5.1f %% (predicted %5.1f %%)  up %7.2f MB  "
+          "down %7.2f MB  heartbeat p99 %6.1f ms, rejoins %d; others' share of "
+          "the processors %.0f %%" %
           (row["case"], row["link"], 100 * row["computing"],
            100 * row["predicted"], row["bytes_up"] / 1e6,
            row["bytes_down"] / 1e6, 1e3 * row["heartbeat_p99_s"],
-           1e3 * row["heartbeat_max_s"], row["rejoins"]), flush=True)
+           row["rejoins"], 100 * row["others_share"]), flush=True)
+
+
+def measure_payload(directory, data, arguments):
+    """One outer gradient up and one version down over the slowest link. Returns
+    its row, and what is wrong."""
+    slowest = min(arguments.links)
+    values = run_file.merged(run_file.BASE, _PAYLOAD, data)
+    processors = Processors()
+    begin = time.monotonic()
+    result = run_case(os.path.join(directory, "payload"), values, slowest,
+                      arguments, timeout=3600)
+    row = {"case": "payload", "link": format_link(slowest),
+           "rtt_ms": arguments.rtt_ms, "seconds": time.monotonic() - begin,
+           **transfers_of(result), "lease_s": 10,
+           "others_share": processors.other_share(), "cpu": cpu_model()}
+    wrong = []
+    for word in ("bytes_up", "bytes_down"):
+        if row[word] != _PAYLOAD_BYTES:
+            wrong.append("%s is %d and not %d" % (word, row[word],
+                                                  _PAYLOAD_BYTES))
+    if row["rejoins"] > 0:
+        wrong.append("a lease ended")
+    return row, wrong
+
+
+def show_payload(row, as_json):
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    print("payload %s  up %.1f MB, down %.1f MB in %.0f s; %d heartbeats, p99 "
+          "%.0f ms, max %.0f ms; rejoins %d with a lease of %d s" %
+          (row["link"], row["bytes_up"] / 1e6, row["bytes_down"] / 1e6,
+           row["seconds"], row["heartbeats"], 1e3 * row["heartbeat_p99_s"],
+           1e3 * row["heartbeat_max_s"], row["rejoins"], row["lease_s"]),
+          flush=True)
+
+
+def rows_of(path):
+    """The rows of a file, or none; a line that was cut short is left out."""
+    rows = []
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                try:
+                    rows.append(json.loads(line))
+                except json.JSONDecodeError:
+                    continue
+    except FileNotFoundError:
+        pass
+    return rows
+
+
+def is_done(rows, key):
+    return any(all(row.get(word) == value for word, value in key.items())
+               for row in rows)
+
+
+def run_table(directory, data, arguments):
+    """Every case at every link, but for those that are done."""
+    done = rows_of(arguments.rows) if arguments.rows else []
+    refused = set()
+    begin = time.monotonic()
+    for link in arguments.links:
+        for case in arguments.cases:
+            if case in refused or is_done(done,
+                                          key_of(case, link, arguments)):
+                continue
+            if (arguments.minutes and
+                    time.monotonic() - begin > 60 * arguments.minutes):
+                print("the time is over; the same command goes on with %s at "
+                      "%s" % (case, format_link(link)), file=sys.stderr)
+                return
+            processors = Processors()
+            try:
+                result = run_case(
+                    os.path.join(directory, "%s-%d" % (case, link)),
+                    values_of(case, arguments, data), link, arguments, 1800)
+            except methods.Refused as why:
+                refused.add(case)
+                show_refused(case, why, arguments.json)
+                continue
+            row = summarise(case, link, arguments, result, processors)
+            show(row, arguments.json)
+            if arguments.rows:
+                with open(arguments.rows, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
 
 
 def parse(argv):
@@ -290,6 +463,10 @@ def parse(argv):
     parser.add_argument("--rtt_ms", type=float, default=20)
     parser.add_argument("--islands", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rows", metavar="FILE",
+                        help="add rows to it, and leave out those it has")
+    parser.add_argument("--minutes", type=float,
+                        help="begin no case after so many")
     parser.add_argument("--payload", action="store_true",
                         help="204.8 MB over the slowest link, once")
     parser.add_argument("--up", help="measure this cap: 5Mb/s")
@@ -318,12 +495,10 @@ def main():
         data = {"data": {"path": text.write_text(
             os.path.join(directory, "text"), 1)}}
         if arguments.payload:
-            slowest = min(arguments.links)
-            values = run_file.merged(run_file.BASE, _PAYLOAD, data)
-            result = run_case(os.path.join(directory, "payload"), values,
-                              slowest, arguments, timeout=3600)
-            show(summarise("payload", slowest, arguments, result),
-                 arguments.json)
+            row, wrong = measure_payload(directory, data, arguments)
+            show_payload(row, arguments.json)
+            if wrong:
+                sys.exit("payload: " + "; ".join(wrong))
             return
         if arguments.up or arguments.down:
             for name in ("up", "down"):
@@ -333,20 +508,7 @@ def main():
                         os.path.join(directory, name), data, arguments, name,
                         cap)), flush=True)
             return
-        refused = {}
-        for link in arguments.links:
-            for case in arguments.cases:
-                if case in refused:
-                    continue
-                place = os.path.join(directory, "%s-%d" % (case, link))
-                try:
-                    result = run_case(place, values_of(case, arguments, data),
-                                      link, arguments, 1800)
-                except methods.Refused as why:
-                    refused[case] = str(why)
-                    show_refused(case, why, arguments.json)
-                    continue
-                show(summarise(case, link, arguments, result), arguments.json)
+        run_table(directory, data, arguments)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
@@ -102,10 +103,14 @@ class TrafficTest(unittest.TestCase):
 class SlowLinkTest(unittest.TestCase):
 
     def test_a_run_behind_slow_links_loses_nothing(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        rows = os.path.join(directory.name, "rows.jsonl")
         done = subprocess.run(
             [sys.executable, "-B", os.path.join(_HERE, "slow_link.py"),
              "--json", "--links", "50Mb/s", "--cases", "diloco", "--rounds",
-             "2"], capture_output=True, text=True, timeout=240, check=False)
+             "2", "--rows", rows], capture_output=True, text=True, timeout=240,
+            check=False)
         if "cannot be made here" in done.stderr:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -121,6 +126,34 @@ class SlowLinkTest(unittest.TestCase):
         self.assertGreater(row["heartbeats"], 0)
         self.assertGreaterEqual(row["heartbeat_max_s"], row["heartbeat_p99_s"])
         self.assertEqual(row["rejoins"], 0)
+        self.assertGreater(row["cpu_seconds"], 0)
+        # What is in the file is not run again.
+        self.assertEqual(slow_link.rows_of(rows), [row])
+        arguments = slow_link.parse(["--rounds", "2"])
+        done = slow_link.rows_of(rows)
+        self.assertTrue(slow_link.is_done(
+            done, slow_link.key_of("diloco", 50 * 10**6, arguments)))
+        for case, link in (("eager", 50), ("diloco", 10)):
+            self.assertFalse(slow_link.is_done(
+                done, slow_link.key_of(case, link * 10**6, arguments)))
+
+    def test_an_island_that_nobody_asks_stands(self):
+        def one(begin, end, seconds):
+            return {"training_begin_time": "2026-11-22T08:00:%sZ" % begin,
+                    "training_end_time": "2026-11-22T08:00:%sZ" % end,
+                    "computing_seconds": seconds}
+        # Ten seconds of the run; either is asked for a half of it.
+        self.assertAlmostEqual(slow_link.computing_share(
+            [one("00.000000", "05.500000", 4),
+             one("05.000000", "10.000000", 3)]), 0.35)
+        # So is it predicted: R rounds of which R - 1 exchanges are seen.
+        self.assertAlmostEqual(
+            slow_link.share_of_so_many_rounds(0.4, 0.5, 10**9), 0.4)
+        self.assertAlmostEqual(
+            slow_link.share_of_so_many_rounds(0.4, 0.5, 1), 0.5)
+        # 4 rounds of 8 s, 3 exchanges of 2 s: 32 of 38 s.
+        self.assertAlmostEqual(
+            slow_link.share_of_so_many_rounds(0.8, 1, 4), 32 / 38)
 
     def test_a_case_is_a_run_file_of_as_many_islands_as_it_is_given(self):
         arguments = slow_link.parse(["--islands", "2", "--rounds", "5"])

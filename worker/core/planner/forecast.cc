@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker::planner {
@@ -40,6 +41,9 @@ absl::Status CheckExchange(const Exchange& exchange) {
     return Refuse(
         "overlap must be at least 0 and shorter than a fragment's period, "
         "inner_step_count");
+  }
+  if (exchange.ahead_step_count < 0) {
+    return Refuse("an island cannot go on for less than no steps");
   }
   if (exchange.header_trip_count < 0 || exchange.merge_pass_count < 1) {
     return Refuse("a push has no header or a merge no pass");
@@ -93,6 +97,7 @@ absl::Status Check(const Compute& compute, const Link& link,
 struct Costs {
   std::vector<double> up, merge, down, codec;  // A fragment.
   double up_sum = 0, merge_sum = 0, down_sum = 0, codec_sum = 0;
+  double up_window = 0, down_window = 0;  // Of the sums, for windows.
   bool codec_blocks = true;
   double save = 0;  // A synchronisation.
   double round_trip = 0;  // One trip.
@@ -101,16 +106,25 @@ struct Costs {
   int64_t up_bytes = 0, down_bytes = 0;
 };
 
+// t: never below the overlap, which itself is less than H.
+int64_t HidingStepCount(const Exchange& exchange) {
+  const int64_t ahead =
+      std::min(exchange.ahead_step_count, exchange.inner_step_count - 1 -
+                                              exchange.overlap_step_count);
+  return exchange.overlap_step_count + ahead;
+}
+
 double Sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Payload bytes a second of one island, of a link that carries `link_rate`.
-double PayloadRate(double link_rate, const Link& link, const Service& service) {
+// Payload bytes a second of one island of `asked_count`, of a link that carries
+// `link_rate`.
+double PayloadRate(double link_rate, const Link& link, const Service& service,
+                   double asked_count) {
   double rate = link_rate;
   if (service.server_bytes_per_second > 0) {
-    rate =
-        std::min(rate, service.server_bytes_per_second / service.island_count);
+    rate = std::min(rate, service.server_bytes_per_second / asked_count);
   }
   return rate * link.payload_share;
 }
@@ -124,11 +138,10 @@ absl::Status Check(const Flow& flow) {
   return absl::OkStatus();
 }
 
-// Seconds of `bytes` at `rate`, with what streams stand for windows.
-double MoveSeconds(double bytes, double rate, double round_trip,
-                   const Flow& flow, double chunk_bytes) {
-  const double moving = bytes / rate;
-  if (flow.stream_count == 0) return moving;
+// Seconds that streams stand for windows while `bytes` move at `rate`.
+double WindowSeconds(double bytes, double rate, double round_trip,
+                     const Flow& flow, double chunk_bytes) {
+  if (flow.stream_count == 0) return 0;
   const double shards = flow.shard_count;
   const double a_shard =
       std::max(1.0, std::min(std::ceil(flow.stream_count / shards),
@@ -136,10 +149,10 @@ double MoveSeconds(double bytes, double rate, double round_trip,
                                         flow.stripe_bytes_min)));
   const double streams = shards * a_shard;
   const double behind = bytes / streams - flow.window_bytes;
-  if (behind <= 0) return moving;
+  if (behind <= 0) return 0;
   const double waits = std::ceil(behind / (chunk_bytes + flow.window_bytes));
-  return moving + waits * std::max(0.0, round_trip - streams *
-                                            flow.window_bytes / rate);
+  return waits *
+         std::max(0.0, round_trip - streams * flow.window_bytes / rate);
 }
 
 Costs CostsOf(const Exchange& exchange, const Link& link,
@@ -149,22 +162,29 @@ Costs CostsOf(const Exchange& exchange, const Link& link,
   costs.header_trips = exchange.header_trip_count;
   costs.answer_trips = kRoundTrips + costs.header_trips;
   costs.save = service.save_seconds;
-  const double up_rate = PayloadRate(link.up_bytes_per_second, link, service);
+  const auto asked = static_cast<double>(
+      AskedIslandCount(exchange, service.island_count));
+  const double up_rate =
+      PayloadRate(link.up_bytes_per_second, link, service, asked);
   const double down_rate =
-      PayloadRate(link.down_bytes_per_second, link, service);
-  const int merged = exchange.is_synchronous ? service.island_count : 1;
+      PayloadRate(link.down_bytes_per_second, link, service, asked);
+  const double merged = exchange.is_synchronous ? asked : 1;
   for (const int64_t elements : exchange.fragment_elements) {
     const double f32_bytes = 4.0 * static_cast<double>(elements);
     const int64_t up = EncodedBytes(exchange.up_codec, elements);
     const int64_t down = EncodedBytes(exchange.down_codec, elements);
     costs.up_bytes += up;
     costs.down_bytes += down;
-    costs.up.push_back(MoveSeconds(static_cast<double>(up), up_rate,
-                                   costs.round_trip, flow,
-                                   flow.up_chunk_bytes));
-    costs.down.push_back(MoveSeconds(static_cast<double>(down), down_rate,
-                                     costs.round_trip, flow,
-                                     flow.down_chunk_bytes));
+    const auto up_f = static_cast<double>(up);
+    const auto down_f = static_cast<double>(down);
+    const double up_window = WindowSeconds(up_f, up_rate, costs.round_trip,
+                                           flow, flow.up_chunk_bytes);
+    const double down_window = WindowSeconds(
+        down_f, down_rate, costs.round_trip, flow, flow.down_chunk_bytes);
+    costs.up_window += up_window;
+    costs.down_window += down_window;
+    costs.up.push_back(up_f / up_rate + up_window);
+    costs.down.push_back(down_f / down_rate + down_window);
     costs.merge.push_back(
         exchange.merge_pass_count *
         (merged * f32_bytes / service.merge_bytes_per_second +
@@ -199,12 +219,12 @@ double LatencyTogether(const Costs& costs) {
 // where islands of other speeds take other numbers of steps.
 double Lateness(const Exchange& exchange, const Compute& compute,
                 int island_count) {
-  if (exchange.awaits_slowest || !exchange.is_synchronous ||
-      island_count == 1) {
+  const int64_t asked = AskedIslandCount(exchange, island_count);
+  if (exchange.awaits_slowest || !exchange.is_synchronous || asked == 1) {
     return 0;
   }
   const double late = compute.slowest_ratio * compute.step_seconds / 2;
-  return exchange.quorum > 0 && exchange.quorum < island_count
+  return exchange.quorum > 0 && exchange.quorum < asked
              ? std::min(late, exchange.grace_seconds)
              : late;
 }
@@ -213,14 +233,14 @@ double Lateness(const Exchange& exchange, const Compute& compute,
 double StopSeconds(const Exchange& exchange, const Compute& compute,
                    const Costs& costs, int island_count) {
   const double late = Lateness(exchange, compute, island_count);
-  const double hidden = static_cast<double>(exchange.overlap_step_count) *
-                        compute.step_seconds;
+  const int64_t hiding = HidingStepCount(exchange);
+  const double hidden = static_cast<double>(hiding) * compute.step_seconds;
   if (!exchange.streaming) {
     return std::max(0.0, LatencyTogether(costs) + late - hidden);
   }
   const auto count = static_cast<int64_t>(costs.up.size());
-  const double sharing = static_cast<double>(
-      exchange.overlap_step_count * count / exchange.inner_step_count + 1);
+  const double sharing =
+      static_cast<double>(hiding * count / exchange.inner_step_count + 1);
   double stopped = 0;
   for (size_t f = 0; f < costs.up.size(); ++f) {
     const double latency = costs.up[f] + costs.merge[f] + costs.down[f] + late +
@@ -257,11 +277,17 @@ double RoundSeconds(const Exchange& exchange, const Compute& compute,
       {alone, costs.up_sum, merging, costs.down_sum, costs.codec_sum});
 }
 
+// Of all rounds, those that ask for an island: the mean over islands.
+double AskedShare(const Exchange& exchange, int island_count) {
+  return static_cast<double>(AskedIslandCount(exchange, island_count)) /
+         island_count;
+}
+
 double Utilization(const Exchange& exchange, const Compute& compute,
                    const Link& link, const Service& service,
                    const Flow& flow) {
   const Costs costs = CostsOf(exchange, link, service, flow);
-  return exchange.sample_fraction * compute.step_seconds *
+  return AskedShare(exchange, service.island_count) * compute.step_seconds *
          static_cast<double>(exchange.inner_step_count) /
          RoundSeconds(exchange, compute, costs, service.island_count);
 }
@@ -290,6 +316,13 @@ double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
   return std::exp(high);
 }
 
+// Of answers, and those that streams stand for windows.
+double TripSeconds(const Costs& costs) {
+  return costs.answer_trips * costs.round_trip *
+             static_cast<double>(costs.up.size()) +
+         costs.up_window + costs.down_window;
+}
+
 // The part of a round that is largest beside computing.
 Bound LargestBound(const Exchange& exchange, const Compute& compute,
                    const Costs& costs, int island_count, double round_seconds) {
@@ -305,16 +338,14 @@ Bound LargestBound(const Exchange& exchange, const Compute& compute,
   if (costs.codec_blocks && costs.codec_sum >= standing / 2) {
     return Bound::kCodec;
   }
-  const double trips =
-      costs.answer_trips * costs.round_trip *
-      static_cast<double>(costs.up.size());
   const double merging =
       costs.merge_sum * (exchange.is_synchronous ? 1 : island_count);
-  const std::pair<double, Bound> parts[] = {{costs.up_sum, Bound::kUplink},
-                                            {costs.down_sum, Bound::kDownlink},
-                                            {merging, Bound::kMerge},
-                                            {costs.codec_sum, Bound::kCodec},
-                                            {trips, Bound::kRoundTrip}};
+  const std::pair<double, Bound> parts[] = {
+      {costs.up_sum - costs.up_window, Bound::kUplink},
+      {costs.down_sum - costs.down_window, Bound::kDownlink},
+      {merging, Bound::kMerge},
+      {costs.codec_sum, Bound::kCodec},
+      {TripSeconds(costs), Bound::kRoundTrip}};
   return std::max_element(
              std::begin(parts), std::end(parts),
              [](const auto& a, const auto& b) { return a.first < b.first; })
@@ -330,28 +361,35 @@ std::string Seconds(double seconds) {
 }
 
 std::string Why(const Exchange& exchange, const Compute& compute,
-                const Costs& costs, const Forecast& forecast) {
+                const Costs& costs, int island_count,
+                const Forecast& forecast) {
   const std::string computing =
       absl::StrCat(Seconds(forecast.compute_seconds), " of computing");
   switch (forecast.bound) {
-    case Bound::kCompute:
-      return absl::StrCat(
-          "the exchange adds ",
-          Seconds(forecast.round_seconds - forecast.compute_seconds), " to ",
-          computing, " a round");
+    case Bound::kCompute: {
+      const double added = forecast.round_seconds - forecast.compute_seconds;
+      if (added < 1e-4 * forecast.compute_seconds) {
+        return absl::StrCat("all of the exchange hides behind ", computing,
+                            " a round");
+      }
+      return absl::StrCat("the exchange adds ", Seconds(added), " to ",
+                          computing, " a round");
+    }
     case Bound::kUplink:
-      return absl::StrCat("the uplink is busy for ", Seconds(costs.up_sum),
+      return absl::StrCat("the uplink is busy for ",
+                          Seconds(costs.up_sum - costs.up_window),
                           " a round, beside ", computing);
     case Bound::kDownlink:
-      return absl::StrCat("the downlink is busy for ", Seconds(costs.down_sum),
+      return absl::StrCat("the downlink is busy for ",
+                          Seconds(costs.down_sum - costs.down_window),
                           " a round, beside ", computing);
     case Bound::kMerge:
       return absl::StrCat("the servers merge for ", Seconds(costs.merge_sum),
                           " a round, beside ", computing);
     case Bound::kRoundTrip:
       return absl::StrCat("round trips of ", Seconds(costs.round_trip),
-                          " follow each other too often for ", computing,
-                          " a round");
+                          " take ", Seconds(TripSeconds(costs)),
+                          " a round, beside ", computing);
     case Bound::kCodec:
       return absl::StrCat("encoding and decoding take ",
                           Seconds(costs.codec_sum), " a round, beside ",
@@ -362,13 +400,17 @@ std::string Why(const Exchange& exchange, const Compute& compute,
                           " for the slowest island");
     case Bound::kSampling:
       return absl::StrFormat(
-          "a round asks for %.3g %% of the islands, the others stand",
-          100 * exchange.sample_fraction);
+          "a round asks for %d of %d islands, the others stand",
+          AskedIslandCount(exchange, island_count), island_count);
   }
   return "";
 }
 
 }  // namespace
+
+int64_t AskedIslandCount(const Exchange& exchange, int island_count) {
+  return SampleSize(island_count, exchange.sample_fraction, exchange.quorum);
+}
 
 absl::string_view BoundName(Bound bound) {
   switch (bound) {
@@ -404,13 +446,15 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
       compute.step_seconds * static_cast<double>(exchange.inner_step_count);
   forecast.round_seconds =
       RoundSeconds(exchange, compute, costs, service.island_count);
-  forecast.utilization = exchange.sample_fraction * forecast.compute_seconds /
-                         forecast.round_seconds;
+  const double asked_share = AskedShare(exchange, service.island_count);
+  forecast.utilization =
+      asked_share * forecast.compute_seconds / forecast.round_seconds;
   forecast.up_bytes = costs.up_bytes;
   forecast.down_bytes = costs.down_bytes;
-  const double rounds_per_hour = 3600 / forecast.round_seconds;
-  forecast.up_bytes_per_hour = static_cast<double>(costs.up_bytes) *
-                               rounds_per_hour * exchange.sample_fraction;
+  // What nobody asks of it an island does not fetch.
+  const double rounds_per_hour = asked_share * 3600 / forecast.round_seconds;
+  forecast.up_bytes_per_hour =
+      static_cast<double>(costs.up_bytes) * rounds_per_hour;
   forecast.down_bytes_per_hour =
       static_cast<double>(costs.down_bytes) * rounds_per_hour;
   forecast.bytes_per_second_for_95 =
@@ -420,7 +464,8 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
           ? Bound::kCompute
           : LargestBound(exchange, compute, costs, service.island_count,
                          forecast.round_seconds);
-  forecast.why = Why(exchange, compute, costs, forecast);
+  forecast.why =
+      Why(exchange, compute, costs, service.island_count, forecast);
   return forecast;
 }
 

@@ -8,8 +8,8 @@
 // (tests/benchmarks/utilization_simulator_test.cc).
 //
 //   s    seconds of an inner step           H  inner steps a round
-//   P    fragments                          t  overlap, in inner steps
-//   N    islands                            r  round trip
+//   P    fragments                          t  inner steps that hide an answer
+//   N    islands that a round asks for      r  round trip
 //   U_f  seconds of fragment f on the uplink, D_f on the downlink
 //   M_f  seconds to merge and commit fragment f of N islands
 //   e_f, d_f  seconds to encode and decode it on the island
@@ -26,6 +26,9 @@
 // rest of each chunk of c bytes, and the w of the next one, it waits for its
 // reader, a round trip. So with B bytes on s streams n is
 // (B / s - w) / (c + w), rounded up, and 0 if all fits into the first w.
+//
+// t is the overlap, and in an elastic stream the steps that an island goes on
+// past it while the answer is late, but less than H.
 //
 // Islands of an elastic run end their steps at different times, for steps are
 // whole: L_f has half a step of the slowest more, or the grace window if that
@@ -44,7 +47,10 @@
 // sum M, sum D), with an S a fragment where they stream; the last three are
 // lanes that are never free. (A codec that works beside the computing is such a
 // lane, too, and its e, d and S are part of L instead.)
-// Utilization is H s / T, times the share of rounds that ask for the island.
+//
+// Utilization is H s / T, times the share of rounds that ask for an island: of
+// the run's time, the mean over its islands. One that is not asked stands, and
+// that counts as time in which it does not compute.
 
 #ifndef WORKER_CORE_PLANNER_FORECAST_H_
 #define WORKER_CORE_PLANNER_FORECAST_H_
@@ -65,7 +71,10 @@ struct Exchange {
   int64_t inner_step_count = 1;            // H >= 1.
   std::vector<int64_t> fragment_elements;  // Of each fragment, >= 1; not empty.
   bool streaming = false;                  // Fragments at different steps.
-  int64_t overlap_step_count = 0;          // t, in [0, H).
+  int64_t overlap_step_count = 0;          // In [0, H).
+  // Steps past the overlap before it waits for an answer that is late, >= 0: of
+  // elastic streams.
+  int64_t ahead_step_count = 0;
   codec::CodecId up_codec = codec::CodecId::kF32;
   codec::CodecId down_codec = codec::CodecId::kF32;
   // h: 1 at level ISLAND, whose shards take chunks once all islands are there.
@@ -82,7 +91,7 @@ struct Exchange {
   // all of them, and how long it then waits for the others.
   int quorum = 0;
   double grace_seconds = 0;
-  // Share of rounds that ask for an island, (0, 1].
+  // Share of the islands that a round asks for, (0, 1].
   double sample_fraction = 1;
 
   bool operator==(const Exchange&) const = default;
@@ -154,13 +163,17 @@ enum class Bound {
 // "sampling".
 absl::string_view BoundName(Bound bound);
 
+// Islands that a round asks for, of `island_count` (>= 1) that are ready.
+int64_t AskedIslandCount(const Exchange& exchange, int island_count);
+
 struct Forecast {
-  double utilization = 0;      // In (0, 1].
+  double utilization = 0;      // Of the run's time, in (0, 1].
   double round_seconds = 0;    // T.
   double compute_seconds = 0;  // H s.
-  int64_t up_bytes = 0;        // Payload an island sends a round.
-  int64_t down_bytes = 0;      // And receives.
-  double up_bytes_per_hour = 0;
+  // Payload that an island sends and receives in a round that asks for it.
+  int64_t up_bytes = 0;
+  int64_t down_bytes = 0;
+  double up_bytes_per_hour = 0;  // With the rounds that do not ask for it.
   double down_bytes_per_hour = 0;
   // Payload bytes a second, each way alike, at which the island computes 95 %
   // of the time; 0: no bandwidth is enough.

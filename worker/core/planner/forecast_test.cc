@@ -181,12 +181,38 @@ TEST(ForecastTest, ASampledIslandStandsInTheOtherRounds) {
   Link link = PlainLink();
   link.up_bytes_per_second = link.down_bytes_per_second = kInfinity;
   exchange.sample_fraction = 0.25;
+  Service service = FreeService();
+  service.island_count = 4;
   const Forecast forecast =
-      MustPredict(exchange, PlainCompute(), link, FreeService());
+      MustPredict(exchange, PlainCompute(), link, service);
   EXPECT_DOUBLE_EQ(forecast.utilization, 0.25);
   EXPECT_EQ(forecast.bound, Bound::kSampling);
+  // It fetches only what it trains on.
   EXPECT_DOUBLE_EQ(forecast.up_bytes_per_hour, 4e6 * 360 * 0.25);
-  EXPECT_DOUBLE_EQ(forecast.down_bytes_per_hour, 4e6 * 360);
+  EXPECT_DOUBLE_EQ(forecast.down_bytes_per_hour, 4e6 * 360 * 0.25);
+}
+
+TEST(ForecastTest, ASampledRoundIsThatOfTheIslandsThatItAsksFor) {
+  Exchange exchange = PlainExchange();
+  exchange.sample_fraction = 0.5;
+  exchange.awaits_slowest = false;
+  Service service = FreeService();
+  service.merge_bytes_per_second = 4e6;  // A second each.
+  service.server_bytes_per_second = 4e6;
+  const auto forecast = [&](int island_count) {
+    service.island_count = island_count;
+    return MustPredict(exchange, PlainCompute(), PlainLink(), service);
+  };
+  // One of two: nobody else is waited for, and has a part of the link.
+  EXPECT_DOUBLE_EQ(forecast(2).round_seconds, 10 + 8 + 1);
+  EXPECT_DOUBLE_EQ(forecast(2).utilization, 0.5 * 10 / (10 + 8 + 1));
+  // Four of eight: half a step for the last of them.
+  EXPECT_DOUBLE_EQ(forecast(8).round_seconds, 10 + 8 + 4 + 0.05);
+  // As many as a quorum takes.
+  exchange.quorum = 6;
+  EXPECT_EQ(AskedIslandCount(exchange, 8), 6);
+  EXPECT_EQ(AskedIslandCount(exchange, 4), 4);
+  EXPECT_DOUBLE_EQ(forecast(4).utilization, 10 / (10 + 8 + 4 + 0.05));
 }
 
 TEST(ForecastTest, OverlapHidesAnExchangeThatIsShortEnough) {
@@ -201,6 +227,25 @@ TEST(ForecastTest, OverlapHidesAnExchangeThatIsShortEnough) {
       MustPredict(exchange, PlainCompute(), PlainLink(), FreeService())
           .round_seconds,
       12);
+}
+
+// Of an elastic stream, which goes on past the overlap.
+TEST(ForecastTest, StepsAheadHideAnAnswerThatIsLate) {
+  Exchange exchange = PlainExchange();
+  exchange.streaming = true;
+  exchange.overlap_step_count = 20;
+  const auto seconds = [&](int64_t ahead_step_count) {
+    exchange.ahead_step_count = ahead_step_count;
+    return MustPredict(exchange, PlainCompute(), PlainLink(), FreeService())
+        .round_seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(0), 10 + 8 - 2);
+  EXPECT_DOUBLE_EQ(seconds(30), 10 + 8 - 5);
+  EXPECT_DOUBLE_EQ(seconds(60), 10);
+  // A round's steps but one, however many it may go on for.
+  exchange.fragment_elements = {1000000, 500000};
+  EXPECT_DOUBLE_EQ(seconds(1000), seconds(79));
+  EXPECT_GT(seconds(0), seconds(79));
 }
 
 TEST(ForecastTest, NoOverlapHidesABusyLink) {
@@ -317,6 +362,8 @@ TEST(ForecastTest, RefusesWhatIsOutOfRange) {
   }));
   EXPECT_TRUE(refused(
       [](auto& e, auto&, auto&, auto&) { e.overlap_step_count = 100; }));
+  EXPECT_TRUE(
+      refused([](auto& e, auto&, auto&, auto&) { e.ahead_step_count = -1; }));
   EXPECT_TRUE(
       refused([](auto& e, auto&, auto&, auto&) { e.sample_fraction = 0; }));
   EXPECT_TRUE(

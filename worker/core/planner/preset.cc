@@ -10,7 +10,7 @@ absl::Span<const Preset> Presets() {
   static constexpr Preset kPresets[] = {
       {"diloco", ""},
       {"streaming", ""},
-      {"decoupled", "stragglers weigh less"},
+      {"decoupled", "stragglers weigh less, and answers may count late"},
       {"sparseloco", "needs some hundreds of rounds"},
       // arXiv 2502.12996.
       {"eager", "a little loss (2.52 against 2.50 at 1B)"},
@@ -38,10 +38,11 @@ Choice Choose(absl::Span<const Candidate> candidates, double target,
       if (candidate.preset->name != preset.name) continue;
       if (candidate.forecast.utilization >= target) {
         return {&candidate,
-                absl::StrFormat("it computes %.1f %% of the time and changes "
-                                "least about training; %s",
+                absl::StrFormat("it computes %.1f %% of the time, and of those "
+                                "that reach %.3g %% it changes least about "
+                                "training: %s",
                                 100 * candidate.forecast.utilization,
-                                candidate.forecast.why)};
+                                100 * target, candidate.forecast.why)};
       }
       if (choice.candidate == nullptr ||
           candidate.forecast.utilization >
@@ -52,7 +53,7 @@ Choice Choose(absl::Span<const Candidate> candidates, double target,
   }
   if (choice.candidate != nullptr) {
     choice.why = absl::StrFormat(
-        "none computes %.0f %% of the time; it comes nearest, with %.1f %%: %s",
+        "it comes nearest to computing %.3g %% of the time, with %.2g %%: %s",
         100 * target, 100 * choice.candidate->forecast.utilization,
         choice.candidate->forecast.why);
   }
