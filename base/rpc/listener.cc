@@ -124,7 +124,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         "cannot listen on ", spec.listener.address,
         ": the port is taken, or the host is not this machine's; `ss -ltnp` "
         "shows who has it"));
