@@ -22,6 +22,9 @@ namespace {
 
 using Code = absl::StatusCode;
 
+// Of what a report says that the shard cannot do now.
+constexpr size_t kHindranceBytesMax = 512;
+
 ShardShape ShapeOf(const RunStore& store) {
   ShardShape shape;
   shape.run_id = store.run().run_id();
@@ -120,6 +123,9 @@ v1::ShardReport Shard::Report() const {
   {
     MutexLock lock(&mutex_);
     report = machine_.Report();
+    if (!hindrances_.empty()) {
+      report.set_hindrance(hindrances_.begin()->second);
+    }
   }
   report.set_received_bytes(received_bytes_);
   report.set_sent_bytes(sent_bytes_);
@@ -212,15 +218,32 @@ void Shard::Post(Action action) {
 }
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
+  const auto key = std::pair(static_cast<int>(action.kind), action.fragment);
   if (!status.ok()) {
-    LOG(WARNING) << "run " << store_->run().run_id() << " shard "
-                 << store_->shard() << ": " << action.ToString()
-                 << " failed: " << status.ToString();
+    const std::string hindrance =
+        absl::StrCat(action.ToString(), " failed: ", status.message())
+            .substr(0, kHindranceBytesMax);
     MutexLock lock(&mutex_);
+    // It may fail in the same way for hours.
+    std::string& told = hindrances_[key];
+    if (told != hindrance) {
+      LOG(WARNING) << "run " << store_->run().run_id() << " shard "
+                   << store_->shard() << ", tried again until it can: "
+                   << hindrance;
+      told = hindrance;
+    }
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
+    {
+      MutexLock lock(&mutex_);
+      if (hindrances_.erase(key) > 0) {
+        LOG(INFO) << "run " << store_->run().run_id() << " shard "
+                  << store_->shard() << ": " << action.ToString()
+                  << " could be done";
+      }
+    }
     Advance();
   }
   Changed();

@@ -191,6 +191,9 @@ class Shard {
       ABSL_GUARDED_BY(mutex_);
   // What failed last and is tried again at the next Tick.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
+  // Why what fails now fails, by kind of action and fragment.
+  std::map<std::pair<int, int32_t>, std::string> hindrances_
+      ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
 };
 
