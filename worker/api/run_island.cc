@@ -64,6 +64,12 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
     engine::Devices& devices) {
   const absl::Time begin = absl::Now();
   const absl::Time give_up = begin + options.join_patience;
+  if (options.place.process_count > 1) {
+    LOG(INFO) << "process " << options.place.process_index << " of "
+              << options.place.process_count << " waits for the others at "
+              << options.place.rendezvous << ", for "
+              << options.join_patience << " at most";
+  }
   for (int attempt = 1;; ++attempt) {
     auto world = IslandWorld::Join(options.place, rendezvous,
                                    std::min(kMeetingMax, give_up - absl::Now()),
@@ -82,7 +88,8 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
       return absl::CancelledError(
           "stopped before the processes of the island had met");
     }
-    LOG(WARNING) << "the processes of the island have not met yet: " << status;
+    LOG(WARNING) << "the processes of the island have not met yet: "
+                 << status.message();
     absl::SleepFor(RetryBackoff(attempt));
   }
 }
