@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
@@ -173,6 +174,8 @@ absl::Status ParseFailure(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int Main(int argc, char** argv) {
+  // What went wrong is told once, as an error; who runs for hours tells more.
+  SetMinimumLogSeverity(LogSeverity::kWarning);
   const Environment environment = ReadEnvironment();
   Output output(OutputFormat::kTable, std::cout, std::cerr);
   Context context(output, std::cerr);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/tls.h"
@@ -200,6 +201,7 @@ absl::Status Join(Context& context, JoinOptions options) {
                    ReadCaps(options.caps, options.place.process_count));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
+  SetMinimumLogSeverity(LogSeverity::kInfo);
   IslandReporter reporter(context.progress_options, context.messages());
   const LogToReporter log(reporter);
   Interrupt interrupt([&] {

@@ -515,7 +515,7 @@ TEST_F(ParameterServiceTest, AReportSaysWhatAFullDiskKeepsTheShardFromDoing) {
       0, [](const v1::ShardReport& r) { return !r.hindrance().empty(); });
   cluster_->fs(0).SetCapacity(int64_t{1} << 40);
   ASSERT_TRUE(hindered.ok()) << hindered.status();
-  EXPECT_TRUE(absl::StrContains(hindered->hindrance(), "prepare fragment 0"))
+  EXPECT_TRUE(absl::StrContains(hindered->hindrance(), "the disk is full"))
       << hindered->hindrance();
   const auto digest = cluster_->WaitForPrepared(0, 0);
   EXPECT_EQ(hindered->fault(), "");

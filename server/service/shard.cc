@@ -124,7 +124,7 @@ v1::ShardReport Shard::Report() const {
     MutexLock lock(&mutex_);
     report = machine_.Report();
     if (!hindrances_.empty()) {
-      report.set_hindrance(hindrances_.begin()->second);
+      report.set_hindrance(hindrances_.begin()->second.why);
     }
   }
   report.set_received_bytes(received_bytes_);
@@ -217,32 +217,35 @@ void Shard::Post(Action action) {
   }
 }
 
+void Shard::NoteHindrance(const Action& action, const absl::Status& status) {
+  const std::string why =
+      absl::StrCat(action.ToString(), " failed: ", status.message())
+          .substr(0, kHindranceBytesMax);
+  Hindrance& hindrance =
+      hindrances_[{static_cast<int>(action.kind), action.fragment}];
+  // It may fail in the same way for hours.
+  if (hindrance.why != why) {
+    LOG(WARNING) << "run " << store_->run().run_id() << " shard "
+                 << store_->shard() << ", tried again until it can: " << why;
+  }
+  hindrance = {action.version, why};
+}
+
 void Shard::Ended(const Action& action, const absl::Status& status) {
-  const auto key = std::pair(static_cast<int>(action.kind), action.fragment);
   if (!status.ok()) {
-    const std::string hindrance =
-        absl::StrCat(action.ToString(), " failed: ", status.message())
-            .substr(0, kHindranceBytesMax);
     MutexLock lock(&mutex_);
-    // It may fail in the same way for hours.
-    std::string& told = hindrances_[key];
-    if (told != hindrance) {
-      LOG(WARNING) << "run " << store_->run().run_id() << " shard "
-                   << store_->shard() << ", tried again until it can: "
-                   << hindrance;
-      told = hindrance;
-    }
+    NoteHindrance(action, status);
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
     {
+      // It goes on: what failed before is done, or wanted no more.
       MutexLock lock(&mutex_);
-      if (hindrances_.erase(key) > 0) {
-        LOG(INFO) << "run " << store_->run().run_id() << " shard "
-                  << store_->shard() << ": " << action.ToString()
-                  << " could be done";
-      }
+      std::erase_if(hindrances_, [&](const auto& entry) {
+        return entry.first.second == action.fragment &&
+               entry.second.version <= action.version;
+      });
     }
     Advance();
   }

@@ -177,6 +177,7 @@ class CliTest(cluster_module.IntegrationTest):
         of_coordinator = os.path.join(cluster.directory, "coordinator")
         of_server = os.path.join(cluster.directory, "server-0")
         new = os.path.join(cluster.directory, "new")
+        stranger = os.path.join(cluster.directory, "stranger")
         a_file = os.path.join(cluster.directory, "a_file")
         with open(a_file, "w", encoding="ascii") as file:
             file.write("x")
@@ -208,7 +209,7 @@ class CliTest(cluster_module.IntegrationTest):
                                     "--data_dir=" + of_coordinator], CONFLICT,
                  "a coordinator's"),
                 (processes.SERVER, [*server, "--server_id=server-0",
-                                    "--data_dir=" + new], CONFLICT,
+                                    "--data_dir=" + stranger], CONFLICT,
                  "another process serves as server-0")):
             with self.subTest(words=words):
                 got, said = self.serve(program, *arguments)

@@ -160,18 +160,9 @@ absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
   data.channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
   data.caps = server::PartOf(options.caps, held.element_count(),
-                             held.layout().element_count());
+                             held.layout().element_count(),
+                             options.place.process_count, data.shard_count);
   const double least = server::LeastCapBytesPerSecond(data.shard_count);
-  for (const auto& [cap, part] :
-       {std::pair(options.caps.up_bytes_per_second,
-                  &data.caps.up_bytes_per_second),
-        std::pair(options.caps.down_bytes_per_second,
-                  &data.caps.down_bytes_per_second)}) {
-    // A cap that is enough for all is none too little for a small part.
-    if (*part > 0 && cap >= options.place.process_count * least) {
-      *part = std::max(*part, least);
-    }
-  }
   const absl::Status wide_enough =
       server::CheckCaps(data.caps, data.shard_count);
   if (!wide_enough.ok()) {
