@@ -10,11 +10,14 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
+#include "base/obs/version.h"
 #include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
 #include "cli/context.h"
@@ -55,7 +58,8 @@ void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
     const std::string name = definition.name == "format"
                                  ? "-o,--format"
                                  : absl::StrCat("--", definition.name);
-    app.add_option(name, flags.values[definition.name], definition.help);
+    app.add_option(name, flags.values[definition.name], definition.help)
+        ->default_str(definition.default_value);
   }
   app.add_option("--profile", flags.profile,
                  "Profile file with settings (TOML)");
@@ -144,7 +148,34 @@ absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
   return context.action(context);
 }
 
+// The subcommand that was parsed last: "atoll run create".
+std::string ParsedCommand(const CLI::App& app) {
+  std::string name = app.get_name();
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    absl::StrAppend(&name, " ", at->get_name());
+  }
+  return name;
+}
+
+// What is wrong with the command line.
+absl::Status ParseFailure(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string command = ParsedCommand(app);
+  std::string message = error.what();
+  const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
+  // CLI11 misses the subcommand that is wrong.
+  if (message == "A subcommand is required" && !rest.empty()) {
+    message = absl::StrCat("there is no command \"", command, " ", rest.front(),
+                           "\"");
+  }
+  return UsageError(message, absl::StrCat("`", command,
+                                          " --help` shows what there is."));
+}
+
 int Main(int argc, char** argv) {
+  // What went wrong is told once, as an error; who runs for hours tells more.
+  SetMinimumLogSeverity(LogSeverity::kWarning);
   const Environment environment = ReadEnvironment();
   Output output(OutputFormat::kTable, std::cout, std::cerr);
   Context context(output, std::cerr);
@@ -175,10 +206,7 @@ int Main(int argc, char** argv) {
     return app.exit(success, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
     output.set_format(EarlyFormat(flags, environment));
-    return static_cast<int>(
-        output.Finish(UsageError(error.what(),
-                                 "`atoll --help`, or --help after a "
-                                 "subcommand, shows what there is.")));
+    return static_cast<int>(output.Finish(ParseFailure(app, error)));
   }
   if (!context.action) {
     return static_cast<int>(

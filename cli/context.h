@@ -21,9 +21,6 @@
 
 namespace atl::cli {
 
-// The version of this program.
-inline constexpr char kProgramVersion[] = "0.1.0";
-
 class Context {
  public:
   // Both outlive this; `messages` is the stream for people.

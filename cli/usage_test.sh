@@ -57,17 +57,30 @@ expect 0 --help
 for command in "${commands[@]}"; do has out "${command%% *}"; done
 expect 0 --version
 has out "atoll "
+# A default is told where there is one.
+expect 0 run import --help
+has out "--patience TEXT=5m"
+expect 0 --help
+has out "--timeout TEXT=30s"
 
 # Wrong calls: exit 2, the reason on stderr, nothing on stdout.
 expect 2
 empty out
 expect 2 frobnicate
 empty out
+has err 'there is no command "atoll frobnicate"'
+expect 2 run creat
+has err 'there is no command "atoll run creat"'
+has err "atoll run --help"
+expect 2 run create
+has err "atoll run create --help"
 expect 2 run
 expect 2 run show
 has err "run"
 expect 2 run list --no_such_flag
 expect 2 join 127.0.0.1:1 --threads many
+expect 2 join 127.0.0.1:1 --run x --processes 2
+has err "--mesh"
 expect 2 join 127.0.0.1:1 --up 5
 has err "--up: '5' is no bandwidth"
 expect 2 join 127.0.0.1:1 --down 50kb/s

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "CLI/App.hpp"
@@ -22,6 +23,7 @@
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
+#include "base/obs/program.h"
 #include "base/rpc/flags.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -33,7 +35,7 @@ namespace atl::coordinator {
 namespace {
 
 struct Flags {
-  Listeners::Spec listeners = {.main = "127.0.0.1:7070"};
+  Listeners::Spec listeners = {.main = "127.0.0.1:7400"};
   std::string data_dir;
   std::string port_file;
   std::string failpoint;
@@ -147,11 +149,16 @@ int main(int argc, char** argv) {
                  "The same by their bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
-  CLI11_PARSE(app, argc, argv);
-
-  const absl::Status status = atl::coordinator::Serve(flags, stop_signals);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "atoll-coordinator: %s\n",
-               std::string(status.message()).c_str());
-  return 1;
+  app.footer(
+      "Example, and then the same for a network, with certificates (README):\n"
+      "  atoll-coordinator --listen 127.0.0.1:7400 --data_dir "
+      "/var/lib/atoll/c\n"
+      "  atoll-coordinator --listen 0.0.0.0:7400 --data_dir /var/lib/atoll/c "
+      "\\\n"
+      "    --tls_cert coordinator.pem --tls_key coordinator.key --tls_ca "
+      "ca.pem");
+  if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
+    return *end;
+  }
+  return atl::EndProgram(app, atl::coordinator::Serve(flags, stop_signals));
 }

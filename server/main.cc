@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -20,9 +20,11 @@
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
+#include "base/obs/program.h"
 #include "base/rpc/allocator.h"
 #include "base/rpc/flags.h"
 #include "base/rpc/tls.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/run_client.h"
 #include "coordinator/client/server_control_client.h"
@@ -95,6 +97,27 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--failpoint", flags.failpoint,
                  "for tests: NAME[@N], where the process kills itself");
   rpc::AddSecurityFlags(app, flags.security);
+  app.footer(
+      "Examples, on one machine and on a network, with certificates "
+      "(README):\n"
+      "  atoll-server --coordinator 127.0.0.1:7400 --server_id s0 "
+      "--data_dir /var/lib/atoll/s0\n"
+      "  atoll-server --listen 0.0.0.0:7401 --advertise s0.example.org:7401 "
+      "\\\n"
+      "    --coordinator c.example.org:7400 --server_id s0 --data_dir "
+      "/var/lib/atoll/s0 \\\n"
+      "    --tls_cert s0.pem --tls_key s0.key --tls_ca ca.pem");
+}
+
+// A coordinator's state lies in its directory itself, a server's below it.
+absl::Status CheckDirectory(const std::string& data_dir) {
+  if (::access(absl::StrCat(data_dir, "/CURRENT").c_str(), F_OK) != 0) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(data_dir,
+                   " is a coordinator's data directory; give another "
+                   "--data_dir"));
 }
 
 int64_t PhysicalMemoryBytes() {
@@ -118,7 +141,8 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   RETURN_IF_ERROR(SetMinimumLogSeverity(absl::string_view(flags.log_level)));
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
   FileSystem& fs = PosixFileSystem();
-  RETURN_IF_ERROR(fs.CreateDirectories(flags.data_dir));
+  RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
+  RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data_dir"));
   ASSIGN_OR_RETURN(
       std::unique_ptr<RocksDbRecordStore> records,
       RocksDbRecordStore::Open(absl::StrCat(flags.data_dir, "/records")));
@@ -174,24 +198,6 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   return ended;
 }
 
-// What a shell sees of `status`.
-int ExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 0;
-    case absl::StatusCode::kInvalidArgument:
-      return 4;
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kFailedPrecondition:
-      return 9;
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kPermissionDenied:
-      return 7;
-    default:
-      return 1;
-  }
-}
-
 }  // namespace
 }  // namespace atl::server
 
@@ -205,17 +211,12 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  CLI::App app("Atoll's parameter server: holds a shard of every run.");
+  CLI::App app("Atoll's parameter server: holds a shard of every run.",
+               "atoll-server");
   atl::server::Flags flags;
   atl::server::AddFlags(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+  if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
+    return *end;
   }
-  const absl::Status status = atl::server::Run(flags, signals);
-  if (!status.ok()) {
-    std::cerr << "atoll-server: " << status.ToString() << "\n";
-  }
-  return atl::server::ExitCode(status);
+  return atl::EndProgram(app, atl::server::Run(flags, signals));
 }

@@ -13,7 +13,8 @@ namespace atl {
 
 // OK if `id` matches [a-z0-9-]{1,63}.
 //
-// INVALID_ARGUMENT: it does not; the message names `what` ("run_id").
+// INVALID_ARGUMENT: it does not; the message names `what` ("run_id"; may be
+// empty).
 absl::Status ValidateId(absl::string_view what, absl::string_view id);
 
 }  // namespace atl

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/sync/mutex.h"
 
 namespace atl {
 namespace {
@@ -23,6 +25,26 @@ struct ProgramPrefix {
   const ProgramPrefix* earlier;
 };
 std::atomic<const ProgramPrefix*> program_prefix{nullptr};
+
+// Never destroyed: threads may log until the process ends.
+struct Sink {
+  Mutex mutex;
+  LogSink* sink ABSL_GUARDED_BY(mutex) = nullptr;
+};
+Sink& TheSink() {
+  static Sink& sink = *new Sink;
+  return sink;
+}
+
+// False if nobody has taken the line.
+bool SendToSink(LogSeverity severity, absl::string_view line,
+                absl::string_view text) {
+  Sink& sink = TheSink();
+  MutexLock lock(&sink.mutex);
+  if (sink.sink == nullptr) return false;
+  sink.sink->Send(severity, line, text);
+  return true;
+}
 
 absl::string_view BaseName(absl::string_view path) {
   const size_t slash = path.rfind('/');
@@ -54,6 +76,12 @@ void SetLogProgramName(absl::string_view name) {
   program_prefix.store(new ProgramPrefix{text, program_prefix.load()});
 }
 
+void SetLogSink(LogSink* sink) {
+  Sink& current = TheSink();
+  MutexLock lock(&current.mutex);
+  current.sink = sink;
+}
+
 namespace log_internal {
 
 bool IsOn(LogSeverity severity) {
@@ -70,13 +98,18 @@ Message::Message(LogSeverity severity, const char* file, int line)
   const ProgramPrefix* const prefix = program_prefix.load();
   if (prefix != nullptr) stream_ << prefix->text;
   stream_ << BaseName(file) << ":" << line << "] ";
+  text_begin_ = static_cast<size_t>(stream_.tellp());
 }
 
 Message::~Message() {
-  stream_ << "\n";
-  const std::string text = stream_.str();
-  // A log that cannot be written has nowhere to complain.
-  (void)!write(STDERR_FILENO, text.data(), text.size());
+  std::string line = stream_.str();
+  const bool sent = SendToSink(severity_, line,
+                               absl::string_view(line).substr(text_begin_));
+  if (!sent || severity_ == LogSeverity::kFatal) {
+    line += '\n';
+    // A log that cannot be written has nowhere to complain.
+    (void)!write(STDERR_FILENO, line.data(), line.size());
+  }
   if (severity_ == LogSeverity::kFatal) std::abort();
 }
 

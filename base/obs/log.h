@@ -30,6 +30,20 @@ absl::Status SetMinimumLogSeverity(absl::string_view name);
 // nothing.
 void SetLogProgramName(absl::string_view name);
 
+// Takes what would go to stderr.
+class LogSink {
+ public:
+  virtual ~LogSink() = default;
+  // `line` is whole, without its newline, `text` the part of it behind "] ".
+  // Called by any thread, one call at a time; must not log.
+  virtual void Send(LogSeverity severity, absl::string_view line,
+                    absl::string_view text) = 0;
+};
+
+// Lines go to `sink` until the next call, FATAL ones to stderr as well; null:
+// to stderr. Returns when nobody is in the sink before any more.
+void SetLogSink(LogSink* sink);
+
 namespace log_internal {
 
 bool IsOn(LogSeverity severity);
@@ -44,6 +58,7 @@ class Message {
  private:
   const LogSeverity severity_;
   std::ostringstream stream_;
+  size_t text_begin_ = 0;
 };
 
 inline constexpr LogSeverity kINFO = LogSeverity::kInfo;

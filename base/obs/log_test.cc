@@ -49,6 +49,31 @@ TEST_F(LogTest, DropsWhatIsBelowTheMinimumWithoutEvaluatingIt) {
               MatchesRegex("W.*\\] 1\n"));
 }
 
+// What a sink was sent.
+class Kept : public LogSink {
+ public:
+  void Send(LogSeverity severity, absl::string_view line,
+            absl::string_view text) override {
+    this->severity = severity;
+    this->line = std::string(line);
+    this->text = std::string(text);
+  }
+  LogSeverity severity = LogSeverity::kInfo;
+  std::string line, text;
+};
+
+TEST_F(LogTest, ASinkTakesLinesInPlaceOfStderr) {
+  Kept kept;
+  SetLogSink(&kept);
+  EXPECT_THAT(Written([] { LOG(WARNING) << "a] b"; }), IsEmpty());
+  EXPECT_EQ(kept.severity, LogSeverity::kWarning);
+  EXPECT_EQ(kept.text, "a] b");
+  EXPECT_THAT(kept.line, MatchesRegex("W.* log_test\\.cc:[0-9]+\\] a\\] b"));
+  SetLogSink(nullptr);
+  EXPECT_THAT(Written([] { LOG(INFO) << "c"; }), MatchesRegex("I.*\\] c\n"));
+  EXPECT_EQ(kept.text, "a] b");
+}
+
 TEST_F(LogTest, RefusesAnUnknownLevel) {
   EXPECT_EQ(SetMinimumLogSeverity("loud").code(),
             absl::StatusCode::kInvalidArgument);

@@ -17,6 +17,12 @@ void Prepare(const CallOptions& options, grpc::ClientContext& context) {
 }
 
 absl::Status NamePeer(const absl::Status& status, absl::string_view peer) {
+  // gRPC's own answer, of a port without this service, has no words.
+  if (absl::IsUnimplemented(status) && status.message().empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        peer.empty() ? "the other side" : peer,
+        " does not know this method: it is another program, or an older one"));
+  }
   if (peer.empty() || (status.code() != absl::StatusCode::kUnavailable &&
                        status.code() != absl::StatusCode::kDeadlineExceeded)) {
     return status;

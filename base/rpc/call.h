@@ -25,7 +25,7 @@ std::string HexOf(absl::string_view bytes);
 struct CallOptions {
   absl::Duration timeout = absl::Seconds(10);  // > 0.
   std::string session;  // Value of kSessionMetadata; empty for none.
-  // Who is called, for messages: "coordinator 127.0.0.1:7070".
+  // Who is called, for messages: "coordinator 127.0.0.1:7400".
   std::string peer;
 };
 
@@ -33,7 +33,7 @@ struct CallOptions {
 void Prepare(const CallOptions& options, grpc::ClientContext& context);
 
 // `status` with the peer's name in front if it says that the peer cannot be
-// reached or did not answer in time.
+// reached or did not answer in time, or that it does not know the method.
 absl::Status NamePeer(const absl::Status& status, absl::string_view peer);
 
 // Calls `method` (&v1::RunService::Stub::GetRun) on `stub`.

@@ -9,6 +9,9 @@
 // without NDEBUG, as Debian's is: each lock then goes through one graph of all
 // locks of the process, under one spinlock. That is switched off. Our own
 // mutexes are others (base/sync), and TSan looks at those.
+//
+// What gRPC logs goes to our log, at INFO whatever it thinks of it: what matters
+// of it comes back as a status, too.
 
 #ifndef BASE_RPC_GRPC_LIBRARY_H_
 #define BASE_RPC_GRPC_LIBRARY_H_

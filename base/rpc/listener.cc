@@ -124,12 +124,10 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
-    const absl::string_view hint =
-        spec.listener.tls.empty()
-            ? "is the port taken?"
-            : "is the port taken, or does --tls_key not belong to --tls_cert?";
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", spec.listener.address, ": ", hint));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot listen on ", spec.listener.address,
+        ": the port is taken, or the host is not this machine's; `ss -ltnp` "
+        "shows who has it"));
   }
   server->SetServing(false);
   server->stop_grace_ = spec.stop_grace;

@@ -79,7 +79,7 @@ class RpcServer {
   //
   // INVALID_ARGUMENT: as CheckListener; a TLS file does not fit.
   // NOT_FOUND: a TLS file cannot be read.
-  // UNAVAILABLE: the port cannot be had.
+  // FAILED_PRECONDITION: the port cannot be had.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Spec& spec);
 
   // Stops, as Stop does.

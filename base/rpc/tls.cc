@@ -42,6 +42,25 @@ struct BioFree {
 struct CertificateFree {
   void operator()(X509* certificate) const { X509_free(certificate); }
 };
+struct KeyFree {
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+
+using Certificate = std::unique_ptr<X509, CertificateFree>;
+
+std::unique_ptr<BIO, BioFree> BioOf(const std::string& pem) {
+  return std::unique_ptr<BIO, BioFree>(
+      BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+// The first certificate of `pem`; null if it holds none.
+Certificate FirstCertificate(const std::string& pem) {
+  return Certificate(
+      PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
+}
+
+// A key with a password cannot be read: nobody is there to ask.
+int NoPassword(char*, int, int, void*) { return -1; }
 
 // Infinitely long ago if `time` is malformed.
 absl::Time ToTime(const ASN1_TIME* time) {
@@ -66,10 +85,11 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   check("--tls_cert", files.cert);
   check("--tls_key", files.key);
   check("--tls_ca", files.ca);
+  const bool several = absl::StrContains(missing, ",");
   if (missing.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "TLS is mutual and needs all of --tls_cert, --tls_key and --tls_ca; ",
-      missing, " is missing"));
+      missing, several ? " are missing" : " is missing"));
 }
 
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
@@ -83,15 +103,14 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
   RETURN_IF_ERROR(Annotate(CheckValidity(material.cert_pem, absl::Now()),
                            absl::StrCat("--tls_cert: \"", files.cert, "\"")));
   ASSIGN_OR_RETURN(material.key_pem, ReadPem("--tls_key", files.key));
+  RETURN_IF_ERROR(Annotate(CheckKey(material.cert_pem, material.key_pem),
+                           absl::StrCat("--tls_key: \"", files.key, "\"")));
   ASSIGN_OR_RETURN(material.ca_pem, ReadPem("--tls_ca", files.ca));
   return material;
 }
 
 absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
-  const std::unique_ptr<BIO, BioFree> bio(
-      BIO_new_mem_buf(cert_pem.data(), static_cast<int>(cert_pem.size())));
-  const std::unique_ptr<X509, CertificateFree> certificate(
-      PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  const Certificate certificate = FirstCertificate(cert_pem);
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("holds no certificate");
   }
@@ -107,6 +126,35 @@ absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
                      ", and it is ", Utc(now), " here; is the clock right?"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
+  const std::unique_ptr<EVP_PKEY, KeyFree> key(PEM_read_bio_PrivateKey(
+      BioOf(key_pem).get(), nullptr, NoPassword, nullptr));
+  if (key == nullptr) {
+    return absl::InvalidArgumentError(
+        "holds no private key that can be read without a password");
+  }
+  const Certificate certificate = FirstCertificate(cert_pem);
+  if (certificate == nullptr ||
+      X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError(
+        "is not the key of the certificate that --tls_cert names");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> CommonNameOf(const std::string& cert_pem) {
+  const Certificate certificate = FirstCertificate(cert_pem);
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError("holds no certificate");
+  }
+  char name[256] = {};
+  if (X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()),
+                                NID_commonName, name, sizeof(name)) < 0) {
+    return absl::NotFoundError("the certificate has no common name");
+  }
+  return std::string(name);
 }
 
 }  // namespace atl::rpc

@@ -45,8 +45,8 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // Reads the files.
 //
-// INVALID_ARGUMENT: a path is missing, or a file is empty, larger than 1 MiB or
-// not PEM.
+// INVALID_ARGUMENT: a path is missing; a file is empty, larger than 1 MiB or not
+// PEM; the key is not the certificate's, or has a password.
 // NOT_FOUND: a file cannot be opened.
 // UNAUTHENTICATED: the certificate has expired or is not valid yet; the other
 // side would only break the connection. Messages name flag and path.
@@ -56,6 +56,17 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
 //
 // INVALID_ARGUMENT: it holds no certificate. UNAUTHENTICATED: as above.
 absl::Status CheckValidity(const std::string& cert_pem, absl::Time now);
+
+// OK if `key_pem` is the private key of the first certificate of `cert_pem`.
+// Pure.
+//
+// INVALID_ARGUMENT: it is not, or cannot be read.
+absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem);
+
+// The common name of the first certificate of `cert_pem`. Pure.
+//
+// INVALID_ARGUMENT: it holds no certificate. NOT_FOUND: it has no such name.
+absl::StatusOr<std::string> CommonNameOf(const std::string& cert_pem);
 
 }  // namespace atl::rpc
 

@@ -18,7 +18,7 @@ TEST(TlsTest, WantsAllThreeFilesOrNone) {
   const absl::Status status = CheckTlsFiles({"c", "", ""});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(
-      absl::StrContains(status.message(), "--tls_key, --tls_ca is missing"))
+      absl::StrContains(status.message(), "--tls_key, --tls_ca are missing"))
       << status;
 }
 
@@ -49,6 +49,29 @@ TEST(TlsTest, KnowsFromWhenToWhenACertificateIsValid) {
   EXPECT_EQ(early.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_TRUE(absl::StrContains(early.message(), "valid from ")) << early;
   EXPECT_EQ(CheckValidity(ReadAll(files.key), now).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TlsTest, RefusesAKeyThatIsNotTheCertificates) {
+  TestAuthority authority(::testing::TempDir());
+  TlsFiles files = authority.Issue("atoll:island:kitchen");
+  files.key = authority.Issue("atoll:island:garage").key;
+  const absl::Status status = ReadTlsFiles(files).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "--tls_key: ")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "is not the key of"))
+      << status;
+  files.key = files.cert;
+  EXPECT_TRUE(absl::StrContains(ReadTlsFiles(files).status().message(),
+                                "holds no private key"));
+}
+
+TEST(TlsTest, ReadsWhomACertificateNames) {
+  TestAuthority authority(::testing::TempDir());
+  const std::string pem =
+      ReadAll(authority.Issue("atoll:island:kitchen").cert);
+  EXPECT_EQ(CommonNameOf(pem).value(), "atoll:island:kitchen");
+  EXPECT_EQ(CommonNameOf("hello").status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

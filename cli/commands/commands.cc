@@ -1,5 +1,7 @@
 #include "cli/commands/commands.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace atl::cli {
 
 void AddCommands(CLI::App& app, Context& context) {
@@ -7,6 +9,8 @@ void AddCommands(CLI::App& app, Context& context) {
     CLI::App* result = app.add_subcommand(name, help);
     result->require_subcommand(1);
     result->fallthrough();
+    result->footer(absl::StrCat("`atoll ", name,
+                                " COMMAND --help` has an example of each."));
     return *result;
   };
   CLI::App& run = group("run", "Create runs, watch and steer them");

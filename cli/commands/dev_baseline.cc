@@ -86,7 +86,8 @@ void AddDevBaseline(CLI::App& app, Context& context) {
   command
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256));
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
   AddDeviceFlag(*command, "it", options->device);
   command->callback([&context, options] {
     context.action = [options](Context& context) {

@@ -125,11 +125,13 @@ void AddDevReport(CLI::App& app, Context& context) {
   command->add_option("--baseline", options->baseline,
                       "Model of `dev baseline` to compare with");
   command->add_option("--output", options->output, "File for the summary");
-  command->add_option("--prompt", options->prompt, "Start of the sample");
+  command->add_option("--prompt", options->prompt, "Start of the sample")
+      ->capture_default_str();
   command
       ->add_option("--sample_tokens", options->sample_tokens,
                    "Length of the sample")
-      ->check(Positive());
+      ->check(Positive())
+      ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Report(context, *options);

@@ -74,11 +74,13 @@ void AddEval(CLI::App& app, Context& context) {
   command
       ->add_option("--data_format", options->data_format,
                    "bytes (a token each), llmc or uint16")
-      ->check(CLI::IsMember({"bytes", "llmc", "uint16"}));
+      ->check(CLI::IsMember({"bytes", "llmc", "uint16"}))
+      ->capture_default_str();
   command
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256));
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Eval(context, *options);

@@ -61,17 +61,21 @@ void AddGenerate(CLI::App& app, Context& context) {
   command->add_option(
       "--tokenizer", options->tokenizer,
       "tokenizer.json or *.tiktoken; not given: the model's own, else bytes");
-  command->add_option("--seed", options->seed, "Of the choice of tokens");
+  command->add_option("--seed", options->seed, "Of the choice of tokens")
+      ->capture_default_str();
   command->add_option("--max_tokens", options->max_tokens, "Tokens to write")
-      ->check(Positive());
+      ->check(Positive())
+      ->capture_default_str();
   command
       ->add_option("--temperature", options->temperature,
                    "0 takes the likeliest token; 1 the model's distribution")
-      ->check(NotNegative());
+      ->check(NotNegative())
+      ->capture_default_str();
   command
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256));
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Generate(context, *options);

@@ -10,17 +10,20 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/obs/log.h"
+#include "base/obs/version.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/tls.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/cap_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/commands/device_flag.h"
+#include "cli/commands/island_reporter.h"
 #include "cli/commands/recipes.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
-#include "cli/output/progress.h"
 #include "cli/output/table.h"
-#include "cli/units/units.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -44,7 +47,11 @@ struct JoinOptions {
 absl::Status CheckPlace(const JoinOptions& options) {
   const absl::Status fits = worker::MeshOf(options.place).status();
   if (!fits.ok()) {
-    return UsageError(fits.message(),
+    const bool no_mesh =
+        options.place.process_count > 1 && options.place.mesh.empty();
+    return UsageError(no_mesh ? "--processes wants --mesh, the ranks that they "
+                                "share"
+                              : fits.message(),
                       "`atoll join --help` shows an example with two "
                       "processes.");
   }
@@ -68,25 +75,50 @@ std::string HostId() {
   return id.empty() ? "island" : id;
 }
 
+// What an island is called that is not named: as its certificate says, else as
+// this machine.
+std::string DefaultIslandId(const rpc::Security& security) {
+  if (security.tls.empty()) return HostId();
+  const absl::StatusOr<rpc::TlsMaterial> material =
+      rpc::ReadTlsFiles(security.tls);
+  // What is wrong with the files is told when they are used.
+  if (!material.ok()) return HostId();
+  const absl::StatusOr<std::string> name =
+      rpc::CommonNameOf(material->cert_pem);
+  if (!name.ok()) return HostId();
+  const absl::StatusOr<rpc::Caller> caller = rpc::ParseCommonName(*name);
+  return caller.ok() && caller->role == rpc::Role::kIsland ? caller->id
+                                                           : HostId();
+}
+
 // The run to join when none is named: the only one that has not ended.
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address) {
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient(address));
   v1::ListRunsRequest request;
   request.set_page_size(500);
-  ASSIGN_OR_RETURN(const v1::ListRunsResponse response,
-                   client->ListRuns(request));
   std::string found;
-  for (const v1::Run& run : response.runs()) {
-    if (HasEnded(run.state())) continue;
-    if (!found.empty()) {
-      return UsageError("there are several runs",
-                        absl::StrCat("Say which with --run; `atoll run list "
-                                     "--coordinator ",
-                                     address, "` shows them."));
+  do {
+    const absl::StatusOr<v1::ListRunsResponse> response =
+        client->ListRuns(request);
+    if (absl::IsPermissionDenied(response.status())) {
+      return WithHint(response.status(),
+                      "An island may not list runs: say which to join with "
+                      "--run; who runs it knows its id.");
     }
-    found = run.run_id();
-  }
+    RETURN_IF_ERROR(response.status());
+    for (const v1::Run& run : response->runs()) {
+      if (HasEnded(run.state())) continue;
+      if (!found.empty()) {
+        return UsageError("there are several runs",
+                          absl::StrCat("Say which with --run; `atoll run list "
+                                       "--coordinator ",
+                                       address, "` shows them."));
+      }
+      found = run.run_id();
+    }
+    request.set_page_token(response->next_page_token());
+  } while (!request.page_token().empty());
   if (found.empty()) {
     return WithReason(
         absl::NotFoundError(absl::StrCat("no run is going on at ", address)),
@@ -94,117 +126,6 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
   }
   return found;
 }
-
-// What the first transfers let expect: "estimate from 3.4 MB up at 80 Mb/s and
-// 3.4 MB down at 90 Mb/s: 93.1 % of the time computing, ...".
-std::string ForecastLine(const worker::IslandProgress& at) {
-  const auto moved = [](const worker::Measured& m) {
-    return absl::StrCat(
-        FormatBytes(m.bytes), " in ", absl::StrFormat("%.3g s", m.seconds),
-        " (", FormatBandwidth(static_cast<double>(m.bytes) / m.seconds), ")");
-  };
-  const auto daily = [](double bytes_per_hour) {
-    return FormatBytes(
-        static_cast<int64_t>(std::min(24 * bytes_per_hour, 9e18)));
-  };
-  const worker::planner::Forecast& forecast = *at.forecast;
-  return absl::StrCat(
-      "estimate from ", moved(at.measured.pushed), " up and ",
-      moved(at.measured.pulled), " down, if the other islands are as fast: ",
-      absl::StrFormat("%.1f %%", 100 * forecast.utilization),
-      " of the time computing, ", daily(forecast.up_bytes_per_hour), " up and ",
-      daily(forecast.down_bytes_per_hour), " down a day; ", forecast.why);
-}
-
-// What each preset would make of this link, and which to take.
-std::string RecipesLine(const worker::IslandProgress& at) {
-  std::string line = "computing, by preset";
-  if (at.measured.round_trip_seconds > 0) {
-    absl::StrAppend(&line,
-                    absl::StrFormat(", at a round trip of %.3g ms",
-                                    1000 * at.measured.round_trip_seconds));
-  }
-  absl::StrAppend(&line, ": ");
-  bool first = true;
-  for (const worker::planner::Candidate& recipe : at.recipes) {
-    absl::StrAppend(
-        &line, first ? "" : ", ", recipe.preset->name, " ",
-        absl::StrFormat("%.1f %%", 100 * recipe.forecast.utilization));
-    first = false;
-  }
-  const worker::planner::Choice take = worker::planner::Choose(
-      at.recipes, worker::planner::kTargetUtilization,
-      /*data_is_local=*/false);
-  if (take.candidate != nullptr) {
-    absl::StrAppend(&line, "; take ", take.candidate->preset->name, ": ",
-                    take.why);
-  }
-  return line;
-}
-
-// Shows an island's progress, as often as makes sense.
-class Reporter {
- public:
-  Reporter(const Progress::Options& options, std::ostream& stream)
-      : progress_(options, stream),
-        interval_(options.live ? absl::Milliseconds(100) : options.interval) {}
-
-  void Report(const worker::IslandProgress& now_at) {
-    const absl::Time now = absl::Now();
-    if (now_at.evaluation.has_value() &&
-        now_at.evaluation->version() != evaluated_version_) {
-      evaluated_version_ = now_at.evaluation->version();
-      progress_.Note(
-          absl::StrCat("version ", evaluated_version_, ": validation loss ",
-                       FormatLoss(now_at.evaluation->loss()), " nats a token"));
-    }
-    if (now_at.forecast.has_value() && !forecast_told_) {
-      forecast_told_ = true;
-      progress_.Note(ForecastLine(now_at));
-      if (!now_at.recipes.empty()) progress_.Note(RecipesLine(now_at));
-    }
-    if (now < next_time_) return;
-    next_time_ = now + interval_;
-    if (first_step_ < 0 && now_at.activity == "train") {
-      first_step_ = now_at.step;
-      first_time_ = now;
-    }
-    progress_.Update(Line(now_at, now), now);
-  }
-
-  void Note(const std::string& line) { progress_.Note(line); }
-  void Clear() { progress_.Clear(); }
-
- private:
-  // "round 12/30  step 245/600  8,431 tokens/s  loss 1.81  ...".
-  std::string Line(const worker::IslandProgress& at, absl::Time now) const {
-    std::string line = absl::StrCat(
-        "round ", at.version,
-        at.round_count == 0 ? "" : absl::StrCat("/", at.round_count), "  step ",
-        at.step, "/",
-        at.step_count, "  ",
-        FormatCount(static_cast<int64_t>(at.tokens_per_second)),
-        " tokens/s  loss ", at.loss > 0 ? FormatLoss(at.loss) : "-", "  up ",
-        FormatBytes(at.sent_bytes), "  down ", FormatBytes(at.received_bytes),
-        "  left ", Left(at, now), "  ", at.activity);
-    if (!at.reason.empty()) absl::StrAppend(&line, ": ", at.reason);
-    return line;
-  }
-
-  std::string Left(const worker::IslandProgress& at, absl::Time now) const {
-    if (first_step_ < 0 || at.step <= first_step_) return "-";
-    return FormatSpan((now - first_time_) / (at.step - first_step_) *
-                      (at.step_count - at.step));
-  }
-
-  Progress progress_;
-  absl::Duration interval_;
-  absl::Time next_time_ = absl::InfinitePast();
-  int64_t evaluated_version_ = -1;
-  bool forecast_told_ = false;
-  int64_t first_step_ = -1;  // Seen in this life, for the time left.
-  absl::Time first_time_;
-};
 
 // Bytes a second and seconds; null for what was not measured.
 Json ToData(const worker::IslandMeasurements& measured) {
@@ -291,10 +212,11 @@ absl::Status Join(Context& context, JoinOptions options) {
                    ReadCaps(options.caps, options.place.process_count));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
-  Reporter reporter(context.progress_options, context.messages());
+  SetMinimumLogSeverity(LogSeverity::kInfo);
+  IslandReporter reporter(context.progress_options, context.messages());
+  const LogToReporter log(reporter);
   Interrupt interrupt([&] {
-    context.output().Message(
-        "\nleaving cleanly; press Ctrl-C again to end at once");
+    reporter.Note("leaving cleanly; press Ctrl-C again to end at once");
   });
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
@@ -302,7 +224,9 @@ absl::Status Join(Context& context, JoinOptions options) {
   if (options.run_id.empty()) {
     ASSIGN_OR_RETURN(options.run_id, OnlyRun(context, options.address));
   }
-  if (options.island_id.empty()) options.island_id = HostId();
+  if (options.island_id.empty()) {
+    options.island_id = DefaultIslandId(context.MakeSecurity());
+  }
   if (options.work_directory.empty()) {
     options.work_directory =
         absl::StrCat(context.state_directory, "/islands/", options.run_id, "/",
@@ -314,7 +238,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.on_progress = [&](const worker::IslandProgress& at) {
-    reporter.Report(at);
+    reporter.Report(at, absl::Now());
   };
   absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
   reporter.Clear();
@@ -418,7 +342,8 @@ void AddJoin(CLI::App& app, Context& context) {
   command->add_option("--run", options->run_id,
                       "Id of the run; the only one that goes on without it");
   command->add_option("--island_id", options->island_id,
-                      "Name of this island, kept over restarts; the host's");
+                      "Name of this island, kept over restarts; without it the "
+                      "certificate's, else the host's");
   command->add_option("--data", options->data_path,
                       "Where the data is on this machine, if not where the "
                       "run says");
@@ -427,7 +352,8 @@ void AddJoin(CLI::App& app, Context& context) {
   command
       ->add_option("--threads", options->threads,
                    "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256));
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
   AddDeviceFlag(*command, "this island", options->place.device);
   AddCapFlags(*command, "this island, all its processes together,",
               options->caps);

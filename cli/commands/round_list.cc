@@ -95,7 +95,8 @@ void AddRoundList(CLI::App& app, Context& context) {
                    "Only rounds with a greater commit number")
       ->check(NotNegative());
   command->add_option("--limit", options->limit, "At most so many; 0 for all")
-      ->check(NotNegative());
+      ->check(NotNegative())
+      ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return ListRounds(context, *options);

@@ -51,7 +51,8 @@ void AddRunExport(CLI::App& app, Context& context) {
       ->add_option("--weight_file_mb", options->weight_file_mb_max,
                    "Longest weight file in MB; more goes into several files "
                    "with an index")
-      ->check(CLI::Range(1, 1000000));
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Export(context, *options);

@@ -35,6 +35,16 @@ std::string DescribeCheckpoints(
   return table.empty() ? "" : absl::StrCat("\n", table.ToString());
 }
 
+// Why a server keeps a run from going on; empty if it does not.
+std::string DescribeFault(const v1::ServerState& server) {
+  if (!server.fault().empty()) return server.fault();
+  if (!server.alive() && !server.placement().server_id().empty()) {
+    return "away: start it again on its --data_dir";
+  }
+  if (server.hindrance().empty()) return "";
+  return absl::StrCat("tries again: ", server.hindrance());
+}
+
 std::string DescribeState(const v1::GetRunStateResponse& state) {
   const v1::Run& run = state.run();
   Fields fields;
@@ -73,7 +83,10 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("bytes up", FormatBytes(state.sent_bytes()));
   fields.Add("bytes down", FormatBytes(state.received_bytes()));
   fields.Add("commits", absl::StrCat(state.commit_seq()));
-  fields.Add("last commit", FormatTimestamp(ToTime(state.last_commit_time())));
+  fields.Add("last commit",
+             state.has_last_commit_time()
+                 ? FormatTimestamp(ToTime(state.last_commit_time()))
+                 : "-");
   fields.Add("created", FormatTimestamp(ToTime(run.create_time())));
   if (run.has_end_time()) {
     fields.Add("ended", FormatTimestamp(ToTime(run.end_time())));
@@ -86,7 +99,7 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
                     server.placement().server_id(),
                     server.placement().address(), server.alive() ? "yes" : "no",
                     absl::StrCat(server.persisted_commit_seq()),
-                    server.fault()});
+                    DescribeFault(server)});
     }
     absl::StrAppend(&text, "\n", table.ToString());
   }

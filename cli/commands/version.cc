@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "base/obs/version.h"
 #include "cli/commands/commands.h"
 
 namespace atl::cli {

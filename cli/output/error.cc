@@ -1,6 +1,7 @@
 #include "cli/output/error.h"
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/status_details.h"
@@ -25,7 +26,32 @@ std::optional<std::string> Payload(const absl::Status& status,
   return std::string(*cord);
 }
 
+// What to do about an error that the other side gave a reason of its own.
+// Empty: nothing closer than its code says.
+absl::string_view HintOfReason(absl::string_view reason) {
+  if (reason == "NO_SUCH_RUN") {
+    return "`atoll run list` shows the runs that there are.";
+  }
+  if (reason == "NOT_STARTED") {
+    return "`atoll run show RUN` says what the run waits for.";
+  }
+  if (reason == "STALE_ISLAND_EPOCH") {
+    return "One process at a time may be an island: give one of them another "
+           "--island_id.";
+  }
+  if (reason == "NOT_YOURS") {
+    return "A certificate stands for the one id in its common name, "
+           "atoll:ROLE:ID; use that id, or another certificate.";
+  }
+  return "";
+}
+
 }  // namespace
+
+bool IsHandshakeFailure(const absl::Status& status) {
+  return absl::IsUnavailable(status) &&
+         absl::StrContains(status.message(), "handshake failed");
+}
 
 absl::Status WithReason(absl::Status status, absl::string_view reason) {
   return WithPayload(std::move(status), kReasonUrl, reason);
@@ -71,8 +97,21 @@ std::string GetReason(const absl::Status& status) {
 
 std::string GetHint(const absl::Status& status) {
   if (std::optional<std::string> hint = Payload(status, kHintUrl)) return *hint;
+  const absl::string_view of_reason = HintOfReason(GetReason(status));
+  if (!of_reason.empty()) return std::string(of_reason);
+  if (IsHandshakeFailure(status)) {
+    return "The two sides do not trust each other: --tls_ca has to be who "
+           "signed the other side's certificate, and that one has to be good "
+           "for the host that is dialled.";
+  }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+      // So a listener with TLS ends a caller whose certificate it does not
+      // take.
+      if (absl::StrContains(status.message(), "Socket closed")) {
+        return "Somebody answered and closed the connection: does it want TLS, "
+               "or a certificate that another --tls_ca signed?";
+      }
       return "Is the coordinator running, and is --coordinator (or "
              "ATOLL_COORDINATOR) its address? `atoll settings` shows what is "
              "used.";
@@ -83,7 +122,9 @@ std::string GetHint(const absl::Status& status) {
     case absl::StatusCode::kPermissionDenied:
       return "This certificate's role may not do that; use an operator's.";
     case absl::StatusCode::kUnimplemented:
-      return "The coordinator is older than this command; upgrade it.";
+      return "Is --coordinator (or ATOLL_COORDINATOR) the coordinator's "
+             "address, and no server's? One older than this command has to be "
+             "upgraded.";
     default:
       return "";
   }

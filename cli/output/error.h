@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "cli/output/exit_code.h"
+#include "base/status/exit_code.h"
 
 namespace atl::cli {
 
@@ -37,6 +37,9 @@ std::string GetReason(const absl::Status& status);
 
 // The hint; if none was set, one for the status code, or empty.
 std::string GetHint(const absl::Status& status);
+
+// True if a TLS handshake failed: the sides do not trust each other.
+bool IsHandshakeFailure(const absl::Status& status);
 
 // The exit code that was set.
 std::optional<ExitCode> GetExitCode(const absl::Status& status);

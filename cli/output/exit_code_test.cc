@@ -1,7 +1,9 @@
 #include "cli/output/exit_code.h"
 
+#include <string>
 #include <utility>
 
+#include "base/rpc/status_details.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 
@@ -32,6 +34,21 @@ TEST(ExitCodeTest, EveryStatusCodeHasTheDocumentedOne) {
     EXPECT_EQ(static_cast<int>(ExitCodeOf(absl::Status(code, "m"))), expected)
         << absl::StatusCodeToString(code);
   }
+}
+
+TEST(ExitCodeTest, AFailedHandshakeIsAMatterOfCredentials) {
+  const absl::Status status = absl::UnavailableError(
+      "coordinator a:1: failed to connect to all addresses; last error: "
+      "UNKNOWN: ipv4:1.2.3.4:1: Ssl handshake failed: SSL_ERROR_SSL");
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kForbidden);
+  EXPECT_NE(GetHint(status).find("--tls_ca"), std::string::npos);
+}
+
+TEST(ErrorTest, TheOtherSidesReasonHasAHintOfItsOwn) {
+  const absl::Status status = rpc::WithReason(
+      absl::NotFoundError("there is no run \"x\""), {"NO_SUCH_RUN", {}});
+  EXPECT_NE(GetHint(status).find("atoll run list"), std::string::npos);
+  EXPECT_EQ(GetHint(WithHint(status, "look")), "look");
 }
 
 TEST(ExitCodeTest, AUsageErrorIsTwo) {

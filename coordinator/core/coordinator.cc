@@ -123,7 +123,7 @@ void Coordinator::EmitOwn(storage::v1::Record record, absl::Time now) {
 absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
     const v1::CreateRunRequest& request, absl::Time now) {
   std::vector<FieldViolation> violations = ValidateSpec(request.spec());
-  const absl::Status id_status = ValidateId("run_id", request.run_id());
+  const absl::Status id_status = ValidateId("", request.run_id());
   if (!id_status.ok()) {
     violations.insert(violations.begin(),
                       {"run_id", std::string(id_status.message())});
@@ -169,8 +169,9 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
 absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
     const v1::ListRunsRequest& request) const {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  // A token is the last run of the page before; runs are kept.
   if (!request.page_token().empty() &&
-      !ValidateId("page_token", request.page_token()).ok()) {
+      runs_.find(request.page_token()) == runs_.end()) {
     return InvalidFields(
         {{"page_token", "is not one that this method returned"}});
   }
@@ -190,7 +191,7 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
 
 absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
     const v1::RegisterServerRequest& request, absl::Time now) {
-  RETURN_IF_ERROR(ValidateId("server_id", request.server_id()));
+  RETURN_IF_ERROR(CheckId("server_id", request.server_id()));
   RETURN_IF_ERROR(CheckAddress(request.address()));
   if (request.incarnation() < 1 || request.program_version().size() > 256) {
     return InvalidFields({{"incarnation",

@@ -2,6 +2,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/ids.h"
 #include "base/status/check.h"
 #include "google/rpc/error_details.pb.h"
 
@@ -23,6 +24,12 @@ absl::Status InvalidFields(const std::vector<FieldViolation>& violations) {
   status.SetPayload("type.googleapis.com/google.rpc.BadRequest",
                     absl::Cord(details.SerializeAsString()));
   return status;
+}
+
+absl::Status CheckId(absl::string_view field, absl::string_view id) {
+  const absl::Status status = ValidateId("", id);
+  if (status.ok()) return status;
+  return InvalidFields({{std::string(field), std::string(status.message())}});
 }
 
 }  // namespace atl::coordinator

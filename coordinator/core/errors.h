@@ -28,6 +28,10 @@ struct FieldViolation {
 // Requires: not empty.
 absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 
+// OK if `id` is one (base/layout/ids.h), else INVALID_ARGUMENT that names
+// `field`, with a BadRequest.
+absl::Status CheckId(absl::string_view field, absl::string_view id);
+
 }  // namespace atl::coordinator
 
 #endif  // COORDINATOR_CORE_ERRORS_H_

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
-#include "base/layout/ids.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/contributions.h"
@@ -177,7 +176,7 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
     const v1::JoinRequest& request, const std::string& session_secret,
     absl::Time now) {
   SetNow(now);
-  RETURN_IF_ERROR(ValidateId("island_id", request.island_id()));
+  RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
   RETURN_IF_ERROR(CheckCapabilities(request.capabilities()));
   RETURN_IF_ERROR(CheckNotEnded());
   const v1::DataSpec& data = state_.spec().data();
@@ -418,7 +417,7 @@ v1::Pin RunMachine::MakePin(const std::string& pin_id, bool checkpoint) const {
 absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
     const v1::ExportCheckpointRequest& request, absl::Time now) {
   SetNow(now);
-  RETURN_IF_ERROR(ValidateId("pin_id", request.pin_id()));
+  RETURN_IF_ERROR(CheckId("pin_id", request.pin_id()));
   absl::Duration lease = FromProto(request.lease_duration());
   if (lease < absl::ZeroDuration() || lease > kPinLeaseMax) {
     return InvalidFields(

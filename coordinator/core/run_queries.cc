@@ -144,6 +144,7 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     const ShardView& shard = machine.view().shards[placement.shard()];
     server.set_persisted_commit_seq(shard.report.persisted_commit_seq());
     server.set_fault(shard.report.fault());
+    server.set_hindrance(shard.report.hindrance());
   }
   response.set_merged_token_count(state.merged_token_count());
   if (state.newest_evaluation() != nullptr) {

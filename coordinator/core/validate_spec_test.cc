@@ -345,6 +345,49 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   EXPECT_EQ(second.ListRuns({})->runs_size(), 2);
 }
 
+TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
+  Coordinator coordinator({});
+  const absl::Time now = absl::FromUnixSeconds(1);
+  coordinator.Start(now);
+  v1::CreateRunRequest request;
+  *request.mutable_spec() = SimpleSpec();
+  for (const char* id : {"a", "b", "c"}) {
+    request.set_run_id(id);
+    ASSERT_TRUE(coordinator.CreateRun(request, now).ok());
+  }
+  v1::ListRunsRequest list;
+  list.set_page_size(2);
+  const auto first = coordinator.ListRuns(list);
+  ASSERT_EQ(first->runs_size(), 2);
+  list.set_page_token(first->next_page_token());
+  const auto last = coordinator.ListRuns(list);
+  ASSERT_EQ(last->runs_size(), 1);
+  EXPECT_EQ(last->runs(0).run_id(), "c");
+  EXPECT_EQ(last->next_page_token(), "");
+  // Another method's, and one that looks like ours.
+  for (const char* token : {"1", "bb", "B"}) {
+    list.set_page_token(token);
+    EXPECT_EQ(coordinator.ListRuns(list).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << token;
+  }
+}
+
+TEST(CoordinatorTest, NamesTheFieldOfABadIdOnce) {
+  Coordinator coordinator({});
+  const absl::Time now = absl::FromUnixSeconds(1);
+  coordinator.Start(now);
+  v1::RegisterServerRequest server;
+  server.set_server_id("S 1");
+  server.set_address("h:1");
+  server.set_incarnation(1);
+  const absl::Status status = coordinator.RegisterServer(server, now).status();
+  EXPECT_EQ(status.message(),
+            "server_id: \"S 1\" is not an id: use 1 to 63 of a-z, 0-9 and '-'");
+  EXPECT_TRUE(status.GetPayload("type.googleapis.com/google.rpc.BadRequest")
+                  .has_value());
+}
+
 TEST(CoordinatorTest, CallsASilentServerAwayUntilItReports) {
   CoordinatorOptions options;
   options.server_lease_duration = absl::Seconds(10);

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "base/codec/crc32c.h"
 #include "base/obs/rocksdb_log.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/history.h"
 #include "coordinator/store/batch_check.h"
@@ -108,8 +109,14 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make ", directory, ": ", error.message()));
+    return ErrnoToStatus(error.value(),
+                         absl::StrCat("--data_dir: cannot make ", directory));
+  }
+  if (std::filesystem::exists(directory + "/records", error)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory,
+                     " is a parameter server's data directory; give another "
+                     "--data_dir"));
   }
   rocksdb::Options options;
   options.create_if_missing = true;

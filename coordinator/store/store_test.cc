@@ -340,6 +340,16 @@ TEST(RocksDbStoreTest, IsOpenInOneProcessAtATime) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(directory));
 }
 
+TEST(RocksDbStoreTest, RefusesAServersDirectory) {
+  const std::string directory = NewDirectory();
+  std::filesystem::create_directories(directory + "/records");
+  const absl::Status status = RocksDbStore::Open(directory).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("--data_dir"));
+  EXPECT_FALSE(std::filesystem::exists(directory + "/CURRENT"));
+}
+
 TEST(RocksDbStoreTest, SaysWhichRecordIsDamaged) {
   const std::string directory = NewDirectory();
   ASSERT_TRUE(

@@ -48,6 +48,25 @@ inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
           .down_bytes_per_second = share * caps.down_bytes_per_second};
 }
 
+// The same of one of `process_count` processes, each of which speaks to
+// `shard_count` servers: a cap that gives each the least it needs is none too
+// little for a small part, which gets that least and goes over its share.
+inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
+                            int64_t all, int process_count,
+                            int32_t shard_count) {
+  const double least = LeastCapBytesPerSecond(shard_count);
+  const auto lift = [&](double cap, double part) {
+    const bool enough = cap >= process_count * least;
+    return part > 0 && enough ? std::max(part, least) : part;
+  };
+  BandwidthCaps part = PartOf(caps, held, all);
+  part.up_bytes_per_second =
+      lift(caps.up_bytes_per_second, part.up_bytes_per_second);
+  part.down_bytes_per_second =
+      lift(caps.down_bytes_per_second, part.down_bytes_per_second);
+  return part;
+}
+
 // INVALID_ARGUMENT: a cap is neither 0 nor at least LeastCapBytesPerSecond.
 inline absl::Status CheckCaps(const BandwidthCaps& caps, int32_t shard_count) {
   const double least = LeastCapBytesPerSecond(shard_count);

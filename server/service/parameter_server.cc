@@ -12,6 +12,8 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
+#include "base/obs/version.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 
@@ -194,7 +196,7 @@ bool ParameterServer::Register(std::stop_token stop) {
   request.set_address(options_.advertise.empty() ? rpc_->address()
                                                  : options_.advertise);
   request.set_incarnation(incarnation_);
-  request.set_program_version("0.1.0");
+  request.set_program_version(kProgramVersion);
   absl::Duration wait = absl::Milliseconds(50);
   std::string logged;
   while (!stop.stop_requested()) {
@@ -219,9 +221,10 @@ bool ParameterServer::Register(std::stop_token stop) {
       End(response.status());
       return false;
     }
-    if (response.status().ToString() != logged) {
-      logged = response.status().ToString();
-      LOG(WARNING) << "cannot register: " << logged;
+    if (response.status().message() != logged) {
+      logged = std::string(response.status().message());
+      LOG(WARNING) << "cannot register yet, asks again until it can: "
+                   << logged;
     }
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
@@ -231,9 +234,15 @@ bool ParameterServer::Register(std::stop_token stop) {
 }
 
 void ParameterServer::End(const absl::Status& status) {
-  LOG(ERROR) << "this server has to end: " << status.ToString();
+  absl::Status end = Annotate(status, "this server has to end");
+  if (absl::IsAborted(status)) {
+    end = absl::AbortedError(absl::StrCat(
+        end.message(), "; another process serves as ", options_.server_id,
+        ", or this data directory is an old copy: give another --server_id"));
+  }
+  LOG(ERROR) << end.message();
   MutexLock lock(&mutex_);
-  if (end_.ok()) end_ = status;
+  if (end_.ok()) end_ = end;
   changed_.SignalAll();
 }
 

@@ -22,6 +22,9 @@ namespace {
 
 using Code = absl::StatusCode;
 
+// Of what a report says that the shard cannot do now.
+constexpr size_t kHindranceBytesMax = 512;
+
 ShardShape ShapeOf(const RunStore& store) {
   ShardShape shape;
   shape.run_id = store.run().run_id();
@@ -120,6 +123,9 @@ v1::ShardReport Shard::Report() const {
   {
     MutexLock lock(&mutex_);
     report = machine_.Report();
+    if (!hindrances_.empty()) {
+      report.set_hindrance(hindrances_.begin()->second.why);
+    }
   }
   report.set_received_bytes(received_bytes_);
   report.set_sent_bytes(sent_bytes_);
@@ -211,16 +217,36 @@ void Shard::Post(Action action) {
   }
 }
 
+void Shard::NoteHindrance(const Action& action, const absl::Status& status) {
+  const std::string why =
+      absl::StrCat(action.ToString(), " failed: ", status.message())
+          .substr(0, kHindranceBytesMax);
+  Hindrance& hindrance =
+      hindrances_[{static_cast<int>(action.kind), action.fragment}];
+  // It may fail in the same way for hours.
+  if (hindrance.why != why) {
+    LOG(WARNING) << "run " << store_->run().run_id() << " shard "
+                 << store_->shard() << ", tried again until it can: " << why;
+  }
+  hindrance = {action.version, why};
+}
+
 void Shard::Ended(const Action& action, const absl::Status& status) {
   if (!status.ok()) {
-    LOG(WARNING) << "run " << store_->run().run_id() << " shard "
-                 << store_->shard() << ": " << action.ToString()
-                 << " failed: " << status.ToString();
     MutexLock lock(&mutex_);
+    NoteHindrance(action, status);
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
+    {
+      // It goes on: what failed before is done, or wanted no more.
+      MutexLock lock(&mutex_);
+      std::erase_if(hindrances_, [&](const auto& entry) {
+        return entry.first.second == action.fragment &&
+               entry.second.version <= action.version;
+      });
+    }
     Advance();
   }
   Changed();

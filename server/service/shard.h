@@ -144,6 +144,8 @@ class Shard {
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteHindrance(const Action& action, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tells the machine how an action ended, and goes on.
   void Ended(const Action& action, const absl::Status& status);
   void Changed();
@@ -191,6 +193,13 @@ class Shard {
       ABSL_GUARDED_BY(mutex_);
   // What failed last and is tried again at the next Tick.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
+  // What fails now, by kind of action and fragment.
+  struct Hindrance {
+    int64_t version = 0;  // Of the action.
+    std::string why;
+  };
+  std::map<std::pair<int, int32_t>, Hindrance> hindrances_
+      ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
 };
 

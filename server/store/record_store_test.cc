@@ -119,7 +119,7 @@ TEST(RocksDbRecordStoreTest, ASecondProcessIsTurnedAway) {
   const std::string directory = testing::TempDir() + "/locked";
   const auto store = OpenRocksDb(directory);
   const auto second = RocksDbRecordStore::Open(directory);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable)
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition)
       << second.status();
 }
 

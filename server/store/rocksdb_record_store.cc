@@ -64,8 +64,10 @@ absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
       rocksdb::DB::Open(DatabaseOptions(), directory, &raw);
   if (!opened.ok()) {
     if (opened.IsIOError() && absl::StrContains(opened.ToString(), "lock")) {
-      return absl::UnavailableError(absl::StrCat(
-          directory, " is held by another process: ", opened.ToString()));
+      return absl::FailedPreconditionError(
+          absl::StrCat(directory,
+                       " is in use by another process: stop it, or choose "
+                       "another --data_dir"));
     }
     return ToStatus(opened, absl::StrCat("cannot open ", directory));
   }

@@ -3,10 +3,12 @@
 
 import json
 import os
+import subprocess
 
 from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
+from harness import wait
 
 OK, FAILED, USAGE, TIMEOUT, INVALID_CONFIG, UNHEALTHY, CONNECTION = range(7)
 NOT_FOUND, CONFLICT = 8, 9
@@ -154,6 +156,75 @@ class CliTest(cluster_module.IntegrationTest):
         self.error(CONFLICT, "run", "resume", "a")
         self.cluster.kill("coordinator")
         self.atoll("run", "list", "--timeout", "2s", check=CONNECTION)
+
+    def serve(self, program, *arguments):
+        """Exit code and words of a program that cannot serve."""
+        done = subprocess.run([processes.binary(program)] + list(arguments),
+                              stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=wait.PATIENCE_S)
+        return done.returncode, done.stdout
+
+    def test_what_keeps_a_service_from_serving_has_a_name_and_an_exit_code(
+            self):
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(1)
+        # Its second life: a stranger's first is older.
+        cluster.kill("server-0")
+        cluster.start_server("server-0")
+        taken = cluster.coordinator_address
+        of_coordinator = os.path.join(cluster.directory, "coordinator")
+        of_server = os.path.join(cluster.directory, "server-0")
+        new = os.path.join(cluster.directory, "new")
+        stranger = os.path.join(cluster.directory, "stranger")
+        a_file = os.path.join(cluster.directory, "a_file")
+        with open(a_file, "w", encoding="ascii") as file:
+            file.write("x")
+        server = ("--coordinator=" + taken, "--listen=127.0.0.1:0")
+        for program, arguments, code, words in (
+                (processes.COORDINATOR, ["--version"], OK, "atoll-coordinator"),
+                (processes.SERVER, ["--version"], OK, "atoll-server"),
+                (processes.COORDINATOR, [], USAGE, "--data_dir"),
+                (processes.SERVER, ["--no_such_flag"], USAGE, "--help"),
+                (processes.COORDINATOR,
+                 ["--data_dir=" + new, "--listen=" + taken], CONFLICT,
+                 "the port is taken"),
+                (processes.COORDINATOR,
+                 ["--data_dir=" + new, "--listen=0.0.0.0:0"], INVALID_CONFIG,
+                 "--insecure"),
+                (processes.COORDINATOR,
+                 ["--data_dir=" + of_coordinator, "--listen=127.0.0.1:0"],
+                 CONFLICT, "another process"),
+                (processes.COORDINATOR,
+                 ["--data_dir=" + of_server, "--listen=127.0.0.1:0"], CONFLICT,
+                 "a parameter server's"),
+                (processes.COORDINATOR,
+                 ["--data_dir=" + a_file, "--listen=127.0.0.1:0"], NOT_FOUND,
+                 "--data_dir: cannot make"),
+                (processes.SERVER, [*server, "--server_id=server-0",
+                                    "--data_dir=" + of_server], CONFLICT,
+                 "another process"),
+                (processes.SERVER, [*server, "--server_id=server-1",
+                                    "--data_dir=" + of_coordinator], CONFLICT,
+                 "a coordinator's"),
+                (processes.SERVER, [*server, "--server_id=server-0",
+                                    "--data_dir=" + stranger], CONFLICT,
+                 "another process serves as server-0")):
+            with self.subTest(words=words):
+                got, said = self.serve(program, *arguments)
+                self.assertEqual(got, code, said)
+                self.assertIn(words, said)
+                self.assertNotIn("type.googleapis.com", said)
+
+    def test_a_port_that_is_no_coordinators_is_named(self):
+        self.cluster.start_coordinator()
+        self.cluster.start_servers(1)
+        address = self.cluster.server_address("server-0")
+        done = processes.run_cli("run", "list", "--coordinator", address,
+                                 check=FAILED)
+        self.assertIn(address, done.stderr)
+        self.assertIn("another program", done.stderr)
 
     def test_a_data_set_that_differs_is_refused_at_join(self):
         self.cluster.start_coordinator()

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import subprocess
 
 import grpc
 
@@ -43,6 +44,36 @@ class Security:
     @property
     def credentials(self):
         return self.certificate("operator", "test").credentials
+
+
+class ReadmeSecurity:
+    """The certificates that README.md says how to make, for loopback."""
+
+    def __init__(self, directory):
+        os.makedirs(directory)
+        self._directory = directory
+        with open(processes.source("README.md"), encoding="utf-8") as file:
+            lines = re.search(r'^    new_key=.*?^    issue kitchen .*?$',
+                              file.read(), re.M | re.S).group(0)
+        script = re.sub(r"(DNS|IP):[^ ]*\.[^ ]*$", "IP:127.0.0.1", lines,
+                        flags=re.M)
+        done = subprocess.run(["bash", "-e", "-c", script], cwd=directory,
+                              stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, done.stdout
+
+    def certificate(self, name):
+        stem = os.path.join(self._directory, name)
+        return certificates.Certificate(
+            stem + ".pem", stem + ".key",
+            os.path.join(self._directory, "ca.pem"))
+
+    def flags(self, process):
+        return self.certificate("anna" if process == "cli" else process).flags
+
+    @property
+    def credentials(self):
+        return self.certificate("anna").credentials
 
 
 class TlsTest(cluster_module.IntegrationTest):
@@ -205,6 +236,29 @@ class TlsTest(cluster_module.IntegrationTest):
         self.assertEqual(atoll("operator", "run", "pause", "run")[0], 0)
         self.assertEqual(self.cluster.run_state().run.state,
                          cluster_module.PAUSED)
+
+    def test_the_readmes_certificates_are_enough(self):
+        security = ReadmeSecurity(os.path.join(self.root, "readme-ca"))
+        cluster = self.new_cluster("readme", security)
+        cluster.start_coordinator()
+        cluster.start_server("s0")
+        cluster.create_run(self.run_values({
+            "server_count": 1,
+            "schedule": {"round_count": 2, "min_quorum": 1,
+                         "island_count_min": 1}}))
+        # An island's name is its certificate's.
+        join = ("join", cluster.coordinator_address, "--threads=1", "--dir",
+                os.path.join(cluster.directory, "kitchen"),
+                *security.flags("kitchen"))
+        processes.run_cli(*join, "--run=run", check=0)
+        self.assertEqual([i.island_id for i in cluster.islands()], ["kitchen"])
+        # It may not ask which runs there are, and is told what to say.
+        done = processes.run_cli(*join, check=FORBIDDEN)
+        self.assertIn("--run", done.stderr)
+        mixed = security.flags("anna")[:1] + security.flags("kitchen")[1:]
+        done = processes.run_cli("run", "list", "--coordinator",
+                                 cluster.coordinator_address, *mixed)
+        self.assertIn("is not the key of the certificate", done.stderr)
 
     # --- Whose objects ----------------------------------------------------------
 

@@ -110,7 +110,8 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
       return false;
     }
     if (backoff.attempt_count() == 0) {
-      LOG(WARNING) << "cannot join yet: " << response.status();
+      LOG(WARNING) << "cannot join yet; asks again for " << patience
+                   << " at most: " << response.status().message();
     }
     SetConnected(false);
     if (!Sleep(backoff.Next(response.status()), stop)) return false;
@@ -156,9 +157,13 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
       if (connected_ != lease.ok()) {
         connected_ = lease.ok();
         mailbox_.PutConnection(lease.ok());
-        LOG(INFO) << (lease.ok() ? "the coordinator is back"
-                                 : "the coordinator is away: " +
-                                       std::string(lease.status().message()));
+        if (lease.ok()) {
+          LOG(INFO) << "the coordinator is back";
+        } else {
+          LOG(WARNING) << "the coordinator is away; it is asked again for "
+                       << options_.patience
+                       << " at most: " << lease.status().message();
+        }
       }
     }
     if (now >= next_report) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/fragment_schedule.h"
@@ -65,8 +66,11 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
     if (options_.stop.stop_requested()) {
       return absl::CancelledError("stopped before the run could be read");
     }
-    if (attempt == 1) LOG(WARNING) << "cannot read the run yet: "
-                                   << run.status();
+    if (attempt == 1) {
+      LOG(WARNING) << "cannot read the run yet; asks again for "
+                   << options_.join_patience
+                   << " at most: " << run.status().message();
+    }
     // One small call, and nothing is trained before it: asked often.
     mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
@@ -101,6 +105,9 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
 void IslandRunner::OnJoined(const v1::JoinResponse& response) {
   part_->SetIdentity(response.island_epoch(), response.session_secret());
   part_->SetRoutes(server::RoutesOf(response.plan()));
+  TellServers(response.plan());
+  MutexLock lock(&mutex_);
+  if (first_seq_ == 0) first_seq_ = std::max<int64_t>(response.next_seq(), 1);
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Run() {
@@ -112,6 +119,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   listener.on_joined = [this](const v1::JoinResponse& r) { OnJoined(r); };
   listener.on_plan = [this](const v1::IslandPlan& p) {
     part_->SetRoutes(server::RoutesOf(p));
+    TellServers(p);
   };
   link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
                                         mailbox_, std::move(listener));
@@ -157,6 +165,10 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
   MutexLock lock(&mutex_);
   *seen = mailbox_.DrainInto(loop_);
+  if (lane == Lane::kTraining && *seen != outcomes_seen_) {
+    outcomes_seen_ = *seen;
+    TellOutcomes();
+  }
   if (lane == Lane::kTraining && !loop_.saving()) LearnOutcomes();
   ForwardStops();
   Action action = loop_.Next(lane);
@@ -169,8 +181,11 @@ Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
 void IslandRunner::Done(const Action& action, const absl::Status& status) {
   // The attempt is over: nothing follows from what did not get through.
   if (lost()) return;
-  if (!status.ok()) {
-    LOG(WARNING) << ActionName(action.kind) << " failed: " << status;
+  if (absl::IsCancelled(status)) {
+    LOG(INFO) << ActionName(action.kind) << " broken off: "
+              << status.message();
+  } else if (!status.ok()) {
+    LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
   }
   {
     MutexLock lock(&mutex_);
@@ -278,6 +293,40 @@ void IslandRunner::LearnOutcomes() {
     known.set_outcome(outcome);
     part_->Resolve(known);
     if (links_.group != nullptr) untold_.push_back(std::move(known));
+  }
+}
+
+// Says of what was pushed in this life, and is not merged, what became of it.
+void IslandRunner::TellOutcomes() {
+  for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
+    const v1::ContributionKey& key = outcome.key();
+    int64_t& told = outcomes_told_[key.fragment()];
+    if (key.seq() < first_seq_ || key.seq() <= told) continue;
+    told = key.seq();
+    if (outcome.outcome() == v1::OUTCOME_MERGED) continue;
+    LOG(WARNING) << "contribution " << key.seq() << " of fragment "
+                 << key.fragment() << " is not merged: "
+                 << absl::StripPrefix(v1::Outcome_Name(outcome.outcome()),
+                                      "OUTCOME_")
+                 << (outcome.reason().empty() ? "" : ", ") << outcome.reason();
+  }
+}
+
+// Says which servers have gone away or come back: what they hold waits.
+void IslandRunner::TellServers(const v1::IslandPlan& plan) {
+  MutexLock lock(&mutex_);
+  for (const v1::ShardPlacement& shard : plan.shards()) {
+    const bool away = shard.address().empty() && !shard.server_id().empty();
+    bool& was_away = servers_away_[shard.server_id()];
+    if (away == was_away) continue;
+    was_away = away;
+    if (away) {
+      LOG(WARNING) << "server " << shard.server_id()
+                   << " is away; what it holds waits until it is back";
+    } else {
+      LOG(INFO) << "server " << shard.server_id() << " is back at "
+                << shard.address();
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #define WORKER_API_ISLAND_RUNNER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,8 @@ class IslandRunner {
   // Pushes, pulls or saves until the lanes are stopped.
   void RunLane(Lane lane);
   void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);
@@ -91,6 +94,13 @@ class IslandRunner {
   int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> lanes_;
+
+  // Of what the log was told: the newest outcome of each fragment, how much had
+  // come then, and the servers that are away.
+  std::map<int32_t, int64_t> outcomes_told_ ABSL_GUARDED_BY(mutex_);
+  int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;  // Of this life; 0: none.
+  std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
 
   v1::RunSpec spec_;
   bool streaming_ = false;

@@ -64,6 +64,12 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
     engine::Devices& devices) {
   const absl::Time begin = absl::Now();
   const absl::Time give_up = begin + options.join_patience;
+  if (options.place.process_count > 1) {
+    LOG(INFO) << "process " << options.place.process_index << " of "
+              << options.place.process_count << " waits for the others at "
+              << options.place.rendezvous << ", for "
+              << options.join_patience << " at most";
+  }
   for (int attempt = 1;; ++attempt) {
     auto world = IslandWorld::Join(options.place, rendezvous,
                                    std::min(kMeetingMax, give_up - absl::Now()),
@@ -82,7 +88,8 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
       return absl::CancelledError(
           "stopped before the processes of the island had met");
     }
-    LOG(WARNING) << "the processes of the island have not met yet: " << status;
+    LOG(WARNING) << "the processes of the island have not met yet: "
+                 << status.message();
     absl::SleepFor(RetryBackoff(attempt));
   }
 }
@@ -153,18 +160,9 @@ absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
   data.channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
   data.caps = server::PartOf(options.caps, held.element_count(),
-                             held.layout().element_count());
+                             held.layout().element_count(),
+                             options.place.process_count, data.shard_count);
   const double least = server::LeastCapBytesPerSecond(data.shard_count);
-  for (const auto& [cap, part] :
-       {std::pair(options.caps.up_bytes_per_second,
-                  &data.caps.up_bytes_per_second),
-        std::pair(options.caps.down_bytes_per_second,
-                  &data.caps.down_bytes_per_second)}) {
-    // A cap that is enough for all is none too little for a small part.
-    if (*part > 0 && cap >= options.place.process_count * least) {
-      *part = std::max(*part, least);
-    }
-  }
   const absl::Status wide_enough =
       server::CheckCaps(data.caps, data.shard_count);
   if (!wide_enough.ok()) {

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
+#include "base/obs/log.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/client/bandwidth.h"
 #include "worker/api/testing/island_fixture.h"
@@ -18,6 +20,9 @@
 
 namespace atl::worker {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RunIslandTest : public IslandFixture {};
 
@@ -265,6 +270,42 @@ TEST_F(RunIslandTest, WaitsWhileTheRunIsPausedAndEndsWhenItIsCancelled) {
   EXPECT_EQ(RunOne(service, options).status().code(),
             absl::StatusCode::kCancelled);
   EXPECT_LT(service.version(), 5);
+}
+
+// The log, in place of stderr.
+class KeptLog : public LogSink {
+ public:
+  KeptLog() { SetLogSink(this); }
+  ~KeptLog() override { SetLogSink(nullptr); }
+  void Send(LogSeverity, absl::string_view, absl::string_view text) override {
+    absl::StrAppend(&texts, text, "\n");
+  }
+  // Read once nobody logs.
+  std::string texts;
+};
+
+TEST_F(RunIslandTest, SaysWhichServerIsAwayAndWhatWasNotMerged) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 8;
+  MemoryService service(TinyRun(tiny));
+  KeptLog log;
+  RunIslandOptions options = Options("a");
+  options.on_progress = [&, told = int64_t{0}](
+                            const IslandProgress& p) mutable {
+    if (p.version == told) return;
+    told = p.version;
+    service.SetServerAway(p.version == 2 || p.version == 3);
+    const bool rejected = p.version == 4;
+    service.TellOutcomes(rejected ? v1::OUTCOME_REJECTED : v1::OUTCOME_MERGED,
+                         rejected ? "a value is not finite" : "");
+  };
+  ASSERT_TRUE(RunOne(service, options).ok());
+  SetLogSink(nullptr);
+  EXPECT_THAT(log.texts, HasSubstr("server s0 is away; what it holds waits"));
+  EXPECT_THAT(log.texts, HasSubstr("server s0 is back at memory\n"));
+  EXPECT_THAT(log.texts, HasSubstr("contribution 5 of fragment 0 is not merged: "
+                                   "REJECTED, a value is not finite\n"));
+  EXPECT_THAT(log.texts, Not(HasSubstr("contribution 4 of fragment 0 is not")));
 }
 
 TEST_F(RunIslandTest, AFullDiskStopsTheContributionUntilThereIsRoom) {

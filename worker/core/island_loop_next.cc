@@ -230,7 +230,7 @@ Action IslandLoop::ReadyReport(std::string reason) const {
 
 Action IslandLoop::OptimizerReset() const {
   Action action =
-      MakeAction(ActionKind::kResetOptimizer, "its state does not fit");
+      MakeAction(ActionKind::kResetOptimizer, "what it holds is of other parameters");
   action.warm_up = plan_.commit_seq() > 0;
   return action;
 }

@@ -341,7 +341,8 @@ v1::IslandPlan MemoryService::PlanFor(const Member& member) const {
   plan.set_commit_seq(commit_seq_);
   plan.set_placement_epoch(1);
   v1::ShardPlacement* shard = plan.add_shards();
-  shard->set_address("memory");
+  shard->set_server_id("s0");
+  shard->set_address(server_away_ ? "" : "memory");
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
     v1::FragmentVersion* cut = plan.add_cut();
     cut->set_fragment(f);
@@ -371,6 +372,18 @@ v1::IslandPlan MemoryService::PlanFor(const Member& member) const {
   }
   for (const auto& outcome : member.outcomes) *plan.add_outcomes() = outcome;
   return plan;
+}
+
+void MemoryService::SetServerAway(bool away) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  server_away_ = away;
+  Changed();
+}
+
+void MemoryService::TellOutcomes(v1::Outcome outcome, std::string reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  told_outcome_ = outcome;
+  told_reason_ = std::move(reason);
 }
 
 void MemoryService::Changed() {
@@ -419,7 +432,8 @@ void MemoryService::MergeIfComplete(int32_t f) {
       if (member.slot != slot) continue;
       v1::ContributionOutcome outcome;
       *outcome.mutable_key() = stored.info.key();
-      outcome.set_outcome(v1::OUTCOME_MERGED);
+      outcome.set_outcome(told_outcome_);
+      outcome.set_reason(told_reason_);
       member.outcomes.push_back(outcome);
     }
   }

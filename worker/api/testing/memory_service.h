@@ -48,6 +48,10 @@ class MemoryService {
   // Another process joins as `island_id`.
   void Fence(const std::string& island_id);
   void SetState(v1::RunState state);
+  // The server has no address in plans; it goes on serving.
+  void SetServerAway(bool away);
+  // What is merged from now on is told as this: it is merged all the same.
+  void TellOutcomes(v1::Outcome outcome, std::string reason);
 
   // Parameters of the newest cut, in the model order.
   std::vector<float> parameters() const;
@@ -111,6 +115,9 @@ class MemoryService {
   std::vector<v1::ContributionInfo> merged_;
   std::vector<v1::Evaluation> evaluations_;
   int leave_count_ = 0;
+  bool server_away_ = false;
+  v1::Outcome told_outcome_ = v1::OUTCOME_MERGED;
+  std::string told_reason_;
 };
 
 }  // namespace atl::worker

@@ -1,0 +1,27 @@
+#include "base/rpc/call.h"
+
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+TEST(CallTest, NamesThePeerThatIsAway) {
+  EXPECT_EQ(NamePeer(absl::UnavailableError("refused"), "server s0").message(),
+            "server s0: refused");
+  EXPECT_EQ(NamePeer(absl::NotFoundError("no run"), "server s0").message(),
+            "no run");
+}
+
+TEST(CallTest, SaysThatAPortWithoutTheServiceIsNotTheOneMeant) {
+  const absl::Status status =
+      NamePeer(absl::UnimplementedError(""), "coordinator 127.0.0.1:7401");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(),
+            "coordinator 127.0.0.1:7401 does not know this method: it is "
+            "another program, or an older one");
+  // One that says more is left as it is.
+  EXPECT_EQ(NamePeer(absl::UnimplementedError("gzip"), "x").message(), "gzip");
+}
+
+}  // namespace
+}  // namespace atl::rpc

@@ -1,0 +1,134 @@
+#include "cli/commands/island_reporter.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands/describe.h"
+#include "cli/output/table.h"
+#include "cli/units/units.h"
+
+namespace atl::cli {
+namespace {
+
+// What the first transfers let expect: "estimate from 3.4 MB up at 80 Mb/s and
+// 3.4 MB down at 90 Mb/s: 93.1 % of the time computing, ...".
+std::string ForecastLine(const worker::IslandProgress& at) {
+  const auto moved = [](const worker::Measured& m) {
+    return absl::StrCat(
+        FormatBytes(m.bytes), " in ", absl::StrFormat("%.3g s", m.seconds),
+        " (", FormatBandwidth(static_cast<double>(m.bytes) / m.seconds), ")");
+  };
+  const auto daily = [](double bytes_per_hour) {
+    return FormatBytes(
+        static_cast<int64_t>(std::min(24 * bytes_per_hour, 9e18)));
+  };
+  const worker::planner::Forecast& forecast = *at.forecast;
+  return absl::StrCat(
+      "estimate from ", moved(at.measured.pushed), " up and ",
+      moved(at.measured.pulled), " down, if the other islands are as fast: ",
+      absl::StrFormat("%.1f %%", 100 * forecast.utilization),
+      " of the time computing, ", daily(forecast.up_bytes_per_hour), " up and ",
+      daily(forecast.down_bytes_per_hour), " down a day; ", forecast.why);
+}
+
+// What each preset would make of this link, and which to take.
+std::string RecipesLine(const worker::IslandProgress& at) {
+  std::string line = "computing, by preset";
+  if (at.measured.round_trip_seconds > 0) {
+    absl::StrAppend(&line,
+                    absl::StrFormat(", at a round trip of %.3g ms",
+                                    1000 * at.measured.round_trip_seconds));
+  }
+  absl::StrAppend(&line, ": ");
+  bool first = true;
+  for (const worker::planner::Candidate& recipe : at.recipes) {
+    absl::StrAppend(
+        &line, first ? "" : ", ", recipe.preset->name, " ",
+        absl::StrFormat("%.1f %%", 100 * recipe.forecast.utilization));
+    first = false;
+  }
+  const worker::planner::Choice take = worker::planner::Choose(
+      at.recipes, worker::planner::kTargetUtilization,
+      /*data_is_local=*/false);
+  if (take.candidate != nullptr) {
+    absl::StrAppend(&line, "; take ", take.candidate->preset->name, ": ",
+                    take.why);
+  }
+  return line;
+}
+
+}  // namespace
+
+void IslandReporter::Report(const worker::IslandProgress& at, absl::Time now) {
+  MutexLock lock(&mutex_);
+  if (at.evaluation.has_value() &&
+      at.evaluation->version() != evaluated_version_) {
+    evaluated_version_ = at.evaluation->version();
+    progress_.Note(absl::StrCat("version ", evaluated_version_,
+                                ": validation loss ",
+                                FormatLoss(at.evaluation->loss()),
+                                " nats a token"));
+  }
+  if (at.forecast.has_value() && !forecast_told_) {
+    forecast_told_ = true;
+    progress_.Note(ForecastLine(at));
+    if (!at.recipes.empty()) progress_.Note(RecipesLine(at));
+  }
+  // A speed is there once a step was trained; before, a step may jump to where
+  // the run is.
+  if (first_step_ < 0 && at.tokens_per_second > 0) {
+    first_step_ = at.step;
+    first_time_ = now;
+  }
+  if (now < next_time_) return;
+  next_time_ = now + interval_;
+  progress_.Update(Line(at, now), now);
+}
+
+void IslandReporter::Note(absl::string_view line) {
+  MutexLock lock(&mutex_);
+  progress_.Note(line);
+}
+
+void IslandReporter::Send(LogSeverity severity, absl::string_view line,
+                          absl::string_view text) {
+  if (absl::StartsWith(text, "gRPC: ")) return;
+  if (!live_) return Note(line);
+  Note(absl::StrCat(severity == LogSeverity::kInfo ? "" : "warning: ", text));
+}
+
+void IslandReporter::Clear() {
+  MutexLock lock(&mutex_);
+  progress_.Clear();
+}
+
+// "round 12/30  step 245/600  8,431 tokens/s  loss 1.81  ...".
+std::string IslandReporter::Line(const worker::IslandProgress& at,
+                                 absl::Time now) const {
+  std::string line = absl::StrCat(
+      "round ", at.version,
+      at.round_count == 0 ? "" : absl::StrCat("/", at.round_count), "  step ",
+      at.step, "/", at.step_count, "  ",
+      FormatCount(static_cast<int64_t>(at.tokens_per_second)),
+      " tokens/s  loss ", at.loss > 0 ? FormatLoss(at.loss) : "-", "  left ",
+      Left(at, now), "  ", at.activity);
+  // Of what everybody does all the time the reason says nothing.
+  if (at.activity != "train" && !at.reason.empty()) {
+    absl::StrAppend(&line, ": ", at.reason);
+  }
+  // Last, for a terminal of 80 columns cuts what is behind.
+  absl::StrAppend(&line, "  up ", FormatBytes(at.sent_bytes), "  down ",
+                  FormatBytes(at.received_bytes));
+  return line;
+}
+
+std::string IslandReporter::Left(const worker::IslandProgress& at,
+                                 absl::Time now) const {
+  if (first_step_ < 0 || at.step <= first_step_) return "-";
+  return FormatSpan((now - first_time_) / (at.step - first_step_) *
+                    std::max<int64_t>(at.step_count - at.step, 0));
+}
+
+}  // namespace atl::cli
