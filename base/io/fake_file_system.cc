@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
@@ -14,6 +15,16 @@ namespace atl {
 struct FakeFileSystem::Node {
   std::string bytes;
   std::string synced_bytes;
+  // Begin and end of what the next sync would make durable.
+  std::vector<std::pair<size_t, size_t>> unsynced;
+
+  void Sync() {
+    synced_bytes.resize(bytes.size());
+    for (const auto& [begin, end] : unsynced) {
+      synced_bytes.replace(begin, end - begin, bytes, begin, end - begin);
+    }
+    unsynced.clear();
+  }
 };
 
 struct FakeFileSystem::State {
@@ -24,6 +35,7 @@ struct FakeFileSystem::State {
   std::set<std::string> directories ABSL_GUARDED_BY(mutex);
   int64_t capacity ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
   int failing_writes ABSL_GUARDED_BY(mutex) = 0;
+  absl::Status sync_failure ABSL_GUARDED_BY(mutex);
 
   int64_t UsedBytes() const {
     std::set<const Node*> nodes;
@@ -85,6 +97,7 @@ class FakeFileSystem::File : public RandomAccessFile {
       status = state_->Grow(*node_, offset + piece.size(), path_);
       if (status.ok() && !piece.empty()) {
         std::memcpy(node_->bytes.data() + offset, piece.data(), piece.size());
+        node_->unsynced.emplace_back(offset, offset + piece.size());
         offset += piece.size();
       }
     }
@@ -94,7 +107,14 @@ class FakeFileSystem::File : public RandomAccessFile {
   absl::Status Sync() override {
     MutexLock lock(&state_->mutex);
     absl::Status status = state_->CheckWrite(path_);
-    if (status.ok()) node_->synced_bytes = node_->bytes;
+    if (status.ok()) {
+      status = std::exchange(state_->sync_failure, absl::OkStatus());
+    }
+    if (status.ok()) {
+      node_->Sync();
+    } else {
+      node_->unsynced.clear();
+    }
     return status;
   }
 
@@ -134,6 +154,11 @@ void FakeFileSystem::SetCapacity(int64_t bytes) {
 void FakeFileSystem::FailNextWrites(int count) {
   MutexLock lock(&state_->mutex);
   state_->failing_writes = count;
+}
+
+void FakeFileSystem::FailNextSync(absl::Status failure) {
+  MutexLock lock(&state_->mutex);
+  state_->sync_failure = std::move(failure);
 }
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::Open(

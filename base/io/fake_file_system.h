@@ -32,8 +32,11 @@ class FakeFileSystem : public FileSystem {
   // Bytes that all files together may have; writes beyond fail with
   // RESOURCE_EXHAUSTED.
   void SetCapacity(int64_t bytes);
-  // The next `count` writes or syncs fail with DATA_LOSS.
+  // The next `count` writes or syncs fail with DATA_LOSS. As with a real disk,
+  // what a sync that fails was to write is not tried by the next one.
   void FailNextWrites(int count);
+  // The next sync of a file fails with `failure`.
+  void FailNextSync(absl::Status failure);
 
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
       const std::string& path) override;

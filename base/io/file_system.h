@@ -50,7 +50,9 @@ class RandomAccessFile {
     return WriteAt(offset, bytes);
   }
 
-  // Makes all that was written durable (fdatasync).
+  // Makes all that was written durable (fdatasync). What was written before a
+  // Sync that failed is in doubt for good: a later one that succeeds says
+  // nothing of it, for the system takes it for written.
   virtual absl::Status Sync() = 0;
 
   // Reserves disk space for the first `size` bytes, and makes the file at

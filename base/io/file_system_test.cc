@@ -161,5 +161,22 @@ TEST(FakeFileSystemTest, ABrokenDiskIsDataLoss) {
             absl::StatusCode::kDataLoss);
 }
 
+TEST(FakeFileSystemTest, WhatASyncHasFailedToWriteTheNextOneDoesNot) {
+  FakeFileSystem fs;
+  ASSERT_TRUE(fs.CreateDirectories("/d").ok());
+  {
+    auto file = *fs.OpenForWrite("/d/a");
+    ASSERT_TRUE(file->WriteAt(0, "abc").ok());
+    fs.FailNextSync(absl::ResourceExhaustedError("full"));
+    EXPECT_TRUE(absl::IsResourceExhausted(file->Sync()));
+    ASSERT_TRUE(file->WriteAt(1, "B").ok());
+    ASSERT_TRUE(file->Sync().ok());
+    ASSERT_TRUE(fs.SyncDirectory("/d").ok());
+  }
+  EXPECT_EQ(*ReadFile(fs, "/d/a"), "aBc");
+  fs.Crash();
+  EXPECT_EQ(*ReadFile(fs, "/d/a"), std::string("\0B\0", 3));
+}
+
 }  // namespace
 }  // namespace atl

@@ -14,7 +14,9 @@ class Clock {
   virtual absl::Time Now() const = 0;
 };
 
-// The machine's clock. Never freed.
+// The machine's clock as it was when the process first asked, and from there on
+// by the one that never jumps: whoever sets the machine's clock ends no lease
+// and stretches none. Never freed.
 const Clock& SystemClock();
 
 }  // namespace atl

@@ -98,6 +98,14 @@ void Coordinator::SetServer(const storage::v1::ServerSet& set) {
   info.program_version = set.program_version();
 }
 
+absl::Time Coordinator::newest_time() const {
+  absl::Time newest = absl::InfinitePast();
+  for (const auto& [id, log] : logs_) {
+    newest = std::max(newest, FromProto(log.time));
+  }
+  return newest;
+}
+
 void Coordinator::Start(absl::Time now) {
   storage::v1::Record record;
   record.mutable_coordinator_started()->set_coordinator_epoch(

@@ -63,6 +63,10 @@ class Coordinator : public ServerDirectory {
   //
   // DATA_LOSS: the entry does not follow.
   absl::Status Replay(const LogEntry& entry);
+  // Of all that was taken in, the newest; the distant past if nothing was. No
+  // time that is given from now on may be before it, or what waits for a lease
+  // or a window would wait for as long as the clock was set back.
+  absl::Time newest_time() const;
   // Begins this life: coordinator_epoch + 1, all leases whole.
   void Start(absl::Time now);
 

@@ -122,15 +122,19 @@ Decision DecideOpenOf(const RunState& state, const RunView& view,
             absl::StrCat("waits for islands: ", candidates.size(), " of ",
                          needed, " are ready for round ", version)};
   }
+  const int64_t most = ContributionsMax(state.layout(), state.spec());
   std::vector<int32_t> slots =
       SampleSlots(std::vector<int32_t>(candidates.begin(), candidates.end()),
                   std::min(SampleSize(candidates.size(),
                                       schedule.sample_fraction(),
                                       schedule.min_quorum()),
-                           ContributionsMax(state.layout(), state.spec())),
+                           most),
                   schedule.sample_seed(), version, attempt);
-  std::set<int32_t> expected(slots.begin(), slots.end());
-  expected.insert(received.begin(), received.end());
+  // What is there already counts, and takes the place of what would be new.
+  std::set<int32_t> expected = std::move(received);
+  for (const int32_t slot : slots) {
+    if (static_cast<int64_t>(expected.size()) < most) expected.insert(slot);
+  }
   slots.assign(expected.begin(), expected.end());
   const std::vector<v1::SlotPlan> plans =
       MakeSlotPlans(state, view, slots, openable[0], version);

@@ -23,8 +23,9 @@ namespace atl::coordinator {
 namespace {
 
 // A restarted island's seq starts so far beyond what was seen of it, so that a
-// contribution of its earlier life that nobody has reported keeps its key.
-constexpr int64_t kSeqGap = 16;
+// contribution of its earlier life that nobody has reported keeps its key. It
+// may have one of each fragment on its way.
+constexpr int64_t kSeqGapMin = 16;
 
 constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
 constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
@@ -232,7 +233,9 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
   const int64_t next_seq =
       old == nullptr
           ? 1
-          : std::max(SeqSeen(member.slot()), member.next_seq()) + kSeqGap;
+          : std::max(SeqSeen(member.slot()), member.next_seq()) +
+                std::max(kSeqGapMin,
+                         static_cast<int64_t>(state_.fragments().size()));
   member.set_island_id(request.island_id());
   member.set_island_epoch(member.island_epoch() + 1);
   member.set_session_sha256(HashSecret(session_secret));

@@ -423,6 +423,21 @@ TEST_F(RunMachineTest, LetsOthersReadALostIslandsDataInElasticRuns) {
   EXPECT_GE(run_->state().DataPosition(1, 0), 8);
 }
 
+// Who reads its data shard next goes on from there.
+TEST_F(RunMachineTest, AClaimMovesTheDataOnByWhatThePlanLetItReadAtMost) {
+  for (const int64_t more : {int64_t{5}, int64_t{1} << 52}) {
+    Start(SimpleSpec());
+    run_->claims_windows_more = more;
+    run_->PushAll("i0");
+    run_->claims_windows_more = 0;
+    run_->PushAll("i1");
+    run_->FollowPlans();
+    for (const v1::SlotPlan& plan : run_->fragment(0).open.slots()) {
+      EXPECT_EQ(plan.data_position(), 8) << plan.slot() << " " << more;
+    }
+  }
+}
+
 TEST_F(RunMachineTest, GivesSlowIslandsFewerSteps) {
   v1::RunSpec spec = ElasticSpec();
   spec.mutable_schedule()->set_inner_step_count(10);

@@ -193,7 +193,7 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
     info.set_token_count(claims_tokens ? plan.step_count() * 20 : 0);
     info.set_data_shard(plan.data_shard());
     info.set_data_begin(plan.data_position());
-    info.set_data_end(plan.data_position() + 8);
+    info.set_data_end(plan.data_position() + 8 + claims_windows_more);
     island.newest[f] = info;
     return &island.newest[f];
   }

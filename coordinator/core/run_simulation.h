@@ -109,6 +109,8 @@ class RunSimulation : public ServerDirectory {
   std::string fault_at_start;
   // Contributions made from now on say how many tokens are behind them.
   bool claims_tokens = true;
+  // Windows that contributions made from now on claim beyond what was asked.
+  int64_t claims_windows_more = 0;
   // Gram matrices overflow.
   bool overflow = false;
   // Shards merge, but take no commit in.

@@ -24,6 +24,21 @@ v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
   return point;
 }
 
+// Where the data that `plan` lets an island read ends at the latest. What it
+// claims beyond would be skipped by whoever reads the data shard after it.
+int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
+  int64_t steps = std::max<int64_t>(1, plan.step_count());
+  int64_t end = 0;
+  if (spec.schedule().timing() == v1::TIMING_ELASTIC) {
+    steps += spec.schedule().max_ahead_steps();
+  }
+  if (__builtin_mul_overflow(steps, spec.inner().batch_size(), &end) ||
+      __builtin_add_overflow(end, plan.data_position(), &end)) {
+    return INT64_MAX;
+  }
+  return end;
+}
+
 template <typename T>
 void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
   queue.push_back(std::move(value));
@@ -264,7 +279,8 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   return absl::OkStatus();
 }
 
-// Merged contributions move the data on; what was read in vain is read again.
+// Merged contributions move the data on, by what their plan let them read at
+// most; what was read in vain is read again.
 // A contribution that names another data shard than the plan did moves nothing.
 void RunState::AdvanceData(const FragmentState& fragment) {
   const bool is_local = spec_.data().fingerprint().empty();
@@ -277,7 +293,8 @@ void RunState::AdvanceData(const FragmentState& fragment) {
       }
       int64_t& position = is_local ? members_[plan.slot()].local_position
                                    : data_positions_[plan.data_shard()];
-      position = std::max(position, info.data_end());
+      position = std::max(
+          position, std::min(info.data_end(), DataEndMax(spec_, plan)));
     }
   }
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/time/time.h"
 #include "base/layout/layout.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
@@ -60,6 +62,35 @@ class VerdictsTest : public testing::Test {
 
   std::unique_ptr<RunSimulation> run_;
 };
+
+// More would not fit a report.
+TEST_F(VerdictsTest, AReopenedRoundAsksNoMoreThanItsStatisticsHaveRoomFor) {
+  constexpr int kIslands = 90;
+  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP, 60);
+  spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  spec.mutable_schedule()->set_island_count_min(kIslands);
+  spec.mutable_schedule()->mutable_round_deadline()->set_seconds(5);
+  spec.mutable_data()->set_data_shard_count(kIslands);
+  run_ = std::make_unique<RunSimulation>(spec);
+  run_->StartServers();
+  for (int i = 0; i < kIslands; ++i) {
+    ASSERT_TRUE(run_->Join("i" + std::to_string(i)).ok());
+    ASSERT_TRUE(run_->Ready("i" + std::to_string(i)).ok());
+  }
+  std::vector<int32_t> received;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const std::vector<int32_t> expected = run_->Expected();
+    ASSERT_EQ(expected.size(), 64u) << attempt;
+    EXPECT_THAT(expected, ::testing::IsSupersetOf(received));
+    for (size_t i = 0; received.size() < 20u * (attempt + 1); ++i) {
+      if (!absl::c_linear_search(received, expected[i])) {
+        run_->PushAll("i" + std::to_string(expected[i]));
+        received.push_back(expected[i]);
+      }
+    }
+    run_->Pass(absl::Seconds(6));
+  }
+}
 
 TEST_F(VerdictsTest, AVerdictFollowsOnceEveryShardHasItsStatistics) {
   StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));

@@ -152,7 +152,12 @@ absl::Status EventLoop::Recover() {
       record_count += static_cast<int64_t>(records.size());
     }
   }
-  const absl::Time now = spec_.clock->Now();
+  ahead_ = std::max(ahead_, coordinator->newest_time() - spec_.clock->Now());
+  if (ahead_ > absl::Minutes(1)) {
+    LOG(WARNING) << "the newest record is " << absl::FormatDuration(ahead_)
+                 << " ahead of the clock: times of records will be, too";
+  }
+  const absl::Time now = Now();
   coordinator->Start(now);
   const Effects effects = coordinator->TakeEffects(now);
   RETURN_IF_ERROR(MakeDurable(effects.batch));
@@ -181,7 +186,7 @@ void EventLoop::Run() {
         const absl::Time next =
             failure_.ok() ? coordinator_->NextTimer() : recovery_time_;
         const absl::Duration wait =
-            std::min(next - spec_.clock->Now(), kIdleMax);
+            std::min(next - Now(), kIdleMax);
         if (wait <= absl::ZeroDuration()) break;
         if (changed_.WaitWithTimeout(&mutex_, wait)) break;
       }
@@ -194,7 +199,7 @@ void EventLoop::Run() {
 }
 
 void EventLoop::RunBatch(std::deque<Event> batch) {
-  const absl::Time now = spec_.clock->Now();
+  const absl::Time now = Now();
   if (!failure_.ok() && now >= recovery_time_) {
     failure_ = Recover();
     recovery_time_ = now + spec_.recovery_period;
@@ -288,6 +293,22 @@ void EventLoop::Publish(const Effects& effects) {
   });
 }
 
+// A caller that comes again without having ended its stream, because the link
+// broke or because it means harm, takes nobody else's place.
+template <typename Watch, typename IsSame>
+void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
+                         IsSame is_same) {
+  auto count = static_cast<size_t>(
+      std::count_if(watches.begin(), watches.end(), is_same));
+  watches.remove_if([&](const Watch& watch) {
+    if (count < count_max || !is_same(watch)) return false;
+    watch.sink->End(Refuse(absl::StatusCode::kUnavailable, "REPLACED",
+                           "newer streams of its caller took its place"));
+    --count;
+    return true;
+  });
+}
+
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
                             std::shared_ptr<PlanSink<v1::IslandPlan>> sink) {
@@ -298,6 +319,13 @@ void EventLoop::WatchIsland(const std::string& run_id,
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {
+        if (result.ok()) {
+          MakeRoom(island_watches_, spec_.streams_a_caller_max,
+                   [&](const IslandWatch& watch) {
+                     return watch.run_id == run_id &&
+                            watch.island.island_id == island.island_id;
+                   });
+        }
         if (result.ok() && island_watches_.size() >= spec_.streams_max) {
           result = TooManyStreams(spec_.streams_max);
         }
@@ -315,6 +343,12 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {
+        if (result.ok()) {
+          MakeRoom(server_watches_, spec_.streams_a_caller_max,
+                   [&](const ServerWatch& watch) {
+                     return watch.server_id == server_id;
+                   });
+        }
         if (result.ok() && server_watches_.size() >= spec_.streams_max) {
           result = TooManyStreams(spec_.streams_max);
         }

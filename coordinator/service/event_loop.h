@@ -72,6 +72,8 @@ class EventLoop {
     size_t queue_max = 8192;
     // Streams of each kind.
     size_t streams_max = 4096;
+    // Of these, of one island's, or one server's, plan: its newest ones.
+    size_t streams_a_caller_max = 4;
     // Between two attempts to come back after a failed append.
     absl::Duration recovery_period = absl::Seconds(1);
   };
@@ -151,12 +153,20 @@ class EventLoop {
   explicit EventLoop(const Spec& spec) : spec_(spec) {}
 
   void PostEvent(Event event);
+  // The clock's time; of a clock that was set back since what the store has,
+  // so much more that it goes on from there.
+  absl::Time Now() const { return spec_.clock->Now() + ahead_; }
   void Run();
   // Builds the core from the store and begins a new life.
   absl::Status Recover();
   void RunBatch(std::deque<Event> batch);
   absl::Status MakeDurable(const Batch& batch);
   void Publish(const Effects& effects);
+  // Ends the oldest of those `watches` for which `is_same` holds, until there
+  // are fewer than `count_max`.
+  template <typename Watch, typename IsSame>
+  static void MakeRoom(std::list<Watch>& watches, size_t count_max,
+                       IsSame is_same);
   // Sends its plan to a stream; false if the stream is over.
   bool Feed(const IslandWatch& watch);
   bool Feed(const ServerWatch& watch);
@@ -166,6 +176,7 @@ class EventLoop {
 
   // --- Of the thread alone ---
   std::unique_ptr<Coordinator> coordinator_;
+  absl::Duration ahead_;  // Of the clock; >= 0.
   absl::Status failure_;  // Not OK: the core is to be built again.
   absl::Time recovery_time_ = absl::InfinitePast();
   std::list<IslandWatch> island_watches_;

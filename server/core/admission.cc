@@ -14,9 +14,13 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Contributions of one slot and fragment that are not decided, at most: a
-// member cannot fill the disk with keys that no round waits for.
+// Contributions of one slot and fragment that are not decided, refused ones
+// among them, at most: a member cannot fill the disk, nor the reports that the
+// coordinator waits for, with keys that no round waits for.
 constexpr int kUndecidedMax = 4;
+
+// Far beyond what a run counts, so that whoever adds to it stays in 64 bits.
+constexpr int64_t kCountMax = int64_t{1} << 53;
 
 // Compares without telling, by its time, where the first difference is.
 bool SecretsEqual(absl::string_view a, absl::string_view b) {
@@ -100,9 +104,9 @@ absl::Status ShardMachine::AdmitContribution(
   if (!shape_.fragments[key.fragment].holds) {
     return NoBlock(key.fragment);
   }
-  if (key.slot < 0 || key.seq < 1) {
+  if (key.slot < 0 || key.seq < 1 || key.seq > kCountMax) {
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
-                  "info.key.slot must be >= 0 and info.key.seq >= 1");
+                  "info.key.slot must be >= 0 and info.key.seq in [1, 2^53]");
   }
   if (info.codec() != shape_.codec) {
     return Refuse(Code::kInvalidArgument, "OTHER_CODEC",
@@ -113,10 +117,11 @@ absl::Status ShardMachine::AdmitContribution(
   }
   if (info.anchor_version() < 0 || info.step_count() < 1 ||
       info.token_count() < 0 || info.data_shard() < 0 ||
-      info.data_begin() < 0 || info.data_end() < info.data_begin()) {
-    return Refuse(
-        Code::kInvalidArgument, "INVALID_FIELDS",
-        "info has a negative number, no step, or data_end < data_begin");
+      info.data_begin() < 0 || info.data_end() < info.data_begin() ||
+      info.data_end() > kCountMax) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  "info has a negative number, no step, data_end < data_begin, "
+                  "or data_end > 2^53");
   }
   const auto refused = refused_.find(key);
   if (refused != refused_.end()) {
@@ -186,6 +191,7 @@ absl::Status ShardMachine::AdmitContribution(
   };
   for (const auto& [other, fact] : stored_) count(other);
   for (const auto& [other, bound] : partial_) count(other);
+  for (const auto& [other, reason] : refused_) count(other);
   if (undecided_count >= kUndecidedMax) {
     return RefuseForNow(
         Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS",

@@ -647,6 +647,11 @@ TEST_F(AdmissionTest, NonsenseIsInvalid) {
       << "no block of it is here";
   EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_seq(0); }),
             Code::kInvalidArgument);
+  EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_seq(INT64_MAX); }),
+            Code::kInvalidArgument)
+      << "the next one would not be a number";
+  EXPECT_EQ(with([](auto* i) { i->set_data_end(INT64_MAX); }),
+            Code::kInvalidArgument);
   EXPECT_EQ(with([](auto* i) { i->set_codec(v1::CODEC_UNSPECIFIED); }),
             Code::kInvalidArgument);
   EXPECT_EQ(with([](auto* i) { i->set_step_count(0); }),
@@ -742,6 +747,29 @@ TEST_F(AdmissionTest, ASlotCannotHoldManyUndecidedContributions) {
   }
   header_.mutable_info()->mutable_key()->set_seq(5);
   EXPECT_EQ(Admit(), Code::kResourceExhausted);
+}
+
+// Else one member makes every report of the server too large to be sent.
+TEST_F(AdmissionTest, ASlotCannotHoldManyRefusedContributions) {
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    v1::ContributionInfo info = Info(0, 0);
+    info.mutable_key()->set_seq(seq);
+    *header_.mutable_info() = info;
+    EXPECT_EQ(Admit(), Code::kOk);
+    machine_->OnBound(info);
+    machine_->OnRefused(ContributionKey::FromProto(info.key()), "NaN");
+  }
+  header_.mutable_info()->mutable_key()->set_seq(5);
+  EXPECT_EQ(Admit(), Code::kResourceExhausted);
+  // Once they are decided there is room again.
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    v1::ContributionOutcome* dropped = plan_.add_dropped();
+    *dropped->mutable_key() = header_.info().key();
+    dropped->mutable_key()->set_seq(seq);
+  }
+  Plan();
+  machine_->NextActions();
+  EXPECT_EQ(Admit(), Code::kOk);
 }
 
 TEST_F(AdmissionTest, BeforeAPlanEverythingIsUnavailable) {

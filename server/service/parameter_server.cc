@@ -414,16 +414,17 @@ void ParameterServer::SendReports(std::stop_token stop) {
       MutexLock lock(&mutex_);
       const absl::Duration interval =
           std::min(lease_ / 3, options_.report_interval_max);
+      const Clock& clock = SystemClock();
       while (!stopping_ && (!registered_ || (change_count_ == reported &&
-                                             absl::Now() - last < interval))) {
+                                             clock.Now() - last < interval))) {
         changed_.WaitWithTimeout(&mutex_, registered_
-                                              ? last + interval - absl::Now()
+                                              ? last + interval - clock.Now()
                                               : absl::Milliseconds(200));
       }
       if (stopping_) return;
       seen = change_count_;
     }
-    last = absl::Now();
+    last = SystemClock().Now();
     const absl::Status status = ReportOnce();
     if (status.ok()) {
       reported = seen;

@@ -141,6 +141,13 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     case Contribution::State::kPartial:
       break;
   }
+  // It was given up before this stream was listed: who did it has settled those
+  // that were.
+  if (contribution_->is_released()) {
+    return Refuse(Code::kUnavailable, "GIVEN_UP",
+                  absl::StrCat(contribution_->key().ToString(),
+                               " was given up here meanwhile: push again"));
+  }
   const std::vector<IndexRange> missing = contribution_->Missing();
   // All blocks came, and a restart or a full disk was faster than the finish.
   if (contribution_->TakeFinish()) {

@@ -238,6 +238,11 @@ std::string Contribution::refused_reason() const {
   return refused_reason_;
 }
 
+bool Contribution::is_released() const {
+  MutexLock lock(&mutex_);
+  return released_;
+}
+
 std::unique_ptr<Segment> Contribution::ReleaseSegment() {
   MutexLock lock(&mutex_);
   released_ = true;

@@ -115,6 +115,9 @@ class Contribution {
   // and holders of a SegmentUse. The contribution is of no use then.
   std::unique_ptr<Segment> ReleaseSegment();
 
+  // True once that was asked for: nothing that is written gets there.
+  bool is_released() const;
+
   // Keeps the segment from being given up while records about it are written.
   class SegmentUse {
    public:

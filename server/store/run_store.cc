@@ -277,14 +277,9 @@ void RunStore::DiscardVersion(int32_t fragment, int64_t version) {
   if (deltas_ != nullptr) deltas_->Remove(fragment, version);
 }
 
-absl::Status RunStore::WriteState(RecordBatch* batch) {
-  std::string state;
-  {
-    MutexLock lock(&mutex_);
-    state = state_.SerializeAsString();
-  }
-  batch->Put(RecordName("state"), state);
-  return records_.Write(*batch, Sync::kMachine);
+void RunStore::AddState(RecordBatch* batch) {
+  MutexLock lock(&mutex_);
+  batch->Put(RecordName("state"), state_.SerializeAsString());
 }
 
 absl::Status RunStore::PersistVersion0(int32_t fragment) {
@@ -305,8 +300,9 @@ absl::Status RunStore::PersistVersion0(int32_t fragment) {
     *state->mutable_version0_digest() = held->digest.ToProto();
   }
   RecordBatch batch;
+  AddState(&batch);
   failpoint::Hit("server.version0.before");
-  RETURN_IF_ERROR(WriteState(&batch));
+  RETURN_IF_ERROR(records_.Write(batch, Sync::kMachine));
   failpoint::Hit("server.version0.after");
   return absl::OkStatus();
 }
@@ -365,10 +361,11 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
   }
   RecordBatch batch;
   std::vector<FreedSegment> freed = TakeOut(keys, &batch);
-  RETURN_IF_ERROR(WriteState(&batch));
+  AddState(&batch);
+  RETURN_IF_ERROR(
+      WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
   failpoint::Hit("server.state.after");
   RecycleSum(f, commit.version());
-  RecycleAll(std::move(freed));
   return absl::OkStatus();
 }
 
@@ -393,6 +390,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   RecordBatch batch;
   batch.Put(KeyedName("bound", key), bound.SerializeAsString());
   std::shared_ptr<Contribution> contribution;
+  std::vector<FreedSegment> freed;
   {
     MutexLock lock(&mutex_);
     if (lost_.erase(key) > 0) batch.Delete(KeyedName("stored", key));
@@ -400,6 +398,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     if (it != contributions_.end()) {  // Another stream was faster.
       contribution = it->second;
     } else {
+      freed = TakeUndeleted(key, &batch);
       contribution = std::make_shared<Contribution>(info, EncodedOf(key),
                                                     std::move(segment));
       contributions_[key] = contribution;
@@ -410,7 +409,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     return contribution;
   }
   failpoint::Hit("server.bound.before");
-  const absl::Status written = records_.Write(batch, Sync::kProcess);
+  const absl::Status written =
+      WriteAndRecycle(batch, Sync::kProcess, std::move(freed));
   if (!written.ok()) {
     {
       MutexLock lock(&mutex_);
@@ -472,10 +472,29 @@ absl::StatusOr<bool> RunStore::WriteBlocks(
 
 absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
   const ContributionKey& key = contribution.key();
-  const Contribution::SegmentUse use(contribution);
-  if (!use.ok()) {
-    return absl::AbortedError(absl::StrCat(key.ToString(), " was dropped"));
+  absl::Status synced;
+  {
+    const Contribution::SegmentUse use(contribution);
+    if (!use.ok()) {
+      return absl::AbortedError(absl::StrCat(key.ToString(), " was dropped"));
+    }
+    const bool to_sync =
+        durability_ == Sync::kMachine && !contribution.is_gathered();
+    if (to_sync) synced = contribution.Sync();
+    if (synced.ok()) return RecordStored(contribution);
   }
+  // Its bytes are in doubt, and a sync that succeeds later would not tell: it
+  // has to come again, into another file.
+  const ContributionKey keys[] = {key};
+  if (!Lose(keys).ok()) {
+    contribution.Unsettle(contribution.range().blocks());
+    contribution.Reopen();
+  }
+  return synced;
+}
+
+absl::StatusOr<double> RunStore::RecordStored(Contribution& contribution) {
+  const ContributionKey& key = contribution.key();
   const double norm_squared = contribution.NormSquared();
   std::vector<uint32_t> crcs = contribution.BlockCrcs();
   if (contribution.is_gathered()) {
@@ -493,15 +512,11 @@ absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
   batch.Put(KeyedName("stored", key), record.SerializeAsString());
   batch.Delete(KeyedName("bound", key));
   batch.DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
-  absl::Status status;
-  if (durability_ == Sync::kMachine) status = contribution.Sync();
-  if (status.ok()) {
-    failpoint::Hit("server.stored.before");
-    status = records_.Write(batch, durability_);
-  }
-  if (!status.ok()) {
+  failpoint::Hit("server.stored.before");
+  const absl::Status written = records_.Write(batch, durability_);
+  if (!written.ok()) {
     contribution.Reopen();
-    return status;
+    return written;
   }
   failpoint::Hit("server.stored.after");
   contribution.MarkStored(norm_squared, std::move(crcs));
@@ -523,17 +538,18 @@ absl::Status RunStore::Refuse(const ContributionKey& key,
     refused_[key] = reason;
   }
   failpoint::Hit("server.refused.before");
-  RETURN_IF_ERROR(records_.Write(batch, durability_));
+  RETURN_IF_ERROR(WriteAndRecycle(batch, durability_, std::move(freed)));
   failpoint::Hit("server.refused.after");
-  RecycleAll(std::move(freed));
   return absl::OkStatus();
 }
 
 std::vector<RunStore::FreedSegment> RunStore::TakeOut(
     absl::Span<const ContributionKey> keys, RecordBatch* batch) {
   std::vector<std::shared_ptr<Contribution>> taken;
+  std::vector<FreedSegment> freed;
   {
     MutexLock lock(&mutex_);
+    freed.swap(undeleted_);
     for (const ContributionKey& key : keys) {
       refused_.erase(key);
       lost_.erase(key);
@@ -543,13 +559,44 @@ std::vector<RunStore::FreedSegment> RunStore::TakeOut(
       contributions_.erase(it);
     }
   }
-  std::vector<FreedSegment> freed;
+  for (const FreedSegment& earlier : freed) DeleteRecords(earlier.key, batch);
   for (const auto& contribution : taken) {
-    freed.push_back(
-        {contribution->key().fragment, contribution->ReleaseSegment()});
+    freed.push_back({contribution->key(), contribution->ReleaseSegment()});
   }
   for (const ContributionKey& key : keys) DeleteRecords(key, batch);
   return freed;
+}
+
+std::vector<RunStore::FreedSegment> RunStore::TakeUndeleted(
+    const ContributionKey& key, RecordBatch* batch) {
+  std::vector<FreedSegment> taken;
+  for (auto it = undeleted_.begin(); it != undeleted_.end();) {
+    if (!(it->key == key)) {
+      ++it;
+      continue;
+    }
+    taken.push_back(std::move(*it));
+    it = undeleted_.erase(it);
+  }
+  if (taken.empty()) return taken;
+  // What it is bound to is written over.
+  batch->Delete(KeyedName("stored", key));
+  batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
+  return taken;
+}
+
+absl::Status RunStore::WriteAndRecycle(const RecordBatch& batch, Sync sync,
+                                       std::vector<FreedSegment> freed) {
+  const absl::Status written = records_.Write(batch, sync);
+  if (written.ok()) {
+    RecycleAll(std::move(freed));
+    return written;
+  }
+  MutexLock lock(&mutex_);
+  for (FreedSegment& segment : freed) {
+    if (segment.segment != nullptr) undeleted_.push_back(std::move(segment));
+  }
+  return written;
 }
 
 void RunStore::DeleteRecords(const ContributionKey& key,
@@ -564,9 +611,8 @@ absl::Status RunStore::Drop(absl::Span<const ContributionKey> keys) {
   RecordBatch batch;
   std::vector<FreedSegment> freed = TakeOut(keys, &batch);
   failpoint::Hit("server.drop.before");
-  RETURN_IF_ERROR(records_.Write(batch, Sync::kProcess));
+  RETURN_IF_ERROR(WriteAndRecycle(batch, Sync::kProcess, std::move(freed)));
   failpoint::Hit("server.drop.after");
-  RecycleAll(std::move(freed));
   return absl::OkStatus();
 }
 

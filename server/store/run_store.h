@@ -192,7 +192,9 @@ class RunStore {
                                    IndexRange blocks,
                                    absl::Span<const absl::string_view> pieces,
                                    absl::Span<const BlockFact> facts);
-  // PARTIAL -> STORED at the run's durability. Returns the norm squared.
+  // PARTIAL -> STORED at the run's durability. Returns the norm squared. After
+  // an error it can be tried again; but if its bytes could not be synced they
+  // are in doubt for good: then it is forgotten, and can be bound again.
   absl::StatusOr<double> Finish(Contribution& contribution);
   // Refuses the key for good. Requires: TakeRefusal or TakeFinish said true.
   absl::Status Refuse(const ContributionKey& key, const std::string& reason);
@@ -268,6 +270,8 @@ class RunStore {
   absl::Status RecoverSegments();
   absl::Status RecoverContributions();
   absl::Status RecoverStored();
+  // Writes the STORED record of a contribution whose bytes are durable.
+  absl::StatusOr<double> RecordStored(Contribution& contribution);
   // Segment `number` out of the free ones; null if there is none, or not of the
   // size that the contribution has.
   std::unique_ptr<Segment> TakeFreeSegment(const ContributionKey& key,
@@ -278,7 +282,8 @@ class RunStore {
   void DeleteRecords(const ContributionKey& key, RecordBatch* batch) const;
   absl::Status RecoverPartial(const records::BoundRecord& bound,
                               std::unique_ptr<Segment> segment);
-  absl::Status WriteState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Adds STATE to `batch`.
+  void AddState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Where the blocks of a contribution of `key` lie: imports are f32.
   const EncodedRange& EncodedOf(const ContributionKey& key) const;
@@ -294,14 +299,23 @@ class RunStore {
   void DropUselessSegments();
   // A segment that is free once the records that name it are gone.
   struct FreedSegment {
-    int32_t fragment;
+    ContributionKey key;  // Whose it was.
     std::unique_ptr<Segment> segment;
   };
   // Takes the keys' contributions out of the map, waits for who uses them, and
   // adds their records' deletion to `batch`: no record about them is written
-  // after it.
+  // after it. With them go those of which an earlier deletion failed.
   std::vector<FreedSegment> TakeOut(absl::Span<const ContributionKey> keys,
                                     RecordBatch* batch);
+  // Writes `batch`, which TakeOut has filled: then the segments are free. If it
+  // cannot be written, the next TakeOut deletes their records too.
+  absl::Status WriteAndRecycle(const RecordBatch& batch, Sync sync,
+                               std::vector<FreedSegment> freed);
+  // Those of `key` whose deletion failed: with `batch`, in which it is bound
+  // anew, they are free.
+  std::vector<FreedSegment> TakeUndeleted(const ContributionKey& key,
+                                          RecordBatch* batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;
@@ -353,6 +367,8 @@ class RunStore {
   std::map<ContributionKey, std::string> lost_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::vector<std::unique_ptr<Segment>>> free_segments_
       ABSL_GUARDED_BY(mutex_);
+  // Given up, and records may still name them.
+  std::vector<FreedSegment> undeleted_ ABSL_GUARDED_BY(mutex_);
   int64_t next_segment_ ABSL_GUARDED_BY(mutex_) = 1;
   struct KnownManifest {
     int64_t run_epoch = 0;

@@ -1,6 +1,9 @@
 // The files of a run's contributions: made, lent and taken back.
 
+#include <map>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
@@ -79,22 +82,21 @@ void RunStore::Recycle(int32_t fragment, std::unique_ptr<Segment> segment) {
 
 void RunStore::RecycleAll(std::vector<FreedSegment> segments) {
   for (FreedSegment& freed : segments) {
-    Recycle(freed.fragment, std::move(freed.segment));
+    Recycle(freed.key.fragment, std::move(freed.segment));
   }
 }
 
 void RunStore::DropUselessSegments() {
-  std::vector<FreedSegment> found;
+  std::map<int32_t, std::vector<std::unique_ptr<Segment>>> found;
   {
     MutexLock lock(&mutex_);
-    for (auto& [fragment, free] : free_segments_) {
-      for (std::unique_ptr<Segment>& segment : free) {
-        found.push_back({fragment, std::move(segment)});
-      }
-      free.clear();
+    found.swap(free_segments_);
+  }
+  for (auto& [fragment, free] : found) {
+    for (std::unique_ptr<Segment>& segment : free) {
+      Recycle(fragment, std::move(segment));
     }
   }
-  RecycleAll(std::move(found));
 }
 
 absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,

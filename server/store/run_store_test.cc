@@ -514,6 +514,33 @@ TEST_F(RunStoreTest, SegmentsAreUsedAgain) {
   EXPECT_EQ(fs_.List(kLog)->size(), 2);
 }
 
+// A disk that is full says so when there is something to be freed.
+TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
+  StoreContribution(0);
+  records_.FailWrites(absl::ResourceExhaustedError("full"));
+  EXPECT_FALSE(store_->Drop({Bind(0)->key()}).ok());
+  records_.FailWrites(absl::OkStatus());
+  StoreContribution(1);
+  ASSERT_TRUE(store_->Drop({Bind(1)->key()}).ok());
+  StoreContribution(2);
+  StoreContribution(3);
+  EXPECT_EQ(fs_.List("data/runs/run/log")->size(), 2u);
+
+  // The same key again takes what it had.
+  records_.FailWrites(absl::ResourceExhaustedError("full"));
+  EXPECT_FALSE(store_->Drop({Bind(2)->key()}).ok());
+  records_.FailWrites(absl::OkStatus());
+  StoreContribution(2);
+  Bind(4);
+  EXPECT_EQ(fs_.List("data/runs/run/log")->size(), 3u);
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  std::vector<float> elements(10000);
+  for (const int32_t slot : {2, 3}) {
+    ASSERT_TRUE(Bind(slot)->Read({0, 3}, elements.data()).ok());
+    EXPECT_EQ(elements, Elements(static_cast<float>(slot)));
+  }
+}
+
 TEST_F(RunStoreTest, PersistFreesWhatItsCommitDecided) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   StoreContribution(0);
@@ -580,11 +607,34 @@ TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
   // The claim was given back.
   EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 3}}));
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
-  fs_.FailNextWrites(1);  // The sync.
+  records_.FailWrites(absl::ResourceExhaustedError("full"));
   EXPECT_FALSE(store_->Finish(*contribution).ok());
   EXPECT_EQ(contribution->state(), Contribution::State::kPartial);
+  records_.FailWrites(absl::OkStatus());
   ASSERT_TRUE(contribution->TakeFinish());
   EXPECT_TRUE(store_->Finish(*contribution).ok());
+}
+
+// The system takes for written what a sync has failed to write, so that a second
+// one says OK for bytes that are not on the disk.
+TEST_F(RunStoreTest, WhatCouldNotBeSyncedHasToComeAgain) {
+  auto contribution = Bind(0);
+  ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
+  fs_.FailNextSync(absl::DataLossError("broken"));
+  EXPECT_TRUE(absl::IsDataLoss(store_->Finish(*contribution).status()));
+  EXPECT_FALSE(contribution->TakeFinish());
+  EXPECT_EQ(store_->Find(contribution->key()), nullptr);
+  // Nor does the next life take it for whole.
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Find(contribution->key()), nullptr);
+
+  StoreContribution(0);
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  const auto stored = store_->Find(contribution->key());
+  ASSERT_NE(stored, nullptr);
+  std::vector<float> elements(10000);
+  EXPECT_TRUE(stored->Read({0, 3}, elements.data()).ok());
+  EXPECT_EQ(elements, Elements(0));
 }
 
 }  // namespace

@@ -123,7 +123,6 @@ VersionImage VersionFile::TakeImage(int array) {
   ArrayPlace& place = places_[array];
   // Others get hold of it only under the lock.
   if (!place.in_file || place.image.use_count() != 1) return nullptr;
-  place.given_away = true;
   return std::move(place.image);
 }
 
@@ -365,9 +364,11 @@ absl::Status VersionFile::Seal(const VersionIdentity& identity) {
   MutexLock lock(&mutex_);
   sealed_ = synced.ok();
   written_back_ = synced.ok();
-  for (const ArrayPlace& place : places_) {
-    // What the disk may have lost cannot be written again.
-    if (!synced.ok() && place.given_away) {
+  for (int array = 0; !synced.ok() && array <= state_count_; ++array) {
+    // What the disk may have lost cannot be written again, and the next sync
+    // would not tell.
+    const bool left_out = array == state_count_ && view_left_out_;
+    if (places_[array].image == nullptr && !left_out) {
       return absl::DataLossError(synced.message());
     }
   }

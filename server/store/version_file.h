@@ -129,7 +129,8 @@ class VersionFile {
   // every array was written. The state is written first, for it is what the
   // next version is made in.
   //
-  // DATA_LOSS also: it cannot be synced, and an image was given away.
+  // DATA_LOSS also: it cannot be synced, and an array is in the file alone, or
+  // its image was given away.
   absl::Status Seal(const VersionIdentity& identity);
 
   // What Seal wrote, or Open found. Not to be called while Seal runs.
@@ -171,7 +172,6 @@ class VersionFile {
     VersionImage image;
     bool carried = false;
     bool in_file = false;
-    bool given_away = false;
   };
   std::vector<ArrayPlace> places_ ABSL_GUARDED_BY(mutex_);  // By array.
   bool view_left_out_ ABSL_GUARDED_BY(mutex_) = false;

@@ -234,5 +234,25 @@ TEST_F(VersionFileTest, ADiskThatIsBrokenFailsTheSealAndItCanBeTriedAgain) {
   EXPECT_TRUE(VersionFile::Open(fs_, kPath, range_, kStateCount).ok());
 }
 
+// Some file systems find only then that they have no room.
+TEST_F(VersionFileTest, WhatASealCouldNotSyncItWritesAgainOrSaysThatItIsLost) {
+  for (const bool with_image : {false, true}) {
+    const auto file = Create(with_image);
+    Fill(*file, 3);
+    fs_.FailNextSync(absl::ResourceExhaustedError("full"));
+    const absl::Status failed = file->Seal({"run", 0, 7, 7, {1, 2}});
+    EXPECT_EQ(failed.code(), with_image ? absl::StatusCode::kResourceExhausted
+                                        : absl::StatusCode::kDataLoss);
+    if (!with_image) continue;
+    ASSERT_TRUE(file->Seal({"run", 0, 7, 7, {1, 2}}).ok());
+  }
+  ASSERT_TRUE(fs_.SyncDirectory(".").ok());
+  fs_.Crash();
+  auto opened = VersionFile::Open(fs_, kPath, range_, kStateCount);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(Read(**opened, 0), Elements(3));
+  EXPECT_EQ(Read(**opened, 1), Elements(4));
+}
+
 }  // namespace
 }  // namespace atl::server

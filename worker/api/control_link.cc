@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
+#include "base/time/clock.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::worker {
@@ -20,6 +20,9 @@ constexpr absl::Duration kPlanWait = absl::Seconds(1);
 constexpr absl::Duration kHeartbeatMax = absl::Seconds(2);
 // Between two looks at a coordinator that does not answer.
 constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
+
+// Nobody who sets the machine's clock delays a heartbeat.
+absl::Time Now() { return SystemClock().Now(); }
 
 // A join that asking again does not help.
 bool JoinIsRefused(const absl::Status& status) {
@@ -45,7 +48,7 @@ ControlLink::ControlLink(const ControlLinkOptions& options,
       client_(client),
       mailbox_(mailbox),
       listener_(std::move(listener)),
-      last_contact_(absl::Now()),
+      last_contact_(Now()),
       control_thread_([this](std::stop_token stop) { RunControl(stop); }),
       plan_thread_([this](std::stop_token stop) { RunPlans(stop); }) {}
 
@@ -76,12 +79,16 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
   }
   const absl::Duration patience =
       before ? options_.patience : options_.join_patience;
-  absl::Time last_answer = absl::Now();
+  absl::Time last_answer = Now();
   while (!stop.stop_requested()) {
     absl::StatusOr<v1::JoinResponse> response = client_.Join(options_.join);
     if (response.ok()) {
       failpoint::Hit("island.joined.after");
-      listener_.on_joined(*response);
+      const absl::Status taken = listener_.on_joined(*response);
+      if (!taken.ok()) {
+        mailbox_.PutRefused(Annotate(taken, "cannot take part in the run"));
+        return false;
+      }
       const google::protobuf::Duration lease = response->lease_duration();
       // Before any plan of the new life.
       mailbox_.PutJoined(*std::move(response));
@@ -90,7 +97,7 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
         was_member_ = true;
         member_ = true;
         connected_ = true;
-        last_contact_ = absl::Now();
+        last_contact_ = Now();
         ++join_count_;
         lease_ = absl::Seconds(lease.seconds()) +
                  absl::Nanoseconds(lease.nanos());
@@ -104,8 +111,8 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
       return false;
     }
     // A coordinator that answers "no room" is there.
-    if (absl::IsResourceExhausted(response.status())) last_answer = absl::Now();
-    if (absl::Now() - last_answer > patience) {
+    if (absl::IsResourceExhausted(response.status())) last_answer = Now();
+    if (Now() - last_answer > patience) {
       mailbox_.PutRefused(Annotate(response.status(), "cannot join the run"));
       return false;
     }
@@ -125,13 +132,13 @@ LatencyHistogram ControlLink::heartbeat_latency() const {
 }
 
 bool ControlLink::KeepMembership(std::stop_token stop) {
-  absl::Time next_heartbeat = absl::Now();
-  absl::Time next_report = absl::Now();
+  absl::Time next_heartbeat = Now();
+  absl::Time next_report = Now();
   while (!stop.stop_requested()) {
-    absl::Time now = absl::Now();
+    absl::Time now = Now();
     if (now >= next_heartbeat) {
       const absl::StatusOr<absl::Duration> lease = client_.Heartbeat();
-      const absl::Duration latency = absl::Now() - now;
+      const absl::Duration latency = Now() - now;
       now += latency;
       MutexLock lock(&mutex_);
       if (lease.ok()) {
@@ -168,14 +175,14 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
     }
     if (now >= next_report) {
       if (ReportDue()) ReportOnce().IgnoreError();
-      next_report = absl::Now() + options_.report_interval;
+      next_report = Now() + options_.report_interval;
     }
     {
       MutexLock lock(&mutex_);
       if (rejoin_) return false;
     }
     const absl::Duration wait =
-        std::min(next_heartbeat, next_report) - absl::Now();
+        std::min(next_heartbeat, next_report) - Now();
     if (!Sleep(std::max(wait, absl::Milliseconds(1)), stop)) return true;
   }
   return true;
@@ -203,7 +210,11 @@ void ControlLink::RunPlans(std::stop_token stop) {
         if (!member_ || join_count != join_count_) continue;
       }
       position = coordinator::PositionOf(*plan);
-      listener_.on_plan(*plan);
+      const absl::Status taken = listener_.on_plan(*plan);
+      if (!taken.ok()) {
+        mailbox_.PutRefused(Annotate(taken, "cannot follow the run"));
+        return;
+      }
       mailbox_.PutPlan(*std::move(plan));
       continue;
     }
@@ -293,7 +304,7 @@ absl::Status ControlLink::ReportOnce() {
 }
 
 void ControlLink::Flush(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Now() + timeout;
   rpc::Backoff backoff(options_.retry, options_.seed);
   while (ReportDue()) {
     const absl::Status status = ReportOnce();
@@ -301,7 +312,7 @@ void ControlLink::Flush(absl::Duration timeout) {
                          absl::IsDeadlineExceeded(status))) {
       return;
     }
-    if (absl::Now() >= deadline) return;
+    if (Now() >= deadline) return;
     if (!Sleep(backoff.Next(status), std::stop_token())) return;
   }
 }
@@ -320,11 +331,11 @@ absl::Status ControlLink::Leave(absl::string_view reason) {
 }
 
 bool ControlLink::Sleep(absl::Duration duration, std::stop_token stop) {
-  const absl::Time deadline = absl::Now() + duration;
+  const absl::Time deadline = Now() + duration;
   MutexLock lock(&mutex_);
   while (!stopping_ && !stop.stop_requested() && !rejoin_ &&
-         absl::Now() < deadline) {
-    changed_.WaitWithDeadline(&mutex_, deadline);
+         Now() < deadline) {
+    changed_.WaitWithTimeout(&mutex_, deadline - Now());
   }
   return !stopping_ && !stop.stop_requested();
 }

@@ -43,10 +43,11 @@ struct ControlLinkOptions {
 class ControlLink {
  public:
   // Called on the plan's thread with every join and plan, before the mailbox
-  // gets it: for routes and identities.
+  // gets it: for routes and identities. What it returns an error for the
+  // mailbox does not get: the run is refused with it.
   struct Listener {
-    std::function<void(const v1::JoinResponse&)> on_joined;
-    std::function<void(const v1::IslandPlan&)> on_plan;
+    std::function<absl::Status(const v1::JoinResponse&)> on_joined;
+    std::function<absl::Status(const v1::IslandPlan&)> on_plan;
   };
 
   // Starts. `client` and `mailbox` must outlive it.

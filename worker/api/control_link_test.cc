@@ -27,8 +27,9 @@ class ControlLinkTest : public testing::Test {
   void Start() {
     link_ = std::make_unique<ControlLink>(
         options_, client_, mailbox_,
-        ControlLink::Listener{[](const v1::JoinResponse&) {},
-                              [](const v1::IslandPlan&) {}});
+        ControlLink::Listener{
+            [this](const v1::JoinResponse&) { return join_check_; },
+            [this](const v1::IslandPlan&) { return plan_check_; }});
   }
   // Hands news to the loop until `done`.
   void Until(const std::function<bool()>& done) {
@@ -39,6 +40,7 @@ class ControlLinkTest : public testing::Test {
   }
 
   coordinator::FakeCoordinatorClient client_;
+  absl::Status join_check_, plan_check_;  // Before Start().
   Mailbox mailbox_;
   IslandLoop loop_;
   ControlLinkOptions options_;
@@ -100,6 +102,25 @@ TEST_F(ControlLinkTest, HandsPlansOn) {
   plan.set_revision(7);
   client_.SetPlan(plan);
   Until([&] { return loop_.plan().revision() == 7; });
+}
+
+TEST_F(ControlLinkTest, WhatDoesNotFitTheRunIsRefusedAndNotHandedOn) {
+  join_check_ = absl::InvalidArgumentError("no such fragment");
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_FALSE(loop_.joined());
+  EXPECT_EQ(loop_.Next().status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ControlLinkTest, APlanThatDoesNotFitTheRunEndsIt) {
+  plan_check_ = absl::InvalidArgumentError("no such fragment");
+  Start();
+  Until([&] { return loop_.joined(); });
+  v1::IslandPlan plan;
+  plan.set_revision(7);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_EQ(loop_.plan().revision(), 1);
 }
 
 TEST_F(ControlLinkTest, ReportsEveryLossAndEvaluationOnce) {

@@ -15,6 +15,7 @@
 #include "base/status/status_macros.h"
 #include "worker/api/part_command.h"
 #include "worker/api/retry_backoff.h"
+#include "worker/core/check_plan.h"
 
 namespace atl::worker {
 namespace {
@@ -102,12 +103,21 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   return request;
 }
 
-void IslandRunner::OnJoined(const v1::JoinResponse& response) {
+absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
+  RETURN_IF_ERROR(CheckJoin(spec_, response));
   part_->SetIdentity(response.island_epoch(), response.session_secret());
   part_->SetRoutes(server::RoutesOf(response.plan()));
   TellServers(response.plan());
   MutexLock lock(&mutex_);
   if (first_seq_ == 0) first_seq_ = std::max<int64_t>(response.next_seq(), 1);
+  return absl::OkStatus();
+}
+
+absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
+  RETURN_IF_ERROR(CheckPlan(spec_, plan));
+  part_->SetRoutes(server::RoutesOf(plan));
+  TellServers(plan);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Run() {
@@ -116,10 +126,11 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   link_options.join_patience = options_.join_patience;
   link_options.patience = options_.patience;
   ControlLink::Listener listener;
-  listener.on_joined = [this](const v1::JoinResponse& r) { OnJoined(r); };
-  listener.on_plan = [this](const v1::IslandPlan& p) {
-    part_->SetRoutes(server::RoutesOf(p));
-    TellServers(p);
+  listener.on_joined = [this](const v1::JoinResponse& joined) {
+    return OnJoined(joined);
+  };
+  listener.on_plan = [this](const v1::IslandPlan& plan) {
+    return OnPlan(plan);
   };
   link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
                                         mailbox_, std::move(listener));

@@ -48,7 +48,8 @@ class IslandRunner {
   absl::StatusOr<v1::Run> ReadRun();
   absl::Status Setup(const v1::Run& run);
   v1::JoinRequest MakeJoinRequest() const;
-  void OnJoined(const v1::JoinResponse& response);
+  absl::Status OnJoined(const v1::JoinResponse& response);
+  absl::Status OnPlan(const v1::IslandPlan& plan);
 
   // Takes news in and asks what `lane` does next; notes that it begins.
   Action NextAction(Lane lane, int64_t* seen);

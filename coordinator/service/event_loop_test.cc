@@ -1,0 +1,138 @@
+// The loop without the wire, by a clock that the test sets.
+
+#include "coordinator/service/event_loop.h"
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/time/fake_clock.h"
+#include "coordinator/core/run_simulation.h"
+#include "coordinator/store/memory_store.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+class CountingSink : public PlanSink<v1::IslandPlan> {
+ public:
+  void Offer(v1::IslandPlan) override { ++offered_count; }
+  void End(absl::Status status) override {
+    end = status.code();
+    has_ended = true;
+  }
+  bool done() const override { return has_ended; }
+
+  std::atomic<int> offered_count{0};
+  std::atomic<absl::StatusCode> end{absl::StatusCode::kOk};
+  std::atomic<bool> has_ended{false};
+};
+
+class EventLoopTest : public testing::Test {
+ protected:
+  EventLoopTest() {
+    spec_.store = &store_;
+    spec_.clock = &clock_;
+    Start();
+    Do([](Coordinator& coordinator, absl::Time now) {
+      v1::CreateRunRequest request;
+      request.set_run_id("run");
+      *request.mutable_spec() = SimpleSpec();
+      EXPECT_TRUE(coordinator.CreateRun(request, now).ok());
+    });
+  }
+
+  void Start() {
+    loop_.reset();
+    loop_ = *EventLoop::Start(spec_);
+  }
+
+  // Done, and all that follows by the time that it is.
+  void Do(std::function<void(Coordinator&, absl::Time)> what) {
+    std::promise<void> answered;
+    loop_->Post<bool>(
+        [&](Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<bool> {
+          what(coordinator, now);
+          return true;
+        },
+        [&](absl::StatusOr<bool>) { answered.set_value(); });
+    answered.get_future().wait();
+  }
+
+  IslandCredentials Join(const std::string& island_id) {
+    IslandCredentials credentials = {island_id, 0, "secret"};
+    Do([&](Coordinator& coordinator, absl::Time now) {
+      v1::JoinRequest request;
+      request.set_run_id("run");
+      request.set_island_id(island_id);
+      request.mutable_capabilities()->add_devices()->set_kind("cpu");
+      request.mutable_capabilities()->set_data_fingerprint(
+          SimpleSpec().data().fingerprint());
+      const auto joined =
+          (*coordinator.FindRun("run"))->Join(request, "secret", now);
+      ASSERT_TRUE(joined.ok()) << joined.status();
+      credentials.island_epoch = joined->island_epoch();
+    });
+    return credentials;
+  }
+
+  bool IsPresent(const std::string& island_id) {
+    Do([](Coordinator&, absl::Time) {});  // What is due by now.
+    bool present = false;
+    Do([&](Coordinator& coordinator, absl::Time) {
+      present = (*coordinator.FindRun("run"))
+                    ->state()
+                    .FindMember(island_id)
+                    ->present();
+    });
+    return present;
+  }
+
+  std::shared_ptr<CountingSink> Watch(const IslandCredentials& island) {
+    auto sink = std::make_shared<CountingSink>();
+    loop_->WatchIsland("run", island, sink);
+    Do([](Coordinator&, absl::Time) {});
+    return sink;
+  }
+
+  MemoryStore store_;
+  FakeClock clock_;
+  EventLoop::Spec spec_;
+  std::unique_ptr<EventLoop> loop_;
+};
+
+// Else nothing that waits would end for as long as that was: no lease, no grace
+// window, no deadline.
+TEST_F(EventLoopTest, LeasesEndAfterAStartWithAClockThatWasSetBack) {
+  Join("island");
+  clock_.Set(clock_.Now() - absl::Hours(1000));
+  Start();
+  EXPECT_TRUE(IsPresent("island"));
+  clock_.Advance(IslandLeaseDuration(SimpleSpec()) + absl::Seconds(1));
+  EXPECT_FALSE(IsPresent("island"));
+}
+
+TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
+  spec_.streams_max = 8;
+  Start();
+  const IslandCredentials greedy = Join("greedy");
+  const IslandCredentials other = Join("other");
+  std::vector<std::shared_ptr<CountingSink>> sinks;
+  for (int i = 0; i < 20; ++i) sinks.push_back(Watch(greedy));
+  const auto sink = Watch(other);
+  EXPECT_FALSE(sink->has_ended);
+  EXPECT_GT(sink->offered_count, 0);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(sinks[i]->has_ended, i < 16) << i;
+    EXPECT_GT(sinks[i]->offered_count, 0);
+  }
+  EXPECT_EQ(sinks[0]->end, absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace atl::coordinator
