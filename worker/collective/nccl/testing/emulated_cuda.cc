@@ -98,12 +98,30 @@ Stream& StreamOf(cudaStream_t stream) {
 }
 Event& EventOf(cudaEvent_t event) { return *reinterpret_cast<Event*>(event); }
 
+// Of queries that found an event not there.
+struct Queries {
+  Mutex mutex;
+  CondVar condition;
+  int64_t count ABSL_GUARDED_BY(mutex) = 0;
+};
+Queries& TheQueries() {
+  static Queries& queries = *new Queries;
+  return queries;
+}
+
 cudaError_t Done() { return cudaSuccess; }
 
 }  // namespace
 
 void Launch(cudaStream_t stream, std::function<void()> kernel) {
   StreamOf(stream).Add(std::move(kernel));
+}
+
+void AwaitUnreadyQueries(int count) {
+  Queries& queries = TheQueries();
+  MutexLock lock(&queries.mutex);
+  const int64_t enough = queries.count + count;
+  while (queries.count < enough) queries.condition.Wait(&queries.mutex);
 }
 
 }  // namespace atl::collective
@@ -176,6 +194,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (EventOf(event)->AllHappened()) return Done();
+  {
+    atl::collective::Queries& queries = atl::collective::TheQueries();
+    atl::MutexLock lock(&queries.mutex);
+    ++queries.count;
+    queries.condition.SignalAll();
+  }
   // Kept as other errors are.
   return atl::collective::last_error = cudaErrorNotReady;
 }

@@ -23,6 +23,10 @@ namespace atl::collective {
 // Queues what a kernel would do.
 void Launch(cudaStream_t stream, std::function<void()> kernel);
 
+// Waits until cudaEventQuery has said so often from now on, to any thread, that an
+// event is not there yet.
+void AwaitUnreadyQueries(int count);
+
 // From now on communicators of this rank of the world say that they failed.
 void FailCommunicators(int world_rank);
 void FailNoCommunicators();
