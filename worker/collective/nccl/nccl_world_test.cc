@@ -103,6 +103,8 @@ class NcclWorldTest : public testing::Test {
 
   std::vector<Rank>& Make(int size, bool check_calls = false,
                           absl::Duration timeout = absl::Minutes(1)) {
+    ranks_.clear();
+    controls_.clear();
     control_ = std::make_unique<LocalWorld>(size);
     controls_ = control_->TakeRanks();
     ranks_.resize(size);

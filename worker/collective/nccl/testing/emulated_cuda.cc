@@ -213,10 +213,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  atl::collective::Marks marks;
-  const int64_t mark = marks.Record();
-  StreamOf(stream).Add([&] { marks.Happen(mark); });
-  marks.Await(mark);
+  const Event marks = std::make_shared<atl::collective::Marks>();
+  const int64_t mark = marks->Record();
+  StreamOf(stream).Add([=] { marks->Happen(mark); });
+  marks->Await(mark);
   return Done();
 }
 
