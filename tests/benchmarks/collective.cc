@@ -1,12 +1,15 @@
 // What the ranks of an island reach together: bytes a second of all-reduce,
 // all-gather and reduce-scatter, in threads and in processes over loopback TCP,
-// beside Gloo's ring in the same run.
+// in the clear and encrypted, beside Gloo's ring in the same run; and how long
+// ranks take to come together.
 //
 // usage: collective [--json] [--mib=64] [--runs=7]
 //
 // One vector of f32 a rank (all-gather and reduce-scatter: the gathered one).
 // A rate is the vector's bytes over the median time of so many runs, from the
-// word to start until the last rank has ended; Gloo's runs and ours take turns.
+// word to start until the last rank has ended; Gloo's runs and ours, in the clear
+// and encrypted, take turns. A rendezvous is that of a world whose listener is
+// there, its ranks threads of one process.
 
 #include "worker/collective/collective.h"
 
@@ -47,8 +50,8 @@ struct Flags {
   bool json = false;
   int64_t mib = 64;
   int runs = 7;
-  bool encrypted = false;  // Between processes.
-  // Of a child: its place in a world.
+  // Of a child: its place in a world, and how its rank's bytes go.
+  bool encrypted = false;
   int index = -1;
   int count = 0;
   int port = 0;
@@ -154,15 +157,22 @@ absl::StatusOr<Times> RunThreads(const Flags& flags, int ranks) {
 // --- Processes
 // ----------------------------------------------------------------------
 
+collective::TcpWorldOptions WorldOptionsOf(int index, int count, int port,
+                                           bool encrypted) {
+  collective::TcpWorldOptions options;
+  options.rendezvous = absl::StrCat("127.0.0.1:", port);
+  options.process_index = index;
+  options.process_count = count;
+  options.secret = "benchmark";
+  options.calls_in_the_clear = !encrypted;
+  return options;
+}
+
 // A child: one rank that does what it is told, a line at a time.
 int Child(const Flags& flags) {
-  collective::TcpWorldOptions options;
-  options.rendezvous = absl::StrCat("127.0.0.1:", flags.port);
+  collective::TcpWorldOptions options = WorldOptionsOf(
+      flags.index, flags.count, flags.port, flags.encrypted);
   if (flags.index == 0) options.listener = collective::UniqueFd(flags.listener);
-  options.process_index = flags.index;
-  options.process_count = flags.count;
-  options.secret = "benchmark";
-  options.calls_in_the_clear = !flags.encrypted;
   auto world = collective::TcpWorld::Join(std::move(options));
   if (!world.ok()) {
     std::cerr << world.status() << "\n";
@@ -216,7 +226,8 @@ class Children {
   std::vector<std::unique_ptr<ChildProcess>> children_;
 };
 
-absl::Status StartOurs(const Flags& flags, int ranks, Children& ours) {
+absl::Status StartOurs(const Flags& flags, int ranks, bool encrypted,
+                       Children& ours) {
   ASSIGN_OR_RETURN(collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
   ASSIGN_OR_RETURN(const rpc::HostPort at,
@@ -231,7 +242,7 @@ absl::Status StartOurs(const Flags& flags, int ranks, Children& ours) {
          absl::StrCat("--index=", r), absl::StrCat("--count=", ranks),
          absl::StrCat("--mib=", flags.mib), absl::StrCat("--port=", at.port),
          absl::StrCat("--listener=", listener.get()),
-         absl::StrCat("--encrypted=", flags.encrypted ? "true" : "false")}));
+         absl::StrCat("--encrypted=", encrypted ? "true" : "false")}));
     if (r == 0 && fcntl(listener.get(), F_SETFD, FD_CLOEXEC) != 0) {
       return absl::InternalError("fcntl");
     }
@@ -253,30 +264,66 @@ absl::Status StartGloo(const Flags& flags, int ranks, const std::string& folder,
   return gloo.AwaitReady();
 }
 
-absl::Status RunProcesses(const Flags& flags, int ranks, Times& times,
-                          std::vector<double>& gloo_times) {
+struct ProcessTimes {
+  Times clear, encrypted;
+  std::vector<double> gloo;
+};
+
+absl::Status RunProcesses(const Flags& flags, int ranks, ProcessTimes& times) {
   std::string folder =
       std::filesystem::temp_directory_path() / "collective.XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return absl::InternalError("mkdtemp");
   Children gloo;
-  Children ours;
+  Children clear;
+  Children encrypted;
   absl::Status status = StartGloo(flags, ranks, folder, gloo);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   RETURN_IF_ERROR(status);
-  RETURN_IF_ERROR(StartOurs(flags, ranks, ours));
-  times.resize(std::size(kCases));
+  RETURN_IF_ERROR(StartOurs(flags, ranks, /*encrypted=*/false, clear));
+  RETURN_IF_ERROR(StartOurs(flags, ranks, /*encrypted=*/true, encrypted));
+  times.clear.resize(std::size(kCases));
+  times.encrypted.resize(std::size(kCases));
   for (int run = -1; run < flags.runs; ++run) {
     ASSIGN_OR_RETURN(const double ring, gloo.Time("sum"));
-    if (run >= 0) gloo_times.push_back(ring);
+    if (run >= 0) times.gloo.push_back(ring);
     for (size_t c = 0; c < std::size(kCases); ++c) {
-      ASSIGN_OR_RETURN(const double seconds, ours.Time(kCases[c]));
-      RETURN_IF_ERROR(
-          ours.Time(absl::StrCat("check ", kCases[c]), "ok").status());
-      if (run >= 0) times[c].push_back(seconds);
+      for (const auto& [ours, of] :
+           {std::pair{&clear, &times.clear}, {&encrypted, &times.encrypted}}) {
+        ASSIGN_OR_RETURN(const double seconds, ours->Time(kCases[c]));
+        RETURN_IF_ERROR(
+            ours->Time(absl::StrCat("check ", kCases[c]), "ok").status());
+        if (run >= 0) (*of)[c].push_back(seconds);
+      }
     }
   }
   return absl::OkStatus();
+}
+
+// Seconds from the first dial until all of a world are together, each a thread
+// with a rank: handshakes, joins, and the connections of ranks.
+absl::StatusOr<double> TimeRendezvous(int ranks, bool encrypted) {
+  ASSIGN_OR_RETURN(collective::UniqueFd listener,
+                   collective::Listen({"127.0.0.1", 0}));
+  ASSIGN_OR_RETURN(const rpc::HostPort at,
+                   collective::LocalEndpoint(listener.get()));
+  std::vector<std::unique_ptr<collective::TcpWorld>> worlds(ranks);
+  std::vector<absl::Status> statuses(ranks);
+  std::vector<std::thread> threads;
+  const double start = Now();
+  for (int r = 0; r < ranks; ++r) {
+    auto options = WorldOptionsOf(r, ranks, at.port, encrypted);
+    if (r == 0) options.listener = std::move(listener);
+    threads.emplace_back(
+        [&, r, options = std::move(options)]() mutable {
+          auto world = collective::TcpWorld::Join(std::move(options));
+          statuses[r] = world.status();
+          if (world.ok()) worlds[r] = *std::move(world);
+        });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
+  return Now() - start;
 }
 
 // --- Results
@@ -300,22 +347,47 @@ void Print(const Flags& flags, const std::string& where, int ranks,
   std::printf("\n");
 }
 
+void PrintRendezvous(const Flags& flags, int ranks, bool encrypted,
+                     double seconds) {
+  const char* const where = encrypted ? "encrypted" : "processes";
+  std::printf(flags.json ? "{\"where\": \"%s\", \"ranks\": %d, \"case\": "
+                           "\"rendezvous\", \"seconds\": %.4g}\n"
+                         : "%-10s %d  rendezvous      %7.4f s\n",
+              where, ranks, seconds);
+}
+
+absl::Status MeasureRendezvous(const Flags& flags, int ranks) {
+  std::vector<double> seconds[2];
+  for (int run = -1; run < flags.runs; ++run) {
+    for (const bool encrypted : {false, true}) {
+      ASSIGN_OR_RETURN(const double one, TimeRendezvous(ranks, encrypted));
+      if (run >= 0) seconds[encrypted].push_back(one);
+    }
+  }
+  for (const bool encrypted : {false, true}) {
+    PrintRendezvous(flags, ranks, encrypted, Median(seconds[encrypted]));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Measure(const Flags& flags) {
   const double gb = static_cast<double>(flags.mib << 20) * 1e-9;
   for (int ranks : {2, 4}) {
     ASSIGN_OR_RETURN(const Times threads, RunThreads(flags, ranks));
-    Times processes;
-    std::vector<double> ring;
-    RETURN_IF_ERROR(RunProcesses(flags, ranks, processes, ring));
-    const double gloo = gb / Median(ring);
+    ProcessTimes processes;
+    RETURN_IF_ERROR(RunProcesses(flags, ranks, processes));
+    const double gloo = gb / Median(processes.gloo);
     for (const auto& [where, times] :
-         {std::pair{"threads", &threads}, {"processes", &processes}}) {
+         {std::pair{"threads", &threads},
+          {"processes", &processes.clear},
+          {"encrypted", &processes.encrypted}}) {
       for (size_t c = 0; c < std::size(kCases); ++c) {
         Print(flags, where, ranks, kCases[c], gb / Median((*times)[c]),
               c == 0 ? gloo : 0);
       }
     }
     Print(flags, "gloo", ranks, kCases[0], gloo, 0);
+    RETURN_IF_ERROR(MeasureRendezvous(flags, ranks));
   }
   return absl::OkStatus();
 }
@@ -326,9 +398,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--json", flags.json, "One JSON object a line");
   app.add_option("--mib", flags.mib, "Of a rank's vector")
       ->check(CLI::Range(1, 4096));
-  app.add_flag("--encrypted", flags.encrypted,
-               "Between processes, as islands off loopback do");
   app.add_option("--runs", flags.runs)->check(CLI::Range(1, 1000));
+  app.add_flag("--encrypted", flags.encrypted)->group("");
   app.add_option("--index", flags.index, "Of a child")->group("");
   app.add_option("--count", flags.count)->group("");
   app.add_option("--port", flags.port)->group("");

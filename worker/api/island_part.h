@@ -136,6 +136,9 @@ class IslandPart {
   // theirs.
   std::string OwnSavePath(bool is_next) const;
   absl::Status LoadSave(PartResult& result);
+  // What each process of the island says, of which this one says `own`.
+  absl::StatusOr<std::vector<std::string>> OfAllProcesses(
+      const std::string& own);
   absl::Status RestoreSave(PartResult& result);
   absl::Status RestoreSaveHere();
   absl::Status RestoreLocal();

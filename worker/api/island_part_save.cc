@@ -1,4 +1,3 @@
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,20 +24,27 @@
 namespace atl::worker {
 namespace {
 
-// The first name of the first list that all lists have; empty: there is none.
-std::string FirstOfAll(const std::vector<std::string>& lists) {
+// The names of the first list that all lists have, in its order.
+std::vector<std::string> CommonOf(const std::vector<std::string>& lists) {
   std::vector<std::vector<std::string>> names;
   for (const std::string& list : lists) {
     names.push_back(absl::StrSplit(list, ' ', absl::SkipEmpty()));
   }
+  std::vector<std::string> common;
   for (const std::string& name : names.front()) {
     if (absl::c_all_of(names, [&](const std::vector<std::string>& of_one) {
           return absl::c_linear_search(of_one, name);
         })) {
-      return name;
+      common.push_back(name);
     }
   }
-  return "";
+  return common;
+}
+
+void LogUnused(const SaveSet& set, const absl::Status& why) {
+  LOG(WARNING) << "the save of contribution "
+               << set.outline.header.summary.seq << " by " << set.process_count
+               << " processes is not used: " << why;
 }
 
 }  // namespace
@@ -57,43 +63,47 @@ std::string IslandPart::OwnSavePath(bool is_next) const {
 
 // The newest that all processes have what they need of, whoever wrote it: one
 // that died may have left some with the next, but none without the one before.
+// Read is none that another process lacks some of.
 absl::Status IslandPart::LoadSave(PartResult& result) {
+  save_.reset();
   const FoundSaves found = FindSaves(*links_.file_system, Place());
   for (const std::string& note : found.notes) {
     LOG(WARNING) << "a save is not used: " << note;
   }
-  std::map<std::string, Save> saves;
   std::vector<std::string> names;  // The newest first.
   for (const SaveSet& set : found.sets) {
+    const absl::Status status = CheckSaveSet(Place(), set, state_->held());
+    if (status.ok()) {
+      names.push_back(set.name);
+    } else {
+      LogUnused(set, status);
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> lists,
+                   OfAllProcesses(absl::StrJoin(names, " ")));
+  for (const std::string& name : CommonOf(lists)) {
+    const SaveSet& set = *absl::c_find_if(
+        found.sets, [&](const SaveSet& of) { return of.name == name; });
     absl::StatusOr<Save> save =
         ReadSaveSet(*links_.file_system, Place(), set, state_->held(),
                     UpCodec(spec_));
-    if (save.ok()) {
-      names.push_back(set.name);
-      saves[set.name] = *std::move(save);
-      continue;
-    }
-    LOG(WARNING) << "the save of contribution "
-                 << set.outline.header.summary.seq << " by "
-                 << set.process_count
-                 << " processes is not used: " << save.status();
+    if (!save.ok()) LogUnused(set, save.status());
+    ASSIGN_OR_RETURN(const std::vector<std::string> read,
+                     OfAllProcesses(save.ok() ? name : ""));
+    if (absl::c_linear_search(read, "")) continue;
+    save_ = *std::move(save);
+    break;
   }
-  std::vector<std::string> lists = {absl::StrJoin(names, " ")};
-  if (group_ != nullptr) {
-    ASSIGN_OR_RETURN(lists, group_->Exchange(Lane::kTraining, lists.front()));
-  }
-  const std::string name = FirstOfAll(lists);
-  if (name.empty()) {
+  if (!save_.has_value()) {
     if (!found.sets.empty()) {
       LOG(WARNING) << "no save in " << Place().directory
                    << " is used, training goes on from the servers' parameters"
-                   << (saves.empty() ? ""
+                   << (names.empty() ? ""
                                      : ": another process of the island lacks "
                                        "what it needs of it");
     }
     return absl::OkStatus();
   }
-  save_ = std::move(saves[name]);
   std::vector<Outbox::Item> items;
   for (EncodedContribution& contribution : save_->contributions) {
     items.push_back(
@@ -103,6 +113,12 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   outbox_.Set(std::move(items), /*pushed=*/true);
   result.save = save_->header.summary;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> IslandPart::OfAllProcesses(
+    const std::string& own) {
+  if (group_ == nullptr) return std::vector<std::string>{own};
+  return group_->Exchange(Lane::kTraining, own);
 }
 
 absl::Status IslandPart::RestoreSave(PartResult& result) {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
@@ -123,27 +122,6 @@ SaveAssembler::SaveAssembler(const HeldLayout& held, const codec::Codec& codec,
   }
 }
 
-absl::Status SaveAssembler::Cover(const HeldLayout& source) {
-  std::vector<IndexRange> all = covered_;
-  all.insert(all.end(), source.spans().begin(), source.spans().end());
-  std::sort(all.begin(), all.end(), [](IndexRange a, IndexRange b) {
-    return a.begin < b.begin;
-  });
-  covered_.clear();
-  for (const IndexRange span : all) {
-    if (!covered_.empty() && span.begin < covered_.back().end) {
-      return absl::DataLossError(absl::StrCat(
-          "it has element ", span.begin, ", which another file has, too"));
-    }
-    if (!covered_.empty() && span.begin == covered_.back().end) {
-      covered_.back().end = span.end;
-    } else {
-      covered_.push_back(span);
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status SaveAssembler::Add(Save part) {
   const RunLayout& layout = held_.layout();
   const std::vector<IndexRange> all = {{0, layout.element_count()}};
@@ -151,7 +129,7 @@ absl::Status SaveAssembler::Add(Save part) {
       layout, part.header.held.has_value() ? *part.header.held : all);
   if (!created.ok()) return OfAnother("layout");
   const HeldLayout& source = *created;
-  RETURN_IF_ERROR(Cover(source));
+  RETURN_IF_ERROR(coverage_.Add(source.spans()));
   const Part given = PartOfModel(source), wanted = PartOfModel(held_);
   SaveArrays<std::vector<float>>& theirs = part.arrays;
   SaveArrays<std::vector<float>>& ours = save_.arrays;
@@ -235,24 +213,7 @@ absl::Status SaveAssembler::AddFeedback(const HeldLayout& source, Save& part) {
 }
 
 absl::StatusOr<Save> SaveAssembler::Finish() {
-  std::vector<std::string> missing;
-  for (const IndexRange span : held_.spans()) {
-    int64_t at = span.begin;
-    for (const IndexRange covered : covered_) {
-      if (covered.end <= at || covered.begin >= span.end) continue;
-      if (covered.begin > at) {
-        missing.push_back(absl::StrCat("[", at, ", ", covered.begin, ")"));
-      }
-      at = std::max(at, covered.end);
-    }
-    if (at < span.end) {
-      missing.push_back(absl::StrCat("[", at, ", ", span.end, ")"));
-    }
-  }
-  if (!missing.empty()) {
-    return absl::DataLossError(absl::StrCat(
-        "no file has the elements ", absl::StrJoin(missing, ", ")));
-  }
+  RETURN_IF_ERROR(coverage_.Check(held_));
   return std::move(save_);
 }
 

@@ -17,6 +17,7 @@
 #include "base/codec/codec.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
+#include "worker/save/coverage.h"
 #include "worker/save/save_file.h"
 
 namespace atl::worker {
@@ -43,7 +44,6 @@ class SaveAssembler {
   // Whether files have an array; those without elements cannot say.
   using Presence = std::optional<bool>;
 
-  absl::Status Cover(const HeldLayout& source);
   absl::Status AddContributions(const HeldLayout& source, Save& part);
   absl::Status AddFeedback(const HeldLayout& source, Save& part);
 
@@ -52,7 +52,7 @@ class SaveAssembler {
   Save save_;
   std::vector<Presence> arrays_;
   std::vector<Presence> after_;  // By feedback: e after a contribution.
-  std::vector<IndexRange> covered_;  // Elements, rising, not touching.
+  Coverage coverage_;
 };
 
 }  // namespace atl::worker

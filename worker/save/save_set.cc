@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "worker/save/coverage.h"
 #include "worker/save/save_assembler.h"
 
 namespace atl::worker {
@@ -65,10 +66,12 @@ std::optional<Owner> OwnerOf(const SavePlace& place, absl::string_view name) {
   return std::nullopt;
 }
 
+// By name.
 absl::StatusOr<std::vector<std::string>> ListOf(FileSystem& file_system,
                                                 const SavePlace& place) {
   auto names = file_system.List(place.directory);
   if (absl::IsNotFound(names.status())) return std::vector<std::string>();
+  if (names.ok()) absl::c_sort(*names);
   return names;
 }
 
@@ -86,6 +89,43 @@ bool HasSome(const std::optional<std::vector<IndexRange>>& held,
 bool IsSame(const std::optional<std::vector<IndexRange>>& held,
             const HeldLayout& wanted) {
   return held.has_value() ? *held == wanted.spans() : wanted.is_all();
+}
+
+// The files of which a process that has `held` needs some: the one that has the
+// same, or else those that have something of it.
+std::vector<const SaveSet::File*> FilesFor(const SaveSet& set,
+                                           const HeldLayout& held) {
+  const auto own = absl::c_find_if(set.files, [&](const SaveSet::File& file) {
+    return IsSame(file.held, held);
+  });
+  if (own != set.files.end()) return {&*own};
+  std::vector<const SaveSet::File*> files;
+  for (const SaveSet::File& file : set.files) {
+    if (HasSome(file.held, held)) files.push_back(&file);
+  }
+  return files;
+}
+
+// Adds what a file that has `held` has of a model of `layout`.
+absl::Status AddTo(Coverage& coverage, const RunLayout& layout,
+                   const std::optional<std::vector<IndexRange>>& held) {
+  const absl::StatusOr<HeldLayout> source =
+      held.has_value() ? HeldLayout::Create(layout, *held)
+                       : absl::StatusOr<HeldLayout>(HeldLayout(layout));
+  if (!source.ok()) return absl::DataLossError("it is of another layout");
+  return coverage.Add(source->spans());
+}
+
+// The first copy that is whole; the error of the first, if none is.
+absl::StatusOr<Save> ReadCopy(FileSystem& file_system,
+                              const SaveSet::File& file) {
+  absl::Status first;
+  for (const std::string& path : file.paths) {
+    absl::StatusOr<Save> save = ReadSave(file_system, path);
+    if (save.ok()) return save;
+    first.Update(Annotate(save.status(), path));
+  }
+  return first;
 }
 
 // The files of other processes that are not here; empty: all are.
@@ -126,16 +166,16 @@ FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
   for (const std::string& name : *names) {
     const std::optional<Owner> owner = OwnerOf(place, name);
     if (!owner.has_value()) continue;
-    SaveSet::File file = {.process_index = owner->process_index,
-                          .path = absl::StrCat(place.directory, "/", name)};
-    absl::StatusOr<SaveOutline> outline =
-        ReadSaveOutline(file_system, file.path);
+    const std::string path = absl::StrCat(place.directory, "/", name);
+    absl::StatusOr<SaveOutline> outline = ReadSaveOutline(file_system, path);
     if (!outline.ok()) {
       found.notes.push_back(
-          absl::StrCat(file.path, ": ", outline.status().message()));
+          absl::StrCat(path, ": ", outline.status().message()));
       continue;
     }
-    file.held = outline->header.held;
+    SaveSet::File file = {.process_index = owner->process_index,
+                          .paths = {path},
+                          .held = outline->header.held};
     const std::string set_name =
         absl::StrCat(NameOfSave(*outline), "-of-", owner->process_count);
     auto set = absl::c_find_if(found.sets, [&](const SaveSet& of) {
@@ -147,10 +187,18 @@ FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
                             .outline = *std::move(outline)});
       set = std::prev(found.sets.end());
     }
-    if (absl::c_none_of(set->files, [&](const SaveSet::File& other) {
-          return other.process_index == file.process_index;
-        })) {
+    const auto other =
+        absl::c_find_if(set->files, [&](const SaveSet::File& of) {
+          return of.process_index == file.process_index;
+        });
+    if (other == set->files.end()) {
       set->files.push_back(std::move(file));
+    } else if (other->held == file.held) {
+      other->paths.push_back(path);
+    } else {
+      found.notes.push_back(absl::StrCat(
+          path, ": it has other elements than ", other->paths.front(),
+          ", which is of the same process and save"));
     }
   }
   // Numbers of contributions never go back, nor do epochs of the run.
@@ -165,33 +213,37 @@ FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
   return found;
 }
 
-absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
-                                 const SavePlace& place, const SaveSet& set,
-                                 const HeldLayout& held,
-                                 const codec::Codec& codec) {
-  SaveAssembler assembler(held, codec, set.outline);
-  const auto own = absl::c_find_if(set.files, [&](const SaveSet::File& file) {
-    return IsSame(file.held, held);
-  });
-  for (const SaveSet::File& file : set.files) {
-    if (own != set.files.end() ? &file != &*own : !HasSome(file.held, held)) {
-      continue;
-    }
-    absl::StatusOr<Save> part = ReadSave(file_system, file.path);
-    const absl::Status added =
-        part.ok() ? assembler.Add(*std::move(part)) : part.status();
-    RETURN_IF_ERROR(Annotate(added, file.path));
+absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
+                          const HeldLayout& held) {
+  Coverage coverage;
+  for (const SaveSet::File* file : FilesFor(set, held)) {
+    RETURN_IF_ERROR(Annotate(AddTo(coverage, held.layout(), file->held),
+                             file->paths.front()));
   }
-  absl::StatusOr<Save> save = assembler.Finish();
+  const absl::Status status = coverage.Check(held);
   const std::string missing = MissingFiles(place, set);
-  if (save.ok() || missing.empty()) return save;
+  if (status.ok() || missing.empty()) return status;
   return absl::Status(
-      save.status().code(),
-      absl::StrCat(save.status().message(), "; ", place.directory,
+      status.code(),
+      absl::StrCat(status.message(), "; ", place.directory,
                    " has not this save, one of ", set.process_count,
                    " processes, in ", missing,
                    " (where their number changes the files of all have to lie "
                    "in one --work_dir)"));
+}
+
+absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
+                                 const SavePlace& place, const SaveSet& set,
+                                 const HeldLayout& held,
+                                 const codec::Codec& codec) {
+  RETURN_IF_ERROR(CheckSaveSet(place, set, held));
+  SaveAssembler assembler(held, codec, set.outline);
+  for (const SaveSet::File* file : FilesFor(set, held)) {
+    ASSIGN_OR_RETURN(Save part, ReadCopy(file_system, *file));
+    RETURN_IF_ERROR(
+        Annotate(assembler.Add(std::move(part)), file->paths.front()));
+  }
+  return assembler.Finish();
 }
 
 void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,

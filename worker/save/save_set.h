@@ -46,7 +46,7 @@ struct SaveSet {
   SaveOutline outline;  // Of one of them: all say the same but for `held`.
   struct File {
     int process_index = 0;
-    std::string path;
+    std::vector<std::string> paths;  // More than one: copies, by name.
     std::optional<std::vector<IndexRange>> held;
   };
   std::vector<File> files;  // Each process at most once.
@@ -58,10 +58,19 @@ struct FoundSaves {
 };
 FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place);
 
-// What a process that has `held` needs of `set`; checksums are looked at.
+// Whether `set` has all that a process that has `held` needs, as far as its files
+// say what they have: nothing in bulk is read.
 //
-// DATA_LOSS: a file is damaged, or of another layout, or what the process needs
-// is in none; the message says which, and what to do.
+// DATA_LOSS: it has not, or two files have the same elements, or one is of
+// another layout; the message says which, and what to do.
+absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
+                          const HeldLayout& held);
+
+// What a process that has `held` needs of `set`; checksums are looked at. Where
+// a file is damaged a copy of it is read.
+//
+// DATA_LOSS: as CheckSaveSet, and then no file was read; or a file is damaged or
+// does not fit the others.
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
                                  const SavePlace& place, const SaveSet& set,
                                  const HeldLayout& held,

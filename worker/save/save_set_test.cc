@@ -16,6 +16,7 @@
 #include "atoll/v1/run.pb.h"
 #include "base/codec/codec.h"
 #include "base/io/fake_file_system.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/held_layout.h"
@@ -27,6 +28,18 @@ namespace {
 
 constexpr int64_t kBlock = 4096;
 const SavePlace kPlace = {"/save", "run", "island"};
+
+// Counts the files that are opened.
+class CountingFileSystem : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string& path) override {
+    ++open_count;
+    return ForwardingFileSystem::OpenForRead(path);
+  }
+  int open_count = 0;
+};
 
 class SaveSetTest : public testing::Test {
  protected:
@@ -280,6 +293,76 @@ TEST_F(SaveSetTest, WhatIsMissingIsSaid) {
   const auto own = Read(found.sets[0], writers[0]);
   ASSERT_TRUE(own.ok()) << own.status();
   ExpectSame(*own, MakeSave(writers[0], 7));
+}
+
+// Of gigabytes that lack a part none are read to find that out.
+TEST_F(SaveSetTest, NothingIsReadOfASaveThatIsNotComplete) {
+  CountingFileSystem counting(files_);
+  const HeldLayout all(*layout_);
+  const auto read = [&](const HeldLayout& held) {
+    const FoundSaves found = FindSaves(files_, kPlace);
+    counting.open_count = 0;
+    const absl::Status status =
+        ReadSaveSet(counting, kPlace, found.sets[0], held, codec_).status();
+    EXPECT_EQ(CheckSaveSet(kPlace, found.sets[0], held), status);
+    return status;
+  };
+  const std::vector<HeldLayout> writers = Halves();
+  WriteAll(writers, 7);
+  EXPECT_TRUE(read(all).ok());
+  EXPECT_EQ(counting.open_count, 2);
+  EXPECT_TRUE(read(writers[1]).ok());
+  EXPECT_EQ(counting.open_count, 1);
+  // A file is gone.
+  ASSERT_TRUE(files_.Remove(SavePath(kPlace, 1, 2)).ok());
+  EXPECT_EQ(read(all).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(counting.open_count, 0);
+  // Two have the same.
+  ASSERT_TRUE(Write(MakeSave(writers[0], 7), 1, 2).ok());
+  EXPECT_EQ(read(all).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(counting.open_count, 0);
+  // One is of a larger model.
+  Save wrong = MakeSave(writers[1], 7);
+  wrong.header.held = {{cuts_[3], layout_->element_count() + kBlock}};
+  ASSERT_TRUE(Write(wrong, 1, 2).ok());
+  EXPECT_EQ(read(all).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(counting.open_count, 0);
+}
+
+// A process's file lies under both names, or was copied to one of them.
+TEST_F(SaveSetTest, OfTwoCopiesOneThatIsWholeIsRead) {
+  const std::vector<HeldLayout> writers = Halves();
+  const HeldLayout all(*layout_);
+  const std::string paths[] = {SavePath(kPlace, 1, 2),
+                               SavePath(kPlace, 1, 2, /*is_next=*/true)};
+  const auto write = [&] {
+    WriteAll(writers, 7);
+    ASSERT_TRUE(Write(MakeSave(writers[1], 7), 1, 2, /*is_next=*/true).ok());
+  };
+  for (const std::string& damaged : paths) {
+    write();
+    Damage(damaged, SizeOf(damaged) - 1);
+    const FoundSaves found = FindSaves(files_, kPlace);
+    EXPECT_TRUE(found.notes.empty());
+    ASSERT_EQ(found.sets.size(), 1);
+    EXPECT_EQ(found.sets[0].files.size(), 2);
+    const auto save = Read(found.sets[0], all);
+    ASSERT_TRUE(save.ok()) << save.status();
+    ExpectSame(*save, MakeSave(all, 7));
+  }
+  write();
+  for (const std::string& path : paths) Damage(path, SizeOf(path) - 1);
+  const absl::Status status =
+      Read(FindSaves(files_, kPlace).sets[0], all).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(status.message(), paths[0])) << status;
+  // What says that it has something else is no copy.
+  write();
+  ASSERT_TRUE(Write(MakeSave(writers[0], 7), 1, 2, /*is_next=*/true).ok());
+  const FoundSaves found = FindSaves(files_, kPlace);
+  ASSERT_EQ(found.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(found.notes[0], paths[1])) << found.notes[0];
+  EXPECT_TRUE(Read(found.sets[0], all).ok());
 }
 
 TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {

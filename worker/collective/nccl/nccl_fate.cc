@@ -44,6 +44,12 @@ absl::StatusOr<std::shared_ptr<CudaEvent>> CudaEvent::Create() {
   return std::shared_ptr<CudaEvent>(new CudaEvent(event));
 }
 
+cudaError_t CudaEvent::state() const {
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) (void)cudaGetLastError();
+  return state;
+}
+
 NcclFate::NcclFate(Collective& control, int device, absl::Duration call_timeout)
     : control_(control),
       device_(device),
@@ -150,7 +156,7 @@ void NcclFate::Expect(std::shared_ptr<CudaEvent> event, std::string late) {
 
 absl::Status NcclFate::Await(const CudaEvent& event) {
   while (true) {
-    const cudaError_t state = cudaEventQuery(event.get());
+    const cudaError_t state = event.state();
     if (state == cudaSuccess) return status();
     if (state != cudaErrorNotReady) {
       return Break(CudaStatus(state, "a collective call"));
@@ -170,7 +176,7 @@ absl::Status NcclFate::Look() {
     RETURN_IF_ERROR(NcclStatus(state, "a call that was queued"));
   }
   for (auto it = expected_.begin(); it != expected_.end();) {
-    const cudaError_t state = cudaEventQuery(it->event->get());
+    const cudaError_t state = it->event->state();
     if (state == cudaSuccess) {
       it = expected_.erase(it);
       continue;

@@ -105,6 +105,8 @@ class NcclCollective final : public Collective {
   absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) override {
     RETURN_IF_ERROR(fate_->status());
+    // NCCL splits no communicator whose calls are under way.
+    if (last_ != nullptr) RETURN_IF_ERROR(fate_->Await(*last_));
     ncclComm_t made = nullptr;
     auto control = control_.Split(color, name);
     if (!control.ok()) return fate_->Break(control.status());

@@ -38,6 +38,7 @@ struct MeshCase {
   Architecture architecture = Architecture::kLlama;
   int micro_batch_count = 1;
   int chunk_count = 1;
+  double capacity_factor = 0;  // Of a mixture; 0: an expert takes all.
 };
 
 std::vector<MeshCase> CasesOf(int ranks) {
@@ -48,6 +49,12 @@ std::vector<MeshCase> CasesOf(int ranks) {
   constexpr auto kLlama = Architecture::kLlama;
   constexpr auto kGpt2 = Architecture::kGpt2;
   constexpr auto kMixtral = Architecture::kMixtral;
+  // So little that a fifth of all choices are passed by.
+  const auto limited = [](const char* mesh) {
+    return MeshCase{.mesh = mesh,
+                    .architecture = kMixtral,
+                    .capacity_factor = 0.75};
+  };
   if (ranks == 2) {
     return {{"dp_replicate=2", kReplicate},
             {"dp_shard=2", kZero1},
@@ -58,7 +65,9 @@ std::vector<MeshCase> CasesOf(int ranks) {
             {"cp=2", kZero3},
             {"pp=2", kZero2, kLlama, 4},
             {"pp=2", kZero2, kGpt2, 4, 2},
-            {"ep=2", kZero3, kMixtral}};
+            {"ep=2", kZero3, kMixtral},
+            limited("ep=2"),
+            limited("cp=2")};
   }
   return {{"dp_shard=4", kZero3},
           {"dp_replicate=2,dp_shard=2", kZero3},
@@ -66,7 +75,9 @@ std::vector<MeshCase> CasesOf(int ranks) {
           {"pp=2,tp=2", kZero2, kGpt2, 4},
           {"pp=2,dp_shard=2", kZero3, kLlama, 2},
           {"cp=2,tp=2", kZero3},
-          {"dp_shard=2,ep=2", kZero3, kMixtral}};
+          {"dp_shard=2,ep=2", kZero3, kMixtral},
+          limited("cp=2,ep=2"),
+          limited("dp_shard=2,tp=2")};
 }
 
 bool IsMixture(const MeshCase& mesh_case) {
@@ -81,7 +92,8 @@ std::string NameOf(const MeshCase& mesh_case, ComputeType compute) {
       mesh_case.architecture == Architecture::kLlama   ? "llama"
       : mesh_case.architecture == Architecture::kGpt2 ? "gpt2"
                                                       : "mixtral",
-      mesh_case.chunk_count > 1 ? " interleaved" : "");
+      mesh_case.chunk_count > 1 ? " interleaved" : "",
+      mesh_case.capacity_factor > 0 ? " with a capacity" : "");
 }
 
 TrainerOptions OptionsOf(const MeshCase& mesh_case, ComputeType compute) {
@@ -101,6 +113,7 @@ TrainerOptions OptionsOf(const MeshCase& mesh_case, ComputeType compute) {
     options.model.expert_count = 4;
     options.model.experts_per_token = 2;
     options.model.router_loss_weight = 0.01;
+    options.model.expert_capacity_factor = mesh_case.capacity_factor;
   }
   // With a large epsilon an update is smooth in the gradient, so that the order
   // of sums stays as small as it is.
@@ -166,7 +179,8 @@ struct Bounds {
 
 Bounds BoundsOf(const MeshCase& mesh_case, ComputeType compute) {
   // A token whose experts are nearly as good as others may get others: one of
-  // 512 then adds another loss.
+  // 512 then adds another loss, and with a capacity makes room for a later one
+  // at one expert and takes it at the other.
   if (IsMixture(mesh_case)) return {1e-3, 5e-2};
   // Ranks round partial sums that one rank does not have, at 2^-9 each.
   if (compute == ComputeType::kBf16) return {5e-3, 5e-2};

@@ -57,10 +57,10 @@ TEST(MeshCheckTest, CpuRanksPass) {
   std::cout << "seed " << seed << std::endl;
   const Outcome two = Check({seed, seed});
   EXPECT_EQ(two.failed, 0) << two.text;
-  EXPECT_EQ(two.passed, 2 * (10 + 9));
+  EXPECT_EQ(two.passed, 2 * (12 + 9));
   const Outcome four = Check({seed, seed, seed, seed});
   EXPECT_EQ(four.failed, 0) << four.text;
-  EXPECT_EQ(four.passed, 4 * (7 + 6));
+  EXPECT_EQ(four.passed, 4 * (9 + 6));
 }
 
 // The ranks of a mesh that train on other data than the one rank do not pass.

@@ -22,6 +22,9 @@
 namespace atl::engine::cuda {
 namespace {
 
+// Recipes that are kept. Experts of a mixture have another shape in each step:
+// all are forgotten once there are so many.
+constexpr size_t kRecipeCountMax = 4096;
 // What NVIDIA advises for Hopper.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
@@ -102,6 +105,7 @@ class LtMatmul final : public Matmul {
     if (found == recipes_.end()) {
       ASSIGN_OR_RETURN(Recipe recipe, MakeRecipe(PlanProduct(kind, m, n, k),
                                                  is_bf16, alignment));
+      if (recipes_.size() >= kRecipeCountMax) recipes_.clear();
       found = recipes_.emplace(key, std::move(recipe)).first;
     }
     const Recipe& recipe = found->second;

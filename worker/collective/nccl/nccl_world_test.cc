@@ -1,0 +1,324 @@
+// The world of devices over an emulated NCCL, whose streams are threads: who
+// waits for whom, what results are, and how it ends.
+
+#include "worker/collective/nccl/nccl_world.h"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/sync/notification.h"
+#include "gtest/gtest.h"
+#include "worker/collective/call.h"
+#include "worker/collective/collective.h"
+#include "worker/collective/local/local_world.h"
+#include "worker/collective/nccl/testing/emulated_nccl.h"
+#include "worker/collective/testing/random_program.h"
+#include "worker/collective/testing/ranks.h"
+
+namespace atl::collective {
+namespace {
+
+using Rank = std::unique_ptr<Collective>;
+
+cudaStream_t NewStream() {
+  cudaStream_t stream = nullptr;
+  EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+            cudaSuccess);
+  return stream;
+}
+
+// A world whose calls have ended for the host, too, once they were waited for:
+// what tests of host memory need.
+class Synchronous final : public Collective {
+ public:
+  Synchronous(Rank inner, cudaStream_t stream)
+      : inner_(std::move(inner)), stream_(stream) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::string& name() const override { return inner_->name(); }
+  absl::Status Run(const Call& call) override {
+    return Synchronized(inner_->Run(call));
+  }
+  Pending Start(Call call) override {
+    return Pending(std::make_unique<Work>(
+        *this, inner_->Start(std::move(call))));
+  }
+  absl::StatusOr<Rank> Split(int color, absl::string_view name) override {
+    absl::StatusOr<Rank> group = inner_->Split(color, name);
+    if (!group.ok() || *group == nullptr) return group;
+    return std::make_unique<Synchronous>(*std::move(group), stream_);
+  }
+  void Abort(absl::string_view reason) override { inner_->Abort(reason); }
+  absl::Status status() const override { return inner_->status(); }
+
+ private:
+  class Work final : public Pending::Work {
+   public:
+    Work(Synchronous& group, Pending pending)
+        : group_(group), pending_(std::move(pending)) {}
+    absl::Status Wait() override {
+      return group_.Synchronized(pending_.Wait());
+    }
+
+   private:
+    Synchronous& group_;
+    Pending pending_;
+  };
+
+  absl::Status Synchronized(absl::Status status) {
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    status.Update(inner_->status());
+    return status;
+  }
+
+  const Rank inner_;
+  const cudaStream_t stream_;
+};
+
+class NcclWorldTest : public testing::Test {
+ protected:
+  NcclWorldTest() : seed_(std::random_device()()) {
+    std::cout << "seed " << seed_ << std::endl;
+  }
+  ~NcclWorldTest() override {
+    ranks_.clear();
+    for (cudaStream_t stream : streams_) {
+      EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    }
+    FailNoCommunicators();
+  }
+
+  std::vector<Rank>& Make(int size, bool check_calls = false,
+                          absl::Duration timeout = absl::Minutes(1)) {
+    ranks_.clear();
+    controls_.clear();
+    control_ = std::make_unique<LocalWorld>(size);
+    controls_ = control_->TakeRanks();
+    ranks_.resize(size);
+    for (int r = 0; r < size; ++r) streams_.push_back(NewStream());
+    RunRanks(ranks_, [&](int r, Rank& rank) {
+      NcclOptions options;
+      options.compute_stream = streams_[r];
+      options.call_timeout = timeout;
+      options.check_calls = check_calls;
+      auto joined = JoinNccl(*controls_[r], options);
+      ASSERT_TRUE(joined.ok()) << joined.status();
+      rank = *std::move(joined);
+    });
+    return ranks_;
+  }
+  // As Make, of ranks whose results the host may read.
+  std::vector<Rank>& MakeSynchronous(int size, bool check_calls) {
+    Make(size, check_calls);
+    for (int r = 0; r < size; ++r) {
+      ranks_[r] =
+          std::make_unique<Synchronous>(std::move(ranks_[r]), streams_[r]);
+    }
+    return ranks_;
+  }
+
+  const uint64_t seed_;
+  std::unique_ptr<LocalWorld> control_;
+  std::vector<Rank> controls_;
+  std::vector<cudaStream_t> streams_;
+  std::vector<Rank> ranks_;
+};
+
+bool Says(const absl::Status& status, absl::string_view text) {
+  return absl::StrContains(status.message(), text);
+}
+
+TEST_F(NcclWorldTest, EveryCallGivesWhatItsDefinitionSays) {
+  for (const int size : {1, 2, 3, 4}) {
+    RunRanks(MakeSynchronous(size, size % 2 == 0), [&](int r, Rank& rank) {
+      EXPECT_EQ(rank->rank(), r);
+      EXPECT_EQ(rank->size(), size);
+      EXPECT_EQ(rank->name(), "world");
+      RunRandomProgram(seed_, /*call_count=*/60, /*count_max=*/300, *rank);
+      rank.reset();
+    });
+  }
+}
+
+TEST_F(NcclWorldTest, SplitsByColorIntoStreamsOfTheirOwn) {
+  RunRanks(MakeSynchronous(4, false), [&](int r, Rank& rank) {
+    auto half = rank->Split(r % 2, "half");
+    ASSERT_TRUE(half.ok()) << half.status();
+    EXPECT_EQ((*half)->rank(), r / 2);
+    EXPECT_EQ((*half)->size(), 2);
+    EXPECT_EQ((*half)->name(), "world/half");
+    auto without = rank->Split(r == 0 ? -1 : 3, "without");
+    ASSERT_TRUE(without.ok()) << without.status();
+    EXPECT_EQ(*without == nullptr, r == 0);
+    RunRandomProgram(seed_ + r % 2, 20, 100, **half);
+    if (*without != nullptr) RunRandomProgram(seed_, 20, 100, **without);
+    // A group of a group, which outlives it.
+    auto pair = (*half)->Split(0, "pair");
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    half->reset();
+    RunRandomProgram(seed_ + 7 + r % 2, 10, 100, **pair);
+  });
+}
+
+// Computation is slow, and the host waits for none of it.
+TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
+  constexpr int kRounds = 20;
+  std::vector<std::vector<float>> data(2, std::vector<float>(1000, 1));
+  Notification go;
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    const cudaStream_t stream = streams_[r];
+    float* const own = data[r].data();
+    Launch(stream, [&go] { go.WaitWithTimeout(absl::Minutes(1)); });
+    for (int i = 0; i < kRounds; ++i) {
+      Launch(stream, [own] { own[0] += 1; });
+      Pending pending = rank->Start(Call::AllReduce(
+          DataType::kF32, Reduction::kSum, own, own, 1000));
+      ASSERT_TRUE(pending.Wait().ok());
+      Launch(stream, [own] { own[0] /= 2; });
+    }
+    // Nothing has happened yet, and the host is here.
+    EXPECT_EQ(own[0], 1);
+    static std::atomic<int> here;
+    if (++here == 2) go.Notify();
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(own[0], 1 + kRounds);
+    EXPECT_EQ(own[999], 1 << kRounds);
+  });
+}
+
+// Of a call that is under way the runtime says an error that is none.
+TEST_F(NcclWorldTest, WaitingLeavesNoErrorBehind) {
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    if (r == 0) Launch(streams_[0], [] { AwaitUnreadyQueries(100); });
+    EXPECT_TRUE(rank->Barrier().ok());
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  });
+}
+
+// The emulator ends the process where a communicator is split too early.
+TEST_F(NcclWorldTest, AGroupIsSplitOnceItsCallsHaveEnded) {
+  std::vector<std::vector<float>> data(2, std::vector<float>(10, 1));
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    float* const own = data[r].data();
+    for (int i = 0; i < 10; ++i) {
+      Pending pending = rank->Start(
+          Call::AllReduce(DataType::kF32, Reduction::kSum, own, own, 10));
+      auto group = rank->Split(0, "group");
+      EXPECT_TRUE(group.ok()) << group.status();
+    }
+  });
+}
+
+TEST_F(NcclWorldTest, AWaitIsBoundedAndTheCallIsNamed) {
+  std::vector<float> data(10);
+  Notification gave_up;
+  RunRanks(Make(2, false, absl::Seconds(3)), [&](int r, Rank& rank) {
+    // The first call connects, so that the next one waits on the stream.
+    ASSERT_TRUE(rank->Barrier().ok());
+    if (r == 1) {
+      EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(1)));
+      EXPECT_FALSE(rank->Barrier().ok());
+      return;
+    }
+    const absl::Status status = rank->Barrier();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+    EXPECT_TRUE(Says(status, "barrier")) << status;
+    EXPECT_EQ(rank->Barrier(), status);
+    EXPECT_EQ(rank->status(), status);
+    gave_up.Notify();
+  });
+}
+
+// A rank that never makes its first call keeps the host of the other waiting,
+// within the same bound.
+TEST_F(NcclWorldTest, TheFirstCallOfAGroupIsBoundedToo) {
+  Notification gave_up;
+  RunRanks(Make(2, false, absl::Seconds(3)), [&](int r, Rank& rank) {
+    if (r == 1) {
+      EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(1)));
+      EXPECT_FALSE(rank->Barrier().ok());
+      return;
+    }
+    float value = 1;
+    const absl::Status status = rank->AllReduce(absl::MakeSpan(&value, 1));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+    EXPECT_TRUE(Says(status, "all-reduce")) << status;
+    gave_up.Notify();
+  });
+}
+
+TEST_F(NcclWorldTest, AbortReachesRanksThatWaitInOtherGroups) {
+  RunRanks(Make(3), [&](int r, Rank& rank) {
+    auto pair = rank->Split(r == 2 ? 1 : 0, "pair");
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    if (r == 2) return rank->Abort("out of memory");
+    const absl::Status status =
+        r == 0 ? rank->Barrier()
+               : [&] {
+                   (void)(*pair)->Barrier();
+                   return (*pair)->status();
+                 }();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(Says(status, "out of memory")) << status;
+    EXPECT_TRUE(Says(status, "rank 2")) << status;
+  });
+}
+
+TEST_F(NcclWorldTest, WhatNcclFindsEndsTheWorldForAll) {
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    ASSERT_TRUE(rank->Barrier().ok());
+    // It makes no further call: its watch finds out.
+    if (r == 1) return FailCommunicators(1);
+    const absl::Status status = rank->Barrier();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(Says(status, "NCCL failed")) << status;
+    EXPECT_TRUE(Says(status, "rank 1")) << status;
+  });
+  EXPECT_TRUE(Says(ranks_[1]->status(), "NCCL failed"));
+}
+
+TEST_F(NcclWorldTest, CallsThatDifferAreNamedWhereCallsAreChecked) {
+  std::atomic<int> named{0};
+  std::vector<float> data(2 * 64);
+  RunRanks(Make(2, true), [&](int r, Rank& rank) {
+    float* const own = data.data() + 64 * r;
+    const absl::Status status = rank->Run(Call::AllReduce(
+        DataType::kF32, Reduction::kSum, own, own, 8 + r));
+    // Who is slower may hear of the end first.
+    if (status.code() == absl::StatusCode::kInvalidArgument) ++named;
+    EXPECT_TRUE(Says(status, "all-reduce sum of 8 f32")) << status;
+    EXPECT_TRUE(Says(status, "all-reduce sum of 9 f32")) << status;
+    EXPECT_FALSE(rank->Barrier().ok());
+  });
+  EXPECT_GE(named, 1);
+}
+
+TEST_F(NcclWorldTest, ARankThatLeavesWhenDoneHarmsNobody) {
+  std::vector<std::vector<float>> data(3, std::vector<float>(5000, 1));
+  RunRanks(Make(3), [&](int r, Rank& rank) {
+    for (int i = 0; i < 5; ++i) {
+      auto group = rank->Split(0, "short");
+      ASSERT_TRUE(group.ok()) << group.status();
+      ASSERT_TRUE((*group)->AllReduce(absl::MakeSpan(data[r])).ok());
+    }
+    EXPECT_TRUE(rank->Barrier().ok());
+    EXPECT_EQ(data[r][4999], 243);
+    rank.reset();
+  });
+}
+
+}  // namespace
+}  // namespace atl::collective

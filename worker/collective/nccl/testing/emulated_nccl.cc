@@ -1,0 +1,491 @@
+#include "worker/collective/nccl/testing/emulated_nccl.h"
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "base/status/check.h"
+#include "base/sync/mutex.h"
+#include "worker/collective/reduction.h"
+
+namespace atl::collective {
+namespace {
+
+// A communicator says so often that it is in progress, beside real reasons.
+constexpr int kPolls = 3;
+
+using Bytes = std::vector<char>;
+
+enum class OpKind { kBroadcast, kReduce, kAllReduce, kReduceScatter, kAllGather };
+
+// One collective call of a group, as its ranks come to it.
+struct Meeting {
+  std::map<int, Bytes> inputs;  // By rank.
+  int left_count = 0;
+};
+
+struct Group;
+
+// A color of a split, and what each rank gave.
+struct SplitRound {
+  std::map<int, std::pair<int, int>> given;  // By rank: color, key.
+  std::map<int, std::shared_ptr<Group>> groups;  // By color.
+};
+
+// What the ranks of a communicator share.
+struct Group {
+  explicit Group(int n) : size(n) {}
+  const int size;
+  Mutex mutex;
+  CondVar condition;
+  std::vector<bool> joined ABSL_GUARDED_BY(mutex) = std::vector<bool>(size);
+  // Ranks that have made a first collective call: it waits for all of them.
+  std::vector<bool> connected ABSL_GUARDED_BY(mutex) = std::vector<bool>(size);
+  std::map<int64_t, Meeting> meetings ABSL_GUARDED_BY(mutex);
+  std::map<std::pair<int, int>, std::deque<Bytes>> mail ABSL_GUARDED_BY(mutex);
+  std::map<int64_t, SplitRound> splits ABSL_GUARDED_BY(mutex);
+};
+
+// A rank of a group, while work of it may be queued.
+struct Member {
+  std::shared_ptr<Group> group;
+  int rank = 0;
+  int world_rank = 0;
+  std::atomic<bool> aborted{false};
+  std::atomic<bool> ended{false};
+  std::atomic<int> under_way{0};
+  // The host's side; a communicator is one thread's at a time but for its state.
+  Mutex mutex;
+  std::function<bool()> progress ABSL_GUARDED_BY(mutex);  // Null: idle.
+  int polls ABSL_GUARDED_BY(mutex) = 0;
+  bool has_met = false;
+  int64_t meeting_count = 0;
+  int64_t split_count = 0;
+};
+
+std::atomic<int> failed_rank{-1};
+
+}  // namespace
+}  // namespace atl::collective
+
+struct ncclComm {
+  std::shared_ptr<atl::collective::Member> member;
+};
+
+namespace atl::collective {
+namespace {
+
+Mutex worlds_mutex;
+int64_t world_count ABSL_GUARDED_BY(worlds_mutex) = 0;
+
+// The world of an id. Never given back, as aborted communicators are.
+std::shared_ptr<Group> WorldOf(int64_t id, int size) {
+  static auto& worlds = *new std::map<int64_t, std::shared_ptr<Group>>;
+  MutexLock lock(&worlds_mutex);
+  std::shared_ptr<Group>& world = worlds[id];
+  if (world == nullptr) world = std::make_shared<Group>(size);
+  CHECK_EQ(world->size, size);
+  return world;
+}
+
+ncclComm_t NewComm(std::shared_ptr<Group> group, int rank, int world_rank) {
+  // Kept, so that the use of one that has ended is seen and not wild.
+  static Mutex mutex;
+  static auto& comms = *new std::vector<std::unique_ptr<ncclComm>>;
+  auto comm = std::make_unique<ncclComm>();
+  comm->member = std::make_shared<Member>();
+  comm->member->group = std::move(group);
+  comm->member->rank = rank;
+  comm->member->world_rank = world_rank;
+  MutexLock lock(&mutex);
+  comms.push_back(std::move(comm));
+  return comms.back().get();
+}
+
+Member& MemberOf(ncclComm_t comm) {
+  CHECK(comm != nullptr);
+  CHECK(!comm->member->aborted && !comm->member->ended);
+  return *comm->member;
+}
+
+// Goes on in ncclCommGetAsyncError until `progress` is true.
+ncclResult_t Begin(Member& member, std::function<bool()> progress) {
+  MutexLock lock(&member.mutex);
+  CHECK(member.progress == nullptr);  // Asked too early.
+  member.progress = std::move(progress);
+  member.polls = kPolls;
+  return ncclInProgress;
+}
+
+bool AllOf(Group& group, std::vector<bool> Group::* ranks) {
+  MutexLock lock(&group.mutex);
+  const std::vector<bool>& of = group.*ranks;
+  return std::find(of.begin(), of.end(), false) == of.end();
+}
+
+// Waits until `holds()`; false if the communicator is aborted.
+template <typename F>
+bool AwaitAborted(Member& member, F&& holds)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.group->mutex) {
+  while (!holds()) {
+    if (member.aborted) return false;
+    member.group->condition.WaitWithTimeout(&member.group->mutex,
+                                            absl::Milliseconds(1));
+  }
+  return true;
+}
+
+size_t BytesOf(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat32:
+      return 4;
+    case ncclFloat64:
+      return 8;
+    case ncclBfloat16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+struct Collect {
+  OpKind kind;
+  const void* in;
+  void* out;
+  size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t operation = ncclSum;
+  int root = 0;
+};
+
+void ReduceAll(const Collect& c, const Meeting& meeting, size_t begin,
+               size_t count, void* out) {
+  const DataType type = c.type == ncclFloat32   ? DataType::kF32
+                        : c.type == ncclFloat64 ? DataType::kF64
+                                                : DataType::kBf16;
+  std::vector<const void*> inputs;
+  for (const auto& [rank, bytes] : meeting.inputs) {
+    inputs.push_back(bytes.data() + begin * BytesOf(c.type));
+  }
+  ReduceInputs(type,
+               c.operation == ncclMax ? Reduction::kMax : Reduction::kSum,
+               inputs, static_cast<int64_t>(count), out);
+}
+
+void Give(const Collect& c, const Meeting& meeting, int rank) {
+  const size_t bytes = c.count * BytesOf(c.type);
+  switch (c.kind) {
+    case OpKind::kBroadcast:
+      std::memcpy(c.out, meeting.inputs.at(c.root).data(), bytes);
+      return;
+    case OpKind::kAllGather:
+      for (const auto& [r, input] : meeting.inputs) {
+        std::memcpy(static_cast<char*>(c.out) + r * bytes, input.data(), bytes);
+      }
+      return;
+    case OpKind::kReduce:
+      if (rank == c.root) ReduceAll(c, meeting, 0, c.count, c.out);
+      return;
+    case OpKind::kAllReduce:
+      return ReduceAll(c, meeting, 0, c.count, c.out);
+    case OpKind::kReduceScatter:
+      return ReduceAll(c, meeting, rank * c.count, c.count, c.out);
+  }
+}
+
+// On the stream.
+void Meet(Member& member, const Collect& c, int64_t number) {
+  Group& group = *member.group;
+  const size_t count =
+      c.kind == OpKind::kReduceScatter ? c.count * group.size : c.count;
+  const char* const in = static_cast<const char*>(c.in);
+  MutexLock lock(&group.mutex);
+  Meeting& meeting = group.meetings[number];
+  meeting.inputs[member.rank] = Bytes(in, in + count * BytesOf(c.type));
+  group.condition.SignalAll();
+  if (!AwaitAborted(member, [&] {
+        return static_cast<int>(meeting.inputs.size()) == group.size;
+      })) {
+    return;
+  }
+  // Else ranks make different calls.
+  CHECK_EQ(meeting.inputs.begin()->second.size(),
+           meeting.inputs[member.rank].size());
+  Give(c, meeting, member.rank);
+  if (++meeting.left_count == group.size) group.meetings.erase(number);
+}
+
+struct Post {
+  bool is_send = false;
+  int peer = 0;
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+void Carry(Member& member, const Post& post) {
+  Group& group = *member.group;
+  char* const data = static_cast<char*>(post.data);
+  MutexLock lock(&group.mutex);
+  if (post.is_send) {
+    group.mail[{member.rank, post.peer}].emplace_back(data, data + post.bytes);
+    group.condition.SignalAll();
+    return;
+  }
+  auto& mail = group.mail[{post.peer, member.rank}];
+  if (!AwaitAborted(member, [&] { return !mail.empty(); })) return;
+  CHECK_EQ(mail.front().size(), post.bytes);
+  std::memcpy(data, mail.front().data(), post.bytes);
+  mail.pop_front();
+}
+
+// What a thread has asked for since ncclGroupStart.
+struct Batch {
+  int depth = 0;
+  std::shared_ptr<Member> member;
+  cudaStream_t stream = nullptr;
+  bool meets = false;  // Not sends and receives alone.
+  std::vector<std::function<void(Member&)>> sends, others;
+};
+thread_local Batch batch;
+
+ncclResult_t EndBatch() {
+  if (--batch.depth > 0) return ncclSuccess;
+  Batch ended = std::exchange(batch, Batch());
+  if (ended.member == nullptr) return ncclSuccess;
+  const std::shared_ptr<Member> member = ended.member;
+  ++member->under_way;
+  const bool connects = ended.meets && !member->has_met;
+  if (connects) {
+    member->has_met = true;
+    MutexLock lock(&member->group->mutex);
+    member->group->connected[member->rank] = true;
+  }
+  return Begin(*member, [member, ended, connects] {
+    if (connects && !AllOf(*member->group, &Group::connected)) return false;
+    Launch(ended.stream, [member, ended] {
+      for (const auto& send : ended.sends) send(*member);
+      for (const auto& other : ended.others) other(*member);
+      --member->under_way;
+    });
+    return true;
+  });
+}
+
+void AddTo(ncclComm_t comm, cudaStream_t stream) {
+  Member& member = MemberOf(comm);
+  {
+    MutexLock lock(&member.mutex);
+    CHECK(member.progress == nullptr);  // Asked too early.
+  }
+  CHECK(batch.member == nullptr || batch.member == comm->member);
+  batch.member = comm->member;
+  batch.stream = stream;
+}
+
+ncclResult_t AddCollect(ncclComm_t comm, cudaStream_t stream,
+                        const Collect& collect) {
+  ++batch.depth;
+  AddTo(comm, stream);
+  batch.meets = true;
+  const int64_t number = batch.member->meeting_count++;
+  batch.others.push_back(
+      [=](Member& member) { Meet(member, collect, number); });
+  return EndBatch();
+}
+
+ncclResult_t AddPost(ncclComm_t comm, cudaStream_t stream, const Post& post) {
+  ++batch.depth;
+  AddTo(comm, stream);
+  CHECK(post.peer >= 0 && post.peer < batch.member->group->size);
+  CHECK_NE(post.peer, batch.member->rank);
+  (post.is_send ? batch.sends : batch.others).push_back([=](Member& member) {
+    Carry(member, post);
+  });
+  return EndBatch();
+}
+
+// The groups of a round, once all ranks have given their colors.
+bool TakeSplit(Member& parent, int64_t number, ncclComm_t* made) {
+  Group& group = *parent.group;
+  MutexLock lock(&group.mutex);
+  SplitRound& round = group.splits[number];
+  if (static_cast<int>(round.given.size()) < group.size) return false;
+  const int color = round.given[parent.rank].first;
+  if (color == NCCL_SPLIT_NOCOLOR) return true;
+  std::vector<std::pair<int, int>> members;  // Key, rank.
+  for (const auto& [rank, given] : round.given) {
+    if (given.first == color) members.emplace_back(given.second, rank);
+  }
+  std::sort(members.begin(), members.end());
+  std::shared_ptr<Group>& of_color = round.groups[color];
+  if (of_color == nullptr) {
+    of_color = std::make_shared<Group>(static_cast<int>(members.size()));
+  }
+  int rank = 0;
+  while (members[rank].second != parent.rank) ++rank;
+  *made = NewComm(of_color, rank, parent.world_rank);
+  return true;
+}
+
+}  // namespace
+
+void FailCommunicators(int world_rank) { failed_rank = world_rank; }
+void FailNoCommunicators() { failed_rank = -1; }
+
+}  // namespace atl::collective
+
+extern "C" {
+
+using atl::MutexLock;
+using atl::collective::AddCollect;
+using atl::collective::AddPost;
+using atl::collective::Member;
+using atl::collective::MemberOf;
+using atl::collective::OpKind;
+
+const char* ncclGetErrorString(ncclResult_t) { return "an emulated error"; }
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  MutexLock lock(&atl::collective::worlds_mutex);
+  const int64_t number = ++atl::collective::world_count;
+  std::memcpy(id->internal, &number, sizeof(number));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
+                                    int rank, ncclConfig_t* config) {
+  CHECK_EQ(config->blocking, 0);
+  int64_t number = 0;
+  std::memcpy(&number, id.internal, sizeof(number));
+  const auto world = atl::collective::WorldOf(number, size);
+  *comm = atl::collective::NewComm(world, rank, rank);
+  {
+    MutexLock lock(&world->mutex);
+    CHECK(!world->joined[rank]);
+    world->joined[rank] = true;
+  }
+  return atl::collective::Begin(*(*comm)->member, [world] {
+    return atl::collective::AllOf(*world, &atl::collective::Group::joined);
+  });
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                           ncclComm_t* made, ncclConfig_t* config) {
+  CHECK_EQ(config->blocking, 0);
+  Member& member = MemberOf(comm);
+  CHECK_EQ(member.under_way.load(), 0);
+  *made = nullptr;
+  const int64_t number = member.split_count++;
+  {
+    MutexLock lock(&member.group->mutex);
+    member.group->splits[number].given[member.rank] = {color, key};
+  }
+  return atl::collective::Begin(member, [&member, number, made] {
+    return atl::collective::TakeSplit(member, number, made);
+  });
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  Member& member = MemberOf(comm);
+  *state = ncclSuccess;
+  if (member.world_rank == atl::collective::failed_rank) {
+    *state = ncclRemoteError;
+    return ncclSuccess;
+  }
+  MutexLock lock(&member.mutex);
+  if (member.progress == nullptr) return ncclSuccess;
+  *state = ncclInProgress;
+  if (member.polls > 0) {
+    --member.polls;
+  } else if (member.progress()) {
+    member.progress = nullptr;
+    *state = ncclSuccess;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  MemberOf(comm).aborted = true;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return atl::collective::Begin(MemberOf(comm), [] { return true; });
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  Member& member = MemberOf(comm);
+  CHECK_EQ(member.under_way.load(), 0);
+  member.ended = true;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++atl::collective::batch.depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() { return atl::collective::EndBatch(); }
+
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t count,
+                           ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return AddCollect(comm, stream,
+                    {.kind = OpKind::kBroadcast,
+                     .in = in,
+                     .out = out,
+                     .count = count,
+                     .type = type,
+                     .root = root});
+}
+ncclResult_t ncclReduce(const void* in, void* out, size_t count,
+                        ncclDataType_t type, ncclRedOp_t operation, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return AddCollect(
+      comm, stream,
+      {OpKind::kReduce, in, out, count, type, operation, root});
+}
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t count,
+                           ncclDataType_t type, ncclRedOp_t operation,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return AddCollect(comm, stream,
+                    {OpKind::kAllReduce, in, out, count, type, operation});
+}
+ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count,
+                               ncclDataType_t type, ncclRedOp_t operation,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return AddCollect(comm, stream,
+                    {OpKind::kReduceScatter, in, out, count, type, operation});
+}
+ncclResult_t ncclAllGather(const void* in, void* out, size_t count,
+                           ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return AddCollect(comm, stream, {OpKind::kAllGather, in, out, count, type});
+}
+
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type,
+                      int peer, ncclComm_t comm, cudaStream_t stream) {
+  return AddPost(comm, stream,
+                 {true, peer, const_cast<void*>(data),
+                  count * atl::collective::BytesOf(type)});
+}
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return AddPost(comm, stream,
+                 {false, peer, data, count * atl::collective::BytesOf(type)});
+}
+
+}  // extern "C"
