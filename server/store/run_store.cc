@@ -157,6 +157,8 @@ RecoveredShard RunStore::Recovered() const {
   recovered.prepared = prepared_;
   recovered.manifests = found_manifests_;
   recovered.prepared_here = prepared_here_;
+  for (const auto& [seq, kept] : kept_) recovered.kept_commits.insert(seq);
+  recovered.given_up = given_up_;
   return recovered;
 }
 
@@ -330,7 +332,8 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
 }
 
 absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
-                               absl::Span<const ContributionKey> keys) {
+                               absl::Span<const ContributionKey> keys,
+                               bool keep) {
   const int32_t f = commit.fragment();
   Digest128 digest;
   failpoint::Hit("server.state.before");
@@ -364,9 +367,18 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     *state->mutable_digest() = digest.ToProto();
   }
   RecordBatch batch;
-  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
+  std::vector<std::shared_ptr<Contribution>> kept;
+  if (keep) kept = AddKept(commit, &batch);
+  std::vector<ContributionKey> to_free(keys.begin(), keys.end());
+  for (const auto& contribution : kept) {
+    to_free.erase(
+        std::remove(to_free.begin(), to_free.end(), contribution->key()),
+        to_free.end());
+  }
+  std::vector<FreedSegment> freed = TakeOut(to_free, &batch);
   RETURN_IF_ERROR(WriteState(&batch));
   failpoint::Hit("server.state.after");
+  PutKept(commit.commit_seq(), kept);
   RecycleSum(f, commit.version());
   RecycleAll(std::move(freed));
   return absl::OkStatus();
