@@ -48,6 +48,11 @@ std::vector<bool> HoldsOf(const ShardShape& shape) {
   return holds;
 }
 
+// Of one pin; another one may have its id later.
+std::string NameOf(const v1::Pin& pin) {
+  return absl::StrCat(pin.pin_id(), "@", pin.commit_seq());
+}
+
 // Contributions that a round keeps space for, at most.
 constexpr int kReservedContributionsMax = 64;
 
@@ -67,8 +72,8 @@ std::string Action::ToString() const {
   }
   if (kind == ActionKind::kDropKept || kind == ActionKind::kGiveUpKept) {
     return absl::StrCat(text, " of commits ", absl::StrJoin(commit_seqs, ", "),
-                        pin_ids.empty() ? "" : "; pins ",
-                        absl::StrJoin(pin_ids, ", "));
+                        pins.empty() ? "" : "; pins ",
+                        absl::StrJoin(pins, ", "));
   }
   absl::StrAppend(&text, " fragment ", fragment, " version ", version);
   if (kind == ActionKind::kGather) {
@@ -630,12 +635,17 @@ void ShardMachine::NameManifests(std::vector<Action>* actions) {
   }
 }
 
+std::string ShardMachine::WhyGivenUp(const v1::Pin& pin) const {
+  const auto why = given_up_.find(NameOf(pin));
+  return why == given_up_.end() ? "" : why->second;
+}
+
 bool ShardMachine::IsKept(int64_t commit_seq) const {
   return std::any_of(
       plan_.pins().begin(), plan_.pins().end(), [&](const v1::Pin& pin) {
         return pin.keep_bytes_max() > 0 && commit_seq >= pin.commit_seq() &&
                (pin.keep_end() == 0 || commit_seq < pin.keep_end()) &&
-               given_up_.count(pin.pin_id()) == 0;
+               given_up_.count(NameOf(pin)) == 0;
       });
 }
 
@@ -644,8 +654,8 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
     Action action{ActionKind::kGiveUpKept};
     for (const v1::Pin& pin : plan_.pins()) {
       if (pin.keep_bytes_max() == 0) continue;
-      action.pin_ids.push_back(pin.pin_id());
-      given_up_.emplace(pin.pin_id(),
+      action.pins.push_back(NameOf(pin));
+      given_up_.emplace(NameOf(pin),
                         "the server's disk was full, and rounds come first");
     }
     action.commit_seqs.assign(kept_commits_.begin(), kept_commits_.end());
@@ -664,15 +674,15 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
   for (auto it = given_up_.begin(); it != given_up_.end();) {
     const bool is_pinned = std::any_of(
         plan_.pins().begin(), plan_.pins().end(),
-        [&](const v1::Pin& pin) { return pin.pin_id() == it->first; });
+        [&](const v1::Pin& pin) { return NameOf(pin) == it->first; });
     if (is_pinned) {
       ++it;
       continue;
     }
-    action.pin_ids.push_back(it->first);
+    action.pins.push_back(it->first);
     it = given_up_.erase(it);
   }
-  if (action.commit_seqs.empty() && action.pin_ids.empty()) return;
+  if (action.commit_seqs.empty() && action.pins.empty()) return;
   actions->push_back(std::move(action));
 }
 

@@ -115,7 +115,7 @@ struct RecoveredShard {
   std::set<int32_t> prepared_here;
   // Commits of which some contributions are kept for a pin.
   std::set<int64_t> kept_commits;
-  // Pins that nothing is kept for any more, and why.
+  // Pins, as in Action::pins, that nothing is kept for any more, and why.
   std::map<std::string, std::string> given_up;
 };
 
@@ -135,10 +135,10 @@ enum class ActionKind {
   kRelease,       // fragment, version: delete its file. No answer.
   kWriteManifest,  // pin: of a checkpoint, OnManifestWritten.
   kDropManifest,   // pin.pin_id: delete it, OnManifestDropped.
-  kDropKept,  // commit_seqs: free what is kept of them; pin_ids: forget that
+  kDropKept,  // commit_seqs: free what is kept of them; pins: forget that
               // these were given up. No answer.
   kGiveUpKept,  // commit_seqs: free what is kept of them, for the disk is full;
-                // pin_ids: note that they were given up. No answer.
+                // pins: note that they were given up. No answer.
 };
 
 struct Action {
@@ -154,7 +154,7 @@ struct Action {
   bool keep = false;  // kPersist: what it merged is kept for a pin.
   v1::Pin pin;
   std::vector<int64_t> commit_seqs;
-  std::vector<std::string> pin_ids;
+  std::vector<std::string> pins;  // "PIN_ID@COMMIT_SEQ".
 
   // One line: "prepare fragment 0 version 3 attempt 0".
   std::string ToString() const;
@@ -295,6 +295,8 @@ class ShardMachine {
   void NameManifests(std::vector<Action>* actions);
   void NameKept(std::vector<Action>* actions);
 
+  // Empty if it was not.
+  std::string WhyGivenUp(const v1::Pin& pin) const;
   // True if a pin of the plan keeps what this commit merged.
   bool IsKept(int64_t commit_seq) const;
   const v1::Seal* FindSeal(int32_t f, int64_t version, int64_t attempt) const;

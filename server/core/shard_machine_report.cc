@@ -49,14 +49,14 @@ v1::ShardReport ShardMachine::Report() const {
   }
   checkpoints_.Report(&report);
   for (const v1::Pin& pin : plan_.pins()) {
-    const auto why = given_up_.find(pin.pin_id());
-    if (why == given_up_.end()) continue;
+    const std::string why = WhyGivenUp(pin);
+    if (why.empty()) continue;
     v1::ShardCheckpoint* given_up = report.add_checkpoints();
     given_up->set_pin_id(pin.pin_id());
     given_up->set_commit_seq(pin.commit_seq());
     given_up->set_fault(
         absl::StrCat("its contributions are not kept here any more: ",
-                     why->second));
+                     why));
   }
   for (const Fragment& fragment : fragments_) {
     if (!fragment.measured) continue;

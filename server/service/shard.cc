@@ -483,8 +483,8 @@ void Shard::RunDropKept(const Action& action) {
     reason = machine_.given_up();
   }
   const absl::Status status =
-      given_up ? store_->GiveUpKept(action.commit_seqs, action.pin_ids, reason)
-               : store_->DropKept(action.commit_seqs, action.pin_ids);
+      given_up ? store_->GiveUpKept(action.commit_seqs, action.pins, reason)
+               : store_->DropKept(action.commit_seqs, action.pins);
   if (given_up || !status.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": "
                  << action.ToString() << " (" << reason

@@ -183,10 +183,10 @@ class RunStore {
   // Frees what these commits merged, and forgets that pins were given up.
   // Readers go on.
   absl::Status DropKept(absl::Span<const int64_t> commit_seqs,
-                        absl::Span<const std::string> pin_ids);
+                        absl::Span<const std::string> pins);
   // The same, and notes durably that the pins were given up.
   absl::Status GiveUpKept(absl::Span<const int64_t> commit_seqs,
-                          absl::Span<const std::string> pin_ids,
+                          absl::Span<const std::string> pins,
                           const std::string& reason);
 
   // --- Contributions --------------------------------------------------------

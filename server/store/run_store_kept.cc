@@ -129,12 +129,12 @@ void RunStore::RemoveKept(absl::Span<const int64_t> commit_seqs,
 }
 
 absl::Status RunStore::DropKept(absl::Span<const int64_t> commit_seqs,
-                                absl::Span<const std::string> pin_ids) {
+                                absl::Span<const std::string> pins) {
   RecordBatch batch;
   failpoint::Hit("server.kept.before");
   RemoveKept(commit_seqs, &batch);
-  for (const std::string& pin_id : pin_ids) {
-    batch.Delete(RecordName(absl::StrCat("given_up/", pin_id)));
+  for (const std::string& pin : pins) {
+    batch.Delete(RecordName(absl::StrCat("given_up/", pin)));
   }
   RETURN_IF_ERROR(records_.Write(batch, Sync::kProcess));
   failpoint::Hit("server.kept.after");
@@ -142,15 +142,15 @@ absl::Status RunStore::DropKept(absl::Span<const int64_t> commit_seqs,
 }
 
 absl::Status RunStore::GiveUpKept(absl::Span<const int64_t> commit_seqs,
-                                  absl::Span<const std::string> pin_ids,
+                                  absl::Span<const std::string> pins,
                                   const std::string& reason) {
   RecordBatch batch;
   failpoint::Hit("server.kept.before");
   RemoveKept(commit_seqs, &batch);
   records::KeepEndRecord record;
   record.set_reason(reason);
-  for (const std::string& pin_id : pin_ids) {
-    batch.Put(RecordName(absl::StrCat("given_up/", pin_id)),
+  for (const std::string& pin : pins) {
+    batch.Put(RecordName(absl::StrCat("given_up/", pin)),
               record.SerializeAsString());
   }
   RETURN_IF_ERROR(records_.Write(batch, Sync::kMachine));
