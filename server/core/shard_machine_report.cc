@@ -55,8 +55,7 @@ v1::ShardReport ShardMachine::Report() const {
     given_up->set_pin_id(pin.pin_id());
     given_up->set_commit_seq(pin.commit_seq());
     given_up->set_fault(
-        absl::StrCat("its contributions are not kept here any more: ",
-                     why));
+        absl::StrCat("its contributions are not kept here any more: ", why));
   }
   for (const Fragment& fragment : fragments_) {
     if (!fragment.measured) continue;

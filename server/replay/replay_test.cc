@@ -314,6 +314,29 @@ TEST_F(ReplayTest, AFullDiskTakesWhatIsKeptAndTheRunGoesOn) {
   }
 }
 
+TEST_F(ReplayTest, APinUnderTheIdOfOneThatWasGivenUpKeeps) {
+  Start(MakeRun(1));
+  Pin();
+  Play(0);
+  FakeFileSystem& fs = cluster_->fs(0);
+  fs.SetCapacity(kManyBytes);
+  fs.SetCapacity(kManyBytes - *fs.FreeBytes("data"));
+  Play(1);
+  Play(2);
+  fs.SetCapacity(kManyBytes);
+  // No plan comes between that has neither.
+  cluster_->plan().clear_pins();
+  Pin();
+  Play(3);
+  ExpectAgreement(Run());
+  EXPECT_TRUE(cluster_
+                  ->WaitForReport(0,
+                                  [](const v1::ShardReport& report) {
+                                    return report.checkpoints_size() == 0;
+                                  })
+                  .ok());
+}
+
 TEST_F(ReplayTest, DecisionsThatDoNotFollowAreRefused) {
   Start(MakeRun(1));
   Pin();
