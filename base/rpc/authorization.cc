@@ -63,6 +63,7 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.ParameterService/PullParameters",
            kOperator | kIsland | kReader},
           {"/atoll.v1.ParameterService/ImportParameters", kOperator},
+          {"/atoll.v1.ParameterService/PullKept", kOperator},
 
           {"/grpc.health.v1.Health/Check", kAll},
           {"/grpc.health.v1.Health/Watch", kAll},

@@ -47,6 +47,7 @@ const std::map<std::string, std::string>& Expected() {
       {"/atoll.v1.IslandService/ReportReady", "oi"},
       {"/atoll.v1.IslandService/WatchPlan", "oi"},
       {"/atoll.v1.ParameterService/ImportParameters", "o"},
+      {"/atoll.v1.ParameterService/PullKept", "o"},
       {"/atoll.v1.ParameterService/PullParameters", "oir"},
       {"/atoll.v1.ParameterService/PushOuterGradient", "oi"},
       {"/atoll.v1.RunService/CancelRun", "o"},

@@ -23,8 +23,10 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunCancel(run, context);
   AddRunExport(run, context);
   AddRunImport(run, context);
+  AddRunPin(run, context);
   AddIslandList(group("island", "The islands of a run"), context);
   AddRoundList(group("round", "The committed rounds of a run"), context);
+  AddReplay(app, context);
   AddJoin(app, context);
   AddPlan(app, context);
   AddDataTokenize(group("data", "What islands read"), context);

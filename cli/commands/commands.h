@@ -21,10 +21,14 @@ void AddRunResume(CLI::App& app, Context& context);
 void AddRunCancel(CLI::App& app, Context& context);
 void AddRunExport(CLI::App& app, Context& context);
 void AddRunImport(CLI::App& app, Context& context);
+void AddRunPin(CLI::App& app, Context& context);
 
 // atoll island list, atoll round list
 void AddIslandList(CLI::App& app, Context& context);
 void AddRoundList(CLI::App& app, Context& context);
+
+// atoll replay
+void AddReplay(CLI::App& app, Context& context);
 
 // atoll join
 void AddJoin(CLI::App& app, Context& context);

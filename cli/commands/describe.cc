@@ -83,6 +83,17 @@ std::string DescribeRounds(int64_t done_count, int64_t round_count) {
   return absl::StrCat(done_count, " of ", round_count);
 }
 
+std::string DescribeKept(const v1::Pin& pin) {
+  if (pin.keep_bytes_max() == 0) return "no contributions";
+  std::string text = absl::StrCat(FormatBytes(pin.kept_bytes()), " of ",
+                                  FormatBytes(pin.keep_bytes_max()));
+  if (pin.keep_end() > 0) {
+    absl::StrAppend(&text, ", up to commit ", pin.keep_end() - 1,
+                    ": there is no room for more");
+  }
+  return text;
+}
+
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule) {
   const std::string merged = FormatCount(merged_token_count);

@@ -52,6 +52,9 @@ std::string DescribeRounds(int64_t done_count, int64_t round_count);
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule);
 
+// What a pin keeps of contributions: "1.2 MB of 20 MB", and where it ended.
+std::string DescribeKept(const v1::Pin& pin);
+
 // One line for an event of a run with this schedule:
 // "2026-11-21T04:05:06Z  round 12 committed: 3 merged".
 std::string DescribeEvent(const v1::RunEvent& event,

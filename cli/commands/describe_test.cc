@@ -69,6 +69,16 @@ TEST(DescribeTest, TheShareThatIsDoneIsTheFurtherOfRoundsAndTokens) {
   EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(0, 1000), 9, 9, 1100)), 1);
 }
 
+TEST(DescribeTest, APinSaysWhatItKeepsAndWhereItEnded) {
+  v1::Pin pin;
+  EXPECT_EQ(DescribeKept(pin), "no contributions");
+  pin.set_keep_bytes_max(20'000'000);
+  pin.set_kept_bytes(1'200'000);
+  EXPECT_THAT(DescribeKept(pin), Not(HasSubstr("commit")));
+  pin.set_keep_end(12);
+  EXPECT_THAT(DescribeKept(pin), HasSubstr("up to commit 11"));
+}
+
 TEST(DescribeTest, ACommitOfARunByTokensTellsHowManyAreMerged) {
   v1::RunEvent event;
   v1::Round& round = *event.mutable_round_committed();

@@ -32,7 +32,22 @@ std::string DescribeCheckpoints(
                   FormatTimestamp(ToTime(checkpoint.create_time())),
                   DescribeDurable(checkpoint)});
   }
-  return table.empty() ? "" : absl::StrCat("\n", table.ToString());
+  Table kept({"PIN", ">COMMIT", "UNTIL", "KEEPS"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    const v1::Pin& pin = checkpoint.pin();
+    if (pin.keep_bytes_max() == 0) continue;
+    std::string keeps = DescribeKept(pin);
+    for (const v1::CheckpointShard& shard : checkpoint.shards()) {
+      keeps = absl::StrCat("on ", shard.server_id(), ", ", shard.fault());
+    }
+    kept.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
+                 FormatTimestamp(ToTime(checkpoint.expire_time())), keeps});
+  }
+  std::string text;
+  for (const Table* shown : {&table, &kept}) {
+    if (!shown->empty()) absl::StrAppend(&text, "\n", shown->ToString());
+  }
+  return text;
 }
 
 // Why a server keeps a run from going on; empty if it does not.

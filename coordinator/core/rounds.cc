@@ -227,6 +227,7 @@ storage::v1::Record MakeCommit(const RunState& state, const RunView& view,
   *round.mutable_open_time() = ToProto(fragment.open_time);
   *round.mutable_seal_time() = ToProto(fragment.seal_time);
   SetTrainingLoss(state, view, seal, round);
+  if (seal.has_verdict()) *round.mutable_verdict() = seal.verdict();
 
   std::map<int32_t, int64_t> positions;
   std::set<std::pair<int32_t, int64_t>> merged;

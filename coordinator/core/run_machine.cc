@@ -406,6 +406,32 @@ absl::Status RunMachine::Cancel(absl::Time now) {
   return absl::OkStatus();
 }
 
+absl::Status RunMachine::CheckKeep(
+    const v1::ExportCheckpointRequest& request) const {
+  const int64_t bytes = request.keep_bytes_max();
+  if (bytes < 0) {
+    return InvalidFields({{"keep_bytes_max", "must be at least 0"}});
+  }
+  if (bytes == 0) return absl::OkStatus();
+  if (state_.spec().durability() == v1::DURABILITY_ISLAND) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOTHING_TO_KEEP",
+                  "at durability level ISLAND servers merge contributions as "
+                  "they come and have none to keep: a run that is to be "
+                  "replayed is created at level PROCESS or MACHINE");
+  }
+  const auto held = state_.pins().find(request.pin_id());
+  if (held != state_.pins().end() &&
+      held->second.pin.keep_bytes_max() != bytes) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "PIN_IS_MADE",
+        absl::StrCat("pin ", request.pin_id(), " was made to keep ",
+                     held->second.pin.keep_bytes_max(),
+                     " bytes of contributions, and that cannot be changed: "
+                     "take another id"));
+  }
+  return absl::OkStatus();
+}
+
 v1::Pin RunMachine::MakePin(const std::string& pin_id, bool checkpoint) const {
   v1::Pin pin;
   pin.set_commit_seq(state_.commit_seq() + 1);
@@ -427,6 +453,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
         {{"lease_duration", "must be at least 0 and at most 24 h"}});
   }
   if (lease == absl::ZeroDuration()) lease = kPinLeaseDefault;
+  RETURN_IF_ERROR(CheckKeep(request));
   const auto held = state_.pins().find(request.pin_id());
   v1::ExportCheckpointResponse response;
   if (request.release()) {
@@ -454,8 +481,14 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
                                        "for a lease to end"),
                           first - now_);
     }
-    EmitPin(MakePin(request.pin_id(), /*checkpoint=*/false), lease);
+    v1::Pin pin = MakePin(request.pin_id(), /*checkpoint=*/false);
+    pin.set_keep_bytes_max(request.keep_bytes_max());
+    EmitPin(pin, lease);
   } else if (!held->second.pin.checkpoint()) {
+    // Who only reads what it keeps does not cut its time.
+    if (held->second.pin.keep_bytes_max() > 0 && request.keep_bytes_max() == 0) {
+      lease = std::max(lease, held->second.lease_duration);
+    }
     if (held->second.lease_duration != lease) {
       EmitPin(held->second.pin, lease);
     }

@@ -160,6 +160,8 @@ class RunMachine {
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeView();
   v1::Pin MakePin(const std::string& pin_id, bool checkpoint) const;
+  // Whether a pin can keep the contributions that `request` asks for.
+  absl::Status CheckKeep(const v1::ExportCheckpointRequest& request) const;
   int64_t SeqSeen(int32_t slot) const;
   absl::Duration LeaseDuration() const;
   void Wait(const std::string& reason);

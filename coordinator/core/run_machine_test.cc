@@ -518,6 +518,76 @@ TEST_F(RunMachineTest, PinsACutUntilItsLeaseEnds) {
   EXPECT_EQ(run_->state().pins().size(), 0u);
 }
 
+// Bytes of a round of SimpleSpec: two contributions, a page on each of two
+// shards.
+int64_t RoundBytes(const RunState& state) {
+  return 2 * (4 * state.layout().element_count() + 2 * 4096);
+}
+
+TEST_F(RunMachineTest, APinKeepsContributionsUpToItsBytes) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_round_count(5);
+  Start(spec);
+  v1::ExportCheckpointRequest request;
+  request.set_pin_id("audit");
+  request.mutable_lease_duration()->set_seconds(3600);
+  const int64_t bytes = RoundBytes(run_->state());
+  request.set_keep_bytes_max(3 * bytes - 1);
+  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  const auto pin = [&] { return run_->state().pins().at("audit").pin; };
+  for (int round = 1; round <= 4; ++round) {
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    run_->FollowPlans();
+    ASSERT_EQ(Version(), round);
+    EXPECT_EQ(pin().kept_bytes(), std::min(round, 2) * bytes);
+    // The first that has no room is where it ends, for good.
+    EXPECT_EQ(pin().keep_end(), round < 3 ? 0 : 3);
+  }
+  run_->Restart();
+  EXPECT_EQ(pin().keep_end(), 3);
+  run_->Restart(run_->state().revision());
+  EXPECT_EQ(pin().keep_end(), 3);
+  EXPECT_EQ(pin().kept_bytes(), 2 * bytes);
+}
+
+TEST_F(RunMachineTest, WhatAPinKeepsIsSaidWhenItIsMade) {
+  Start(SimpleSpec());
+  v1::ExportCheckpointRequest request;
+  request.set_pin_id("audit");
+  request.set_keep_bytes_max(-1);
+  EXPECT_EQ(run_->machine().Export(request, run_->now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  request.set_keep_bytes_max(1000);
+  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  request.set_keep_bytes_max(2000);
+  EXPECT_EQ(run_->machine().Export(request, run_->now()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  // Renewed by who does not ask for it again, too.
+  request.set_keep_bytes_max(0);
+  request.mutable_lease_duration()->set_seconds(7200);
+  const auto renewed = run_->machine().Export(request, run_->now());
+  ASSERT_TRUE(renewed.ok());
+  EXPECT_EQ(renewed->pin().keep_bytes_max(), 1000);
+  // And by a reader whose lease is shorter for as long as it had.
+  request.mutable_lease_duration()->set_seconds(60);
+  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  EXPECT_EQ(run_->state().pins().at("audit").lease_duration, absl::Hours(2));
+}
+
+TEST_F(RunMachineTest, ThereIsNothingToKeepAtLevelIsland) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_durability(v1::DURABILITY_ISLAND);
+  Start(spec);
+  v1::ExportCheckpointRequest request;
+  request.set_pin_id("audit");
+  request.set_keep_bytes_max(1000);
+  const auto pinned = run_->machine().Export(request, run_->now());
+  EXPECT_EQ(pinned.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(pinned.status().message().find("PROCESS or MACHINE"),
+            std::string::npos);
+}
+
 TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {
   Start(SimpleSpec());
   v1::ExportCheckpointRequest request;

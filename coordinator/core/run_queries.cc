@@ -218,6 +218,24 @@ void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   checkpoint.set_durable(durable);
 }
 
+// Shards that keep no contributions any more for a lease that wants them.
+void SetGivenUp(const RunMachine& machine, v1::Checkpoint& checkpoint) {
+  const std::vector<ShardView>& shards = machine.view().shards;
+  for (size_t shard = 0; shard < shards.size(); ++shard) {
+    for (const v1::ShardCheckpoint& reported :
+         shards[shard].report.checkpoints()) {
+      if (reported.pin_id() != checkpoint.pin().pin_id() ||
+          reported.commit_seq() != checkpoint.pin().commit_seq()) {
+        continue;
+      }
+      v1::CheckpointShard& added = *checkpoint.add_shards();
+      added.set_shard(static_cast<int32_t>(shard));
+      added.set_server_id(machine.state().server_ids()[shard]);
+      added.set_fault(reported.fault());
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
@@ -254,7 +272,11 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     if (end != machine.view().pin_ends.end()) {
       *checkpoint.mutable_expire_time() = ToProto(end->second);
     }
-    if (it->second->pin.checkpoint()) SetDurable(machine, checkpoint);
+    if (it->second->pin.checkpoint()) {
+      SetDurable(machine, checkpoint);
+    } else if (it->second->pin.keep_bytes_max() > 0) {
+      SetGivenUp(machine, checkpoint);
+    }
   }
   return response;
 }

@@ -4,12 +4,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/encoded_layout.h"
+#include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/proto_time.h"
 
 namespace atl::coordinator {
 namespace {
+
+// What a shard's file of a contribution takes beside the contribution.
+constexpr int64_t kFilePageBytes = 4096;
 
 absl::Status Misfit(absl::string_view what) {
   return absl::DataLossError(
@@ -249,6 +254,7 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
     fragment_token_count_ += merged.token_count();
     fragment->token_count += merged.token_count();
   }
+  CountKept(*fragment);
   for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
     ApplyOutcome(outcome);
   }
@@ -295,6 +301,26 @@ void RunState::AdvanceData(const FragmentState& fragment) {
                                    : data_positions_[plan.data_shard()];
       position = std::max(
           position, std::min(info.data_end(), DataEndMax(spec_, plan)));
+    }
+  }
+}
+
+void RunState::CountKept(const FragmentState& fragment) {
+  int64_t bytes = 0;
+  for (auto& [pin_id, state] : pins_) {
+    v1::Pin& pin = state.pin;
+    if (pin.keep_bytes_max() == 0 || pin.keep_end() != 0) continue;
+    if (bytes == 0) {
+      bytes = fragment.sealed.seal().contributions_size() *
+              (EncodedLayout(*layout_, fragment.newest.fragment(),
+                             UpCodec(spec_))
+                   .byte_count() +
+               kFilePageBytes * std::max(spec_.server_count(), 1));
+    }
+    if (bytes > pin.keep_bytes_max() - pin.kept_bytes()) {
+      pin.set_keep_end(commit_seq_ + 1);
+    } else {
+      pin.set_kept_bytes(pin.kept_bytes() + bytes);
     }
   }
 }

@@ -200,6 +200,8 @@ class RunState {
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
   void ApplyOutcome(const v1::ContributionOutcome& outcome);
   void AdvanceData(const FragmentState& fragment);
+  // Counts what the next commit merges against what pins keep.
+  void CountKept(const FragmentState& fragment);
   absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
   FragmentState* FindFragment(int32_t fragment);
 

@@ -143,6 +143,16 @@ TEST_F(VerdictsTest, TheRunningMedianIsOfCommitsAndOutlivesARestart) {
   run_->FollowPlans();
   run_->FollowPlans();
   EXPECT_THAT(run_->fragment(0).median_norms, ElementsAre(2.0, 2.0));
+  // The history tells readers what each merge multiplied by.
+  int round_count = 0;
+  for (const storage::v1::Record& record : run_->log()) {
+    if (!record.has_round_committed()) continue;
+    const v1::Round& round = record.round_committed().round();
+    EXPECT_DOUBLE_EQ(round.verdict().median_norm(), 2.0);
+    EXPECT_GT(round.verdict().rows_size(), 0);
+    ++round_count;
+  }
+  EXPECT_EQ(round_count, 2);
 }
 
 TEST_F(VerdictsTest, AnOverflowAbortsAndPauses) {

@@ -34,6 +34,10 @@ absl::string_view KindName(ActionKind kind) {
       return "write-manifest";
     case ActionKind::kDropManifest:
       return "drop-manifest";
+    case ActionKind::kDropKept:
+      return "drop-kept";
+    case ActionKind::kGiveUpKept:
+      return "give-up-kept";
   }
   return "?";
 }
@@ -42,6 +46,11 @@ std::vector<bool> HoldsOf(const ShardShape& shape) {
   std::vector<bool> holds;
   for (const auto& fragment : shape.fragments) holds.push_back(fragment.holds);
   return holds;
+}
+
+// Of one pin; another one may have its id later.
+std::string NameOf(const v1::Pin& pin) {
+  return absl::StrCat(pin.pin_id(), "@", pin.commit_seq());
 }
 
 // Contributions that a round keeps space for, at most.
@@ -61,6 +70,11 @@ std::string Action::ToString() const {
   if (kind == ActionKind::kWriteManifest || kind == ActionKind::kDropManifest) {
     return absl::StrCat(text, " ", pin.pin_id());
   }
+  if (kind == ActionKind::kDropKept || kind == ActionKind::kGiveUpKept) {
+    return absl::StrCat(text, " of commits ", absl::StrJoin(commit_seqs, ", "),
+                        pins.empty() ? "" : "; pins ",
+                        absl::StrJoin(pins, ", "));
+  }
   absl::StrAppend(&text, " fragment ", fragment, " version ", version);
   if (kind == ActionKind::kGather) {
     absl::StrAppend(&text, " of ", gather.keys.size());
@@ -72,6 +86,7 @@ std::string Action::ToString() const {
   if (kind == ActionKind::kApply || kind == ActionKind::kPersist) {
     absl::StrAppend(&text, " commit ", commit.commit_seq());
   }
+  if (kind == ActionKind::kPersist && keep) absl::StrAppend(&text, " kept");
   if (kind == ActionKind::kReserve) absl::StrAppend(&text, " for ", count);
   return text;
 }
@@ -82,6 +97,8 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
       applied_commit_seq_(recovered.persisted_commit_seq),
       persisted_commit_seq_(recovered.persisted_commit_seq),
       fragments_(shape_.fragments.size()),
+      kept_commits_(std::move(recovered.kept_commits)),
+      given_up_(std::move(recovered.given_up)),
       held_(std::move(recovered.held)),
       checkpoints_(HoldsOf(shape_), std::move(recovered.manifests)),
       refused_(std::move(recovered.refused)),
@@ -217,6 +234,7 @@ void ShardMachine::OnPersisted(int64_t commit_seq) {
       Forget(ContributionKey::FromProto(outcome.key()));
     }
     persisted_commit_seq_ = commit.commit_seq();
+    if (persist_keeps_) kept_commits_.insert(commit.commit_seq());
     to_persist_.pop_front();
   }
 }
@@ -299,6 +317,7 @@ std::vector<Action> ShardMachine::NextActions() {
     NameDrops(&actions);
     NameManifests(&actions);
     NameReleases(&actions);
+    NameKept(&actions);
   }
   if (!fault_.empty()) {
     actions.clear();
@@ -524,6 +543,8 @@ void ShardMachine::NamePersist(std::vector<Action>* actions) {
   action.commit = to_persist_.front();
   action.fragment = action.commit.fragment();
   action.version = action.commit.version();
+  action.keep = IsKept(action.commit.commit_seq());
+  persist_keeps_ = action.keep;
   for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
     const auto key = ContributionKey::FromProto(outcome.key());
     if (Knows(key)) action.keys.push_back(key);
@@ -612,6 +633,57 @@ void ShardMachine::NameManifests(std::vector<Action>* actions) {
     action.pin = std::move(pin);
     actions->push_back(std::move(action));
   }
+}
+
+std::string ShardMachine::WhyGivenUp(const v1::Pin& pin) const {
+  const auto why = given_up_.find(NameOf(pin));
+  return why == given_up_.end() ? "" : why->second;
+}
+
+bool ShardMachine::IsKept(int64_t commit_seq) const {
+  return std::any_of(
+      plan_.pins().begin(), plan_.pins().end(), [&](const v1::Pin& pin) {
+        return pin.keep_bytes_max() > 0 && commit_seq >= pin.commit_seq() &&
+               (pin.keep_end() == 0 || commit_seq < pin.keep_end()) &&
+               given_up_.count(NameOf(pin)) == 0;
+      });
+}
+
+void ShardMachine::NameKept(std::vector<Action>* actions) {
+  if (std::exchange(no_room_, false) && !kept_commits_.empty()) {
+    Action action{ActionKind::kGiveUpKept};
+    for (const v1::Pin& pin : plan_.pins()) {
+      if (pin.keep_bytes_max() == 0) continue;
+      action.pins.push_back(NameOf(pin));
+      given_up_.emplace(NameOf(pin),
+                        "the server's disk was full, and rounds come first");
+    }
+    action.commit_seqs.assign(kept_commits_.begin(), kept_commits_.end());
+    kept_commits_.clear();
+    actions->push_back(std::move(action));
+  }
+  Action action{ActionKind::kDropKept};
+  for (auto it = kept_commits_.begin(); it != kept_commits_.end();) {
+    if (IsKept(*it)) {
+      ++it;
+      continue;
+    }
+    action.commit_seqs.push_back(*it);
+    it = kept_commits_.erase(it);
+  }
+  for (auto it = given_up_.begin(); it != given_up_.end();) {
+    const bool is_pinned = std::any_of(
+        plan_.pins().begin(), plan_.pins().end(),
+        [&](const v1::Pin& pin) { return NameOf(pin) == it->first; });
+    if (is_pinned) {
+      ++it;
+      continue;
+    }
+    action.pins.push_back(it->first);
+    it = given_up_.erase(it);
+  }
+  if (action.commit_seqs.empty() && action.pins.empty()) return;
+  actions->push_back(std::move(action));
 }
 
 bool ShardMachine::AllInitialized() const {

@@ -113,6 +113,10 @@ struct RecoveredShard {
   std::vector<ManifestFact> manifests;
   // Those of them whose version is in its file, whole: they need no merge.
   std::set<int32_t> prepared_here;
+  // Commits of which some contributions are kept for a pin.
+  std::set<int64_t> kept_commits;
+  // Pins, as in Action::pins, that nothing is kept for any more, and why.
+  std::map<std::string, std::string> given_up;
 };
 
 enum class ActionKind {
@@ -131,6 +135,10 @@ enum class ActionKind {
   kRelease,       // fragment, version: delete its file. No answer.
   kWriteManifest,  // pin: of a checkpoint, OnManifestWritten.
   kDropManifest,   // pin.pin_id: delete it, OnManifestDropped.
+  kDropKept,  // commit_seqs: free what is kept of them; pins: forget that
+              // these were given up. No answer.
+  kGiveUpKept,  // commit_seqs: free what is kept of them, for the disk is full;
+                // pins: note that they were given up. No answer.
 };
 
 struct Action {
@@ -143,7 +151,10 @@ struct Action {
   v1::Commit commit;
   GatherSet gather;
   std::vector<ContributionKey> keys;
+  bool keep = false;  // kPersist: what it merged is kept for a pin.
   v1::Pin pin;
+  std::vector<int64_t> commit_seqs;
+  std::vector<std::string> pins;  // "PIN_ID@COMMIT_SEQ".
 
   // One line: "prepare fragment 0 version 3 attempt 0".
   std::string ToString() const;
@@ -183,6 +194,8 @@ class ShardMachine {
   // kWriteManifest and kDropManifest are done.
   void OnManifestWritten(const std::string& pin_id);
   void OnManifestDropped(const std::string& pin_id);
+  // The disk is full: what is kept for pins makes room for rounds.
+  void OnNoRoom() { no_room_ = true; }
   // A reader found that a version cannot be read.
   void OnVersionDamaged(int32_t fragment, int64_t version,
                         absl::string_view why);
@@ -233,6 +246,14 @@ class ShardMachine {
     return fragments_[fragment].version;
   }
   int64_t applied_commit_seq() const { return applied_commit_seq_; }
+  // True if something about the key is recorded here, that no COMMIT that is
+  // persisted has decided.
+  bool Knows(const ContributionKey& key) const;
+  // Why nothing is kept for a pin of the plan any more; empty if it is, or if
+  // no pin says that it should be.
+  std::string given_up() const {
+    return given_up_.empty() ? "" : given_up_.begin()->second;
+  }
   // Whether the key ended with a COMMIT that is applied and not yet persisted.
   bool decided(const ContributionKey& key) const {
     return decided_.count(key) != 0;
@@ -272,7 +293,12 @@ class ShardMachine {
   void NameDrops(std::vector<Action>* actions);
   void NameReleases(std::vector<Action>* actions);
   void NameManifests(std::vector<Action>* actions);
+  void NameKept(std::vector<Action>* actions);
 
+  // Empty if it was not.
+  std::string WhyGivenUp(const v1::Pin& pin) const;
+  // True if a pin of the plan keeps what this commit merged.
+  bool IsKept(int64_t commit_seq) const;
   const v1::Seal* FindSeal(int32_t f, int64_t version, int64_t attempt) const;
   // The COMMIT that makes the next version of fragment f; null for none.
   const v1::Commit* CommitOfNext(int32_t f) const;
@@ -300,8 +326,6 @@ class ShardMachine {
   absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
                            absl::string_view session_sha256) const;
   void Forget(const ContributionKey& key);
-  // True if something about the key is recorded here.
-  bool Knows(const ContributionKey& key) const;
   bool AllInitialized() const;
 
   const ShardShape shape_;
@@ -317,6 +341,10 @@ class ShardMachine {
   std::deque<v1::Commit> to_persist_;  // Applied, in order.
   int64_t gather_count_ = 0;
   bool persisting_ = false;  // kPersist of the first is under way.
+  bool persist_keeps_ = false;  // Its `keep`.
+  std::set<int64_t> kept_commits_;
+  std::map<std::string, std::string> given_up_;  // Pins, and why.
+  bool no_room_ = false;
   std::set<std::pair<int32_t, int64_t>> held_;
   CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "server/core/shard_machine.h"
 
 namespace atl::server {
@@ -47,6 +48,15 @@ v1::ShardReport ShardMachine::Report() const {
     prepared->set_norm_squared(fragment.prepared->norm_squared);
   }
   checkpoints_.Report(&report);
+  for (const v1::Pin& pin : plan_.pins()) {
+    const std::string why = WhyGivenUp(pin);
+    if (why.empty()) continue;
+    v1::ShardCheckpoint* given_up = report.add_checkpoints();
+    given_up->set_pin_id(pin.pin_id());
+    given_up->set_commit_seq(pin.commit_seq());
+    given_up->set_fault(
+        absl::StrCat("its contributions are not kept here any more: ", why));
+  }
   for (const Fragment& fragment : fragments_) {
     if (!fragment.measured) continue;
     v1::RoundStatistics* statistics = report.add_statistics();

@@ -290,7 +290,12 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
         if (entry.shard != nullptr) shards.push_back(entry.shard.get());
       }
     }
-    for (Shard* shard : shards) shard->Tick();
+    bool no_room = false;
+    for (Shard* shard : shards) no_room |= shard->TakeNoRoom();
+    for (Shard* shard : shards) {
+      if (no_room) shard->GiveUpKept();
+      shard->Tick();
+    }
     if (unfinished.has_value() && absl::IsDeadlineExceeded(plan.status())) {
       ApplyPlan(*unfinished);
     } else if (unfinished.has_value()) {

@@ -22,4 +22,9 @@ ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* call) {
   return ImportStream::Start(call, context_);
 }
 
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterServiceImpl::PullKept(
+    grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
+  return PullStream::StartKept(call, *request, context_);
+}
+
 }  // namespace atl::server

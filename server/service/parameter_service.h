@@ -14,7 +14,8 @@ class ParameterServiceImpl final
     : public v1::ParameterService::WithRawCallbackMethod_PushOuterGradient<
           v1::ParameterService::WithRawCallbackMethod_PullParameters<
               v1::ParameterService::WithRawCallbackMethod_ImportParameters<
-                  v1::ParameterService::Service>>> {
+                  v1::ParameterService::WithRawCallbackMethod_PullKept<
+                      v1::ParameterService::Service>>>> {
  public:
   // What `context` refers to must outlive the gRPC server.
   explicit ParameterServiceImpl(const ServiceContext& context)
@@ -29,6 +30,10 @@ class ParameterServiceImpl final
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ImportParameters(
       grpc::CallbackServerContext* call) override;
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* PullKept(
+      grpc::CallbackServerContext* call,
+      const grpc::ByteBuffer* request) override;
 
  private:
   const ServiceContext context_;

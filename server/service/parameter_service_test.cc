@@ -364,6 +364,7 @@ TEST_F(ParameterServiceTest, GarbageIsAnErrorAndNotACrash) {
       std::string(100000, '\0')};
   for (const char* method : {"/atoll.v1.ParameterService/PushOuterGradient",
                              "/atoll.v1.ParameterService/PullParameters",
+                             "/atoll.v1.ParameterService/PullKept",
                              "/atoll.v1.ParameterService/ImportParameters"}) {
     for (const std::string& bytes : garbage) {
       grpc::ClientContext context;

@@ -62,6 +62,15 @@ PullStream* PullStream::Start(grpc::CallbackServerContext* call,
   return stream;
 }
 
+PullStream* PullStream::StartKept(grpc::CallbackServerContext* call,
+                                  const grpc::ByteBuffer& request,
+                                  const ServiceContext& context) {
+  PullStream* stream = new PullStream(call, context);
+  const absl::Status opened = stream->OpenKept(request);
+  if (!opened.ok()) stream->FinishWith(opened);
+  return stream;
+}
+
 PullStream::PullStream(grpc::CallbackServerContext* call,
                        const ServiceContext& context)
     : call_(call),
@@ -80,6 +89,55 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
     return ShardNotHere(request.run_id());
   }
   ASSIGN_OR_RETURN(source_, shard_->OpenPull(request));
+  RETURN_IF_ERROR(Begin(request));
+  v1::PullParametersResponse response;
+  v1::PullHeader* header = response.mutable_header();
+  header->set_version(source_.version);
+  header->set_commit_seq(source_.held.commit_seq);
+  header->mutable_range()->set_begin(left_.begin);
+  header->mutable_range()->set_end(left_.end);
+  header->set_codec(v1::CODEC_F32);
+  *header->mutable_digest() = source_.digest.ToProto();
+  header->set_content(source_.content);
+  if (source_.content == v1::PULL_CONTENT_CHAIN) {
+    header->set_codec(static_cast<v1::Codec>(
+        shard_->store().deltas()->layout(fragment_).codec().id()));
+    header->set_from_version(source_.from_version);
+  }
+  WriteFirst(response);
+  return absl::OkStatus();
+}
+
+absl::Status PullStream::OpenKept(const grpc::ByteBuffer& bytes) {
+  v1::PullKeptRequest request;
+  if (!rpc::DecodeMessage(bytes, &request)) {
+    return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
+                  "a message that cannot be parsed");
+  }
+  shard_ = context_.shards.FindShard(request.run_id());
+  if (shard_ == nullptr) {
+    return ShardNotHere(request.run_id());
+  }
+  ASSIGN_OR_RETURN(source_, shard_->OpenKept(request));
+  RETURN_IF_ERROR(Begin(request));
+  v1::PullKeptResponse response;
+  v1::KeptHeader* header = response.mutable_header();
+  header->mutable_range()->set_begin(left_.begin);
+  header->mutable_range()->set_end(left_.end);
+  header->set_codec(source_.kept == nullptr ? v1::CODEC_F32
+                                            : source_.kept->info().codec());
+  if (source_.kept != nullptr) {
+    *header->mutable_digest() = source_.digest.ToProto();
+    if (shard_->store().deltas() != nullptr) {
+      *header->mutable_view_digest() = source_.view_digest.ToProto();
+    }
+  }
+  WriteFirst(response);
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::Status PullStream::Begin(const Request& request) {
   if (request.first_chunk_bytes() > 0) {
     sizer_ = rpc::ChunkSizer(rpc::ChunkSizer::kPullBytesMax,
                              request.first_chunk_bytes());
@@ -101,23 +159,12 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
     return RefuseForNow(Code::kResourceExhausted, "TOO_MANY_STREAMS",
                         "too many streams; call again later", absl::Seconds(1));
   }
-  v1::PullParametersResponse response;
-  v1::PullHeader* header = response.mutable_header();
-  header->set_version(source_.version);
-  header->set_commit_seq(source_.held.commit_seq);
-  header->mutable_range()->set_begin(left_.begin);
-  header->mutable_range()->set_end(left_.end);
-  header->set_codec(v1::CODEC_F32);
-  *header->mutable_digest() = source_.digest.ToProto();
-  header->set_content(source_.content);
-  if (source_.content == v1::PULL_CONTENT_CHAIN) {
-    header->set_codec(static_cast<v1::Codec>(
-        shard_->store().deltas()->layout(fragment_).codec().id()));
-    header->set_from_version(source_.from_version);
-  }
-  out_ = rpc::EncodeMessage(response);
-  StartWrite(&out_);
   return absl::OkStatus();
+}
+
+void PullStream::WriteFirst(const google::protobuf::MessageLite& header) {
+  out_ = rpc::EncodeMessage(header);
+  StartWrite(&out_);
 }
 
 absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
@@ -145,9 +192,23 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
     }
     return absl::OkStatus();
   }
+  if (source_.kept != nullptr) {
+    char* const buffer =
+        reinterpret_cast<char*>(payload.Take(context_.buffers));
+    RETURN_IF_ERROR(source_.kept->ReadEncoded(blocks, buffer));
+    const EncodedRange& encoded = source_.kept->encoded();
+    payload.bytes = {buffer, static_cast<size_t>(encoded.ByteCount(blocks))};
+    header.codec = static_cast<int32_t>(encoded.codec().id());
+    header.crc32c = codec::ExtendCrc32c(rpc::ChunkCrc32c(header, {}),
+                                        payload.bytes);
+    return absl::OkStatus();
+  }
   VersionFile& file = *source_.held.file;
+  // The optimizer's image is what the next version is made in: not lent.
   const float* elements =
-      file.Map(source_.array, blocks, &payload.loan->image);
+      source_.is_state
+          ? nullptr
+          : file.Map(source_.array, blocks, &payload.loan->image);
   if (elements == nullptr) {
     float* const buffer = payload.Take(context_.buffers);
     RETURN_IF_ERROR(file.Read(source_.array, blocks, buffer));
@@ -178,7 +239,12 @@ int64_t PullStream::ChunkBlocks() const {
             sizer_.bytes()),
         codec::kChunkBlocksUnit);
   }
-  return std::max<int64_t>(1, sizer_.bytes() / kF32BlockBytes);
+  int64_t block_bytes = kF32BlockBytes;
+  if (source_.kept != nullptr) {
+    block_bytes = static_cast<int64_t>(
+        source_.kept->encoded().codec().EncodedBytes(codec::kBlockElements));
+  }
+  return std::max<int64_t>(1, sizer_.bytes() / block_bytes);
 }
 
 void PullStream::WriteNext() {
@@ -213,7 +279,10 @@ void PullStream::WriteNext() {
 }
 
 void PullStream::FinishUnread(const absl::Status& read) {
-  if (!absl::IsDataLoss(read)) return FinishWith(read);
+  // The contribution is named, and nothing else is made from it.
+  if (!absl::IsDataLoss(read) || source_.kept != nullptr) {
+    return FinishWith(read);
+  }
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     shard_->OnDamagedDelta(
         fragment_, source_.from_version + 1 + static_cast<int64_t>(link_),

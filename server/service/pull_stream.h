@@ -1,6 +1,6 @@
-// One PullParameters stream: a header, then the blocks of a version, or of the D
-// that lead to it, as the peer takes them: lent from memory, or read from the
-// file.
+// One PullParameters or PullKept stream: a header, then the blocks of a version,
+// of the D that lead to it, or of a kept contribution, as the peer takes them:
+// lent from memory, or read from the file.
 //
 // Lives until gRPC is done with it, then deletes itself.
 
@@ -30,6 +30,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static PullStream* Start(grpc::CallbackServerContext* call,
                            const grpc::ByteBuffer& request,
                            const ServiceContext& context);
+  static PullStream* StartKept(grpc::CallbackServerContext* call,
+                               const grpc::ByteBuffer& request,
+                               const ServiceContext& context);
 
   // Waits for nothing but its own writes.
   void OnSettled(const absl::Status& status) override { FinishWith(status); }
@@ -45,6 +48,11 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct Payload;
 
   absl::Status Open(const grpc::ByteBuffer& request);
+  absl::Status OpenKept(const grpc::ByteBuffer& request);
+  // Of either: takes a place, and what of the shard's blocks is wanted.
+  template <typename Request>
+  absl::Status Begin(const Request& request);
+  void WriteFirst(const google::protobuf::MessageLite& header);
   // The bytes of `blocks` of the version, or of the next D of the chain, lent
   // or read; fills in the codec and the checksum.
   absl::Status Load(IndexRange blocks, rpc::ChunkHeader& header,

@@ -12,10 +12,7 @@ namespace atl::server {
 absl::StatusOr<SealedSet> SealedSet::Open(RunStore& store,
                                           const MergeRule& rule,
                                           const v1::Seal& seal) {
-  const v1::RunSpec& spec = store.run().spec();
-  SealedSet set(store.range(seal.fragment()), rule, seal,
-                MergeGroups(store.layout(), spec, seal.fragment()),
-                NeedsOf(spec.outer().merge()));
+  std::vector<std::shared_ptr<const EncodedSource>> contributions;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
     const auto key = ContributionKey::FromProto(sealed.key());
     std::shared_ptr<Contribution> contribution = store.Find(key);
@@ -24,8 +21,20 @@ absl::StatusOr<SealedSet> SealedSet::Open(RunStore& store,
       return absl::FailedPreconditionError(
           absl::StrCat(key.ToString(), " is not stored here"));
     }
-    set.contributions_.push_back(std::move(contribution));
+    contributions.push_back(std::move(contribution));
   }
+  return Of(store.range(seal.fragment()), store.run().spec(), rule, seal,
+            std::move(contributions));
+}
+
+absl::StatusOr<SealedSet> SealedSet::Of(
+    const ShardRange& range, const v1::RunSpec& spec, const MergeRule& rule,
+    const v1::Seal& seal,
+    std::vector<std::shared_ptr<const EncodedSource>> contributions) {
+  SealedSet set(range, rule, seal,
+                MergeGroups(range.layout(), spec, seal.fragment()),
+                NeedsOf(spec.outer().merge()));
+  set.contributions_ = std::move(contributions);
   if (!seal.has_verdict()) return set;
   if (seal.verdict().rows_size() != set.groups_.count()) {
     return absl::FailedPreconditionError(
@@ -61,7 +70,7 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
   char* const bytes = reinterpret_cast<char*>(buffer.data());
   const int64_t first = range_.ElementOffset(blocks.begin);
   for (int i = 0; i < seal_.contributions_size(); ++i) {
-    const Contribution& contribution = *contributions_[i];
+    const EncodedSource& contribution = *contributions_[i];
     const EncodedRange& encoded = contribution.encoded();
     RETURN_IF_ERROR(contribution.ReadEncoded(blocks, bytes));
     // Blocks of one group at a time: most tiles are of one.

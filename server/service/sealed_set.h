@@ -17,6 +17,7 @@
 #include "base/layout/merge_groups.h"
 #include "server/core/merge/gram_sums.h"
 #include "server/core/merge/merge_rule.h"
+#include "server/store/encoded_source.h"
 #include "server/store/run_store.h"
 
 namespace atl::server {
@@ -29,6 +30,12 @@ class SealedSet {
   // a verdict that `seal` has, but not for these contributions.
   static absl::StatusOr<SealedSet> Open(RunStore& store, const MergeRule& rule,
                                         const v1::Seal& seal);
+  // The same of contributions that are here, in the order of the seal; `range`
+  // must outlive it.
+  static absl::StatusOr<SealedSet> Of(
+      const ShardRange& range, const v1::RunSpec& spec, const MergeRule& rule,
+      const v1::Seal& seal,
+      std::vector<std::shared_ptr<const EncodedSource>> contributions);
 
   // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer` is
   // the caller's thread's: it grows to a tile, or, for a rule that takes rows,
@@ -70,7 +77,7 @@ class SealedSet {
   const v1::Seal& seal_;
   MergeGroups groups_;
   MergeNeeds needs_;
-  std::vector<std::shared_ptr<Contribution>> contributions_;
+  std::vector<std::shared_ptr<const EncodedSource>> contributions_;
 };
 
 }  // namespace atl::server

@@ -209,6 +209,10 @@ void Shard::Post(Action action) {
     case ActionKind::kDropManifest:
       resources_.disk_queue.Post([this, action] { RunDropManifest(action); });
       return;
+    case ActionKind::kDropKept:
+    case ActionKind::kGiveUpKept:
+      resources_.disk_queue.Post([this, action] { RunDropKept(action); });
+      return;
     case ActionKind::kRelease:
       resources_.disk_queue.Post([this, action] {
         store_->RemoveVersion(action.fragment, action.version);
@@ -233,6 +237,7 @@ void Shard::NoteHindrance(const Action& action, const absl::Status& status) {
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
   if (!status.ok()) {
+    if (absl::IsResourceExhausted(status)) no_room_ = true;
     MutexLock lock(&mutex_);
     NoteHindrance(action, status);
     machine_.OnFailed(action, status);
@@ -434,7 +439,7 @@ void Shard::RunPersist(const Action& action) {
     run_epoch = machine_.run_epoch();
   }
   const absl::Status status =
-      store_->Persist(run_epoch, action.commit, action.keys);
+      store_->Persist(run_epoch, action.commit, action.keys, action.keep);
   if (status.ok()) {
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
               << " took " << absl::FormatDuration(absl::Now() - begin);
@@ -496,6 +501,32 @@ void Shard::RunDropManifest(const Action& action) {
   Advance();
 }
 
+void Shard::RunDropKept(const Action& action) {
+  const bool given_up = action.kind == ActionKind::kGiveUpKept;
+  std::string reason;
+  if (given_up) {
+    MutexLock lock(&mutex_);
+    reason = machine_.given_up();
+  }
+  const absl::Status status =
+      given_up ? store_->GiveUpKept(action.commit_seqs, action.pins, reason)
+               : store_->DropKept(action.commit_seqs, action.pins);
+  if (given_up || !status.ok()) {
+    LOG(WARNING) << "run " << store_->run().run_id() << ": "
+                 << action.ToString() << " (" << reason
+                 << "): " << status.ToString();
+  }
+  Changed();
+}
+
+void Shard::GiveUpKept() {
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnNoRoom();
+  }
+  Advance();
+}
+
 // --- Handlers ---------------------------------------------------------------
 
 absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
@@ -504,8 +535,11 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
   }
+  absl::StatusOr<std::shared_ptr<Contribution>> bound =
+      store_->Bind(header.info());
+  if (absl::IsResourceExhausted(bound.status())) no_room_ = true;
   ASSIGN_OR_RETURN(std::shared_ptr<Contribution> contribution,
-                   store_->Bind(header.info()));
+                   std::move(bound));
   // Another stream may have bound the key meanwhile.
   if (contribution->info().SerializeAsString() !=
       header.info().SerializeAsString()) {

@@ -122,8 +122,21 @@ class Shard {
     // CHAIN: D of from_version + 1 to version.
     int64_t from_version = 0;
     std::vector<std::shared_ptr<DeltaFile>> chain;
+    bool is_state = false;  // `array` is the optimizer's, which is copied.
+    // A merged contribution, in place of a version.
+    std::shared_ptr<Contribution> kept;
+    Digest128 view_digest;  // Of the version that it was merged into.
   };
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request);
+  // What PullKept reads: `held` and `array`, or `kept`.
+  //
+  // As ParameterService.PullKept; `range` of the request is not looked at.
+  absl::StatusOr<PullSource> OpenKept(const v1::PullKeptRequest& request);
+
+  // True once after something here found the disk full.
+  bool TakeNoRoom() { return no_room_.exchange(false); }
+  // The disk is full, whoever found it: what is kept for pins makes room.
+  void GiveUpKept();
 
   // A reader of a version met damage: checkpoints that name it are broken.
   void OnDamagedVersion(int32_t fragment, int64_t version,
@@ -168,6 +181,7 @@ class Shard {
   void RunReserve(const Action& action);
   void RunWriteManifest(const Action& action);
   void RunDropManifest(const Action& action);
+  void RunDropKept(const Action& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
   // Why a contribution that is whole cannot be taken.
   absl::Status CheckWhole(const Contribution& contribution) const;
@@ -179,6 +193,7 @@ class Shard {
   PushWaiters waiters_;
   std::atomic<int64_t> received_bytes_{0};
   std::atomic<int64_t> sent_bytes_{0};
+  std::atomic<bool> no_room_{false};
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);

@@ -95,6 +95,76 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
   return absl::OkStatus();
 }
 
+absl::StatusOr<Shard::PullSource> Shard::OpenKept(
+    const v1::PullKeptRequest& request) {
+  PullSource source;
+  if (request.has_state()) {
+    if (request.state().version() < 0) {
+      return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                    "state.version is negative");
+    }
+    v1::PullParametersRequest version;
+    version.set_fragment(request.fragment());
+    version.set_version(request.state().version());
+    version.set_layout_fingerprint(request.layout_fingerprint());
+    version.set_placement_epoch(request.placement_epoch());
+    version.set_shard(request.shard());
+    ASSIGN_OR_RETURN(source, OpenPull(version));
+    const int32_t array = request.state().array();
+    if (array < 0 || array >= optimizer_->state_count()) {
+      return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                    absl::StrCat("state.array is ", array, ", and ",
+                                 optimizer_->name(), " has ",
+                                 optimizer_->state_count(), " arrays"));
+    }
+    source.array = 1 + array;
+    source.is_state = true;
+    return source;
+  }
+  std::string given_up;
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(machine_.CheckPlace(0, request.placement_epoch(),
+                                        request.layout_fingerprint(),
+                                        request.shard()));
+    given_up = machine_.given_up();
+  }
+  const auto key = ContributionKey::FromProto(request.contribution());
+  const int32_t fragment = request.fragment();
+  if (!request.has_contribution() || key.is_import() || fragment < 0 ||
+      fragment >= store_->layout().fragment_count() ||
+      key.fragment != fragment || store_->range(fragment).empty()) {
+    return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
+                  absl::StrCat("neither a state nor a contribution to a "
+                               "fragment of which shard ",
+                               store_->shard(), " holds blocks"));
+  }
+  bool is_undecided;
+  {
+    MutexLock lock(&mutex_);
+    is_undecided = machine_.Knows(key);
+  }
+  absl::StatusOr<RunStore::KeptContribution> kept = store_->FindKept(key);
+  if (absl::IsNotFound(kept.status())) {
+    if (is_undecided) {
+      return Refuse(Code::kUnavailable, "NOT_PERSISTED",
+                    absl::StrCat("the commit of ", key.ToString(),
+                                 " is not persisted here yet; call again"));
+    }
+    return Refuse(
+        Code::kOutOfRange, "NOT_KEPT",
+        absl::StrCat(key.ToString(), " is not kept on shard ", store_->shard(),
+                     given_up.empty()
+                         ? ": no pin says that it should be"
+                         : absl::StrCat(" any more: ", given_up)));
+  }
+  RETURN_IF_ERROR(kept.status());
+  source.kept = std::move(kept->contribution);
+  source.digest = kept->digest;
+  source.view_digest = kept->view_digest;
+  return source;
+}
+
 void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
                            const absl::Status& damage) {
   LOG(ERROR) << "run " << store_->run().run_id() << ": D of version " << version

@@ -167,31 +167,6 @@ absl::Status Contribution::ReadEncoded(IndexRange blocks, char* bytes) const {
   return status;
 }
 
-absl::Status Contribution::Undecodable(int64_t block,
-                                       codec::BlockFault fault) const {
-  return absl::DataLossError(absl::StrCat(
-      "block ", block, " of ", key_.ToString(), " ", codec::FaultText(fault)));
-}
-
-absl::Status Contribution::Read(IndexRange blocks, float* elements) const {
-  if (encoded_.is_f32()) {
-    return ReadEncoded(blocks, reinterpret_cast<char*>(elements));
-  }
-  // No codec takes more than f32 does.
-  char bytes[codec::kBlockElements * sizeof(float)];
-  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const IndexRange block = {b, b + 1};
-    const int64_t count = range().ElementCount(block);
-    RETURN_IF_ERROR(ReadEncoded(block, bytes));
-    const codec::BlockFault fault = encoded_.codec().Decode(
-        {bytes, static_cast<size_t>(encoded_.ByteCount(block))},
-        absl::MakeSpan(elements, static_cast<size_t>(count)));
-    if (fault != codec::BlockFault::kNone) return Undecodable(b, fault);
-    elements += count;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Contribution::Sync() {
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
   const absl::Status synced = segment_->file->Sync();

@@ -23,6 +23,7 @@
 #include "base/sync/mutex.h"
 #include "server/core/contribution_key.h"
 #include "server/store/encoded_range.h"
+#include "server/store/encoded_source.h"
 
 namespace atl::server {
 
@@ -41,7 +42,7 @@ struct BlockFact {
   double norm_squared = 0;
 };
 
-class Contribution {
+class Contribution : public EncodedSource {
  public:
   enum class State { kPartial, kStored, kRefused };
 
@@ -54,7 +55,8 @@ class Contribution {
   const v1::ContributionInfo& info() const { return info_; }
   const ContributionKey& key() const { return key_; }
   const ShardRange& range() const { return encoded_.range(); }
-  const EncodedRange& encoded() const { return encoded_; }
+  const EncodedRange& encoded() const override { return encoded_; }
+  std::string ToString() const override { return key_.ToString(); }
   int64_t segment_number() const { return segment_number_; }
   // Level ISLAND: its blocks are only counted.
   bool is_gathered() const { return is_gathered_; }
@@ -88,17 +90,8 @@ class Contribution {
   // Keeps everyone from finishing it, to refuse it; false if it is too late.
   bool TakeRefusal();
 
-  // Reads the encoding of blocks back, of encoded().ByteCount(blocks).
-  //
-  // DATA_LOSS: a checksum does not match; the message names the file.
   // Requires: it has a segment.
-  absl::Status ReadEncoded(IndexRange blocks, char* bytes) const;
-  // Reads and decodes them, block by block unless the codec is f32.
-  //
-  // DATA_LOSS: the same; or a block cannot be decoded.
-  absl::Status Read(IndexRange blocks, float* elements) const;
-  // That a block with a right checksum cannot be decoded.
-  absl::Status Undecodable(int64_t block, codec::BlockFault fault) const;
+  absl::Status ReadEncoded(IndexRange blocks, char* bytes) const override;
   // Makes the segment's bytes durable.
   absl::Status Sync();
 

@@ -157,6 +157,8 @@ RecoveredShard RunStore::Recovered() const {
   recovered.prepared = prepared_;
   recovered.manifests = found_manifests_;
   recovered.prepared_here = prepared_here_;
+  for (const auto& [seq, kept] : kept_) recovered.kept_commits.insert(seq);
+  recovered.given_up = given_up_;
   return recovered;
 }
 
@@ -326,7 +328,8 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
 }
 
 absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
-                               absl::Span<const ContributionKey> keys) {
+                               absl::Span<const ContributionKey> keys,
+                               bool keep) {
   const int32_t f = commit.fragment();
   Digest128 digest;
   failpoint::Hit("server.state.before");
@@ -360,11 +363,20 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     *state->mutable_digest() = digest.ToProto();
   }
   RecordBatch batch;
-  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
+  std::vector<std::shared_ptr<Contribution>> kept;
+  if (keep) kept = AddKept(commit, &batch);
+  std::vector<ContributionKey> to_free(keys.begin(), keys.end());
+  for (const auto& contribution : kept) {
+    to_free.erase(
+        std::remove(to_free.begin(), to_free.end(), contribution->key()),
+        to_free.end());
+  }
+  std::vector<FreedSegment> freed = TakeOut(to_free, &batch);
   AddState(&batch);
   RETURN_IF_ERROR(
       WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
   failpoint::Hit("server.state.after");
+  PutKept(commit.commit_seq(), kept);
   RecycleSum(f, commit.version());
   return absl::OkStatus();
 }

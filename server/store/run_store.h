@@ -160,10 +160,34 @@ class RunStore {
   std::vector<Unmade> UnmadeVersions() const;
   // `file` is such a version, made again, with the digests that it had.
   void AdoptUnmade(const Unmade& unmade, std::shared_ptr<VersionFile> file);
-  // STATE: makes a published version durable as the newest, and frees `keys`.
-  // Of a fragment without a file here only the number is kept.
+  // STATE: makes a published version durable as the newest, and frees `keys`;
+  // but with `keep` those that the commit merged are kept. Of a fragment without
+  // a file here only the number is kept.
   absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
-                       absl::Span<const ContributionKey> keys);
+                       absl::Span<const ContributionKey> keys,
+                       bool keep = false);
+
+  // --- Merged contributions that pins keep ----------------------------------
+
+  struct KeptContribution {
+    std::shared_ptr<Contribution> contribution;
+    // This shard's part, at the version that it was merged into.
+    Digest128 digest;
+    Digest128 view_digest;  // Of V, in a run with a view.
+  };
+  // One, to be read.
+  //
+  // NOT_FOUND: it is not kept. DATA_LOSS: its file is missing or damaged; the
+  // message names it.
+  absl::StatusOr<KeptContribution> FindKept(const ContributionKey& key) const;
+  // Frees what these commits merged, and forgets that pins were given up.
+  // Readers go on.
+  absl::Status DropKept(absl::Span<const int64_t> commit_seqs,
+                        absl::Span<const std::string> pins);
+  // The same, and notes durably that the pins were given up.
+  absl::Status GiveUpKept(absl::Span<const int64_t> commit_seqs,
+                          absl::Span<const std::string> pins,
+                          const std::string& reason);
 
   // --- Contributions --------------------------------------------------------
 
@@ -316,6 +340,18 @@ class RunStore {
   std::vector<FreedSegment> TakeUndeleted(const ContributionKey& key,
                                           RecordBatch* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What `commit` merged and is here. Adds to `batch` that it is kept.
+  std::vector<std::shared_ptr<Contribution>> AddKept(const v1::Commit& commit,
+                                                     RecordBatch* batch) const;
+  // That is durable: their files are closed and stay.
+  void PutKept(int64_t commit_seq,
+               absl::Span<const std::shared_ptr<Contribution>> kept);
+  absl::Status RecoverKept();
+  // Removes the files of what these commits merged, then adds the deletion of
+  // its records to `batch`: a crash between them leaves what can be dropped
+  // again.
+  void RemoveKept(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
+  std::set<std::string> KeptPaths() const;
   void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;
@@ -369,6 +405,14 @@ class RunStore {
       ABSL_GUARDED_BY(mutex_);
   // Given up, and records may still name them.
   std::vector<FreedSegment> undeleted_ ABSL_GUARDED_BY(mutex_);
+  // By commit_seq: what it merged and where that is. What else is known of it is
+  // in its record.
+  struct Kept {
+    ContributionKey key;
+    int64_t segment;
+  };
+  std::map<int64_t, std::vector<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> given_up_ ABSL_GUARDED_BY(mutex_);
   int64_t next_segment_ ABSL_GUARDED_BY(mutex_) = 1;
   struct KnownManifest {
     int64_t run_epoch = 0;

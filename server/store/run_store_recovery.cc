@@ -64,6 +64,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
   RETURN_IF_ERROR(store->RecoverSums());
   RETURN_IF_ERROR(store->RecoverDeltas());
   RETURN_IF_ERROR(store->RecoverManifests());
+  RETURN_IF_ERROR(store->RecoverKept());
   RETURN_IF_ERROR(store->RecoverSegments());
   RETURN_IF_ERROR(store->RecoverContributions());
   store->DropUselessSegments();
@@ -230,9 +231,12 @@ bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
 absl::Status RunStore::RecoverSegments() {
   const std::string directory = absl::StrCat(directory_, "/log");
   ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
+  const std::set<std::string> kept = KeptPaths();
   for (const std::string& name : names) {
     auto segment = std::make_unique<Segment>();
     segment->path = absl::StrCat(directory, "/", name);
+    // Opened when it is asked for.
+    if (kept.count(segment->path) != 0) continue;
     ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
     std::string page(kHeaderPageBytes, '\0');
     records::SegmentHeader header;

@@ -5,6 +5,7 @@ Small models and few rounds in place of the preset's, all else as it stands:
 what a user of the name gets is what runs here.
 """
 
+import json
 import math
 import re
 import unittest
@@ -52,6 +53,8 @@ class PresetRunTest(cluster_module.IntegrationTest):
         self.assertIn("run", created.stdout)
         spec = cluster.runs.GetRun(run_id="run").run.spec
         cluster.start_servers(spec.server_count)
+        cluster.wait_state(cluster_module.ACTIVE)
+        cluster.pin(pin_id="audit", keep_bytes_max=1 << 34)
         # Where each client has data of its own, it brings it.
         own = None if spec.data.fingerprint else self.text
         cluster.start_islands(count=spec.schedule.island_count_min, data=own)
@@ -64,6 +67,12 @@ class PresetRunTest(cluster_module.IntegrationTest):
         loss = cluster.run_state().evaluation.loss
         self.assertGreater(loss, 0)
         self.assertLess(loss, UNIFORM - 0.1)
+        # G5: the same versions again, from what was kept.
+        done = cluster.run_cli("replay", "run", "--from", "audit", "-o", "json",
+                               check=0)
+        replayed = json.loads(done.stdout)["data"]
+        self.assertEqual(replayed["commit_count"], len(rounds))
+        self.assertEqual(replayed["agree_count"], len(rounds))
 
 
 def _case(name):

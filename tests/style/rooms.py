@@ -100,8 +100,8 @@ _DIRECTIONS = {
     'coordinator': r'^(base|atoll|coordinator)/',
     'server': r'^(base|atoll|server|coordinator/client)/',
     'worker': r'^(base|atoll|worker|coordinator/client|server/client)/',
-    'cli': (r'^(base|atoll|cli|coordinator/client|server/client|worker/api|'
-            r'worker/sdk)/'),
+    'cli': (r'^(base|atoll|cli|coordinator/client|server/client|'
+            r'server/replay|worker/api|worker/sdk)/'),
 }
 
 

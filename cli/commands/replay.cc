@@ -1,0 +1,306 @@
+// atoll replay: makes the versions after a pin again, and compares.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/layout/layout.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/describe.h"
+#include "cli/interrupt.h"
+#include "cli/output/error.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "server/client/kept_client.h"
+#include "server/client/parameter_client.h"
+#include "server/replay/replay.h"
+
+namespace atl::cli {
+namespace {
+
+struct ReplayFlags {
+  std::string run_id;
+  std::string pin_id;
+  int64_t to = 0;  // 0: the newest.
+  int threads = 0;
+  double patience_s = 60;
+};
+
+absl::Status CannotReplay(const std::string& message,
+                          const std::string& reason) {
+  return WithReason(absl::FailedPreconditionError(message), reason);
+}
+
+// The pin, which must be there: asked for by its id alone it would be made.
+absl::StatusOr<v1::Pin> FindPin(coordinator::RunClient& client,
+                                const ReplayFlags& flags) {
+  v1::ListCheckpointsRequest request;
+  request.set_run_id(flags.run_id);
+  do {
+    ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse page,
+                     client.ListCheckpoints(request));
+    for (const v1::Checkpoint& checkpoint : page.checkpoints()) {
+      if (checkpoint.pin().pin_id() != flags.pin_id) continue;
+      if (checkpoint.pin().keep_bytes_max() == 0) {
+        return WithHint(
+            CannotReplay(absl::StrCat("pin ", flags.pin_id,
+                                      " keeps no contributions"),
+                         "NOTHING_IS_KEPT"),
+            absl::StrCat("atoll run pin ", flags.run_id,
+                         " --id NAME --keep_mb N makes one that does, for what "
+                         "comes after it"));
+      }
+      if (checkpoint.shards_size() > 0) {
+        const v1::CheckpointShard& shard = checkpoint.shards(0);
+        return CannotReplay(absl::StrCat("pin ", flags.pin_id, " on shard ",
+                                         shard.shard(), ": ", shard.fault()),
+                            "GIVEN_UP");
+      }
+      return checkpoint.pin();
+    }
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return WithReason(absl::NotFoundError(absl::StrCat(
+                        "run ", flags.run_id, " has no pin ", flags.pin_id)),
+                    "NO_SUCH_PIN");
+}
+
+// The commits to make again.
+absl::StatusOr<std::vector<v1::Round>> ListDecisions(
+    Context& context, coordinator::RunClient& client, const ReplayFlags& flags,
+    const v1::Pin& pin) {
+  std::vector<v1::Round> rounds;
+  int64_t beyond = 0;  // What was not kept any more.
+  v1::ListRoundsRequest request;
+  request.set_run_id(flags.run_id);
+  request.set_page_size(500);
+  request.set_after_commit_seq(pin.commit_seq() - 1);
+  do {
+    ASSIGN_OR_RETURN(v1::ListRoundsResponse page, client.ListRounds(request));
+    for (v1::Round& round : *page.mutable_rounds()) {
+      if (flags.to > 0 && round.commit_seq() > flags.to) break;
+      if (pin.keep_end() > 0 && round.commit_seq() >= pin.keep_end()) {
+        ++beyond;
+      } else {
+        rounds.push_back(std::move(round));
+      }
+    }
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  if (beyond > 0) {
+    const std::string text = absl::StrCat(
+        "pin ", pin.pin_id(), " had room up to commit ", pin.keep_end() - 1,
+        ": ", beyond, " after it cannot be replayed");
+    if (flags.to > 0) return CannotReplay(text, "BEYOND_WHAT_IS_KEPT");
+    context.output().Message(text);
+  }
+  if (flags.to > 0 &&
+      (rounds.empty() || rounds.back().commit_seq() != flags.to)) {
+    return CannotReplay(absl::StrCat("commit ", flags.to,
+                                     " is not one after pin ", pin.pin_id()),
+                        "NO_SUCH_COMMIT");
+  }
+  if (rounds.empty()) {
+    return CannotReplay(absl::StrCat("nothing that is kept was committed after "
+                                     "pin ",
+                                     pin.pin_id()),
+                        "NOTHING_TO_REPLAY");
+  }
+  return rounds;
+}
+
+Json JsonOf(const server::ReplayedCommit& commit) {
+  Json json;
+  json["commit_seq"] = absl::StrCat(commit.commit_seq);
+  json["fragment"] = commit.fragment;
+  json["version"] = absl::StrCat(commit.version);
+  json["contribution_count"] = commit.contribution_count;
+  json["agrees"] = commit.agrees();
+  json["committed_digest"] = commit.committed.ToHex();
+  json["replayed_digest"] = commit.replayed.ToHex();
+  return json;
+}
+
+// "shard 1's part of the view is 12.., and 34.. was committed".
+std::string DescribeDifference(const server::ReplayDifference& difference) {
+  return absl::StrCat(
+      difference.shard < 0
+          ? std::string("its digest")
+          : absl::StrCat("shard ", difference.shard, "'s part of ",
+                         difference.is_view ? "the view" : "it"),
+      " comes out as ", difference.replayed.ToHex(), ", and ",
+      difference.committed.ToHex(), " was committed");
+}
+
+absl::Status DifferenceIn(const server::ReplayResult& result) {
+  if (const server::ReplayedCommit* commit = result.first_difference()) {
+    std::string text =
+        absl::StrCat("commit ", commit->commit_seq, " (fragment ",
+                     commit->fragment, ", version ", commit->version,
+                     ") is the first that differs");
+    for (const server::ReplayDifference& difference : commit->differences) {
+      absl::StrAppend(&text, "; ", DescribeDifference(difference));
+    }
+    return WithReason(absl::DataLossError(text), "REPLAY_DIFFERS");
+  }
+  for (const server::ReplayedState& state : result.states) {
+    if (state.element < 0) continue;
+    return WithReason(
+        absl::DataLossError(absl::StrCat(
+            "fragment ", state.fragment, ", version ", state.version,
+            ": array ", state.array, " of the outer optimizer differs from ",
+            "element ", state.element, " on")),
+        "REPLAY_DIFFERS");
+  }
+  return absl::OkStatus();
+}
+
+std::string StateText(const server::ReplayResult& result) {
+  int compared = 0;
+  for (const server::ReplayedState& state : result.states) {
+    compared += state.compared;
+  }
+  if (result.states.empty()) return "";
+  return absl::StrCat("the outer optimizer's state agrees in ", compared,
+                      " of ", result.states.size(),
+                      " fragments; the others' is not held any more\n");
+}
+
+absl::Status Show(Context& context, const ReplayFlags& flags,
+                  const server::ReplayResult& result) {
+  const absl::Status status = DifferenceIn(result);
+  int64_t agree_count = 0;
+  Json commits = Json::array();
+  Table table({">COMMIT", ">FRAGMENT", ">VERSION", ">CONTRIBUTIONS", "DIGEST",
+               "AGREES"});
+  for (const server::ReplayedCommit& commit : result.commits) {
+    agree_count += commit.agrees();
+    commits.push_back(JsonOf(commit));
+    table.AddRow({absl::StrCat(commit.commit_seq),
+                  absl::StrCat(commit.fragment), absl::StrCat(commit.version),
+                  absl::StrCat(commit.contribution_count),
+                  commit.replayed.ToHex(), commit.agrees() ? "yes" : "NO"});
+  }
+  Output& output = context.output();
+  if (output.format() == OutputFormat::kJsonl) {
+    for (const Json& commit : commits) output.PrintEvent(commit, "");
+    return status;
+  }
+  // An error is all that there is of a JSON envelope.
+  if (!status.ok() && output.format() == OutputFormat::kJson) return status;
+  Json data;
+  data["run_id"] = flags.run_id;
+  data["from"] = flags.pin_id;
+  data["commit_count"] = commits.size();
+  data["agree_count"] = agree_count;
+  data["commits"] = std::move(commits);
+  data["states"] = Json::array();
+  for (const server::ReplayedState& state : result.states) {
+    Json json;
+    json["fragment"] = state.fragment;
+    json["version"] = absl::StrCat(state.version);
+    json["compared"] = state.compared;
+    data["states"].push_back(std::move(json));
+  }
+  output.Print(data,
+               absl::StrCat(table.ToString(), agree_count, " of ",
+                            result.commits.size(), " commits agree\n",
+                            status.ok() ? StateText(result) : ""));
+  return status;
+}
+
+absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  server::ReplayOptions options;
+  ASSIGN_OR_RETURN(options.from, FindPin(*client, flags));
+  ASSIGN_OR_RETURN(options.rounds,
+                   ListDecisions(context, *client, flags, options.from));
+  // Says where its shards are, and begins its lease anew.
+  v1::ExportCheckpointRequest request;
+  request.set_run_id(flags.run_id);
+  request.set_pin_id(flags.pin_id);
+  ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse pinned,
+                   client->ExportCheckpoint(request));
+  options.run = pinned.run();
+  ASSIGN_OR_RETURN(const RunLayout layout,
+                   RunLayout::Create(options.run.spec().layout()));
+
+  const rpc::ChannelOptions channel =
+      context.MakeChannelOptions(rpc::ChannelKind::kData);
+  server::ParameterClientOptions parameter_options =
+      server::OptionsOfRun(flags.run_id, options.run.spec());
+  parameter_options.channel = channel;
+  ASSIGN_OR_RETURN(const std::unique_ptr<server::ParameterClient> parameters,
+                   server::MakeParameterClient(parameter_options, layout));
+  parameters->SetRoutes(server::RoutesOf(pinned));
+  server::KeptClientOptions kept_options;
+  kept_options.run_id = flags.run_id;
+  kept_options.shard_count = options.run.spec().server_count();
+  kept_options.channel = channel;
+  ASSIGN_OR_RETURN(const std::unique_ptr<server::KeptClient> kept,
+                   server::MakeKeptClient(kept_options, layout,
+                                          server::RoutesOf(pinned)));
+
+  Interrupt interrupt;
+  Progress progress(context.progress_options, context.messages());
+  size_t count = 0;
+  options.thread_count = ThreadCountOf(flags.threads);
+  options.bounds.stop = interrupt.first();
+  options.bounds.idle_max = absl::Seconds(flags.patience_s);
+  options.on_commit = [&](const v1::Round& round) {
+    progress.Update(absl::StrCat("replayed ", ++count, " of ",
+                                 options.rounds.size(), " commits"),
+                    absl::Now());
+  };
+  const absl::StatusOr<server::ReplayResult> result =
+      server::Replay(options, layout, *parameters, *kept);
+  progress.Clear();
+  RETURN_IF_ERROR(result.status());
+  return Show(context, flags, *result);
+}
+
+}  // namespace
+
+void AddReplay(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "replay", "Make the versions after a pin again, and compare");
+  command->footer(
+      "Reads a pin's cut and the contributions that were kept for it, merges\n"
+      "them as the coordinator decided, with the servers' arithmetic, and\n"
+      "compares each digest with what was committed. Needs the role operator,\n"
+      "and memory for the largest fragment and its outer optimizer's state.\n"
+      "Exits with 5 if one differs.\n"
+      "Example:\n"
+      "  atoll run pin laptop --id audit --keep_mb 2000\n"
+      "  atoll replay laptop --from audit");
+  auto flags = std::make_shared<ReplayFlags>();
+  command->add_option("run", flags->run_id, "Id of the run")->required();
+  command
+      ->add_option("--from", flags->pin_id,
+                   "Id of a pin that keeps contributions (atoll run pin)")
+      ->required();
+  command
+      ->add_option("--to", flags->to,
+                   "Last commit to make again; the newest without it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 62));
+  command
+      ->add_option("--threads", flags->threads,
+                   "Threads that merge; 0: all of the machine's")
+      ->check(CLI::Range(0, 1024));
+  command
+      ->add_option("--patience", flags->patience_s,
+                   "Seconds without a byte from the servers after which to "
+                   "give up (60)")
+      ->check(CLI::Range(1.0, 86400.0));
+  command->callback([&context, flags] {
+    context.action = [flags](Context& context) {
+      return RunReplay(context, *flags);
+    };
+  });
+}
+
+}  // namespace atl::cli

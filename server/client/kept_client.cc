@@ -1,0 +1,260 @@
+#include "server/client/kept_client.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/encoded_layout.h"
+#include "base/rpc/call.h"
+#include "base/rpc/chunk_codec.h"
+#include "base/rpc/status.h"
+#include "base/rpc/tls.h"
+#include "base/status/status_macros.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/client/channel_pool.h"
+#include "server/client/shard_driver.h"
+
+namespace atl::server {
+namespace {
+
+using Message = v1::PullKeptResponse;
+
+// What of a shard's part has come; kept from stream to stream.
+struct Download {
+  const EncodedLayout* layout = nullptr;
+  IndexRange blocks;      // The part's; not empty.
+  int64_t next_block = 0;  // All before it have come.
+  absl::Span<char> out;   // From block `out_begin` on.
+  int64_t out_begin = 0;
+  std::string peer;  // For messages.
+  KeptDigests digests;
+};
+
+class KeptStream
+    : public BulkStream,
+      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  KeptStream(const std::shared_ptr<grpc::Channel>& channel,
+             v1::PullKeptRequest request, Download& download,
+             StreamEvents& events)
+      : stub_(channel), download_(download), events_(events) {
+    request.mutable_range()->set_begin(download.next_block);
+    request.mutable_range()->set_end(download.blocks.end);
+    request_ = rpc::EncodeMessage(request);
+    stub_.PrepareBidiStreamingCall(
+        &context_, "/atoll.v1.ParameterService/PullKept", {}, this);
+  }
+
+  void Start() override {
+    StartRead(&message_);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    failure_ = Take();
+    if (failure_.ok()) {
+      StartRead(&message_);
+    } else {
+      context_.TryCancel();
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    events_.Done(Finish(rpc::NamePeer(rpc::FromGrpc(status), download_.peer)));
+  }
+
+ private:
+  absl::Status Take() {
+    ASSIGN_OR_RETURN(auto message, rpc::DecodeBulk<Message>(message_));
+    message_.Clear();
+    if (message.is_chunk) return TakeChunk(message.chunk);
+    if (!message.message.has_header()) return absl::OkStatus();
+    const v1::KeptHeader& header = message.message.header();
+    if (has_header_ || header.range().begin() != download_.next_block ||
+        header.range().end() != download_.blocks.end ||
+        static_cast<int32_t>(header.codec()) !=
+            static_cast<int32_t>(download_.layout->codec().id())) {
+      return absl::InternalError("the answer is of what was not asked for");
+    }
+    has_header_ = true;
+    download_.digests.digest = Digest128::FromProto(header.digest());
+    if (header.has_view_digest()) {
+      download_.digests.view_digest =
+          Digest128::FromProto(header.view_digest());
+    }
+    events_.Moved(0);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
+    const rpc::ChunkHeader& header = chunk.header;
+    const IndexRange blocks = {header.first_block,
+                               header.first_block + header.block_count};
+    if (!has_header_ || header.block_count < 1 ||
+        header.first_block != download_.next_block ||
+        header.block_count > download_.blocks.end - download_.next_block ||
+        header.codec !=
+            static_cast<int32_t>(download_.layout->codec().id()) ||
+        static_cast<int64_t>(chunk.payload_bytes) !=
+            download_.layout->ByteCount(blocks)) {
+      return absl::InternalError(absl::StrCat(
+          "a chunk of ", header.block_count, " blocks from ",
+          header.first_block, ", ", chunk.payload_bytes, " bytes, where block ",
+          download_.next_block, " was due"));
+    }
+    RETURN_IF_ERROR(rpc::CheckCrc32c(chunk));
+    chunk.CopyPayload(
+        download_.out.data() +
+        download_.layout->ByteCount({download_.out_begin, blocks.begin}));
+    download_.next_block = blocks.end;
+    events_.Moved(static_cast<int64_t>(chunk.payload_bytes));
+    events_.Advanced();
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(const absl::Status& status) const {
+    if (!failure_.ok()) return failure_;
+    RETURN_IF_ERROR(status);
+    if (download_.next_block == download_.blocks.end) return absl::OkStatus();
+    return absl::UnavailableError(
+        "the server ended the stream before all blocks had come");
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer request_;
+  Download& download_;
+  StreamEvents& events_;
+  // Of the one reaction that runs at a time: reads follow each other, and
+  // OnDone comes last.
+  grpc::ByteBuffer message_;
+  bool has_header_ = false;
+  absl::Status failure_;  // Found here; wins over the call's status.
+};
+
+class KeptPart : public ShardPart {
+ public:
+  KeptPart(int32_t shard, const ShardRoutes& routes, ChannelPool& pool,
+           v1::PullKeptRequest request, Download download)
+      : shard_(shard),
+        routes_(routes),
+        pool_(pool),
+        request_(std::move(request)),
+        download_(std::move(download)) {}
+
+  int32_t shard() const override { return shard_; }
+  const KeptDigests& digests() const { return download_.digests; }
+
+  absl::StatusOr<std::unique_ptr<BulkStream>> Open(
+      int index, StreamEvents& events) override {
+    std::string address;
+    for (const v1::ShardPlacement& placement : routes_.shards) {
+      if (placement.shard() == shard_) address = placement.address();
+    }
+    if (address.empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("the server of shard ", shard_, " is away"));
+    }
+    ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                     pool_.Get(address, index));
+    download_.peer = absl::StrCat("shard ", shard_, " at ", address);
+    return std::make_unique<KeptStream>(channel, request_, download_, events);
+  }
+
+ private:
+  const int32_t shard_;
+  const ShardRoutes& routes_;
+  ChannelPool& pool_;
+  const v1::PullKeptRequest request_;
+  Download download_;
+};
+
+class GrpcKeptClient : public KeptClient {
+ public:
+  GrpcKeptClient(const KeptClientOptions& options, const RunLayout& layout,
+                 ShardRoutes routes)
+      : options_(options),
+        layout_(layout),
+        routes_(std::move(routes)),
+        pool_(options.channel) {}
+
+  absl::Status Pull(const v1::PullKeptRequest& wanted,
+                    const codec::Codec& codec, IndexRange blocks,
+                    absl::Span<char> out, const CallBounds& bounds,
+                    std::vector<KeptDigests>* digests) override {
+    const int32_t fragment = wanted.fragment();
+    if (fragment < 0 || fragment >= layout_.fragment_count() ||
+        blocks.begin < 0 || blocks.begin > blocks.end ||
+        blocks.end > layout_.fragment_block_count(fragment)) {
+      return absl::InvalidArgumentError("no such fragment, or no such blocks");
+    }
+    const EncodedLayout layout(layout_, fragment, codec);
+    if (static_cast<int64_t>(out.size()) != layout.ByteCount(blocks)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("these blocks take ", layout.ByteCount(blocks),
+                       " bytes, not ", out.size()));
+    }
+    std::vector<std::unique_ptr<ShardPart>> parts;
+    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
+      const IndexRange held =
+          layout_.ShardBlocks(fragment, shard, options_.shard_count);
+      Download download;
+      download.layout = &layout;
+      download.blocks = {std::max(held.begin, blocks.begin),
+                         std::min(held.end, blocks.end)};
+      if (download.blocks.begin >= download.blocks.end) continue;
+      download.next_block = download.blocks.begin;
+      download.out = out;
+      download.out_begin = blocks.begin;
+      download.digests.shard = shard;
+      v1::PullKeptRequest request = wanted;
+      request.set_run_id(options_.run_id);
+      request.set_layout_fingerprint(layout_.fingerprint());
+      request.set_placement_epoch(routes_.placement_epoch);
+      request.set_shard(shard);
+      parts.push_back(std::make_unique<KeptPart>(
+          shard, routes_, pool_, std::move(request), std::move(download)));
+    }
+    const absl::Status status =
+        DriveShards(parts,
+                    {options_.retry, options_.seed, options_.stall_timeout},
+                    bounds)
+            .status;
+    if (digests == nullptr) return status;
+    digests->clear();
+    for (const auto& part : parts) {
+      digests->push_back(static_cast<const KeptPart&>(*part).digests());
+    }
+    return status;
+  }
+
+ private:
+  const KeptClientOptions options_;
+  const RunLayout& layout_;
+  const ShardRoutes routes_;
+  ChannelPool pool_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
+    const KeptClientOptions& options, const RunLayout& layout,
+    ShardRoutes routes) {
+  if (options.shard_count < 1) {
+    return absl::InvalidArgumentError("shard_count must be at least 1");
+  }
+  if (options.stall_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("stall_timeout must be positive");
+  }
+  RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
+  return std::make_unique<GrpcKeptClient>(options, layout, std::move(routes));
+}
+
+}  // namespace atl::server

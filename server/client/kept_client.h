@@ -1,0 +1,78 @@
+// Reads what a pin keeps of a run from its shards: an array of the outer
+// optimizer's state, or a merged contribution (ParameterService.PullKept). For
+// operators, who replay a run; caps do not count here.
+//
+// Thread-safe. Calls block.
+
+#ifndef SERVER_CLIENT_KEPT_CLIENT_H_
+#define SERVER_CLIENT_KEPT_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "base/codec/codec.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/retry.h"
+#include "server/client/parameter_client.h"
+#include "server/client/transfer.h"
+
+namespace atl::server {
+
+// What a shard says of the version that a contribution was merged into: its part
+// of the digests of theta and, in a run with a view, V.
+struct KeptDigests {
+  int32_t shard = 0;
+  Digest128 digest;
+  std::optional<Digest128> view_digest;
+};
+
+class KeptClient {
+ public:
+  virtual ~KeptClient() = default;
+
+  // Reads `blocks` of a fragment, encoded by `codec`, into `out`, which has
+  // just their bytes. `wanted` has the fragment, and what of it. `digests` gets
+  // one for each shard that holds some of the blocks, in order; null: none.
+  //
+  // Tries again as ParameterClient::Pull does. Returns at once:
+  //   OUT_OF_RANGE: it is not held, or not kept; the message says why.
+  //   INVALID_ARGUMENT, ABORTED, PERMISSION_DENIED, ...: as the shard says.
+  // After a few tries: DATA_LOSS, its file is damaged, and the message names
+  // the contribution.
+  virtual absl::Status Pull(const v1::PullKeptRequest& wanted,
+                            const codec::Codec& codec, IndexRange blocks,
+                            absl::Span<char> out, const CallBounds& bounds,
+                            std::vector<KeptDigests>* digests) = 0;
+};
+
+struct KeptClientOptions {
+  std::string run_id;
+  int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
+  rpc::ChannelOptions channel;
+  rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(10),
+                            .max_delay = absl::Seconds(2)};
+  uint64_t seed = 0;  // Of the jitter of retries.
+  // A stream on which nothing moves for this long is given up and tried again.
+  absl::Duration stall_timeout = absl::Seconds(60);
+};
+
+// Nothing is dialled before the first call; `layout` must outlive it.
+//
+// INVALID_ARGUMENT: an option is wrong.
+absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
+    const KeptClientOptions& options, const RunLayout& layout,
+    ShardRoutes routes);
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_KEPT_CLIENT_H_

@@ -1,0 +1,37 @@
+// Where a merge reads one contribution: a shard's log, or a replay's memory.
+//
+// Thread-safe.
+
+#ifndef SERVER_STORE_ENCODED_SOURCE_H_
+#define SERVER_STORE_ENCODED_SOURCE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/layout/layout.h"
+#include "server/store/encoded_range.h"
+
+namespace atl::server {
+
+class EncodedSource {
+ public:
+  virtual ~EncodedSource() = default;
+
+  // Where its blocks lie.
+  virtual const EncodedRange& encoded() const = 0;
+  // For messages: whose it is.
+  virtual std::string ToString() const = 0;
+  // Reads the encoding of blocks, of encoded().ByteCount(blocks).
+  //
+  // DATA_LOSS: a checksum does not match; the message names the file.
+  virtual absl::Status ReadEncoded(IndexRange blocks, char* bytes) const = 0;
+
+  // Reads and decodes them, block by block unless the codec is f32.
+  //
+  // DATA_LOSS: the same; or a block cannot be decoded.
+  absl::Status Read(IndexRange blocks, float* elements) const;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_ENCODED_SOURCE_H_
