@@ -125,6 +125,28 @@ expect 2 "${plan[@]}"
 has err "--link"
 expect 2 "${plan[@]}" --link 20
 has err "--link: '20' is no bandwidth"
+expect 0 "${plan[@]}" --link 20Mb/s --tokens 20B
+has out "20B IN"
+has out "20B tokens take"
+has out "Its price: a little loss"
+has out "each way it would compute 95 %"
+expect 0 "${plan[@]}" --link 20Mb/s --local_data
+has out "Take fedopt"
+has out "Compared were fedavg and fedopt alone"
+expect 2 "${plan[@]}" --link 0Mb/s
+has err "--link: '0Mb/s' is no bandwidth"
+expect 2 "${plan[@]}" --link 20Mb/s --rtt=-40ms
+has err "--rtt: '-40ms' is no duration"
+expect 2 "${plan[@]}" --link 20Mb/s --inner_steps 0
+has err "--inner_steps: must be above 0, not 0"
+for model in 0 -1B; do
+  expect 2 plan --model=$model --link 20Mb/s --tokens_per_second 80000
+  has err "--model: '$model' is no count"
+done
+expect 8 plan --model streming --link 20Mb/s --tokens_per_second 80000
+has err "or a preset: async"
+expect 2 plan --model 1B --link 20Mb/s --tokens_per_second nan
+has err "--tokens_per_second: 'nan' is no number"
 expect 2 "${plan[@]}" --link 20Mbps
 expect 2 "${plan[@]}" --link 20Mb/s --rtt 40
 has err "--rtt: '40' is no duration"
@@ -132,6 +154,7 @@ expect 2 "${plan[@]}" --link 20Mb/s --up_codec zip
 has err "e3m0"
 expect 2 "${plan[@]}" --link 20Mb/s --overlap 500
 expect 2 "${plan[@]}" --link 20Mb/s --fragments 25
+has err "--fragments: 25 fragments"
 expect 2 plan --model 1X --tokens_per_second 1 --link 1Mb/s
 expect 2 plan --model 1B --link 1Mb/s
 expect 8 plan --model nothing --tokens_per_second 1 --link 1Mb/s
