@@ -230,7 +230,10 @@ TEST_F(NcclWorldTest, AWaitIsBoundedAndTheCallIsNamed) {
     ASSERT_TRUE(rank->Barrier().ok());
     if (r == 1) {
       EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(1)));
-      EXPECT_FALSE(rank->Barrier().ok());
+      // What the other had sent may be enough for one call.
+      absl::Status status = rank->Barrier();
+      if (status.ok()) status = rank->Barrier();
+      EXPECT_FALSE(status.ok());
       return;
     }
     const absl::Status status = rank->Barrier();
