@@ -1,9 +1,12 @@
-// The codecs of a run, each way.
+// The codecs of a run, each way, and what follows from them.
 //
 // Pure. Thread-safe.
 
 #ifndef BASE_LAYOUT_EXCHANGE_H_
 #define BASE_LAYOUT_EXCHANGE_H_
+
+#include <algorithm>
+#include <cstdint>
 
 #include "atoll/v1/run.pb.h"
 #include "base/codec/codec.h"
@@ -34,6 +37,15 @@ inline const codec::Codec& DownCodec(const v1::RunSpec& spec) {
 inline bool HasView(const v1::RunSpec& spec) {
   const v1::Codec down = spec.exchange().down();
   return down != v1::CODEC_UNSPECIFIED && down != v1::CODEC_F32;
+}
+
+// How many D's of a view, what takes it from one version to the next, a shard
+// keeps: as long as a chain of them takes no more bytes than the view in full,
+// at least 1 and at most kDeltasMax. Requires: full_bytes, delta_bytes >= 0.
+inline constexpr int64_t kDeltasMax = 64;
+inline int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes) {
+  if (delta_bytes == 0) return 1;
+  return std::clamp<int64_t>(full_bytes / delta_bytes, 1, kDeltasMax);
 }
 
 // The number of `codec` in messages.

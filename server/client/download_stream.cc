@@ -12,6 +12,7 @@
 #include "base/codec/crc32c.h"
 #include "base/codec/f32_values.h"
 #include "base/codec/stream_copy.h"
+#include "base/layout/exchange.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
@@ -163,7 +164,7 @@ class DownloadStream
       chain_count_ = download_.version - download_.from_version;
       if (codec_ != nullptr && download_.from_version >= 0 &&
           header.from_version() == download_.from_version &&
-          chain_count_ >= 1) {
+          chain_count_ >= 1 && chain_count_ <= kDeltasMax) {
         return absl::OkStatus();
       }
     } else if (header.codec() == v1::CODEC_F32) {
@@ -179,12 +180,12 @@ class DownloadStream
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
     const rpc::ChunkHeader& header = chunk.header;
     if (!has_header_) return absl::InternalError("a chunk before the header");
-    const IndexRange blocks = {header.first_block,
-                               header.first_block + header.block_count};
     const bool fits = header.block_count >= 1 &&
                       header.first_block == download_.next_block &&
                       header.block_count <=
                           download_.blocks.end - download_.next_block;
+    const IndexRange blocks = {
+        header.first_block, header.first_block + (fits ? header.block_count : 0)};
     const int32_t codec =
         codec_ == nullptr ? v1::CODEC_F32 : static_cast<int32_t>(codec_->id());
     if (!fits || header.codec != codec ||

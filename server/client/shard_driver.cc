@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/time/clock.h"
 #include "server/client/idle_watch.h"
 
 namespace atl::server {
@@ -15,6 +17,9 @@ constexpr int kDoubtfulErrorCountMax = 5;
 
 // The caller's bounds are looked at this often at least.
 constexpr absl::Duration kTick = absl::Seconds(1);
+
+// What is waited for here does not take longer when the machine's clock is set.
+absl::Time Now() { return SystemClock().Now(); }
 
 enum class Verdict { kRetry, kRetryDoubtful, kEnd };
 
@@ -74,7 +79,7 @@ class Driver {
          const DriverOptions& options, const CallBounds& bounds)
       : options_(options),
         bounds_(bounds),
-        idle_watch_(bounds.idle_max, absl::Now()) {
+        idle_watch_(bounds.idle_max, Now()) {
     for (const auto& part : parts) {
       parts_.push_back(part.get());
       for (int i = 0; i < part->stream_count(); ++i) {
@@ -87,7 +92,7 @@ class Driver {
     while (true) {
       CollectEnded();
       CheckBounds();
-      const absl::Time now = absl::Now();
+      const absl::Time now = Now();
       for (auto& lane : lanes_) StartIfDue(*lane, now);
       ShowProgress(now);
       if (AllEnded()) break;
@@ -95,7 +100,7 @@ class Driver {
       Wait(now);
     }
     next_progress_ = absl::InfinitePast();
-    ShowProgress(absl::Now());
+    ShowProgress(Now());
     return Outcome();
   }
 
@@ -149,7 +154,7 @@ class Driver {
     if (verdict == Verdict::kRetry ||
         (verdict == Verdict::kRetryDoubtful &&
          ++lane.doubtful_count < kDoubtfulErrorCountMax)) {
-      lane.retry_time = absl::Now() + lane.backoff.Next(lane.status);
+      lane.retry_time = Now() + lane.backoff.Next(lane.status);
       return;
     }
     lane.ended = true;
@@ -181,7 +186,7 @@ class Driver {
     } else if (absl::Now() >= bounds_.deadline) {
       End(Prefixed(absl::StatusCode::kDeadlineExceeded,
                    "not done by the deadline", LastError()));
-    } else if (idle_watch_.IsIdle(MovedBytes(), absl::Now())) {
+    } else if (idle_watch_.IsIdle(MovedBytes(), Now())) {
       End(Prefixed(absl::StatusCode::kDeadlineExceeded,
                    absl::StrCat("nothing has moved for ",
                                 absl::FormatDuration(bounds_.idle_max)),
@@ -236,7 +241,7 @@ class Driver {
   void Wait(absl::Time now) {
     absl::Time until = now + kTick;
     if (!ending_.has_value()) {
-      until = std::min(until, bounds_.deadline);
+      until = std::min(until, now + (bounds_.deadline - absl::Now()));
       for (const auto& lane : lanes_) {
         if (!lane->ended && lane->stream == nullptr) {
           until = std::min(until, lane->retry_time);

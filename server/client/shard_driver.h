@@ -15,10 +15,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
+#include "base/time/clock.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
@@ -37,7 +37,7 @@ class StreamEvents {
   // Something moved: `payload_bytes` of payload, or 0. The stream is not stuck.
   void Moved(int64_t payload_bytes) {
     payload_bytes_ += payload_bytes;
-    last_progress_nanos_ = absl::GetCurrentTimeNanos();
+    last_progress_nanos_ = absl::ToUnixNanos(SystemClock().Now());
     if (payload_bytes > 0) last_payload_nanos_ = last_progress_nanos_.load();
   }
 
@@ -55,7 +55,7 @@ class StreamEvents {
   // Before a stream starts.
   void Begin() {
     advanced_ = false;
-    last_progress_nanos_ = absl::GetCurrentTimeNanos();
+    last_progress_nanos_ = absl::ToUnixNanos(SystemClock().Now());
   }
 
   // Requires: signal.mutex is held.

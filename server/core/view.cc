@@ -12,8 +12,6 @@
 namespace atl::server {
 namespace {
 
-constexpr int64_t kDeltasMax = 64;
-
 // The finaliser of SplitMix64: every bit depends on every bit.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -27,11 +25,6 @@ uint64_t Mix(uint64_t x) {
 uint64_t ViewSeed(uint64_t exchange_seed, int32_t fragment, int64_t version) {
   return Mix(Mix(Mix(exchange_seed) ^ static_cast<uint64_t>(fragment)) ^
              static_cast<uint64_t>(version));
-}
-
-int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes) {
-  if (delta_bytes == 0) return 1;
-  return std::clamp<int64_t>(full_bytes / delta_bytes, 1, kDeltasMax);
 }
 
 ViewStep::Result ViewStep::Advance(IndexRange blocks, const float* theta,

@@ -25,11 +25,6 @@ namespace atl::server {
 // reads it.
 uint64_t ViewSeed(uint64_t exchange_seed, int32_t fragment, int64_t version);
 
-// How many versions of D are worth keeping: as long as a chain of them takes no
-// more bytes than V in full, at least 1 and at most 64.
-// Requires: full_bytes, delta_bytes >= 0.
-int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes);
-
 // The step from V_{v-1} to V_v of one fragment.
 class ViewStep {
  public:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/codec/codec.h"
+#include "base/layout/exchange.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {

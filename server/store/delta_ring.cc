@@ -7,9 +7,9 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
-#include "server/core/view.h"
 
 namespace atl::server {
 namespace {

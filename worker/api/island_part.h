@@ -109,6 +109,7 @@ class IslandPart {
     return state_->optimizer().step_count;
   }
   bool streaming() const { return streaming_; }
+  const RunLayout& layout() const { return state_->layout(); }
   const std::string& data_fingerprint() const { return data_fingerprint_; }
   // 0: not measured.
   double tokens_per_second() const { return tokens_per_second_; }

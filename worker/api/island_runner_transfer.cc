@@ -9,9 +9,11 @@
 #include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "worker/api/island_runner.h"
 #include "worker/api/retry_backoff.h"
 #include "worker/core/plan_view.h"
+#include "worker/core/pull_patience.h"
 
 // Pushes, pulls and waits, and the threads that do them beside training.
 
@@ -76,7 +78,7 @@ absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
     RETURN_IF_ERROR(links_.group->Agree(lane, absl::OkStatus()));
     if (links_.group->stop() > stop_before) return absl::OkStatus();
   }
-  const absl::Time now = absl::Now();
+  const absl::Time now = SystemClock().Now();
   if (action.failure_count == 0) {
     wait_until.reset();
     mailbox_.Wait(kIdleWait, seen);
@@ -124,12 +126,14 @@ IslandPart::Transferred IslandRunner::BoundPull(
     const TransferWhat& what, const IslandPart::Transfer& transfer) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
+  const int64_t newest_max =
+      what.version +
+      (what.kind == ActionKind::kEvaluate
+           ? 1
+           : PullPatience(spec_, part_->layout(), what.fragment));
   bounds.stop = mailbox_.BeginTransfer(
       [&](const v1::IslandPlan& plan) {
-        const int64_t newest = CutVersion(plan, what.fragment);
-        return what.kind == ActionKind::kEvaluate
-                   ? newest > what.version + 1
-                   : !IsFreshEnough(spec_.schedule(), what.version, newest);
+        return CutVersion(plan, what.fragment) > newest_max;
       },
       what.lane);
   // Who leaves needs no parameters.
