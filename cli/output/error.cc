@@ -116,6 +116,11 @@ std::string GetHint(const absl::Status& status) {
              "ATOLL_COORDINATOR) its address? `atoll settings` shows what is "
              "used.";
     case absl::StatusCode::kDeadlineExceeded:
+      // A push or a pull that was given up (server/client).
+      if (absl::StrContains(status.message(), "nothing has moved")) {
+        return "Is that server running, and does it answer from here? `atoll "
+               "run show RUN` lists the servers.";
+      }
       return "Try again, or give more time with --timeout.";
     case absl::StatusCode::kUnauthenticated:
       return "Give --tls_cert, --tls_key and --tls_ca of a valid certificate.";

@@ -44,6 +44,13 @@ TEST(ExitCodeTest, AFailedHandshakeIsAMatterOfCredentials) {
   EXPECT_NE(GetHint(status).find("--tls_ca"), std::string::npos);
 }
 
+TEST(ErrorTest, ATransferThatWasGivenUpAsksForTheServer) {
+  const absl::Status status =
+      absl::DeadlineExceededError("nothing has moved for 1m; last: ...");
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kTimeout);
+  EXPECT_NE(GetHint(status).find("atoll run show"), std::string::npos);
+}
+
 TEST(ErrorTest, TheOtherSidesReasonHasAHintOfItsOwn) {
   const absl::Status status = rpc::WithReason(
       absl::NotFoundError("there is no run \"x\""), {"NO_SUCH_RUN", {}});
