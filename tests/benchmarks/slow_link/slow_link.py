@@ -365,9 +365,19 @@ def show(row, as_json):
            row["rejoins"], 100 * row["others_share"]), flush=True)
 
 
+def faults_of(row):
+    """What is wrong with the payload's row, in sentences."""
+    wrong = ["%s is %d and not %d" % (word, row[word], _PAYLOAD_BYTES)
+             for word in ("bytes_up", "bytes_down")
+             if row[word] != _PAYLOAD_BYTES]
+    if row["rejoins"] > 0:
+        wrong.append("a lease ended")
+    return wrong
+
+
 def measure_payload(directory, data, arguments):
-    """One outer gradient up and one version down over the slowest link. Returns
-    its row, and what is wrong."""
+    """One outer gradient up and one version down over the slowest link.
+    Returns its row, and what is wrong."""
     slowest = min(arguments.links)
     values = run_file.merged(run_file.BASE, _PAYLOAD, data)
     processors = Processors()
@@ -378,14 +388,7 @@ def measure_payload(directory, data, arguments):
            "rtt_ms": arguments.rtt_ms, "seconds": time.monotonic() - begin,
            **transfers_of(result), "lease_s": 10,
            "others_share": processors.other_share(), "cpu": cpu_model()}
-    wrong = []
-    for word in ("bytes_up", "bytes_down"):
-        if row[word] != _PAYLOAD_BYTES:
-            wrong.append("%s is %d and not %d" % (word, row[word],
-                                                  _PAYLOAD_BYTES))
-    if row["rejoins"] > 0:
-        wrong.append("a lease ended")
-    return row, wrong
+    return row, faults_of(row)
 
 
 def show_payload(row, as_json):

@@ -137,6 +137,14 @@ class SlowLinkTest(unittest.TestCase):
             self.assertFalse(slow_link.is_done(
                 done, slow_link.key_of(case, link * 10**6, arguments)))
 
+    def test_a_payload_that_is_lost_or_costs_a_lease_is_a_fault(self):
+        row = {"bytes_up": 204833280, "bytes_down": 204833280, "rejoins": 0}
+        self.assertEqual(slow_link.faults_of(row), [])
+        self.assertEqual(slow_link.faults_of(dict(row, rejoins=1)),
+                         ["a lease ended"])
+        fault, = slow_link.faults_of(dict(row, bytes_down=3))
+        self.assertIn("bytes_down is 3", fault)
+
     def test_an_island_that_nobody_asks_stands(self):
         def one(begin, end, seconds):
             return {"training_begin_time": "2026-11-22T08:00:%sZ" % begin,
