@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
@@ -110,6 +111,22 @@ TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrBreaksItsLog) {
     if (HasFailure()) return;
   }
   EXPECT_GT(changed_count, 1000);
+}
+
+// Sums of what is taken do not overflow.
+TEST_F(AnyMessageTest, ProgressBeyondReasonIsRefused) {
+  RunSimulation run(SimpleSpec());
+  run.StartServers();
+  ASSERT_TRUE(run.Join("i0").ok());
+  const auto report = [&](int64_t loss_step_count) {
+    v1::ReportProgressRequest request;
+    request.set_loss_step_count(loss_step_count);
+    return run.machine().ReportProgress(run.Credentials("i0"), request,
+                                        run.now());
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(report(INT64_MAX)));
+  for (int i = 0; i < 5000; ++i) ASSERT_TRUE(report(int64_t{1} << 52).ok());
+  EXPECT_EQ(run.machine().view().members[0].loss_step_count, int64_t{1} << 52);
 }
 
 TEST_F(AnyMessageTest, WhateverSpecIsTakenCanBeRun) {

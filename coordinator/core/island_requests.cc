@@ -38,7 +38,9 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
       std::make_pair("sent_bytes", request.sent_bytes()),
       std::make_pair("received_bytes", request.received_bytes())};
   for (const auto& [field, value] : counts) {
-    if (value < 0) violations.push_back({field, "must be at least 0"});
+    if (value < 0 || value > kProgressCountMax) {
+      violations.push_back({field, "must be at least 0 and at most 2^52"});
+    }
   }
   const auto measures = {
       std::make_pair("tokens_per_second", request.tokens_per_second()),

@@ -166,10 +166,9 @@ Prepared CollectPrepared(const RunState& state, const RunView& view,
 // True if one more commit would be more than W beyond the slowest shard.
 bool IsTooFarAhead(const RunState& state, const RunView& view) {
   for (const ShardView& shard : view.shards) {
-    const int64_t persisted =
-        shard.reported ? shard.report.persisted_commit_seq() : 0;
-    if (!shard.reported ||
-        state.commit_seq() + 1 - persisted > kCommitsAheadMax) {
+    // A report may say any number.
+    if (!shard.reported || shard.report.persisted_commit_seq() <
+                               state.commit_seq() + 1 - kCommitsAheadMax) {
       return true;
     }
   }

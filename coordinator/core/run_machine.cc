@@ -318,7 +318,8 @@ absl::Status RunMachine::ReportProgress(
       view_.members[state_.FindMember(island.island_id)->record.slot()];
   view.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
-  view.loss_step_count += request.loss_step_count();
+  view.loss_step_count = std::min(
+      kProgressCountMax, view.loss_step_count + request.loss_step_count());
   if (request.loss_step_count() == 0 && view.progress.has_value()) {
     const double loss = view.progress->loss();
     const int64_t count = view.progress->loss_step_count();
