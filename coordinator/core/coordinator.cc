@@ -21,6 +21,13 @@ namespace {
 // Volatile series are sampled no more often.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 
+// True once a shard has told, of a run that has ended, that it keeps no
+// contribution of it: until then it has to be told that the run has ended.
+bool HasLetGo(const ShardView& shard) {
+  return shard.reported && shard.report.stored().empty() &&
+         shard.report.refused().empty();
+}
+
 absl::Status CheckAddress(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
@@ -442,9 +449,12 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
   plan.set_coordinator_epoch(coordinator_epoch_);
   for (const auto& [id, run] : runs_) {
     const RunState& state = run->state();
-    if (state.ended() && state.pins().empty()) continue;
     for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
       if (state.server_ids()[shard] != server_id) continue;
+      if (state.ended() && state.pins().empty() &&
+          HasLetGo(run->view().shards[shard])) {
+        continue;
+      }
       *plan.add_runs() =
           BuildServerRunPlan(state, run->view(), static_cast<int32_t>(shard));
     }

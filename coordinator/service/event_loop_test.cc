@@ -134,5 +134,56 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
   EXPECT_EQ(sinks[0]->end, absl::StatusCode::kUnavailable);
 }
 
+// Else what it has of a cancelled run is on its disk for ever.
+TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
+  v1::ReportShardsRequest reports[2];
+  for (int32_t shard : {0, 1}) {
+    const std::string server_id = absl::StrCat("server-", shard);
+    Do([&](Coordinator& coordinator, absl::Time now) {
+      v1::RegisterServerRequest request;
+      request.set_server_id(server_id);
+      request.set_address("127.0.0.1:1");
+      request.set_incarnation(1);
+      EXPECT_TRUE(coordinator.RegisterServer(request, now).ok());
+    });
+    reports[shard].set_server_id(server_id);
+    reports[shard].set_incarnation(1);
+    v1::ShardReport& report = *reports[shard].add_shards();
+    report.set_run_id("run");
+    report.set_run_epoch(1);
+    report.set_shard(shard);
+    report.set_initialized(true);
+    report.add_version0_digests();
+  }
+  const auto report = [&](int shard) {
+    Do([&](Coordinator& coordinator, absl::Time now) {
+      reports[shard].set_report_seq(reports[shard].report_seq() + 1);
+      EXPECT_TRUE(coordinator.ReportShards(reports[shard], now).ok());
+    });
+  };
+  const auto planned_count = [&](int shard) {
+    int count = 0;
+    Do([&](Coordinator& coordinator, absl::Time) {
+      count = coordinator.ServerPlan(absl::StrCat("server-", shard))
+                  .runs_size();
+    });
+    return count;
+  };
+  Join("island");
+  v1::ContributionInfo* const info =
+      reports[0].mutable_shards(0)->add_stored()->mutable_info();
+  info->mutable_key()->set_run_epoch(1);
+  info->mutable_key()->set_seq(1);
+  for (int shard : {0, 1}) report(shard);
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Cancel(now).ok());
+  });
+  EXPECT_EQ(planned_count(0), 1);
+  EXPECT_EQ(planned_count(1), 0);
+  reports[0].mutable_shards(0)->clear_stored();
+  report(0);
+  EXPECT_EQ(planned_count(0), 0);
+}
+
 }  // namespace
 }  // namespace atl::coordinator

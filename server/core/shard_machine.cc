@@ -576,7 +576,8 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   };
   for (const auto& [key, info] : partial_) drop_if_old(key, info);
   for (const auto& [key, fact] : stored_) drop_if_old(key, fact.info);
-  if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+  const bool is_cancelled = plan_.run_state() == v1::RUN_STATE_CANCELLED;
+  if (is_cancelled || plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     // But not what is committed and was not merged here yet.
     std::set<ContributionKey> kept = decided_;
     for (const v1::Commit& commit : plan_.commits()) {
@@ -584,8 +585,15 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
         kept.insert(ContributionKey::FromProto(outcome.key()));
       }
     }
+    // What is stored has an outcome, which a completed run tells.
     for (const auto& [key, fact] : stored_) {
+      if (is_cancelled && !kept.count(key)) action.keys.push_back(key);
+    }
+    for (const auto& [key, info] : partial_) {
       if (!kept.count(key)) action.keys.push_back(key);
+    }
+    for (const auto& [key, reason] : refused_) {
+      if (is_cancelled && !kept.count(key)) action.keys.push_back(key);
     }
   }
   std::sort(action.keys.begin(), action.keys.end());

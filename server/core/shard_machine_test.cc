@@ -488,6 +488,33 @@ TEST_F(ShardMachineTest, ACancelledRunKeepsWhatACommitStillNeeds) {
             "persist fragment 0 version 1 commit 1");
 }
 
+// Nobody brings the rest of it, and nobody says how it ended.
+TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
+  for (const auto state :
+       {v1::RUN_STATE_CANCELLED, v1::RUN_STATE_COMPLETED}) {
+    plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+    Restart({});
+    BringToRound0();
+    *plan_.add_dropped()->mutable_key() = Info(0, 0).key();
+    *plan_.add_dropped()->mutable_key() = Info(1, 0).key();
+    Plan();
+    machine_->NextActions();
+    machine_->OnBound(Info(2, 0));
+    machine_->OnBound(Info(3, 0));
+    machine_->OnRefused(Key(3, 0), "NaN");
+    EXPECT_EQ(Trace(), "");
+    plan_.set_run_state(state);
+    if (state == v1::RUN_STATE_COMPLETED) {
+      *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
+    }
+    Plan();
+    EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " +
+                           Key(3, 0).ToString());
+    EXPECT_EQ(machine_->Report().refused_size(), 0);
+    plan_.clear_dropped();
+  }
+}
+
 TEST_F(ShardMachineTest, ReservesSpaceForAnOpenRoundOnce) {
   BringToRound0();
   plan_.add_members()->set_slot(0);
