@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "base/rpc/call.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -506,26 +505,6 @@ TEST_F(ParameterServiceTest, AFullDiskIsAnErrorAndTheRunGoesOnWithRoom) {
   const auto digest = cluster_->Seal(0, 0, {info_});
   ASSERT_TRUE(digest.ok()) << digest.status();
   EXPECT_TRUE(cluster_->Commit(0, 0, *digest).ok());
-}
-
-TEST_F(ParameterServiceTest, AReportSaysWhatAFullDiskKeepsTheShardFromDoing) {
-  EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
-  cluster_->fs(0).SetCapacity(1);
-  cluster_->AddSeal(0, 0, {info_});
-  const auto hindered = cluster_->WaitForReport(
-      0, [](const v1::ShardReport& r) { return !r.hindrance().empty(); });
-  cluster_->fs(0).SetCapacity(int64_t{1} << 40);
-  ASSERT_TRUE(hindered.ok()) << hindered.status();
-  EXPECT_TRUE(absl::StrContains(hindered->hindrance(), "the disk is full"))
-      << hindered->hindrance();
-  const auto digest = cluster_->WaitForPrepared(0, 0);
-  EXPECT_EQ(hindered->fault(), "");
-  ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_TRUE(cluster_->Commit(0, 0, *digest).ok());
-  const auto free = cluster_->WaitForReport(0, [](const v1::ShardReport& r) {
-    return r.hindrance().empty() && r.persisted_commit_seq() == 1;
-  });
-  EXPECT_TRUE(free.ok()) << free.status();
 }
 
 // --- Pulls ------------------------------------------------------------------

@@ -239,7 +239,14 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
   if (!status.ok()) {
     if (absl::IsResourceExhausted(status)) no_room_ = true;
     MutexLock lock(&mutex_);
-    NoteHindrance(action, status);
+    if (action.kind == ActionKind::kReserve) {
+      // Not tried again: what has no room later says so then.
+      LOG(WARNING) << "run " << store_->run().run_id() << " shard "
+                   << store_->shard() << ": " << action.ToString()
+                   << " failed: " << status.message();
+    } else {
+      NoteHindrance(action, status);
+    }
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
