@@ -34,8 +34,8 @@ constexpr uint32_t ZeroBytes(uint64_t size_bytes) {
   return power;
 }
 
-// a * b * x^32 modulo P: the instruction takes 64 bits over 32 more. The product
-// of reflected polynomials is one bit short.
+// a * b * x^32 modulo P: the instruction takes 64 bits over 32 more. The
+// product of reflected polynomials is one bit short.
 __attribute__((target("pclmul,sse4.2"))) uint32_t MultiplyByX32(uint32_t a,
                                                               uint32_t b) {
   const __m128i product = _mm_clmulepi64_si128(
@@ -153,8 +153,8 @@ __attribute__((target("avx512f,vpclmulqdq"))) uint64_t Remainder(
 }
 
 // The first kFoldBytes of `data`, to whose first four bytes the register is
-// added. Loops over the registers are unrolled by hand: at -O2 g++ does not, and
-// keeps them in memory, at half the speed.
+// added. Loops over the registers are unrolled by hand: at -O2 g++ does not,
+// and keeps them in memory, at half the speed.
 __attribute__((target("avx512f,vpclmulqdq"))) inline void Begin(
     uint32_t crc, const char* data, __m512i (&state)[4]) {
 #pragma GCC unroll 4

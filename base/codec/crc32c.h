@@ -3,8 +3,8 @@
 //
 // Pure. Uses the SSE4.2 instruction in interleaved streams, which hides its
 // latency, beside it, where the processor has them, carry-less products of 256
-// bits, or those of 512 bits, alone or beside it, whichever is faster; the plain
-// definition is kept beside it for its test.
+// bits, or those of 512 bits, alone or beside it, whichever is faster; the
+// plain definition is kept beside it for its test.
 
 #ifndef BASE_CODEC_CRC32C_H_
 #define BASE_CODEC_CRC32C_H_
