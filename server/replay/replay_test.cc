@@ -251,7 +251,8 @@ TEST_F(ReplayTest, AReleaseFreesTheSpaceAlsoAfterARestart) {
     const size_t before = Segments(0).size();
     Pin();
     for (int64_t version = 1; version < 4; ++version) Play(version);
-    EXPECT_GE(Segments(0).size(), before + 2 * 3 * kSlots - 2);
+    // What is reserved for the next round may not be there yet.
+    EXPECT_GE(Segments(0).size(), before + 2 * 2 * kSlots);
     if (restarts) {
       cluster_->Stop(0);
       cluster_->plan().clear_pins();
