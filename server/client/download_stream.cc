@@ -185,7 +185,8 @@ class DownloadStream
                       header.block_count <=
                           download_.blocks.end - download_.next_block;
     const IndexRange blocks = {
-        header.first_block, header.first_block + (fits ? header.block_count : 0)};
+        header.first_block,
+        header.first_block + (fits ? header.block_count : 0)};
     const int32_t codec =
         codec_ == nullptr ? v1::CODEC_F32 : static_cast<int32_t>(codec_->id());
     if (!fits || header.codec != codec ||
