@@ -24,6 +24,7 @@ class AnyMessageTest : public testing::Test {
   AnyMessageTest() : seed_(std::random_device()()), any_(seed_) {
     // Before: what goes wrong ends the process.
     std::printf("seed: %llu\n", static_cast<unsigned long long>(seed_));
+    std::fflush(stdout);
   }
 
   // Of a run of two fragments, with version 0 and rounds that are open.
