@@ -1,5 +1,5 @@
 // Messages that nobody honest sends: whatever they say, the coordinator's core
-// refuses them or goes on, and its log keeps its invariants.
+// refuses them or goes on, and its log can be replayed.
 
 #include <algorithm>
 #include <cstdint>
@@ -96,7 +96,9 @@ class AnyMessageTest : public testing::Test {
   Mutator any_;
 };
 
-TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrBreaksItsLog) {
+// What a shard that lies may have merged, and how often, is not asked: it holds
+// the parameters.
+TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrItsReplay) {
   int64_t changed_count = 0;
   for (int trial = 0; trial < 60; ++trial) {
     RunSimulation run(AnyKindOfSpec());
@@ -111,7 +113,7 @@ TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrBreaksItsLog) {
       ++changed_count;
     };
     for (int step = 0; step < 200; ++step) Step(run);
-    run.CheckLog();
+    run.Restart();
     if (HasFailure()) return;
   }
   EXPECT_GT(changed_count, 1000);
