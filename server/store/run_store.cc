@@ -371,7 +371,8 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
         std::remove(to_free.begin(), to_free.end(), contribution->key()),
         to_free.end());
   }
-  std::vector<FreedSegment> freed = TakeOut(to_free, &batch);
+  std::vector<FreedSegment> freed =
+      TakeOut(to_free, &batch, commit.commit_seq());
   AddState(&batch);
   RETURN_IF_ERROR(
       WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
@@ -556,12 +557,18 @@ absl::Status RunStore::Refuse(const ContributionKey& key,
 }
 
 std::vector<RunStore::FreedSegment> RunStore::TakeOut(
-    absl::Span<const ContributionKey> keys, RecordBatch* batch) {
+    absl::Span<const ContributionKey> keys, RecordBatch* batch,
+    int64_t commit_seq) {
   std::vector<std::shared_ptr<Contribution>> taken;
   std::vector<FreedSegment> freed;
   {
     MutexLock lock(&mutex_);
-    freed.swap(undeleted_);
+    std::vector<FreedSegment> left;
+    for (FreedSegment& earlier : undeleted_) {
+      const bool is_free = earlier.commit_seq <= commit_seq;
+      (is_free ? freed : left).push_back(std::move(earlier));
+    }
+    undeleted_ = std::move(left);
     for (const ContributionKey& key : keys) {
       refused_.erase(key);
       lost_.erase(key);
@@ -573,7 +580,8 @@ std::vector<RunStore::FreedSegment> RunStore::TakeOut(
   }
   for (const FreedSegment& earlier : freed) DeleteRecords(earlier.key, batch);
   for (const auto& contribution : taken) {
-    freed.push_back({contribution->key(), contribution->ReleaseSegment()});
+    freed.push_back(
+        {contribution->key(), contribution->ReleaseSegment(), commit_seq});
   }
   for (const ContributionKey& key : keys) DeleteRecords(key, batch);
   return freed;

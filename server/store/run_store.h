@@ -325,12 +325,16 @@ class RunStore {
   struct FreedSegment {
     ContributionKey key;  // Whose it was.
     std::unique_ptr<Segment> segment;
+    // The COMMIT that decided it, if it was Persist that gave it up: a start
+    // without STATE of that COMMIT merges it again.
+    int64_t commit_seq = 0;
   };
   // Takes the keys' contributions out of the map, waits for who uses them, and
   // adds their records' deletion to `batch`: no record about them is written
-  // after it. With them go those of which an earlier deletion failed.
+  // after it. With them go those of which an earlier deletion failed, but for
+  // what a COMMIT beyond `commit_seq`, which `batch` has STATE of, has decided.
   std::vector<FreedSegment> TakeOut(absl::Span<const ContributionKey> keys,
-                                    RecordBatch* batch);
+                                    RecordBatch* batch, int64_t commit_seq = 0);
   // Writes `batch`, which TakeOut has filled: then the segments are free. If it
   // cannot be written, the next TakeOut deletes their records too.
   absl::Status WriteAndRecycle(const RecordBatch& batch, Sync sync,
@@ -352,6 +356,8 @@ class RunStore {
   // again.
   void RemoveKept(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
   std::set<std::string> KeptPaths() const;
+  // False once it is to be dropped, which is before its file goes.
+  bool HasKept(const ContributionKey& key) const;
   void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;

@@ -541,6 +541,28 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   }
 }
 
+// Until STATE says that the commit is in the files, the next life makes it again.
+TEST_F(RunStoreTest, WhatACommitMergedStaysUntilItIsPersisted) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  StoreContribution(0);
+  StoreContribution(1);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  const std::vector<ContributionKey> keys = {
+      ContributionKey::FromProto(Info(0).key())};
+  records_.FailWrites(absl::ResourceExhaustedError("full"));
+  EXPECT_FALSE(store_->Persist(1, Commit(1), keys).ok());
+  records_.FailWrites(absl::OkStatus());
+  ASSERT_TRUE(store_->Drop({Bind(1)->key()}).ok());
+  StoreContribution(2);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().persisted_commit_seq, 0);
+  const auto merged = store_->Find(keys[0]);
+  ASSERT_NE(merged, nullptr);
+  std::vector<float> elements(10000);
+  EXPECT_TRUE(merged->Read({0, 3}, elements.data()).ok());
+  EXPECT_EQ(elements, Elements(0));
+}
+
 TEST_F(RunStoreTest, PersistFreesWhatItsCommitDecided) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   StoreContribution(0);
