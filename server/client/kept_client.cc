@@ -95,11 +95,14 @@ class KeptStream
 
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
     const rpc::ChunkHeader& header = chunk.header;
-    const IndexRange blocks = {header.first_block,
-                               header.first_block + header.block_count};
-    if (!has_header_ || header.block_count < 1 ||
-        header.first_block != download_.next_block ||
-        header.block_count > download_.blocks.end - download_.next_block ||
+    const bool fits =
+        has_header_ && header.block_count >= 1 &&
+        header.first_block == download_.next_block &&
+        header.block_count <= download_.blocks.end - download_.next_block;
+    const IndexRange blocks = {
+        header.first_block,
+        header.first_block + (fits ? header.block_count : 0)};
+    if (!fits ||
         header.codec !=
             static_cast<int32_t>(download_.layout->codec().id()) ||
         static_cast<int64_t>(chunk.payload_bytes) !=

@@ -77,6 +77,16 @@ std::set<std::string> RunStore::KeptPaths() const {
   return paths;
 }
 
+bool RunStore::HasKept(const ContributionKey& key) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [commit_seq, all] : kept_) {
+    for (const Kept& kept : all) {
+      if (kept.key == key) return true;
+    }
+  }
+  return false;
+}
+
 absl::StatusOr<RunStore::KeptContribution> RunStore::FindKept(
     const ContributionKey& key) const {
   const std::string name = KeyedName("kept", key);
@@ -94,6 +104,9 @@ absl::StatusOr<RunStore::KeptContribution> RunStore::FindKept(
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
       fs_.OpenForRead(segment->path);
   if (!file.ok()) {
+    if (!HasKept(key)) {
+      return absl::NotFoundError(absl::StrCat(name, " was dropped meanwhile"));
+    }
     return absl::DataLossError(absl::StrCat(segment->path, " with ",
                                             key.ToString(),
                                             " cannot be opened: ",
