@@ -21,11 +21,12 @@ namespace {
 // Volatile series are sampled no more often.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 
-// True once a shard has told, of a run that has ended, that it keeps no
-// contribution of it: until then it has to be told that the run has ended.
+// True once a shard has told, of a run that has ended and has no pin, that it
+// keeps no contribution of it, and nothing for pins: until then it has to be
+// told that the run has ended, and that the pins are gone.
 bool HasLetGo(const ShardView& shard) {
   return shard.reported && shard.report.stored().empty() &&
-         shard.report.refused().empty();
+         shard.report.refused().empty() && shard.report.held_for_pins() == 0;
 }
 
 absl::Status CheckAddress(const std::string& address) {

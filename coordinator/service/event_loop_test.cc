@@ -181,6 +181,10 @@ TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   EXPECT_EQ(planned_count(0), 1);
   EXPECT_EQ(planned_count(1), 0);
   reports[0].mutable_shards(0)->clear_stored();
+  reports[0].mutable_shards(0)->set_held_for_pins(1);
+  report(0);
+  EXPECT_EQ(planned_count(0), 1);
+  reports[0].mutable_shards(0)->clear_held_for_pins();
   report(0);
   EXPECT_EQ(planned_count(0), 0);
 }

@@ -67,6 +67,11 @@ v1::ShardReport ShardMachine::Report() const {
       statistics->add_grams(gram);
     }
   }
+  auto held_for_pins = static_cast<int64_t>(kept_commits_.size());
+  for (const auto& [f, version] : held_) {
+    held_for_pins += version < fragments_[f].persisted_version - 1 ? 1 : 0;
+  }
+  report.set_held_for_pins(held_for_pins);
   report.set_fault(fault_);
   return report;
 }

@@ -546,9 +546,11 @@ TEST_F(ShardMachineTest, ReleasesOldVersionsThatNoPinNames) {
   EXPECT_EQ(Trace(),
             "release fragment 0 version 1\n"
             "release fragment 0 version 3");
+  EXPECT_EQ(machine_->Report().held_for_pins(), 1);
   plan_.clear_pins();
   Plan();
   EXPECT_EQ(Trace(), "release fragment 0 version 2");
+  EXPECT_EQ(machine_->Report().held_for_pins(), 0);
 }
 
 TEST_F(ShardMachineTest, AManifestIsDeletedBeforeTheVersionsThatItNames) {
