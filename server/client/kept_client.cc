@@ -102,9 +102,8 @@ class KeptStream
     const IndexRange blocks = {
         header.first_block,
         header.first_block + (fits ? header.block_count : 0)};
-    if (!fits ||
-        header.codec !=
-            static_cast<int32_t>(download_.layout->codec().id()) ||
+    if (!fits || header.codec != static_cast<int32_t>(
+                                     download_.layout->codec().id()) ||
         static_cast<int64_t>(chunk.payload_bytes) !=
             download_.layout->ByteCount(blocks)) {
       return absl::InternalError(absl::StrCat(

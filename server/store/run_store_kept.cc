@@ -157,15 +157,23 @@ absl::Status RunStore::DropKept(absl::Span<const int64_t> commit_seqs,
 absl::Status RunStore::GiveUpKept(absl::Span<const int64_t> commit_seqs,
                                   absl::Span<const std::string> pins,
                                   const std::string& reason) {
-  RecordBatch batch;
-  failpoint::Hit("server.kept.before");
-  RemoveKept(commit_seqs, &batch);
   records::KeepEndRecord record;
   record.set_reason(reason);
-  for (const std::string& pin : pins) {
-    batch.Put(RecordName(absl::StrCat("given_up/", pin)),
-              record.SerializeAsString());
-  }
+  const auto note = [&](RecordBatch* batch) {
+    for (const std::string& pin : pins) {
+      batch->Put(RecordName(absl::StrCat("given_up/", pin)),
+                 record.SerializeAsString());
+    }
+  };
+  failpoint::Hit("server.kept.before");
+  // First, or a start would take what is removed for damaged; and again after,
+  // for there may be room only then.
+  RecordBatch noted;
+  note(&noted);
+  records_.Write(noted, Sync::kMachine).IgnoreError();
+  RecordBatch batch;
+  RemoveKept(commit_seqs, &batch);
+  note(&batch);
   RETURN_IF_ERROR(records_.Write(batch, Sync::kMachine));
   failpoint::Hit("server.kept.after");
   return absl::OkStatus();
