@@ -541,7 +541,7 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   }
 }
 
-// Until STATE says that the commit is in the files, the next life makes it again.
+// Until STATE says that the commit is in the files, a start makes it again.
 TEST_F(RunStoreTest, WhatACommitMergedStaysUntilItIsPersisted) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   StoreContribution(0);
