@@ -43,8 +43,8 @@ void IslandLoop::NoteWanted() {
     wanted_.clear();
     return;
   }
-  // But where nothing is merged any more from all that is held, a round would be
-  // given up as soon as it is begun, again and again: it is all pulled anew.
+  // But if nothing that is held can be merged from any more, a round would be
+  // given up as soon as it is begun, again and again: all is pulled anew.
   bool is_stale = !wanted_.empty() && wanted_.size() == held_.size();
   for (size_t f = 0; is_stale && f < held_.size(); ++f) {
     is_stale = held_[f] >= wanted_[f] &&
