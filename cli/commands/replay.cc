@@ -160,14 +160,16 @@ absl::Status DifferenceIn(const server::ReplayResult& result) {
 }
 
 std::string StateText(const server::ReplayResult& result) {
-  int compared = 0;
+  size_t compared = 0;
   for (const server::ReplayedState& state : result.states) {
-    compared += state.compared;
+    compared += state.compared ? 1 : 0;
   }
   if (result.states.empty()) return "";
   return absl::StrCat("the outer optimizer's state agrees in ", compared,
-                      " of ", result.states.size(),
-                      " fragments; the others' is not held any more\n");
+                      " of ", result.states.size(), " fragments",
+                      compared == result.states.size()
+                          ? "\n"
+                          : "; the others' is not held any more\n");
 }
 
 absl::Status Show(Context& context, const ReplayFlags& flags,

@@ -117,8 +117,13 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
       return false;
     }
     if (backoff.attempt_count() == 0) {
-      LOG(WARNING) << "cannot join yet; asks again for " << patience
-                   << " at most: " << response.status().message();
+      LOG(WARNING) << "cannot join yet; asks again "
+                   << (absl::IsResourceExhausted(response.status())
+                           ? std::string("until there is room")
+                           : absl::StrCat("for ",
+                                          absl::FormatDuration(patience),
+                                          " at most"))
+                   << ": " << response.status().message();
     }
     SetConnected(false);
     if (!Sleep(backoff.Next(response.status()), stop)) return false;

@@ -81,7 +81,8 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> lists,
                    OfAllProcesses(absl::StrJoin(names, " ")));
-  for (const std::string& name : CommonOf(lists)) {
+  const std::vector<std::string> common = CommonOf(lists);
+  for (const std::string& name : common) {
     const SaveSet& set = *absl::c_find_if(
         found.sets, [&](const SaveSet& of) { return of.name == name; });
     absl::StatusOr<Save> save =
@@ -96,11 +97,13 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   }
   if (!save_.has_value()) {
     if (!found.sets.empty()) {
+      // Of those that all have, some process has said why it reads none.
+      const bool is_lacked = !names.empty() && common.empty();
       LOG(WARNING) << "no save in " << Place().directory
                    << " is used, training goes on from the servers' parameters"
-                   << (names.empty() ? ""
-                                     : ": another process of the island lacks "
-                                       "what it needs of it");
+                   << (is_lacked ? ": another process of the island lacks what "
+                                   "it needs of it"
+                                 : "");
     }
     return absl::OkStatus();
   }

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "island_command.pb.h"
 #include "worker/api/island_part.h"
 
@@ -170,7 +171,8 @@ IslandPart::Transferred IslandPart::Together(
     if (!group_->leads() && states[0].has_routes()) {
       SetRoutes(server::RoutesOf(states[0].routes()));
     }
-    if (is_push && group_->leads() && idle.IsIdle(states, absl::Now())) {
+    if (is_push && group_->leads() &&
+        idle.IsIdle(states, SystemClock().Now())) {
       was_idle = true;
     }
     if (failed || was_idle) running.Stop();

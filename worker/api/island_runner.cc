@@ -13,6 +13,7 @@
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "worker/api/part_command.h"
 #include "worker/api/retry_backoff.h"
 #include "worker/core/check_plan.h"
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
 }
 
 absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
-  const absl::Time give_up = absl::Now() + options_.join_patience;
+  const absl::Time give_up = SystemClock().Now() + options_.join_patience;
   for (int attempt = 1;; ++attempt) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
     if (run.ok()) {
@@ -61,7 +62,7 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
     }
     const bool away = absl::IsUnavailable(run.status()) ||
                       absl::IsDeadlineExceeded(run.status());
-    if (!away || absl::Now() > give_up) {
+    if (!away || SystemClock().Now() > give_up) {
       return Annotate(run.status(), "cannot read the run");
     }
     if (options_.stop.stop_requested()) {

@@ -13,6 +13,7 @@
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "coordinator/client/run_client.h"
 #include "worker/api/device.h"
 #include "worker/api/island_member.h"
@@ -62,7 +63,7 @@ absl::Status DoNotMeet(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
     const RunIslandOptions& options, const Rendezvous& rendezvous,
     engine::Devices& devices) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SystemClock().Now();
   const absl::Time give_up = begin + options.join_patience;
   if (options.place.process_count > 1) {
     LOG(INFO) << "process " << options.place.process_index << " of "
@@ -71,17 +72,17 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
               << options.join_patience << " at most";
   }
   for (int attempt = 1;; ++attempt) {
+    const absl::Duration left = give_up - SystemClock().Now();
     auto world = IslandWorld::Join(options.place, rendezvous,
-                                   std::min(kMeetingMax, give_up - absl::Now()),
-                                   devices);
+                                   std::min(kMeetingMax, left), devices);
     if (world.ok()) return world;
     const absl::Status& status = world.status();
     const bool away =
         absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     const bool stale = (absl::IsFailedPrecondition(status) ||
                         absl::IsAlreadyExists(status)) &&
-                       absl::Now() < begin + kStaleWorldMax;
-    if (!(away || stale) || absl::Now() >= give_up) {
+                       SystemClock().Now() < begin + kStaleWorldMax;
+    if (!(away || stale) || SystemClock().Now() >= give_up) {
       return DoNotMeet(status);
     }
     if (options.stop.stop_requested()) {

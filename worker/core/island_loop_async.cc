@@ -41,10 +41,20 @@ bool IslandLoop::HeldEnough(int32_t fragment) const {
 void IslandLoop::NoteWanted() {
   if (!async() || round_.has_value() || sync_.has_value()) {
     wanted_.clear();
-  } else if (wanted_.empty()) {
-    for (const v1::FragmentVersion& fragment : plan_.cut()) {
-      wanted_.push_back(fragment.version());
-    }
+    return;
+  }
+  // But if nothing that is held can be merged from any more, a round would be
+  // given up as soon as it is begun, again and again: all is pulled anew.
+  bool is_stale = !wanted_.empty() && wanted_.size() == held_.size();
+  for (size_t f = 0; is_stale && f < held_.size(); ++f) {
+    is_stale = held_[f] >= wanted_[f] &&
+               !IsFreshEnough(spec_.schedule(), held_[f],
+                              CutVersion(static_cast<int32_t>(f)));
+  }
+  if (is_stale) wanted_.clear();
+  if (!wanted_.empty()) return;
+  for (const v1::FragmentVersion& fragment : plan_.cut()) {
+    wanted_.push_back(fragment.version());
   }
 }
 

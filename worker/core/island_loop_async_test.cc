@@ -148,6 +148,16 @@ TEST_F(AsyncIslandTest, GivesUpARoundThatWouldBeStale) {
   EXPECT_EQ(Do(), "train 0 @4") << "what it has read is not read again";
 }
 
+TEST_F(AsyncIslandTest, DoesNotBeginFromWhatHasGrownStaleSinceItWasPulled) {
+  Begin();
+  EXPECT_EQ(Do(), "pull f0 v0");
+  EXPECT_EQ(Do(), "report_ready");
+  for (int i = 0; i < 4; ++i) Commit();
+  EXPECT_EQ(DoAll(),
+            "pull f0 v4; begin_round; train 0 @0; train 1 @4; contribute x2 f0 "
+            "v4; push");
+}
+
 TEST_F(AsyncIslandTest, CarriesOnAfterStaleAndStartsAfreshAfterRejected) {
   Begin();
   DoAll();

@@ -15,7 +15,8 @@ namespace atl::worker {
 // Versions that may be committed while an older one of `fragment` is pulled: a
 // pull goes on as long as what it brings can be trained from, or brought up to
 // the newest by what servers keep of the way there. Else an island that takes
-// longer than a round for the whole view never has one, and never joins.
+// longer than a round for the whole view never has one, and never joins. An
+// async island trains from what it has pulled, so that it has to be fresh.
 int64_t PullPatience(const v1::RunSpec& spec, const RunLayout& layout,
                      int32_t fragment);
 

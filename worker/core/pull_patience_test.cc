@@ -42,5 +42,13 @@ TEST_F(PullPatienceTest, IsTheChainThatServersKeepWhereThereIsAView) {
   EXPECT_EQ(Patience(), 100);
 }
 
+// It would begin from an anchor that nothing is merged from any more.
+TEST_F(PullPatienceTest, IsTheStalenessOfAnAsyncRun) {
+  spec_.mutable_exchange()->set_down(v1::CODEC_TOP_K);
+  spec_.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  spec_.mutable_schedule()->set_max_staleness(3);
+  EXPECT_EQ(Patience(), 3);
+}
+
 }  // namespace
 }  // namespace atl::worker

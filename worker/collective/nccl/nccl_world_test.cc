@@ -178,6 +178,7 @@ TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
   constexpr int kRounds = 20;
   std::vector<std::vector<float>> data(2, std::vector<float>(1000, 1));
   Notification go;
+  std::atomic<int> here{0};
   RunRanks(Make(2), [&](int r, Rank& rank) {
     const cudaStream_t stream = streams_[r];
     float* const own = data[r].data();
@@ -191,7 +192,6 @@ TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
     }
     // Nothing has happened yet, and the host is here.
     EXPECT_EQ(own[0], 1);
-    static std::atomic<int> here;
     if (++here == 2) go.Notify();
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     EXPECT_EQ(own[0], 1 + kRounds);

@@ -53,7 +53,7 @@ Choice Choose(absl::Span<const Candidate> candidates, double target,
   }
   if (choice.candidate != nullptr) {
     choice.why = absl::StrFormat(
-        "it comes nearest to computing %.3g %% of the time, with %.2g %%: %s",
+        "it comes nearest to computing %.3g %% of the time, with %.3g %%: %s",
         100 * target, 100 * choice.candidate->forecast.utilization,
         choice.candidate->forecast.why);
   }

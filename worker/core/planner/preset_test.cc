@@ -66,6 +66,10 @@ TEST(PresetTest, TakesTheBestIfNoneIsGoodEnough) {
   EXPECT_NE(choice.why.find("nearest to computing 95 % of the time, with 30 %"),
             std::string::npos)
       << choice.why;
+  const std::vector<Candidate> nearly = Candidates({{"diloco", 0.996}});
+  EXPECT_NE(Choose(nearly, 1, false).why.find(
+                "nearest to computing 100 % of the time, with 99.6 %"),
+            std::string::npos);
 }
 
 TEST(PresetTest, LooksOnlyAtThoseForTheDatasKind) {
