@@ -1,7 +1,8 @@
 // Chunks on the wire without a copy.
 //
-// PushOuterGradientRequest, ImportParametersRequest and PullParametersResponse
-// have one shape: a oneof of a header (field 1) and a Chunk (field 15). A chunk
+// PushOuterGradientRequest, ImportParametersRequest, PullParametersResponse and
+// PullKeptResponse have one shape: a oneof of a header (field 1) and a Chunk
+// (field 15). A chunk
 // is at most 1 MiB of payload behind some forty bytes. To parse it as protobuf
 // copies the payload; here the few bytes before it are read and written by
 // hand, and the payload stays where it lies: borrowed memory on its way out,
@@ -101,7 +102,7 @@ uint32_t ChunkCrc32c(const ChunkHeader& header,
 // DATA_LOSS: it is not.
 absl::Status CheckCrc32c(const ReceivedChunk& chunk);
 
-// One message with a chunk; field 15 of any of the three. The payload's bytes
+// One message with a chunk; field 15 of any of the four. The payload's bytes
 // are not copied: the slice keeps, or borrows, them. It has padding, 256 bytes
 // at most, if the payload lies where the kernel would copy it slowly.
 grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, grpc::Slice payload);
@@ -125,7 +126,7 @@ bool DecodePlainChunk(const grpc::ByteBuffer& bytes, ReceivedChunk* chunk);
 // A v1::Chunk as a received one: copies the payload once.
 ReceivedChunk FromProto(const v1::Chunk& chunk);
 
-// A bulk message that was received; `Message` is one of the three.
+// A bulk message that was received; `Message` is one of the four.
 template <typename Message>
 struct BulkMessage {
   // True: `chunk` holds it. False: `message` does, with a header or with

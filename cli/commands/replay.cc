@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
@@ -27,7 +28,7 @@ struct ReplayFlags {
   std::string pin_id;
   int64_t to = 0;  // 0: the newest.
   int threads = 0;
-  double patience_s = 60;
+  std::string patience = "60s";
 };
 
 absl::Status CannotReplay(const std::string& message,
@@ -216,6 +217,11 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
 }
 
 absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
+  absl::Duration patience;
+  if (!absl::ParseDuration(flags.patience, &patience) ||
+      patience <= absl::ZeroDuration()) {
+    return UsageError("--patience must be a duration as 30s or 5m");
+  }
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
   server::ReplayOptions options;
   ASSIGN_OR_RETURN(options.from, FindPin(*client, flags));
@@ -252,7 +258,7 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   size_t count = 0;
   options.thread_count = ThreadCountOf(flags.threads);
   options.bounds.stop = interrupt.first();
-  options.bounds.idle_max = absl::Seconds(flags.patience_s);
+  options.bounds.idle_max = patience;
   options.on_commit = [&](const v1::Round& round) {
     progress.Update(absl::StrCat("replayed ", ++count, " of ",
                                  options.rounds.size(), " commits"),
@@ -294,10 +300,10 @@ void AddReplay(CLI::App& app, Context& context) {
                    "Threads that merge; 0: all of the machine's")
       ->check(CLI::Range(0, 1024));
   command
-      ->add_option("--patience", flags->patience_s,
-                   "Seconds without a byte from the servers after which to "
-                   "give up (60)")
-      ->check(CLI::Range(1.0, 86400.0));
+      ->add_option("--patience", flags->patience,
+                   "How long no byte may come from the servers before it gives "
+                   "up: 30s, 5m")
+      ->capture_default_str();
   command->callback([&context, flags] {
     context.action = [flags](Context& context) {
       return RunReplay(context, *flags);

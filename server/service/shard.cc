@@ -240,10 +240,15 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) no_room_ = true;
     MutexLock lock(&mutex_);
     if (action.kind == ActionKind::kReserve) {
-      // Not tried again: what has no room later says so then.
-      LOG(WARNING) << "run " << store_->run().run_id() << " shard "
-                   << store_->shard() << ": " << action.ToString()
-                   << " failed: " << status.message();
+      // No hindrance: what has no room later says so then. It may fail in the
+      // same way for hours.
+      std::string why =
+          absl::StrCat(action.ToString(), " failed: ", status.message());
+      if (why != logged_reserve_) {
+        LOG(WARNING) << "run " << store_->run().run_id() << " shard "
+                     << store_->shard() << ": " << why;
+        logged_reserve_ = std::move(why);
+      }
     } else {
       NoteHindrance(action, status);
     }

@@ -216,6 +216,7 @@ class Shard {
   std::map<std::pair<int, int32_t>, Hindrance> hindrances_
       ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
+  std::string logged_reserve_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

@@ -9,8 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 
 namespace atl::collective {
 namespace {
@@ -162,7 +163,7 @@ absl::Status Group::PassBarrier(int rank, absl::Time deadline,
     while (other.load(std::memory_order_acquire) < step) {
       if (world_->broken()) return absl::UnavailableError("the world ended");
       RETURN_IF_ERROR(Left(rank));
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - SystemClock().Now();
       if (left <= absl::ZeroDuration()) {
         return Late(name_, rank, peer, Describe(*own.call));
       }
@@ -293,7 +294,7 @@ absl::Status Group::LocalTransfers::ReceiveOne(const Transfer& transfer,
     auto& queue = group_->posted_[{transfer.peer, rank_}];
     while (queue.empty()) {
       RETURN_IF_ERROR(Hopeless(transfer.peer));
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - SystemClock().Now();
       if (left <= absl::ZeroDuration()) {
         return Late(group_->name_, rank_, transfer.peer, "receive");
       }
@@ -328,7 +329,7 @@ absl::Status Group::LocalTransfers::Finish(absl::Time deadline) {
   for (auto& [peer, posted] : sends_) {
     while (!posted->taken) {
       RETURN_IF_ERROR(Hopeless(peer));
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - SystemClock().Now();
       if (left <= absl::ZeroDuration()) {
         return Late(group_->name_, rank_, peer, "send");
       }

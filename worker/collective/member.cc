@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "worker/collective/reduction.h"
 
 namespace atl::collective {
@@ -55,7 +56,8 @@ absl::StatusOr<std::unique_ptr<Collective>> Member::Create(
   if (group->has_remote()) {
     absl::StatusOr<std::unique_ptr<RemoteLinks>> connected =
         world.remote()->Connect(group->name(), rank, group->world_ranks(),
-                                absl::Now() + world.options().call_timeout);
+                                SystemClock().Now() +
+                                    world.options().call_timeout);
     if (!connected.ok()) return world.Break(connected.status());
     links = *std::move(connected);
   }
@@ -127,7 +129,8 @@ absl::StatusOr<std::unique_ptr<Collective>> Member::Split(
 absl::Status Member::Execute(const Call& call) {
   World& world = group_->world();
   if (world.broken()) return world.status();
-  const absl::Time deadline = absl::Now() + world.options().call_timeout;
+  const absl::Time deadline =
+      SystemClock().Now() + world.options().call_timeout;
   absl::Status status = ValidateCall(call, rank_, size());
   if (status.ok()) {
     status = call.kind == CallKind::kTransfers

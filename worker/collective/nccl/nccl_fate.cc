@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 
 namespace atl::collective {
 namespace {
@@ -102,7 +103,7 @@ std::shared_ptr<NcclComm> NcclFate::Adopt(ncclComm_t comm) {
 
 absl::Status NcclFate::Use(NcclComm& comm, absl::string_view what,
                            absl::FunctionRef<ncclResult_t(ncclComm_t)> use) {
-  const absl::Time deadline = absl::Now() + call_timeout_;
+  const absl::Time deadline = SystemClock().Now() + call_timeout_;
   absl::Status status;
   bool is_first = true;
   while (true) {
@@ -123,7 +124,7 @@ absl::Status NcclFate::Use(NcclComm& comm, absl::string_view what,
     is_first = false;
     if (!status.ok()) return Break(status);
     if (state == ncclSuccess) return status;
-    if (absl::Now() > deadline) {
+    if (SystemClock().Now() > deadline) {
       return Break(absl::DeadlineExceededError(
           absl::StrCat("NCCL waited too long for other ranks in ", what)));
     }
@@ -151,7 +152,7 @@ void NcclFate::Expect(std::shared_ptr<CudaEvent> event, std::string late) {
   MutexLock lock(&mutex_);
   if (!status_.ok()) return;
   expected_.push_back(
-      {std::move(event), absl::Now() + call_timeout_, std::move(late)});
+      {std::move(event), SystemClock().Now() + call_timeout_, std::move(late)});
 }
 
 absl::Status NcclFate::Await(const CudaEvent& event) {
@@ -184,7 +185,7 @@ absl::Status NcclFate::Look() {
     if (state != cudaErrorNotReady) {
       return CudaStatus(state, "a collective call");
     }
-    if (absl::Now() > it->deadline) {
+    if (SystemClock().Now() > it->deadline) {
       return absl::DeadlineExceededError(it->late);
     }
     ++it;

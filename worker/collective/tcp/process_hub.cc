@@ -8,9 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "worker/collective/tcp/socket_links.h"
 
 namespace atl::collective {
@@ -108,7 +109,7 @@ void ProcessHub::Loop() {
       if (polled[2 + i].revents != 0) ReadControl(processes[i]);
     }
     size_t at = 2 + processes.size();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SystemClock().Now();
     for (auto it = strangers_.begin(); it != strangers_.end();) {
       const bool speaks = polled[at++].revents != 0;
       bool keep = !speaks || ReadStranger(*it);
@@ -143,7 +144,7 @@ void ProcessHub::AcceptAll() {
         Connection::Accepted(std::move(fd), identity_.key);
     if (!connection.ok()) continue;
     strangers_.push_back(
-        {*std::move(connection), absl::Now() + kHelloTimeout});
+        {*std::move(connection), SystemClock().Now() + kHelloTimeout});
   }
 }
 
@@ -372,7 +373,7 @@ absl::Status ProcessHub::Await(absl::Time deadline,
     if (world_ != nullptr && world_->broken()) {
       return absl::UnavailableError("the world ended");
     }
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SystemClock().Now();
     if (left <= absl::ZeroDuration()) {
       std::string text = absl::StrCat("process ", identity_.process_index,
                                       " waited too long for ", what());
@@ -409,7 +410,8 @@ absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::GatherRoster(
   const std::string bytes = EncodeMessage(roster);
   for (auto& [process, control] : controls_) {
     const absl::Status sent =
-        SendAll(control.connection, bytes, absl::Now() + kRosterSendTimeout);
+        SendAll(control.connection, bytes,
+                SystemClock().Now() + kRosterSendTimeout);
     if (!sent.ok()) return Annotate(sent, NameOf(process));
   }
   return roster_;
@@ -479,7 +481,7 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     const rpc::HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
     const absl::Time dial_deadline =
-        std::min(deadline, absl::Now() + kDialTimeout);
+        std::min(deadline, SystemClock().Now() + kDialTimeout);
     ASSIGN_OR_RETURN(
         connections[peer],
         collective::Connect(endpoint, identity_.key, dial_deadline));

@@ -17,9 +17,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 
 namespace atl::collective {
 namespace {
@@ -171,12 +172,12 @@ absl::StatusOr<HostPort> PeerEndpoint(int fd) {
 bool WaitFor(int fd, short events, absl::Time deadline) {
   for (;;) {
     const int64_t left_ms = std::clamp<int64_t>(
-        absl::ToInt64Milliseconds(deadline - absl::Now()), 0, 60'000);
+        absl::ToInt64Milliseconds(deadline - SystemClock().Now()), 0, 60'000);
     pollfd entry = {fd, events, 0};
     const int ready = poll(&entry, 1, static_cast<int>(left_ms) + 1);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
-    if (absl::Now() >= deadline) return false;
+    if (SystemClock().Now() >= deadline) return false;
   }
 }
 

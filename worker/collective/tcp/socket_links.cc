@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 
 namespace atl::collective {
 namespace {
@@ -137,7 +138,8 @@ absl::Status SocketLinks::Await(absl::Span<const Send> sends,
     if (receiving_[i].done()) continue;
     ListenFor(receives[i].peer, POLLIN);
   }
-  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+  const int64_t left_ms =
+      absl::ToInt64Milliseconds(deadline - SystemClock().Now());
   if (left_ms <= 0) {
     // All of them: one that came may itself wait for one that did not.
     std::string awaited;

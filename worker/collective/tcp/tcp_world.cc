@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "worker/collective/member.h"
 #include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
@@ -39,7 +41,7 @@ absl::StatusOr<Connection> ConnectPatiently(
   for (;;) {
     absl::StatusOr<Connection> made = Connect(endpoint, key, deadline);
     if (made.ok() || !absl::IsUnavailable(made.status())) return made;
-    if (absl::Now() + wait >= deadline) {
+    if (SystemClock().Now() + wait >= deadline) {
       return absl::DeadlineExceededError(made.status().message());
     }
     absl::SleepFor(wait);
@@ -125,7 +127,7 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
   RETURN_IF_ERROR(Validate(options));
   ASSIGN_OR_RETURN(const rpc::HostPort rendezvous,
                    rpc::ParseHostPort(options.rendezvous));
-  const absl::Time deadline = absl::Now() + options.join_timeout;
+  const absl::Time deadline = SystemClock().Now() + options.join_timeout;
   ASSIGN_OR_RETURN(std::shared_ptr<const WorldKey> key,
                    WorldKey::Create(options.secret));
   const ProcessHub::Identity identity = {
