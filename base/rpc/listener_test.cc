@@ -138,8 +138,10 @@ TEST_F(ListenerTest, SaysThatAPortIsTaken) {
   RpcServer::Spec spec;
   spec.listener.address = first->address();
   spec.services = {&service_};
-  EXPECT_EQ(RpcServer::Start(spec).status().code(),
-            absl::StatusCode::kUnavailable);
+  const absl::Status status = RpcServer::Start(spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "the port is taken"))
+      << status;
 }
 
 TEST_F(ListenerTest, RefusesAKeyOfAnotherCertificate) {
