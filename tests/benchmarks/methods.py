@@ -55,6 +55,7 @@ METHODS = {
     "bf16_stochastic": _codec("bf16_stochastic"),
     "int8": _codec("int8"),
     "e3m0": _codec("e3m0"),
+    "e3m0_ef": _codec("e3m0", feedback=True),
     "two_bit_ef": _codec("two_bit", feedback=True),
     "top_k_ef": _codec("top_k", feedback=True, decay=0.95),
     "int8_bf16_ef": _codec("int8", "bf16", feedback=True),
@@ -82,6 +83,8 @@ METHODS = {
     # arXiv 2501.18512; its outer rate of 0.4 is for its 0.9 of momentum.
     "streaming_f32": _STAGGERED,
     "streaming": run_file.merged(_STAGGERED, _codec("e3m0", "e3m0")),
+    "streaming_ef": run_file.merged(
+        _STAGGERED, _codec("e3m0", "e3m0", feedback=True)),
     # arXiv 2502.12996: behind a whole round but one step. What the others pushed
     # comes a round late: the outer rate is less. 0.4 gives 1.61 nats a byte, 0.9
     # gives 1.94, one seed each (the paper's own form, in PyTorch, 1.63 and 1.82).
