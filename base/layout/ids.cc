@@ -13,7 +13,8 @@ absl::Status ValidateId(absl::string_view what, absl::string_view id) {
   }
   if (valid) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(what, what.empty() ? "" : " ", "\"", absl::CEscape(id.substr(0, 80)),
+      absl::StrCat(what, what.empty() ? "" : " ", "\"",
+                   absl::CEscape(id.substr(0, 80)),
                    "\" is not an id: use 1 to 63 of a-z, 0-9 and '-'"));
 }
 

@@ -2,11 +2,10 @@
 //
 // PushOuterGradientRequest, ImportParametersRequest, PullParametersResponse and
 // PullKeptResponse have one shape: a oneof of a header (field 1) and a Chunk
-// (field 15). A chunk
-// is at most 1 MiB of payload behind some forty bytes. To parse it as protobuf
-// copies the payload; here the few bytes before it are read and written by
-// hand, and the payload stays where it lies: borrowed memory on its way out,
-// gRPC's slices on its way in.
+// (field 15). A chunk is at most 1 MiB of payload behind some forty bytes. To
+// parse it as protobuf copies the payload; here the few bytes before it are read
+// and written by hand, and the payload stays where it lies: borrowed memory on
+// its way out, gRPC's slices on its way in.
 //
 // The bytes are exactly protobuf's. Where the payload would be copied slowly
 // (DESIGN.md, "Chunks"), the field `padding` is among them. What the fast

@@ -230,7 +230,8 @@ Action IslandLoop::ReadyReport(std::string reason) const {
 
 Action IslandLoop::OptimizerReset() const {
   Action action =
-      MakeAction(ActionKind::kResetOptimizer, "what it holds is of other parameters");
+      MakeAction(ActionKind::kResetOptimizer,
+                 "what it holds is of other parameters");
   action.warm_up = plan_.commit_seq() > 0;
   return action;
 }
