@@ -16,6 +16,7 @@
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
+#include "cli/units/units.h"
 #include "server/client/kept_client.h"
 #include "server/client/parameter_client.h"
 #include "server/replay/replay.h"
@@ -217,11 +218,8 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
 }
 
 absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
-  absl::Duration patience;
-  if (!absl::ParseDuration(flags.patience, &patience) ||
-      patience <= absl::ZeroDuration()) {
-    return UsageError("--patience must be a duration as 30s or 5m");
-  }
+  ASSIGN_OR_RETURN(const absl::Duration patience,
+                   ParsePatience(flags.patience));
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
   server::ReplayOptions options;
   ASSIGN_OR_RETURN(options.from, FindPin(*client, flags));

@@ -10,6 +10,7 @@
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
+#include "cli/units/units.h"
 
 namespace atl::cli {
 namespace {
@@ -25,10 +26,7 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
   ImportOptions import_options;
   import_options.directory = options.directory;
   import_options.stop = interrupt.first();
-  if (!absl::ParseDuration(options.patience, &import_options.patience) ||
-      import_options.patience <= absl::ZeroDuration()) {
-    return UsageError("--patience must be a duration as 30s or 5m");
-  }
+  ASSIGN_OR_RETURN(import_options.patience, ParsePatience(options.patience));
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
   v1::GetRunRequest request;
   request.set_run_id(options.run_id);

@@ -93,6 +93,15 @@ absl::StatusOr<double> ParseSeconds(absl::string_view text) {
   return absl::ToDoubleSeconds(duration);
 }
 
+absl::StatusOr<absl::Duration> ParsePatience(const std::string& text) {
+  absl::Duration patience;
+  if (!absl::ParseDuration(text, &patience) ||
+      patience <= absl::ZeroDuration()) {
+    return UsageError("--patience must be a duration as 30s or 5m");
+  }
+  return patience;
+}
+
 absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
   absl::string_view rest = text;
   double number = 0;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace atl::cli {
 
@@ -25,6 +26,11 @@ absl::StatusOr<double> ParseBandwidth(absl::string_view text);
 //
 // INVALID_ARGUMENT (a usage error): anything else.
 absl::StatusOr<double> ParseSeconds(absl::string_view text);
+
+// What --patience says: "30s", "5m", more than no time.
+//
+// INVALID_ARGUMENT (a usage error): anything else.
+absl::StatusOr<absl::Duration> ParsePatience(const std::string& text);
 
 // "1.2B", "350M", "70k", "857216": a count, at least 1; k, M, B, T are powers
 // of 1000.

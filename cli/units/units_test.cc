@@ -1,5 +1,6 @@
 #include "cli/units/units.h"
 
+#include "absl/time/time.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 
@@ -35,6 +36,14 @@ TEST(UnitsTest, DurationsHaveAUnit) {
   EXPECT_DOUBLE_EQ(*ParseSeconds("1m30s"), 90);
   for (const char* text : {"", "40", "0", "-40ms", "inf", "soon", "40 ms"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseSeconds(text).status())) << text;
+  }
+}
+
+TEST(UnitsTest, PatienceIsMoreThanNoTime) {
+  EXPECT_EQ(*ParsePatience("30s"), absl::Seconds(30));
+  EXPECT_EQ(*ParsePatience("5m"), absl::Minutes(5));
+  for (const char* text : {"", "60", "0s", "-1s", "soon"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParsePatience(text).status())) << text;
   }
 }
 
