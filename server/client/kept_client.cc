@@ -14,7 +14,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "server/client/channel_pool.h"
+#include "server/client/route_table.h"
 #include "server/client/shard_driver.h"
 
 namespace atl::server {
@@ -143,37 +143,26 @@ class KeptStream
 
 class KeptPart : public ShardPart {
  public:
-  KeptPart(int32_t shard, const ShardRoutes& routes, ChannelPool& pool,
-           v1::PullKeptRequest request, Download download)
-      : shard_(shard),
-        routes_(routes),
-        pool_(pool),
+  KeptPart(RouteTable& routes, v1::PullKeptRequest request, Download download)
+      : routes_(routes),
         request_(std::move(request)),
         download_(std::move(download)) {}
 
-  int32_t shard() const override { return shard_; }
+  int32_t shard() const override { return request_.shard(); }
   const KeptDigests& digests() const { return download_.digests; }
 
   absl::StatusOr<std::unique_ptr<BulkStream>> Open(
       int index, StreamEvents& events) override {
-    std::string address;
-    for (const v1::ShardPlacement& placement : routes_.shards) {
-      if (placement.shard() == shard_) address = placement.address();
-    }
-    if (address.empty()) {
-      return absl::UnavailableError(
-          absl::StrCat("the server of shard ", shard_, " is away"));
-    }
-    ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
-                     pool_.Get(address, index));
-    download_.peer = absl::StrCat("shard ", shard_, " at ", address);
-    return std::make_unique<KeptStream>(channel, request_, download_, events);
+    ASSIGN_OR_RETURN(const Route route, routes_.Find(shard(), index));
+    v1::PullKeptRequest request = request_;
+    request.set_placement_epoch(route.placement_epoch);
+    download_.peer = route.peer;
+    return std::make_unique<KeptStream>(route.channel, std::move(request),
+                                        download_, events);
   }
 
  private:
-  const int32_t shard_;
-  const ShardRoutes& routes_;
-  ChannelPool& pool_;
+  RouteTable& routes_;
   const v1::PullKeptRequest request_;
   Download download_;
 };
@@ -182,10 +171,9 @@ class GrpcKeptClient : public KeptClient {
  public:
   GrpcKeptClient(const KeptClientOptions& options, const RunLayout& layout,
                  ShardRoutes routes)
-      : options_(options),
-        layout_(layout),
-        routes_(std::move(routes)),
-        pool_(options.channel) {}
+      : options_(options), layout_(layout), routes_(options.channel) {
+    routes_.Set(std::move(routes));
+  }
 
   absl::Status Pull(const v1::PullKeptRequest& wanted,
                     const codec::Codec& codec, IndexRange blocks,
@@ -219,10 +207,9 @@ class GrpcKeptClient : public KeptClient {
       v1::PullKeptRequest request = wanted;
       request.set_run_id(options_.run_id);
       request.set_layout_fingerprint(layout_.fingerprint());
-      request.set_placement_epoch(routes_.placement_epoch);
       request.set_shard(shard);
-      parts.push_back(std::make_unique<KeptPart>(
-          shard, routes_, pool_, std::move(request), std::move(download)));
+      parts.push_back(std::make_unique<KeptPart>(routes_, std::move(request),
+                                                 std::move(download)));
     }
     const absl::Status status =
         DriveShards(parts,
@@ -240,8 +227,7 @@ class GrpcKeptClient : public KeptClient {
  private:
   const KeptClientOptions options_;
   const RunLayout& layout_;
-  const ShardRoutes routes_;
-  ChannelPool pool_;
+  RouteTable routes_;
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <functional>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,9 +16,9 @@
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "server/client/borrow_tracker.h"
-#include "server/client/channel_pool.h"
 #include "server/client/download_stream.h"
 #include "server/client/pacer.h"
+#include "server/client/route_table.h"
 #include "server/client/shard_driver.h"
 #include "server/client/stripes.h"
 #include "server/client/upload_ledger.h"
@@ -49,62 +48,6 @@ constexpr int64_t kCappedWindowBytesMax = 4 << 20;
 constexpr int64_t kNoCap = int64_t{1} << 40;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
-
-// Where one shard is served.
-struct Route {
-  std::string address;
-  int64_t placement_epoch = 0;
-  std::shared_ptr<grpc::Channel> channel;
-};
-
-// Routes that change while calls are under way. Thread-safe.
-class RouteTable {
- public:
-  explicit RouteTable(const rpc::ChannelOptions& options) : pool_(options) {}
-
-  void Set(ShardRoutes routes) {
-    std::set<std::string> addresses;
-    for (const auto& shard : routes.shards) addresses.insert(shard.address());
-    {
-      MutexLock lock(&mutex_);
-      routes_ = std::move(routes);
-    }
-    pool_.KeepOnly(addresses);
-  }
-
-  // With the `index`-th connection to it.
-  //
-  // UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
-  absl::StatusOr<Route> Find(int32_t shard, int index) {
-    Route route;
-    {
-      MutexLock lock(&mutex_);
-      for (const auto& placement : routes_.shards) {
-        if (placement.shard() == shard) route.address = placement.address();
-      }
-      route.placement_epoch = routes_.placement_epoch;
-    }
-    if (route.address.empty()) {
-      return absl::UnavailableError(
-          absl::StrCat("the server of shard ", shard, " is away"));
-    }
-    ASSIGN_OR_RETURN(route.channel, pool_.Get(route.address, index));
-    return route;
-  }
-
-  // Closes the connections to all shards once their calls have ended.
-  void DropAll() { pool_.KeepOnly({}); }
-
- private:
-  ChannelPool pool_;
-  Mutex mutex_;
-  ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
-};
-
-// For messages: "shard 1 at 127.0.0.1:7071".
-std::string PeerName(int32_t shard, const Route& route) {
-  return absl::StrCat("shard ", shard, " at ", route.address);
-}
 
 // Payload of the first chunk of a client's life. One that is too large for its
 // link is halved when its stream is ended for that.
@@ -182,7 +125,7 @@ class UploadPart : public ShardPart {
     ASSIGN_OR_RETURN(const Route route, routes_.Find(shard_, index));
     Upload upload = upload_;
     upload.header = make_header_(route.placement_epoch);
-    upload.peer = PeerName(shard_, route);
+    upload.peer = route.peer;
     upload.ledger = &ledger_;
     upload.index = index;
     upload.sizer = &sizers_[index];
@@ -239,7 +182,7 @@ class DownloadPart : public ShardPart {
     v1::PullParametersRequest request = request_;
     request.set_placement_epoch(route.placement_epoch);
     Download& stripe = stripes_[index];
-    stripe.peer = PeerName(shard(), route);
+    stripe.peer = route.peer;
     return MakeDownloadStream(route.channel, session_, std::move(request),
                               stripe, events);
   }

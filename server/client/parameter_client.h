@@ -34,23 +34,11 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
 #include "server/client/bandwidth.h"
+#include "server/client/shard_routes.h"
 #include "server/client/stripes.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
-
-// Where the shards are, as a plan says.
-struct ShardRoutes {
-  int64_t placement_epoch = 0;
-  // All shards of the run, in order; one that is away has no address.
-  std::vector<v1::ShardPlacement> shards;
-};
-
-// Of whatever message has both, a v1::IslandPlan for one.
-template <typename Plan>
-ShardRoutes RoutesOf(const Plan& plan) {
-  return {plan.placement_epoch(), {plan.shards().begin(), plan.shards().end()}};
-}
 
 // Who pushes: what Join gave.
 struct PushIdentity {

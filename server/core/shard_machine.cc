@@ -660,11 +660,11 @@ bool ShardMachine::IsKept(int64_t commit_seq) const {
 void ShardMachine::NameKept(std::vector<Action>* actions) {
   if (std::exchange(no_room_, false) && !kept_commits_.empty()) {
     Action action{ActionKind::kGiveUpKept};
+    action.reason = "the server's disk was full, and rounds come first";
     for (const v1::Pin& pin : plan_.pins()) {
       if (pin.keep_bytes_max() == 0) continue;
       action.pins.push_back(NameOf(pin));
-      given_up_.emplace(NameOf(pin),
-                        "the server's disk was full, and rounds come first");
+      given_up_.emplace(NameOf(pin), action.reason);
     }
     action.commit_seqs.assign(kept_commits_.begin(), kept_commits_.end());
     kept_commits_.clear();

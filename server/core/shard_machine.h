@@ -138,7 +138,7 @@ enum class ActionKind {
   kDropKept,  // commit_seqs: free what is kept of them; pins: forget that
               // these were given up. No answer.
   kGiveUpKept,  // commit_seqs: free what is kept of them, for the disk is full;
-                // pins: note that they were given up. No answer.
+                // pins, reason: note that they were given up. No answer.
 };
 
 struct Action {
@@ -155,6 +155,7 @@ struct Action {
   v1::Pin pin;
   std::vector<int64_t> commit_seqs;
   std::vector<std::string> pins;  // "PIN_ID@COMMIT_SEQ".
+  std::string reason;  // kGiveUpKept: why.
 
   // One line: "prepare fragment 0 version 3 attempt 0".
   std::string ToString() const;

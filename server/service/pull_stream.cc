@@ -56,17 +56,21 @@ struct PullStream::Payload {
 PullStream* PullStream::Start(grpc::CallbackServerContext* call,
                               const grpc::ByteBuffer& request,
                               const ServiceContext& context) {
-  PullStream* stream = new PullStream(call, context);
-  const absl::Status opened = stream->Open(request);
-  if (!opened.ok()) stream->FinishWith(opened);
-  return stream;
+  return StartWith(&PullStream::Open, call, request, context);
 }
 
 PullStream* PullStream::StartKept(grpc::CallbackServerContext* call,
                                   const grpc::ByteBuffer& request,
                                   const ServiceContext& context) {
-  PullStream* stream = new PullStream(call, context);
-  const absl::Status opened = stream->OpenKept(request);
+  return StartWith(&PullStream::OpenKept, call, request, context);
+}
+
+PullStream* PullStream::StartWith(
+    absl::Status (PullStream::*open)(const grpc::ByteBuffer&),
+    grpc::CallbackServerContext* call, const grpc::ByteBuffer& request,
+    const ServiceContext& context) {
+  auto* const stream = new PullStream(call, context);
+  const absl::Status opened = (stream->*open)(request);
   if (!opened.ok()) stream->FinishWith(opened);
   return stream;
 }
@@ -80,14 +84,7 @@ PullStream::PullStream(grpc::CallbackServerContext* call,
 
 absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
   v1::PullParametersRequest request;
-  if (!rpc::DecodeMessage(bytes, &request)) {
-    return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
-                  "a message that cannot be parsed");
-  }
-  shard_ = context_.shards.FindShard(request.run_id());
-  if (shard_ == nullptr) {
-    return ShardNotHere(request.run_id());
-  }
+  RETURN_IF_ERROR(ReadRequest(bytes, &request));
   ASSIGN_OR_RETURN(source_, shard_->OpenPull(request));
   RETURN_IF_ERROR(Begin(request));
   v1::PullParametersResponse response;
@@ -110,14 +107,7 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
 
 absl::Status PullStream::OpenKept(const grpc::ByteBuffer& bytes) {
   v1::PullKeptRequest request;
-  if (!rpc::DecodeMessage(bytes, &request)) {
-    return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
-                  "a message that cannot be parsed");
-  }
-  shard_ = context_.shards.FindShard(request.run_id());
-  if (shard_ == nullptr) {
-    return ShardNotHere(request.run_id());
-  }
+  RETURN_IF_ERROR(ReadRequest(bytes, &request));
   ASSIGN_OR_RETURN(source_, shard_->OpenKept(request));
   RETURN_IF_ERROR(Begin(request));
   v1::PullKeptResponse response;
@@ -134,6 +124,18 @@ absl::Status PullStream::OpenKept(const grpc::ByteBuffer& bytes) {
   }
   WriteFirst(response);
   return absl::OkStatus();
+}
+
+template <typename Request>
+absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
+                                     Request* request) {
+  if (!rpc::DecodeMessage(bytes, request)) {
+    return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
+                  "a message that cannot be parsed");
+  }
+  shard_ = context_.shards.FindShard(request->run_id());
+  return shard_ == nullptr ? ShardNotHere(request->run_id())
+                           : absl::OkStatus();
 }
 
 template <typename Request>

@@ -47,8 +47,16 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   struct Payload;
 
+  // A stream that `open` has begun, or ended.
+  static PullStream* StartWith(
+      absl::Status (PullStream::*open)(const grpc::ByteBuffer&),
+      grpc::CallbackServerContext* call, const grpc::ByteBuffer& request,
+      const ServiceContext& context);
   absl::Status Open(const grpc::ByteBuffer& request);
   absl::Status OpenKept(const grpc::ByteBuffer& request);
+  // Of either: parses it and finds its shard.
+  template <typename Request>
+  absl::Status ReadRequest(const grpc::ByteBuffer& bytes, Request* request);
   // Of either: takes a place, and what of the shard's blocks is wanted.
   template <typename Request>
   absl::Status Begin(const Request& request);

@@ -515,17 +515,13 @@ void Shard::RunDropManifest(const Action& action) {
 
 void Shard::RunDropKept(const Action& action) {
   const bool given_up = action.kind == ActionKind::kGiveUpKept;
-  std::string reason;
-  if (given_up) {
-    MutexLock lock(&mutex_);
-    reason = machine_.given_up();
-  }
   const absl::Status status =
-      given_up ? store_->GiveUpKept(action.commit_seqs, action.pins, reason)
+      given_up ? store_->GiveUpKept(action.commit_seqs, action.pins,
+                                    action.reason)
                : store_->DropKept(action.commit_seqs, action.pins);
   if (given_up || !status.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": "
-                 << action.ToString() << " (" << reason
+                 << action.ToString() << " (" << action.reason
                  << "): " << status.ToString();
   }
   Changed();

@@ -121,15 +121,17 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
     source.is_state = true;
     return source;
   }
+  const auto key = ContributionKey::FromProto(request.contribution());
   std::string given_up;
+  bool is_undecided;  // Before the store is looked at: it may be kept then.
   {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(machine_.CheckPlace(0, request.placement_epoch(),
                                         request.layout_fingerprint(),
                                         request.shard()));
     given_up = machine_.given_up();
+    is_undecided = machine_.Knows(key);
   }
-  const auto key = ContributionKey::FromProto(request.contribution());
   const int32_t fragment = request.fragment();
   if (!request.has_contribution() || key.is_import() || fragment < 0 ||
       fragment >= store_->layout().fragment_count() ||
@@ -138,11 +140,6 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
                   absl::StrCat("neither a state nor a contribution to a "
                                "fragment of which shard ",
                                store_->shard(), " holds blocks"));
-  }
-  bool is_undecided;
-  {
-    MutexLock lock(&mutex_);
-    is_undecided = machine_.Knows(key);
   }
   absl::StatusOr<RunStore::KeptContribution> kept = store_->FindKept(key);
   if (absl::IsNotFound(kept.status())) {

@@ -1,0 +1,52 @@
+// Where the shards of a run are served, for calls of any kind.
+//
+// Thread-safe.
+
+#ifndef SERVER_CLIENT_ROUTE_TABLE_H_
+#define SERVER_CLIENT_ROUTE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "base/rpc/channel.h"
+#include "base/sync/mutex.h"
+#include "grpcpp/channel.h"
+#include "server/client/channel_pool.h"
+#include "server/client/shard_routes.h"
+
+namespace atl::server {
+
+// Where one shard is served.
+struct Route {
+  std::string peer;  // For messages: "shard 1 at 127.0.0.1:7401".
+  int64_t placement_epoch = 0;
+  std::shared_ptr<grpc::Channel> channel;
+};
+
+// Routes that change while calls are under way.
+class RouteTable {
+ public:
+  explicit RouteTable(const rpc::ChannelOptions& options) : pool_(options) {}
+
+  void Set(ShardRoutes routes);
+
+  // With the `index`-th connection to it.
+  //
+  // UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
+  absl::StatusOr<Route> Find(int32_t shard, int index);
+
+  // Closes the connections to all shards once their calls have ended.
+  void DropAll() { pool_.KeepOnly({}); }
+
+ private:
+  ChannelPool pool_;
+  Mutex mutex_;
+  ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_ROUTE_TABLE_H_
