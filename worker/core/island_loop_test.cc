@@ -541,6 +541,20 @@ TEST_F(IslandLoopTest, ASecondJoinKeepsWhatIsInMemory) {
   EXPECT_EQ(NextLine(), "contribute #50 x2 [8,16) f0 v1");
 }
 
+TEST_F(IslandLoopTest, ASecondJoinGivesNoSeqASecondTime) {
+  PushFirst();
+  join_.set_island_epoch(2);
+  join_.set_next_seq(1);  // Of a coordinator that has not heard of #1.
+  plan_.set_island_epoch(2);
+  Join();
+  Trace();
+  Commit(0);
+  Open(0);
+  Publish();
+  Trace(4);
+  EXPECT_EQ(NextLine(), "contribute #2 x2 [8,16) f0 v1");
+}
+
 TEST_F(IslandLoopTest, ASecondJoinWithAnotherSlotDropsEverything) {
   PushFirst();
   join_.set_island_epoch(2);
