@@ -317,6 +317,52 @@ TEST_F(ShardMachineTest, AnAbortDuringTheMergeIsSeenWhenItEnds) {
   EXPECT_EQ(machine_->Report().prepared_size(), 0);
 }
 
+TEST_F(ShardMachineTest, TheNewestAttemptIsPreparedWhateverTheirOrder) {
+  for (const bool newest_first : {true, false}) {
+    plan_.clear_seals();
+    Restart({});
+    BringToRound0();
+    if (newest_first) Seal(0, 1, {0});
+    Seal(0, 0, {0, 1});
+    if (!newest_first) Seal(0, 1, {0});
+    Plan();
+    EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 1 of 1");
+  }
+}
+
+// This shard did not hear of the abort before the second seal was committed.
+TEST_F(ShardMachineTest, ACommitOfAnotherAttemptIsPreparedFirst) {
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnPrepared(Prepared(0, 200));
+  plan_.clear_seals();
+  Seal(0, 1, {0});
+  Commit(1, 0, 1, 200, {0}, /*attempt=*/1);
+  Plan();
+  EXPECT_EQ(Trace(),
+            "discard fragment 0 version 1\n"
+            "prepare fragment 0 version 0 attempt 1 of 1");
+  machine_->OnPrepared(Prepared(0, 200, 1));
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 1 commit 1\n"
+            "persist fragment 0 version 1 commit 1");
+}
+
+TEST_F(ShardMachineTest, WhatIsPreparedAfterItsVersionIsOverIsNoNews) {
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Commit(1, 0, 1, 200, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnPrepared(Prepared(0, 200));
+  Trace();
+  ASSERT_EQ(machine_->version(0), 1);
+  machine_->OnPrepared(Prepared(0, 200));
+  EXPECT_EQ(machine_->Report().prepared_size(), 0);
+}
+
 TEST_F(ShardMachineTest, AMergeThatIsNotFiniteIsReportedAndNotApplied) {
   BringToRound0();
   Seal(0, 0, {0, 1});
@@ -391,6 +437,16 @@ TEST_F(ShardMachineTest, ARestartAfterPreparedMergesAgain) {
   EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 2");
   machine_->OnPrepared(Prepared(0, 200));
   EXPECT_EQ(machine_->Report().prepared_size(), 1);
+}
+
+TEST_F(ShardMachineTest, WhatADiskHasPreparedForAnotherVersionIsNotReported) {
+  for (const int64_t version : {0, 1}) {
+    RecoveredShard disk = Disk(1, 1);
+    disk.prepared = {Prepared(version, 200)};
+    disk.prepared_here = {0};
+    Restart(disk);
+    EXPECT_EQ(machine_->Report().prepared_size(), version == 1 ? 1 : 0);
+  }
 }
 
 TEST_F(ShardMachineTest, AMergeThatComesOutDifferentTheSecondTimeStopsIt) {
@@ -526,6 +582,36 @@ TEST_F(ShardMachineTest, ReservesSpaceForAnOpenRoundOnce) {
   EXPECT_EQ(Trace(), "");
 }
 
+TEST_F(ShardMachineTest, ReservesNothingForARoundOfAnotherVersion) {
+  RecoveredShard disk = Disk(1, 1);
+  Restart(disk);
+  plan_.add_members()->set_slot(0);
+  for (const int64_t version : {0, 2}) {
+    plan_.clear_open_rounds();
+    plan_.add_open_rounds()->set_version(version);
+    Plan();
+    EXPECT_EQ(Trace(), "");
+  }
+}
+
+// kPersist frees it, with the record that it is decided.
+TEST_F(ShardMachineTest, WhatIsDecidedIsNotDroppedHoweverOldItIs) {
+  max_staleness_ = 3;
+  RecoveredShard disk = Disk(9, 9);
+  disk.prepared = {Prepared(9, 1000)};
+  disk.prepared_here = {0};
+  disk.stored = {{Info(1, 4), 1.0}};
+  Restart(std::move(disk));
+  Seal(9, 0, {0});
+  Commit(10, 0, 10, 1000, {0});
+  *plan_.mutable_commits(0)->add_outcomes()->mutable_key() = Info(1, 4).key();
+  Plan();
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 10 commit 10\n"
+            "persist fragment 0 version 10 commit 10");
+  EXPECT_EQ(actions_[1].keys, std::vector<ContributionKey>{Key(1, 4)});
+}
+
 TEST_F(ShardMachineTest, DropsWhatThePlanSaysWasNotMerged) {
   BringToRound0();
   *plan_.add_dropped()->mutable_key() = Info(1, 0).key();
@@ -555,14 +641,16 @@ TEST_F(ShardMachineTest, ReleasesOldVersionsThatNoPinNames) {
 
 TEST_F(ShardMachineTest, AManifestIsDeletedBeforeTheVersionsThatItNames) {
   RecoveredShard disk = Disk(5, 5);
-  disk.held = {{0, 2}, {0, 4}, {0, 5}};
+  disk.held = {{0, 2}, {0, 3}, {0, 4}, {0, 5}};
   Restart(disk);
   v1::Pin* pin = plan_.add_pins();
   pin->set_pin_id("kept");
   pin->set_checkpoint(true);
   pin->add_cut()->set_version(2);
   Plan();
-  EXPECT_EQ(Trace(), "write-manifest kept");
+  EXPECT_EQ(Trace(),
+            "write-manifest kept\n"
+            "release fragment 0 version 3");
   machine_->OnManifestWritten("kept");
   ASSERT_EQ(machine_->Report().checkpoints_size(), 1);
   EXPECT_TRUE(machine_->Report().checkpoints(0).durable());
@@ -587,6 +675,37 @@ TEST_F(ShardMachineTest, ACheckpointThatCannotBeKeptStopsNothing) {
   EXPECT_EQ(machine_->Report().fault(), "");
   EXPECT_NE(machine_->Report().checkpoints(0).fault().find("f0-v2.ver"),
             std::string::npos);
+}
+
+TEST_F(ShardMachineTest, KeepsWhatCommitsMergeFromAPinsOwnToItsEnd) {
+  BringToRound0();
+  for (int64_t seq = 1; seq <= 4; ++seq) Commit(seq, 1, seq, 5, {});
+  v1::Pin* pin = plan_.add_pins();
+  pin->set_commit_seq(2);
+  pin->set_keep_bytes_max(100);
+  pin->set_keep_end(4);
+  Plan();
+  EXPECT_EQ(Trace(),
+            "apply fragment 1 version 1 commit 1\n"
+            "apply fragment 1 version 2 commit 2\n"
+            "apply fragment 1 version 3 commit 3\n"
+            "apply fragment 1 version 4 commit 4\n"
+            "persist fragment 1 version 1 commit 1");
+  machine_->OnPersisted(1);
+  EXPECT_EQ(Trace(), "persist fragment 1 version 2 commit 2 kept");
+  machine_->OnPersisted(2);
+  EXPECT_EQ(Trace(), "persist fragment 1 version 3 commit 3 kept");
+  machine_->OnPersisted(3);
+  EXPECT_EQ(Trace(), "persist fragment 1 version 4 commit 4");
+  machine_->OnPersisted(4);
+  EXPECT_EQ(machine_->Report().held_for_pins(), 2);
+  pin->set_keep_end(3);
+  Plan();
+  EXPECT_EQ(Trace(), "drop-kept of commits 3");
+  plan_.clear_pins();
+  Plan();
+  EXPECT_EQ(Trace(), "drop-kept of commits 2");
+  EXPECT_EQ(machine_->Report().held_for_pins(), 0);
 }
 
 TEST_F(ShardMachineTest, APinAloneMovesThePersistedNumber) {
@@ -752,6 +871,11 @@ TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
   EXPECT_EQ(Admit(), Code::kAborted);
   *header_.mutable_info() = Info(0, 5);
   EXPECT_EQ(Admit(), Code::kOk);
+  // What is not here yet has the same bounds.
+  header_.mutable_info()->mutable_key()->set_seq(99);
+  EXPECT_EQ(Admit(), Code::kOk);
+  header_.mutable_info()->set_anchor_version(4);
+  EXPECT_EQ(Admit(), Code::kAborted);
 }
 
 TEST_F(AdmissionTest, ARunThatIsNotActiveTakesNothing) {
@@ -776,6 +900,25 @@ TEST_F(AdmissionTest, ASlotCannotHoldManyUndecidedContributions) {
   }
   header_.mutable_info()->mutable_key()->set_seq(5);
   EXPECT_EQ(Admit(), Code::kResourceExhausted);
+}
+
+TEST_F(AdmissionTest, WhatIsDecidedAndNotPersistedTakesNoRoomOfItsSlot) {
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    v1::ContributionInfo info = Info(0, 0);
+    info.mutable_key()->set_seq(seq);
+    machine_->OnStored(info, 1.0);
+  }
+  header_.mutable_info()->mutable_key()->set_seq(5);
+  EXPECT_EQ(Admit(), Code::kResourceExhausted);
+  Seal(0, 0, {0});
+  Commit(1, 0, 1, 200, {0});
+  Plan();
+  Trace();
+  machine_->OnPrepared(Prepared(0, 200));
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 1 commit 1\n"
+            "persist fragment 0 version 1 commit 1");
+  EXPECT_EQ(Admit(), Code::kOk);
 }
 
 // Else one member makes every report of the server too large to be sent.
@@ -824,6 +967,12 @@ TEST_F(AdmissionTest, OneImportMayBeginAndIsKnownAgain) {
   header.mutable_digest()->set_low(101);
   EXPECT_EQ(machine_->AdmitImport(header).status().code(),
             Code::kAlreadyExists);
+  for (const int32_t fragment : {-1, 1, 2}) {
+    header.set_fragment(fragment);
+    EXPECT_EQ(machine_->AdmitImport(header).status().code(),
+              Code::kInvalidArgument)
+        << fragment;
+  }
 }
 
 }  // namespace
