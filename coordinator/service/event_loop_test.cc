@@ -185,6 +185,14 @@ TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   report(0);
   EXPECT_EQ(planned_count(0), 1);
   reports[0].mutable_shards(0)->clear_held_for_pins();
+  v1::RefusedContribution* const refused =
+      reports[0].mutable_shards(0)->add_refused();
+  refused->mutable_key()->set_run_epoch(1);
+  refused->mutable_key()->set_seq(2);
+  refused->set_reason("not finite");
+  report(0);
+  EXPECT_EQ(planned_count(0), 1);
+  reports[0].mutable_shards(0)->clear_refused();
   report(0);
   EXPECT_EQ(planned_count(0), 0);
 }

@@ -558,16 +558,44 @@ TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
     machine_->OnBound(Info(2, 0));
     machine_->OnBound(Info(3, 0));
     machine_->OnRefused(Key(3, 0), "NaN");
+    machine_->OnStored(Info(4, 0), 1.0);
     EXPECT_EQ(Trace(), "");
     plan_.set_run_state(state);
-    if (state == v1::RUN_STATE_COMPLETED) {
-      *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
-    }
     Plan();
-    EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " +
-                           Key(3, 0).ToString());
+    const std::string whole =
+        Key(3, 0).ToString() + ", " + Key(4, 0).ToString();
+    if (state == v1::RUN_STATE_CANCELLED) {
+      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " + whole);
+    } else {
+      // How those ended that came as a whole is still to be told.
+      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString());
+      *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
+      *plan_.add_dropped()->mutable_key() = Info(4, 0).key();
+      Plan();
+      EXPECT_EQ(Trace(), "drop " + whole);
+    }
     EXPECT_EQ(machine_->Report().refused_size(), 0);
     plan_.clear_dropped();
+  }
+}
+
+TEST_F(ShardMachineTest, PartsThatACommitDecidesEndWithItAlsoInARunThatHasEnded) {
+  for (const auto state :
+       {v1::RUN_STATE_CANCELLED, v1::RUN_STATE_COMPLETED}) {
+    plan_.Clear();
+    Restart({});
+    BringToRound0();
+    machine_->OnBound(Info(2, 0));
+    Seal(0, 0, {0, 1});
+    Commit(1, 0, 1, 200, {0, 1, 2});
+    plan_.set_run_state(state);
+    Plan();
+    EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 2");
+    machine_->OnPrepared(Prepared(0, 200));
+    EXPECT_EQ(Trace(),
+              "apply fragment 0 version 1 commit 1\n"
+              "persist fragment 0 version 1 commit 1");
+    EXPECT_EQ(actions_[1].keys.size(), 3);
   }
 }
 
