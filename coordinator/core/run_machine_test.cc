@@ -637,6 +637,16 @@ TEST_F(RunMachineTest, GivesARestartedIslandSeqsThatItNeverUsed) {
   EXPECT_GT(run_->state().FindMember("i0")->record.next_seq(), before + 1);
 }
 
+// Each of its fragments may have one on its way that nobody has reported.
+TEST_F(RunMachineTest, ANewLifeOfAnIslandLeavesOutASeqAFragment) {
+  constexpr int kFragments = 40;
+  Start(SimpleSpec(kFragments));
+  const int64_t before = run_->state().FindMember("i0")->record.next_seq();
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_GE(run_->state().FindMember("i0")->record.next_seq(),
+            before + kFragments);
+}
+
 TEST_F(RunMachineTest, GoesOnAfterARestartAtEveryRecord) {
   Start(SimpleSpec(2));
   run_->Settle();
