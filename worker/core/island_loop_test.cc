@@ -572,6 +572,11 @@ TEST_F(IslandLoopTest, ASecondJoinKeepsWhatIsInMemory) {
   EXPECT_EQ(NextLine(), "contribute #50 x2 [8,16) f0 v1");
 }
 
+TEST_F(IslandLoopTest, SeqsBeginAtOneWhateverTheJoinSays) {
+  join_.set_next_seq(0);
+  PushFirst();
+}
+
 TEST_F(IslandLoopTest, ASecondJoinGivesNoSeqASecondTime) {
   PushFirst();
   join_.set_island_epoch(2);
