@@ -187,6 +187,19 @@ TEST_F(RunMachineTest, ReadsNobodyElsesWordForAnIsland) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(RunMachineTest, NobodyIsReadyAtACutThatThereIsNot) {
+  Start(SimpleSpec());
+  for (const int64_t commit_seq : {-1, 1}) {
+    EXPECT_EQ(run_->machine()
+                  .ReportReady(run_->Credentials("i0"), commit_seq,
+                               run_->now())
+                  .code(),
+              absl::StatusCode::kInvalidArgument)
+        << commit_seq;
+  }
+  EXPECT_TRUE(run_->Ready("i0").ok());
+}
+
 TEST_F(RunMachineTest, GoesOnWithoutALostIslandIfEnoughRemain) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_schedule()->set_min_quorum(1);
