@@ -158,6 +158,22 @@ TEST_F(RunMachineTest, SealsOnlyWhatAllShardsHave) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
+TEST_F(RunMachineTest, WhatIsOfAnotherRunEpochIsNotReceived) {
+  Start(SimpleSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      v1::ContributionKey& key = *stored.mutable_info()->mutable_key();
+      if (key.slot() == 1) key.set_run_epoch(0);
+    }
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->alter_report = nullptr;
+  run_->FollowPlans();
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
 TEST_F(RunMachineTest, AwaitsAStrictMemberThatRestarts) {
   Start(SimpleSpec());
   run_->PushAll("i0");
