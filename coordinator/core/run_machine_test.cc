@@ -2,11 +2,13 @@
 
 #include "coordinator/core/run_machine.h"
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "coordinator/core/contributions.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
@@ -158,20 +160,47 @@ TEST_F(RunMachineTest, SealsOnlyWhatAllShardsHave) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
-TEST_F(RunMachineTest, WhatIsOfAnotherRunEpochIsNotReceived) {
-  Start(SimpleSpec());
+TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
+  const std::function<void(v1::ContributionKey&)> changes[] = {
+      [](v1::ContributionKey& key) { key.set_run_epoch(0); },
+      [](v1::ContributionKey& key) { key.set_run_epoch(2); },
+      [](v1::ContributionKey& key) { key.set_seq(0); },
+      [](v1::ContributionKey& key) { key.set_slot(-1); },
+      [](v1::ContributionKey& key) { key.set_slot(2); },
+      [](v1::ContributionKey& key) { key.set_fragment(1); },
+  };
+  for (const auto& change : changes) {
+    Start(SimpleSpec());
+    run_->alter_report = [&](v1::ShardReport& report) {
+      for (v1::StoredContribution& stored : *report.mutable_stored()) {
+        v1::ContributionKey& key = *stored.mutable_info()->mutable_key();
+        if (key.slot() == 1) change(key);
+      }
+    };
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    EXPECT_EQ(Phase(), RoundPhase::kOpen);
+    EXPECT_EQ(CollectContributions(run_->state(),
+                                   run_->machine().view().shards, 0)
+                  .size(),
+              1u);
+    run_->alter_report = nullptr;
+    run_->FollowPlans();
+    EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  }
+}
+
+// Its staleness would be below zero.
+TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
+  Start(AsyncSpec());
   run_->alter_report = [](v1::ShardReport& report) {
     for (v1::StoredContribution& stored : *report.mutable_stored()) {
-      v1::ContributionKey& key = *stored.mutable_info()->mutable_key();
-      if (key.slot() == 1) key.set_run_epoch(0);
+      stored.mutable_info()->set_anchor_version(5);
     }
   };
   run_->PushAll("i0");
-  run_->PushAll("i1");
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  run_->alter_report = nullptr;
-  run_->FollowPlans();
-  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_REJECTED);
 }
 
 TEST_F(RunMachineTest, AwaitsAStrictMemberThatRestarts) {
