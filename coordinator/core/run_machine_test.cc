@@ -190,6 +190,21 @@ TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
   }
 }
 
+TEST_F(RunMachineTest, WhatIsNotTheSameOnAllShardsIsRejected) {
+  Start(SimpleSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    if (report.shard() != 1) return;
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      if (stored.info().key().slot() != 1) continue;
+      stored.mutable_info()->mutable_digest()->set_high(1);
+    }
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  EXPECT_NE(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+}
+
 // Its staleness would be below zero.
 TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
   Start(AsyncSpec());
