@@ -205,6 +205,19 @@ TEST_F(RunMachineTest, WhatIsNotTheSameOnAllShardsIsRejected) {
   EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
 }
 
+TEST_F(RunMachineTest, WhatClaimsNoStepsIsRejected) {
+  Start(SimpleSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      if (stored.info().key().slot() != 1) continue;
+      stored.mutable_info()->set_step_count(0);
+    }
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+}
+
 // Its staleness would be below zero.
 TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
   Start(AsyncSpec());
