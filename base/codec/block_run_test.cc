@@ -130,11 +130,27 @@ TEST_F(BlockRunTest, RefusesSizesThatDoNotFit) {
   EXPECT_FALSE(
       DecodeRun(codec, run_, bytes, absl::MakeSpan(v).subspan(0, size_ - 1))
           .ok());
+  std::vector<float> more(size_ + 1);
+  EXPECT_FALSE(DecodeRun(codec, run_, bytes, absl::MakeSpan(more)).ok());
   for (const int32_t count : {0, -1, 4097}) {
     const std::vector<int32_t> counts = {4096, count};
     BlockRun bad = run_;
     bad.element_counts = counts;
     EXPECT_FALSE(DecodeRun(codec, bad, bytes, absl::MakeSpan(v)).ok());
+  }
+}
+
+// However well the sizes fit them.
+TEST_F(BlockRunTest, RefusesBlocksOfNoElementAndOfMoreThanABlockHas) {
+  const Codec& codec = GetCodec(CodecId::kF32);
+  for (const int32_t count : {0, 4097}) {
+    const std::vector<int32_t> counts = {4096, count};
+    BlockRun bad = run_;
+    bad.element_counts = counts;
+    std::vector<float> values(4096 + static_cast<size_t>(count));
+    const std::string bytes(values.size() * sizeof(float), '\0');
+    EXPECT_FALSE(DecodeRun(codec, bad, bytes, absl::MakeSpan(values)).ok())
+        << count;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -131,6 +132,14 @@ TEST(DataLeasesTest, KeepAMembersShardIfItIsFree) {
   EXPECT_EQ(ChooseDataShard(1, 3, {0, 3}, 4), 1);
   EXPECT_EQ(ChooseDataShard(5, -1, {0, 1}, 4), 2);
   EXPECT_EQ(ChooseDataShard(5, -1, {0, 1, 2, 3}, 4), std::nullopt);
+}
+
+TEST(DataLeasesTest, AreOfShardsThatThereAre) {
+  EXPECT_EQ(ChooseDataShard(1, 3, {}, 4), 3);
+  EXPECT_EQ(ChooseDataShard(1, 4, {}, 4), 1);
+  EXPECT_EQ(ChooseDataShard(5, -1, {}, 4), 1);
+  EXPECT_EQ(ChooseDataShard(1, 4, {0, 1, 2}, 4), 3);
+  EXPECT_EQ(ChooseDataShard(1, 4, {0, 1, 2, 3}, 4), std::nullopt);
 }
 
 TEST(DataLeasesTest, DealFreeShardsToThoseWhoRead) {

@@ -2,6 +2,7 @@
 
 #include "coordinator/core/recalls.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,6 +83,28 @@ TEST_F(RecallsTest, WhatHasNotComeYetIsNotAskedForAgain) {
   Start(SimpleSpec());
   run_->Push("i0", 0, 0);  // On its way to shard 1.
   EXPECT_THAT(Asked("i0"), ElementsAre());
+}
+
+TEST_F(RecallsTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotNoted) {
+  const std::function<void(v1::ContributionKey&)> changes[] = {
+      [](v1::ContributionKey& key) { key.set_run_epoch(0); },
+      [](v1::ContributionKey& key) { key.set_slot(-1); },
+      [](v1::ContributionKey& key) { key.set_slot(2); },
+      [](v1::ContributionKey& key) { key.set_fragment(1); },
+  };
+  for (const auto& change : changes) {
+    Start(SimpleSpec());
+    run_->alter_report = [&](v1::ShardReport& report) {
+      for (v1::StoredContribution& stored : *report.mutable_stored()) {
+        change(*stored.mutable_info()->mutable_key());
+      }
+    };
+    run_->PushAll("i0");
+    for (const ShardView& shard : run_->machine().view().shards) {
+      EXPECT_TRUE(shard.had.empty());
+    }
+    EXPECT_TRUE(run_->machine().view().recalls.empty());
+  }
 }
 
 TEST_F(RecallsTest, AShardThatHasNotReportedHasLostNothing) {

@@ -2,11 +2,13 @@
 
 #include "coordinator/core/run_machine.h"
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "coordinator/core/contributions.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
@@ -158,6 +160,77 @@ TEST_F(RunMachineTest, SealsOnlyWhatAllShardsHave) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
+TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
+  const std::function<void(v1::ContributionKey&)> changes[] = {
+      [](v1::ContributionKey& key) { key.set_run_epoch(0); },
+      [](v1::ContributionKey& key) { key.set_run_epoch(2); },
+      [](v1::ContributionKey& key) { key.set_seq(0); },
+      [](v1::ContributionKey& key) { key.set_slot(-1); },
+      [](v1::ContributionKey& key) { key.set_slot(2); },
+      [](v1::ContributionKey& key) { key.set_fragment(1); },
+  };
+  for (const auto& change : changes) {
+    Start(SimpleSpec());
+    run_->alter_report = [&](v1::ShardReport& report) {
+      for (v1::StoredContribution& stored : *report.mutable_stored()) {
+        v1::ContributionKey& key = *stored.mutable_info()->mutable_key();
+        if (key.slot() == 1) change(key);
+      }
+    };
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    EXPECT_EQ(Phase(), RoundPhase::kOpen);
+    EXPECT_EQ(CollectContributions(run_->state(),
+                                   run_->machine().view().shards, 0)
+                  .size(),
+              1u);
+    run_->alter_report = nullptr;
+    run_->FollowPlans();
+    EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  }
+}
+
+TEST_F(RunMachineTest, WhatIsNotTheSameOnAllShardsIsRejected) {
+  Start(SimpleSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    if (report.shard() != 1) return;
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      if (stored.info().key().slot() != 1) continue;
+      stored.mutable_info()->mutable_digest()->set_high(1);
+    }
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  EXPECT_NE(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+}
+
+TEST_F(RunMachineTest, WhatClaimsNoStepsIsRejected) {
+  Start(SimpleSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      if (stored.info().key().slot() != 1) continue;
+      stored.mutable_info()->set_step_count(0);
+    }
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+}
+
+// Its staleness would be below zero.
+TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
+  Start(AsyncSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      stored.mutable_info()->set_anchor_version(5);
+    }
+  };
+  run_->PushAll("i0");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_REJECTED);
+}
+
 TEST_F(RunMachineTest, AwaitsAStrictMemberThatRestarts) {
   Start(SimpleSpec());
   run_->PushAll("i0");
@@ -185,6 +258,19 @@ TEST_F(RunMachineTest, ReadsNobodyElsesWordForAnIsland) {
   EXPECT_EQ(run_->state().FindMember("i0")->record.slot(), 0);
   EXPECT_EQ(run_->machine().CheckIsland({"nobody", 1, ""}).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RunMachineTest, NobodyIsReadyAtACutThatThereIsNot) {
+  Start(SimpleSpec());
+  for (const int64_t commit_seq : {-1, 1}) {
+    EXPECT_EQ(run_->machine()
+                  .ReportReady(run_->Credentials("i0"), commit_seq,
+                               run_->now())
+                  .code(),
+              absl::StatusCode::kInvalidArgument)
+        << commit_seq;
+  }
+  EXPECT_TRUE(run_->Ready("i0").ok());
 }
 
 TEST_F(RunMachineTest, GoesOnWithoutALostIslandIfEnoughRemain) {
@@ -635,6 +721,16 @@ TEST_F(RunMachineTest, GivesARestartedIslandSeqsThatItNeverUsed) {
   const int64_t before = run_->state().FindMember("i0")->record.next_seq();
   ASSERT_TRUE(run_->Join("i0").ok());
   EXPECT_GT(run_->state().FindMember("i0")->record.next_seq(), before + 1);
+}
+
+// Each of its fragments may have one on its way that nobody has reported.
+TEST_F(RunMachineTest, ANewLifeOfAnIslandLeavesOutASeqAFragment) {
+  constexpr int kFragments = 40;
+  Start(SimpleSpec(kFragments));
+  const int64_t before = run_->state().FindMember("i0")->record.next_seq();
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_GE(run_->state().FindMember("i0")->record.next_seq(),
+            before + kFragments);
 }
 
 TEST_F(RunMachineTest, GoesOnAfterARestartAtEveryRecord) {

@@ -4,6 +4,7 @@
 #include "coordinator/core/run_state.h"
 
 #include <string>
+#include <vector>
 
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/run_simulation.h"
@@ -76,6 +77,60 @@ TEST_F(RunStateTest, RefusesASnapshotThatIsNotWhole) {
   RunState restored;
   EXPECT_TRUE(restored.Restore(good, 2).ok());
   EXPECT_EQ(restored.Restore(good, 2).code(), absl::StatusCode::kDataLoss);
+}
+
+// `record` of a fragment, a version, an attempt or a cut that it is not of.
+std::vector<storage::v1::Record> Misfits(const storage::v1::Record& record) {
+  std::vector<storage::v1::Record> misfits;
+  const auto change = [&](auto part_of) {
+    for (int i = 0; i < 3; ++i) {
+      auto& part = part_of(misfits.emplace_back(record));
+      if (i == 0) part.set_fragment(part.fragment() + 1);
+      if (i == 1) part.set_version(part.version() + 1);
+      if (i == 2) part.set_attempt(part.attempt() + 1);
+    }
+  };
+  if (record.has_round_opened()) {
+    change([](storage::v1::Record& of) -> v1::OpenRound& {
+      return *of.mutable_round_opened();
+    });
+  } else if (record.has_round_sealed()) {
+    change([](storage::v1::Record& of) -> v1::Seal& {
+      return *of.mutable_round_sealed()->mutable_seal();
+    });
+    misfits.emplace_back(record).mutable_round_sealed()->clear_infos();
+  } else if (record.has_round_committed()) {
+    change([](storage::v1::Record& of) -> v1::Commit& {
+      return *of.mutable_round_committed()->mutable_commit();
+    });
+    v1::Commit& commit = *misfits.emplace_back(record)
+                              .mutable_round_committed()
+                              ->mutable_commit();
+    commit.set_commit_seq(commit.commit_seq() + 1);
+  }
+  return misfits;
+}
+
+TEST_F(RunStateTest, RefusesARecordOfAnotherRoundThanTheOneThatIsUnderWay) {
+  RunSimulation run(SimpleSpec());
+  run.StartServers();
+  for (const char* id : {"i0", "i1"}) {
+    ASSERT_TRUE(run.Join(id).ok());
+    ASSERT_TRUE(run.Ready(id).ok());
+  }
+  run.Settle();
+  RunState state;
+  int misfit_count = 0;
+  for (const storage::v1::Record& record : run.log()) {
+    for (const storage::v1::Record& misfit : Misfits(record)) {
+      RunState copy = state;
+      EXPECT_EQ(copy.Apply(misfit).code(), absl::StatusCode::kDataLoss)
+          << misfit.ShortDebugString();
+      ++misfit_count;
+    }
+    ASSERT_TRUE(state.Apply(record).ok());
+  }
+  EXPECT_GE(misfit_count, 11);
 }
 
 TEST_F(RunStateTest, RefusesASnapshotOfANewerFormatOrOfAnotherLog) {

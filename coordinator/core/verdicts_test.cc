@@ -3,6 +3,7 @@
 #include "coordinator/core/verdicts.h"
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,6 +90,25 @@ TEST_F(VerdictsTest, AReopenedRoundAsksNoMoreThanItsStatisticsHaveRoomFor) {
       }
     }
     run_->Pass(absl::Seconds(6));
+  }
+}
+
+TEST_F(VerdictsTest, StatisticsOfAnotherAttemptOrVersionGiveNoVerdict) {
+  const std::function<void(v1::RoundStatistics&)> changes[] = {
+      [](v1::RoundStatistics& of) { of.set_attempt(of.attempt() + 1); },
+      [](v1::RoundStatistics& of) { of.set_version(of.version() + 1); },
+      [](v1::RoundStatistics& of) { of.set_fragment(of.fragment() + 1); },
+  };
+  for (const auto& change : changes) {
+    StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+    run_->alter_report = [&](v1::ShardReport& report) {
+      for (auto& of : *report.mutable_statistics()) change(of);
+    };
+    run_->FollowPlans();
+    EXPECT_FALSE(Seal().has_verdict());
+    run_->alter_report = nullptr;
+    run_->FollowPlans();
+    EXPECT_TRUE(Seal().has_verdict());
   }
 }
 

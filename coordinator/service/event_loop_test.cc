@@ -185,8 +185,34 @@ TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   report(0);
   EXPECT_EQ(planned_count(0), 1);
   reports[0].mutable_shards(0)->clear_held_for_pins();
+  v1::RefusedContribution* const refused =
+      reports[0].mutable_shards(0)->add_refused();
+  refused->mutable_key()->set_run_epoch(1);
+  refused->mutable_key()->set_seq(2);
+  refused->set_reason("not finite");
+  report(0);
+  EXPECT_EQ(planned_count(0), 1);
+  reports[0].mutable_shards(0)->clear_refused();
   report(0);
   EXPECT_EQ(planned_count(0), 0);
+}
+
+TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
+  for (int32_t shard : {0, 1}) {
+    Do([&](Coordinator& coordinator, absl::Time now) {
+      v1::RegisterServerRequest request;
+      request.set_server_id(absl::StrCat("server-", shard));
+      request.set_address("127.0.0.1:1");
+      request.set_incarnation(1);
+      EXPECT_TRUE(coordinator.RegisterServer(request, now).ok());
+    });
+  }
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Cancel(now).ok());
+  });
+  Do([](Coordinator& coordinator, absl::Time) {
+    EXPECT_EQ(coordinator.ServerPlan("server-0").runs_size(), 1);
+  });
 }
 
 }  // namespace

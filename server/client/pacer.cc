@@ -1,7 +1,6 @@
 #include "server/client/pacer.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace atl::server {
 namespace {
@@ -10,22 +9,17 @@ namespace {
 // exceeded by 2.5 % in three seconds at most.
 constexpr absl::Duration kCreditMax = absl::Milliseconds(50);
 
-// Never set back or forth, unlike absl::Now.
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() +
-         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
-
 }  // namespace
 
-Pacer::Pacer(double bytes_per_second)
+Pacer::Pacer(double bytes_per_second, const Clock& clock)
     : bytes_per_second_(bytes_per_second),
+      clock_(clock),
       bucket_(std::max(bytes_per_second, 1.0), kCreditMax) {}
 
 absl::Duration Pacer::Take(int64_t bytes) {
   if (!is_capped()) return absl::ZeroDuration();
   MutexLock lock(&mutex_);
-  const absl::Time now = SteadyNow();
+  const absl::Time now = clock_.Now();
   return bucket_.Take(bytes, now) - now;
 }
 

@@ -1,5 +1,5 @@
-// Holds all streams of one direction to a cap: a TokenBucket with a lock and
-// the machine's steady clock. Thread-safe.
+// Holds all streams of one direction to a cap: a TokenBucket with a lock and a
+// clock. Thread-safe.
 
 #ifndef SERVER_CLIENT_PACER_H_
 #define SERVER_CLIENT_PACER_H_
@@ -9,14 +9,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
+#include "base/time/clock.h"
 #include "base/time/token_bucket.h"
 
 namespace atl::server {
 
 class Pacer {
  public:
-  // `bytes_per_second` 0: nothing waits.
-  explicit Pacer(double bytes_per_second);
+  // `bytes_per_second` 0: nothing waits. `clock` outlives this.
+  explicit Pacer(double bytes_per_second, const Clock& clock = SystemClock());
 
   bool is_capped() const { return bytes_per_second_ > 0; }
 
@@ -31,6 +32,7 @@ class Pacer {
 
  private:
   const double bytes_per_second_;
+  const Clock& clock_;
   Mutex mutex_;
   TokenBucket bucket_ ABSL_GUARDED_BY(mutex_);
 };

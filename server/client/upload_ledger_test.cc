@@ -54,6 +54,8 @@ TEST(UploadLedgerTest, WhatAnOpenStreamHasSentIsOnItsWay) {
   ledger.Next(0, 6);
   // The second stream's answer: two have come, four have not.
   EXPECT_TRUE(ledger.Answered(ledger.Asked(), Ranges{{2, 10}}));
+  // No more have come since.
+  EXPECT_FALSE(ledger.Answered(ledger.Asked(), Ranges{{2, 10}}));
   EXPECT_EQ(ledger.Next(1, 10), (IndexRange{6, 10}));
 }
 

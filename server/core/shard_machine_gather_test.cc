@@ -110,6 +110,17 @@ TEST_F(GatherTest, BeginsWhenEveryExpectedSlotHasSentItsHeader) {
   EXPECT_EQ(Gathered(), "") << "it is named once";
 }
 
+TEST_F(GatherTest, WhatWasSentBeforeTheRunWasRestoredIsNotGathered) {
+  v1::ContributionInfo old = Info(0);
+  old.mutable_key()->set_run_epoch(0);
+  machine_->OnBound(old);
+  Open({0});
+  EXPECT_EQ(Gathered(), "");
+  machine_->OnBound(Info(0));
+  EXPECT_EQ(Gathered(), "0");
+  EXPECT_EQ(set_.keys[0].run_epoch, 1);
+}
+
 TEST_F(GatherTest, PreparesOnceTheSealIsWhatWasGathered) {
   Open({0, 1});
   machine_->OnBound(Info(0));

@@ -2,139 +2,17 @@
 
 #include "server/core/shard_machine.h"
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_join.h"
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "server/core/shard_machine_fixture.h"
 
 namespace atl::server {
 namespace {
-
-constexpr uint64_t kFingerprint = 0xfeed;
-
-// A shard of a run of one fragment that it holds alone, and of a second one of
-// which it has no block.
-class ShardMachineTest : public testing::Test {
- protected:
-  ShardMachineTest() { Restart({}); }
-
-  // --- Verbs ----------------------------------------------------------------
-
-  void Restart(RecoveredShard recovered, bool import = false) {
-    ShardShape shape;
-    shape.import = import;
-    shape.run_id = "run";
-    shape.shard = 1;
-    shape.layout_fingerprint = kFingerprint;
-    shape.fragments = {{true, true}, {false, false}};
-    shape.judged = judged_;
-    shape.max_staleness = max_staleness_;
-    if (recovered.versions.empty()) {
-      recovered.versions = {-1, 0};
-      recovered.version0_digests.resize(2);
-    }
-    machine_.emplace(shape, std::move(recovered));
-  }
-
-  // Everything that the machine asks for now.
-  std::string Trace() {
-    actions_ = machine_->NextActions();
-    return absl::StrJoin(actions_, "\n", [](std::string* out, const auto& a) {
-      *out += a.ToString();
-    });
-  }
-
-  void Plan() {
-    plan_.set_run_id("run");
-    plan_.set_run_epoch(1);
-    plan_.set_shard(1);
-    plan_.set_layout_fingerprint(kFingerprint);
-    plan_.set_placement_epoch(1);
-    if (plan_.run_state() == v1::RUN_STATE_UNSPECIFIED) {
-      plan_.set_run_state(v1::RUN_STATE_ACTIVE);
-    }
-    machine_->OnPlan(plan_);
-  }
-
-  static v1::ContributionInfo Info(int32_t slot, int64_t version,
-                                   uint64_t digest = 7) {
-    v1::ContributionInfo info;
-    info.mutable_key()->set_run_epoch(1);
-    info.mutable_key()->set_slot(slot);
-    info.mutable_key()->set_seq(version + 1);
-    info.set_anchor_version(version);
-    info.mutable_digest()->set_low(digest);
-    info.set_codec(v1::CODEC_F32);
-    info.set_step_count(1);
-    return info;
-  }
-  static ContributionKey Key(int32_t slot, int64_t version) {
-    return ContributionKey::FromProto(Info(slot, version).key());
-  }
-
-  void Seal(int64_t version, int64_t attempt, std::vector<int32_t> slots) {
-    v1::Seal* seal = plan_.add_seals();
-    seal->set_version(version);
-    seal->set_attempt(attempt);
-    for (const int32_t slot : slots) {
-      v1::SealedContribution* sealed = seal->add_contributions();
-      *sealed->mutable_key() = Info(slot, version).key();
-      *sealed->mutable_digest() = Info(slot, version).digest();
-    }
-  }
-
-  void Commit(int64_t seq, int32_t fragment, int64_t new_version,
-              uint64_t digest, std::vector<int32_t> slots,
-              int64_t attempt = 0) {
-    v1::Commit* commit = plan_.add_commits();
-    commit->set_commit_seq(seq);
-    commit->set_fragment(fragment);
-    commit->set_version(new_version);
-    commit->set_attempt(attempt);
-    commit->mutable_digest()->set_low(digest);
-    for (const int32_t slot : slots) {
-      *commit->add_outcomes()->mutable_key() =
-          Info(slot, new_version - 1).key();
-    }
-    plan_.set_commit_seq(seq);
-  }
-
-  static PreparedFact Prepared(int64_t version, uint64_t digest,
-                               int64_t attempt = 0) {
-    PreparedFact fact;
-    fact.version = version;
-    fact.attempt = attempt;
-    fact.digest.low = digest;
-    return fact;
-  }
-
-  // A shard that holds version 0 and the contributions of two slots.
-  void BringToRound0() {
-    Plan();
-    machine_->NextActions();
-    machine_->OnVersion0(0, Digest128{0, 100});
-    machine_->OnStored(Info(0, 0), 1.0);
-    machine_->OnStored(Info(1, 0), 2.0);
-  }
-
-  // What a disk has after version `version` was persisted at commit `seq`.
-  static RecoveredShard Disk(int64_t version, int64_t seq) {
-    RecoveredShard disk;
-    disk.run_epoch = 1;
-    disk.persisted_commit_seq = seq;
-    disk.versions = {version, 0};
-    disk.version0_digests = {Digest128{0, 100}, Digest128{}};
-    disk.held = {{0, version}};
-    return disk;
-  }
-
-  bool judged_ = false;  // For the next Restart.
-  int64_t max_staleness_ = 0;  // The same.
-  v1::ServerRunPlan plan_;
-  std::optional<ShardMachine> machine_;
-  std::vector<Action> actions_;
-};
 
 TEST_F(ShardMachineTest, DoesNothingBeforeAPlan) {
   EXPECT_EQ(Trace(), "");
@@ -317,6 +195,52 @@ TEST_F(ShardMachineTest, AnAbortDuringTheMergeIsSeenWhenItEnds) {
   EXPECT_EQ(machine_->Report().prepared_size(), 0);
 }
 
+TEST_F(ShardMachineTest, TheNewestAttemptIsPreparedWhateverTheirOrder) {
+  for (const bool newest_first : {true, false}) {
+    plan_.clear_seals();
+    Restart({});
+    BringToRound0();
+    if (newest_first) Seal(0, 1, {0});
+    Seal(0, 0, {0, 1});
+    if (!newest_first) Seal(0, 1, {0});
+    Plan();
+    EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 1 of 1");
+  }
+}
+
+// This shard did not hear of the abort before the second seal was committed.
+TEST_F(ShardMachineTest, ACommitOfAnotherAttemptIsPreparedFirst) {
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnPrepared(Prepared(0, 200));
+  plan_.clear_seals();
+  Seal(0, 1, {0});
+  Commit(1, 0, 1, 200, {0}, /*attempt=*/1);
+  Plan();
+  EXPECT_EQ(Trace(),
+            "discard fragment 0 version 1\n"
+            "prepare fragment 0 version 0 attempt 1 of 1");
+  machine_->OnPrepared(Prepared(0, 200, 1));
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 1 commit 1\n"
+            "persist fragment 0 version 1 commit 1");
+}
+
+TEST_F(ShardMachineTest, WhatIsPreparedAfterItsVersionIsOverIsNoNews) {
+  BringToRound0();
+  Seal(0, 0, {0, 1});
+  Commit(1, 0, 1, 200, {0, 1});
+  Plan();
+  Trace();
+  machine_->OnPrepared(Prepared(0, 200));
+  Trace();
+  ASSERT_EQ(machine_->version(0), 1);
+  machine_->OnPrepared(Prepared(0, 200));
+  EXPECT_EQ(machine_->Report().prepared_size(), 0);
+}
+
 TEST_F(ShardMachineTest, AMergeThatIsNotFiniteIsReportedAndNotApplied) {
   BringToRound0();
   Seal(0, 0, {0, 1});
@@ -391,6 +315,16 @@ TEST_F(ShardMachineTest, ARestartAfterPreparedMergesAgain) {
   EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 2");
   machine_->OnPrepared(Prepared(0, 200));
   EXPECT_EQ(machine_->Report().prepared_size(), 1);
+}
+
+TEST_F(ShardMachineTest, WhatADiskHasPreparedForAnotherVersionIsNotReported) {
+  for (const int64_t version : {0, 1}) {
+    RecoveredShard disk = Disk(1, 1);
+    disk.prepared = {Prepared(version, 200)};
+    disk.prepared_here = {0};
+    Restart(disk);
+    EXPECT_EQ(machine_->Report().prepared_size(), version == 1 ? 1 : 0);
+  }
 }
 
 TEST_F(ShardMachineTest, AMergeThatComesOutDifferentTheSecondTimeStopsIt) {
@@ -502,16 +436,44 @@ TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
     machine_->OnBound(Info(2, 0));
     machine_->OnBound(Info(3, 0));
     machine_->OnRefused(Key(3, 0), "NaN");
+    machine_->OnStored(Info(4, 0), 1.0);
     EXPECT_EQ(Trace(), "");
     plan_.set_run_state(state);
-    if (state == v1::RUN_STATE_COMPLETED) {
-      *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
-    }
     Plan();
-    EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " +
-                           Key(3, 0).ToString());
+    const std::string whole =
+        Key(3, 0).ToString() + ", " + Key(4, 0).ToString();
+    if (state == v1::RUN_STATE_CANCELLED) {
+      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " + whole);
+    } else {
+      // How those ended that came as a whole is still to be told.
+      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString());
+      *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
+      *plan_.add_dropped()->mutable_key() = Info(4, 0).key();
+      Plan();
+      EXPECT_EQ(Trace(), "drop " + whole);
+    }
     EXPECT_EQ(machine_->Report().refused_size(), 0);
     plan_.clear_dropped();
+  }
+}
+
+TEST_F(ShardMachineTest, AfterTheRunsEndTooPartsEndWithTheirCommit) {
+  for (const auto state :
+       {v1::RUN_STATE_CANCELLED, v1::RUN_STATE_COMPLETED}) {
+    plan_.Clear();
+    Restart({});
+    BringToRound0();
+    machine_->OnBound(Info(2, 0));
+    Seal(0, 0, {0, 1});
+    Commit(1, 0, 1, 200, {0, 1, 2});
+    plan_.set_run_state(state);
+    Plan();
+    EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 2");
+    machine_->OnPrepared(Prepared(0, 200));
+    EXPECT_EQ(Trace(),
+              "apply fragment 0 version 1 commit 1\n"
+              "persist fragment 0 version 1 commit 1");
+    EXPECT_EQ(actions_[1].keys.size(), 3);
   }
 }
 
@@ -524,6 +486,36 @@ TEST_F(ShardMachineTest, ReservesSpaceForAnOpenRoundOnce) {
   EXPECT_EQ(Trace(), "reserve fragment 0 version 0 for 2");
   Plan();
   EXPECT_EQ(Trace(), "");
+}
+
+TEST_F(ShardMachineTest, ReservesNothingForARoundOfAnotherVersion) {
+  RecoveredShard disk = Disk(1, 1);
+  Restart(disk);
+  plan_.add_members()->set_slot(0);
+  for (const int64_t version : {0, 2}) {
+    plan_.clear_open_rounds();
+    plan_.add_open_rounds()->set_version(version);
+    Plan();
+    EXPECT_EQ(Trace(), "");
+  }
+}
+
+// kPersist frees it, with the record that it is decided.
+TEST_F(ShardMachineTest, WhatIsDecidedIsNotDroppedHoweverOldItIs) {
+  max_staleness_ = 3;
+  RecoveredShard disk = Disk(9, 9);
+  disk.prepared = {Prepared(9, 1000)};
+  disk.prepared_here = {0};
+  disk.stored = {{Info(1, 4), 1.0}};
+  Restart(std::move(disk));
+  Seal(9, 0, {0});
+  Commit(10, 0, 10, 1000, {0});
+  *plan_.mutable_commits(0)->add_outcomes()->mutable_key() = Info(1, 4).key();
+  Plan();
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 10 commit 10\n"
+            "persist fragment 0 version 10 commit 10");
+  EXPECT_EQ(actions_[1].keys, std::vector<ContributionKey>{Key(1, 4)});
 }
 
 TEST_F(ShardMachineTest, DropsWhatThePlanSaysWasNotMerged) {
@@ -555,14 +547,16 @@ TEST_F(ShardMachineTest, ReleasesOldVersionsThatNoPinNames) {
 
 TEST_F(ShardMachineTest, AManifestIsDeletedBeforeTheVersionsThatItNames) {
   RecoveredShard disk = Disk(5, 5);
-  disk.held = {{0, 2}, {0, 4}, {0, 5}};
+  disk.held = {{0, 2}, {0, 3}, {0, 4}, {0, 5}};
   Restart(disk);
   v1::Pin* pin = plan_.add_pins();
   pin->set_pin_id("kept");
   pin->set_checkpoint(true);
   pin->add_cut()->set_version(2);
   Plan();
-  EXPECT_EQ(Trace(), "write-manifest kept");
+  EXPECT_EQ(Trace(),
+            "write-manifest kept\n"
+            "release fragment 0 version 3");
   machine_->OnManifestWritten("kept");
   ASSERT_EQ(machine_->Report().checkpoints_size(), 1);
   EXPECT_TRUE(machine_->Report().checkpoints(0).durable());
@@ -589,241 +583,43 @@ TEST_F(ShardMachineTest, ACheckpointThatCannotBeKeptStopsNothing) {
             std::string::npos);
 }
 
+TEST_F(ShardMachineTest, KeepsWhatCommitsMergeFromAPinsOwnToItsEnd) {
+  BringToRound0();
+  for (int64_t seq = 1; seq <= 4; ++seq) Commit(seq, 1, seq, 5, {});
+  v1::Pin* pin = plan_.add_pins();
+  pin->set_commit_seq(2);
+  pin->set_keep_bytes_max(100);
+  pin->set_keep_end(4);
+  Plan();
+  EXPECT_EQ(Trace(),
+            "apply fragment 1 version 1 commit 1\n"
+            "apply fragment 1 version 2 commit 2\n"
+            "apply fragment 1 version 3 commit 3\n"
+            "apply fragment 1 version 4 commit 4\n"
+            "persist fragment 1 version 1 commit 1");
+  machine_->OnPersisted(1);
+  EXPECT_EQ(Trace(), "persist fragment 1 version 2 commit 2 kept");
+  machine_->OnPersisted(2);
+  EXPECT_EQ(Trace(), "persist fragment 1 version 3 commit 3 kept");
+  machine_->OnPersisted(3);
+  EXPECT_EQ(Trace(), "persist fragment 1 version 4 commit 4");
+  machine_->OnPersisted(4);
+  EXPECT_EQ(machine_->Report().held_for_pins(), 2);
+  pin->set_keep_end(3);
+  Plan();
+  EXPECT_EQ(Trace(), "drop-kept of commits 3");
+  plan_.clear_pins();
+  Plan();
+  EXPECT_EQ(Trace(), "drop-kept of commits 2");
+  EXPECT_EQ(machine_->Report().held_for_pins(), 0);
+}
+
 TEST_F(ShardMachineTest, APinAloneMovesThePersistedNumber) {
   BringToRound0();
   plan_.set_commit_seq(1);
   plan_.add_pins()->set_commit_seq(1);
   Plan();
   EXPECT_EQ(machine_->Report().persisted_commit_seq(), 1);
-}
-
-// --- Admission --------------------------------------------------------------
-
-class AdmissionTest : public ShardMachineTest {
- protected:
-  AdmissionTest() {
-    v1::PlanMember* member = plan_.add_members();
-    member->set_slot(0);
-    member->set_island_epoch(3);
-    member->set_session_sha256("secret-hash");
-    Plan();
-    machine_->NextActions();
-    machine_->OnVersion0(0, Digest128{});
-    header_.set_run_id("run");
-    header_.set_island_epoch(3);
-    header_.set_layout_fingerprint(kFingerprint);
-    header_.set_placement_epoch(1);
-    header_.set_shard(1);
-    *header_.mutable_info() = Info(0, 0);
-  }
-
-  absl::StatusCode Admit(const std::string& secret = "secret-hash") {
-    return machine_->AdmitPush(header_, secret).code();
-  }
-
-  v1::PushHeader header_;
-};
-
-using Code = absl::StatusCode;
-
-TEST_F(AdmissionTest, AMemberMayPush) { EXPECT_EQ(Admit(), Code::kOk); }
-
-TEST_F(AdmissionTest, OlderEpochsAreAbortedNewerOnesNotKnownYet) {
-  header_.set_island_epoch(2);
-  EXPECT_EQ(Admit(), Code::kAborted);
-  header_.set_island_epoch(4);
-  EXPECT_EQ(Admit(), Code::kUnavailable);
-  header_.set_island_epoch(3);
-  header_.set_placement_epoch(0);
-  EXPECT_EQ(Admit(), Code::kAborted) << "0 is no wildcard in a push";
-  header_.set_placement_epoch(2);
-  EXPECT_EQ(Admit(), Code::kUnavailable);
-  header_.set_placement_epoch(1);
-  header_.mutable_info()->mutable_key()->set_run_epoch(2);
-  EXPECT_EQ(Admit(), Code::kUnavailable);
-  header_.mutable_info()->mutable_key()->set_run_epoch(0);
-  EXPECT_EQ(Admit(), Code::kAborted);
-}
-
-TEST_F(AdmissionTest, StrangersAreTurnedAway) {
-  EXPECT_EQ(Admit("wrong"), Code::kUnauthenticated);
-  EXPECT_EQ(Admit(""), Code::kUnauthenticated);
-  header_.mutable_info()->mutable_key()->set_slot(1);
-  EXPECT_EQ(Admit(), Code::kFailedPrecondition);
-}
-
-TEST_F(AdmissionTest, AnotherLayoutOrShardIsAborted) {
-  header_.set_layout_fingerprint(1);
-  EXPECT_EQ(Admit(), Code::kAborted);
-  header_.set_layout_fingerprint(kFingerprint);
-  header_.set_shard(0);
-  EXPECT_EQ(Admit(), Code::kAborted);
-}
-
-TEST_F(AdmissionTest, NonsenseIsInvalid) {
-  const v1::ContributionInfo good = header_.info();
-  const auto with = [&](auto change) {
-    *header_.mutable_info() = good;
-    change(header_.mutable_info());
-    return Admit();
-  };
-  EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_fragment(-1); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_fragment(2); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_fragment(1); }),
-            Code::kInvalidArgument)
-      << "no block of it is here";
-  EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_seq(0); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->mutable_key()->set_seq(INT64_MAX); }),
-            Code::kInvalidArgument)
-      << "the next one would not be a number";
-  EXPECT_EQ(with([](auto* i) { i->set_data_end(INT64_MAX); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->set_codec(v1::CODEC_UNSPECIFIED); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->set_step_count(0); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->set_token_count(-1); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->set_anchor_version(-1); }),
-            Code::kInvalidArgument);
-  EXPECT_EQ(with([](auto* i) { i->set_data_begin(5); }),
-            Code::kInvalidArgument);
-}
-
-TEST_F(AdmissionTest, AKeyIsBoundByItsFirstHeader) {
-  machine_->OnBound(header_.info());
-  EXPECT_EQ(Admit(), Code::kOk);
-  header_.mutable_info()->mutable_digest()->set_low(8);
-  EXPECT_EQ(Admit(), Code::kAborted);
-  machine_->OnStored(Info(0, 0), 1.0);
-  EXPECT_EQ(Admit(), Code::kAborted);
-  *header_.mutable_info() = Info(0, 0);
-  EXPECT_EQ(Admit(), Code::kOk);
-}
-
-TEST_F(AdmissionTest, WhatIsPushedAgainIsWhatWasSealed) {
-  machine_->OnStored(Info(0, 0), 1.0);
-  Seal(0, 0, {0});
-  Plan();
-  machine_->OnLost(Key(0, 0), "why");
-  EXPECT_EQ(Admit(), Code::kOk);
-  *header_.mutable_info() = Info(0, 0, /*digest=*/8);
-  EXPECT_EQ(Admit(), Code::kAborted);
-}
-
-TEST_F(AdmissionTest, ARefusedKeyStaysRefused) {
-  machine_->OnRefused(Key(0, 0), "NaN");
-  EXPECT_EQ(Admit(), Code::kInvalidArgument);
-  ASSERT_EQ(machine_->Report().refused_size(), 1);
-  EXPECT_EQ(machine_->Report().refused(0).reason(), "NaN");
-}
-
-TEST_F(AdmissionTest, AnAnchorOfTheFutureIsNotKnownYet) {
-  *header_.mutable_info() = Info(0, 1);
-  EXPECT_EQ(Admit(), Code::kUnavailable);
-}
-
-TEST_F(AdmissionTest, WhatIsDecidedIsAborted) {
-  machine_->OnStored(Info(0, 0), 1.0);
-  Seal(0, 0, {0});
-  Plan();
-  machine_->NextActions();
-  machine_->OnPrepared(Prepared(0, 200));
-  Commit(1, 0, 1, 200, {0});
-  Plan();
-  machine_->NextActions();
-  EXPECT_EQ(Admit(), Code::kAborted);
-  machine_->OnPersisted(1);
-  EXPECT_EQ(Admit(), Code::kAborted);
-}
-
-TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
-  max_staleness_ = 3;
-  RecoveredShard disk = Disk(9, 9);
-  disk.stored = {{Info(0, 4), 1.0}, {Info(0, 5), 1.0}, {Info(0, 6), 1.0}};
-  Restart(std::move(disk));
-  Plan();
-  // Those that may count, and, to be recorded as STALE, the one before.
-  EXPECT_EQ(Trace(), "drop " + Key(0, 4).ToString());
-  *header_.mutable_info() = Info(0, 4);
-  EXPECT_EQ(Admit(), Code::kAborted);
-  *header_.mutable_info() = Info(0, 5);
-  EXPECT_EQ(Admit(), Code::kOk);
-}
-
-TEST_F(AdmissionTest, ARunThatIsNotActiveTakesNothing) {
-  for (const auto state : {v1::RUN_STATE_STARTING, v1::RUN_STATE_COMPLETED,
-                           v1::RUN_STATE_CANCELLED}) {
-    plan_.set_run_state(state);
-    Plan();
-    EXPECT_EQ(Admit(), Code::kFailedPrecondition);
-  }
-  plan_.set_run_state(v1::RUN_STATE_PAUSED);
-  Plan();
-  EXPECT_EQ(Admit(), Code::kOk);
-}
-
-TEST_F(AdmissionTest, ASlotCannotHoldManyUndecidedContributions) {
-  for (int64_t seq = 1; seq <= 4; ++seq) {
-    v1::ContributionInfo info = Info(0, 0);
-    info.mutable_key()->set_seq(seq);
-    *header_.mutable_info() = info;
-    EXPECT_EQ(Admit(), Code::kOk);
-    machine_->OnBound(info);
-  }
-  header_.mutable_info()->mutable_key()->set_seq(5);
-  EXPECT_EQ(Admit(), Code::kResourceExhausted);
-}
-
-// Else one member makes every report of the server too large to be sent.
-TEST_F(AdmissionTest, ASlotCannotHoldManyRefusedContributions) {
-  for (int64_t seq = 1; seq <= 4; ++seq) {
-    v1::ContributionInfo info = Info(0, 0);
-    info.mutable_key()->set_seq(seq);
-    *header_.mutable_info() = info;
-    EXPECT_EQ(Admit(), Code::kOk);
-    machine_->OnBound(info);
-    machine_->OnRefused(ContributionKey::FromProto(info.key()), "NaN");
-  }
-  header_.mutable_info()->mutable_key()->set_seq(5);
-  EXPECT_EQ(Admit(), Code::kResourceExhausted);
-  // Once they are decided there is room again.
-  for (int64_t seq = 1; seq <= 4; ++seq) {
-    v1::ContributionOutcome* dropped = plan_.add_dropped();
-    *dropped->mutable_key() = header_.info().key();
-    dropped->mutable_key()->set_seq(seq);
-  }
-  Plan();
-  machine_->NextActions();
-  EXPECT_EQ(Admit(), Code::kOk);
-}
-
-TEST_F(AdmissionTest, BeforeAPlanEverythingIsUnavailable) {
-  Restart({});
-  EXPECT_EQ(Admit(), Code::kUnavailable);
-  EXPECT_EQ(machine_->AdmitImport(v1::ImportHeader()).status().code(),
-            Code::kUnavailable);
-}
-
-TEST_F(AdmissionTest, OneImportMayBeginAndIsKnownAgain) {
-  v1::ImportHeader header;
-  header.set_layout_fingerprint(kFingerprint);
-  header.set_shard(1);
-  header.mutable_digest()->set_low(100);
-  EXPECT_EQ(machine_->AdmitImport(header).status().code(),
-            Code::kInvalidArgument)
-      << "the run does not import";
-  Restart({}, /*import=*/true);
-  Plan();
-  EXPECT_EQ(machine_->AdmitImport(header).value_or(true), false);
-  machine_->OnVersion0(0, Digest128{0, 100});
-  EXPECT_EQ(machine_->AdmitImport(header).value_or(false), true);
-  header.mutable_digest()->set_low(101);
-  EXPECT_EQ(machine_->AdmitImport(header).status().code(),
-            Code::kAlreadyExists);
 }
 
 }  // namespace

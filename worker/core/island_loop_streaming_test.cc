@@ -343,6 +343,12 @@ TEST_F(StreamingLoopTest, ASaveThatNamesOtherVersionsIsNotUsed) {
   Decide(0, 1, v1::OUTCOME_DROPPED);
   NewLife(save);
   EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
+  // It was merged, and its fragment went on without this island.
+  plan_.clear_outcomes();
+  Commit(0, 1);
+  Commit(0, 0);
+  NewLife(save);
+  EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
 }
 
 TEST_F(StreamingLoopTest, AJoinerIsExpectedFromEachFragmentsNextRound) {

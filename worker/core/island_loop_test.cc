@@ -283,6 +283,37 @@ TEST_F(IslandLoopTest, PushesNothingAgainThatIsNotItsOwnOrIsDecided) {
   EXPECT_EQ(Trace(), "pull f0 v1; wait");
 }
 
+TEST_F(IslandLoopTest, AnOutcomeOfAnotherSlotOrRunEpochIsNotItsOwn) {
+  PushFirst();
+  Decide(0, 1, v1::OUTCOME_REJECTED);
+  v1::ContributionKey& key = *plan_.mutable_outcomes(0)->mutable_key();
+  key.set_slot(0);
+  Publish();
+  EXPECT_EQ(Trace(), "wait");
+  key.set_slot(kSlot);
+  key.set_run_epoch(0);
+  Publish();
+  EXPECT_EQ(Trace(), "wait");
+  key.set_run_epoch(1);
+  Publish();
+  EXPECT_EQ(Trace(2), "reset_optimizer; begin_round");
+}
+
+TEST_F(IslandLoopTest, APushOfWhatWasBeforeProvesNothing) {
+  PushFirst();
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(5),
+            "pull f0 v1; begin_round; train 2 @1:8; train 3 @1:12; "
+            "contribute #2 x2 [8,16) f0 v1");
+  Action late = MakeAction(ActionKind::kPush, "of #1");
+  late.fragment = 0;
+  late.seq = 1;
+  loop_.OnDone(late, absl::OkStatus());
+  EXPECT_EQ(NextLine(), "push f0 #2");
+}
+
 TEST_F(IslandLoopTest, PushesAgainAfterACoordinatorRestart) {
   PushFirst();
   plan_.set_coordinator_epoch(2);
@@ -539,6 +570,25 @@ TEST_F(IslandLoopTest, ASecondJoinKeepsWhatIsInMemory) {
   Publish();
   EXPECT_EQ(Trace(4), "pull f0 v1; begin_round; train 2 @1:8; train 3 @1:12");
   EXPECT_EQ(NextLine(), "contribute #50 x2 [8,16) f0 v1");
+}
+
+TEST_F(IslandLoopTest, SeqsBeginAtOneWhateverTheJoinSays) {
+  join_.set_next_seq(0);
+  PushFirst();
+}
+
+TEST_F(IslandLoopTest, ASecondJoinGivesNoSeqASecondTime) {
+  PushFirst();
+  join_.set_island_epoch(2);
+  join_.set_next_seq(1);  // Of a coordinator that has not heard of #1.
+  plan_.set_island_epoch(2);
+  Join();
+  Trace();
+  Commit(0);
+  Open(0);
+  Publish();
+  Trace(4);
+  EXPECT_EQ(NextLine(), "contribute #2 x2 [8,16) f0 v1");
 }
 
 TEST_F(IslandLoopTest, ASecondJoinWithAnotherSlotDropsEverything) {

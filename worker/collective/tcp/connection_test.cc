@@ -14,11 +14,14 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace atl::collective {
 namespace {
+
+absl::Time Soon() { return SystemClock().Now() + absl::Minutes(1); }
 
 using Made = absl::StatusOr<Connection>;
 
@@ -161,8 +164,7 @@ TEST_F(ConnectionTest, InTheClearBytesAreAsTheyAre) {
   ASSERT_TRUE(statuses[0].ok() && statuses[1].ok());
   // What is said before is not lost.
   const std::string hello = RandomBytes(100);
-  ASSERT_TRUE(
-      SendAll(sides_[0], hello, absl::Now() + absl::Minutes(1)).ok());
+  ASSERT_TRUE(SendAll(sides_[0], hello, Soon()).ok());
   sides_[0].GoInTheClear();
   const std::string bytes = RandomBytes(100'000);
   const iovec first = {const_cast<char*>(bytes.data()), 1000};
@@ -203,8 +205,7 @@ TEST_F(ConnectionTest, AByteThatWasChangedIsNeverDelivered) {
     ASSERT_TRUE(statuses[0].ok() && statuses[1].ok());
     const std::string bytes = RandomBytes(1000);
     wire_.change_at = wire_.heard.size() + random_() % 1000;
-    ASSERT_TRUE(
-        SendAll(sides_[0], bytes, absl::Now() + absl::Minutes(1)).ok());
+    ASSERT_TRUE(SendAll(sides_[0], bytes, Soon()).ok());
     while (wire_.Carry()) {
     }
     std::string got(1000, '\0');
@@ -223,8 +224,7 @@ TEST_F(ConnectionTest, AnEndIsAnEnd) {
   const iovec room = {&byte, 1};
   EXPECT_EQ(sides_[1].Receive({&room, 1}), -1);
   EXPECT_EQ(sides_[1].Send({&room, 1}), -1);
-  EXPECT_TRUE(absl::IsUnavailable(
-      SendAll(sides_[1], "more", absl::Now() + absl::Minutes(1))));
+  EXPECT_TRUE(absl::IsUnavailable(SendAll(sides_[1], "more", Soon())));
 }
 
 // A TLS server of somebody else, with a certificate of its own making.

@@ -16,7 +16,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/time/clock.h"
 #include "gtest/gtest.h"
 #include "worker/collective/tcp/connection.h"
 #include "worker/collective/tcp/message.h"
@@ -28,6 +29,8 @@ namespace atl::collective {
 namespace {
 
 using Joined = absl::StatusOr<std::unique_ptr<TcpWorld>>;
+
+absl::Time Soon() { return SystemClock().Now() + absl::Minutes(1); }
 
 // A place where process 0 listens.
 struct Meeting {
@@ -159,7 +162,7 @@ TEST_F(TcpWorldTest, RefusesStrangersWithAReasonAndGoesOn) {
 class Stranger {
  public:
   explicit Stranger(int port)
-      : fd_(*Dial({"127.0.0.1", port}, absl::Now() + absl::Minutes(1))) {}
+      : fd_(*Dial({"127.0.0.1", port}, Soon())) {}
 
   // False: the other end has closed.
   bool Say(absl::string_view bytes) {
@@ -168,10 +171,10 @@ class Stranger {
   }
   // A moment, in which nothing comes.
   void Pause() {
-    WaitFor(fd_.get(), POLLIN, absl::Now() + absl::Milliseconds(1));
+    WaitFor(fd_.get(), POLLIN, SystemClock().Now() + absl::Milliseconds(1));
   }
   // True once the other end has closed, in time.
-  bool IsSentAway(absl::Time deadline = absl::Now() + absl::Minutes(1)) {
+  bool IsSentAway(absl::Time deadline = Soon()) {
     char bytes[256];
     while (WaitFor(fd_.get(), POLLIN, deadline)) {
       const ssize_t count = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -263,11 +266,11 @@ TEST_F(TcpWorldTest, OfManyWhoSayNothingThoseWhoCameFirstAreSentAway) {
     silent.push_back(std::make_unique<Stranger>(meeting_.port));
   }
   for (int i = 0; i < 16; ++i) EXPECT_TRUE(silent[i]->IsSentAway());
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SystemClock().Now();
   CompleteWithSecond();
   // Not because the others' time was over.
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(9));
-  EXPECT_FALSE(silent.back()->IsSentAway(absl::Now()));
+  EXPECT_LT(SystemClock().Now() - begin, absl::Seconds(9));
+  EXPECT_FALSE(silent.back()->IsSentAway(SystemClock().Now()));
 }
 
 TEST_F(TcpWorldTest, WhoWaitsInVainHearsWhoWasRefused) {
@@ -290,7 +293,7 @@ TEST_F(TcpWorldTest, WhoListensThereHasToKnowTheSecretToo) {
   // A server that has never heard of it: whatever it is sent, it answers.
   std::thread server([this] {
     const int listener = meeting_.listener.get();
-    ASSERT_TRUE(WaitFor(listener, POLLIN, absl::Now() + absl::Minutes(1)));
+    ASSERT_TRUE(WaitFor(listener, POLLIN, Soon()));
     UniqueFd fd(accept4(listener, nullptr, nullptr, 0));
     char bytes[4096];
     EXPECT_GT(recv(fd.get(), bytes, sizeof(bytes), 0), 0);
@@ -318,7 +321,7 @@ TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
   hello.rank_count = 1;
   hello.port = 1;
   hello.layout = "tp=2 encrypted";
-  const absl::Time soon = absl::Now() + absl::Minutes(1);
+  const absl::Time soon = Soon();
   auto early = Connect({"127.0.0.1", meeting_.port},
                        *WorldKey::Create("secret"), soon);
   ASSERT_TRUE(early.ok()) << early.status();

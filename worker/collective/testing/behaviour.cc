@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/sync/notification.h"
 #include "worker/collective/testing/random_program.h"
 #include "worker/collective/testing/ranks.h"

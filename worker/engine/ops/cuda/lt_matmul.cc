@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <tuple>
 #include <type_traits>
@@ -18,6 +17,7 @@
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/kernel_matmul.h"
 #include "worker/engine/ops/cuda/product_plan.h"
+#include "worker/engine/ops/cuda/recipe_cache.h"
 
 namespace atl::engine::cuda {
 namespace {
@@ -101,14 +101,13 @@ class LtMatmul final : public Matmul {
     const int alignment =
         std::min({AlignmentOf(first), AlignmentOf(second), AlignmentOf(out)});
     const Key key(kind, m, n, k, is_bf16, alignment);
-    auto found = recipes_.find(key);
-    if (found == recipes_.end()) {
-      ASSIGN_OR_RETURN(Recipe recipe, MakeRecipe(PlanProduct(kind, m, n, k),
-                                                 is_bf16, alignment));
-      if (recipes_.size() >= kRecipeCountMax) recipes_.clear();
-      found = recipes_.emplace(key, std::move(recipe)).first;
+    const Recipe* known = recipes_.Find(key);
+    if (known == nullptr) {
+      ASSIGN_OR_RETURN(Recipe made, MakeRecipe(PlanProduct(kind, m, n, k),
+                                               is_bf16, alignment));
+      known = recipes_.Add(key, std::move(made));
     }
-    const Recipe& recipe = found->second;
+    const Recipe& recipe = *known;
     if (!recipe.found) {
       return fallback_->Multiply(stream, kind, m, n, k, is_bf16, first, second,
                                  out, accumulate);
@@ -176,7 +175,7 @@ class LtMatmul final : public Matmul {
   const Handle handle_;
   void* const workspace_;
   const std::unique_ptr<Matmul> fallback_;
-  std::map<Key, Recipe> recipes_;
+  RecipeCache<Key, Recipe> recipes_{kRecipeCountMax};
 };
 
 }  // namespace
