@@ -35,7 +35,8 @@ class CoordinatorAnyMessageTest : public testing::Test {
   }
 
   void Begin() {
-    options_.snapshots.log_records_max = 5 + static_cast<int64_t>(any_.Pick(50));
+    options_.snapshots.log_records_max =
+        5 + static_cast<int64_t>(any_.Pick(50));
     entries_.clear();
     snapshots_.clear();
     pushed_.clear();
