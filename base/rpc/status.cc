@@ -9,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "base/status/cut_utf8.h"
 #include "google/rpc/status.pb.h"
 
 namespace atl::rpc {
@@ -19,11 +20,7 @@ constexpr absl::string_view kTypeUrlPrefix = "type.googleapis.com/";
 // `message`, at most kStatusMessageBytesMax, not cut inside a UTF-8 character.
 std::string CutMessage(absl::string_view message) {
   if (message.size() <= kStatusMessageBytesMax) return std::string(message);
-  size_t end = kStatusMessageBytesMax - 3;
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) {
-    --end;
-  }
-  return std::string(message.substr(0, end)) + "...";
+  return std::string(CutUtf8(message, kStatusMessageBytesMax - 3)) + "...";
 }
 
 }  // namespace

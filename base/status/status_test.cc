@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "base/status/annotate.h"
 #include "base/status/check.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,6 +60,15 @@ TEST(AnnotateTest, GivesAFullDiskAndABrokenOneTheirCodes) {
   EXPECT_EQ(ErrnoToStatus(EIO, "a").code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ErrnoToStatus(ENOENT, "open f"),
             absl::NotFoundError("open f: No such file or directory"));
+}
+
+TEST(CutUtf8Test, CutsBetweenCharacters) {
+  EXPECT_EQ(CutUtf8("abc", 3), "abc");
+  EXPECT_EQ(CutUtf8("abc", 2), "ab");
+  const std::string euros = "\xe2\x82\xac\xe2\x82\xac";
+  EXPECT_EQ(CutUtf8(euros, 6), euros);
+  EXPECT_EQ(CutUtf8(euros, 5), euros.substr(0, 3));
+  EXPECT_EQ(CutUtf8(euros, 2), "");
 }
 
 TEST(CheckTest, PassesWithoutATraceAndEvaluatesOnce) {

@@ -9,6 +9,9 @@
 namespace atl::coordinator {
 namespace {
 
+// Of a list's item, beside its bytes: its field's number and its size.
+constexpr size_t kItemBytesMax = 8;
+
 // Moves `all` into the lists that `next` gives, a new one whenever the one
 // before has enough.
 template <typename Message, typename Next>
@@ -25,6 +28,47 @@ void Deal(google::protobuf::RepeatedPtrField<Message>& all,
     bytes += more;
     *part->Add() = std::move(one);
   }
+}
+
+// The report of one shard, in parts.
+std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
+                                     size_t part_bytes_max) {
+  std::deque<v1::ShardReport> parts;
+  if (report.ByteSizeLong() <= part_bytes_max) {
+    parts.push_back(std::move(report));
+    return parts;
+  }
+  v1::ShardReport name;
+  name.set_run_id(report.run_id());
+  name.set_run_epoch(report.run_epoch());
+  name.set_shard(report.shard());
+  v1::ShardReport lists;
+  lists.mutable_stored()->Swap(report.mutable_stored());
+  lists.mutable_refused()->Swap(report.mutable_refused());
+  lists.mutable_statistics()->Swap(report.mutable_statistics());
+  size_t bytes = report.ByteSizeLong();
+  parts.push_back(std::move(report));
+  const auto deal = [&](auto& all, auto list_of) {
+    for (auto& one : all) {
+      const size_t more = one.ByteSizeLong() + kItemBytesMax;
+      if (bytes + more > part_bytes_max) {
+        parts.push_back(name);
+        bytes = name.ByteSizeLong();
+      }
+      bytes += more;
+      *list_of(parts.back())->Add() = std::move(one);
+    }
+  };
+  using Part = v1::ShardReport;
+  deal(*lists.mutable_stored(), [](Part& p) { return p.mutable_stored(); });
+  deal(*lists.mutable_refused(), [](Part& p) { return p.mutable_refused(); });
+  deal(*lists.mutable_statistics(),
+       [](Part& p) { return p.mutable_statistics(); });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].set_part(static_cast<int32_t>(i));
+    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -48,7 +92,12 @@ std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
 std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
                                               size_t part_bytes_max) {
   google::protobuf::RepeatedPtrField<v1::ShardReport> shards;
-  shards.Swap(report.mutable_shards());
+  for (v1::ShardReport& shard : *report.mutable_shards()) {
+    for (v1::ShardReport& part : CutShard(std::move(shard), part_bytes_max)) {
+      *shards.Add() = std::move(part);
+    }
+  }
+  report.clear_shards();
   std::deque<v1::ReportShardsRequest> parts;
   Deal(shards, part_bytes_max,
        [&] { return parts.emplace_back(report).mutable_shards(); });

@@ -1,5 +1,5 @@
 // A server's plan and a server's report are of all its runs. What is more than
-// a message goes in several, cut between runs.
+// a message goes in several, cut between runs; a report within one, too.
 //
 // Pure. Thread-compatible.
 
@@ -16,8 +16,8 @@
 
 namespace atl::coordinator {
 
-// Of the runs in one message, but that one run, which is less than a message
-// (proto/DESIGN.md, "Limits"), may be more.
+// Of the runs in one message. One run's plan may be more, and one round's
+// statistics: both are less than a message (proto/DESIGN.md, "Limits").
 inline constexpr size_t kPartBytesMax = 1 << 20;
 // A coordinator has no more runs.
 inline constexpr int32_t kPlanPartsMax = 1024;
@@ -26,7 +26,8 @@ inline constexpr int32_t kPlanPartsMax = 1024;
 std::deque<v1::WatchServerPlanResponse> CutPlan(
     v1::ServerPlan plan, size_t part_bytes_max = kPartBytesMax);
 
-// The same of a report; all parts have its report_seq.
+// The same of a report; all parts have its report_seq. Those of one shard are
+// put together by core/report_joiner.
 std::deque<v1::ReportShardsRequest> CutReport(
     v1::ReportShardsRequest report, size_t part_bytes_max = kPartBytesMax);
 

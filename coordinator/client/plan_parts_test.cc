@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iostream>
 #include <optional>
 #include <string>
 
@@ -84,6 +85,63 @@ TEST(PlanPartsTest, AReportIsCutBetweenShards) {
   }
   EXPECT_EQ(parts.size(), 4);
   EXPECT_EQ(shard_count, 30);
+}
+
+// The largest that servers make: of every fragment of every slot as many as are
+// taken undecided, stored or refused, and statistics.
+TEST(PlanPartsTest, TheReportOfAShardIsCutAndTogetherItIsTheReport) {
+  v1::ReportShardsRequest report;
+  report.set_report_seq(5);
+  report.add_shards()->set_run_id("small");
+  v1::ShardReport& large = *report.add_shards();
+  large.set_run_id("run");
+  large.set_run_epoch(3);
+  large.set_shard(2);
+  large.set_fault("it stopped");
+  large.set_persisted_commit_seq(7);
+  large.add_prepared()->set_version(4);
+  constexpr int kUndecidedMax = 4 * 32768;
+  for (int i = 0; i < kUndecidedMax; ++i) {
+    v1::ContributionKey key;
+    key.set_run_epoch(3);
+    key.set_fragment(i / 512);
+    key.set_slot(i / 4 % 128);
+    key.set_seq((int64_t{1} << 53) - i % 4);
+    if (i % 2 == 0) {
+      v1::ContributionInfo& info = *large.add_stored()->mutable_info();
+      *info.mutable_key() = key;
+      info.mutable_digest()->set_high(i);
+      info.mutable_digest()->set_low(i);
+    } else {
+      v1::RefusedContribution& refused = *large.add_refused();
+      *refused.mutable_key() = key;
+      refused.set_reason(std::string(256, 'x'));
+    }
+  }
+  for (const size_t bytes : {100, 2 << 20, 200}) {
+    large.add_statistics()->add_grams(std::string(bytes, 'g'));
+  }
+  v1::ShardReport joined;
+  int32_t count = 0;
+  for (const v1::ReportShardsRequest& request : CutReport(report)) {
+    EXPECT_EQ(request.report_seq(), 5);
+    // A control message (proto/DESIGN.md, "Limits").
+    EXPECT_LT(request.ByteSizeLong(), 4 << 20);
+    for (const v1::ShardReport& part : request.shards()) {
+      if (part.run_id() == "small") continue;
+      EXPECT_EQ(part.part(), count++);
+      EXPECT_EQ(part.run_epoch(), 3);
+      EXPECT_EQ(part.shard(), 2);
+      joined.MergeFrom(part);
+      EXPECT_EQ(part.parts_left() == 0,
+                joined.ByteSizeLong() >= large.ByteSizeLong());
+    }
+  }
+  EXPECT_GT(count, 20);
+  joined.clear_part();
+  joined.clear_parts_left();
+  EXPECT_EQ(joined.SerializeAsString(), large.SerializeAsString());
+  std::cout << "report " << large.ByteSizeLong() << std::endl;
 }
 
 }  // namespace

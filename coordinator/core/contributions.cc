@@ -2,6 +2,7 @@
 
 #include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
+#include "base/status/cut_utf8.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
@@ -67,6 +68,7 @@ SeenContributions CollectContributions(const RunState& state,
       if (!seen.info.has_value()) {
         seen.key = key;
         seen.info = stored.info();
+        seen.anchor_version = stored.info().anchor_version();
         if (seen.refusal.empty()) {
           seen.refusal = InfoFault(state, stored.info());
         }
@@ -81,8 +83,13 @@ SeenContributions CollectContributions(const RunState& state,
       if (!Belongs(state, fragment, key)) continue;
       SeenContribution& seen = all[{key.slot(), key.seq()}];
       seen.key = key;
-      seen.refusal =
-          refused.reason().empty() ? "a shard refused it" : refused.reason();
+      if (!seen.anchor_version.has_value() && refused.has_anchor_version()) {
+        seen.anchor_version = refused.anchor_version();
+      }
+      seen.refusal = refused.reason().empty()
+                         ? std::string("a shard refused it")
+                         : std::string(
+                               CutUtf8(refused.reason(), kReasonBytesMax));
     }
     // What it had and has lost ends too.
     for (const auto& [place, info] : shards[shard].had) {
@@ -91,6 +98,7 @@ SeenContributions CollectContributions(const RunState& state,
       if (seen.info.has_value() || !seen.refusal.empty()) continue;
       seen.key = info.key();
       seen.info = info;
+      seen.anchor_version = info.anchor_version();
       seen.refusal = InfoFault(state, info);
     }
   }

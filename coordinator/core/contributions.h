@@ -5,6 +5,7 @@
 #ifndef COORDINATOR_CORE_CONTRIBUTIONS_H_
 #define COORDINATOR_CORE_CONTRIBUTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,11 +19,17 @@
 
 namespace atl::coordinator {
 
+// Of a reason why a contribution is refused, what is taken: it is in records,
+// snapshots and the history for good.
+inline constexpr size_t kReasonBytesMax = 256;
+
 // One contribution as far as it is known.
 struct SeenContribution {
   v1::ContributionKey key;
   // What was pushed; not set if it is only known to be refused.
   std::optional<v1::ContributionInfo> info;
+  // Of its header; not set if who refused it does not know it any more.
+  std::optional<int64_t> anchor_version;
   int stored_count = 0;     // Shards that have it whole.
   double norm_squared = 0;  // Over those shards.
   std::string refusal;      // Why it is refused; empty if it is not.

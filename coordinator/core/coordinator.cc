@@ -247,7 +247,10 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   Server& server = servers_[request.server_id()];
   server.info.alive = true;
   server.lease_end = now + options_.server_lease_duration;
-  if (restarted) server.report_seq = 0;
+  if (restarted) {
+    server.report_seq = 0;
+    server.reports = ReportJoiner();
+  }
   servers_changed_ = true;
   TellRuns(request.server_id(), restarted, now);
   v1::RegisterServerResponse response;
@@ -286,10 +289,13 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   // The same again is another part of it, or says the same.
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
-    for (const v1::ShardReport& report : request.shards()) {
-      const auto run = runs_.find(report.run_id());
+    for (const v1::ShardReport& part : request.shards()) {
+      const v1::ShardReport* report =
+          server.reports.Add(request.report_seq(), part);
+      if (report == nullptr) continue;
+      const auto run = runs_.find(report->run_id());
       if (run == runs_.end()) continue;
-      run->second->OnShardReport(request.server_id(), report, now);
+      run->second->OnShardReport(request.server_id(), *report, now);
     }
   }
   v1::ReportShardsResponse response;

@@ -22,6 +22,7 @@
 #include "atoll/v1/server_service.pb.h"
 #include "coordinator/core/batch.h"
 #include "coordinator/core/log_tail.h"
+#include "coordinator/core/report_joiner.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/run_queries.h"
 #include "google/protobuf/timestamp.pb.h"
@@ -122,6 +123,7 @@ class Coordinator : public ServerDirectory {
     ServerInfo info;
     absl::Time lease_end = absl::InfinitePast();
     int64_t report_seq = 0;
+    ReportJoiner reports;
   };
 
   absl::Status ReplayOwn(const storage::v1::Record& record);

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/layout/run_timing.h"
+#include "base/status/cut_utf8.h"
+#include "coordinator/core/contributions.h"
 #include "coordinator/core/recalls.h"
 #include "coordinator/core/rounds.h"
 #include "coordinator/core/run_end.h"
@@ -12,8 +14,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Of the reasons in an island's plan: of one, and of all of them.
-constexpr size_t kReasonBytesMax = 256;
+// Of the reasons in an island's plan, all of them.
 constexpr size_t kReasonsBytesMax = 16 << 10;
 
 // What every island is told of `open`.
@@ -46,13 +47,6 @@ void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
   told.set_slot_index(static_cast<int32_t>(at - open.slots().begin()));
 }
 
-// Leaves of `text` what fits in `size_max` bytes, in whole characters.
-void CutUtf8(size_t size_max, std::string& text) {
-  if (text.size() <= size_max) return;
-  while (size_max > 0 && (text[size_max] & 0xc0) == 0x80) --size_max;
-  text.resize(size_max);
-}
-
 // Keeps the newest reasons, those of the last outcomes, as far as they go.
 void ShortenReasons(
     google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes) {
@@ -61,7 +55,7 @@ void ShortenReasons(
        ++outcome) {
     if (outcome->reason().empty()) continue;
     std::string& reason = *outcome->mutable_reason();
-    CutUtf8(std::min(room, kReasonBytesMax), reason);
+    reason.resize(CutUtf8(reason, std::min(room, kReasonBytesMax)).size());
     room -= reason.size();
   }
 }
@@ -162,7 +156,9 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
   const int64_t persisted = PersistedCommitSeq(state, view);
   for (const RecentCommit& recent : state.recent_commits()) {
     if (recent.commit.commit_seq() <= persisted) continue;
-    *plan.add_commits() = recent.commit;
+    v1::Commit& commit = *plan.add_commits();
+    commit = recent.commit;
+    for (auto& outcome : *commit.mutable_outcomes()) outcome.clear_reason();
     *plan.add_seals() = recent.seal;
   }
   for (const FragmentState& fragment : state.fragments()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/contributions.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
 #include "gtest/gtest.h"
@@ -108,7 +109,8 @@ class PlansTest : public testing::Test, public ServerDirectory {
     Apply(record);
   }
 
-  // Of the sealed round; everybody's contribution is merged.
+  // Of the sealed round; everybody's contribution is merged, and as many others
+  // rejected as a slot can have undecided.
   void Commit(int fragment) {
     storage::v1::Record record;
     v1::Commit& commit = *record.mutable_round_committed()->mutable_commit();
@@ -123,6 +125,14 @@ class PlansTest : public testing::Test, public ServerDirectory {
       v1::DataPosition& position = *commit.add_data_positions();
       position.set_data_shard(slot);
       position.set_position(kMany);
+    }
+    for (int i = 0; i < 3 * IslandCount(); ++i) {
+      v1::ContributionOutcome& outcome = *commit.add_outcomes();
+      *outcome.mutable_key() = Key(fragment, i / 3);
+      outcome.mutable_key()->set_seq(2'000'000 + 3 * state_.commit_seq() +
+                                     i % 3);
+      outcome.set_outcome(v1::OUTCOME_REJECTED);
+      outcome.set_reason(std::string(kReasonBytesMax, 'x'));
     }
     Apply(record);
   }

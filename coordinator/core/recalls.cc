@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/layout/run_timing.h"
+#include "base/status/cut_utf8.h"
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/rounds.h"
@@ -42,7 +43,8 @@ Named NamedBy(const ShardView& shard, int64_t run_epoch) {
   for (const v1::RefusedContribution& refused : shard.report.refused()) {
     if (refused.key().run_epoch() != run_epoch) continue;
     named.here.insert(PlaceOf(refused.key()));
-    named.refused[PlaceOf(refused.key())] = refused.reason();
+    named.refused[PlaceOf(refused.key())] =
+        std::string(CutUtf8(refused.reason(), kReasonBytesMax));
   }
   return named;
 }
@@ -225,7 +227,7 @@ std::string ShardFault(const RunState& state, const RunView& view) {
     const std::string& server = state.server_ids()[shard];
     return absl::StrCat(
         "shard ", shard, " on server ", server,
-        " has stopped: ", seen.report.fault().substr(0, kFaultBytesMax),
+        " has stopped: ", CutUtf8(seen.report.fault(), kFaultBytesMax),
         ". Bring back what it "
         "names (the disk, or a copy of the server's data directory) and start ",
         server, " again, then `atoll run resume ", state.run_id(),

@@ -230,6 +230,18 @@ TEST_F(RecallsTest, AFaultPausesTheRunAndSaysWhichServerAndWhy) {
   EXPECT_EQ(run_->state().state_reason(), reason);
 }
 
+// Half a character would make the record unreadable at the next start.
+TEST_F(RecallsTest, ALongFaultIsCutBetweenCharacters) {
+  StartSealed(SimpleSpec());
+  std::string fault = "a";
+  for (int i = 0; i < 500; ++i) fault += "\xe2\x82\xac";
+  run_->SetFault(1, fault);
+  ASSERT_EQ(State(), v1::RUN_STATE_PAUSED);
+  storage::v1::Record read;
+  EXPECT_TRUE(read.ParseFromString(run_->log().back().SerializeAsString()));
+  EXPECT_EQ(read.run_state_set().reason(), run_->state().state_reason());
+}
+
 TEST_F(RecallsTest, AFaultyRunIsNotResumedBeforeTheFaultIsGone) {
   Start(SimpleSpec());
   run_->SetFault(0, "DATA_LOSS: test");

@@ -49,8 +49,8 @@ RoundProgress ProgressOf(const RunState& state, const v1::OpenRound& open,
     for (auto seen = seen_all.lower_bound({plan.slot(), 0});
          seen != seen_all.end() && seen->first.first == plan.slot(); ++seen) {
       const bool is_of_round =
-          !seen->second.info.has_value() ||
-          seen->second.info->anchor_version() == open.version();
+          seen->second.anchor_version.value_or(open.version()) ==
+          open.version();
       if (!is_of_round) continue;
       if (seen->second.received) received = &seen->second;
       if (!seen->second.refusal.empty()) refused = &seen->second;
@@ -495,8 +495,7 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     } else if (!seen.refusal.empty()) {
-      if (!is_over &&
-          (!seen.info.has_value() || seen.info->anchor_version() >= version)) {
+      if (!is_over && seen.anchor_version.value_or(version) >= version) {
         continue;
       }
       outcomes.push_back(

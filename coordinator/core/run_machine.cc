@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
@@ -29,6 +30,14 @@ constexpr int64_t kSeqGapMin = 16;
 
 constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
 constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
+
+// True of the names that a run gives to its own checkpoints: KeepCheckpoint,
+// CompleteIfDone.
+bool IsCheckpointId(absl::string_view pin_id) {
+  if (pin_id == "final") return true;
+  return absl::ConsumePrefix(&pin_id, "round-") && !pin_id.empty() &&
+         pin_id.find_first_not_of("0123456789") == absl::string_view::npos;
+}
 
 std::string HashSecret(const std::string& secret) {
   const codec::Sha256Digest digest = codec::Sha256Of(secret);
@@ -473,6 +482,12 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
                   "the run has no version 0 yet");
   }
   if (held == state_.pins().end()) {
+    if (IsCheckpointId(request.pin_id())) {
+      return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_CHECKPOINT",
+                    absl::StrCat("run ", state_.run_id(),
+                                 " has no checkpoint ", request.pin_id(),
+                                 ": `atoll run show` lists those it has"));
+    }
     if (view_.pin_ends.size() >= kPinLeasesMax) {
       absl::Time first = absl::InfiniteFuture();
       for (const auto& [id, end] : view_.pin_ends) first = std::min(first, end);

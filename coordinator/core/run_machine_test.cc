@@ -397,6 +397,59 @@ TEST_F(RunMachineTest, PausesWhenRefusalsLeaveTooFew) {
   run_->CheckAllDecided();
 }
 
+// It is in records and snapshots for good.
+TEST_F(RunMachineTest, TakesOfAReasonOnlySoMuch) {
+  Start(SimpleSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    for (v1::RefusedContribution& refused : *report.mutable_refused()) {
+      refused.set_reason(std::string(100'000, 'x'));
+    }
+  };
+  run_->PushAll("i0");
+  run_->RefusePush("i1", 0, 1);
+  ASSERT_EQ(State(), v1::RUN_STATE_PAUSED);
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_LT(run_->log().back().ByteSizeLong(), 1000);
+  EXPECT_LT(run_->state().ToSnapshot().ByteSizeLong(), 10'000);
+}
+
+// It comes when the next round is open already, which awaits its island all the
+// same.
+TEST_F(RunMachineTest, ARefusalThatComesLateIsOfItsOwnRound) {
+  Start(ElasticSpec());
+  ASSERT_TRUE(run_->Train("i1", 0));
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(1));
+  run_->FollowPlans();
+  ASSERT_EQ(Version(), 1);
+  ASSERT_TRUE(run_->RefuseLate("i1", 0, 0));
+  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  run_->PushAll("i0");
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->PushAll("i1");
+  ASSERT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->fragment(0).sealed.seal().contributions_size(), 2);
+}
+
+// It leaves nobody, and would stop the run.
+TEST_F(RunMachineTest, ARefusalThatComesLatePausesNothing) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_min_quorum(1);
+  Start(spec);
+  ASSERT_TRUE(run_->Train("i1", 0));
+  run_->PushAll("i0");
+  run_->Pass(absl::Seconds(31), {"i1"});
+  run_->FollowPlans();
+  ASSERT_EQ(Version(), 1);
+  JoinReady("i1");
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  ASSERT_THAT(run_->Expected(), ElementsAre(1));
+  ASSERT_TRUE(run_->RefuseLate("i1", 0, 0));
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+  run_->PushAll("i1");
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
 TEST_F(RunMachineTest, AbortsAndPausesWhenAMergeIsNotFinite) {
   Start(SimpleSpec());
   run_->finite = false;
@@ -672,6 +725,27 @@ TEST_F(RunMachineTest, ThereIsNothingToKeepAtLevelIsland) {
   EXPECT_EQ(pinned.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(pinned.status().message().find("PROCESS or MACHINE"),
             std::string::npos);
+}
+
+// Else it would be the newest cut that is read, until the checkpoint is made
+// and takes its place.
+TEST_F(RunMachineTest, ACheckpointThatIsNotThereIsNotMade) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_checkpoint_every_round_count(2);
+  Start(spec);
+  const auto read = [this](const std::string& pin_id) {
+    v1::ExportCheckpointRequest request;
+    request.set_pin_id(pin_id);
+    return run_->machine().Export(request, run_->now());
+  };
+  for (const char* id : {"round-2", "final"}) {
+    EXPECT_TRUE(absl::IsNotFound(read(id).status())) << id;
+  }
+  EXPECT_TRUE(read("round-two").ok());
+  run_->Settle();
+  ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  EXPECT_EQ(read("round-2")->pin().cut(0).version(), 2);
+  EXPECT_EQ(read("final")->pin().cut(0).version(), 3);
 }
 
 TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {

@@ -93,11 +93,20 @@ RunSimulation::RunSimulation(const v1::RunSpec& spec)
 
 // --- Steps -------------------------------------------------------------------
 
-void RunSimulation::Collect() {
-  for (storage::v1::Record& record : machine_->TakeRecords()) {
+bool RunSimulation::Collect() {
+  std::vector<storage::v1::Record> records = machine_->TakeRecords();
+  if (loses_next_batch_ && !records.empty()) {
+    loses_next_batch_ = false;
+    Replay(0);
+    return false;
+  }
+  for (storage::v1::Record& record : records) {
     log_.push_back(std::move(record));
   }
   snapshots_[state().revision()] = state().DebugString();
+  // Else its caller would ask it again and again.
+  EXPECT_GT(machine_->NextTimer(), now_) << machine_->waits_for();
+  return true;
 }
 
 void RunSimulation::StartServers() {
@@ -123,7 +132,7 @@ absl::Status RunSimulation::Join(const std::string& island_id) {
       absl::StrCat("secret of ", island_id, " ", island.epoch);
   const absl::StatusOr<v1::JoinResponse> joined =
       machine_->Join(request, secret, now_);
-  Collect();
+  if (!Collect()) return absl::UnavailableError("it restarts");
   if (!joined.ok()) return joined.status();
   island.slot = joined->slot();
   island.epoch = joined->island_epoch();
@@ -194,6 +203,9 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
     info.set_data_shard(plan.data_shard());
     info.set_data_begin(plan.data_position());
     info.set_data_end(plan.data_position() + 8 + claims_windows_more);
+    if (!claims_tokens) {
+      refused_anchors_.insert({f, island.slot, info.anchor_version()});
+    }
     island.newest[f] = info;
     return &island.newest[f];
   }
@@ -244,9 +256,29 @@ void RunSimulation::RefusePush(const std::string& island_id, int32_t f,
   if (info == nullptr) return;
   const Key key = {f, info->key().slot(), info->key().seq()};
   if (shards_[shard].stored.contains(key)) return;
+  Refuse(*info, shard);
+}
+
+bool RunSimulation::RefuseLate(const std::string& island_id, int32_t f,
+                               int32_t shard) {
+  const auto made = islands_.at(island_id).newest.find(f);
+  if (made == islands_.at(island_id).newest.end()) return false;
+  const v1::ContributionKey& key = made->second.key();
+  if (state().outcomes().Contains(key) ||
+      shards_[shard].stored.contains({f, key.slot(), key.seq()})) {
+    return false;
+  }
+  Refuse(made->second, shard);
+  return true;
+}
+
+void RunSimulation::Refuse(const v1::ContributionInfo& info, int32_t shard) {
+  const Key key = {info.key().fragment(), info.key().slot(), info.key().seq()};
   // Pushed again after a loss, and refused this time.
   shards_[shard].lost.erase(key);
-  shards_[shard].refused[key] = "a value is not finite";
+  shards_[shard].refused[key] = info.anchor_version();
+  refused_anchors_.insert(
+      {info.key().fragment(), info.key().slot(), info.anchor_version()});
   ever_stored_.insert(key);
   Report(shard);
 }
@@ -366,13 +398,14 @@ void RunSimulation::Report(int32_t shard_index) {
   report.set_fault(shard.fault);
   report.set_persisted_commit_seq(shard.persisted);
   for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
-  for (const auto& [key, reason] : shard.refused) {
+  for (const auto& [key, anchor] : shard.refused) {
     v1::RefusedContribution& refused = *report.add_refused();
     refused.mutable_key()->set_run_epoch(1);
     refused.mutable_key()->set_fragment(std::get<0>(key));
     refused.mutable_key()->set_slot(std::get<1>(key));
     refused.mutable_key()->set_seq(std::get<2>(key));
-    refused.set_reason(reason);
+    refused.set_reason("a value is not finite");
+    refused.set_anchor_version(anchor);
   }
   for (const auto& [round, is_finite] : shard.prepared) {
     v1::PreparedRound& prepared = *report.add_prepared();
@@ -430,7 +463,10 @@ void RunSimulation::Pass(absl::Duration duration,
 
 void RunSimulation::Restart(int64_t snapshot_revision) {
   Collect();
-  const std::string before = state().DebugString();
+  Replay(snapshot_revision);
+}
+
+void RunSimulation::Replay(int64_t snapshot_revision) {
   machine_ = std::make_unique<RunMachine>(*this);
   if (snapshot_revision > 0) {
     RunState cut;
@@ -447,9 +483,13 @@ void RunSimulation::Restart(int64_t snapshot_revision) {
   }
   for (const storage::v1::Record& record : log_) {
     if (record.revision() <= snapshot_revision) continue;
-    ASSERT_TRUE(machine_->Replay(record).ok());
+    storage::v1::Record read;
+    ASSERT_TRUE(read.ParseFromString(record.SerializeAsString()));
+    ASSERT_TRUE(machine_->Replay(read).ok());
   }
-  EXPECT_EQ(state().DebugString(), before)
+  const auto before = snapshots_.find(state().revision());
+  ASSERT_NE(before, snapshots_.end());
+  EXPECT_EQ(state().DebugString(), before->second)
       << "from a snapshot of " << snapshot_revision << " records";
   // What no shard has any more, nobody has known of since.
   for (const Shard& shard : shards_) {
@@ -508,6 +548,25 @@ static void CheckStaleness(const RunState& state,
   }
 }
 
+void RunSimulation::CheckNobodyIsLeftOut(const RunState& state,
+                                         const v1::Seal& seal) const {
+  if (state.spec().schedule().timing() != v1::TIMING_STRICT || alter_report) {
+    return;
+  }
+  std::set<int32_t> sealed;
+  for (const v1::SealedContribution& contribution : seal.contributions()) {
+    sealed.insert(contribution.key().slot());
+  }
+  for (const v1::SlotPlan& plan :
+       state.fragments()[seal.fragment()].open.slots()) {
+    EXPECT_TRUE(sealed.contains(plan.slot()) ||
+                !state.members()[plan.slot()].present() ||
+                refused_anchors_.contains(
+                    {seal.fragment(), plan.slot(), seal.version()}))
+        << "slot " << plan.slot() << " is not in " << seal.ShortDebugString();
+  }
+}
+
 void RunSimulation::CheckLog() {
   Collect();
   RunState replayed;
@@ -523,6 +582,14 @@ void RunSimulation::CheckLog() {
         << "decided twice: " << outcome.ShortDebugString();
   };
   for (const storage::v1::Record& record : log_) {
+    if (record.has_pin_set()) {
+      // A cut is one for good, whoever asks for it again.
+      const v1::Pin& pin = record.pin_set().pin();
+      const auto held = replayed.pins().find(pin.pin_id());
+      EXPECT_TRUE(held == replayed.pins().end() ||
+                  held->second.pin.commit_seq() == pin.commit_seq())
+          << pin.ShortDebugString();
+    }
     if (record.has_round_opened() || record.has_round_sealed()) {
       EXPECT_EQ(replayed.state(), v1::RUN_STATE_ACTIVE);
     }
@@ -539,6 +606,7 @@ void RunSimulation::CheckLog() {
         last = place;
       }
       CheckStaleness(replayed, record.round_sealed());
+      CheckNobodyIsLeftOut(replayed, seal);
       EXPECT_NEAR(sum, 1, 1e-6 * seal.contributions_size());
     } else if (record.has_round_committed()) {
       const v1::Commit& commit = record.round_committed().commit();

@@ -62,6 +62,10 @@ class RunSimulation : public ServerDirectory {
   // The shard refuses the island's contribution to the open round.
   void RefusePush(const std::string& island_id, int32_t fragment,
                   int32_t shard);
+  // The shard refuses the island's newest contribution, however old. False if
+  // there is none that it could, or if it was decided.
+  bool RefuseLate(const std::string& island_id, int32_t fragment,
+                  int32_t shard);
   // The shard takes its plan in, merges what is sealed, applies what is
   // committed, persists it if `persist`, and reports. Contributions are
   // orthogonal, and that of slot s has the squared norm s + 1 on each shard.
@@ -85,6 +89,11 @@ class RunSimulation : public ServerDirectory {
   // The coordinator's, from a snapshot of the log's first `snapshot_revision`
   // records and the rest; 0: from the whole log.
   void Restart(int64_t snapshot_revision = 0);
+  // What the machine was asked without a step of this class is durable.
+  void Flush() { Collect(); }
+  // The coordinator crashes before the next records that it makes are durable:
+  // they are gone, and nobody was told.
+  void LoseNextBatch() { loses_next_batch_ = true; }
   void RestartServer(int32_t shard);
 
   // --- To look at ------------------------------------------------------------
@@ -121,7 +130,9 @@ class RunSimulation : public ServerDirectory {
 
   // Fails the test if the log breaks an invariant: commit_seq dense, each
   // version of a fragment committed once, exactly the sealed set merged, each
-  // contribution decided at most once, weights that sum to 1, no OPEN and no
+  // contribution decided at most once, no pin moved to another cut, weights
+  // that sum to 1, a strict round
+  // without an island that was there and not refused in it, no OPEN and no
   // SEAL while not active, and the replay of every prefix that was the state
   // after a step gives that state again.
   void CheckLog();
@@ -136,7 +147,7 @@ class RunSimulation : public ServerDirectory {
   using Key = std::tuple<int32_t, int32_t, int64_t>;  // Fragment, slot, seq.
   struct Shard {
     std::map<Key, v1::StoredContribution> stored;
-    std::map<Key, std::string> refused;
+    std::map<Key, int64_t> refused;  // The anchor.
     std::map<std::tuple<int32_t, int64_t, int64_t>, bool> prepared;
     std::set<Key> lost;
     std::string fault;
@@ -152,8 +163,16 @@ class RunSimulation : public ServerDirectory {
     std::map<int32_t, v1::ContributionInfo> newest;  // By fragment.
   };
 
-  void Collect();
+  // False if what the event led to was lost: LoseNextBatch.
+  bool Collect();
+  // A new life on the log, of which a snapshot stands for the first so many
+  // records.
+  void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
+  void Refuse(const v1::ContributionInfo& info, int32_t shard);
+  // An island that is there, and was not refused, is in the strict round that
+  // expects it.
+  void CheckNobodyIsLeftOut(const RunState& state, const v1::Seal& seal) const;
   const v1::ContributionInfo* MakeContribution(const std::string& island_id,
                                                int32_t fragment);
 
@@ -163,9 +182,12 @@ class RunSimulation : public ServerDirectory {
   std::vector<Shard> shards_;
   std::map<std::string, Island> islands_;
   std::vector<storage::v1::Record> log_;
+  bool loses_next_batch_ = false;
   std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
   std::set<Key> ever_stored_;
   std::set<Key> forgotten_;  // Lost everywhere before a restart.
+  // Fragment, slot, anchor of what was ever refused, or may be.
+  std::set<Key> refused_anchors_;
 };
 
 }  // namespace atl::coordinator

@@ -17,6 +17,7 @@
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/time/clock.h"
+#include "coordinator/client/plan_parts.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/island_service.h"
@@ -133,11 +134,19 @@ class ServicesTest : public testing::Test {
         prepared.set_finite(true);
       }
     }
-    v1::ReportShardsResponse response;
-    grpc::ClientContext context;
-    const absl::Status status = rpc::FromGrpc(
-        life_->servers->ReportShards(&context, request, &response));
-    EXPECT_TRUE(status.ok()) << status;
+    for (int i = 0; i < refused_elsewhere_count_; ++i) {
+      v1::RefusedContribution& refused = *report.add_refused();
+      refused.mutable_key()->set_run_epoch(2);
+      refused.mutable_key()->set_seq(i);
+      refused.set_reason(std::string(256, 'x'));
+    }
+    for (const v1::ReportShardsRequest& part : CutReport(request)) {
+      v1::ReportShardsResponse response;
+      grpc::ClientContext context;
+      const absl::Status status = rpc::FromGrpc(
+          life_->servers->ReportShards(&context, part, &response));
+      EXPECT_TRUE(status.ok()) << status;
+    }
   }
 
   void StartServers() {
@@ -287,6 +296,8 @@ class ServicesTest : public testing::Test {
   std::unique_ptr<Life> life_;
   std::vector<v1::ContributionInfo> pushed_;
   int64_t report_seq_ = 0;
+  // In every report, of another run_epoch.
+  int refused_elsewhere_count_ = 0;
 };
 
 TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
@@ -310,6 +321,11 @@ TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
   }
   EXPECT_EQ(page.rounds_size(), 1);
   EXPECT_EQ(page.next_page_token(), "");
+}
+
+TEST_F(ServicesTest, TakesAShardsReportThatIsMoreThanAMessage) {
+  refused_elsewhere_count_ = 20000;  // 5 MB.
+  RunAll();
 }
 
 TEST_F(ServicesTest, StreamsEventsFromAnyRevisionOnUntilTheEnd) {

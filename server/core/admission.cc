@@ -127,7 +127,7 @@ absl::Status ShardMachine::AdmitContribution(
   if (refused != refused_.end()) {
     return Refuse(Code::kInvalidArgument, "CONTRIBUTION_REFUSED",
                   absl::StrCat(key.ToString(), " was refused: ",
-                               refused->second,
+                               refused->second.reason,
                                "; give it up and pull the newest version"));
   }
   // Bound here already: the header is checked against what it is bound to.
@@ -191,7 +191,7 @@ absl::Status ShardMachine::AdmitContribution(
   };
   for (const auto& [other, fact] : stored_) count(other);
   for (const auto& [other, bound] : partial_) count(other);
-  for (const auto& [other, reason] : refused_) count(other);
+  for (const auto& [other, fact] : refused_) count(other);
   if (undecided_count >= kUndecidedMax) {
     return RefuseForNow(
         Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS",

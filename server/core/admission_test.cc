@@ -128,10 +128,13 @@ TEST_F(AdmissionTest, WhatIsPushedAgainIsWhatWasSealed) {
 }
 
 TEST_F(AdmissionTest, ARefusedKeyStaysRefused) {
-  machine_->OnRefused(Key(0, 0), "NaN");
+  machine_->OnRefused(Info(0, 0), "NaN");
   EXPECT_EQ(Admit(), Code::kInvalidArgument);
   ASSERT_EQ(machine_->Report().refused_size(), 1);
   EXPECT_EQ(machine_->Report().refused(0).reason(), "NaN");
+  // Of which round it is, the coordinator reads from that.
+  EXPECT_TRUE(machine_->Report().refused(0).has_anchor_version());
+  EXPECT_EQ(machine_->Report().refused(0).anchor_version(), 0);
 }
 
 TEST_F(AdmissionTest, AnAnchorOfTheFutureIsNotKnownYet) {
@@ -223,7 +226,7 @@ TEST_F(AdmissionTest, ASlotCannotHoldManyRefusedContributions) {
     *header_.mutable_info() = info;
     EXPECT_EQ(Admit(), Code::kOk);
     machine_->OnBound(info);
-    machine_->OnRefused(ContributionKey::FromProto(info.key()), "NaN");
+    machine_->OnRefused(info, "NaN");
   }
   header_.mutable_info()->mutable_key()->set_seq(5);
   EXPECT_EQ(Admit(), Code::kResourceExhausted);

@@ -183,11 +183,12 @@ void ShardMachine::OnLost(const ContributionKey& key, absl::string_view why) {
   lost_[key] = std::string(why);
 }
 
-void ShardMachine::OnRefused(const ContributionKey& key,
+void ShardMachine::OnRefused(const v1::ContributionInfo& info,
                              absl::string_view reason) {
+  const auto key = ContributionKey::FromProto(info.key());
   partial_.erase(key);
   stored_.erase(key);
-  refused_[key] = std::string(reason);
+  refused_[key] = {std::string(reason), info.anchor_version()};
   const std::optional<GatherSet>& set = fragments_[key.fragment].gathering;
   if (set &&
       std::find(set->keys.begin(), set->keys.end(), key) != set->keys.end()) {
@@ -592,7 +593,7 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
     for (const auto& [key, info] : partial_) {
       if (!kept.count(key)) action.keys.push_back(key);
     }
-    for (const auto& [key, reason] : refused_) {
+    for (const auto& [key, fact] : refused_) {
       if (is_cancelled && !kept.count(key)) action.keys.push_back(key);
     }
   }

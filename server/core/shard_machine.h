@@ -25,6 +25,7 @@
 #ifndef SERVER_CORE_SHARD_MACHINE_H_
 #define SERVER_CORE_SHARD_MACHINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -71,6 +72,15 @@ struct StoredFact {
   double norm_squared = 0;
 };
 
+// Of a reason why a contribution is refused, what is kept and reported.
+inline constexpr size_t kRefusalBytesMax = 256;
+
+// Why a contribution is refused.
+struct RefusedFact {
+  std::string reason;  // At most kRefusalBytesMax.
+  std::optional<int64_t> anchor_version;  // Of its header, if that is known.
+};
+
 // A merge that is ready, or was when a process before this one recorded it.
 struct PreparedFact {
   int32_t fragment = 0;
@@ -103,7 +113,7 @@ struct RecoveredShard {
   std::set<std::pair<int32_t, int64_t>> held;
   std::vector<StoredFact> stored;
   std::vector<v1::ContributionInfo> partial;
-  std::map<ContributionKey, std::string> refused;
+  std::map<ContributionKey, RefusedFact> refused;
   // Fragments whose import is stored, but is not version 0 yet.
   std::set<int32_t> imported;
   // Was stored, and why it is not there any more.
@@ -185,7 +195,7 @@ class ShardMachine {
   // after it the shard has to stop.
   void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
-  void OnRefused(const ContributionKey& key, absl::string_view reason);
+  void OnRefused(const v1::ContributionInfo& info, absl::string_view reason);
   // kMeasure is done.
   void OnMeasured(MeasuredFact measured);
   // kPrepare is done.
@@ -350,7 +360,7 @@ class ShardMachine {
   CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;
   std::map<ContributionKey, v1::ContributionInfo> partial_;
-  std::map<ContributionKey, std::string> refused_;
+  std::map<ContributionKey, RefusedFact> refused_;
   std::map<ContributionKey, std::string> lost_;
   // Decided by an applied COMMIT that is not persisted, or dropped: never
   // reported, never admitted again while they are here.

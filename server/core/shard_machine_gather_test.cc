@@ -169,7 +169,7 @@ TEST_F(GatherTest, ARefusalLosesWhatWasMergedWithIt) {
   machine_->OnBound(Info(1));
   Gathered();
   Take(0);
-  machine_->OnRefused(Key(1), "not finite");
+  machine_->OnRefused(Info(1), "not finite");
   EXPECT_EQ(StoredCount(), 0);
   EXPECT_EQ(Gathered(), "") << "the plan still expects slot 1";
   Open({0});
@@ -282,7 +282,7 @@ TEST_F(GatherTest, WhatIsNotWantedAnyMoreIsGivenUpOnce) {
          plan_.clear_open_rounds();
          machine_->OnPlan(plan_);
        }},
-      {"refused", [&] { machine_->OnRefused(Key(1), "not finite"); }},
+      {"refused", [&] { machine_->OnRefused(Info(1), "not finite"); }},
       {"lost", [&] { Open({0, 2}); }},
       {"sealed without one", [&] { Seal({0, 2}); }},
   };

@@ -31,11 +31,14 @@ v1::ShardReport ShardMachine::Report() const {
     *stored->mutable_info() = fact.info;
     stored->set_norm_squared(fact.norm_squared);
   }
-  for (const auto& [key, reason] : refused_) {
+  for (const auto& [key, fact] : refused_) {
     if (decided_.count(key)) continue;
     v1::RefusedContribution* refused = report.add_refused();
     *refused->mutable_key() = key.ToProto();
-    refused->set_reason(reason);
+    refused->set_reason(fact.reason);
+    if (fact.anchor_version.has_value()) {
+      refused->set_anchor_version(*fact.anchor_version);
+    }
   }
   for (const Fragment& fragment : fragments_) {
     if (!fragment.prepared) continue;

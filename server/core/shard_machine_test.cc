@@ -435,7 +435,7 @@ TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
     machine_->NextActions();
     machine_->OnBound(Info(2, 0));
     machine_->OnBound(Info(3, 0));
-    machine_->OnRefused(Key(3, 0), "NaN");
+    machine_->OnRefused(Info(3, 0), "NaN");
     machine_->OnStored(Info(4, 0), 1.0);
     EXPECT_EQ(Trace(), "");
     plan_.set_run_state(state);

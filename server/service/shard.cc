@@ -14,6 +14,7 @@
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
@@ -222,9 +223,9 @@ void Shard::Post(Action action) {
 }
 
 void Shard::NoteHindrance(const Action& action, const absl::Status& status) {
-  const std::string why =
-      absl::StrCat(action.ToString(), " failed: ", status.message())
-          .substr(0, kHindranceBytesMax);
+  const std::string why(CutUtf8(
+      absl::StrCat(action.ToString(), " failed: ", status.message()),
+      kHindranceBytesMax));
   Hindrance& hindrance =
       hindrances_[{static_cast<int>(action.kind), action.fragment}];
   // It may fail in the same way for hours.
@@ -606,7 +607,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   const ContributionKey& key = contribution->key();
   const absl::Status whole = CheckWhole(*contribution);
   if (absl::IsInvalidArgument(whole)) {
-    RefuseWhole(key, whole);
+    RefuseWhole(*contribution, whole);
     return;
   }
   absl::StatusOr<double> norm_squared = 0.0;
@@ -658,19 +659,21 @@ absl::Status Shard::CheckWhole(const Contribution& contribution) const {
   return absl::OkStatus();
 }
 
-void Shard::RefuseWhole(const ContributionKey& key,
+void Shard::RefuseWhole(const Contribution& contribution,
                         const absl::Status& reason) {
+  const ContributionKey& key = contribution.key();
   const ContributionKey keys[] = {key};
-  const std::string text(reason.message());
+  const std::string text(CutUtf8(reason.message(), kRefusalBytesMax));
   const absl::Status refused =
-      key.is_import() ? store_->Drop(keys) : store_->Refuse(key, text);
+      key.is_import() ? store_->Drop(keys)
+                      : store_->Refuse(contribution.info(), text);
   if (!refused.ok()) {
     LOG(WARNING) << "cannot record that " << key.ToString()
                  << " is refused: " << refused.ToString();
   }
   if (!key.is_import()) {
     MutexLock lock(&mutex_);
-    machine_.OnRefused(key, text);
+    machine_.OnRefused(contribution.info(), text);
   }
   Changed();
   waiters_.Settle(key, Annotate(reason, absl::StrCat(key.ToString(),

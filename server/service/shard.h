@@ -107,7 +107,8 @@ class Shard {
   // Refuses the contribution whole and settles the waiters; an import is
   // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
   // or TakeFinish said true.
-  void RefuseWhole(const ContributionKey& key, const absl::Status& reason);
+  void RefuseWhole(const Contribution& contribution,
+                   const absl::Status& reason);
 
   // What PullParameters reads.
   //

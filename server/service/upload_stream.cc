@@ -221,7 +221,7 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
   // it is the whole contribution's. But once that is whole, what else comes
   // under its key is this stream's error.
   if (absl::IsInvalidArgument(status) && contribution()->TakeRefusal()) {
-    shard_->RefuseWhole(contribution_->key(), status);
+    shard_->RefuseWhole(*contribution_, status);
   }
   return status;
 }

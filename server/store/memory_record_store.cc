@@ -1,11 +1,19 @@
 #include "server/store/memory_record_store.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace atl::server {
 
 absl::Status MemoryRecordStore::Write(const RecordBatch& batch, Sync sync) {
+  std::function<void()> before;
+  {
+    MutexLock lock(&mutex_);
+    before = std::exchange(before_next_write_, nullptr);
+  }
+  if (before != nullptr) before();
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return failure_;
   for (const RecordBatch::Change& change : batch.changes()) {
@@ -59,6 +67,11 @@ void MemoryRecordStore::CutPower() {
 void MemoryRecordStore::FailWrites(absl::Status status) {
   MutexLock lock(&mutex_);
   failure_ = std::move(status);
+}
+
+void MemoryRecordStore::BeforeNextWrite(std::function<void()> hook) {
+  MutexLock lock(&mutex_);
+  before_next_write_ = std::move(hook);
 }
 
 }  // namespace atl::server

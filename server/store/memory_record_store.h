@@ -6,6 +6,7 @@
 #ifndef SERVER_STORE_MEMORY_RECORD_STORE_H_
 #define SERVER_STORE_MEMORY_RECORD_STORE_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,12 +28,15 @@ class MemoryRecordStore final : public RecordStore {
   void CutPower();
   // Every Write fails with `status` from now on; OK ends that.
   void FailWrites(absl::Status status);
+  // The next Write calls `hook` first; what that writes comes before it.
+  void BeforeNextWrite(std::function<void()> hook);
 
  private:
   mutable Mutex mutex_;
   std::map<std::string, std::string> records_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> synced_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> before_next_write_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

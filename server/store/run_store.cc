@@ -371,8 +371,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
         std::remove(to_free.begin(), to_free.end(), contribution->key()),
         to_free.end());
   }
-  std::vector<FreedSegment> freed =
-      TakeOut(to_free, &batch, commit.commit_seq());
+  Freed freed = TakeOut(to_free, &batch, commit.commit_seq());
   AddState(&batch);
   RETURN_IF_ERROR(
       WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
@@ -403,9 +402,10 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   RecordBatch batch;
   batch.Put(KeyedName("bound", key), bound.SerializeAsString());
   std::shared_ptr<Contribution> contribution;
-  std::vector<FreedSegment> freed;
+  Freed freed;
   {
     MutexLock lock(&mutex_);
+    while (deleting_.contains(key)) deleted_.Wait(&mutex_);
     if (lost_.erase(key) > 0) batch.Delete(KeyedName("stored", key));
     const auto it = contributions_.find(key);
     if (it != contributions_.end()) {  // Another stream was faster.
@@ -536,19 +536,21 @@ absl::StatusOr<double> RunStore::RecordStored(Contribution& contribution) {
   return norm_squared;
 }
 
-absl::Status RunStore::Refuse(const ContributionKey& key,
+absl::Status RunStore::Refuse(const v1::ContributionInfo& info,
                               const std::string& reason) {
+  const auto key = ContributionKey::FromProto(info.key());
   records::RefusedRecord record;
   *record.mutable_key() = key.ToProto();
   record.set_reason(reason);
+  record.set_anchor_version(info.anchor_version());
   RecordBatch batch;
   const std::vector<ContributionKey> keys = {key};
   if (const auto contribution = Find(key)) contribution->MarkRefused(reason);
-  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
+  Freed freed = TakeOut(keys, &batch);
   batch.Put(KeyedName("refused", key), record.SerializeAsString());
   {
     MutexLock lock(&mutex_);
-    refused_[key] = reason;
+    refused_[key] = {reason, info.anchor_version()};
   }
   failpoint::Hit("server.refused.before");
   RETURN_IF_ERROR(WriteAndRecycle(batch, durability_, std::move(freed)));
@@ -556,19 +558,21 @@ absl::Status RunStore::Refuse(const ContributionKey& key,
   return absl::OkStatus();
 }
 
-std::vector<RunStore::FreedSegment> RunStore::TakeOut(
-    absl::Span<const ContributionKey> keys, RecordBatch* batch,
-    int64_t commit_seq) {
+RunStore::Freed RunStore::TakeOut(absl::Span<const ContributionKey> keys,
+                                  RecordBatch* batch, int64_t commit_seq) {
   std::vector<std::shared_ptr<Contribution>> taken;
-  std::vector<FreedSegment> freed;
+  Freed freed;
+  freed.keys.assign(keys.begin(), keys.end());
   {
     MutexLock lock(&mutex_);
     std::vector<FreedSegment> left;
     for (FreedSegment& earlier : undeleted_) {
       const bool is_free = earlier.commit_seq <= commit_seq;
-      (is_free ? freed : left).push_back(std::move(earlier));
+      if (is_free) freed.keys.push_back(earlier.key);
+      (is_free ? freed.segments : left).push_back(std::move(earlier));
     }
     undeleted_ = std::move(left);
+    deleting_.insert(freed.keys.begin(), freed.keys.end());
     for (const ContributionKey& key : keys) {
       refused_.erase(key);
       lost_.erase(key);
@@ -578,27 +582,26 @@ std::vector<RunStore::FreedSegment> RunStore::TakeOut(
       contributions_.erase(it);
     }
   }
-  for (const FreedSegment& earlier : freed) DeleteRecords(earlier.key, batch);
   for (const auto& contribution : taken) {
-    freed.push_back(
+    freed.segments.push_back(
         {contribution->key(), contribution->ReleaseSegment(), commit_seq});
   }
-  for (const ContributionKey& key : keys) DeleteRecords(key, batch);
+  for (const ContributionKey& key : freed.keys) DeleteRecords(key, batch);
   return freed;
 }
 
-std::vector<RunStore::FreedSegment> RunStore::TakeUndeleted(
-    const ContributionKey& key, RecordBatch* batch) {
-  std::vector<FreedSegment> taken;
+RunStore::Freed RunStore::TakeUndeleted(const ContributionKey& key,
+                                        RecordBatch* batch) {
+  Freed taken;
   for (auto it = undeleted_.begin(); it != undeleted_.end();) {
     if (!(it->key == key)) {
       ++it;
       continue;
     }
-    taken.push_back(std::move(*it));
+    taken.segments.push_back(std::move(*it));
     it = undeleted_.erase(it);
   }
-  if (taken.empty()) return taken;
+  if (taken.segments.empty()) return taken;
   // What it is bound to is written over.
   batch->Delete(KeyedName("stored", key));
   batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
@@ -606,16 +609,20 @@ std::vector<RunStore::FreedSegment> RunStore::TakeUndeleted(
 }
 
 absl::Status RunStore::WriteAndRecycle(const RecordBatch& batch, Sync sync,
-                                       std::vector<FreedSegment> freed) {
+                                       Freed freed) {
   const absl::Status written = records_.Write(batch, sync);
-  if (written.ok()) {
-    RecycleAll(std::move(freed));
-    return written;
+  {
+    MutexLock lock(&mutex_);
+    for (const ContributionKey& key : freed.keys) {
+      deleting_.erase(deleting_.find(key));
+    }
+    for (FreedSegment& segment : freed.segments) {
+      if (written.ok() || segment.segment == nullptr) continue;
+      undeleted_.push_back(std::move(segment));
+    }
   }
-  MutexLock lock(&mutex_);
-  for (FreedSegment& segment : freed) {
-    if (segment.segment != nullptr) undeleted_.push_back(std::move(segment));
-  }
+  deleted_.SignalAll();
+  if (written.ok()) RecycleAll(std::move(freed.segments));
   return written;
 }
 
@@ -629,7 +636,7 @@ void RunStore::DeleteRecords(const ContributionKey& key,
 
 absl::Status RunStore::Drop(absl::Span<const ContributionKey> keys) {
   RecordBatch batch;
-  std::vector<FreedSegment> freed = TakeOut(keys, &batch);
+  Freed freed = TakeOut(keys, &batch);
   failpoint::Hit("server.drop.before");
   RETURN_IF_ERROR(WriteAndRecycle(batch, Sync::kProcess, std::move(freed)));
   failpoint::Hit("server.drop.after");

@@ -221,7 +221,8 @@ class RunStore {
   // are in doubt for good: then it is forgotten, and can be bound again.
   absl::StatusOr<double> Finish(Contribution& contribution);
   // Refuses the key for good. Requires: TakeRefusal or TakeFinish said true.
-  absl::Status Refuse(const ContributionKey& key, const std::string& reason);
+  absl::Status Refuse(const v1::ContributionInfo& info,
+                      const std::string& reason);
   // Frees contributions, whatever their state.
   absl::Status Drop(absl::Span<const ContributionKey> keys);
   // Those of `seal` whose bytes here do not match their checksums. Reads all of
@@ -329,20 +330,24 @@ class RunStore {
     // without STATE of that COMMIT merges it again.
     int64_t commit_seq = 0;
   };
+  // What a batch frees once it is written.
+  struct Freed {
+    std::vector<FreedSegment> segments;
+    std::vector<ContributionKey> keys;  // Are in deleting_ until then.
+  };
   // Takes the keys' contributions out of the map, waits for who uses them, and
   // adds their records' deletion to `batch`: no record about them is written
   // after it. With them go those of which an earlier deletion failed, but for
   // what a COMMIT beyond `commit_seq`, which `batch` has STATE of, has decided.
-  std::vector<FreedSegment> TakeOut(absl::Span<const ContributionKey> keys,
-                                    RecordBatch* batch, int64_t commit_seq = 0);
+  Freed TakeOut(absl::Span<const ContributionKey> keys, RecordBatch* batch,
+                int64_t commit_seq = 0);
   // Writes `batch`, which TakeOut has filled: then the segments are free. If it
   // cannot be written, the next TakeOut deletes their records too.
   absl::Status WriteAndRecycle(const RecordBatch& batch, Sync sync,
-                               std::vector<FreedSegment> freed);
+                               Freed freed);
   // Those of `key` whose deletion failed: with `batch`, in which it is bound
   // anew, they are free.
-  std::vector<FreedSegment> TakeUndeleted(const ContributionKey& key,
-                                          RecordBatch* batch)
+  Freed TakeUndeleted(const ContributionKey& key, RecordBatch* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What `commit` merged and is here. Adds to `batch` that it is kept.
   std::vector<std::shared_ptr<Contribution>> AddKept(const v1::Commit& commit,
@@ -404,13 +409,17 @@ class RunStore {
       ABSL_GUARDED_BY(mutex_);
   std::map<ContributionKey, std::shared_ptr<Contribution>> contributions_
       ABSL_GUARDED_BY(mutex_);
-  std::map<ContributionKey, std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  std::map<ContributionKey, RefusedFact> refused_ ABSL_GUARDED_BY(mutex_);
   // Have a STORED record and no bytes; why.
   std::map<ContributionKey, std::string> lost_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::vector<std::unique_ptr<Segment>>> free_segments_
       ABSL_GUARDED_BY(mutex_);
   // Given up, and records may still name them.
   std::vector<FreedSegment> undeleted_ ABSL_GUARDED_BY(mutex_);
+  // A batch is being written that deletes their records: what is bound anew
+  // waits for it, or it would delete the new records.
+  std::multiset<ContributionKey> deleting_ ABSL_GUARDED_BY(mutex_);
+  CondVar deleted_;
   // By commit_seq: what it merged and where that is. What else is known of it is
   // in its record.
   struct Kept {

@@ -389,7 +389,11 @@ absl::Status RunStore::RecoverContributions() {
     ASSIGN_OR_RETURN(const records::RefusedRecord record,
                      Parse<records::RefusedRecord>(value));
     MutexLock lock(&mutex_);
-    refused_[ContributionKey::FromProto(record.key())] = record.reason();
+    RefusedFact& fact = refused_[ContributionKey::FromProto(record.key())];
+    fact.reason = record.reason();
+    if (record.has_anchor_version()) {
+      fact.anchor_version = record.anchor_version();
+    }
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/codec/crc32c.h"
@@ -14,6 +15,7 @@
 #include "base/io/fake_file_system.h"
 #include "base/io/files.h"
 #include "base/status/check.h"
+#include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "server/store/manifest.h"
 #include "server/store/memory_record_store.h"
@@ -541,6 +543,47 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   }
 }
 
+// An import has the same key again. Its old records are deleted by a batch that
+// was made before it was bound, its own Drop's or, if that has failed, the next
+// one's.
+TEST_F(RunStoreTest, WhatIsBoundAnewOutlivesTheDeletionOfWhatItWas) {
+  for (const bool has_failed : {false, true}) {
+    SCOPED_TRACE(has_failed);
+    StoreContribution(0);
+    const auto key = ContributionKey::FromProto(Info(0).key());
+    std::vector<ContributionKey> next = {key};
+    if (has_failed) {
+      StoreContribution(1);
+      records_.FailWrites(absl::ResourceExhaustedError("full"));
+      EXPECT_FALSE(store_->Drop(next).ok());
+      records_.FailWrites(absl::OkStatus());
+      next = {ContributionKey::FromProto(Info(1).key())};
+    }
+    Mutex mutex;
+    CondVar changed;
+    bool is_stored = false;
+    std::thread again;
+    records_.BeforeNextWrite([&] {
+      again = std::thread([&] {
+        StoreContribution(0);
+        MutexLock lock(&mutex);
+        is_stored = true;
+        changed.SignalAll();
+      });
+      // It has to wait for us; else it is done at once.
+      MutexLock lock(&mutex);
+      EXPECT_FALSE(changed.AwaitWithTimeout(&mutex, absl::Milliseconds(200),
+                                            [&] { return is_stored; }));
+    });
+    EXPECT_TRUE(store_->Drop(next).ok());
+    again.join();
+    ASSERT_TRUE(Reopen().ok());
+    ASSERT_EQ(store_->Recovered().stored.size(), 1);
+    EXPECT_EQ(store_->Recovered().stored[0].info.key().slot(), 0);
+    ASSERT_TRUE(store_->Drop({key}).ok());
+  }
+}
+
 // Until STATE says that the commit is in the files, a start makes it again.
 TEST_F(RunStoreTest, WhatACommitMergedStaysUntilItIsPersisted) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
@@ -578,10 +621,13 @@ TEST_F(RunStoreTest, PersistFreesWhatItsCommitDecided) {
 
 TEST_F(RunStoreTest, ARefusalIsRememberedAndFreesTheSegment) {
   ASSERT_TRUE(WriteBlocks(*Bind(0), {0, 1}).ok());
-  const auto key = ContributionKey::FromProto(Info(0).key());
-  ASSERT_TRUE(store_->Refuse(key, "NaN").ok());
+  v1::ContributionInfo info = Info(0);
+  info.set_anchor_version(3);
+  const auto key = ContributionKey::FromProto(info.key());
+  ASSERT_TRUE(store_->Refuse(info, "NaN").ok());
   ASSERT_TRUE(CutPowerAndReopen().ok());
-  EXPECT_EQ(store_->Recovered().refused.at(key), "NaN");
+  EXPECT_EQ(store_->Recovered().refused.at(key).reason, "NaN");
+  EXPECT_EQ(store_->Recovered().refused.at(key).anchor_version, 3);
   EXPECT_TRUE(store_->Recovered().partial.empty());
   StoreContribution(1);
   EXPECT_EQ(fs_.List(kLog)->size(), 1);

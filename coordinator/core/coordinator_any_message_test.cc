@@ -1,0 +1,371 @@
+// Requests that nobody honest sends, among those of two runs that go on: the
+// coordinator refuses them or goes on, every plan and answer can be made, and
+// what it has written down says what it knows, with and without snapshots.
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/fuzz/mutator.h"
+#include "coordinator/core/coordinator.h"
+#include "coordinator/core/run_queries.h"
+#include "coordinator/core/run_simulation.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr int kServers = 2;
+constexpr int kIslands = 3;
+const char* const kRuns[] = {"one", "two"};
+
+class CoordinatorAnyMessageTest : public testing::Test {
+ protected:
+  CoordinatorAnyMessageTest() : seed_(std::random_device()()), any_(seed_) {
+    // Before: what goes wrong ends the process.
+    std::printf("seed: %llu\n", static_cast<unsigned long long>(seed_));
+    std::fflush(stdout);
+  }
+
+  void Begin() {
+    options_.snapshots.log_records_max =
+        5 + static_cast<int64_t>(any_.Pick(50));
+    entries_.clear();
+    snapshots_.clear();
+    pushed_.clear();
+    islands_.clear();
+    core_ = std::make_unique<Coordinator>(options_);
+    core_->Start(now_);
+    v1::RunSpec (*const kinds[])(int) = {&SimpleSpec, &ElasticSpec, &AsyncSpec};
+    for (const char* run_id : kRuns) {
+      v1::CreateRunRequest request;
+      request.set_run_id(run_id);
+      *request.mutable_spec() = kinds[any_.Pick(3)](1 + any_.Pick(2));
+      request.mutable_spec()->mutable_schedule()->set_round_count(100);
+      ASSERT_TRUE(core_->CreateRun(request, now_).ok());
+    }
+    for (int s = 0; s < kServers; ++s) Register(s);
+    Take();
+  }
+
+  // True for one message in some.
+  template <typename Message>
+  Message Maybe(Message message) {
+    if (any_.Pick(8) != 0) return message;
+    any_.Change(message);
+    ++changed_count_;
+    return message;
+  }
+
+  void Register(int server) {
+    v1::RegisterServerRequest request;
+    request.set_server_id(absl::StrCat("server-", server));
+    request.set_address("127.0.0.1:1");
+    request.set_incarnation(1);
+    core_->RegisterServer(request, now_).status().IgnoreError();
+  }
+
+  // What an honest server says of its plan, changed or cut in places.
+  void Report(int server) {
+    v1::ReportShardsRequest request;
+    request.set_server_id(absl::StrCat("server-", server));
+    request.set_incarnation(1);
+    request.set_report_seq(++report_seq_);
+    const v1::ServerPlan plan = core_->ServerPlan(request.server_id());
+    for (const v1::ServerRunPlan& run : plan.runs()) {
+      v1::ShardReport& report = *request.add_shards();
+      report.set_run_id(run.run_id());
+      report.set_run_epoch(1);
+      report.set_shard(run.shard());
+      report.set_initialized(true);
+      const auto fragments =
+          (*core_->FindRun(run.run_id()))->state().fragments().size();
+      for (size_t f = 0; f < fragments; ++f) report.add_version0_digests();
+      report.set_persisted_commit_seq(run.commit_seq());
+      for (const v1::ContributionInfo& info : pushed_[run.run_id()]) {
+        *report.add_stored()->mutable_info() = info;
+      }
+      for (const v1::Seal& seal : run.seals()) {
+        v1::PreparedRound& prepared = *report.add_prepared();
+        prepared.set_fragment(seal.fragment());
+        prepared.set_version(seal.version());
+        prepared.set_attempt(seal.attempt());
+        prepared.set_finite(true);
+      }
+      const auto parts_left = static_cast<int32_t>(any_.Pick(6));
+      if (parts_left >= 3) continue;
+      // The rest of it, or what is none, comes with the next one.
+      report.set_part(static_cast<int32_t>(any_.Pick(2)));
+      report.set_parts_left(parts_left);
+    }
+    core_->ReportShards(Maybe(request), now_).status().IgnoreError();
+  }
+
+  // An island pushes what its plan asks for, to all shards.
+  void Push(const std::string& run_id, int32_t slot) {
+    RunMachine& run = **core_->FindRun(run_id);
+    if (slot >= static_cast<int32_t>(run.state().members().size())) return;
+    const v1::IslandPlan told = core_->IslandPlan(run, slot);
+    for (const v1::OpenRound& open : told.open_rounds()) {
+      for (const v1::SlotPlan& plan : open.slots()) {
+        v1::ContributionInfo info;
+        info.mutable_key()->set_run_epoch(1);
+        info.mutable_key()->set_fragment(open.fragment());
+        info.mutable_key()->set_slot(plan.slot());
+        info.mutable_key()->set_seq(1 + open.version());
+        info.set_anchor_version(open.version());
+        info.set_codec(v1::CODEC_F32);
+        info.set_step_count(plan.step_count());
+        info.set_token_count(80);
+        info.set_data_shard(plan.data_shard());
+        info.set_data_end(plan.data_position() + 8);
+        pushed_[run_id].push_back(Maybe(info));
+      }
+    }
+    while (pushed_[run_id].size() > 12) {
+      pushed_[run_id].erase(pushed_[run_id].begin());
+    }
+  }
+
+  void Join(const std::string& run_id, const std::string& island_id) {
+    v1::JoinRequest request;
+    request.set_run_id(run_id);
+    request.set_island_id(island_id);
+    request.mutable_capabilities()->add_devices()->set_kind("cpu");
+    request.mutable_capabilities()->set_data_fingerprint(
+        (*core_->FindRun(run_id))->state().spec().data().fingerprint());
+    const auto joined = (*core_->FindRun(run_id))
+                            ->Join(Maybe(request), std::string(32, 's'), now_);
+    if (!joined.ok()) return;
+    islands_[{run_id, island_id}] = {island_id, joined->island_epoch(),
+                                     std::string(32, 's')};
+  }
+
+  void Island(RunMachine& run, const IslandCredentials& island) {
+    IslandCredentials who = island;
+    if (any_.Pick(20) == 0) who.island_epoch += any_.Pick(3);
+    if (any_.Pick(20) == 0) who.session_secret = "another";
+    const int64_t commit_seq = run.state().commit_seq();
+    switch (any_.Pick(6)) {
+      case 0: {
+        v1::ReportProgressRequest request;
+        request.set_loss(1);
+        request.set_loss_step_count(2);
+        request.add_evaluations()->set_loss(1);
+        run.ReportProgress(who, Maybe(request), now_).IgnoreError();
+        return;
+      }
+      case 1:
+        if (any_.Pick(8) == 0) run.Leave(who, now_).IgnoreError();
+        return;
+      case 2:
+        run.ReportReady(who, commit_seq + any_.Pick(20) / 19, now_)
+            .IgnoreError();
+        return;
+      default:
+        run.Heartbeat(who, now_).IgnoreError();
+        run.ReportReady(who, commit_seq, now_).IgnoreError();
+    }
+  }
+
+  void Operate(RunMachine& run) {
+    v1::ExportCheckpointRequest pin;
+    pin.set_pin_id(absl::StrCat("pin-", any_.Pick(20)));
+    pin.mutable_lease_duration()->set_seconds(1 + any_.Pick(30));
+    pin.set_keep_bytes_max(any_.Pick(2) * 200'000);
+    switch (any_.Pick(8)) {
+      case 0:
+        if (any_.Pick(3) == 0) run.Pause(now_).IgnoreError();
+        return;
+      case 1:
+        if (any_.Pick(50) == 0) run.Cancel(now_).IgnoreError();
+        return;
+      case 2:
+      case 3:
+        run.Export(Maybe(pin), now_).status().IgnoreError();
+        return;
+      case 4: {
+        v1::CreateRunRequest request;
+        request.set_run_id("three");
+        *request.mutable_spec() = SimpleSpec();
+        request = Maybe(request);
+        request.set_validate_only(true);
+        core_->CreateRun(request, now_).status().IgnoreError();
+        return;
+      }
+      default:
+        run.Resume(now_).IgnoreError();
+    }
+  }
+
+  void Read(RunMachine& run) {
+    v1::ListRunsRequest runs;
+    runs.set_page_size(1);
+    core_->ListRuns(Maybe(runs)).status().IgnoreError();
+    v1::ListIslandsRequest islands;
+    islands.set_page_token("1");
+    BuildIslands(run, Maybe(islands)).status().IgnoreError();
+    v1::ListCheckpointsRequest checkpoints;
+    checkpoints.set_page_size(1);
+    BuildCheckpoints(run, Maybe(checkpoints)).status().IgnoreError();
+    v1::ListRoundsRequest rounds;
+    rounds.set_page_token("2");
+    PlanRounds(run.state(), Maybe(rounds)).status().IgnoreError();
+    v1::GetMetricsRequest metrics;
+    metrics.add_names("training_loss");
+    BuildMetrics(run, core_->series(run.state().run_id()), Maybe(metrics))
+        .status()
+        .IgnoreError();
+  }
+
+  void Step() {
+    const std::string run_id = kRuns[any_.Pick(2)];
+    RunMachine& run = **core_->FindRun(run_id);
+    const std::string island_id = absl::StrCat("i", any_.Pick(kIslands));
+    const auto island = islands_.find({run_id, island_id});
+    switch (any_.Pick(12)) {
+      case 0:
+        if (island == islands_.end() || any_.Pick(10) == 0) {
+          Join(run_id, island_id);
+        }
+        break;
+      case 1:
+      case 2:
+      case 3:
+        if (island != islands_.end()) Island(run, island->second);
+        break;
+      case 4:
+        Operate(run);
+        break;
+      case 5:
+        Read(run);
+        break;
+      case 6: {
+        v1::RegisterServerRequest request;
+        request.set_server_id(absl::StrCat("other-", any_.Pick(4)));
+        request.set_address("127.0.0.1:1");
+        request.set_incarnation(1 + any_.Pick(4));
+        core_->RegisterServer(Maybe(request), now_).status().IgnoreError();
+        break;
+      }
+      case 7:
+        now_ += absl::Milliseconds(any_.Pick(any_.Pick(9) == 0 ? 9000 : 900));
+        core_->Advance(now_);
+        break;
+      case 8:
+        Push(run_id, static_cast<int32_t>(any_.Pick(kIslands)));
+        break;
+      default:
+        Report(static_cast<int>(any_.Pick(kServers)));
+    }
+    Take();
+  }
+
+  // What was decided is on the disk; then everyone is told.
+  void Take() {
+    Effects effects = core_->TakeEffects(now_);
+    for (LogEntry& entry : effects.batch.entries) {
+      entries_[entry.run_id].push_back(std::move(entry));
+    }
+    for (LogSnapshot& snapshot : effects.batch.snapshots) {
+      snapshots_[snapshot.run_id] = std::move(snapshot);
+    }
+    EXPECT_GT(core_->NextTimer(), now_);
+    for (const char* run_id : kRuns) {
+      const RunMachine& run = **core_->FindRun(run_id);
+      BuildRun(run, /*with_tensors=*/true);
+      BuildRunState(run, *core_);
+      for (size_t slot = 0; slot < run.state().members().size(); ++slot) {
+        core_->IslandPlan(run, static_cast<int32_t>(slot));
+      }
+    }
+    for (int s = 0; s < kServers; ++s) {
+      core_->ServerPlan(absl::StrCat("server-", s));
+    }
+  }
+
+  // A life on what is on the disk: from the newest snapshots, or on the whole
+  // log.
+  std::unique_ptr<Coordinator> Recovered(bool from_snapshots) {
+    auto recovered = std::make_unique<Coordinator>(options_);
+    for (auto& [run_id, entries] : entries_) {
+      int64_t revision = 0;
+      const auto snapshot = snapshots_.find(run_id);
+      if (from_snapshots && snapshot != snapshots_.end()) {
+        LogSnapshot read;
+        read.run_id = run_id;
+        EXPECT_TRUE(read.snapshot.ParseFromString(
+            snapshot->second.snapshot.SerializeAsString()));
+        EXPECT_TRUE(recovered->Restore(read).ok());
+        revision = read.snapshot.revision();
+      }
+      for (const LogEntry& entry : entries) {
+        if (entry.record.revision() <= revision) continue;
+        LogEntry read = {run_id, {}};
+        EXPECT_TRUE(
+            read.record.ParseFromString(entry.record.SerializeAsString()));
+        const absl::Status replayed = recovered->Replay(read);
+        EXPECT_TRUE(replayed.ok()) << replayed;
+      }
+    }
+    return recovered;
+  }
+
+  void Restart() {
+    for (const bool from_snapshots : {false, true}) {
+      std::unique_ptr<Coordinator> recovered = Recovered(from_snapshots);
+      for (const char* run_id : kRuns) {
+        const auto run = recovered->FindRun(run_id);
+        ASSERT_TRUE(run.ok()) << run.status();
+        ASSERT_EQ((*run)->state().DebugString(),
+                  (*core_->FindRun(run_id))->state().DebugString())
+            << (from_snapshots ? "from snapshots" : "from the log");
+      }
+      EXPECT_EQ(recovered->coordinator_epoch(), core_->coordinator_epoch());
+      if (from_snapshots) core_ = std::move(recovered);
+    }
+    core_->Start(now_);
+    for (int s = 0; s < kServers; ++s) Register(s);
+    Take();
+  }
+
+  const uint64_t seed_;
+  Mutator any_;
+  CoordinatorOptions options_;
+  absl::Time now_ = absl::FromUnixSeconds(1'000'000);
+  std::unique_ptr<Coordinator> core_;
+  std::map<std::string, std::vector<LogEntry>> entries_;  // By run_id.
+  std::map<std::string, LogSnapshot> snapshots_;          // By run_id.
+  std::map<std::string, std::vector<v1::ContributionInfo>> pushed_;
+  std::map<std::pair<std::string, std::string>, IslandCredentials> islands_;
+  int64_t report_seq_ = 0;
+  int64_t changed_count_ = 0;
+};
+
+TEST_F(CoordinatorAnyMessageTest, NoRequestEndsItOrItsReplay) {
+  int64_t commit_count = 0;
+  for (int trial = 0; trial < 30; ++trial) {
+    Begin();
+    for (int step = 0; step < 400; ++step) {
+      Step();
+      if (step % 50 == 49) Restart();
+      if (HasFailure()) return;
+    }
+    for (const char* run_id : kRuns) {
+      commit_count += (*core_->FindRun(run_id))->state().commit_seq();
+    }
+  }
+  EXPECT_GT(changed_count_, 500);
+  EXPECT_GT(commit_count, 100) << "too few to prove anything";
+  std::printf("commits: %lld\n", static_cast<long long>(commit_count));
+}
+
+}  // namespace
+}  // namespace atl::coordinator

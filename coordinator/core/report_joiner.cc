@@ -1,0 +1,39 @@
+#include "coordinator/core/report_joiner.h"
+
+namespace atl::coordinator {
+
+void ReportJoiner::Forget() {
+  part_count_ = 0;
+  byte_count_ = 0;
+  report_.Clear();
+}
+
+const v1::ShardReport* ReportJoiner::Add(int64_t report_seq,
+                                         const v1::ShardReport& part) {
+  if (part.part() == 0) {
+    Forget();
+    if (part.parts_left() <= 0) return &part;
+  }
+  const bool follows =
+      part.part() == part_count_ &&
+      (part_count_ == 0 ||
+       (report_seq == report_seq_ && part.run_id() == report_.run_id() &&
+        part.shard() == report_.shard()));
+  const size_t bytes = part.ByteSizeLong();
+  if (!follows || bytes > kReportBytesMax - byte_count_) {
+    Forget();
+    return nullptr;
+  }
+  report_seq_ = report_seq;
+  ++part_count_;
+  byte_count_ += bytes;
+  report_.MergeFrom(part);
+  report_.clear_part();
+  report_.clear_parts_left();
+  if (part.parts_left() > 0) return nullptr;
+  part_count_ = 0;
+  byte_count_ = 0;
+  return &report_;
+}
+
+}  // namespace atl::coordinator
