@@ -167,6 +167,12 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
       has_trained ? TimeToData(at.training_begin_time) : Json(nullptr);
   data["training_end_time"] =
       has_trained ? TimeToData(at.training_end_time) : Json(nullptr);
+  data["pauses"] = Json::array();
+  for (const worker::Pause& pause : at.pauses) {
+    data["pauses"].push_back({{"what", pause.what},
+                              {"count", pause.count},
+                              {"seconds", absl::ToDoubleSeconds(pause.span)}});
+  }
   data["predicted_utilization"] =
       at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
   data["measured"] = ToData(at.measured);

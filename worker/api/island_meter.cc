@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+
 namespace atl::worker {
 namespace {
 
@@ -11,12 +13,50 @@ void Add(int64_t bytes, absl::Duration span, Measured* sum) {
   sum->seconds += absl::ToDoubleSeconds(span);
 }
 
+// "pulling fragment 3" without the 3.
+std::string WithoutNumbers(absl::string_view text) {
+  std::string kept;
+  for (const char c : text) {
+    if (absl::ascii_isdigit(c)) {
+      if (!kept.empty() && kept.back() == ' ') kept.pop_back();
+    } else {
+      kept += c;
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 void IslandMeter::Stepped(absl::Time begin, absl::Time end) {
+  // What came before the first step is no part of the time that is looked at.
+  if (last_end_ != absl::InfinitePast()) {
+    for (const auto& [what, since] : since_step_) {
+      Pause& sum = pauses_[what];
+      sum.what = what;
+      sum.count += since.count;
+      sum.span += since.span;
+    }
+  }
+  since_step_.clear();
   first_begin_ = std::min(first_begin_, begin);
   last_end_ = std::max(last_end_, end);
   stepping_ += std::max(end - begin, absl::ZeroDuration());
+}
+
+void IslandMeter::Paused(absl::string_view what, absl::Duration span) {
+  Pause& since = since_step_[WithoutNumbers(what)];
+  ++since.count;
+  since.span += std::max(span, absl::ZeroDuration());
+}
+
+std::vector<Pause> IslandMeter::pauses() const {
+  std::vector<Pause> all;
+  for (const auto& [what, pause] : pauses_) all.push_back(pause);
+  std::stable_sort(
+      all.begin(), all.end(),
+      [](const Pause& a, const Pause& b) { return a.span > b.span; });
+  return all;
 }
 
 void IslandMeter::Pushed(int64_t bytes, absl::Duration span) {

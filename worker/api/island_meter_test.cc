@@ -18,6 +18,39 @@ TEST(IslandMeterTest, UtilizationIsTheShareOfTimeInSteps) {
   EXPECT_EQ(meter.end_time(), start + absl::Seconds(8));
 }
 
+TEST(IslandMeterTest, PausesAreThoseBetweenTheFirstStepAndTheLast) {
+  IslandMeter meter;
+  absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  const auto step = [&] {
+    meter.Stepped(now, now + absl::Seconds(1));
+    now += absl::Seconds(1);
+  };
+  const auto pause = [&](const char* what, int seconds) {
+    meter.Paused(what, absl::Seconds(seconds));
+    now += absl::Seconds(seconds);
+  };
+  pause("wait: joining the run", 9);
+  step();
+  pause("contribute", 1);
+  pause("wait: pulling fragment 3", 2);
+  step();
+  pause("wait: pulling fragment 12", 2);
+  pause("contribute", 1);
+  step();
+  pause("contribute", 7);
+  const std::vector<Pause> pauses = meter.pauses();
+  ASSERT_EQ(pauses.size(), 2);
+  EXPECT_EQ(pauses[0].what, "wait: pulling fragment");
+  EXPECT_EQ(pauses[0].count, 2);
+  EXPECT_EQ(pauses[0].span, absl::Seconds(4));
+  EXPECT_EQ(pauses[1].what, "contribute");
+  EXPECT_EQ(pauses[1].count, 2);
+  EXPECT_EQ(pauses[1].span, absl::Seconds(2));
+  absl::Duration sum = meter.computing();
+  for (const Pause& each : pauses) sum += each.span;
+  EXPECT_EQ(sum, meter.end_time() - meter.begin_time());
+}
+
 TEST(IslandMeterTest, AClockThatGoesBackIsNoTime) {
   IslandMeter meter;
   const absl::Time start = absl::UnixEpoch() + absl::Hours(1);

@@ -151,7 +151,9 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       EndOthers(Lane::kTraining, action.status);
       return Finish(action);
     }
+    const absl::Time begin = absl::Now();
     Do(action, seen);
+    if (action.kind != ActionKind::kTrain) Paused(action, absl::Now() - begin);
     if (lost()) {
       // The membership goes on: the island comes back under its id.
       StopLanes();
@@ -360,6 +362,15 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   link_->AddLoss(step.loss);
 }
 
+void IslandRunner::Paused(const Action& action, absl::Duration span) {
+  const bool waited = action.kind == ActionKind::kWait;
+  const std::string what = waited
+                               ? absl::StrCat("wait: ", action.reason)
+                               : std::string(ActionName(action.kind));
+  MutexLock lock(&mutex_);
+  meter_.Paused(what, span);
+}
+
 SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   SaveHeader header;
   SaveSummary& summary = header.summary;
@@ -453,6 +464,7 @@ void IslandRunner::Report(const Action& action) {
     progress_.computing = meter_.computing();
     progress_.training_begin_time = meter_.begin_time();
     progress_.training_end_time = meter_.end_time();
+    progress_.pauses = meter_.pauses();
     progress_.measured = meter_.measurements(progress_.tokens_per_second);
   }
   const server::TransferCounters counters = part_->counters();

@@ -68,6 +68,8 @@ class IslandRunner {
   void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
+  // The computing thread did `action`, no step, for `span`.
+  void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);
   void Evaluated(const Action& action, const PartResult& result);

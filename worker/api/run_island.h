@@ -29,6 +29,7 @@
 #include "server/client/parameter_client.h"
 #include "worker/api/device.h"
 #include "worker/api/island_group.h"
+#include "worker/api/island_meter.h"
 #include "worker/api/island_place.h"
 #include "worker/api/planner.h"
 #include "worker/engine/trainer.h"
@@ -64,6 +65,8 @@ struct IslandProgress {
   absl::Duration computing;
   absl::Time training_begin_time = absl::InfiniteFuture();
   absl::Time training_end_time = absl::InfinitePast();
+  // What between the two the computing thread did or waited for beside steps.
+  std::vector<Pause> pauses;
   // Of this life; known at its end.
   LatencyHistogram heartbeat_latency;
 };

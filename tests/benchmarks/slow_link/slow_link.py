@@ -30,6 +30,7 @@ and `tc`.
 """
 
 import argparse
+import collections
 import datetime
 import functools
 import json
@@ -186,15 +187,43 @@ class Processors:
         return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
+def span_of(one):
+    """Seconds from an island's first step to its last."""
+    return (_when(one["training_end_time"]) -
+            _when(one["training_begin_time"])).total_seconds()
+
+
+def span_of_run(said):
+    """Seconds from the first step of any island to the last of any."""
+    return (max(_when(one["training_end_time"]) for one in said) -
+            min(_when(one["training_begin_time"]) for one in said)
+            ).total_seconds()
+
+
+def _when(word):
+    return datetime.datetime.fromisoformat(word)
+
+
 def computing_share(said):
-    """Of the run's time, from the first step of any island to the last of any:
-    the mean of what islands spent in steps."""
-    def when(word):
-        return datetime.datetime.fromisoformat(word)
-    begin = min(when(one["training_begin_time"]) for one in said)
-    end = max(when(one["training_end_time"]) for one in said)
+    """Of the run's time: the mean of what islands spent in steps."""
     computing = sum(one["computing_seconds"] for one in said) / len(said)
-    return computing / (end - begin).total_seconds()
+    return computing / span_of_run(said)
+
+
+def pauses_of(said):
+    """What islands did or waited for beside steps in the run's time, by what:
+    seconds of the mean island. "between actions" is what lies between them,
+    "before and behind" what an island stands while another has begun, or not
+    ended."""
+    seconds = collections.Counter()
+    for one in said:
+        for pause in one["pauses"]:
+            seconds[pause["what"]] += pause["seconds"]
+        known = sum(pause["seconds"] for pause in one["pauses"])
+        seconds["between actions"] += (span_of(one) - known -
+                                       one["computing_seconds"])
+        seconds["before and behind"] += span_of_run(said) - span_of(one)
+    return {what: sum_ / len(said) for what, sum_ in seconds.most_common()}
 
 
 def share_of_so_many_rounds(lasting, asked_share, rounds):
@@ -291,6 +320,8 @@ def summarise(case, bits_per_second, arguments, result, processors):
         "predicted": predict(path, format_link(bits_per_second), arguments,
                              speed),
         "tokens_per_second": speed,
+        "seconds": span_of_run(said),
+        "pauses": pauses_of(said),
         **transfers_of(result),
         "cpu_seconds": processors.seconds(),
         "others_share": processors.other_share(),
