@@ -5,6 +5,9 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
 namespace atl::cli {
 
 rpc::Security Context::MakeSecurity() const {
@@ -32,6 +35,12 @@ absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = settings.timeout();
   options.seed = std::random_device()();
+  options.on_waiting = [this](absl::string_view peer, absl::Duration patience) {
+    messages_ << absl::StrCat("waits for ", peer, ", at most ",
+                              absl::FormatDuration(patience),
+                              " (--timeout; Ctrl-C ends it)\n")
+              << std::flush;
+  };
   return coordinator::MakeRunClient(options);
 }
 

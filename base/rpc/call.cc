@@ -1,5 +1,7 @@
 #include "base/rpc/call.h"
 
+#include <utility>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
 
@@ -7,6 +9,30 @@ namespace atl::rpc {
 
 std::string HexOf(absl::string_view bytes) {
   return absl::BytesToHexString(bytes);
+}
+
+SlowWatch::SlowWatch(std::function<void()> on_slow, absl::Duration after) {
+  if (!on_slow) return;
+  thread_ = std::thread([this, on_slow = std::move(on_slow), after] {
+    {
+      MutexLock lock(&mutex_);
+      if (changed_.AwaitWithTimeout(&mutex_, after,
+                                    [this] { return ended_; })) {
+        return;
+      }
+    }
+    on_slow();
+  });
+}
+
+SlowWatch::~SlowWatch() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&mutex_);
+    ended_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
 }
 
 void Prepare(const CallOptions& options, grpc::ClientContext& context) {

@@ -3,8 +3,11 @@
 #ifndef BASE_RPC_CALL_H_
 #define BASE_RPC_CALL_H_
 
+#include <functional>
 #include <string>
+#include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/rpc/status.h"
+#include "base/sync/mutex.h"
 #include "grpcpp/client_context.h"
 
 namespace atl::rpc {
@@ -22,11 +26,33 @@ inline constexpr char kSessionMetadata[] = "atoll-session";
 // `bytes` in lower-case hex, as kSessionMetadata carries a session secret.
 std::string HexOf(absl::string_view bytes);
 
+// A person should hear by then what is waited for.
+inline constexpr absl::Duration kSlowAfter = absl::Seconds(2);
+
 struct CallOptions {
   absl::Duration timeout = absl::Seconds(10);  // > 0.
   std::string session;  // Value of kSessionMetadata; empty for none.
   // Who is called, for messages: "coordinator 127.0.0.1:7400".
   std::string peer;
+  // Called once if there is no answer for kSlowAfter, from another thread. May
+  // be empty.
+  std::function<void()> on_slow = nullptr;
+};
+
+// Calls `on_slow` once it has lived for `after`, if it lives so long. What is
+// called has ended when it is gone.
+class SlowWatch {
+ public:
+  SlowWatch(std::function<void()> on_slow, absl::Duration after);
+  ~SlowWatch();
+  SlowWatch(const SlowWatch&) = delete;
+  SlowWatch& operator=(const SlowWatch&) = delete;
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // None without `on_slow`.
 };
 
 // Puts deadline and session on `context`.
@@ -49,6 +75,7 @@ absl::StatusOr<Response> Call(Stub& stub,
                               const CallOptions& options) {
   grpc::ClientContext context;
   Prepare(options, context);
+  const SlowWatch watch(options.on_slow, kSlowAfter);
   Response response;
   const absl::Status status =
       FromGrpc((stub.*method)(&context, request, &response));

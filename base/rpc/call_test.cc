@@ -1,5 +1,8 @@
 #include "base/rpc/call.h"
 
+#include <atomic>
+
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
@@ -21,6 +24,18 @@ TEST(CallTest, SaysThatAPortWithoutTheServiceIsNotTheOneMeant) {
             "another program, or an older one");
   // One that says more is left as it is.
   EXPECT_EQ(NamePeer(absl::UnimplementedError("gzip"), "x").message(), "gzip");
+}
+
+TEST(CallTest, SaysOnceThatAnAnswerIsLateAndNothingOfOneThatIsNot) {
+  absl::Notification said;
+  {
+    const SlowWatch late([&] { said.Notify(); }, absl::ZeroDuration());
+    said.WaitForNotification();
+  }
+  std::atomic<int> count{0};
+  { const SlowWatch in_time([&] { ++count; }, absl::Hours(1)); }
+  EXPECT_EQ(count, 0);
+  { const SlowWatch nobody_listens(nullptr, absl::ZeroDuration()); }
 }
 
 }  // namespace

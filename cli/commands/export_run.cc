@@ -6,9 +6,12 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
+#include "cli/commands/server_wait.h"
+#include "cli/output/table.h"
 #include "server/client/parameter_client.h"
 #include "worker/api/model_files.h"
 
@@ -72,8 +75,31 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                    server::MakeParameterClient(client_options, layout));
   shards->SetRoutes(server::RoutesOf(pinned));
 
+  int64_t shown = -1;
+  bool is_waiting = false;
+  const auto show = [&](const std::string& line) {
+    if (options.on_progress) options.on_progress(line);
+  };
+  ServerWait wait(
+      client, options.run_id, server::RoutesOf(pinned), options.patience,
+      [&](const server::ShardRoutes& routes) { shards->SetRoutes(routes); },
+      show);
   std::error_code error;
   worker::ExportModelOptions export_options;
+  export_options.idle_max = options.patience;
+  export_options.stop = options.stop;
+  export_options.on_waiting = [&](const server::Waiting& waiting) {
+    wait.OnWaiting(waiting);
+    is_waiting = true;
+  };
+  export_options.on_progress = [&](int64_t done, int64_t total) {
+    // What it waits for stays to be seen until something comes.
+    if (is_waiting && done == shown) return;
+    is_waiting = false;
+    shown = done;
+    show(absl::StrCat("export ", options.run_id, "  ", FormatBytes(done),
+                      " of ", FormatBytes(total)));
+  };
   export_options.directory = std::filesystem::absolute(options.directory, error)
                                  .lexically_normal()
                                  .string();

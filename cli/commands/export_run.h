@@ -5,9 +5,12 @@
 #define CLI_COMMANDS_EXPORT_RUN_H_
 
 #include <cstdint>
+#include <functional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/context.h"
 #include "coordinator/client/run_client.h"
 #include "worker/api/model_files.h"
@@ -20,6 +23,12 @@ struct ExportOptions {
   std::string checkpoint;  // Pin to read; empty pins the newest cut for now.
   int64_t weight_file_mb_max =  // Longest weight file.
       worker::kWeightFileBytesMax / 1000000;
+  // How long no byte may come from the servers before it is given up.
+  absl::Duration patience = absl::Minutes(1);
+  std::stop_token stop;
+  // Where it stands, or what it waits for, as a line; about once a second. May
+  // be empty.
+  std::function<void(const std::string&)> on_progress;
 };
 
 struct Exported {
@@ -33,7 +42,8 @@ struct Exported {
 // Pins, reads, writes and releases the pin.
 //
 // NOT_FOUND, FAILED_PRECONDITION, RESOURCE_EXHAUSTED: as ExportCheckpoint.
-// UNAVAILABLE, DEADLINE_EXCEEDED: a server does not answer for long.
+// UNAVAILABLE, DEADLINE_EXCEEDED: a server does not answer for long. CANCELLED:
+// stopped.
 absl::StatusOr<Exported> ExportRun(const Context& context,
                                    coordinator::RunClient& client,
                                    const ExportOptions& options);

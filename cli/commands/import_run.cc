@@ -15,6 +15,7 @@
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/commands/describe.h"
+#include "cli/commands/server_wait.h"
 #include "cli/output/error.h"
 #include "cli/output/exit_code.h"
 #include "cli/output/table.h"
@@ -64,6 +65,12 @@ class RunFollower {
     return reason_;
   }
 
+  // Where the shards were said to be last.
+  server::ShardRoutes routes() const {
+    MutexLock lock(&mutex_);
+    return routes_;
+  }
+
   // Waits until the run has started.
   absl::StatusOr<v1::RunState> WaitForStart() {
     MutexLock lock(&mutex_);
@@ -101,7 +108,9 @@ class RunFollower {
       for (const v1::ServerState& server : answer->servers()) {
         routes.shards.push_back(server.placement());
       }
-      shards_.SetRoutes(std::move(routes));
+      shards_.SetRoutes(routes);
+      MutexLock lock(&mutex_);
+      routes_ = std::move(routes);
     }
     MutexLock lock(&mutex_);
     if (answer.ok()) {
@@ -148,6 +157,7 @@ class RunFollower {
   absl::Time moved_time_ ABSL_GUARDED_BY(mutex_);
   v1::RunState state_ ABSL_GUARDED_BY(mutex_) = v1::RUN_STATE_UNSPECIFIED;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
+  server::ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;  // Last: it uses all the others.
 };
@@ -238,11 +248,21 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
   ProgressLine line(run_id);
   worker::ImportModelOptions import_options;
   import_options.stop = follower.stop();
+  int64_t shown = -1;
+  bool is_waiting = false;
   import_options.on_progress = [&](int64_t done, int64_t total) {
     follower.Moved(done);
-    if (options.on_progress) {
-      options.on_progress(line.At(done, total, follower.reason()));
-    }
+    // What it waits for stays to be seen until something moves.
+    if (!options.on_progress || (is_waiting && done == shown)) return;
+    is_waiting = false;
+    shown = done;
+    options.on_progress(line.At(done, total, follower.reason()));
+  };
+  import_options.on_waiting = [&](const server::Waiting& waiting) {
+    if (!options.on_progress) return;
+    is_waiting = true;
+    options.on_progress(
+        DescribeWaiting(waiting, follower.routes(), options.patience));
   };
   absl::Status status =
       worker::ImportModel(*model, run, *shards, import_options);

@@ -10,8 +10,10 @@
 #include "absl/time/time.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
+#include "cli/commands/server_wait.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
@@ -252,15 +254,29 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
                                           server::RoutesOf(pinned)));
 
   Interrupt interrupt;
+  Mutex mutex;
   Progress progress(context.progress_options, context.messages());
+  const auto show = [&](const std::string& line) {
+    MutexLock lock(&mutex);
+    progress.Update(line, absl::Now());
+  };
   size_t count = 0;
   options.thread_count = ThreadCountOf(flags.threads);
   options.bounds.stop = interrupt.first();
   options.bounds.idle_max = patience;
+  ServerWait wait(
+      *client, flags.run_id, server::RoutesOf(pinned), patience,
+      [&](const server::ShardRoutes& routes) {
+        parameters->SetRoutes(routes);
+        kept->SetRoutes(routes);
+      },
+      show);
+  options.bounds.on_waiting = [&](const server::Waiting& waiting) {
+    wait.OnWaiting(waiting);
+  };
   options.on_commit = [&](const v1::Round& round) {
-    progress.Update(absl::StrCat("replayed ", ++count, " of ",
-                                 options.rounds.size(), " commits"),
-                    absl::Now());
+    show(absl::StrCat("replayed ", ++count, " of ", options.rounds.size(),
+                      " commits"));
   };
   const absl::StatusOr<server::ReplayResult> result =
       server::Replay(options, layout, *parameters, *kept);

@@ -2,18 +2,41 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/export_run.h"
+#include "cli/interrupt.h"
+#include "cli/output/progress.h"
 #include "cli/output/table.h"
+#include "cli/units/units.h"
 
 namespace atl::cli {
 namespace {
 
-absl::Status Export(Context& context, const ExportOptions& options) {
+struct RunExportOptions {
+  ExportOptions what;
+  std::string patience = "60s";
+};
+
+absl::Status Export(Context& context, const RunExportOptions& flags) {
+  Interrupt interrupt;
+  ExportOptions options = flags.what;
+  options.stop = interrupt.first();
+  ASSIGN_OR_RETURN(options.patience, ParsePatience(flags.patience));
   ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
-  ASSIGN_OR_RETURN(const Exported exported,
-                   ExportRun(context, *client, options));
+  Progress progress(context.progress_options, context.messages());
+  const absl::Time begin = absl::Now();
+  options.on_progress = [&](const std::string& line) {
+    // One that is done at once says nothing.
+    if (absl::Now() - begin < absl::Seconds(1)) return;
+    progress.Update(line, absl::Now());
+  };
+  const absl::StatusOr<Exported> made = ExportRun(context, *client, options);
+  progress.Clear();
+  RETURN_IF_ERROR(made.status());
+  const Exported& exported = *made;
   Json data;
   data["run_id"] = options.run_id;
   data["directory"] = exported.directory;
@@ -39,7 +62,8 @@ void AddRunExport(CLI::App& app, Context& context) {
       "DIR then loads in transformers (AutoModelForCausalLM), in `atoll eval`\n"
       "and `atoll generate`.\n"
       "Example:\n  atoll run export laptop --output model");
-  auto options = std::make_shared<ExportOptions>();
+  auto flags = std::make_shared<RunExportOptions>();
+  ExportOptions* const options = &flags->what;
   command->add_option("run", options->run_id, "Id of the run")->required();
   command
       ->add_option("output,--output", options->directory, "Directory to write")
@@ -53,9 +77,14 @@ void AddRunExport(CLI::App& app, Context& context) {
                    "with an index")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Export(context, *options);
+  command
+      ->add_option("--patience", flags->patience,
+                   "How long no byte may come from the servers before it gives "
+                   "up: 30s, 5m")
+      ->capture_default_str();
+  command->callback([&context, flags] {
+    context.action = [flags](Context& context) {
+      return Export(context, *flags);
     };
   });
 }

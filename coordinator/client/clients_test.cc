@@ -1,6 +1,7 @@
 // The three clients of the coordinator against scripted services on loopback,
 // and the fakes against the same expectations.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -176,6 +177,15 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
   grpc::Status WatchRun(
       grpc::ServerContext*, const v1::WatchRunRequest* request,
       grpc::ServerWriter<v1::WatchRunResponse>* writer) override {
+    if (quiet_count_ > 0) {
+      --quiet_count_;
+      std::mutex mutex;
+      std::condition_variable never;
+      std::unique_lock<std::mutex> lock(mutex);
+      never.wait_for(lock, std::chrono::milliseconds(100),
+                     [] { return false; });
+      return {grpc::StatusCode::UNAVAILABLE, "break"};
+    }
     int64_t revision = request->after_revision();
     for (int i = 0; i < 3 && revision < 9; ++i) {
       ++revision;
@@ -187,6 +197,12 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
     return revision == 9 ? grpc::Status::OK
                          : grpc::Status(grpc::StatusCode::UNAVAILABLE, "break");
   }
+
+  // The next streams bring nothing for 100 ms, and then break off.
+  void set_quiet_count(int count) { quiet_count_ = count; }
+
+ private:
+  std::atomic<int> quiet_count_{0};
 };
 
 class RunServiceDouble : public v1::RunService::Service {
@@ -215,10 +231,9 @@ class ClientsTest : public ::testing::Test {
     control.address = server_->address();
     control.watch_retry = fast;
     control_ = *MakeServerControlClient(control);
-    RunClientOptions run;
-    run.address = server_->address();
-    run.watch_retry = fast;
-    run_client_ = *MakeRunClient(run);
+    run_options_.address = server_->address();
+    run_options_.watch_retry = fast;
+    run_client_ = *MakeRunClient(run_options_);
   }
 
   static v1::IslandPlan Plan(int64_t epoch, int64_t revision) {
@@ -235,6 +250,7 @@ class ClientsTest : public ::testing::Test {
     ASSERT_TRUE(client_->Join(request).ok());
   }
 
+  RunClientOptions run_options_;
   IslandServiceDouble islands_;
   ServerServiceDouble servers_;
   RunServiceDouble runs_;
@@ -418,6 +434,42 @@ TEST_F(ClientsTest, LosesPatienceWithACoordinatorThatIsAway) {
                            [](const v1::RunEvent&) { return true; }, {})
                 .code(),
             absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
+  RunClientOptions options = run_options_;
+  int count = 0;
+  options.on_waiting = [&](absl::string_view peer, absl::Duration patience) {
+    ++count;
+    EXPECT_EQ(peer, "coordinator " + run_options_.address);
+    EXPECT_EQ(patience, rpc::kSlowAfter + absl::Milliseconds(200));
+  };
+  const auto client = *MakeRunClient(options);
+  server_.reset();
+  EXPECT_EQ(client
+                ->WatchRun({}, rpc::kSlowAfter + absl::Milliseconds(200),
+                           [](const v1::RunEvent&) { return true; }, {})
+                .code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(count, 1);
+}
+
+// Nothing happens in a run for long, and then its coordinator starts again.
+TEST_F(ClientsTest, AQuietStreamThatBreaksIsNoSilence) {
+  RunClientOptions options = run_options_;
+  options.watch_had_after = absl::Milliseconds(50);
+  const auto client = *MakeRunClient(options);
+  states_.set_quiet_count(3);
+  int count = 0;
+  const absl::Status status = client->WatchRun(
+      {}, absl::Milliseconds(90),
+      [&](const v1::RunEvent&) {
+        ++count;
+        return true;
+      },
+      {});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(count, 10);
 }
 
 // --- Fakes -------------------------------------------------------------------

@@ -38,9 +38,13 @@ class GrpcCoordinatorClient : public CoordinatorClient {
 
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
-    ASSIGN_OR_RETURN(v1::JoinResponse response,
-                     rpc::Call(*stub_, &Service::Stub::Join, request,
-                               Options(options_.timeout, "")));
+    rpc::CallOptions call = Options(options_.timeout, "");
+    if (options_.on_join_waiting) {
+      call.on_slow = [&] { options_.on_join_waiting(call.peer); };
+    }
+    ASSIGN_OR_RETURN(
+        v1::JoinResponse response,
+        rpc::Call(*stub_, &Service::Stub::Join, request, call));
     auto member = std::make_shared<Membership>();
     member->run_id = request.run_id();
     member->island_id = request.island_id();

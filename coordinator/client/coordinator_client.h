@@ -11,6 +11,7 @@
 #define COORDINATOR_CLIENT_COORDINATOR_CLIENT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -83,6 +84,9 @@ struct CoordinatorClientOptions {
   // Of the plan's stream: short, for who waits for it waits for everything.
   rpc::RetryPolicy watch_retry{absl::Milliseconds(100), absl::Seconds(1)};
   uint64_t seed = 0;  // Of its jitter.
+  // Called, from another thread, when a Join has not been answered for
+  // rpc::kSlowAfter, with who does not. May be empty.
+  std::function<void(absl::string_view peer)> on_join_waiting;
 };
 
 // A client on a connection of its own. Nothing is dialled before the first

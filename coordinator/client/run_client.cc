@@ -1,5 +1,6 @@
 #include "coordinator/client/run_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -94,16 +95,30 @@ class GrpcRunClient : public RunClient {
       const std::function<bool(const v1::RunEvent&)>& on_event,
       std::stop_token stop) override {
     rpc::Backoff backoff(options_.watch_retry, options_.seed);
-    absl::Time last_heard = absl::Now();
+    absl::Time away_since = absl::InfiniteFuture();  // Not away.
+    bool told = false;
     while (!stop.stop_requested()) {
-      bool wanted = true;
+      bool wanted = true, heard = false;
+      const absl::Time begin = absl::Now();
       const absl::Status status =
-          ReadEvents(request, last_heard, on_event, stop, wanted);
+          ReadEvents(request, heard, on_event, stop, wanted);
       if (!wanted) return absl::OkStatus();
       if (stop.stop_requested()) break;
-      const absl::Duration silence = absl::Now() - last_heard;
+      const absl::Time now = absl::Now();
+      // A run in which nothing happens has a quiet stream.
+      if (heard || now - begin > options_.watch_had_after) {
+        away_since = now;
+        told = false;
+        backoff.Reset();
+      }
+      away_since = std::min(away_since, now);
+      const absl::Duration silence = now - away_since;
       if (rpc::IsFinal(status) || silence > patience) {
         return rpc::NamePeer(status, Options().peer);
+      }
+      if (!told && silence >= rpc::kSlowAfter && options_.on_waiting) {
+        told = true;
+        options_.on_waiting(Options().peer, patience);
       }
       WaitFor(backoff.Next(status), stop);
     }
@@ -112,13 +127,19 @@ class GrpcRunClient : public RunClient {
 
  private:
   rpc::CallOptions Options() const {
-    return {options_.timeout, "",
-            absl::StrCat("coordinator ", options_.address)};
+    const std::string peer = absl::StrCat("coordinator ", options_.address);
+    rpc::CallOptions options = {options_.timeout, "", peer};
+    if (options_.on_waiting) {
+      options.on_slow = [this, peer] {
+        options_.on_waiting(peer, options_.timeout);
+      };
+    }
+    return options;
   }
 
   // Reads one stream to its end and moves `request` behind its events.
   absl::Status ReadEvents(
-      v1::WatchRunRequest& request, absl::Time& last_heard,
+      v1::WatchRunRequest& request, bool& heard,
       const std::function<bool(const v1::RunEvent&)>& on_event,
       const std::stop_token& stop, bool& wanted) {
     grpc::ClientContext context;
@@ -128,7 +149,7 @@ class GrpcRunClient : public RunClient {
     const int64_t after_revision = request.after_revision();
     v1::WatchRunResponse response;
     while (wanted && reader->Read(&response)) {
-      last_heard = absl::Now();
+      heard = true;
       for (const v1::RunEvent& event : response.events()) {
         if (event.revision() <= after_revision) continue;
         request.set_after_revision(event.revision());

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
@@ -71,7 +72,15 @@ struct RunClientOptions {
   rpc::ChannelOptions channel;                 // kControl.
   absl::Duration timeout = absl::Seconds(10);  // Of every unary call.
   rpc::RetryPolicy watch_retry;                // Of WatchRun.
+  // A stream of WatchRun that lasted so long was had, also without an event:
+  // longer than any attempt to connect.
+  absl::Duration watch_had_after = absl::Minutes(1);
   uint64_t seed = 0;                           // Of its jitter.
+  // Called, from any thread, when there has been no answer for
+  // rpc::kSlowAfter, with who does not answer and for how long it is asked in
+  // all. Of WatchRun: of each time that it is away. May be empty.
+  std::function<void(absl::string_view peer, absl::Duration patience)>
+      on_waiting;
 };
 
 // A client on a connection of its own.

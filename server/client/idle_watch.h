@@ -21,8 +21,11 @@ class IdleWatch {
       byte_count_ = byte_count;
       last_change_ = now;
     }
-    return now - last_change_ >= idle_max_;
+    return idle(now) >= idle_max_;
   }
+
+  // How long the number has been what IsIdle was told last.
+  absl::Duration idle(absl::Time now) const { return now - last_change_; }
 
  private:
   const absl::Duration idle_max_;

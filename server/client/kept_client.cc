@@ -175,6 +175,10 @@ class GrpcKeptClient : public KeptClient {
     routes_.Set(std::move(routes));
   }
 
+  void SetRoutes(ShardRoutes routes) override {
+    routes_.Set(std::move(routes));
+  }
+
   absl::Status Pull(const v1::PullKeptRequest& wanted,
                     const codec::Codec& codec, IndexRange blocks,
                     absl::Span<char> out, const CallBounds& bounds,

@@ -40,6 +40,10 @@ class KeptClient {
  public:
   virtual ~KeptClient() = default;
 
+  // Gives new routes; calls that are under way use them from their next attempt
+  // on.
+  virtual void SetRoutes(ShardRoutes routes) = 0;
+
   // Reads `blocks` of a fragment, encoded by `codec`, into `out`, which has
   // just their bytes. `wanted` has the fragment, and what of it. `digests` gets
   // one for each shard that holds some of the blocks, in order; null: none.

@@ -116,7 +116,9 @@ class UploadPart : public ShardPart {
   ~UploadPart() override { memory_.Keep(shard_, sizers_); }
 
   int32_t shard() const override { return shard_; }
-  int64_t done_bytes() const override { return ledger_.done_bytes(); }
+  std::optional<int64_t> done_bytes() const override {
+    return ledger_.done_bytes();
+  }
   int stream_count() const override { return static_cast<int>(sizers_.size()); }
   bool is_done() const override { return ledger_.is_stored(); }
 

@@ -445,6 +445,40 @@ TEST_F(ParameterClientTest, StopsWhenNothingMovesAndSaysWhatWasWrong) {
       << outcome.status;
 }
 
+// A shard without an address, and one that takes the call and says nothing.
+TEST_F(ParameterClientTest, SaysSoonWhatItWaitsFor) {
+  for (const bool is_away : {true, false}) {
+    SCOPED_TRACE(is_away);
+    UseLayout({{kBlock, kBlock}});
+    servers_.clear();
+    StartServers(2);
+    if (is_away) {
+      ShardRoutes routes = Routes();
+      routes.shards[1].clear_address();
+      client_->SetRoutes(routes);
+    } else {
+      servers_[1]->FailNext({.kind = Fault::kHang});
+    }
+    std::stop_source stop;
+    CallBounds bounds;
+    bounds.stop = stop.get_token();
+    std::vector<Waiting> said;
+    bounds.on_waiting = [&](const Waiting& waiting) {
+      said.push_back(waiting);
+      stop.request_stop();
+    };
+    const std::vector<float> elements = Elements(0);
+    ServeEverywhere(0, 1, elements);
+    std::vector<float> out(elements.size());
+    client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), bounds);
+    ASSERT_EQ(said.size(), 1);
+    EXPECT_EQ(said[0].shard, 1);
+    EXPECT_GE(said[0].span, kWaitingAfter);
+    EXPECT_LT(said[0].span, kWaitingAfter + absl::Seconds(10));
+    EXPECT_EQ(said[0].last_error.ok(), !is_away) << said[0].last_error;
+  }
+}
+
 TEST_F(ParameterClientTest, FollowsAShardToItsNewAddress) {
   UseLayout({{kBlock}});
   StartServers(1);

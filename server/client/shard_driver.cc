@@ -95,6 +95,7 @@ class Driver {
       const absl::Time now = Now();
       for (auto& lane : lanes_) StartIfDue(*lane, now);
       ShowProgress(now);
+      ShowWaiting(now);
       if (AllEnded()) break;
       CancelStalled(now);
       Wait(now);
@@ -109,8 +110,34 @@ class Driver {
     if (!bounds_.on_progress || now < next_progress_) return;
     next_progress_ = now + kTick;
     int64_t bytes = 0;
-    for (const ShardPart* part : parts_) bytes += part->done_bytes();
+    for (const ShardPart* part : parts_) {
+      bytes += part->done_bytes().value_or(0);
+    }
+    for (const auto& lane : lanes_) {
+      if (!lane->part.done_bytes().has_value()) {
+        bytes += lane->events.payload_bytes();
+      }
+    }
     bounds_.on_progress(bytes);
+  }
+
+  // Of the streams that have not ended, one that has failed says most.
+  void ShowWaiting(absl::Time now) {
+    const absl::Duration idle = idle_watch_.idle(now);
+    if (!bounds_.on_waiting || ending_.has_value() || idle < kWaitingAfter ||
+        now < next_waiting_) {
+      return;
+    }
+    const Lane* waits = nullptr;
+    for (const auto& lane : lanes_) {
+      if (lane->ended) continue;
+      if (waits == nullptr || (waits->status.ok() && !lane->status.ok())) {
+        waits = lane.get();
+      }
+    }
+    if (waits == nullptr) return;
+    next_waiting_ = now + kTick;
+    bounds_.on_waiting({idle, waits->part.shard(), waits->status});
   }
 
   // Takes in the streams that have ended.
@@ -295,6 +322,7 @@ class Driver {
   std::vector<const ShardPart*> parts_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   absl::Time next_progress_ = absl::InfinitePast();
+  absl::Time next_waiting_ = absl::InfinitePast();
   std::optional<absl::Status>
       ending_;  // Set when no stream is opened any more.
 };

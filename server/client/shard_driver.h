@@ -103,8 +103,9 @@ class ShardPart {
  public:
   virtual ~ShardPart() = default;
   virtual int32_t shard() const = 0;
-  // Payload bytes that the shard has of an upload. From any thread.
-  virtual int64_t done_bytes() const { return 0; }
+  // Payload bytes that the shard has of an upload; none of a pull. From any
+  // thread.
+  virtual std::optional<int64_t> done_bytes() const { return std::nullopt; }
   // Streams that carry it side by side, >= 1.
   virtual int stream_count() const { return 1; }
   // All of it is there, whatever becomes of its streams. From any thread.

@@ -14,16 +14,29 @@
 
 namespace atl::server {
 
+// So soon a caller hears that nothing moves.
+inline constexpr absl::Duration kWaitingAfter = absl::Seconds(2);
+
+// What a call waits for while nothing moves.
+struct Waiting {
+  absl::Duration span;      // Since payload has moved.
+  int32_t shard = 0;        // One of which not all is there.
+  absl::Status last_error;  // Of its last stream; OK: none has failed.
+};
+
 // How long a call goes on trying, and what its caller knows.
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
   // Of an upload: payload bytes that the shards have, those included that they
-  // had before. About once a second and at the end, from the caller's thread.
-  // May be empty.
+  // had before; of a pull, those that have come, repeats included. About once a
+  // second and at the end, from the caller's thread. May be empty.
   std::function<void(int64_t)> on_progress = nullptr;
   // DEADLINE_EXCEEDED too if no payload has moved for this long, of any shard.
   absl::Duration idle_max = absl::InfiniteDuration();
+  // Called when no payload has moved for kWaitingAfter, and about once a second
+  // while that lasts, from the caller's thread. May be empty.
+  std::function<void(const Waiting&)> on_waiting = nullptr;
   // Of a push: nobody has pushed any of it before, so that shards miss all of
   // it. Chunks then follow the header at once, a round trip earlier. If it is
   // not so, what shards have is sent once more, as far as that is under way

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,10 +16,12 @@
 #include "base/layout/exchange.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "server/core/contribution_key.h"
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/view.h"
+#include "server/replay/read_ahead.h"
 #include "server/service/kernel_table.h"
 #include "server/service/sealed_set.h"
 #include "server/service/work_queue.h"
@@ -39,11 +42,10 @@ class Piece : public EncodedSource {
   Piece(const EncodedRange& encoded, const ContributionKey& key)
       : encoded_(encoded), key_(key) {}
 
-  // Makes room for `blocks`.
-  absl::Span<char> Begin(IndexRange blocks) {
+  // Has `bytes` of `blocks` from now on, in place of those before.
+  void Set(IndexRange blocks, std::vector<char> bytes) {
     blocks_ = blocks;
-    bytes_.resize(static_cast<size_t>(encoded_.ByteCount(blocks)));
-    return absl::MakeSpan(bytes_);
+    bytes_ = std::move(bytes);
   }
   const ContributionKey& key() const { return key_; }
 
@@ -161,6 +163,30 @@ class FragmentReplay {
         .status;
   }
 
+  // Begins to read what `rounds`, all that are to be made, were merged from.
+  void BeginReading(std::vector<const v1::Round*> rounds) {
+    std::vector<size_t> counts;
+    for (const v1::Round* round : rounds) {
+      std::vector<ContributionKey> keys;
+      const v1::Seal seal = SealOf(*round);
+      for (const v1::SealedContribution& sealed : seal.contributions()) {
+        keys.push_back(ContributionKey::FromProto(sealed.key()));
+      }
+      for (IndexRange blocks = {0, 0}; blocks.end < range_.block_count();) {
+        blocks = {blocks.end,
+                  std::min(range_.block_count(),
+                           blocks.end + PieceBlocks(keys.size()))};
+        counts.push_back(keys.size());
+        batches_.push_back({blocks, keys});
+      }
+    }
+    ahead_.emplace(std::move(counts), kReadersMax,
+                   [this](size_t batch, size_t item, std::stop_token stop) {
+                     return ReadItem(batches_[batch].blocks,
+                                     batches_[batch].keys[item], stop);
+                   });
+  }
+
   // Makes the version of `round`, the next one.
   absl::StatusOr<ReplayedCommit> Make(const v1::Round& round) {
     const v1::Seal seal = SealOf(round);
@@ -182,12 +208,14 @@ class FragmentReplay {
         static_cast<size_t>(std::max(1, spec_.server_count())));
     std::vector<KeptDigests> said;
     for (IndexRange blocks = {0, 0}; blocks.end < range_.block_count();) {
-      blocks = {blocks.end,
-                std::min(range_.block_count(),
-                         blocks.end + PieceBlocks(pieces.size()))};
-      for (const std::shared_ptr<Piece>& piece : pieces) {
-        RETURN_IF_ERROR(PullPiece(*piece, blocks, &said));
+      ASSIGN_OR_RETURN(std::vector<ReadAhead::Item> items, ahead_->Next());
+      blocks = batches_[next_batch_++].blocks;
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        pieces[i]->Set(blocks, std::move(items[i].bytes));
+        AddKnown(std::move(items[i].digests), said);
       }
+      pool_.Run(static_cast<int64_t>(pieces.size()),
+                [&](int, int64_t i) { pieces[i]->AddToDigests(); });
       RETURN_IF_ERROR(StepPiece(set, blocks, parts));
     }
     for (int i = 0; i < seal.contributions_size(); ++i) {
@@ -242,30 +270,50 @@ class FragmentReplay {
     const auto block_bytes = static_cast<int64_t>(
         encoded_.codec().EncodedBytes(codec::kBlockElements));
     return std::max(kPieceBlocksMin,
-                    kPieceBytes / (block_bytes *
+                    kPieceBytes / 2 / (block_bytes *
                                    std::max<int64_t>(
                                        1, static_cast<int64_t>(count))));
   }
 
-  absl::Status PullPiece(Piece& piece, IndexRange blocks,
-                         std::vector<KeptDigests>* said) {
+  // In a thread of ahead_'s.
+  absl::StatusOr<ReadAhead::Item> ReadItem(IndexRange blocks,
+                                           const ContributionKey& key,
+                                           std::stop_token stop) {
     v1::PullKeptRequest wanted;
     wanted.set_fragment(fragment_);
-    *wanted.mutable_contribution() = piece.key().ToProto();
-    std::vector<KeptDigests> digests;
+    *wanted.mutable_contribution() = key.ToProto();
+    // Stopped by the caller, or because nobody takes it any more.
+    std::stop_source either;
+    const auto forward = [&either] { either.request_stop(); };
+    const std::stop_callback callers(options_.bounds.stop, forward);
+    const std::stop_callback own(stop, forward);
+    CallBounds bounds = options_.bounds;
+    bounds.stop = either.get_token();
+    if (bounds.on_waiting) {
+      bounds.on_waiting = [this](const Waiting& waiting) {
+        MutexLock lock(&waiting_mutex_);
+        options_.bounds.on_waiting(waiting);
+      };
+    }
+    ReadAhead::Item item;
+    item.bytes.resize(static_cast<size_t>(encoded_.ByteCount(blocks)));
     const absl::Status pulled =
-        kept_.Pull(wanted, encoded_.codec(), blocks, piece.Begin(blocks),
-                   options_.bounds, &digests);
-    if (!pulled.ok()) return Annotate(pulled, piece.ToString());
-    piece.AddToDigests();
+        kept_.Pull(wanted, encoded_.codec(), blocks,
+                   absl::MakeSpan(item.bytes), bounds, &item.digests);
+    if (!pulled.ok()) return Annotate(pulled, key.ToString());
+    return item;
+  }
+
+  // Adds those of shards that have said nothing yet.
+  static void AddKnown(std::vector<KeptDigests> digests,
+                       std::vector<KeptDigests>& said) {
     for (KeptDigests& part : digests) {
       const bool is_known =
-          std::any_of(said->begin(), said->end(), [&](const KeptDigests& d) {
+          std::any_of(said.begin(), said.end(), [&](const KeptDigests& d) {
             return d.shard == part.shard;
           });
-      if (!is_known) said->push_back(std::move(part));
+      if (!is_known) said.push_back(std::move(part));
     }
-    return absl::OkStatus();
   }
 
   // Merges `blocks`, which all contributions have, and takes the outer step.
@@ -380,6 +428,15 @@ class FragmentReplay {
   std::vector<std::vector<float>> state_;
   std::vector<float> view_;  // Empty: the run has none.
   std::vector<Buffers> buffers_;  // One a thread.
+  // What is read, in order: blocks of all contributions of a round.
+  struct BatchOf {
+    IndexRange blocks;
+    std::vector<ContributionKey> keys;
+  };
+  std::vector<BatchOf> batches_;
+  size_t next_batch_ = 0;
+  Mutex waiting_mutex_;
+  std::optional<ReadAhead> ahead_;  // Last: its threads use all the others.
 };
 
 std::string NameOf(const v1::Round& round) {
@@ -433,27 +490,29 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
   TilePool pool(std::max(1, options.thread_count));
   ReplayResult result;
   for (int32_t f = 0; f < layout.fragment_count(); ++f) {
-    std::optional<FragmentReplay> fragment;
-    bool agrees = true;
+    std::vector<const v1::Round*> rounds;
     for (const v1::Round& round : options.rounds) {
-      if (round.fragment() != f) continue;
-      if (!fragment.has_value()) {
-        fragment.emplace(options, layout, f, *optimizer, *rule, pool,
-                         parameters, kept);
-        const absl::Status loaded = fragment->Load(options.from.cut(f));
-        if (!loaded.ok()) {
-          return Annotate(loaded, absl::StrCat("fragment ", f, " of the cut"));
-        }
-      }
-      absl::StatusOr<ReplayedCommit> made = fragment->Make(round);
-      if (!made.ok()) return Annotate(made.status(), NameOf(round));
+      if (round.fragment() == f) rounds.push_back(&round);
+    }
+    if (rounds.empty()) continue;
+    FragmentReplay fragment(options, layout, f, *optimizer, *rule, pool,
+                            parameters, kept);
+    const absl::Status loaded = fragment.Load(options.from.cut(f));
+    if (!loaded.ok()) {
+      return Annotate(loaded, absl::StrCat("fragment ", f, " of the cut"));
+    }
+    fragment.BeginReading(rounds);
+    bool agrees = true;
+    for (const v1::Round* round : rounds) {
+      absl::StatusOr<ReplayedCommit> made = fragment.Make(*round);
+      if (!made.ok()) return Annotate(made.status(), NameOf(*round));
       result.commits.push_back(*std::move(made));
-      if (options.on_commit) options.on_commit(round);
+      if (options.on_commit) options.on_commit(*round);
       agrees = result.commits.back().agrees();
       if (!agrees) break;
     }
-    if (!fragment.has_value() || !agrees || !fragment->has_state()) continue;
-    ASSIGN_OR_RETURN(ReplayedState state, fragment->CompareState());
+    if (!agrees || !fragment.has_state()) continue;
+    ASSIGN_OR_RETURN(ReplayedState state, fragment.CompareState());
     result.states.push_back(std::move(state));
   }
   std::sort(result.commits.begin(), result.commits.end(),

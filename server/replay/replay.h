@@ -32,9 +32,11 @@
 
 namespace atl::server {
 
-// Encoded contributions that are in memory at a time, but for at least 64 blocks
-// of each.
+// Encoded contributions that are in memory at a time, half of them merged and
+// half of them read for after that, but for at least 64 blocks of each.
 inline constexpr int64_t kPieceBytes = int64_t{64} << 20;
+// Contributions that are read at a time.
+inline constexpr int kReadersMax = 4;
 
 struct ReplayOptions {
   v1::Run run;   // With its whole layout.
@@ -42,7 +44,9 @@ struct ReplayOptions {
   // Every commit from from.commit_seq on, without a gap, as far as wanted.
   std::vector<v1::Round> rounds;
   int thread_count = 1;  // >= 1.
-  CallBounds bounds;  // Of each transfer.
+  // Of each transfer. What it calls is called from any thread, but once at a
+  // time.
+  CallBounds bounds;
   // Called after each commit that was made again; fragments come one after the
   // other. May be empty.
   std::function<void(const v1::Round&)> on_commit;

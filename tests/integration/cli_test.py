@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 
 from harness import cases
@@ -238,6 +239,80 @@ class CliTest(cluster_module.IntegrationTest):
         self.cluster.may_end("island-0")
         self.assertNotEqual(island.wait(), 0)
         self.assertIn("fingerprint", island.tail())
+
+
+    def begin(self, name, *arguments):
+        """A command that goes on, with its output in a log."""
+        process = processes.Process(
+            name, [processes.binary(processes.CLI), *arguments,
+                   "--coordinator", self.cluster.coordinator_address],
+            os.path.join(self.cluster.directory, name + ".log"))
+        self.addCleanup(process.stop)
+        return process
+
+    def test_an_export_says_which_server_it_waits_for_and_goes_on(self):
+        cluster = self.cluster
+        self.run_strict(cluster, self.run_values())
+        model = os.path.join(cluster.directory, "model")
+        address = cluster.server_address("server-1")
+        cluster.kill("server-1")
+        done = self.atoll("run", "export", "run", model, "--patience", "3s",
+                          check=TIMEOUT)
+        self.assertIn("waits for server server-1 at %s, at most 3s (--patience; "
+                      "Ctrl-C ends it)" % address, done.stderr)
+        self.assertIn(address, done.stderr.splitlines()[-1])
+        # Told once, for a log is no terminal.
+        self.assertEqual(done.stderr.count("waits for"), 1, done.stderr)
+        for ends in (True, False):
+            export = self.begin("export-%s" % ends, "run", "export", "run",
+                                model, "--patience", "5m")
+            wait.until("it says what it waits for",
+                       lambda: "waits for server" in export.tail())
+            if ends:
+                export.signal(signal.SIGINT)
+                self.assertNotEqual(export.wait(), 0)
+                self.assertIn("stopped", export.tail())
+                self.assertFalse(os.path.exists(model))
+            else:
+                cluster.start_server("server-1")
+                self.assertEqual(export.wait(), 0, export.tail())
+                self.assertTrue(os.path.exists(model))
+
+    def test_who_waits_for_a_coordinator_says_so(self):
+        cluster = self.cluster
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        cluster.create_run(self.run_values())
+        watch = self.begin("watch", "run", "watch", "run")
+        wait.until("it watches", lambda: "STARTING" in watch.tail() or
+                   "ACTIVE" in watch.tail() or "run" in watch.tail())
+        # It is there, and says nothing.
+        coordinator = cluster.processes["coordinator"]
+        coordinator.signal(signal.SIGSTOP)
+        self.addCleanup(coordinator.signal, signal.SIGCONT)
+        who = "waits for coordinator %s, at most " % cluster.coordinator_address
+        for command in (("run", "list"), ("run", "show", "run"),
+                        ("island", "list", "run"),
+                        ("run", "export", "run", "model"),
+                        ("run", "watch", "run"),
+                        ("replay", "run", "--from", "a")):
+            with self.subTest(command=command):
+                done = self.atoll(*command, "--timeout", "3s", check=None)
+                self.assertIn(done.returncode, (TIMEOUT, CONNECTION))
+                self.assertIn(who + "3s (--timeout; Ctrl-C ends it)",
+                              done.stderr)
+        island = cluster.start_island("run", "island-0")
+        wait.until("the island says that it waits",
+                   lambda: "has not answered yet" in island.tail())
+        coordinator.signal(signal.SIGCONT)
+        wait.until("the island has joined",
+                   lambda: len(cluster.islands()) == 1)
+        # Away: a watch asks again and says so.
+        cluster.kill("coordinator")
+        wait.until("the watch says that it waits",
+                   lambda: who in watch.tail())
+        cluster.start_coordinator()
+        self.assertIsNone(watch.poll())
 
 
 def _flip(data, offset):

@@ -82,6 +82,17 @@ class ReplayTest(cluster_module.IntegrationTest):
         self.assertIn("slot 0 seq 1", error["message"])
         self.assertIn(".seg", error["message"])
 
+    def test_it_says_which_server_it_waits_for(self):
+        members = self.start()
+        self.pin("--keep_mb", "100")
+        self.play(members, 0, 2)
+        address = self.cluster.server_address("server-0")
+        self.cluster.kill("server-0")
+        done = self.cluster.run_cli("replay", "run", "--from", "audit",
+                                    "--patience", "3s", check=3)
+        self.assertIn("waits for server server-0 at %s, at most 3s" % address,
+                      done.stderr)
+
     def test_kill_9_of_servers_loses_nothing_that_is_kept(self):
         members = self.start()
         self.pin("--keep_mb", "100")

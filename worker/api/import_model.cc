@@ -100,6 +100,7 @@ absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,
     server::CallBounds bounds;
     bounds.deadline = absl::Now() + options.fragment_timeout;
     bounds.stop = options.stop;
+    bounds.on_waiting = options.on_waiting;
     if (options.on_progress) {
       bounds.on_progress = [&](int64_t bytes) {
         options.on_progress(done + bytes, total);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/run.pb.h"
 #include "server/client/parameter_client.h"
+#include "server/client/transfer.h"
 
 namespace atl::worker {
 
@@ -48,6 +49,7 @@ struct ImportModelOptions {
   // Bytes that the shards have, and in all; about once a second, from the
   // caller's thread. May be empty.
   std::function<void(int64_t, int64_t)> on_progress;
+  std::function<void(const server::Waiting&)> on_waiting;  // CallBounds'.
 };
 
 // Pushes `model` as version 0 of `run`: what its shards do not have yet.

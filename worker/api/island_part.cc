@@ -44,6 +44,7 @@ absl::Status IslandPart::Setup() {
   ASSIGN_OR_RETURN(state_,
                    IslandState::Create(spec_, options_.thread_count,
                                        links_.make_trainer));
+  state_->set_before_write([this] { copy_.Finish(); });
   encoder_.emplace(state_->held(), spec_);
   RETURN_IF_ERROR(OpenData());
   if (!options_.work_directory.empty()) {

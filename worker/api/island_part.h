@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/run.pb.h"
 #include "base/sync/mutex.h"
+#include "worker/api/copy_once.h"
 #include "worker/api/island_group.h"
 #include "worker/api/island_state.h"
 #include "worker/api/outbox.h"
@@ -196,11 +197,14 @@ class IslandPart {
     int64_t seq = 0;
     std::vector<TakenContribution> contributions;
     SaveHeader header;
-    // With `beside`: copies, for the trainer's own go on.
+    // With `beside`: copies, for the trainer's own go on. Made by `copy_`.
     SaveArrays<std::vector<float>> arrays;
   };
   TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
   Taken taken_;
+  // Fills taken_.arrays: in the save lane, or in the training lane if that is
+  // to write what is copied before.
+  CopyOnce copy_;
   Batch batch_;
 
   mutable Mutex mutex_;

@@ -278,15 +278,16 @@ absl::Status IslandPart::Contribute(const PartCommand& command,
   if (!command.action.beside) {
     return EncodeAndSave(Lane::kTraining, ArraysOfSave(), result);
   }
-  const auto copy = [](absl::Span<const float> from, std::vector<float>& to) {
-    to.assign(from.begin(), from.end());
-  };
-  const SaveSpans arrays = ArraysOfSave();
-  copy(arrays.first_moment, taken_.arrays.first_moment);
-  copy(arrays.second_moment, taken_.arrays.second_moment);
-  copy(arrays.local, taken_.arrays.local);
-  copy(arrays.eager_momentum, taken_.arrays.eager_momentum);
-  copy(arrays.eager_foreseen, taken_.arrays.eager_foreseen);
+  copy_.Begin([this, arrays = ArraysOfSave()] {
+    const auto copy = [](absl::Span<const float> from, std::vector<float>& to) {
+      to.assign(from.begin(), from.end());
+    };
+    copy(arrays.first_moment, taken_.arrays.first_moment);
+    copy(arrays.second_moment, taken_.arrays.second_moment);
+    copy(arrays.local, taken_.arrays.local);
+    copy(arrays.eager_momentum, taken_.arrays.eager_momentum);
+    copy(arrays.eager_foreseen, taken_.arrays.eager_foreseen);
+  });
   return absl::OkStatus();
 }
 
@@ -294,6 +295,7 @@ absl::Status IslandPart::SaveTaken(const Action& action, PartResult& result) {
   if (taken_.seq != action.seq || taken_.contributions.empty()) {
     return absl::InternalError("what is to be saved was not taken");
   }
+  copy_.Finish();
   const SaveArrays<std::vector<float>>& arrays = taken_.arrays;
   return EncodeAndSave(Lane::kSave,
                        {.first_moment = arrays.first_moment,

@@ -205,8 +205,9 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
     MutexLock lock(&mutex_);
     loop_.OnDone(action, status);
   }
-  // Other lanes may have waited for it.
-  if (streaming_) mailbox_.Wake();
+  // Other lanes may have waited for it, but not for a step.
+  const bool is_step = action.kind == ActionKind::kTrain && status.ok();
+  if (streaming_ && !is_step) mailbox_.Wake();
 }
 
 void IslandRunner::ForwardStops() {

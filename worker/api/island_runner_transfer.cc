@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/layout/run_timing.h"
 #include "base/obs/log.h"
@@ -22,6 +23,24 @@ namespace {
 
 // Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
+
+// Says once of a transfer that nothing of it moves. A push whose payload is out
+// waits for servers, and at level ISLAND for a commit, as it should: of those
+// only what goes wrong is told.
+std::function<void(const server::Waiting&)> TellWaiting(
+    const TransferWhat& what) {
+  const bool is_push = what.kind == ActionKind::kPush;
+  return [is_push, fragment = what.fragment,
+          told = false](const server::Waiting& waiting) mutable {
+    if (told || (is_push && waiting.last_error.ok())) return;
+    told = true;
+    LOG(WARNING) << "the " << (is_push ? "push" : "pull") << " of fragment "
+                 << fragment << " waits for shard " << waiting.shard << ": "
+                 << (waiting.last_error.ok()
+                         ? absl::string_view("it does not answer")
+                         : waiting.last_error.message());
+  };
+}
 
 }  // namespace
 
@@ -126,6 +145,7 @@ IslandPart::Transferred IslandRunner::BoundPull(
     const TransferWhat& what, const IslandPart::Transfer& transfer) {
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
+  bounds.on_waiting = TellWaiting(what);
   const int64_t newest_max =
       what.version +
       (what.kind == ActionKind::kEvaluate
@@ -149,6 +169,7 @@ IslandPart::Transferred IslandRunner::BoundPush(
   const v1::ContributionInfo& info = what.contribution->info;
   server::CallBounds bounds;
   bounds.idle_max = kTransferIdleMax;
+  bounds.on_waiting = TellWaiting(what);
   const bool stops_in_pause = !what.needed_again;
   if (what.needed_again) {
     LOG(WARNING) << "fragment " << what.fragment << ", contribution "

@@ -88,7 +88,13 @@ void IslandState::InitAnchors(const v1::RunSpec& spec) {
   }
 }
 
+void IslandState::set_before_write(std::function<void()> before_write) {
+  before_write_ = std::move(before_write);
+  trainer_calls_it_ = trainer_->set_before_write(before_write_);
+}
+
 absl::Status IslandState::Gather() {
+  before_write_();
   if (!ranks_ahead_) return absl::OkStatus();
   RETURN_IF_ERROR(trainer_->Gather());
   ranks_ahead_ = false;
@@ -118,6 +124,7 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
                     spec_.schedule().inner_step_count()));
     factor = engine::RestartWarmupFactor(restart_step_count_, warmup);
   }
+  if (!trainer_calls_it_) before_write_();
   RETURN_IF_ERROR(Scatter());
   StepResult result;
   // Also if it fails: that may be after what was here has been given back.
@@ -149,6 +156,7 @@ absl::Span<const float> IslandState::local() const {
 
 absl::Span<float> IslandState::mutable_local() {
   CHECK(!ranks_ahead_) << "local parameters are written without Gather";
+  before_write_();
   ranks_behind_ = true;
   return trainer_->parameters();
 }

@@ -54,6 +54,12 @@ class IslandState {
       const v1::RunSpec& spec, int thread_count,
       const TrainerMaker& make_trainer = engine::Trainer::Create);
 
+  // `before_write` is called before anything changes what local() and
+  // optimizer() show, eager_momentum() and eager_foreseen() too: in a Train as
+  // late as its Trainer can. From the caller's thread. It may be called when
+  // nothing will.
+  void set_before_write(std::function<void()> before_write);
+
   const RunLayout& layout() const { return layout_; }
   const HeldLayout& held() const { return *held_; }
   absl::Span<const float> anchors() const { return anchors_; }
@@ -142,6 +148,8 @@ class IslandState {
   const RunLayout layout_;
   const v1::RunSpec spec_;
   std::unique_ptr<engine::Trainer> trainer_;
+  std::function<void()> before_write_ = [] {};
+  bool trainer_calls_it_ = false;  // In its Step.
   std::optional<HeldLayout> held_;
   bool ranks_ahead_ = false;   // They have stepped since Gather().
   bool ranks_behind_ = false;  // Something was written since Scatter().

@@ -119,6 +119,8 @@ absl::StatusOr<ExportedModel> ExportModel(
   client.SetRoutes(server::RoutesOf(pinned));
   std::vector<float> parameters(layout.element_count());
   std::vector<float> buffer;
+  const auto total = static_cast<int64_t>(parameters.size() * sizeof(float));
+  int64_t done = 0;
   for (const v1::FragmentVersion& at : pinned.pin().cut()) {
     if (at.fragment() < 0 || at.fragment() >= layout.fragment_count()) {
       return absl::InternalError("the pinned cut names an unknown fragment");
@@ -130,6 +132,12 @@ absl::StatusOr<ExportedModel> ExportModel(
     server::CallBounds bounds;
     bounds.idle_max = options.idle_max;
     bounds.stop = options.stop;
+    bounds.on_waiting = options.on_waiting;
+    if (options.on_progress) {
+      bounds.on_progress = [&](int64_t bytes) {
+        options.on_progress(std::min(done + bytes, total), total);
+      };
+    }
     const server::TransferOutcome outcome =
         client.Pull(at.fragment(), at.version(),
                     Digest128::FromProto(at.digest()), out, bounds);
@@ -139,6 +147,7 @@ absl::StatusOr<ExportedModel> ExportModel(
     if (!whole) {
       Scatter(layout, at.fragment(), buffer, absl::MakeSpan(parameters));
     }
+    done += static_cast<int64_t>(out.size() * sizeof(float));
   }
   CheckpointSource source;
   source.run_id = pinned.run().run_id();

@@ -19,6 +19,7 @@
 #include "atoll/v1/run_service.pb.h"
 #include "base/layout/layout.h"
 #include "server/client/parameter_client.h"
+#include "server/client/transfer.h"
 #include "worker/checkpoint/checkpoint.h"
 
 namespace atl::worker {
@@ -38,6 +39,10 @@ struct ExportModelOptions {
   // Longest time in which nothing moves: a slow link may take hours.
   absl::Duration idle_max = absl::Minutes(1);
   std::stop_token stop;
+  // Bytes of parameters that have come, and in all; about once a second, from
+  // the caller's thread. May be empty.
+  std::function<void(int64_t, int64_t)> on_progress;
+  std::function<void(const server::Waiting&)> on_waiting;  // CallBounds'.
 };
 
 // Reads the pinned cut from its shards and writes it as a model directory

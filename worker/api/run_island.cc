@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
@@ -202,11 +203,19 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
   coordinator::CoordinatorClientOptions client_options;
   client_options.address = options.coordinator_address;
   client_options.channel = control;
+  client_options.on_join_waiting = [](absl::string_view peer) {
+    LOG(WARNING) << peer << " has not answered the join yet";
+  };
   ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::CoordinatorClient> client,
                    coordinator::MakeCoordinatorClient(client_options));
   coordinator::RunClientOptions run_options;
   run_options.address = options.coordinator_address;
   run_options.channel = control;
+  run_options.on_waiting = [](absl::string_view peer,
+                              absl::Duration patience) {
+    LOG(WARNING) << peer << " has not answered yet; it is waited for "
+                 << patience << " at most, then asked again";
+  };
   ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::RunClient> run_client,
                    coordinator::MakeRunClient(run_options));
   IslandLinks links;

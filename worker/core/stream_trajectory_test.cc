@@ -364,7 +364,22 @@ class World {
       default:
         break;
     }
+    const std::vector<std::string> before = OthersNext(*island.loop);
     island.loop->OnDone(action, status);
+    // Nobody wakes the other lanes for a step.
+    if (action.kind == ActionKind::kTrain && status.ok()) {
+      ASSERT_EQ(OthersNext(*island.loop), before);
+    }
+  }
+  static std::vector<std::string> OthersNext(const IslandLoop& loop) {
+    std::vector<std::string> next;
+    for (const Lane lane : {Lane::kPush, Lane::kPull, Lane::kSave}) {
+      const Action action = loop.Next(lane);
+      next.push_back(absl::StrCat(ActionName(action.kind), " ", action.fragment,
+                                  " ", action.version, " ", action.seq, " ",
+                                  action.reason));
+    }
+    return next;
   }
 
   static absl::Span<float> At(std::vector<float>& values, int32_t f) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -77,6 +78,11 @@ class SingleRankTrainer final : public Trainer {
     }
     return ops_->status();
   }
+  bool set_before_write(std::function<void()> before_write) override {
+    // Of a device the host's copies change in Gather alone.
+    if (ops_->memory().is_host()) before_write_ = std::move(before_write);
+    return true;
+  }
   double gradient_norm() const override { return gradient_norm_; }
   double router_loss() const override { return decoder_->router_loss(); }
 
@@ -109,6 +115,7 @@ class SingleRankTrainer final : public Trainer {
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
     // What experts are given, and so their shapes, is known to the host alone.
     if (ops_->replays() && !options_.model.is_mixture()) {
+      if (before_write_) before_write_();
       return StepQueued(batch, rate);
     }
     const float loss = decoder_->ForwardBackward(
@@ -117,6 +124,7 @@ class SingleRankTrainer final : public Trainer {
     if (!std::isfinite(loss)) {
       return absl::InternalError(absl::StrCat("loss is ", loss));
     }
+    if (before_write_) before_write_();
     gradient_norm_ = optimizer_->Step(rate, device_gradients_.data(),
                                       device_parameters_.data());
     RETURN_IF_ERROR(ops_->status());
@@ -251,6 +259,7 @@ class SingleRankTrainer final : public Trainer {
   absl::Span<float> second_moment_;
   std::vector<int32_t> prefix_;  // [T], for NextTokenLogits
   double gradient_norm_ = 0;
+  std::function<void()> before_write_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #define WORKER_ENGINE_TRAINER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -92,6 +93,15 @@ class Trainer {
   // UNAVAILABLE: a rank is gone.
   virtual absl::Status Scatter() { return absl::OkStatus(); }
   virtual absl::Status Gather() { return absl::OkStatus(); }
+
+  // `before_write` is called by Step before it writes what parameters() and
+  // optimizer_state() show, so that they may be read beside the passes before
+  // its update; not at all by one that writes buffers of its own. From the
+  // thread that calls Step. False: this Trainer calls nothing, and a Step may
+  // write, or give back, what they show from its begin on.
+  virtual bool set_before_write(std::function<void()> before_write) {
+    return false;
+  }
 
   // Gradients of the last Step, before clipping, of the elements held. Empty
   // where several ranks compute, or a device.

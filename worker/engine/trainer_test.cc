@@ -179,6 +179,41 @@ TEST(TrainerTest, ARestoredOptimizerGoesOnWithTheSameBits) {
   for (float v : second->optimizer_state().second_moment) ASSERT_EQ(v, 0.0f);
 }
 
+// Who reads parameters and moments beside a step has all of the step but its
+// update for it.
+TEST(TrainerTest, SaysBeforeItWritesWhenBothPassesAreDone) {
+  const GoldenCase golden = GoldenCases()[0];
+  auto trainer = MakeGolden(golden);
+  auto same = MakeGolden(golden);
+  for (int step = 0; step < 2; ++step) {
+    StepOn(*same, golden, step);
+    const std::vector<float> before(trainer->parameters().begin(),
+                                    trainer->parameters().end());
+    const absl::Span<const float> moment =
+        trainer->optimizer_state().first_moment;
+    const std::vector<float> moment_before(moment.begin(), moment.end());
+    int called = 0;
+    ASSERT_TRUE(trainer->set_before_write([&] {
+      ++called;
+      EXPECT_TRUE(SameBits(trainer->parameters(), before));
+      EXPECT_TRUE(SameBits(moment, moment_before));
+      // The update itself may scale them.
+      EXPECT_TRUE(std::any_of(trainer->gradients().begin(),
+                              trainer->gradients().end(),
+                              [](float g) { return g != 0; }));
+    }));
+    StepOn(*trainer, golden, step);
+    EXPECT_EQ(called, 1);
+    EXPECT_FALSE(SameBits(trainer->parameters(), before));
+    EXPECT_TRUE(SameBits(trainer->parameters(), same->parameters()));
+    // Of the next step's passes, not of these.
+    std::fill(const_cast<float*>(trainer->gradients().data()),
+              const_cast<float*>(trainer->gradients().data()) +
+                  trainer->gradients().size(),
+              0.0f);
+  }
+}
+
 TEST(TrainerTest, SgdIsParametersMinusTheRoundedProduct) {
   const GoldenCase golden = GoldenCases()[1];
   TrainerOptions options = OptionsOf(golden, 2);

@@ -1,0 +1,90 @@
+#include "cli/commands/server_wait.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
+
+}  // namespace
+
+std::string DescribeWaiting(const server::Waiting& waiting,
+                            const server::ShardRoutes& routes,
+                            absl::Duration patience) {
+  std::string who = absl::StrCat("the server of shard ", waiting.shard);
+  bool is_away = false;
+  for (const v1::ShardPlacement& shard : routes.shards) {
+    if (shard.shard() != waiting.shard) continue;
+    is_away = shard.address().empty();
+    if (!shard.server_id().empty()) {
+      who = absl::StrCat("server ", shard.server_id());
+    }
+    if (!is_away) absl::StrAppend(&who, " at ", shard.address());
+  }
+  const std::string why =
+      is_away ? "it is away"
+      : waiting.last_error.ok()
+          ? "it does not answer"
+          : std::string(waiting.last_error.message());
+  return absl::StrCat("waits for ", who, ", at most ",
+                      absl::FormatDuration(patience),
+                      " (--patience; Ctrl-C ends it): ", why);
+}
+
+ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
+                       server::ShardRoutes routes, absl::Duration patience,
+                       SetRoutes set_routes, Show show)
+    : client_(client),
+      run_id_(std::move(run_id)),
+      patience_(patience),
+      set_routes_(std::move(set_routes)),
+      show_(std::move(show)),
+      routes_(std::move(routes)) {}
+
+void ServerWait::OnWaiting(const server::Waiting& waiting) {
+  if (!thread_.has_value()) {
+    thread_.emplace([this](std::stop_token stop) { Follow(stop); });
+  }
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    line = DescribeWaiting(waiting, routes_, patience_);
+  }
+  if (show_) show_(line);
+}
+
+void ServerWait::Follow(std::stop_token stop) {
+  v1::GetRunStateRequest request;
+  request.set_run_id(run_id_);
+  int64_t placement_epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    placement_epoch = routes_.placement_epoch;
+  }
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(&mutex_);
+    ended_.SignalAll();
+  });
+  while (!stop.stop_requested()) {
+    const absl::StatusOr<v1::GetRunStateResponse> answer =
+        client_.GetRunState(request);
+    if (answer.ok()) {
+      server::ShardRoutes routes;
+      routes.placement_epoch = placement_epoch;
+      for (const v1::ServerState& server : answer->servers()) {
+        routes.shards.push_back(server.placement());
+      }
+      set_routes_(routes);
+      MutexLock lock(&mutex_);
+      routes_ = std::move(routes);
+    }
+    MutexLock lock(&mutex_);
+    ended_.AwaitWithTimeout(&mutex_, kQueryInterval,
+                            [&] { return stop.stop_requested(); });
+  }
+}
+
+}  // namespace atl::cli

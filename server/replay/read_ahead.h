@@ -1,0 +1,78 @@
+// Reads items in batches, ahead of who takes them: while one batch is worked
+// on, the next one is read, its items several at a time.
+//
+// Two batches are in memory then, and no more. One thread takes; reading has
+// threads of its own.
+
+#ifndef SERVER_REPLAY_READ_AHEAD_H_
+#define SERVER_REPLAY_READ_AHEAD_H_
+
+#include <cstddef>
+#include <functional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/sync/mutex.h"
+#include "server/client/kept_client.h"
+
+namespace atl::server {
+
+class ReadAhead {
+ public:
+  struct Item {
+    std::vector<char> bytes;
+    std::vector<KeptDigests> digests;
+  };
+  // Reads item `item` of batch `batch`; from several threads at once. Ends soon
+  // when a stop is requested.
+  using Read = std::function<absl::StatusOr<Item>(size_t batch, size_t item,
+                                                  std::stop_token stop)>;
+
+  // Batch b has item_counts[b] items. `thread_count` >= 1 items are read at a
+  // time. Begins to read the first batch.
+  ReadAhead(std::vector<size_t> item_counts, int thread_count, Read read);
+  ~ReadAhead();
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // The next batch, once all of it is read: its caller is done with the one
+  // before. Then the batch after it begins to be read. After an error none is.
+  //
+  // The error of the first of its items that could not be read.
+  // Requires: a batch is left.
+  absl::StatusOr<std::vector<Item>> Next();
+
+ private:
+  struct Slot {
+    enum { kDue, kReading, kRead } state = kDue;
+    absl::Status status;
+    Item item;
+  };
+  void Work(std::stop_token stop);
+  // True if an item may be read now: the claimed one.
+  bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if nothing of `batch` is being read, or will be.
+  bool IsOver(size_t batch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::vector<size_t> item_counts_;
+  const Read read_;
+  Mutex mutex_;
+  CondVar changed_;
+  // Batches that Next was called for.
+  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  // What is read next; behind an error nothing is.
+  size_t claimed_batch_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t claimed_item_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  // By batch; those that were taken are empty.
+  std::vector<std::vector<Slot>> slots_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::jthread> threads_;  // Last: they use all the others.
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_REPLAY_READ_AHEAD_H_

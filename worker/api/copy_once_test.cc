@@ -1,0 +1,54 @@
+#include "worker/api/copy_once.h"
+
+#include <atomic>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+TEST(CopyOnceTest, IsMadeOnceByWhoeverComesFirst) {
+  CopyOnce copy;
+  copy.Finish();  // None is due.
+  int made = 0;
+  copy.Begin([&] { ++made; });
+  EXPECT_EQ(made, 0);
+  copy.Finish();
+  copy.Finish();
+  EXPECT_EQ(made, 1);
+}
+
+TEST(CopyOnceTest, OneThatWasNeverMadeGivesWayToTheNext) {
+  CopyOnce copy;
+  int first = 0, second = 0;
+  copy.Begin([&] { ++first; });
+  copy.Begin([&] { ++second; });
+  copy.Finish();
+  EXPECT_EQ(first, 0);
+  EXPECT_EQ(second, 1);
+}
+
+TEST(CopyOnceTest, WhoComesSecondWaitsUntilItIsMade) {
+  CopyOnce copy;
+  absl::Notification begun, may_end;
+  std::atomic<bool> made{false};
+  copy.Begin([&] {
+    begun.Notify();
+    may_end.WaitForNotification();
+    made = true;
+  });
+  std::thread beside([&] { copy.Finish(); });
+  begun.WaitForNotification();
+  std::thread writer([&] {
+    copy.Finish();
+    EXPECT_TRUE(made);
+  });
+  may_end.Notify();
+  writer.join();
+  beside.join();
+}
+
+}  // namespace
+}  // namespace atl::worker
