@@ -260,7 +260,6 @@ class CliTest(cluster_module.IntegrationTest):
                           check=TIMEOUT)
         self.assertIn("waits for server server-1 at %s, at most 3s (--patience; "
                       "Ctrl-C ends it)" % address, done.stderr)
-        self.assertIn(address, done.stderr.splitlines()[-1])
         # Told once, for a log is no terminal.
         self.assertEqual(done.stderr.count("waits for"), 1, done.stderr)
         for ends in (True, False):
@@ -284,8 +283,7 @@ class CliTest(cluster_module.IntegrationTest):
         cluster.start_servers(2)
         cluster.create_run(self.run_values())
         watch = self.begin("watch", "run", "watch", "run")
-        wait.until("it watches", lambda: "STARTING" in watch.tail() or
-                   "ACTIVE" in watch.tail() or "run" in watch.tail())
+        wait.until("it watches", lambda: "ACTIVE" in watch.tail())
         # It is there, and says nothing.
         coordinator = cluster.processes["coordinator"]
         coordinator.signal(signal.SIGSTOP)
