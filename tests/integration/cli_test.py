@@ -258,8 +258,8 @@ class CliTest(cluster_module.IntegrationTest):
         cluster.kill("server-1")
         done = self.atoll("run", "export", "run", model, "--patience", "3s",
                           check=TIMEOUT)
-        self.assertIn("waits for server server-1 at %s, at most 3s (--patience; "
-                      "Ctrl-C ends it)" % address, done.stderr)
+        self.assertIn("waits for server server-1 at %s, at most 3s "
+                      "(--patience; Ctrl-C ends it)" % address, done.stderr)
         # Told once, for a log is no terminal.
         self.assertEqual(done.stderr.count("waits for"), 1, done.stderr)
         for ends in (True, False):

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/layout/fragment_schedule.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
