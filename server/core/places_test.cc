@@ -1,6 +1,7 @@
 #include "server/core/places.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <random>
 #include <set>

@@ -27,18 +27,19 @@ void ReleasedReads::End(int64_t reader) {
   versions_of_.erase(it);
 }
 
-std::vector<int64_t> ReleasedReads::OnReleased(int64_t version) {
-  std::vector<int64_t> readers;
+ReleasedReads::GivenUp ReleasedReads::OnReleased(int64_t version) {
+  GivenUp given_up;
   const auto released = versions_.find(version);
-  if (released == versions_.end()) return readers;
+  if (released == versions_.end()) return given_up;
   released->second.is_released = true;
   const auto one = FindOneTooMany();
-  if (one == versions_.end()) return readers;
+  if (one == versions_.end()) return given_up;
   one->second.is_given_up = true;
+  given_up.version = one->first;
   for (const auto& [reader, caller] : one->second.callers_of) {
-    readers.push_back(reader);
+    given_up.readers.push_back(reader);
   }
-  return readers;
+  return given_up;
 }
 
 std::map<int64_t, ReleasedReads::Version>::iterator

@@ -30,9 +30,14 @@ class ReleasedReads {
   void Begin(int64_t reader, int64_t version, std::string caller);
   // It reads no more.
   void End(int64_t reader);
-  // Readers that have to end because `version` is released now. They are named
-  // once, and count until they have ended for nothing.
-  std::vector<int64_t> OnReleased(int64_t version);
+  // A version that is read no more, and who has to end for it. They are named
+  // once, and count for nothing until they have ended.
+  struct GivenUp {
+    int64_t version = 0;
+    std::vector<int64_t> readers;  // Empty: nothing is given up.
+  };
+  // `version` is released now.
+  GivenUp OnReleased(int64_t version);
 
  private:
   struct Version {

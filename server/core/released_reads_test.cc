@@ -1,6 +1,7 @@
 #include "server/core/released_reads.h"
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
@@ -20,7 +21,7 @@ class ReleasedReadsTest : public testing::Test {
     reads_.Begin(10 * version + which, version, caller);
   }
   std::vector<int64_t> Release(int64_t version) {
-    return reads_.OnReleased(version);
+    return reads_.OnReleased(version).readers;
   }
 
   ReleasedReads reads_;
@@ -99,7 +100,7 @@ TEST_F(ReleasedReadsTest, NeverAreMoreReadOnThanTheBound) {
     if (random() % 4 != 0) continue;
     late.merge(fresh);
     fresh.clear();
-    for (const int64_t one : reads_.OnReleased(version++)) {
+    for (const int64_t one : Release(version++)) {
       ASSERT_EQ(late.count(one), 1u);
       late.erase(one);
       if (random() % 2 == 0) reads_.End(one);
