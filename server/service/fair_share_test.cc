@@ -208,7 +208,8 @@ class SlowReadersTest : public FairShareTest {
 
   // Bytes of the disk, once they are at most `bytes_max`.
   int64_t HeldBytes(int64_t bytes_max) {
-    const absl::Time deadline = absl::Now() + kPatience;
+    // Before those who read give up.
+    const absl::Time deadline = absl::Now() + kPatience / 2;
     int64_t held = cluster_->fs(0).HeldBytes();
     while (held > bytes_max && absl::Now() < deadline) {
       std::this_thread::yield();
