@@ -37,9 +37,15 @@ struct FakeFileSystem::State {
   int failing_writes ABSL_GUARDED_BY(mutex) = 0;
   absl::Status sync_failure ABSL_GUARDED_BY(mutex);
 
-  int64_t UsedBytes() const {
+  // By how many open files; no node that is not open.
+  std::map<const Node*, int> open_counts ABSL_GUARDED_BY(mutex);
+
+  int64_t UsedBytes(bool with_open = false) const {
     std::set<const Node*> nodes;
     for (const auto& [name, node] : names) nodes.insert(node.get());
+    if (with_open) {
+      for (const auto& [node, count] : open_counts) nodes.insert(node);
+    }
     int64_t used = 0;
     for (const Node* node : nodes) used += node->bytes.size();
     return used;
@@ -72,6 +78,12 @@ class FakeFileSystem::File : public RandomAccessFile {
         node_(std::move(node)),
         path_(std::move(path)),
         writable_(writable) {}
+  ~File() override {
+    MutexLock lock(&state_->mutex);
+    if (--state_->open_counts[node_.get()] == 0) {
+      state_->open_counts.erase(node_.get());
+    }
+  }
 
   absl::StatusOr<int64_t> ReadAt(int64_t offset,
                                  absl::Span<char> out) const override {
@@ -174,7 +186,13 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::Open(
     node = std::make_shared<Node>();
     state_->names[path] = node;
   }
+  ++state_->open_counts[node.get()];
   return std::make_unique<File>(state_, node, path, create);
+}
+
+int64_t FakeFileSystem::HeldBytes() const {
+  MutexLock lock(&state_->mutex);
+  return state_->UsedBytes(/*with_open=*/true);
 }
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::OpenForRead(

@@ -32,6 +32,9 @@ class FakeFileSystem : public FileSystem {
   // Bytes that all files together may have; writes beyond fail with
   // RESOURCE_EXHAUSTED.
   void SetCapacity(int64_t bytes);
+  // Bytes of all files, those included that have no name any more and are open.
+  // (What has no name does not count against the capacity.)
+  int64_t HeldBytes() const;
   // The next `count` writes or syncs fail with DATA_LOSS. As with a real disk,
   // what a sync that fails was to write is not tried by the next one.
   void FailNextWrites(int count);

@@ -158,6 +158,15 @@ absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) {
   return CallerFrom(*auth);
 }
 
+std::string CallerNameOf(const grpc::ServerContextBase& context) {
+  const absl::StatusOr<Caller> caller = CallerOf(context);
+  if (caller.ok() && !caller->id.empty()) {
+    return absl::StrCat(RoleName(caller->role), ":", caller->id);
+  }
+  const std::string peer = context.peer();
+  return peer.substr(0, peer.rfind(':'));
+}
+
 absl::Status CheckActsFor(const Caller& caller, Role role,
                           absl::string_view id) {
   if (caller.role == Role::kOperator ||

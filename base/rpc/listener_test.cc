@@ -33,6 +33,10 @@ class RunServiceDouble : public v1::RunService::Service {
     }
     const auto caller = CallerOf(*context);
     if (!caller.ok()) return ToGrpc(caller.status());
+    if (request->run_id() == "name") {
+      response->mutable_run()->set_run_id(CallerNameOf(*context));
+      return grpc::Status::OK;
+    }
     response->mutable_run()->set_run_id(
         absl::StrCat(RoleName(caller->role), "/", caller->id));
     return grpc::Status::OK;
@@ -252,6 +256,20 @@ TEST_F(ListenerTest, KnowsACallerByItsCertificate) {
   const auto reader = GetRun(*server, authority_.Issue("atoll:reader:bob"));
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_EQ(*reader, "reader/bob");
+}
+
+TEST_F(ListenerTest, CallersCountByCertificateElseByHost) {
+  const auto plaintext = Start({});
+  const auto host = GetRun(*plaintext, {}, "name");
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ(*host, "ipv4:127.0.0.1");
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:server:s-1");
+  const auto server = Start(options);
+  const auto who =
+      GetRun(*server, authority_.Issue("atoll:island:anna"), "name");
+  ASSERT_TRUE(who.ok()) << who.status();
+  EXPECT_EQ(*who, "island:anna");
 }
 
 TEST_F(ListenerTest, ChecksTheRoleBeforeAnyHandlerRuns) {

@@ -2,10 +2,9 @@
 
 #include <utility>
 
-#include "absl/time/time.h"
+#include "base/rpc/authorization.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
-#include "base/status/refusal.h"
 #include "server/service/data_status.h"
 
 namespace atl::server {
@@ -18,11 +17,10 @@ BidiStream::BidiStream(grpc::CallbackServerContext* call,
       progress_(std::make_shared<StreamProgress>()) {}
 
 void BidiStream::Begin() {
-  if (!watchdog_.Add(gate_, progress_)) {
-    FinishWith(RefuseForNow(absl::StatusCode::kResourceExhausted,
-                            "TOO_MANY_STREAMS",
-                            "too many streams; call again later",
-                            absl::Seconds(1)));
+  const absl::Status placed =
+      watchdog_.Add(gate_, progress_, rpc::CallerNameOf(*call_));
+  if (!placed.ok()) {
+    FinishWith(placed);
     return;
   }
   StartRead(&in_);
@@ -118,10 +116,17 @@ void BidiStream::OnTooSlow(const absl::Status& status) {
   bool stuck = false;
   {
     MutexLock lock(&mutex_);
-    stuck = writing_;
+    stuck = writing_ || was_too_slow_ || progress_->ending;
+    was_too_slow_ = true;
   }
-  // The status would wait behind an answer that the peer does not take.
+  // The status would wait behind an answer that the peer does not take, or the
+  // peer did not take the status either.
   if (stuck) call_->TryCancel();
+}
+
+void BidiStream::OnDisplaced(const absl::Status& status) {
+  FinishWith(status);
+  progress_->ending = true;
 }
 
 void BidiStream::OnCancel() {

@@ -29,6 +29,7 @@ class BidiStream
   // PushWaiter: `status` of OK sends what StoredAnswer says, then ends.
   void OnSettled(const absl::Status& status) override;
   void OnTooSlow(const absl::Status& status) override;
+  void OnDisplaced(const absl::Status& status) override;
 
  protected:
   BidiStream(grpc::CallbackServerContext* call, StreamWatchdog& watchdog);
@@ -87,6 +88,7 @@ class BidiStream
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_resume_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_too_slow_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
 };
 

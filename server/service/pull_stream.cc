@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/crc32c.h"
+#include "base/rpc/authorization.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
@@ -70,8 +71,11 @@ PullStream* PullStream::StartWith(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer& request,
     const ServiceContext& context) {
   auto* const stream = new PullStream(call, context);
-  const absl::Status opened = (stream->*open)(request);
-  if (!opened.ok()) stream->FinishWith(opened);
+  // Before it is opened: what it reads is held for as long as it has a place.
+  absl::Status begun = context.pull_watchdog.Add(
+      stream->gate_, stream->progress_, stream->caller_);
+  if (begun.ok()) begun = (stream->*open)(request);
+  if (!begun.ok()) stream->FinishWith(begun);
   return stream;
 }
 
@@ -79,13 +83,14 @@ PullStream::PullStream(grpc::CallbackServerContext* call,
                        const ServiceContext& context)
     : call_(call),
       context_(context),
+      caller_(rpc::CallerNameOf(*call)),
       gate_(std::make_shared<WaiterGate>(this)),
       progress_(std::make_shared<StreamProgress>()) {}
 
 absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
   v1::PullParametersRequest request;
   RETURN_IF_ERROR(ReadRequest(bytes, &request));
-  ASSIGN_OR_RETURN(source_, shard_->OpenPull(request));
+  ASSIGN_OR_RETURN(source_, shard_->OpenPull(request, reader()));
   RETURN_IF_ERROR(Begin(request));
   v1::PullParametersResponse response;
   v1::PullHeader* header = response.mutable_header();
@@ -108,7 +113,7 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
 absl::Status PullStream::OpenKept(const grpc::ByteBuffer& bytes) {
   v1::PullKeptRequest request;
   RETURN_IF_ERROR(ReadRequest(bytes, &request));
-  ASSIGN_OR_RETURN(source_, shard_->OpenKept(request));
+  ASSIGN_OR_RETURN(source_, shard_->OpenKept(request, reader()));
   RETURN_IF_ERROR(Begin(request));
   v1::PullKeptResponse response;
   v1::KeptHeader* header = response.mutable_header();
@@ -156,10 +161,6 @@ absl::Status PullStream::Begin(const Request& request) {
                                  ", ", left_.end, "); cut by the layout"));
     }
     left_ = wanted;
-  }
-  if (!context_.pull_watchdog.Add(gate_, progress_)) {
-    return RefuseForNow(Code::kResourceExhausted, "TOO_MANY_STREAMS",
-                        "too many streams; call again later", absl::Seconds(1));
   }
   return absl::OkStatus();
 }
@@ -250,8 +251,13 @@ int64_t PullStream::ChunkBlocks() const {
 }
 
 void PullStream::WriteNext() {
-  if (left_.empty()) {
-    FinishWith(absl::OkStatus());
+  absl::Status end;
+  {
+    MutexLock lock(&mutex_);
+    end = end_;
+  }
+  if (left_.empty() || !end.ok()) {
+    FinishWith(left_.empty() ? absl::OkStatus() : end);
     return;
   }
   if (link_ == 0) {
@@ -303,6 +309,12 @@ void PullStream::FinishWith(const absl::Status& status) {
   if (finished_) return;
   finished_ = true;
   Finish(rpc::ToGrpc(ToDataStatus(status)));
+}
+
+void PullStream::OnDisplaced(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  if (end_.ok()) end_ = status;
+  progress_->ending = true;
 }
 
 void PullStream::OnWriteDone(bool ok) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -41,6 +42,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnTooSlow(const absl::Status& /*status*/) override {
     call_->TryCancel();
   }
+  // Once the write that is under way is over.
+  void OnDisplaced(const absl::Status& status) override;
 
  private:
   PullStream(grpc::CallbackServerContext* call, const ServiceContext& context);
@@ -57,9 +60,10 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Of either: parses it and finds its shard.
   template <typename Request>
   absl::Status ReadRequest(const grpc::ByteBuffer& bytes, Request* request);
-  // Of either: takes a place, and what of the shard's blocks is wanted.
+  // Of either: what of the shard's blocks is wanted.
   template <typename Request>
   absl::Status Begin(const Request& request);
+  Reader reader() const { return {caller_, gate_}; }
   void WriteFirst(const google::protobuf::MessageLite& header);
   // The bytes of `blocks` of the version, or of the next D of the chain, lent
   // or read; fills in the codec and the checksum.
@@ -79,6 +83,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   grpc::CallbackServerContext* const call_;
   const ServiceContext& context_;
+  const std::string caller_;
   const std::shared_ptr<WaiterGate> gate_;
   const std::shared_ptr<StreamProgress> progress_;
   Shard* shard_ = nullptr;
@@ -94,6 +99,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // Instead of the next chunk.
 };
 
 }  // namespace atl::server

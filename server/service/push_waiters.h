@@ -29,6 +29,9 @@ class PushWaiter {
   // The peer is too slow: the stream ends with `status`, or, if the peer takes
   // not even that, without.
   virtual void OnTooSlow(const absl::Status& status) = 0;
+  // What the stream has is needed by others: it ends with `status` as soon as
+  // it can. OnTooSlow follows if it does not.
+  virtual void OnDisplaced(const absl::Status& status) = 0;
   // Level ISLAND. The contribution's blocks can be taken in now.
   virtual void OnGather() {}
   // Level ISLAND. What was taken in is of no use: it has to be pushed again.
@@ -49,6 +52,10 @@ class WaiterGate {
   void CallTooSlow(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) waiter_->OnTooSlow(status);
+  }
+  void CallDisplaced(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (waiter_ != nullptr) waiter_->OnDisplaced(status);
   }
   // Calls one of the others.
   void Call(void (PushWaiter::*event)()) {

@@ -19,6 +19,7 @@ struct Stream final : PushWaiter {
     settled.emplace_back(status.message());
   }
   void OnTooSlow(const absl::Status& status) override { OnSettled(status); }
+  void OnDisplaced(const absl::Status& status) override { OnSettled(status); }
 
   std::vector<std::string> settled;
   std::shared_ptr<WaiterGate> gate = std::make_shared<WaiterGate>(this);

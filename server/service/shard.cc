@@ -217,6 +217,7 @@ void Shard::Post(Action action) {
     case ActionKind::kRelease:
       resources_.disk_queue.Post([this, action] {
         store_->RemoveVersion(action.fragment, action.version);
+        readers_.OnReleased(action.fragment, action.version);
       });
       return;
   }

@@ -32,6 +32,7 @@
 #include "server/service/push_waiters.h"
 #include "server/service/round_gatherer.h"
 #include "server/service/round_merger.h"
+#include "server/service/version_readers.h"
 #include "server/service/work_queue.h"
 #include "server/store/run_store.h"
 
@@ -113,9 +114,10 @@ class Shard {
   // What PullParameters reads.
   //
   // As ParameterService.PullParameters; `range` of the request is not looked
-  // at.
+  // at. The reader is displaced if too many released versions are read on.
   struct PullSource {
     HeldVersion held;
+    VersionReaders::Reading reading;  // For as long as it is held.
     int64_t version = 0;
     v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
     Digest128 digest;  // Of what the caller has in the end.
@@ -128,11 +130,13 @@ class Shard {
     std::shared_ptr<Contribution> kept;
     Digest128 view_digest;  // Of the version that it was merged into.
   };
-  absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request);
+  absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request,
+                                      const Reader& reader);
   // What PullKept reads: `held` and `array`, or `kept`.
   //
   // As ParameterService.PullKept; `range` of the request is not looked at.
-  absl::StatusOr<PullSource> OpenKept(const v1::PullKeptRequest& request);
+  absl::StatusOr<PullSource> OpenKept(const v1::PullKeptRequest& request,
+                                      const Reader& reader);
 
   // True once after something here found the disk full.
   bool TakeNoRoom() { return no_room_.exchange(false); }
@@ -192,6 +196,7 @@ class Shard {
   const std::unique_ptr<OuterOptimizer> optimizer_;
   const std::unique_ptr<MergeRule> rule_;
   PushWaiters waiters_;
+  VersionReaders readers_;
   std::atomic<int64_t> received_bytes_{0};
   std::atomic<int64_t> sent_bytes_{0};
   std::atomic<bool> no_room_{false};

@@ -18,7 +18,7 @@ using Code = absl::StatusCode;
 }  // namespace
 
 absl::StatusOr<Shard::PullSource> Shard::OpenPull(
-    const v1::PullParametersRequest& request) {
+    const v1::PullParametersRequest& request, const Reader& reader) {
   const int32_t fragment = request.fragment();
   PullSource source;
   {
@@ -52,13 +52,12 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
                        "; call again, or fetch the plan"));
     }
   }
+  // Before it is looked for: whoever finds it is known when it is released.
+  source.reading = readers_.Begin(fragment, source.version, reader);
   std::optional<HeldVersion> held =
       store_->FindVersion(fragment, source.version);
   if (!held) {
-    return Refuse(
-        Code::kOutOfRange, "VERSION_RELEASED",
-        absl::StrCat("version ", source.version, " of fragment ", fragment,
-                     " is no longer held; ask for the newest"));
+    return VersionReleased(fragment, source.version, "is no longer held");
   }
   source.held = *std::move(held);
   RETURN_IF_ERROR(ChooseContent(request, source));
@@ -96,7 +95,7 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
 }
 
 absl::StatusOr<Shard::PullSource> Shard::OpenKept(
-    const v1::PullKeptRequest& request) {
+    const v1::PullKeptRequest& request, const Reader& reader) {
   PullSource source;
   if (request.has_state()) {
     if (request.state().version() < 0) {
@@ -109,7 +108,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
     version.set_layout_fingerprint(request.layout_fingerprint());
     version.set_placement_epoch(request.placement_epoch());
     version.set_shard(request.shard());
-    ASSIGN_OR_RETURN(source, OpenPull(version));
+    ASSIGN_OR_RETURN(source, OpenPull(version, reader));
     const int32_t array = request.state().array();
     if (array < 0 || array >= optimizer_->state_count()) {
       return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",

@@ -4,13 +4,22 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status/refusal.h"
 
 namespace atl::server {
+namespace {
+
+absl::Status NoPlace(absl::string_view why) {
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+                      why, absl::Seconds(1));
+}
+
+}  // namespace
 
 StreamWatchdog::StreamWatchdog(const StreamLimits& limits, const Clock& clock,
                                bool run_thread)
-    : limits_(limits), clock_(clock) {
+    : limits_(limits), clock_(clock), places_(limits.stream_count_max) {
   if (run_thread) thread_ = std::thread([this] { Run(); });
 }
 
@@ -23,30 +32,44 @@ StreamWatchdog::~StreamWatchdog() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
-                         std::shared_ptr<StreamProgress> progress) {
+absl::Status StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
+                                 std::shared_ptr<StreamProgress> progress,
+                                 const std::string& caller) {
   const absl::Time now = clock_.Now();
-  MutexLock lock(&mutex_);
-  if (place_count_ >= limits_.stream_count_max) return false;
-  ++place_count_;
-  const WaiterGate* key = gate.get();
-  entries_[key] = {std::move(gate), std::move(progress), now, 0};
-  return true;
+  std::shared_ptr<WaiterGate> displaced;
+  {
+    MutexLock lock(&mutex_);
+    const Places::Answer answer = places_.Take(++last_number_, caller);
+    if (!answer.is_taken) {
+      return NoPlace(
+          "all places for streams are taken, and its caller has its share of "
+          "them: call again later");
+    }
+    if (answer.displaced.has_value()) displaced = gates_[*answer.displaced];
+    gates_[last_number_] = gate;
+    const WaiterGate* key = gate.get();
+    entries_[key] = {std::move(gate), std::move(progress), last_number_, now};
+  }
+  if (displaced != nullptr) {
+    displaced->CallDisplaced(
+        NoPlace("another caller needs the place, and this stream's has more "
+                "than its share: call again later, with fewer streams"));
+  }
+  return absl::OkStatus();
 }
 
 void StreamWatchdog::LeavePlace(const WaiterGate* gate) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(gate);
-  if (it == entries_.end() || !it->second.has_place) return;
-  it->second.has_place = false;
-  --place_count_;
+  if (it != entries_.end()) places_.Leave(it->second.number);
 }
 
 void StreamWatchdog::Remove(const WaiterGate* gate) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(gate);
   if (it == entries_.end()) return;
-  if (it->second.has_place) --place_count_;
+  places_.Remove(it->second.number);
+  gates_.erase(it->second.number);
   entries_.erase(it);
 }
 
@@ -57,6 +80,11 @@ void StreamWatchdog::Check() {
     MutexLock lock(&mutex_);
     for (auto& [key, entry] : entries_) {
       const int64_t bytes = entry.progress->payload_bytes;
+      if (entry.progress->ending) {
+        if (entry.seen_ending) slow.push_back(entry.gate);
+        entry.seen_ending = true;
+        continue;
+      }
       if (entry.progress->waits_for_us && !entry.progress->answering) {
         entry.window_start = now;
         entry.bytes_at_start = bytes;

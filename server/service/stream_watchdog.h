@@ -1,4 +1,5 @@
-// Ends bulk streams that are too slow, and bounds how many there are.
+// Ends bulk streams that are too slow, and bounds how many there are, each
+// caller to its share (server/core/places.h).
 //
 // A stream that holds a place but moves next to nothing is an attack or a dead
 // peer; gRPC itself would keep it for ever.
@@ -12,12 +13,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
+#include "server/core/places.h"
 #include "server/service/push_waiters.h"
 
 namespace atl::server {
@@ -35,6 +39,8 @@ struct StreamProgress {
   std::atomic<bool> waits_for_us{false};
   // True while an answer is on its way, which the peer has to take.
   std::atomic<bool> answering{false};
+  // Set once it was told to end, and has a moment to say why.
+  std::atomic<bool> ending{false};
 };
 
 class StreamWatchdog {
@@ -44,11 +50,16 @@ class StreamWatchdog {
                  bool run_thread = true);
   ~StreamWatchdog();
 
-  // Watches a stream, whose gate is called with DEADLINE_EXCEEDED
-  // (CallTooSlow) if it is too slow, again in each further window. False if all
-  // places are taken: the stream has to be refused.
-  bool Add(std::shared_ptr<WaiterGate> gate,
-           std::shared_ptr<StreamProgress> progress);
+  // Watches a stream of `caller`, whose gate is called with DEADLINE_EXCEEDED
+  // (CallTooSlow) if it is too slow, again in each further window; and every
+  // second, from the second on, once it is `ending`. If there are too many, a
+  // stream of who has most is told to end (CallDisplaced), or, if the caller has
+  // its share, this one has to:
+  //
+  // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS: it has no place, and is not watched.
+  absl::Status Add(std::shared_ptr<WaiterGate> gate,
+                   std::shared_ptr<StreamProgress> progress,
+                   const std::string& caller);
   // The stream is watched on, but leaves its place to another: something else
   // bounds how many there are of its kind.
   void LeavePlace(const WaiterGate* gate);
@@ -61,9 +72,10 @@ class StreamWatchdog {
   struct Entry {
     std::shared_ptr<WaiterGate> gate;
     std::shared_ptr<StreamProgress> progress;
+    int64_t number = 0;
     absl::Time window_start;
     int64_t bytes_at_start = 0;
-    bool has_place = true;
+    bool seen_ending = false;
   };
 
   void Run();
@@ -73,7 +85,10 @@ class StreamWatchdog {
   Mutex mutex_;
   CondVar changed_;
   std::map<const WaiterGate*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  int place_count_ ABSL_GUARDED_BY(mutex_) = 0;  // That are taken.
+  // Gates by number; the newest has the largest.
+  std::map<int64_t, std::shared_ptr<WaiterGate>> gates_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  Places places_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

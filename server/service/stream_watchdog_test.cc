@@ -1,7 +1,9 @@
 #include "server/service/stream_watchdog.h"
 
 #include <memory>
+#include <string>
 
+#include "base/rpc/status_details.h"
 #include "base/time/fake_clock.h"
 #include "gtest/gtest.h"
 
@@ -14,8 +16,12 @@ class FakeStream : public PushWaiter {
     ADD_FAILURE() << "settled: " << status;
   }
   void OnTooSlow(const absl::Status& status) override { ended = status; }
+  void OnDisplaced(const absl::Status& status) override {
+    displaced = status;
+    progress->ending = true;
+  }
 
-  absl::Status ended;
+  absl::Status ended, displaced;
   std::shared_ptr<WaiterGate> gate = std::make_shared<WaiterGate>(this);
   std::shared_ptr<StreamProgress> progress = std::make_shared<StreamProgress>();
 };
@@ -24,7 +30,21 @@ class StreamWatchdogTest : public testing::Test {
  protected:
   StreamWatchdogTest()
       : watchdog_({2, absl::Seconds(20), 1000}, clock_, /*run_thread=*/false) {
-    EXPECT_TRUE(watchdog_.Add(stream_.gate, stream_.progress));
+    EXPECT_TRUE(Add(stream_));
+  }
+
+  bool Add(FakeStream& stream, const std::string& caller = "a") {
+    const absl::Status added =
+        watchdog_.Add(stream.gate, stream.progress, caller);
+    if (!added.ok()) ExpectNoPlace(added);
+    return added.ok();
+  }
+  static void ExpectNoPlace(const absl::Status& status) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_TRUE(rpc::RetryDelayOf(status).has_value()) << status;
+    const auto reason = rpc::ReasonOf(status);
+    ASSERT_TRUE(reason.has_value()) << status;
+    EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
   }
 
   void Pass(int seconds, int64_t bytes) {
@@ -72,24 +92,43 @@ TEST_F(StreamWatchdogTest, CountsTheTimeThatAPeerTakesNoAnswer) {
 
 TEST_F(StreamWatchdogTest, BoundsTheNumberOfStreams) {
   FakeStream second, third;
-  EXPECT_TRUE(watchdog_.Add(second.gate, second.progress));
-  EXPECT_FALSE(watchdog_.Add(third.gate, third.progress));
+  EXPECT_TRUE(Add(second));
+  EXPECT_FALSE(Add(third));
   watchdog_.Remove(second.gate.get());
-  EXPECT_TRUE(watchdog_.Add(third.gate, third.progress));
+  EXPECT_TRUE(Add(third));
 }
 
 TEST_F(StreamWatchdogTest, OneThatLeavesItsPlaceIsWatchedAllTheSame) {
   FakeStream second, third, fourth;
-  EXPECT_TRUE(watchdog_.Add(second.gate, second.progress));
+  EXPECT_TRUE(Add(second));
   watchdog_.LeavePlace(stream_.gate.get());
   watchdog_.LeavePlace(stream_.gate.get());
-  EXPECT_TRUE(watchdog_.Add(third.gate, third.progress));
-  EXPECT_FALSE(watchdog_.Add(fourth.gate, fourth.progress));
+  EXPECT_TRUE(Add(third));
+  EXPECT_FALSE(Add(fourth));
   Pass(20, 0);
   EXPECT_TRUE(absl::IsDeadlineExceeded(stream_.ended)) << stream_.ended;
   // It has none to give back.
   watchdog_.Remove(stream_.gate.get());
-  EXPECT_FALSE(watchdog_.Add(fourth.gate, fourth.progress));
+  EXPECT_FALSE(Add(fourth));
+}
+
+TEST_F(StreamWatchdogTest, WhoHasMoreThanAShareMakesRoomAndIsEndedInAMoment) {
+  FakeStream second, third, fourth;
+  EXPECT_TRUE(Add(second));
+  EXPECT_TRUE(Add(third, "b"));
+  ExpectNoPlace(second.displaced);
+  EXPECT_TRUE(stream_.displaced.ok());
+  EXPECT_FALSE(Add(fourth, "c"));
+  // It may say why; a peer that does not take that is cut off.
+  Pass(1, 0);
+  EXPECT_TRUE(second.ended.ok());
+  Pass(1, 0);
+  EXPECT_FALSE(second.ended.ok());
+  EXPECT_TRUE(stream_.ended.ok());
+  watchdog_.Remove(second.gate.get());
+  EXPECT_FALSE(Add(fourth, "c"));
+  watchdog_.Remove(third.gate.get());
+  EXPECT_TRUE(Add(fourth, "c"));
 }
 
 TEST_F(StreamWatchdogTest, NeverCallsAStreamThatIsGone) {

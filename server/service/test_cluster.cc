@@ -12,11 +12,10 @@
 #include "base/codec/sha256.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
+#include "base/rpc/channel.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace atl::server {
 namespace {
@@ -101,6 +100,21 @@ std::string TestCluster::Secret(int32_t slot) {
 }
 
 // --- Servers ----------------------------------------------------------------
+
+void TestCluster::UseTls(
+    std::function<rpc::TlsFiles(const std::string&)> issue) {
+  options_.listener.tls = issue("atoll:server:server");
+  for (int slot = 0; slot < kSlots; ++slot) {
+    certificates_.push_back(issue(absl::StrCat("atoll:island:island-", slot)));
+  }
+}
+
+rpc::ChannelOptions TestCluster::Channel(int32_t slot) const {
+  rpc::ChannelOptions options;
+  options.kind = rpc::ChannelKind::kData;
+  if (!certificates_.empty()) options.tls = certificates_[slot];
+  return options;
+}
 
 absl::Status TestCluster::StartAll() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -361,7 +375,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
     int32_t slot) {
   ParameterClientOptions options = OptionsOfRun(run_.run_id(), run_.spec());
   options.shard_count = static_cast<int32_t>(nodes_.size());
-  options.channel.kind = rpc::ChannelKind::kData;
+  options.channel = Channel(slot);
   options.retry.initial_delay = absl::Milliseconds(5);
   options.retry.max_delay = absl::Milliseconds(100);
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client,
@@ -422,8 +436,9 @@ absl::Status TestCluster::Import(int32_t fragment,
 }
 
 absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
-                                                     int64_t version) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
+                                                     int64_t version,
+                                                     int32_t slot) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(slot));
   std::vector<float> elements(layout_.fragment_element_count(fragment));
   RETURN_IF_ERROR(client
                       ->Pull(fragment, version, std::nullopt,
@@ -477,9 +492,12 @@ absl::StatusOr<std::string> TestCluster::Sha256() {
   return ParametersSha256(layout_, model);
 }
 
-std::unique_ptr<v1::ParameterService::Stub> TestCluster::Stub(int shard) {
-  return v1::ParameterService::NewStub(grpc::CreateChannel(
-      nodes_[shard]->server->address(), grpc::InsecureChannelCredentials()));
+std::unique_ptr<v1::ParameterService::Stub> TestCluster::Stub(int shard,
+                                                              int32_t slot) {
+  auto channel =
+      rpc::MakeChannel(nodes_[shard]->server->address(), Channel(slot));
+  CHECK(channel.ok()) << channel.status();
+  return v1::ParameterService::NewStub(*channel);
 }
 
 v1::PushHeader TestCluster::Header(const v1::ContributionInfo& info,

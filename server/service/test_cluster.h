@@ -24,6 +24,8 @@
 #include "base/io/fake_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/tls.h"
 #include "coordinator/client/fake_server_control_client.h"
 #include "server/client/parameter_client.h"
 #include "server/service/parameter_server.h"
@@ -47,6 +49,9 @@ class TestCluster {
   // --- Servers --------------------------------------------------------------
   // Of those that are started from now on.
   ParameterServer::Options& options() { return options_; }
+  // Before any is started: each island and server has a certificate of its own,
+  // which `issue` gives for its common name.
+  void UseTls(std::function<rpc::TlsFiles(const std::string&)> issue);
   absl::Status StartAll();
   absl::Status Start(int shard);
   void Stop(int shard);
@@ -114,7 +119,8 @@ class TestCluster {
   absl::Status PushEncoded(const v1::ContributionInfo& info,
                            absl::Span<const char> encoded,
                            absl::Duration patience = kPatience);
-  absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version);
+  absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version,
+                                          int32_t slot = 0);
   // Takes `view`, V of `from_version` (-1: none), to `version`; returns the
   // payload bytes that came.
   absl::StatusOr<int64_t> PullView(int32_t fragment, int64_t version,
@@ -127,8 +133,10 @@ class TestCluster {
   absl::StatusOr<std::string> Sha256();
 
   static std::string Secret(int32_t slot);
-  // A client for hand-made messages.
-  std::unique_ptr<v1::ParameterService::Stub> Stub(int shard);
+  // How an island dials, with its certificate if there are any.
+  rpc::ChannelOptions Channel(int32_t slot) const;
+  // A client for hand-made messages, of that island.
+  std::unique_ptr<v1::ParameterService::Stub> Stub(int shard, int32_t slot = 0);
   // A header that is right for `info`.
   v1::PushHeader Header(const v1::ContributionInfo& info, int shard) const;
 
@@ -145,6 +153,7 @@ class TestCluster {
   const v1::Run run_;
   const RunLayout layout_;
   ParameterServer::Options options_;
+  std::vector<rpc::TlsFiles> certificates_;  // Of the islands; empty: none.
   std::vector<std::unique_ptr<Node>> nodes_;
   v1::ServerRunPlan plan_;
   int64_t revision_ = 0;

@@ -175,6 +175,58 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.assertEqual([(r.begin, r.end) for r in missing],
                          [(begin, end - 1)])
 
+    def test_a_trickle_above_the_minimum_holds_up_neither_rounds_nor_the_end(
+            self):
+        slow, fast = self.start(LARGE, {"schedule": dict(
+            toy.ELASTIC_SCHEDULE, min_quorum=1, island_count_min=2,
+            lease_duration={"seconds": 300})})
+        contribution = slow.contribution(slow.random_values("slow"), 0)
+        stub = self.cluster.client(self.address).service("ParameterService")
+        method = stub.PushOuterGradient
+        begin, end = contribution.blocks(0)
+        stopped = threading.Event()
+        sent = []
+
+        def trickle():
+            yield method.request_class(header=contribution.header(0))
+            # Twice the minimum: half a minute for the whole, but for the last,
+            # which never comes.
+            for block in range(begin, end - 1):
+                yield method.request_class(
+                    chunk=contribution.chunk(block, block + 1))
+                sent.append(block)
+                if stopped.wait(WINDOW_S / 2):
+                    return
+            stopped.wait(wait.PATIENCE_S)
+
+        def take_all():
+            errors.append(client.error_of(
+                method, trickle(), metadata=slow.metadata,
+                timeout=wait.PATIENCE_S))
+
+        errors = []
+        pushing = threading.Thread(target=take_all)
+        pushing.start()
+        self.addCleanup(pushing.join)
+        self.addCleanup(stopped.set)
+        wait.until("it trickles", lambda: sent)
+        # A reader of the newest version that takes nothing more.
+        pulling = self.call(PULL, window=1000)
+        pulling.send(raw_http2.message(self.pull_request(fast)), end=True)
+        for version in range(3):
+            self.play_through([fast], version)
+        self.assertLess(len(sent), end - begin - 1)
+        # Versions are committed and released; those who trickle go with the
+        # server, which waits for nobody.
+        self.cluster.may_end("server-0")
+        start = time.monotonic()
+        self.assertEqual(self.server.stop(timeout=BOUND_S), 0)
+        self.assertLess(time.monotonic() - start, BOUND_S / 2)
+        pushing.join()
+        self.assertIn(errors[0].code, AGAIN + (
+            grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED),
+                      str(errors[0]))
+
     # --- Calls that never are whole ---------------------------------------------
 
     def trickle(self, path):

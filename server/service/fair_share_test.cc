@@ -1,0 +1,272 @@
+// What one caller can keep from others: nothing.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/rpc/call.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
+#include "base/rpc/test_certificates.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "server/core/released_reads.h"
+#include "server/service/test_cluster.h"
+
+namespace atl::server {
+namespace {
+
+constexpr absl::Duration kPatience = TestCluster::kPatience;
+constexpr int kPlaces = 8;
+
+// A stream that is begun, and then neither read nor written to.
+template <typename Stream>
+struct Idle {
+  Idle() {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  }
+
+  grpc::ClientContext context;
+  std::unique_ptr<Stream> stream;
+};
+using IdlePush = Idle<grpc::ClientReaderWriter<v1::PushOuterGradientRequest,
+                                               v1::PushOuterGradientResponse>>;
+using IdlePull = Idle<grpc::ClientReader<v1::PullParametersResponse>>;
+
+class FairShareTest : public testing::Test {
+ protected:
+  FairShareTest() : authority_(MakeDirectory()) {}
+
+  static std::string MakeDirectory() {
+    const std::string path =
+        testing::TempDir() + "/" +
+        testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(path);
+    return path;
+  }
+
+  // A server of which no stream is too slow.
+  void Begin(int place_count = kPlaces) {
+    cluster_ = std::make_unique<TestCluster>(SmallRun(), 1);
+    cluster_->UseTls(
+        [this](const std::string& name) { return authority_.Issue(name); });
+    cluster_->options().stream_limits.stream_count_max = place_count;
+    cluster_->options().stream_limits.window = absl::Hours(1);
+    absl::Status begun = cluster_->StartAll();
+    if (begun.ok()) begun = cluster_->Begin();
+    if (begun.ok()) begun = cluster_->WaitForPlan(0);
+    ASSERT_TRUE(begun.ok()) << begun;
+    for (int32_t slot = 0; slot < 8; ++slot) {
+      rpc::ChannelOptions options = cluster_->Channel(slot);
+      options.receive_window_bytes = 64 << 10;  // And no more, unread.
+      auto channel =
+          rpc::MakeChannel(cluster_->server(0).address(), options);
+      ASSERT_TRUE(channel.ok()) << channel.status();
+      stubs_.push_back(v1::ParameterService::NewStub(*channel));
+    }
+  }
+
+  absl::Status Push(int32_t slot) {
+    const std::vector<float> gradient = cluster_->Gradient(0, slot, 0);
+    return cluster_->Push(cluster_->Info(0, slot, 0, gradient), gradient);
+  }
+
+  // A push that has its place, and what it is asked for.
+  std::unique_ptr<IdlePush> BeginPush(int32_t slot) {
+    auto push = std::make_unique<IdlePush>();
+    push->context.AddMetadata(rpc::kSessionMetadata,
+                              rpc::HexOf(TestCluster::Secret(slot)));
+    push->stream = stubs_[slot]->PushOuterGradient(&push->context);
+    v1::PushOuterGradientRequest request;
+    *request.mutable_header() = cluster_->Header(
+        cluster_->Info(0, slot, 0, cluster_->Gradient(0, slot, 0)), 0);
+    push->stream->Write(request);
+    v1::PushOuterGradientResponse answer;
+    EXPECT_TRUE(push->stream->Read(&answer));
+    return push;
+  }
+  // A pull of more than anybody buffers, of which nothing but the header is
+  // read.
+  std::unique_ptr<IdlePull> BeginPull(int32_t slot) {
+    auto pull = std::make_unique<IdlePull>();
+    v1::PullParametersRequest request;
+    request.set_run_id(SmallRun().run_id());
+    request.set_version(-1);
+    request.set_layout_fingerprint(cluster_->layout().fingerprint());
+    pull->stream = stubs_[slot]->PullParameters(&pull->context, request);
+    v1::PullParametersResponse header;
+    EXPECT_TRUE(pull->stream->Read(&header));
+    return pull;
+  }
+
+  static absl::Status EndOf(IdlePush& push) {
+    v1::PushOuterGradientResponse answer;
+    while (push.stream->Read(&answer)) {
+    }
+    return rpc::FromGrpc(push.stream->Finish());
+  }
+  static absl::Status EndOf(IdlePull& pull) {
+    v1::PullParametersResponse response;
+    while (pull.stream->Read(&response)) {
+    }
+    return rpc::FromGrpc(pull.stream->Finish());
+  }
+
+  static void ExpectNoPlace(const absl::Status& status) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_TRUE(rpc::RetryDelayOf(status).has_value()) << status;
+    const auto reason = rpc::ReasonOf(status);
+    ASSERT_TRUE(reason.has_value()) << status;
+    EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
+  }
+
+  rpc::TestAuthority authority_;
+  std::unique_ptr<TestCluster> cluster_;
+  std::vector<std::unique_ptr<v1::ParameterService::Stub>> stubs_;
+};
+
+TEST_F(FairShareTest, AMemberThatPushesOnEveryPlaceKeepsNobodyOut) {
+  Begin();
+  std::vector<std::unique_ptr<IdlePush>> held;
+  for (int i = 0; i < kPlaces; ++i) held.push_back(BeginPush(1));
+  // One more of its own has none to take.
+  IdlePush refused;
+  refused.stream = stubs_[1]->PushOuterGradient(&refused.context);
+  ExpectNoPlace(EndOf(refused));
+  // Every other member has its turn, and several at a time.
+  std::vector<absl::Status> pushed(8);
+  std::vector<std::thread> islands;
+  for (int32_t slot = 2; slot < 8; ++slot) {
+    islands.emplace_back([&, slot] { pushed[slot] = Push(slot); });
+  }
+  for (std::thread& island : islands) island.join();
+  for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
+  // The newest were told why; what has its share goes on.
+  ExpectNoPlace(EndOf(*held.back()));
+  v1::PushOuterGradientRequest rest;
+  EXPECT_TRUE(held.front()->stream->Write(rest));
+}
+
+TEST_F(FairShareTest, AMemberThatPullsOnEveryPlaceKeepsNobodyOut) {
+  Begin();
+  std::vector<std::unique_ptr<IdlePull>> held;
+  for (int i = 0; i < kPlaces; ++i) held.push_back(BeginPull(1));
+  const auto pulled = cluster_->Pull(0, 0, /*slot=*/2);
+  EXPECT_TRUE(pulled.ok()) << pulled.status();
+  // It takes nothing, and was cut off, or it takes the reason.
+  const absl::Status end = EndOf(*held.back());
+  if (!absl::IsCancelled(end)) ExpectNoPlace(end);
+  EXPECT_TRUE(EndOf(*held.front()).ok());
+}
+
+TEST_F(FairShareTest, MoreMembersThanPlacesTakeTurns) {
+  Begin(/*place_count=*/2);
+  std::vector<absl::Status> pushed(8);
+  std::vector<std::thread> islands;
+  for (int32_t slot = 0; slot < 8; ++slot) {
+    islands.emplace_back([&, slot] {
+      pushed[slot] = Push(slot);
+      const auto pulled = cluster_->Pull(0, 0, slot);
+      EXPECT_TRUE(pulled.ok()) << pulled.status();
+    });
+  }
+  for (std::thread& island : islands) island.join();
+  for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(FairShareTest, WhoMovesNothingHoldsUpNeitherACommitNorTheEnd) {
+  Begin();
+  const auto push = BeginPush(1);
+  const auto pull = BeginPull(2);
+  for (int64_t v = 0; v < 3; ++v) {
+    const absl::Status played = cluster_->Round(v, 1);
+    ASSERT_TRUE(played.ok()) << played;
+  }
+  const absl::Time begin = absl::Now();
+  cluster_->Stop(0);
+  EXPECT_LT(absl::Now() - begin, kPatience / 2);
+  EXPECT_FALSE(EndOf(*push).ok());
+}
+
+// --- Released versions -------------------------------------------------------
+
+class SlowReadersTest : public FairShareTest {
+ protected:
+  static constexpr int kMax = ReleasedReads::kVersionCountMax;
+
+  // Makes version `version` + 1, the newest then, and the one before is kept.
+  void Round(int64_t version) {
+    const absl::Status played = cluster_->Round(version, 1);
+    ASSERT_TRUE(played.ok()) << played;
+  }
+
+  // Bytes of the disk, once they are at most `bytes_max`.
+  int64_t HeldBytes(int64_t bytes_max) {
+    // Before those who read give up.
+    const absl::Time deadline = absl::Now() + kPatience / 2;
+    int64_t held = cluster_->fs(0).HeldBytes();
+    while (held > bytes_max && absl::Now() < deadline) {
+      std::this_thread::yield();
+      held = cluster_->fs(0).HeldBytes();
+    }
+    return held;
+  }
+
+  static void ExpectReleased(const absl::Status& end) {
+    // It takes nothing, and was cut off, or it takes the reason.
+    if (absl::IsCancelled(end)) return;
+    EXPECT_EQ(end.code(), absl::StatusCode::kOutOfRange) << end;
+    const auto reason = rpc::ReasonOf(end);
+    ASSERT_TRUE(reason.has_value()) << end;
+    EXPECT_EQ(reason->reason, "VERSION_RELEASED");
+  }
+};
+
+TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
+  Begin(/*place_count=*/64);
+  std::vector<std::unique_ptr<IdlePull>> greedy;
+  const auto honest = BeginPull(2);
+  constexpr int64_t kRounds = 20;
+  int64_t held_before = 0;
+  for (int64_t v = 0; v < kRounds; ++v) {
+    greedy.push_back(BeginPull(1));
+    Round(v);
+    // Newest, the one before, and as many as may be read on.
+    if (v == kMax) held_before = cluster_->fs(0).HeldBytes();
+  }
+  const int64_t bytes_max = held_before + held_before / 2;
+  EXPECT_LE(HeldBytes(bytes_max), bytes_max);
+  for (int64_t v = 0; v < kRounds; ++v) {
+    const absl::Status end = EndOf(*greedy[v]);
+    if (v >= kMax && v < kRounds - 1) {
+      ExpectReleased(end);
+    } else {
+      EXPECT_TRUE(end.ok()) << v << ": " << end;
+    }
+  }
+  // One slow reader among many versions comes to its end.
+  EXPECT_TRUE(EndOf(*honest).ok());
+}
+
+TEST_F(SlowReadersTest, WhoeverIsToldSoPullsTheNewest) {
+  Begin(/*place_count=*/64);
+  std::vector<std::unique_ptr<IdlePull>> held;
+  for (int64_t v = 0; v < kMax + 3; ++v) {
+    held.push_back(BeginPull(static_cast<int32_t>(v)));
+    Round(v);
+  }
+  // Of as many that read a version each, the last that was released.
+  ExpectReleased(EndOf(*held[kMax]));
+  EXPECT_TRUE(EndOf(*held[kMax - 1]).ok());
+  const auto newest = cluster_->Pull(0, kMax + 3, /*slot=*/kMax);
+  EXPECT_TRUE(newest.ok()) << newest.status();
+}
+
+}  // namespace
+}  // namespace atl::server
