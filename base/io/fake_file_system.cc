@@ -6,10 +6,43 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
 
 namespace atl {
+namespace {
+
+using Fault = FakeFileSystem::Fault;
+
+// As the messages of the real one begin.
+absl::string_view VerbOf(Fault::Call call) {
+  switch (call) {
+    case Fault::Call::kOpen:
+      return "open";
+    case Fault::Call::kRead:
+      return "read";
+    case Fault::Call::kWrite:
+      return "write";
+    case Fault::Call::kSync:
+      return "sync";
+    case Fault::Call::kReserve:
+      return "reserve";
+    case Fault::Call::kRename:
+      return "rename";
+    case Fault::Call::kRemove:
+      return "remove";
+    case Fault::Call::kSyncDirectory:
+      return "sync directory";
+    case Fault::Call::kList:
+      return "list";
+  }
+  return "call";
+}
+
+}  // namespace
 
 // A file's bytes, now and as of its last sync.
 struct FakeFileSystem::Node {
@@ -36,6 +69,27 @@ struct FakeFileSystem::State {
   int64_t capacity ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
   int failing_writes ABSL_GUARDED_BY(mutex) = 0;
   absl::Status sync_failure ABSL_GUARDED_BY(mutex);
+  std::vector<Fault> faults ABSL_GUARDED_BY(mutex);
+
+  // How a call ends. `written_bytes`: what a write gets done before it fails.
+  absl::Status Check(Fault::Call call, const std::string& path,
+                     int64_t* written_bytes = nullptr) {
+    for (auto fault = faults.begin(); fault != faults.end(); ++fault) {
+      if (fault->call != call || !absl::StrContains(path, fault->path_part)) {
+        continue;
+      }
+      if (fault->pass_count > 0) {
+        --fault->pass_count;
+        continue;
+      }
+      if (written_bytes != nullptr) *written_bytes = fault->written_bytes;
+      const absl::Status status = ErrnoToStatus(
+          fault->error_number, absl::StrCat(VerbOf(call), " ", path));
+      if (--fault->fail_count == 0) faults.erase(fault);
+      return status;
+    }
+    return absl::OkStatus();
+  }
 
   // By how many open files; no node that is not open.
   std::map<const Node*, int> open_counts ABSL_GUARDED_BY(mutex);
@@ -88,6 +142,7 @@ class FakeFileSystem::File : public RandomAccessFile {
   absl::StatusOr<int64_t> ReadAt(int64_t offset,
                                  absl::Span<char> out) const override {
     MutexLock lock(&state_->mutex);
+    RETURN_IF_ERROR(state_->Check(Fault::Call::kRead, path_));
     const int64_t left = static_cast<int64_t>(node_->bytes.size()) - offset;
     const int64_t count = std::clamp<int64_t>(left, 0, out.size());
     if (count > 0) {
@@ -104,8 +159,15 @@ class FakeFileSystem::File : public RandomAccessFile {
           absl::StrCat("write ", path_, ": opened for reading"));
     }
     absl::Status status = state_->CheckWrite(path_);
-    for (const absl::string_view piece : pieces) {
+    int64_t room = 0;  // Of a write that fails.
+    const absl::Status failure =
+        state_->Check(Fault::Call::kWrite, path_, &room);
+    for (absl::string_view piece : pieces) {
       if (!status.ok()) return status;
+      if (!failure.ok()) {
+        piece = piece.substr(0, static_cast<size_t>(room));
+        room -= static_cast<int64_t>(piece.size());
+      }
       status = state_->Grow(*node_, offset + piece.size(), path_);
       if (status.ok() && !piece.empty()) {
         std::memcpy(node_->bytes.data() + offset, piece.data(), piece.size());
@@ -113,12 +175,13 @@ class FakeFileSystem::File : public RandomAccessFile {
         offset += piece.size();
       }
     }
-    return status;
+    return status.ok() ? failure : status;
   }
 
   absl::Status Sync() override {
     MutexLock lock(&state_->mutex);
     absl::Status status = state_->CheckWrite(path_);
+    if (status.ok()) status = state_->Check(Fault::Call::kSync, path_);
     if (status.ok()) {
       status = std::exchange(state_->sync_failure, absl::OkStatus());
     }
@@ -132,6 +195,7 @@ class FakeFileSystem::File : public RandomAccessFile {
 
   absl::Status Preallocate(int64_t size) override {
     MutexLock lock(&state_->mutex);
+    RETURN_IF_ERROR(state_->Check(Fault::Call::kReserve, path_));
     return state_->Grow(*node_, size, path_);
   }
 
@@ -173,9 +237,20 @@ void FakeFileSystem::FailNextSync(absl::Status failure) {
   state_->sync_failure = std::move(failure);
 }
 
+void FakeFileSystem::AddFault(Fault fault) {
+  MutexLock lock(&state_->mutex);
+  state_->faults.push_back(std::move(fault));
+}
+
+void FakeFileSystem::ClearFaults() {
+  MutexLock lock(&state_->mutex);
+  state_->faults.clear();
+}
+
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::Open(
     const std::string& path, bool create) {
   MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kOpen, path));
   const auto found = state_->names.find(path);
   std::shared_ptr<Node> node;
   if (found != state_->names.end()) {
@@ -208,6 +283,7 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::OpenForWrite(
 absl::Status FakeFileSystem::Rename(const std::string& from,
                                     const std::string& to) {
   MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kRename, from));
   const auto found = state_->names.find(from);
   if (found == state_->names.end()) {
     return absl::NotFoundError(absl::StrCat("rename ", from, ": not there"));
@@ -233,6 +309,7 @@ absl::Status FakeFileSystem::Link(const std::string& from,
 
 absl::Status FakeFileSystem::Remove(const std::string& path) {
   MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kRemove, path));
   if (state_->names.erase(path) + state_->directories.erase(path) == 0) {
     return absl::NotFoundError(absl::StrCat("remove ", path, ": not there"));
   }
@@ -249,8 +326,8 @@ absl::Status FakeFileSystem::CreateDirectories(const std::string& path) {
 
 absl::Status FakeFileSystem::SyncDirectory(const std::string& path) {
   MutexLock lock(&state_->mutex);
-  absl::Status status = state_->CheckWrite(path);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(state_->CheckWrite(path));
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kSyncDirectory, path));
   std::map<std::string, std::shared_ptr<Node>>& synced = state_->synced_names;
   for (auto it = synced.begin(); it != synced.end();) {
     it = DirectoryOf(it->first) == path ? synced.erase(it) : std::next(it);
@@ -264,6 +341,7 @@ absl::Status FakeFileSystem::SyncDirectory(const std::string& path) {
 absl::StatusOr<std::vector<std::string>> FakeFileSystem::List(
     const std::string& path) {
   MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kList, path));
   if (state_->directories.count(path) == 0) {
     return absl::NotFoundError(absl::StrCat("list ", path, ": not there"));
   }

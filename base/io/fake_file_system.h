@@ -41,6 +41,30 @@ class FakeFileSystem : public FileSystem {
   // The next sync of a file fails with `failure`.
   void FailNextSync(absl::Status failure);
 
+  // Calls that fail as a real disk's do.
+  struct Fault {
+    enum class Call {
+      kOpen,
+      kRead,
+      kWrite,
+      kSync,
+      kReserve,  // Preallocate.
+      kRename,   // By the old name.
+      kRemove,
+      kSyncDirectory,
+      kList,
+    };
+    Call call;
+    std::string path_part;  // Of paths that contain it.
+    int error_number = 0;   // The errno that it ends with.
+    int pass_count = 0;     // Calls that are let through before.
+    int fail_count = 1;     // Calls that fail; then the fault is over.
+    // A write gets so many bytes to its place before it fails.
+    int64_t written_bytes = 0;
+  };
+  void AddFault(Fault fault);
+  void ClearFaults();
+
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
       const std::string& path) override;
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(

@@ -3,6 +3,10 @@
 
 #include "base/io/file_system.h"
 
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -152,6 +156,78 @@ TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
   EXPECT_FALSE(fs.Exists("/a.tmp"));
   fs.SetCapacity(100);
   EXPECT_TRUE(WriteFileAtomically(fs, "/a", "longer than 8").ok());
+}
+
+// As a disk's that gets full: some of the bytes get there.
+TEST(PosixFileSystemTest, AWriteThatIsCutShortSaysWhy) {
+  std::string pattern = testing::TempDir() + "/short_XXXXXX";
+  const std::string path = std::string(mkdtemp(pattern.data())) + "/a";
+  auto file = PosixFileSystem().OpenForWrite(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string bytes(3000, 'x');
+  const absl::string_view pieces[] = {bytes, "", bytes, bytes};
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {7000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status written = (*file)->WriteAt(0, pieces);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(written.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(written.message(), "write " + path + ": File too large");
+  EXPECT_EQ(*(*file)->Size(), 7000);
+  ASSERT_TRUE((*file)->WriteAt(0, pieces).ok());
+  EXPECT_EQ(*(*file)->Size(), 9000);
+}
+
+TEST(FakeFileSystemTest, AFaultEndsTheCallsThatItIsForAndNoOthers) {
+  using Fault = FakeFileSystem::Fault;
+  FakeFileSystem fs;
+  ASSERT_TRUE(fs.CreateDirectories("/d").ok());
+  auto file = *fs.OpenForWrite("/d/a");
+  Fault fault;
+  fault.call = Fault::Call::kWrite;
+  fault.path_part = "/a";
+  fault.error_number = EROFS;
+  fault.pass_count = 1;
+  fault.fail_count = 2;
+  fault.written_bytes = 3;
+  fs.AddFault(fault);
+  EXPECT_TRUE(file->WriteAt(0, "12345678").ok());
+  const absl::string_view pieces[] = {"ab", "cd"};
+  EXPECT_EQ(file->WriteAt(0, pieces),
+            absl::PermissionDeniedError("write /d/a: Read-only file system"));
+  EXPECT_EQ(*ReadFile(fs, "/d/a"), "abc45678");
+  EXPECT_TRUE((*fs.OpenForWrite("/d/b"))->WriteAt(0, "x").ok());
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_FALSE(file->WriteAt(0, "x").ok());
+  EXPECT_TRUE(file->WriteAt(0, "x").ok());
+  for (const auto call :
+       {Fault::Call::kOpen, Fault::Call::kRead, Fault::Call::kSync,
+        Fault::Call::kReserve, Fault::Call::kRename, Fault::Call::kRemove,
+        Fault::Call::kSyncDirectory, Fault::Call::kList}) {
+    SCOPED_TRACE(static_cast<int>(call));
+    fault = Fault();
+    fault.call = call;
+    fault.path_part = "/d";
+    fault.error_number = EIO;
+    fs.AddFault(fault);
+    char byte[1];
+    int failed_count = 0;
+    failed_count += !fs.OpenForWrite("/d/a").ok();
+    failed_count += !file->ReadAt(0, absl::MakeSpan(byte)).ok();
+    failed_count += !file->Sync().ok();
+    failed_count += !file->Preallocate(1).ok();
+    failed_count += !fs.Rename("/d/a", "/d/a").ok();
+    failed_count += !fs.Remove("/d/b").ok();
+    failed_count += !fs.SyncDirectory("/d").ok();
+    failed_count += !fs.List("/d").ok();
+    EXPECT_EQ(failed_count, 1);
+    ASSERT_TRUE(WriteFileAtomically(fs, "/d/b", "x").ok());
+  }
+  fs.AddFault(fault);
+  fs.ClearFaults();
+  EXPECT_TRUE(fs.List("/d").ok());
 }
 
 TEST(FakeFileSystemTest, ABrokenDiskIsDataLoss) {

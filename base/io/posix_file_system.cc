@@ -116,6 +116,10 @@ class PosixFile : public RandomAccessFile {
       ssize_t n = pwritev(fd_, vectors, static_cast<int>(count), *offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return LastError("write", path_);
+      if (n == 0 && vectors->iov_len > 0) {
+        // Nothing got there, and nobody says why: tried again it might for ever.
+        return ErrnoToStatus(EIO, absl::StrCat("write ", path_));
+      }
       *offset += n;
       while (count > 0 && static_cast<size_t>(n) >= vectors->iov_len) {
         n -= vectors->iov_len;

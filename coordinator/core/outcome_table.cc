@@ -14,6 +14,14 @@ bool OutcomeTable::Contains(const v1::ContributionKey& key) const {
          row->second.kept.contains(key.seq());
 }
 
+const v1::ContributionOutcome* OutcomeTable::Find(
+    const v1::ContributionKey& key) const {
+  const auto row = rows_.find({key.slot(), key.fragment()});
+  if (row == rows_.end()) return nullptr;
+  const auto outcome = row->second.kept.find(key.seq());
+  return outcome == row->second.kept.end() ? nullptr : &outcome->second;
+}
+
 bool OutcomeTable::Add(const v1::ContributionOutcome& outcome) {
   if (Contains(outcome.key())) return false;
   Row& row = rows_[{outcome.key().slot(), outcome.key().fragment()}];

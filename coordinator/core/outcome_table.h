@@ -30,6 +30,9 @@ class OutcomeTable {
   // True if `key` has ended.
   bool Contains(const v1::ContributionKey& key) const;
 
+  // How `key` has ended; null if it has not, or if that is forgotten.
+  const v1::ContributionOutcome* Find(const v1::ContributionKey& key) const;
+
   // Records how a contribution ended. False, and nothing changes, if it had
   // ended before.
   bool Add(const v1::ContributionOutcome& outcome);

@@ -1,6 +1,7 @@
 #include "coordinator/core/plans.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -57,6 +58,52 @@ void ShortenReasons(
     std::string& reason = *outcome->mutable_reason();
     reason.resize(CutUtf8(reason, std::min(room, kReasonBytesMax)).size());
     room -= reason.size();
+  }
+}
+
+// Tells a shard what it need not keep: first what it still reports though it
+// has ended, so that all of that goes, however much it is, a part with each
+// report; then the newest, of which it may have parts that no report names.
+void AddDropped(const RunState& state, const ShardView& shard,
+                v1::ServerRunPlan& plan) {
+  std::set<ContributionPlace> told;
+  const auto place_of = [](const v1::ContributionKey& key) {
+    return ContributionPlace(key.fragment(), key.slot(), key.seq());
+  };
+  const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
+    if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
+        !told.insert(place_of(key)).second) {
+      return;
+    }
+    v1::ContributionOutcome& dropped = *plan.add_dropped();
+    *dropped.mutable_key() = key;
+    dropped.set_outcome(outcome);
+  };
+  // What these decide is theirs to free.
+  std::set<ContributionPlace> committed;
+  for (const v1::Commit& commit : plan.commits()) {
+    for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+      committed.insert(place_of(outcome.key()));
+    }
+  }
+  const auto add_ended = [&](const v1::ContributionKey& key) {
+    if (!state.outcomes().Contains(key) || committed.contains(place_of(key))) {
+      return;
+    }
+    const v1::ContributionOutcome* const known = state.outcomes().Find(key);
+    add(key, known == nullptr ? v1::OUTCOME_DROPPED : known->outcome());
+  };
+  for (const v1::StoredContribution& stored : shard.report.stored()) {
+    add_ended(stored.info().key());
+  }
+  for (const v1::RefusedContribution& refused : shard.report.refused()) {
+    add_ended(refused.key());
+  }
+  const size_t room = kDroppedMax - static_cast<size_t>(plan.dropped_size());
+  const auto& newest = state.dropped();
+  for (size_t i = newest.size() - std::min(newest.size(), room);
+       i < newest.size(); ++i) {
+    add(newest[i].key(), newest[i].outcome());
   }
 }
 
@@ -183,11 +230,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
                          ? a.commit_seq() < b.commit_seq()
                          : a.pin_id() < b.pin_id();
             });
-  for (const v1::ContributionOutcome& outcome : state.dropped()) {
-    v1::ContributionOutcome& dropped = *plan.add_dropped();
-    *dropped.mutable_key() = outcome.key();
-    dropped.set_outcome(outcome.outcome());
-  }
+  AddDropped(state, view.shards[shard], plan);
   plan.set_commit_seq(state.commit_seq());
   plan.set_started(state.started());
   for (const v1::FragmentVersion& version : state.version0()) {

@@ -3,6 +3,7 @@
 #include "coordinator/core/plans.h"
 
 #include <iostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -293,6 +294,58 @@ TEST_F(PlansTest, AServersPlanOfTheMostIslandsFits) {
   EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
   EXPECT_LT(PlanOf(0).ByteSizeLong(), kPlanBytesMax);
   std::cout << "server " << server.ByteSizeLong() << std::endl;
+}
+
+TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
+  Start(100, 1, 2);
+  std::set<std::string> left;
+  for (int64_t seq = 1; seq <= 6; ++seq) Reject(0, seq, "an old one");
+  for (int f = 0; f < 100; ++f) {
+    for (int64_t seq = 1; seq <= 7; ++seq) {
+      v1::ContributionKey key = Key(f, 0);
+      key.set_seq(seq);
+      *view_.shards[1].report.add_stored()->mutable_info()->mutable_key() = key;
+      // The last of each has not ended.
+      if (seq <= 6) left.insert(key.ShortDebugString());
+    }
+  }
+  // Whoever reports nothing is told the newest.
+  EXPECT_EQ(BuildServerRunPlan(state_, view_, 0).dropped(255).key().seq(), 6);
+  int part_count = 0;
+  for (; !left.empty(); ++part_count) {
+    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 1);
+    ASSERT_LE(plan.dropped_size(), 256);
+    const size_t before = left.size();
+    for (const v1::ContributionOutcome& outcome : plan.dropped()) {
+      left.erase(outcome.key().ShortDebugString());
+      EXPECT_EQ(outcome.outcome(), v1::OUTCOME_REJECTED);
+    }
+    ASSERT_LT(left.size(), before);
+    auto& stored = *view_.shards[1].report.mutable_stored();
+    for (int i = stored.size() - 1; i >= 0; --i) {
+      const v1::ContributionKey& key = stored[i].info().key();
+      if (key.seq() <= 6 && !left.contains(key.ShortDebugString())) {
+        stored.DeleteSubrange(i, 1);
+      }
+    }
+  }
+  EXPECT_EQ(part_count, 3);
+  EXPECT_EQ(view_.shards[1].report.stored_size(), 100);
+}
+
+// It frees them when it has merged them and not before.
+TEST_F(PlansTest, WhatACommitOfThePlanDecidesIsNotToldAsDropped) {
+  Start(1, 2, 1);
+  Seal(0);
+  for (const v1::SealedContribution& sealed :
+       state_.fragments()[0].sealed.seal().contributions()) {
+    *view_.shards[0].report.add_stored()->mutable_info()->mutable_key() =
+        sealed.key();
+  }
+  Commit(0);
+  const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 0);
+  ASSERT_EQ(plan.commits_size(), 1);
+  EXPECT_EQ(plan.dropped_size(), 0);
 }
 
 TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {

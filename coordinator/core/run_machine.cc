@@ -531,6 +531,12 @@ void RunMachine::OnShardReport(const std::string& server_id,
       shard.report.refused_size() != report.refused_size()) {
     plan_changed_ = true;
   }
+  // What a run that has ended leaves is told in parts.
+  if (state_.ended() &&
+      shard.report.stored_size() > static_cast<int>(kDroppedMax) &&
+      shard.report.stored_size() != report.stored_size()) {
+    plan_changed_ = true;
+  }
   shard.reported = true;
   shard.report = report;
   Advance(now);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "coordinator/core/contributions.h"
+#include "coordinator/core/plans.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
@@ -777,6 +778,35 @@ TEST_F(RunMachineTest, KeepsACheckpointEverySoManyRounds) {
   for (const auto& [id, pin] : run_->state().pins()) ids.push_back(id);
   EXPECT_THAT(ids, ElementsAre("final", "round-2", "round-4"));
   EXPECT_EQ(run_->state().pins().at("round-2").pin.cut(1).version(), 2);
+}
+
+// A plan names 256 at most.
+TEST_F(RunMachineTest, WhatAnEndedRunLeavesOnAShardIsToldUntilNothingIsLeft) {
+  Start(SimpleSpec(), 1);
+  std::set<int64_t> left;
+  for (int64_t seq = 1; seq <= 600; ++seq) left.insert(seq);
+  run_->alter_report = [&](v1::ShardReport& report) {
+    for (const int64_t seq : left) {
+      v1::ContributionInfo& info = *report.add_stored()->mutable_info();
+      info.mutable_key()->set_run_epoch(1);
+      info.mutable_key()->set_seq(seq);
+    }
+  };
+  run_->FollowPlan(0);
+  ASSERT_TRUE(run_->machine().Cancel(run_->now()).ok());
+  int told_count = 0;
+  while (!left.empty()) {
+    // Else nobody would send it.
+    ASSERT_TRUE(run_->machine().TakePlanChanged());
+    const v1::ServerRunPlan plan =
+        BuildServerRunPlan(run_->state(), run_->machine().view(), 0);
+    for (const v1::ContributionOutcome& outcome : plan.dropped()) {
+      left.erase(outcome.key().seq());
+    }
+    run_->FollowPlan(0);
+    ASSERT_LT(++told_count, 10);
+  }
+  EXPECT_EQ(told_count, 3);
 }
 
 TEST_F(RunMachineTest, WaitsForARestartedServersReportBeforeItSeals) {

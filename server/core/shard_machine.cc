@@ -38,6 +38,8 @@ absl::string_view KindName(ActionKind kind) {
       return "drop-kept";
     case ActionKind::kGiveUpKept:
       return "give-up-kept";
+    case ActionKind::kDropSpares:
+      return "drop-spares";
   }
   return "?";
 }
@@ -67,6 +69,7 @@ std::string Action::ToString() const {
           absl::StrAppend(out, key.ToString());
         }));
   }
+  if (kind == ActionKind::kDropSpares) return text;
   if (kind == ActionKind::kWriteManifest || kind == ActionKind::kDropManifest) {
     return absl::StrCat(text, " ", pin.pin_id());
   }
@@ -142,7 +145,7 @@ void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
     return;
   }
   has_plan_ = true;
-  planned_ = true;
+  unplanned_ = false;
   run_epoch_ = plan.run_epoch();
   plan_ = plan;
 }
@@ -251,6 +254,9 @@ void ShardMachine::OnManifestDropped(const std::string& pin_id) {
 void ShardMachine::OnVersionDamaged(int32_t fragment, int64_t version,
                                     absl::string_view why) {
   checkpoints_.OnDamaged(fragment, version, why);
+  if (fragments_[fragment].version == version) {
+    OnFault(absl::StrCat("DATA_LOSS: ", why));
+  }
 }
 
 void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
@@ -276,6 +282,11 @@ void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kPrepare:
       fragment.preparing.reset();
+      // What its files could not take of it while it came, they do not have.
+      if (shape_.gather && !absl::IsResourceExhausted(status) &&
+          fragment.gathering && fragment.gathering->Merges(action.seal)) {
+        LoseGathered(action.fragment);
+      }
       break;
     case ActionKind::kPersist:
       persisting_ = false;
@@ -305,7 +316,10 @@ void ShardMachine::Forget(const ContributionKey& key) {
 std::vector<Action> ShardMachine::NextActions() {
   std::vector<Action> actions;
   waiting_reason_.clear();
-  if (!has_plan_) return actions;
+  if (!has_plan_) {
+    if (fault_.empty()) NameDropSpares(&actions);
+    return actions;
+  }
   if (fault_.empty()) NameVersion0(&actions);
   if (fault_.empty() && AllInitialized()) {
     NameApplies(&actions);
@@ -319,6 +333,7 @@ std::vector<Action> ShardMachine::NextActions() {
     NameManifests(&actions);
     NameReleases(&actions);
     NameKept(&actions);
+    NameDropSpares(&actions);
   }
   if (!fault_.empty()) {
     actions.clear();
@@ -693,6 +708,28 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
   }
   if (action.commit_seqs.empty() && action.pins.empty()) return;
   actions->push_back(std::move(action));
+}
+
+void ShardMachine::NameDropSpares(std::vector<Action>* actions) {
+  const bool has_ended = unplanned_ ||
+                         plan_.run_state() == v1::RUN_STATE_COMPLETED ||
+                         plan_.run_state() == v1::RUN_STATE_CANCELLED;
+  // What is freed becomes spare.
+  const bool frees = std::any_of(
+      actions->begin(), actions->end(), [](const Action& action) {
+        return action.kind == ActionKind::kDrop ||
+               action.kind == ActionKind::kDiscard ||
+               action.kind == ActionKind::kPersist ||
+               action.kind == ActionKind::kRelease;
+      });
+  if (!has_ended || frees) spares_dropped_ = false;
+  // A version that is still to be made takes one.
+  if (!has_ended || spares_dropped_ || !to_persist_.empty() ||
+      NextCommit() != nullptr) {
+    return;
+  }
+  spares_dropped_ = true;
+  actions->push_back({ActionKind::kDropSpares});
 }
 
 bool ShardMachine::AllInitialized() const {

@@ -147,6 +147,8 @@ enum class ActionKind {
   kDropManifest,   // pin.pin_id: delete it, OnManifestDropped.
   kDropKept,  // commit_seqs: free what is kept of them; pins: forget that
               // these were given up. No answer.
+  kDropSpares,  // The run has ended: remove files that wait to be written again.
+                // No answer.
   kGiveUpKept,  // commit_seqs: free what is kept of them, for the disk is full;
                 // pins, reason: note that they were given up. No answer.
 };
@@ -181,7 +183,7 @@ class ShardMachine {
   void OnPlan(const v1::ServerRunPlan& plan);
   // The newest plan does not have the run: it has ended, and gathers nothing.
   // What else the last plan said stands. False if that was known.
-  bool OnUnplanned() { return std::exchange(planned_, false); }
+  bool OnUnplanned() { return !std::exchange(unplanned_, true); }
   // An import of `fragment` is whole and durable.
   void OnImported(int32_t fragment);
   // kMakeVersion0 is done: version 0 is durable.
@@ -207,7 +209,8 @@ class ShardMachine {
   void OnManifestDropped(const std::string& pin_id);
   // The disk is full: what is kept for pins makes room for rounds.
   void OnNoRoom() { no_room_ = true; }
-  // A reader found that a version cannot be read.
+  // A reader found that a version cannot be read. Stops the shard if it is the
+  // newest of its fragment: nothing can be made from it.
   void OnVersionDamaged(int32_t fragment, int64_t version,
                         absl::string_view why);
   // An action that has an answer failed. DATA_LOSS, INTERNAL and
@@ -232,6 +235,8 @@ class ShardMachine {
 
   // --- Questions ------------------------------------------------------------
 
+  // UNAVAILABLE: the shard has stopped, or knows no plan.
+  absl::Status CheckServes() const;
   // Whether a push may begin. `session_sha256` is the SHA-256 of the secret
   // that the caller sent.
   //
@@ -305,6 +310,7 @@ class ShardMachine {
   void NameReleases(std::vector<Action>* actions);
   void NameManifests(std::vector<Action>* actions);
   void NameKept(std::vector<Action>* actions);
+  void NameDropSpares(std::vector<Action>* actions);
 
   // Empty if it was not.
   std::string WhyGivenUp(const v1::Pin& pin) const;
@@ -329,8 +335,6 @@ class ShardMachine {
   // True if all contributions of `seal` are stored; stops the shard if one has
   // another digest, or if one is lost that is committed.
   bool SealIsStored(const v1::Seal& seal);
-  // UNAVAILABLE: the shard has stopped, or knows no plan.
-  absl::Status CheckServes() const;
   // The error of a fragment of which no block is here.
   absl::Status NoBlock(int32_t fragment) const;
   absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
@@ -343,7 +347,7 @@ class ShardMachine {
   std::string fault_;
   std::string waiting_reason_;
   bool has_plan_ = false;
-  bool planned_ = false;  // The newest plan has the run.
+  bool unplanned_ = false;  // The newest plan does not have the run.
   v1::ServerRunPlan plan_;
   int64_t run_epoch_ = 0;
   int64_t applied_commit_seq_ = 0;
@@ -356,6 +360,7 @@ class ShardMachine {
   std::set<int64_t> kept_commits_;
   std::map<std::string, std::string> given_up_;  // Pins, and why.
   bool no_room_ = false;
+  bool spares_dropped_ = false;  // kDropSpares was named, and nothing freed since.
   std::set<std::pair<int32_t, int64_t>> held_;
   CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;

@@ -76,7 +76,7 @@ std::optional<GatherSet> ShardMachine::WantedSet(int32_t f) {
 
 bool ShardMachine::GathersForPlan(int32_t f) const {
   const std::optional<GatherSet>& set = fragments_[f].gathering;
-  if (!set || !planned_ || plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+  if (!set || unplanned_ || plan_.run_state() == v1::RUN_STATE_CANCELLED) {
     return false;
   }
   if (const v1::Seal* seal = WantedSeal(f)) return set->Merges(*seal);
@@ -112,7 +112,7 @@ void ShardMachine::NameGather(int32_t f, std::vector<Action>* actions) {
     return;
   }
   std::optional<GatherSet> wanted = WantedSet(f);
-  if (!planned_ || plan_.run_state() == v1::RUN_STATE_CANCELLED) {
+  if (unplanned_ || plan_.run_state() == v1::RUN_STATE_CANCELLED) {
     wanted.reset();
   }
   if (!wanted) {

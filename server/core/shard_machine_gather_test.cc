@@ -318,6 +318,25 @@ TEST_F(GatherTest, AnIslandThatIsExpectedTooKeepsWhatWasGathered) {
   EXPECT_EQ(StoredCount(), 1);
 }
 
+// Its sum is not whole, and the islands still have what it is of.
+TEST_F(GatherTest, WhatADiskDidNotTakeIsGatheredAnew) {
+  Open({0});
+  machine_->OnBound(Info(0));
+  Gathered();
+  Take(0);
+  Seal({0});
+  std::vector<Action> actions = Next(ActionKind::kPrepare);
+  ASSERT_EQ(actions.size(), 1);
+  machine_->OnFailed(actions[0], absl::ResourceExhaustedError("full"));
+  actions = Next(ActionKind::kPrepare);
+  ASSERT_EQ(actions.size(), 1) << "what has come is used";
+  machine_->OnFailed(actions[0], absl::PermissionDeniedError("read-only"));
+  EXPECT_EQ(StoredCount(), 0);
+  EXPECT_EQ(Gathered(), "0");
+  Take(0);
+  EXPECT_EQ(Next(ActionKind::kPrepare).size(), 1);
+}
+
 TEST_F(GatherTest, AFailureIsTriedAgain) {
   Open({0});
   machine_->OnBound(Info(0));

@@ -443,14 +443,16 @@ TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
     const std::string whole =
         Key(3, 0).ToString() + ", " + Key(4, 0).ToString();
     if (state == v1::RUN_STATE_CANCELLED) {
-      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " + whole);
+      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " + whole +
+                             "\ndrop-spares");
     } else {
       // How those ended that came as a whole is still to be told.
-      EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString());
+      EXPECT_EQ(Trace(),
+                "drop " + Key(2, 0).ToString() + "\ndrop-spares");
       *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
       *plan_.add_dropped()->mutable_key() = Info(4, 0).key();
       Plan();
-      EXPECT_EQ(Trace(), "drop " + whole);
+      EXPECT_EQ(Trace(), "drop " + whole + "\ndrop-spares");
     }
     EXPECT_EQ(machine_->Report().refused_size(), 0);
     plan_.clear_dropped();
@@ -475,6 +477,38 @@ TEST_F(ShardMachineTest, AfterTheRunsEndTooPartsEndWithTheirCommit) {
               "persist fragment 0 version 1 commit 1");
     EXPECT_EQ(actions_[1].keys.size(), 3);
   }
+}
+
+TEST_F(ShardMachineTest, ARunThatHasEndedLetsGoOfItsSparesWhenAllIsDone) {
+  BringToRound0();
+  Seal(0, 0, {0});
+  Commit(1, 0, 1, 200, {0});
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  *plan_.add_dropped()->mutable_key() = Info(1, 0).key();
+  Plan();
+  EXPECT_EQ(Trace(), "prepare fragment 0 version 0 attempt 0 of 1\ndrop " +
+                         Key(1, 0).ToString());
+  machine_->OnPrepared(Prepared(0, 200));
+  EXPECT_EQ(Trace(),
+            "apply fragment 0 version 1 commit 1\n"
+            "persist fragment 0 version 1 commit 1");
+  machine_->OnPersisted(1);
+  EXPECT_EQ(Trace(), "drop-spares");
+  EXPECT_EQ(Trace(), "");
+  // Freed after that.
+  machine_->OnBound(Info(2, 0));
+  EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + "\ndrop-spares");
+}
+
+TEST_F(ShardMachineTest, SoDoesOneThatNoPlanHasAnyMore) {
+  machine_->OnUnplanned();  // Since the start.
+  EXPECT_EQ(Trace(), "drop-spares");
+  BringToRound0();
+  EXPECT_EQ(Trace(), "");
+  EXPECT_TRUE(machine_->OnUnplanned());
+  EXPECT_FALSE(machine_->OnUnplanned());
+  EXPECT_EQ(Trace(), "drop-spares");
+  EXPECT_EQ(Trace(), "");
 }
 
 TEST_F(ShardMachineTest, ReservesSpaceForAnOpenRoundOnce) {
@@ -566,6 +600,14 @@ TEST_F(ShardMachineTest, AManifestIsDeletedBeforeTheVersionsThatItNames) {
   EXPECT_EQ(Trace(), "");
   machine_->OnManifestDropped("kept");
   EXPECT_EQ(Trace(), "release fragment 0 version 2");
+}
+
+TEST_F(ShardMachineTest, AnOldVersionThatIsDamagedStopsNothingTheNewestAll) {
+  Restart(Disk(3, 3));
+  machine_->OnVersionDamaged(0, 2, "f0-v2.ver: Input/output error");
+  EXPECT_EQ(machine_->fault(), "");
+  machine_->OnVersionDamaged(0, 3, "f0-v3.ver: Input/output error");
+  EXPECT_EQ(machine_->fault(), "DATA_LOSS: f0-v3.ver: Input/output error");
 }
 
 TEST_F(ShardMachineTest, ACheckpointThatCannotBeKeptStopsNothing) {

@@ -299,9 +299,7 @@ void PullStream::FinishUnread(const absl::Status& read) {
         Refuse(Code::kUnavailable, "DELTA_DAMAGED",
                "a delta is damaged; call again for the view in full"));
   }
-  shard_->OnDamagedVersion(fragment_, source_.version, read);
-  FinishWith(absl::DataLossError(absl::StrCat(
-      read.message(), "; ask for the newest version or another checkpoint")));
+  FinishWith(shard_->OnDamagedVersion(fragment_, source_.version, read));
 }
 
 void PullStream::FinishWith(const absl::Status& status) {

@@ -214,6 +214,9 @@ void Shard::Post(Action action) {
     case ActionKind::kGiveUpKept:
       resources_.disk_queue.Post([this, action] { RunDropKept(action); });
       return;
+    case ActionKind::kDropSpares:
+      resources_.disk_queue.Post([this] { store_->DropSpares(); });
+      return;
     case ActionKind::kRelease:
       resources_.disk_queue.Post([this, action] {
         store_->RemoveVersion(action.fragment, action.version);
@@ -223,18 +226,18 @@ void Shard::Post(Action action) {
   }
 }
 
-void Shard::NoteHindrance(const Action& action, const absl::Status& status) {
-  const std::string why(CutUtf8(
-      absl::StrCat(action.ToString(), " failed: ", status.message()),
-      kHindranceBytesMax));
-  Hindrance& hindrance =
-      hindrances_[{static_cast<int>(action.kind), action.fragment}];
+void Shard::NoteHindrance(std::pair<int, int32_t> what, int64_t version,
+                          absl::string_view name, const absl::Status& status) {
+  const std::string why(
+      CutUtf8(absl::StrCat(name, " failed: ", status.message()),
+              kHindranceBytesMax));
+  Hindrance& hindrance = hindrances_[what];
   // It may fail in the same way for hours.
   if (hindrance.why != why) {
     LOG(WARNING) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << ", tried again until it can: " << why;
   }
-  hindrance = {action.version, why};
+  hindrance = {version, why};
 }
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
@@ -246,13 +249,15 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
       // same way for hours.
       std::string why =
           absl::StrCat(action.ToString(), " failed: ", status.message());
-      if (why != logged_reserve_) {
+      std::string& logged = logged_reserves_[action.fragment];
+      if (why != logged) {
         LOG(WARNING) << "run " << store_->run().run_id() << " shard "
                      << store_->shard() << ": " << why;
-        logged_reserve_ = std::move(why);
+        logged = std::move(why);
       }
     } else {
-      NoteHindrance(action, status);
+      NoteHindrance({static_cast<int>(action.kind), action.fragment},
+                    action.version, action.ToString(), status);
     }
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
@@ -269,6 +274,50 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
     Advance();
   }
   Changed();
+}
+
+absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
+                               const absl::Status& error) {
+  // It was freed meanwhile: no error of the disk.
+  if (absl::IsAborted(error)) return error;
+  const auto key = ContributionKey::FromProto(info.key());
+  absl::Status told = error;
+  {
+    MutexLock lock(&mutex_);
+    if (absl::IsDataLoss(error)) {
+      machine_.OnFault(absl::StrCat("cannot take ", key.ToString(), ": ",
+                                    error.ToString()));
+      told = machine_.CheckServes();
+    } else {
+      // Not whose: many may try for hours.
+      NoteHindrance(
+          {kLogHindrance, key.fragment}, info.anchor_version(),
+          absl::StrCat("take contributions to fragment ", key.fragment), error);
+      if (absl::IsResourceExhausted(error)) {
+        no_room_ = true;
+      } else {
+        // Whatever its code says to a caller of the disk, an island can do
+        // nothing about it.
+        told = Refuse(Code::kUnavailable, "DISK_FAILS",
+                      absl::StrCat("the server's disk: ", error.message(),
+                                   "; its operator has to look at it"));
+      }
+    }
+  }
+  Advance();
+  Changed();
+  return told;
+}
+
+void Shard::OnQuietError(const Action& action, const absl::Status& error) {
+  LOG(WARNING) << "run " << store_->run().run_id() << ": " << action.ToString()
+               << " failed: " << error.ToString();
+  if (!absl::IsDataLoss(error)) return;
+  {
+    MutexLock lock(&mutex_);
+    machine_.OnFault(error.ToString());
+  }
+  Advance();
 }
 
 void Shard::RunMakeVersion0(const Action& action) {
@@ -442,7 +491,8 @@ absl::Status Shard::LoseDamaged(const v1::Seal& seal,
     }
   }
   return absl::UnavailableError(
-      absl::StrCat(keys.size(), " of its contributions are lost here"));
+      absl::StrCat(keys.size(), " of its contributions are lost here (",
+                   damage.message(), "), and are pushed again"));
 }
 
 void Shard::RunPersist(const Action& action) {
@@ -470,9 +520,7 @@ void Shard::RunPersist(const Action& action) {
 
 void Shard::RunDrop(const Action& action) {
   const absl::Status status = store_->Drop(action.keys);
-  if (!status.ok()) {
-    LOG(WARNING) << action.ToString() << " failed: " << status.ToString();
-  }
+  if (!status.ok()) OnQuietError(action, status);
   for (const ContributionKey& key : action.keys) {
     waiters_.Settle(key, DroppedStatus(key));
   }
@@ -521,11 +569,11 @@ void Shard::RunDropKept(const Action& action) {
       given_up ? store_->GiveUpKept(action.commit_seqs, action.pins,
                                     action.reason)
                : store_->DropKept(action.commit_seqs, action.pins);
-  if (given_up || !status.ok()) {
+  if (given_up) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": "
-                 << action.ToString() << " (" << action.reason
-                 << "): " << status.ToString();
+                 << action.ToString() << ": " << action.reason;
   }
+  if (!status.ok()) OnQuietError(action, status);
   Changed();
 }
 
@@ -547,9 +595,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
   }
   absl::StatusOr<std::shared_ptr<Contribution>> bound =
       store_->Bind(header.info());
-  if (absl::IsResourceExhausted(bound.status())) no_room_ = true;
-  ASSIGN_OR_RETURN(std::shared_ptr<Contribution> contribution,
-                   std::move(bound));
+  if (!bound.ok()) return OnLogError(header.info(), bound.status());
+  const std::shared_ptr<Contribution> contribution = *std::move(bound);
   // Another stream may have bound the key meanwhile.
   if (contribution->info().SerializeAsString() !=
       header.info().SerializeAsString()) {
@@ -583,7 +630,9 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
       if (done) break;
     }
     if (bound) return contribution;
-    ASSIGN_OR_RETURN(contribution, store_->Bind(info));
+    absl::StatusOr<std::shared_ptr<Contribution>> made = store_->Bind(info);
+    if (!made.ok()) return OnLogError(info, made.status());
+    contribution = *std::move(made);
     if (contribution->info().SerializeAsString() != info.SerializeAsString()) {
       return Refuse(
           Code::kAlreadyExists, "OTHER_MODEL",
@@ -596,6 +645,16 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
   }
   DropImports();
   return nullptr;
+}
+
+absl::StatusOr<bool> Shard::WriteBlocks(
+    Contribution& contribution, IndexRange blocks,
+    absl::Span<const absl::string_view> pieces,
+    absl::Span<const BlockFact> facts) {
+  absl::StatusOr<bool> last =
+      store_->WriteBlocks(contribution, blocks, pieces, facts);
+  if (!last.ok()) return OnLogError(contribution.info(), last.status());
+  return last;
 }
 
 void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
@@ -621,7 +680,8 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   if (!norm_squared.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": cannot store "
                  << key.ToString() << ": " << norm_squared.status().ToString();
-    waiters_.Settle(key, norm_squared.status());
+    waiters_.Settle(key,
+                    OnLogError(contribution->info(), norm_squared.status()));
     return;
   }
   {
@@ -632,6 +692,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->gather_id());
     }
+    hindrances_.erase({kLogHindrance, key.fragment});
   }
   Advance();
   Changed();
@@ -669,8 +730,13 @@ void Shard::RefuseWhole(const Contribution& contribution,
       key.is_import() ? store_->Drop(keys)
                       : store_->Refuse(contribution.info(), text);
   if (!refused.ok()) {
-    LOG(WARNING) << "cannot record that " << key.ToString()
-                 << " is refused: " << refused.ToString();
+    // Nobody may hear of what a start would not know.
+    v1::ContributionInfo info;
+    *info.mutable_key() = key.ToProto();
+    waiters_.Settle(key, OnLogError(info, Annotate(refused,
+                                                   "cannot record that it is "
+                                                   "refused")));
+    return;
   }
   if (!key.is_import()) {
     MutexLock lock(&mutex_);

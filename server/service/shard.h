@@ -89,6 +89,11 @@ class Shard {
   // As ParameterService.ImportParameters. Blocks on the disk the first time.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenImport(
       const v1::ImportHeader& header);
+  // As RunStore::WriteBlocks; but of an error what a stream is told.
+  absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
+                                   IndexRange blocks,
+                                   absl::Span<const absl::string_view> pieces,
+                                   absl::Span<const BlockFact> facts);
   // All blocks are there, and the caller has the right to finish: does it on
   // the finish queue, then settles the waiters.
   void FinishLater(std::shared_ptr<Contribution> contribution);
@@ -143,9 +148,10 @@ class Shard {
   // The disk is full, whoever found it: what is kept for pins makes room.
   void GiveUpKept();
 
-  // A reader of a version met damage: checkpoints that name it are broken.
-  void OnDamagedVersion(int32_t fragment, int64_t version,
-                        const absl::Status& damage);
+  // A reader of a version met damage: checkpoints that name it are broken, and
+  // without the newest the shard stops. What the reader's caller is told.
+  absl::Status OnDamagedVersion(int32_t fragment, int64_t version,
+                                const absl::Status& damage);
 
   // A reader of D of a version met damage: it is not held any more.
   void OnDamagedDelta(int32_t fragment, int64_t version,
@@ -162,8 +168,15 @@ class Shard {
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteHindrance(const Action& action, const absl::Status& status)
+  void NoteHindrance(std::pair<int, int32_t> what, int64_t version,
+                     absl::string_view name, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The disk did not do what a contribution needs: what its streams are told.
+  // The operator is told too; damage stops the shard, all else may pass.
+  absl::Status OnLogError(const v1::ContributionInfo& info,
+                          const absl::Status& error);
+  // Work that nobody waits for could not be done: damage stops the shard.
+  void OnQuietError(const Action& action, const absl::Status& error);
   // Tells the machine how an action ended, and goes on.
   void Ended(const Action& action, const absl::Status& status);
   void Changed();
@@ -214,6 +227,10 @@ class Shard {
       ABSL_GUARDED_BY(mutex_);
   // What failed last and is tried again at the next Tick.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of what is hindered beside actions: to take contributions, to read
+  // versions.
+  static constexpr int kLogHindrance = -1;
+  static constexpr int kReadHindrance = 1000;  // Told last.
   // What fails now, by kind of action and fragment.
   struct Hindrance {
     int64_t version = 0;  // Of the action.
@@ -222,7 +239,7 @@ class Shard {
   std::map<std::pair<int, int32_t>, Hindrance> hindrances_
       ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
-  std::string logged_reserve_ ABSL_GUARDED_BY(mutex_);
+  std::map<int32_t, std::string> logged_reserves_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

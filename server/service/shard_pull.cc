@@ -170,16 +170,29 @@ void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
   store_->deltas()->Remove(fragment, version);
 }
 
-void Shard::OnDamagedVersion(int32_t fragment, int64_t version,
-                             const absl::Status& damage) {
+absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
+                                     const absl::Status& damage) {
   LOG(ERROR) << "run " << store_->run().run_id() << ": version " << version
              << " of fragment " << fragment
              << " cannot be read: " << damage.ToString();
+  absl::Status told = absl::DataLossError(
+      absl::StrCat(damage.message(),
+                   "; ask for the newest version or another checkpoint"));
   {
     MutexLock lock(&mutex_);
     machine_.OnVersionDamaged(fragment, version, damage.message());
+    if (machine_.version(fragment) == version) {
+      told = machine_.CheckServes();
+    } else {
+      NoteHindrance(
+          {kReadHindrance, fragment}, version,
+          absl::StrCat("read fragment ", fragment, " version ", version),
+          damage);
+    }
   }
+  Advance();
   Changed();
+  return told;
 }
 
 }  // namespace atl::server

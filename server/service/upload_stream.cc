@@ -283,7 +283,7 @@ absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
     payload.Take(encoded.ByteCount(claimed), &pieces);
     ASSIGN_OR_RETURN(
         const bool last,
-        shard_->store().WriteBlocks(
+        shard_->WriteBlocks(
             *contribution_, claimed, pieces,
             absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
                                                claimed.size())));

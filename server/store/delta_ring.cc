@@ -217,6 +217,17 @@ void DeltaRing::Retire(int32_t fragment, std::shared_ptr<DeltaFile> file) {
   fs_.Remove(file->path()).IgnoreError();
 }
 
+void DeltaRing::DropSpares() {
+  std::map<int32_t, std::shared_ptr<DeltaFile>> spares;
+  {
+    MutexLock lock(&mutex_);
+    spares.swap(spares_);
+  }
+  for (const auto& [fragment, file] : spares) {
+    fs_.Remove(file->path()).IgnoreError();
+  }
+}
+
 std::vector<std::shared_ptr<DeltaFile>> DeltaRing::Chain(int32_t fragment,
                                                          int64_t from,
                                                          int64_t to) const {

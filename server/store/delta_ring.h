@@ -72,6 +72,9 @@ class DeltaRing {
   // Forgets one: of an attempt that is not committed, or that cannot be read.
   void Remove(int32_t fragment, int64_t version);
 
+  // Removes what waits to be written again.
+  void DropSpares();
+
   // D of from + 1 to `to`, in order; empty if one is not held, if there is
   // none, or if V in full takes fewer bytes.
   std::vector<std::shared_ptr<DeltaFile>> Chain(int32_t fragment, int64_t from,

@@ -2,6 +2,9 @@
 
 #include "server/store/record_store.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -121,6 +124,26 @@ TEST(RocksDbRecordStoreTest, ASecondProcessIsTurnedAway) {
   const auto second = RocksDbRecordStore::Open(directory);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition)
       << second.status();
+}
+
+// RocksDB takes nothing more then, whatever its disk does.
+TEST(RocksDbRecordStoreTest, ADiskThatCannotBeWrittenIsDataLoss) {
+  const std::string directory = testing::TempDir() + "/unwritable";
+  auto store = RocksDbRecordStore::Open(directory);
+  ASSERT_TRUE(store.ok()) << store.status();
+  RecordBatch batch;
+  batch.Put("a", std::string(1 << 20, 'x'));
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {100'000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status written = (*store)->Write(batch, Sync::kProcess);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(absl::IsDataLoss(written)) << written;
+  EXPECT_NE(written.message().find("File too large"), std::string::npos)
+      << written;
+  EXPECT_NE(written.message().find(directory), std::string::npos) << written;
 }
 
 TEST(RocksDbRecordStoreTest, AnotherFormatIsNotRead) {

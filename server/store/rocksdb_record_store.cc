@@ -119,7 +119,12 @@ absl::Status RocksDbRecordStore::Write(const RecordBatch& batch, Sync sync) {
     // After a full disk RocksDB refuses writes until it is told to go on.
     if (db_->Resume().ok()) written = db_->Write(options, &writes);
   }
-  return ToStatus(written, "cannot write records");
+  const absl::Status status = ToStatus(written, "cannot write records");
+  // RocksDB takes nothing more until it is opened again.
+  if (absl::IsUnknown(status) && written.IsIOError()) {
+    return absl::DataLossError(status.message());
+  }
+  return status;
 }
 
 absl::StatusOr<std::string> RocksDbRecordStore::Get(

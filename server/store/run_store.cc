@@ -365,12 +365,12 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
   RecordBatch batch;
   std::vector<std::shared_ptr<Contribution>> kept;
   if (keep) kept = AddKept(commit, &batch);
+  std::set<ContributionKey> kept_keys;
+  for (const auto& contribution : kept) kept_keys.insert(contribution->key());
   std::vector<ContributionKey> to_free(keys.begin(), keys.end());
-  for (const auto& contribution : kept) {
-    to_free.erase(
-        std::remove(to_free.begin(), to_free.end(), contribution->key()),
-        to_free.end());
-  }
+  std::erase_if(to_free, [&](const ContributionKey& key) {
+    return kept_keys.contains(key);
+  });
   Freed freed = TakeOut(to_free, &batch, commit.commit_seq());
   AddState(&batch);
   RETURN_IF_ERROR(

@@ -197,6 +197,10 @@ class RunStore {
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::Status ReserveRound(int32_t fragment, int64_t version, int64_t count);
 
+  // Removes what waits to be written again, segments and versions' files: no
+  // round comes. What is freed later is spare again.
+  void DropSpares();
+
   // Binds a key to its first header and gives it a segment, or finds what it
   // is bound to.
   //
@@ -314,6 +318,8 @@ class RunStore {
   const EncodedRange& EncodedOf(const ContributionKey& key) const;
   absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment,
                                                       int64_t payload_bytes);
+  // Of a segment that could not be made: whoever tries for hours says the same.
+  void GiveNumberBack(int64_t number);
   absl::StatusOr<std::unique_ptr<Segment>> TakeSegment(
       const ContributionKey& key);
   // True if it has the size that contributions have.

@@ -240,11 +240,22 @@ absl::Status RunStore::RecoverSegments() {
     ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
     std::string page(kHeaderPageBytes, '\0');
     records::SegmentHeader header;
-    absl::Status read =
-        ReadFully(*segment->file, segment->path, 0, absl::MakeSpan(page));
-    if (read.ok()) {
-      read = DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
+    const absl::StatusOr<int64_t> page_bytes =
+        segment->file->ReadAt(0, absl::MakeSpan(page));
+    if (!page_bytes.ok()) {
+      // What the disk does not give now it may give at another start: it stays,
+      // and nobody else gets its name. What is in it is lost until then.
+      LOG(ERROR) << "run " << run_.run_id()
+                 << ": a segment cannot be read: " << page_bytes.status();
+      long long number = 0;
+      std::sscanf(name.c_str(), "%lld.seg", &number);
+      MutexLock lock(&mutex_);
+      next_segment_ = std::max<int64_t>(next_segment_, number + 1);
+      continue;
     }
+    // Of a short one the rest is zeros.
+    absl::Status read =
+        DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
     if (read.ok() && (header.fragment() < 0 ||
                       header.fragment() >= layout_.fragment_count() ||
                       SegmentPath(header.segment()) != segment->path)) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,13 @@ absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
   header.set_payload_bytes(payload_bytes);
   ASSIGN_OR_RETURN(const std::string page,
                    EncodeHeaderPage("ATOLLSEG", header));
-  ASSIGN_OR_RETURN(segment->file, fs_.OpenForWrite(segment->path));
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
+      fs_.OpenForWrite(segment->path);
+  if (!file.ok()) {
+    GiveNumberBack(segment->number);
+    return file.status();
+  }
+  segment->file = *std::move(file);
   absl::Status made =
       segment->file->Preallocate(kHeaderPageBytes + payload_bytes);
   if (made.ok()) made = segment->file->WriteAt(0, page);
@@ -45,9 +52,15 @@ absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
   if (!made.ok()) {
     segment->file.reset();
     fs_.Remove(segment->path).IgnoreError();
+    GiveNumberBack(segment->number);
     return made;
   }
   return segment;
+}
+
+void RunStore::GiveNumberBack(int64_t number) {
+  MutexLock lock(&mutex_);
+  if (next_segment_ == number + 1) next_segment_ = number;
 }
 
 bool RunStore::IsUsedAgain(int32_t fragment, const Segment& segment) const {
@@ -97,6 +110,32 @@ void RunStore::DropUselessSegments() {
       Recycle(fragment, std::move(segment));
     }
   }
+}
+
+void RunStore::DropSpares() {
+  std::vector<std::string> paths;
+  // Nobody makes a file under a name that is removed here.
+  MutexLock making(&making_mutex_);
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [fragment, segments] : free_segments_) {
+      for (const auto& segment : segments) paths.push_back(segment->path);
+    }
+    free_segments_.clear();
+    for (auto* spares : {&spare_versions_, &spare_sums_}) {
+      for (const auto& [fragment, files] : *spares) {
+        for (const auto& file : files) paths.push_back(file->path());
+      }
+      spares->clear();
+    }
+    for (const auto& [place, file] : reserved_versions_) {
+      paths.push_back(file->path());
+    }
+    reserved_versions_.clear();
+  }
+  // What stays is removed at the next start, or is spare then.
+  for (const std::string& path : paths) fs_.Remove(path).IgnoreError();
+  if (deltas_ != nullptr) deltas_->DropSpares();
 }
 
 absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,

@@ -4,6 +4,7 @@
 #include "server/store/run_store.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -466,6 +467,27 @@ TEST_F(RunStoreTest, ASegmentThatIsBroughtBackHoldsItsContributionAgain) {
   EXPECT_EQ(store_->Recovered().stored.size(), 1);
 }
 
+// It is not removed: the disk may give it at the next start.
+TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
+  StoreContribution(0);
+  const auto names = *fs_.List(kLog);
+  ASSERT_EQ(names.size(), 1);
+  FakeFileSystem::Fault fault;
+  fault.call = FakeFileSystem::Fault::Call::kRead;
+  fault.path_part = ".seg";
+  fault.error_number = EIO;
+  fs_.AddFault(fault);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_TRUE(store_->Recovered().stored.empty());
+  EXPECT_EQ(store_->Recovered().lost.size(), 1);
+  EXPECT_EQ(*fs_.List(kLog), names);
+  // Nobody else takes its name.
+  StoreContribution(1);
+  EXPECT_EQ(fs_.List(kLog)->size(), 2);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().stored.size(), 2);
+}
+
 TEST_F(RunStoreTest, AShortSegmentIsLostToo) {
   StoreContribution(1);
   const std::string path = std::string(kLog) + "/" + (*fs_.List(kLog))[0];
@@ -514,6 +536,41 @@ TEST_F(RunStoreTest, SegmentsAreUsedAgain) {
   EXPECT_TRUE(store_->Recovered().stored.empty());
   StoreContribution(0);
   EXPECT_EQ(fs_.List(kLog)->size(), 2);
+}
+
+TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareFile) {
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 3).ok());
+  StoreContribution(0);
+  ASSERT_EQ(fs_.List(kLog)->size(), 3);
+  store_->DropSpares();
+  // What is stored stays, durably.
+  EXPECT_EQ(fs_.List(kLog)->size(), 1);
+  EXPECT_TRUE(fs_.List(kVersions)->empty());
+  const ContributionKey keys[] = {
+      ContributionKey::FromProto(Info(0).key())};
+  ASSERT_TRUE(store_->Drop(keys).ok());
+  store_->DropSpares();
+  EXPECT_TRUE(fs_.List(kLog)->empty());
+  // It can begin again.
+  StoreContribution(1);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().stored.size(), 1);
+}
+
+// Whoever tries for hours to reserve a round says the same each time.
+TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
+  for (const auto call : {FakeFileSystem::Fault::Call::kOpen,
+                          FakeFileSystem::Fault::Call::kReserve}) {
+    FakeFileSystem::Fault fault;
+    fault.call = call;
+    fault.path_part = kLog;
+    fault.error_number = EROFS;
+    fault.fail_count = 2;
+    fs_.AddFault(fault);
+    const absl::Status first = store_->ReserveRound(0, 0, 1);
+    EXPECT_FALSE(first.ok());
+    EXPECT_EQ(store_->ReserveRound(0, 0, 1), first);
+  }
 }
 
 // A disk that is full says so when there is something to be freed.

@@ -13,6 +13,7 @@ import unittest
 import grpc
 
 from harness import arithmetic
+from harness import broken_disk
 from harness import cases
 from harness import client as client_module
 from harness import power
@@ -72,7 +73,7 @@ class Cluster:
         self._doomed = set()   # Names of processes that may end.
         self._islands = {}     # Name: arguments of start_island.
         self._coordinator_arguments = []  # As it was started last.
-        self._disks = {}       # Name: its power.Disk.
+        self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
         self._guarded = None   # Who is started again when it kills itself.
         self.deaths = []       # Names, as they were started again.
 
@@ -252,6 +253,13 @@ class Cluster:
         """Before the start of `name`: whenever it is started again, what it
         had not synced is gone. Returns its power.Disk."""
         disk = power.Disk(os.path.join(self.directory, name), lies)
+        self._disks[name] = disk
+        return disk
+
+    def break_disk_of(self, name):
+        """Before the start of `name`: its disk can be made to fail. Returns its
+        broken_disk.Disk."""
+        disk = broken_disk.Disk(os.path.join(self.directory, name))
         self._disks[name] = disk
         return disk
 

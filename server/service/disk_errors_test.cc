@@ -1,0 +1,359 @@
+// A disk that fails: what islands and the operator are told, that nothing is
+// acknowledged that is not there, and that a start on a whole disk goes on with
+// the bits that the run would have had.
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rpc/call.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
+#include "gmock/gmock.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "server/service/test_cluster.h"
+
+namespace atl::server {
+namespace {
+
+using Call = FakeFileSystem::Fault::Call;
+using testing::HasSubstr;
+
+#define ASSERT_OK(expr)                                     \
+  do {                                                      \
+    const absl::Status assert_ok_status = (expr);           \
+    ASSERT_TRUE(assert_ok_status.ok()) << assert_ok_status; \
+  } while (false)
+
+class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
+ protected:
+  DiskErrorsTest() { Begin(); }
+
+  void Begin() {
+    v1::Run run = SmallRun();
+    run.mutable_spec()->set_durability(GetParam());
+    cluster_ = std::make_unique<TestCluster>(run, 1);
+    absl::Status begun = cluster_->StartAll();
+    if (begun.ok()) begun = cluster_->Begin();
+    EXPECT_TRUE(begun.ok()) << begun;
+    gradient_ = cluster_->Gradient(0, 0, 0);
+    info_ = cluster_->Info(0, 0, 0, gradient_);
+  }
+
+  absl::Status Push() { return cluster_->Push(info_, gradient_); }
+
+  // One stream, by hand: how it ends. An acknowledgement is the test's failure.
+  absl::Status PushOnce() {
+    grpc::ClientContext context;
+    context.AddMetadata(rpc::kSessionMetadata,
+                        rpc::HexOf(TestCluster::Secret(0)));
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(20));
+    const auto stub = cluster_->Stub(0);
+    const auto stream = stub->PushOuterGradient(&context);
+    v1::PushOuterGradientRequest request;
+    *request.mutable_header() = cluster_->Header(info_, 0);
+    stream->Write(request);
+    v1::PushOuterGradientResponse response;
+    if (stream->Read(&response)) {
+      const int64_t block_count = cluster_->layout().fragment_block_count(0);
+      for (int64_t b = 0; b < block_count; b += 64) {
+        const IndexRange blocks = {b, std::min<int64_t>(b + 64, block_count)};
+        const IndexRange elements =
+            cluster_->layout().BlockElements(0, blocks);
+        v1::Chunk& chunk = *request.mutable_chunk();
+        *chunk.mutable_key() = info_.key();
+        chunk.set_codec(v1::CODEC_F32);
+        chunk.set_first_block(b);
+        chunk.set_block_count(static_cast<int32_t>(blocks.size()));
+        chunk.set_payload(gradient_.data() + elements.begin,
+                          elements.size() * sizeof(float));
+        SumChunk(chunk);
+        stream->Write(request);
+      }
+      stream->WritesDone();
+      while (stream->Read(&response)) EXPECT_FALSE(response.stored());
+    }
+    return rpc::FromGrpc(stream->Finish());
+  }
+
+  // The same up to the answer to its header; OK if blocks are asked for.
+  absl::Status Bind(const v1::ContributionInfo& info) {
+    grpc::ClientContext context;
+    context.AddMetadata(rpc::kSessionMetadata,
+                        rpc::HexOf(TestCluster::Secret(info.key().slot())));
+    const auto stub = cluster_->Stub(0);
+    const auto stream = stub->PushOuterGradient(&context);
+    v1::PushOuterGradientRequest request;
+    *request.mutable_header() = cluster_->Header(info, 0);
+    stream->Write(request);
+    v1::PushOuterGradientResponse response;
+    if (!stream->Read(&response)) return rpc::FromGrpc(stream->Finish());
+    context.TryCancel();
+    stream->Finish();
+    return absl::OkStatus();
+  }
+
+  // One pull of the newest version, by hand: how it ends.
+  absl::Status PullOnce() {
+    grpc::ClientContext context;
+    v1::PullParametersRequest request;
+    request.set_run_id("small");
+    request.set_version(-1);
+    request.set_layout_fingerprint(cluster_->layout().fingerprint());
+    const auto stub = cluster_->Stub(0);
+    const auto stream = stub->PullParameters(&context, request);
+    v1::PullParametersResponse response;
+    while (stream->Read(&response)) {
+    }
+    return rpc::FromGrpc(stream->Finish());
+  }
+
+  static std::string ReasonOf(const absl::Status& status) {
+    const auto reason = rpc::ReasonOf(status);
+    return reason.has_value() ? reason->reason : "";
+  }
+
+  void ExpectStopped(const absl::Status& status, const std::string& what) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_EQ(ReasonOf(status), "SHARD_STOPPED");
+    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_THAT(WaitForFault(), HasSubstr(what));
+  }
+
+  // A whole disk, and what of the other had got there.
+  void RestartOnAWholeDisk() {
+    // What was written survives at level process, what was synced at machine.
+    if (GetParam() == v1::DURABILITY_PROCESS) {
+      cluster_->Stop(0);
+    } else {
+      cluster_->CutPower(0);
+    }
+    cluster_->fs(0).ClearFaults();
+    cluster_->records(0).FailWrites(absl::OkStatus());
+    ASSERT_OK(cluster_->Start(0));
+    WaitForReport(
+        [](const auto& r) { return r.initialized() && r.fault().empty(); });
+  }
+
+  void Break(Call call, const std::string& path_part, int error_number,
+             int64_t written_bytes = 0) {
+    FakeFileSystem::Fault fault;
+    fault.call = call;
+    fault.path_part = path_part;
+    fault.error_number = error_number;
+    fault.fail_count = 1 << 30;
+    fault.written_bytes = written_bytes;
+    cluster_->fs(0).AddFault(std::move(fault));
+  }
+
+  v1::ShardReport WaitForReport(
+      const std::function<bool(const v1::ShardReport&)>& done) {
+    const absl::StatusOr<v1::ShardReport> report =
+        cluster_->WaitForReport(0, done);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? *report : v1::ShardReport();
+  }
+
+  v1::ShardReport Report() {
+    return WaitForReport([](const auto&) { return true; });
+  }
+
+  std::string WaitForFault() {
+    return WaitForReport([](const auto& r) { return !r.fault().empty(); })
+        .fault();
+  }
+
+  std::string WaitForHindrance() {
+    return WaitForReport([](const auto& r) { return !r.hindrance().empty(); })
+        .hindrance();
+  }
+
+  // The round that the contribution goes into ends with the undisturbed bits.
+  void ExpectARoundAsIfNothingWas() {
+    const absl::Status pushed = Push();
+    EXPECT_TRUE(pushed.ok()) << pushed;
+    const auto digest = cluster_->Seal(0, 0, {info_});
+    ASSERT_TRUE(digest.ok()) << digest.status();
+    ASSERT_OK(cluster_->Commit(0, 0, *digest));
+    TestCluster undisturbed(SmallRun(), 1);
+    ASSERT_OK(undisturbed.StartAll());
+    ASSERT_OK(undisturbed.Begin());
+    ASSERT_OK(undisturbed.Push(info_, gradient_));
+    EXPECT_EQ(*digest, *undisturbed.Seal(0, 0, {info_}));
+  }
+
+  std::unique_ptr<TestCluster> cluster_;
+  std::vector<float> gradient_;
+  v1::ContributionInfo info_;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Levels, DiskErrorsTest,
+    testing::Values(v1::DURABILITY_PROCESS, v1::DURABILITY_MACHINE),
+    [](const auto& info) {
+      return info.param == v1::DURABILITY_PROCESS ? "Process" : "Machine";
+    });
+
+// Whatever is asked of the disk for a contribution.
+TEST_P(DiskErrorsTest, ALogThatCannotBeWrittenStopsTheShard) {
+  struct Case {
+    Call call;
+    int64_t written_bytes;
+  };
+  std::vector<Case> cases = {{Call::kWrite, 0}, {Call::kWrite, 5000}};
+  if (GetParam() == v1::DURABILITY_MACHINE) cases.push_back({Call::kSync, 0});
+  for (const Case& broken : cases) {
+    SCOPED_TRACE(testing::Message() << static_cast<int>(broken.call) << " "
+                                    << broken.written_bytes);
+    Begin();
+    Break(broken.call, ".seg", EIO, broken.written_bytes);
+    // Islands wait for the server: now, and when they call again.
+    ExpectStopped(PushOnce(), ".seg: Input/output error");
+    ExpectStopped(PushOnce(), ".seg: Input/output error");
+    EXPECT_EQ(Report().stored_size(), 0);
+    RestartOnAWholeDisk();
+    EXPECT_EQ(Report().stored_size(), 0);
+    ExpectARoundAsIfNothingWas();
+  }
+}
+
+TEST_P(DiskErrorsTest, ALogThatCannotBeMadeLongerStopsTheShard) {
+  for (const Call call : {Call::kOpen, Call::kReserve}) {
+    Begin();
+    Break(call, ".seg", EIO);
+    // What was reserved for the round is used up at some time.
+    absl::Status pushed;
+    for (int64_t seq = 2; seq < 20 && pushed.ok(); ++seq) {
+      info_.mutable_key()->set_slot(static_cast<int32_t>(seq % 8));
+      info_.mutable_key()->set_seq(seq);
+      pushed = Bind(info_);
+    }
+    ExpectStopped(pushed, ".seg: Input/output error");
+    info_ = cluster_->Info(0, 0, 0, gradient_);
+    RestartOnAWholeDisk();
+    ExpectARoundAsIfNothingWas();
+  }
+}
+
+TEST_P(DiskErrorsTest, RecordsThatCannotBeWrittenStopTheShard) {
+  cluster_->records(0).FailWrites(
+      absl::DataLossError("cannot write records: IO error"));
+  ExpectStopped(PushOnce(), "cannot write records: IO error");
+  EXPECT_EQ(Report().stored_size(), 0);
+  RestartOnAWholeDisk();
+  ExpectARoundAsIfNothingWas();
+}
+
+// In the middle of a chunk too.
+TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
+  struct Case {
+    int error_number;
+    int64_t written_bytes;
+    absl::StatusCode code;
+    std::string reason;
+  };
+  for (const Case& broken : std::vector<Case>{
+           {ENOSPC, 0, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
+           {ENOSPC, 5000, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
+           {EROFS, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
+           {ESTALE, 5000, absl::StatusCode::kUnavailable, "DISK_FAILS"}}) {
+    SCOPED_TRACE(testing::Message()
+                 << broken.error_number << " " << broken.written_bytes);
+    Begin();
+    Break(Call::kWrite, ".seg", broken.error_number, broken.written_bytes);
+    const absl::Status pushed = PushOnce();
+    EXPECT_EQ(pushed.code(), broken.code) << pushed;
+    EXPECT_EQ(ReasonOf(pushed), broken.reason);
+    EXPECT_THAT(pushed.message(), HasSubstr(".seg: "));
+    EXPECT_THAT(WaitForHindrance(), HasSubstr(".seg: "));
+    EXPECT_EQ(Report().fault(), "");
+    cluster_->fs(0).ClearFaults();
+    ExpectARoundAsIfNothingWas();
+    EXPECT_EQ(Report().hindrance(), "");
+  }
+}
+
+TEST_P(DiskErrorsTest, AVersionThatCannotBeWrittenStopsTheShard) {
+  for (const Call call :
+       {Call::kWrite, Call::kSync, Call::kRename, Call::kSyncDirectory}) {
+    SCOPED_TRACE(static_cast<int>(call));
+    Begin();
+    ASSERT_OK(Push());
+    const auto digest = cluster_->Seal(0, 0, {info_});
+    ASSERT_OK(digest.status());
+    Break(call, "/versions", EIO);
+    cluster_->AddCommit(0, 0, *digest);
+    cluster_->Publish();
+    const std::string fault = WaitForFault();
+    EXPECT_THAT(fault, HasSubstr("/versions"));
+    EXPECT_THAT(fault, HasSubstr("Input/output error"));
+    EXPECT_EQ(Report().persisted_commit_seq(), 0);
+    RestartOnAWholeDisk();
+    // Redone, with the digest of the COMMIT.
+    EXPECT_EQ(WaitForReport([](const auto& r) {
+                return r.persisted_commit_seq() == 1;
+              }).fault(),
+              "");
+  }
+}
+
+TEST_P(DiskErrorsTest, AVersionThatCannotBeWrittenNowIsWrittenLater) {
+  for (const int error_number : {ENOSPC, EROFS}) {
+    for (const Call call :
+         {Call::kWrite, Call::kSync, Call::kRename, Call::kSyncDirectory}) {
+      SCOPED_TRACE(testing::Message()
+                   << error_number << " " << static_cast<int>(call));
+      Begin();
+      ASSERT_OK(Push());
+      const auto digest = cluster_->Seal(0, 0, {info_});
+      ASSERT_OK(digest.status());
+      Break(call, "/versions", error_number);
+      cluster_->AddCommit(0, 0, *digest);
+      cluster_->Publish();
+      EXPECT_THAT(WaitForHindrance(), HasSubstr("/versions"));
+      cluster_->fs(0).ClearFaults();
+      const v1::ShardReport report = WaitForReport([](const auto& r) {
+        return r.persisted_commit_seq() == 1 && r.hindrance().empty();
+      });
+      EXPECT_EQ(report.fault(), "");
+      RestartOnAWholeDisk();
+      EXPECT_EQ(Report().persisted_commit_seq(), 1);
+    }
+  }
+}
+
+TEST_P(DiskErrorsTest, ANewestVersionThatCannotBeReadStopsTheShard) {
+  ASSERT_OK(cluster_->Round(0, 1));
+  cluster_->CutPower(0);  // It is in memory no more.
+  ASSERT_OK(cluster_->Start(0));
+  WaitForReport([](const auto& r) { return r.initialized(); });
+  Break(Call::kRead, "f0-v1.ver", EIO);
+  ExpectStopped(PullOnce(), "f0-v1.ver: Input/output error");
+  RestartOnAWholeDisk();
+  EXPECT_TRUE(PullOnce().ok());
+}
+
+// Before the COMMIT: the islands have it.
+TEST_P(DiskErrorsTest, AContributionThatCannotBeReadComesAgain) {
+  ASSERT_OK(Push());
+  Break(Call::kRead, ".seg", EIO);
+  cluster_->AddSeal(0, 0, {info_});
+  const v1::ShardReport report = WaitForReport(
+      [](const auto& r) { return r.stored_size() == 0; });
+  EXPECT_EQ(report.fault(), "");
+  EXPECT_THAT(WaitForHindrance(), HasSubstr(".seg: Input/output error"));
+  cluster_->fs(0).ClearFaults();
+  ASSERT_OK(Push());
+  const auto digest = cluster_->WaitForPrepared(0, 0);
+  ASSERT_OK(digest.status());
+  ASSERT_OK(cluster_->Commit(0, 0, *digest));
+}
+
+}  // namespace
+}  // namespace atl::server

@@ -1,0 +1,116 @@
+#!/usr/bin/python3
+"""A server's disk that fails: told with the file and the cause, nothing is lost
+or counted twice, and on a whole disk the run ends with the bits that it would
+have had."""
+
+import errno
+
+import grpc
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import processes
+from harness import wait
+
+VICTIM = "server-1"
+
+
+class DiskErrorTest(cluster_module.IntegrationTest):
+
+    def start(self, durability):
+        """A run in its middle, and the victim's disk."""
+        self.values = self.run_values({"durability": durability,
+                                       "schedule": {"round_count": 40}})
+        self.reference, spec = self.once(durability, lambda cluster: (
+            self.run_strict(cluster, self.values), cluster.spec()))
+        disk = self.cluster.break_disk_of(VICTIM)
+        self.cluster.start_armed(spec, {})
+        self.cluster.wait_commits(2)
+        return disk
+
+    def shown(self):
+        """What an operator sees."""
+        shown = processes.run_cli("run", "show", "run", "--coordinator",
+                                  self.cluster.coordinator_address, check=0)
+        return " ".join(shown.stdout.split())
+
+    def stops(self, durability, call, part):
+        """Until the server is started again on a whole disk."""
+        cluster = self.cluster
+        disk = self.start(durability)
+        disk.fail(call, part, errno.EIO)
+        state = cluster.wait_state(cluster_module.PAUSED)
+        for told in (state.run.state_reason, self.shown()):
+            self.assertIn("on server %s has stopped" % VICTIM, told)
+            self.assertIn(part, told)
+            self.assertIn("Input/output error", told)
+            self.assertIn("start %s again, then `atoll run resume run`" %
+                          VICTIM, told)
+        # It does not go on by itself.
+        disk.repair()
+        self.assertEqual(state.run.state, cluster_module.PAUSED)
+        with self.assertRaises(grpc.RpcError):
+            cluster.runs.ResumeRun(run_id="run")
+        cluster.kill(VICTIM)
+        cluster.restart(VICTIM)
+
+        def resumed():
+            try:
+                return cluster.runs.ResumeRun(run_id="run").run
+            except grpc.RpcError:
+                return None
+
+        wait.until("the run is resumed", resumed)
+        self.assertEqual(self.finish_strict(cluster, self.values),
+                         self.reference)
+
+    def passes(self, call, part, error_number, text):
+        """It is shown while it lasts, and nobody has to do anything."""
+        cluster = self.cluster
+        disk = self.start("process")
+        disk.fail(call, part, error_number)
+        wait.until("the operator is told",
+                   lambda: any(s.hindrance for s in
+                               cluster.run_state().servers))
+        told = self.shown()
+        self.assertIn("tries again", told)
+        self.assertIn(part, told)
+        self.assertIn(text, told)
+        disk.repair()
+        self.assertEqual(self.finish_strict(cluster, self.values),
+                         self.reference)
+
+    def test_a_log_that_cannot_be_written(self):
+        self.stops("process", "write", ".seg")
+
+    def test_a_log_that_cannot_be_written_at_level_machine(self):
+        self.stops("machine", "write", ".seg")
+
+    def test_a_log_that_cannot_be_synced(self):
+        self.stops("machine", "sync", ".seg")
+
+    def test_records_that_cannot_be_written(self):
+        self.stops("process", "write", "/records/")
+
+    def test_records_that_cannot_be_synced(self):
+        self.stops("machine", "sync", "/records/")
+
+    def test_versions_that_cannot_be_written(self):
+        self.stops("process", "write", "/versions/")
+
+    def test_versions_that_cannot_be_synced(self):
+        self.stops("machine", "sync", "/versions/")
+
+    def test_a_log_on_a_disk_that_is_read_only_for_a_while(self):
+        self.passes("write", ".seg", errno.EROFS, "Read-only file system")
+
+    def test_a_log_on_a_disk_that_is_full_for_a_while(self):
+        self.passes("write", ".seg", errno.ENOSPC, "No space left on device")
+
+    def test_a_version_on_a_disk_that_is_read_only_for_a_while(self):
+        self.passes("write", "/versions/", errno.EROFS,
+                    "Read-only file system")
+
+
+if __name__ == "__main__":
+    cases.main()
