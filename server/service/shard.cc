@@ -552,10 +552,8 @@ void Shard::RunWriteManifest(const Action& action) {
 
 void Shard::RunDropManifest(const Action& action) {
   const absl::Status status = store_->DropManifest(action.pin.pin_id());
-  if (!status.ok()) {
-    // It names files that go now: the next start says so, and tries again.
-    LOG(WARNING) << action.ToString() << " failed: " << status.ToString();
-  }
+  // It names files that go now: the next start says so, and tries again.
+  if (!status.ok()) OnQuietError(action, status);
   {
     MutexLock lock(&mutex_);
     machine_.OnManifestDropped(action.pin.pin_id());
@@ -731,11 +729,10 @@ void Shard::RefuseWhole(const Contribution& contribution,
                       : store_->Refuse(contribution.info(), text);
   if (!refused.ok()) {
     // Nobody may hear of what a start would not know.
-    v1::ContributionInfo info;
-    *info.mutable_key() = key.ToProto();
-    waiters_.Settle(key, OnLogError(info, Annotate(refused,
-                                                   "cannot record that it is "
-                                                   "refused")));
+    waiters_.Settle(key, OnLogError(contribution.info(),
+                                    Annotate(refused,
+                                             "cannot record that it is "
+                                             "refused")));
     return;
   }
   if (!key.is_import()) {

@@ -53,8 +53,8 @@ class StreamWatchdog {
   // Watches a stream of `caller`, whose gate is called with DEADLINE_EXCEEDED
   // (CallTooSlow) if it is too slow, again in each further window; and every
   // second, from the second on, once it is `ending`. If there are too many, a
-  // stream of who has most is told to end (CallDisplaced), or, if the caller has
-  // its share, this one has to:
+  // stream of who has most is told to end (CallDisplaced), or, if the caller
+  // has its share, this one has to:
   //
   // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS: it has no place, and is not watched.
   absl::Status Add(std::shared_ptr<WaiterGate> gate,

@@ -275,20 +275,25 @@ absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
                    CheckBlocks(chunk, blocks));
   const EncodedRange& encoded = contribution_->encoded();
   bool complete = false;
+  absl::Status status;
   for (const IndexRange claimed : contribution_->Claim(blocks)) {
+    if (!status.ok()) {
+      contribution_->Settle(claimed, {});
+      continue;
+    }
     // From where it was received straight to its place.
     rpc::PayloadReader payload(chunk);
     payload.Skip(encoded.ByteCount({blocks.begin, claimed.begin}));
     std::vector<absl::string_view> pieces;
     payload.Take(encoded.ByteCount(claimed), &pieces);
-    ASSIGN_OR_RETURN(
-        const bool last,
-        shard_->WriteBlocks(
-            *contribution_, claimed, pieces,
-            absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
-                                               claimed.size())));
-    complete |= last;
+    const absl::StatusOr<bool> last = shard_->WriteBlocks(
+        *contribution_, claimed, pieces,
+        absl::MakeConstSpan(facts).subspan(claimed.begin - blocks.begin,
+                                           claimed.size()));
+    status = last.status();
+    complete |= last.ok() && *last;
   }
+  RETURN_IF_ERROR(status);
   if (complete) {
     progress().waits_for_us = true;
     shard_->FinishLater(contribution_);

@@ -15,7 +15,9 @@
 #include "base/codec/codec.h"
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/status_macros.h"
+#include "server/core/shard_machine.h"
 #include "server/store/header_page.h"
 #include "server/store/run_store.h"
 
@@ -401,7 +403,8 @@ absl::Status RunStore::RecoverContributions() {
                      Parse<records::RefusedRecord>(value));
     MutexLock lock(&mutex_);
     RefusedFact& fact = refused_[ContributionKey::FromProto(record.key())];
-    fact.reason = record.reason();
+    // Older programs wrote it whole.
+    fact.reason = std::string(CutUtf8(record.reason(), kRefusalBytesMax));
     if (record.has_anchor_version()) {
       fact.anchor_version = record.anchor_version();
     }

@@ -48,7 +48,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
                           VICTIM, told)
         # It does not go on by itself.
         disk.repair()
-        self.assertEqual(state.run.state, cluster_module.PAUSED)
+        self.assertEqual(cluster.run_state().run.state, cluster_module.PAUSED)
         with self.assertRaises(grpc.RpcError):
             cluster.runs.ResumeRun(run_id="run")
         cluster.kill(VICTIM)
