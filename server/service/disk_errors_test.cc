@@ -48,7 +48,8 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
   absl::Status Push() { return cluster_->Push(info_, gradient_); }
 
   // One stream, by hand: how it ends. An acknowledgement is the test's failure.
-  absl::Status PushOnce() {
+  // `first_block` comes before all others, if it is >= 0.
+  absl::Status PushOnce(int64_t first_block = -1) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kSessionMetadata,
                         rpc::HexOf(TestCluster::Secret(0)));
@@ -61,20 +62,23 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
     stream->Write(request);
     v1::PushOuterGradientResponse response;
     if (stream->Read(&response)) {
-      const int64_t block_count = cluster_->layout().fragment_block_count(0);
-      for (int64_t b = 0; b < block_count; b += 64) {
-        const IndexRange blocks = {b, std::min<int64_t>(b + 64, block_count)};
+      const auto send = [&](IndexRange blocks) {
         const IndexRange elements =
             cluster_->layout().BlockElements(0, blocks);
         v1::Chunk& chunk = *request.mutable_chunk();
         *chunk.mutable_key() = info_.key();
         chunk.set_codec(v1::CODEC_F32);
-        chunk.set_first_block(b);
+        chunk.set_first_block(blocks.begin);
         chunk.set_block_count(static_cast<int32_t>(blocks.size()));
         chunk.set_payload(gradient_.data() + elements.begin,
                           elements.size() * sizeof(float));
         SumChunk(chunk);
         stream->Write(request);
+      };
+      if (first_block >= 0) send({first_block, first_block + 1});
+      const int64_t block_count = cluster_->layout().fragment_block_count(0);
+      for (int64_t b = 0; b < block_count; b += 64) {
+        send({b, std::min<int64_t>(b + 64, block_count)});
       }
       stream->WritesDone();
       while (stream->Read(&response)) EXPECT_FALSE(response.stored());
@@ -277,6 +281,20 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
     ExpectARoundAsIfNothingWas();
     EXPECT_EQ(Report().hindrance(), "");
   }
+}
+
+// What is there of a chunk parts it; all its other parts can come again.
+TEST_P(DiskErrorsTest, NoPartOfAChunkIsLeftClaimed) {
+  Begin();
+  FakeFileSystem::Fault fault;
+  fault.call = Call::kWrite;
+  fault.path_part = ".seg";
+  fault.error_number = ENOSPC;
+  fault.pass_count = 1;
+  cluster_->fs(0).AddFault(std::move(fault));
+  const absl::Status pushed = PushOnce(/*first_block=*/1);
+  EXPECT_EQ(ReasonOf(pushed), "DISK_FULL") << pushed;
+  ExpectARoundAsIfNothingWas();
 }
 
 TEST_P(DiskErrorsTest, AVersionThatCannotBeWrittenStopsTheShard) {

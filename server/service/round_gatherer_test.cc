@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -12,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/codec/codec.h"
+#include "base/io/fake_file_system.h"
 #include "base/status/check.h"
 #include "gtest/gtest.h"
 #include "server/service/merge_bench.h"
@@ -392,6 +395,25 @@ TEST_F(RoundGathererTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
   bench.Open();
   EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());
   EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+}
+
+// The disk has room again, but what it did not take is gone.
+TEST_F(RoundGathererTest, ASumThatMetAFullDiskHasToComeAgain) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  const auto gatherer = Gatherer(bench);
+  FakeFileSystem::Fault fault;
+  fault.call = FakeFileSystem::Fault::Call::kWrite;
+  fault.path_part = ".sum";
+  fault.error_number = ENOSPC;
+  bench.fs.AddFault(std::move(fault));
+  for (int i = 0; i < kIslands; ++i) {
+    for (int64_t cell = 0; cell < 3; ++cell) {
+      Offer(bench, *gatherer, i, cell, [] {});
+    }
+  }
+  // Of which kind, tells the shard whether to ask for it again.
+  EXPECT_TRUE(absl::IsUnavailable(gatherer->Publish(0).status()));
+  EXPECT_TRUE(absl::IsUnavailable(gatherer->Publish(1).status()));
 }
 
 TEST_F(RoundGathererTest, ARoundThatLacksACellIsNotPublished) {
