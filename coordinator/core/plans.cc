@@ -62,8 +62,9 @@ void ShortenReasons(
 }
 
 // Tells a shard what it need not keep: first what it still reports though it
-// has ended, so that all of that goes, however much it is, a part with each
-// report; then the newest, of which it may have parts that no report names.
+// has ended, merged or not, so that all of that goes, however much it is, some
+// with each report; then the newest, of which it may have parts that no report
+// names.
 void AddDropped(const RunState& state, const ShardView& shard,
                 v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;
@@ -91,7 +92,8 @@ void AddDropped(const RunState& state, const ShardView& shard,
       return;
     }
     const v1::ContributionOutcome* const known = state.outcomes().Find(key);
-    add(key, known == nullptr ? v1::OUTCOME_DROPPED : known->outcome());
+    // It may be forgotten how.
+    add(key, known == nullptr ? v1::OUTCOME_UNSPECIFIED : known->outcome());
   };
   for (const v1::StoredContribution& stored : shard.report.stored()) {
     add_ended(stored.info().key());
