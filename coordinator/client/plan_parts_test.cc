@@ -118,7 +118,7 @@ TEST(PlanPartsTest, AShardsReportIsCutOnlyIfAMessageDoesNotTakeIt) {
         if (part.run_id() != "run") continue;
         ++count;
         if (fits) {
-          EXPECT_EQ(part.SerializeAsString(), whole.SerializeAsString());
+          EXPECT_TRUE(part.SerializeAsString() == whole.SerializeAsString());
         }
       }
     }

@@ -71,15 +71,6 @@ void AddDropped(const RunState& state, const ShardView& shard,
   const auto place_of = [](const v1::ContributionKey& key) {
     return ContributionPlace(key.fragment(), key.slot(), key.seq());
   };
-  const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
-    if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
-        !told.insert(place_of(key)).second) {
-      return;
-    }
-    v1::ContributionOutcome& dropped = *plan.add_dropped();
-    *dropped.mutable_key() = key;
-    dropped.set_outcome(outcome);
-  };
   // What these decide is theirs to free.
   std::set<ContributionPlace> committed;
   for (const v1::Commit& commit : plan.commits()) {
@@ -87,10 +78,18 @@ void AddDropped(const RunState& state, const ShardView& shard,
       committed.insert(place_of(outcome.key()));
     }
   }
-  const auto add_ended = [&](const v1::ContributionKey& key) {
-    if (!state.outcomes().Contains(key) || committed.contains(place_of(key))) {
+  const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
+    if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
+        committed.contains(place_of(key)) ||
+        !told.insert(place_of(key)).second) {
       return;
     }
+    v1::ContributionOutcome& dropped = *plan.add_dropped();
+    *dropped.mutable_key() = key;
+    dropped.set_outcome(outcome);
+  };
+  const auto add_ended = [&](const v1::ContributionKey& key) {
+    if (!state.outcomes().Contains(key)) return;
     const v1::ContributionOutcome* const known = state.outcomes().Find(key);
     // It may be forgotten how.
     add(key, known == nullptr ? v1::OUTCOME_UNSPECIFIED : known->outcome());
