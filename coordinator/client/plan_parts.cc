@@ -30,11 +30,11 @@ void Deal(google::protobuf::RepeatedPtrField<Message>& all,
   }
 }
 
-// The report of one shard, in parts.
+// The report of one shard, in parts if it does not fit a message.
 std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
                                      size_t part_bytes_max) {
   std::deque<v1::ShardReport> parts;
-  if (report.ByteSizeLong() <= part_bytes_max) {
+  if (report.ByteSizeLong() <= kWholeShardBytesMax) {
     parts.push_back(std::move(report));
     return parts;
   }

@@ -1,5 +1,6 @@
 // A server's plan and a server's report are of all its runs. What is more than
-// a message goes in several, cut between runs; a report within one, too.
+// a message goes in several, cut between runs; a report within one, too, if a
+// message does not take it.
 //
 // Pure. Thread-compatible.
 
@@ -19,6 +20,11 @@ namespace atl::coordinator {
 // Of the runs in one message. One run's plan may be more, and one round's
 // statistics: both are less than a message (proto/DESIGN.md, "Limits").
 inline constexpr size_t kPartBytesMax = 1 << 20;
+// Of a shard's report that is not cut, but has a message of its own.
+// Coordinators that know of no parts of one take what a message takes (4 MiB),
+// so all that they could take reaches them whole; 64 KiB are for the rest of
+// the message.
+inline constexpr size_t kWholeShardBytesMax = (4 << 20) - (64 << 10);
 // A coordinator has no more runs.
 inline constexpr int32_t kPlanPartsMax = 1024;
 
@@ -26,8 +32,8 @@ inline constexpr int32_t kPlanPartsMax = 1024;
 std::deque<v1::WatchServerPlanResponse> CutPlan(
     v1::ServerPlan plan, size_t part_bytes_max = kPartBytesMax);
 
-// The same of a report; all parts have its report_seq. Those of one shard are
-// put together by core/report_joiner.
+// The same of a report; all parts have its report_seq. The report of a shard
+// beyond kWholeShardBytesMax is cut, too: core/report_joiner puts it together.
 std::deque<v1::ReportShardsRequest> CutReport(
     v1::ReportShardsRequest report, size_t part_bytes_max = kPartBytesMax);
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -85,6 +86,44 @@ TEST(PlanPartsTest, AReportIsCutBetweenShards) {
   }
   EXPECT_EQ(parts.size(), 4);
   EXPECT_EQ(shard_count, 30);
+}
+
+// Who knows of no parts of a shard's report takes each for all of it.
+TEST(PlanPartsTest, AShardsReportIsCutOnlyIfAMessageDoesNotTakeIt) {
+  for (const bool fits : {true, false}) {
+    v1::ReportShardsRequest report;
+    report.set_server_id(std::string(256, 's'));
+    report.add_shards()->set_run_id("before");
+    v1::ShardReport& large = *report.add_shards();
+    large.set_run_id("run");
+    size_t bytes = large.ByteSizeLong();
+    // Items of 64 KiB; of as many as fit, and one more.
+    while (true) {
+      v1::RefusedContribution refused;
+      refused.set_reason(std::string(64 << 10, 'x'));
+      const size_t more = refused.ByteSizeLong() + 4;
+      const bool is_full = bytes + more > kWholeShardBytesMax;
+      if (is_full && fits) break;
+      *large.add_refused() = std::move(refused);
+      bytes += more;
+      if (is_full) break;
+    }
+    report.add_shards()->set_run_id("after");
+    const v1::ShardReport whole = large;
+    EXPECT_GT(whole.ByteSizeLong(), 3900 << 10);
+    int count = 0;
+    for (const v1::ReportShardsRequest& request : CutReport(report)) {
+      EXPECT_LT(request.ByteSizeLong(), 4 << 20);
+      for (const v1::ShardReport& part : request.shards()) {
+        if (part.run_id() != "run") continue;
+        ++count;
+        if (fits) {
+          EXPECT_TRUE(part.SerializeAsString() == whole.SerializeAsString());
+        }
+      }
+    }
+    EXPECT_EQ(count > 1, !fits);
+  }
 }
 
 // The largest that servers make: of every fragment of every slot as many as are

@@ -290,12 +290,12 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
     for (const v1::ShardReport& part : request.shards()) {
-      const v1::ShardReport* report =
+      std::optional<v1::ShardReport> report =
           server.reports.Add(request.report_seq(), part);
-      if (report == nullptr) continue;
+      if (!report.has_value()) continue;
       const auto run = runs_.find(report->run_id());
       if (run == runs_.end()) continue;
-      run->second->OnShardReport(request.server_id(), *report, now);
+      run->second->OnShardReport(request.server_id(), *std::move(report), now);
     }
   }
   v1::ReportShardsResponse response;

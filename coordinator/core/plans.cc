@@ -62,22 +62,14 @@ void ShortenReasons(
 }
 
 // Tells a shard what it need not keep: first what it still reports though it
-// has ended, so that all of that goes, however much it is, a part with each
-// report; then the newest, of which it may have parts that no report names.
+// has ended, merged or not, so that all of that goes, however much it is, some
+// with each report; then the newest, of which it may have parts that no report
+// names.
 void AddDropped(const RunState& state, const ShardView& shard,
                 v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;
   const auto place_of = [](const v1::ContributionKey& key) {
     return ContributionPlace(key.fragment(), key.slot(), key.seq());
-  };
-  const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
-    if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
-        !told.insert(place_of(key)).second) {
-      return;
-    }
-    v1::ContributionOutcome& dropped = *plan.add_dropped();
-    *dropped.mutable_key() = key;
-    dropped.set_outcome(outcome);
   };
   // What these decide is theirs to free.
   std::set<ContributionPlace> committed;
@@ -86,12 +78,21 @@ void AddDropped(const RunState& state, const ShardView& shard,
       committed.insert(place_of(outcome.key()));
     }
   }
-  const auto add_ended = [&](const v1::ContributionKey& key) {
-    if (!state.outcomes().Contains(key) || committed.contains(place_of(key))) {
+  const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
+    if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
+        committed.contains(place_of(key)) ||
+        !told.insert(place_of(key)).second) {
       return;
     }
+    v1::ContributionOutcome& dropped = *plan.add_dropped();
+    *dropped.mutable_key() = key;
+    dropped.set_outcome(outcome);
+  };
+  const auto add_ended = [&](const v1::ContributionKey& key) {
+    if (!state.outcomes().Contains(key)) return;
     const v1::ContributionOutcome* const known = state.outcomes().Find(key);
-    add(key, known == nullptr ? v1::OUTCOME_DROPPED : known->outcome());
+    // It may be forgotten how.
+    add(key, known == nullptr ? v1::OUTCOME_UNSPECIFIED : known->outcome());
   };
   for (const v1::StoredContribution& stored : shard.report.stored()) {
     add_ended(stored.info().key());

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/contributions.h"
+#include "coordinator/core/outcome_table.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
 #include "gtest/gtest.h"
@@ -331,6 +332,33 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
   }
   EXPECT_EQ(part_count, 3);
   EXPECT_EQ(view_.shards[1].report.stored_size(), 100);
+}
+
+// Its commit is no longer told, and then it is forgotten how it ended.
+TEST_F(PlansTest, WhatWasMergedAndIsStillReportedIsToldAsItEnded) {
+  Start(1, 1, 1);
+  Seal(0);
+  const v1::ContributionKey key =
+      state_.fragments()[0].sealed.seal().contributions(0).key();
+  *view_.shards[0].report.add_stored()->mutable_info()->mutable_key() = key;
+  Commit(0);
+  ShardView& shard = view_.shards[0];
+  shard.reported = true;
+  shard.report.set_persisted_commit_seq(state_.commit_seq());
+  const auto told = [&] {
+    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 0);
+    EXPECT_EQ(plan.commits_size(), 0);
+    for (const v1::ContributionOutcome& outcome : plan.dropped()) {
+      if (outcome.key().seq() == key.seq()) return outcome.outcome();
+    }
+    ADD_FAILURE() << "not told";
+    return v1::OUTCOME_CANCELLED;
+  };
+  EXPECT_EQ(told(), v1::OUTCOME_MERGED);
+  for (size_t i = 1; i <= OutcomeTable::kKeptMax; ++i) {
+    Reject(0, key.seq() + static_cast<int64_t>(i), "a newer one");
+  }
+  EXPECT_EQ(told(), v1::OUTCOME_UNSPECIFIED);
 }
 
 // It frees them when it has merged them and not before.

@@ -1,28 +1,30 @@
 #include "coordinator/core/report_joiner.h"
 
+#include <utility>
+
 namespace atl::coordinator {
 
 void ReportJoiner::Forget() {
   part_count_ = 0;
   byte_count_ = 0;
-  report_.Clear();
+  report_ = v1::ShardReport();  // Clear would keep the memory.
 }
 
-const v1::ShardReport* ReportJoiner::Add(int64_t report_seq,
-                                         const v1::ShardReport& part) {
+std::optional<v1::ShardReport> ReportJoiner::Add(int64_t report_seq,
+                                                 const v1::ShardReport& part) {
   if (part.part() == 0) {
     Forget();
-    if (part.parts_left() <= 0) return &part;
+    if (part.parts_left() <= 0) return part;
   }
   const bool follows =
       part.part() == part_count_ &&
       (part_count_ == 0 ||
        (report_seq == report_seq_ && part.run_id() == report_.run_id() &&
         part.shard() == report_.shard()));
-  const size_t bytes = part.ByteSizeLong();
+  const size_t bytes = part.SpaceUsedLong();
   if (!follows || bytes > kReportBytesMax - byte_count_) {
     Forget();
-    return nullptr;
+    return std::nullopt;
   }
   report_seq_ = report_seq;
   ++part_count_;
@@ -30,10 +32,10 @@ const v1::ShardReport* ReportJoiner::Add(int64_t report_seq,
   report_.MergeFrom(part);
   report_.clear_part();
   report_.clear_parts_left();
-  if (part.parts_left() > 0) return nullptr;
+  if (part.parts_left() > 0) return std::nullopt;
   part_count_ = 0;
   byte_count_ = 0;
-  return &report_;
+  return std::exchange(report_, v1::ShardReport());
 }
 
 }  // namespace atl::coordinator

@@ -2,6 +2,9 @@
 
 #include "coordinator/core/report_joiner.h"
 
+#include <functional>
+#include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,17 +31,19 @@ v1::ShardReport Part(int32_t part, int32_t parts_left, int begin, int end) {
 TEST(ReportJoinerTest, AReportInOnePartIsItself) {
   ReportJoiner joiner;
   const v1::ShardReport report = Part(0, 0, 0, 4);
-  EXPECT_EQ(joiner.Add(7, report), &report);
+  const std::optional<v1::ShardReport> joined = joiner.Add(7, report);
+  ASSERT_TRUE(joined.has_value());
+  EXPECT_EQ(joined->SerializeAsString(), report.SerializeAsString());
 }
 
 TEST(ReportJoinerTest, PartsMakeTheReport) {
   ReportJoiner joiner;
   for (int report_seq = 1; report_seq <= 2; ++report_seq) {
-    EXPECT_EQ(joiner.Add(report_seq, Part(0, 2, 0, 4)), nullptr);
-    EXPECT_EQ(joiner.Add(report_seq, Part(1, 1, 4, 6)), nullptr);
-    const v1::ShardReport* report =
+    EXPECT_FALSE(joiner.Add(report_seq, Part(0, 2, 0, 4)).has_value());
+    EXPECT_FALSE(joiner.Add(report_seq, Part(1, 1, 4, 6)).has_value());
+    const std::optional<v1::ShardReport> report =
         joiner.Add(report_seq, Part(2, 0, 6, 7));
-    ASSERT_NE(report, nullptr);
+    ASSERT_TRUE(report.has_value());
     EXPECT_EQ(report->SerializeAsString(),
               Part(0, 0, 0, 7).SerializeAsString());
   }
@@ -59,27 +64,68 @@ TEST(ReportJoinerTest, PartsThatDoNotFollowMakeNothing) {
                 {1, other_shard}};
   for (const auto& other : others) {
     ReportJoiner joiner;
-    EXPECT_EQ(joiner.Add(1, Part(1, 0, 0, 4)), nullptr);
-    EXPECT_EQ(joiner.Add(1, Part(0, 1, 0, 4)), nullptr);
-    EXPECT_EQ(joiner.Add(other.report_seq, other.part), nullptr);
+    EXPECT_FALSE(joiner.Add(1, Part(1, 0, 0, 4)).has_value());
+    EXPECT_FALSE(joiner.Add(1, Part(0, 1, 0, 4)).has_value());
+    EXPECT_FALSE(joiner.Add(other.report_seq, other.part).has_value());
     // Nor does what would have followed.
-    EXPECT_EQ(joiner.Add(1, Part(1, 0, 4, 6)), nullptr);
-    EXPECT_EQ(joiner.Add(2, Part(0, 1, 0, 4)), nullptr);
-    EXPECT_NE(joiner.Add(2, Part(1, 0, 4, 6)), nullptr);
+    EXPECT_FALSE(joiner.Add(1, Part(1, 0, 4, 6)).has_value());
+    EXPECT_FALSE(joiner.Add(2, Part(0, 1, 0, 4)).has_value());
+    EXPECT_TRUE(joiner.Add(2, Part(1, 0, 4, 6)).has_value());
   }
 }
 
-TEST(ReportJoinerTest, PartsWithoutEndAreGivenUp) {
-  ReportJoiner joiner;
-  v1::ShardReport part = Part(0, 1, 0, 0);
-  part.set_hindrance(std::string(4 << 20, 'x'));
-  for (int i = 0; i < 15; ++i) {
-    part.set_part(i);
-    EXPECT_EQ(joiner.Add(1, part), nullptr);
+// What one server may send: few bytes each that are many here.
+TEST(ReportJoinerTest, PartsWithoutEndAreGivenUpByTheMemoryThatTheyTake) {
+  v1::ShardReport large = Part(0, 1, 0, 0);
+  large.add_refused()->set_reason(std::string(4 << 20, 'x'));
+  v1::ShardReport many = Part(0, 1, 0, 0);
+  for (int i = 0; i < 200000; ++i) many.add_refused();
+  EXPECT_LT(many.ByteSizeLong(), 1 << 20);
+  for (v1::ShardReport& part : {std::ref(large), std::ref(many)}) {
+    ReportJoiner joiner;
+    const int count_max =
+        static_cast<int>(kReportBytesMax / part.SpaceUsedLong());
+    EXPECT_LE(count_max, 64);
+    for (int i = 0; i < count_max; ++i) {
+      part.set_part(i);
+      EXPECT_FALSE(joiner.Add(1, part).has_value());
+    }
+    EXPECT_GE(joiner.MemoryBytes(), (count_max - 1) * part.SpaceUsedLong());
+    part.set_part(count_max);
+    part.set_parts_left(0);
+    EXPECT_FALSE(joiner.Add(1, part).has_value());
+    EXPECT_EQ(joiner.MemoryBytes(), v1::ShardReport().SpaceUsedLong());
   }
-  part.set_part(15);
-  part.set_parts_left(0);
-  EXPECT_EQ(joiner.Add(1, part), nullptr);
+}
+
+// The largest that servers make: plan_parts_test has the same on the wire.
+TEST(ReportJoinerTest, TheLargestReportIsTaken) {
+  v1::ShardReport report = Part(0, 1, 0, 0);
+  constexpr int kUndecidedMax = 4 * 32768;
+  for (int i = 0; i < kUndecidedMax; ++i) {
+    v1::RefusedContribution& refused = *report.add_refused();
+    refused.mutable_key()->set_seq(i);
+    refused.set_reason(std::string(256, 'x'));
+  }
+  std::cout << "memory " << report.SpaceUsedLong() << std::endl;
+  EXPECT_LT(report.SpaceUsedLong(), kReportBytesMax / 2);
+  report.clear_refused();
+  for (int i = 0; i < kUndecidedMax; ++i) {
+    v1::ContributionInfo& info = *report.add_stored()->mutable_info();
+    info.mutable_key()->set_seq(i);
+    info.mutable_digest()->set_low(i);
+  }
+  std::cout << "memory " << report.SpaceUsedLong() << std::endl;
+  EXPECT_LT(report.SpaceUsedLong(), kReportBytesMax / 2);
+}
+
+// However much it had, given up or complete.
+TEST(ReportJoinerTest, NothingStaysOfAReportThatIsTaken) {
+  ReportJoiner joiner;
+  EXPECT_FALSE(joiner.Add(1, Part(0, 1, 0, 1000)).has_value());
+  EXPECT_GT(joiner.MemoryBytes(), 100 * 1000);
+  EXPECT_TRUE(joiner.Add(1, Part(1, 0, 1000, 1001)).has_value());
+  EXPECT_EQ(joiner.MemoryBytes(), v1::ShardReport().SpaceUsedLong());
 }
 
 }  // namespace

@@ -517,7 +517,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
 // --- Servers -----------------------------------------------------------------
 
 void RunMachine::OnShardReport(const std::string& server_id,
-                               const v1::ShardReport& report, absl::Time now) {
+                               v1::ShardReport report, absl::Time now) {
   SetNow(now);
   if (report.shard() < 0 || report.shard() >= state_.server_ids().size() ||
       state_.server_ids()[report.shard()] != server_id ||
@@ -538,7 +538,7 @@ void RunMachine::OnShardReport(const std::string& server_id,
     plan_changed_ = true;
   }
   shard.reported = true;
-  shard.report = report;
+  shard.report = std::move(report);
   Advance(now);
 }
 

@@ -104,8 +104,8 @@ class RunMachine {
 
   // A shard's report, by the present life of the server that owns it; others
   // are ignored.
-  void OnShardReport(const std::string& server_id,
-                     const v1::ShardReport& report, absl::Time now);
+  void OnShardReport(const std::string& server_id, v1::ShardReport report,
+                     absl::Time now);
   // A server registered, came back or went away. `restarted`: what its shards
   // reported before no longer holds.
   void OnServerChanged(const std::string& server_id, bool restarted,

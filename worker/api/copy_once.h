@@ -23,11 +23,17 @@ class CopyOnce {
   // Returns when none is due: makes the one that is, or waits for who does.
   void Finish();
 
+  // Threads that wait, in Finish or Begin, for who makes it.
+  int waiter_count() const;
+
  private:
-  Mutex mutex_;
+  void AwaitMade() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable Mutex mutex_;
   CondVar made_;
   std::function<void()> due_ ABSL_GUARDED_BY(mutex_);
   bool is_being_made_ ABSL_GUARDED_BY(mutex_) = false;
+  int waiter_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace atl::worker

@@ -41,12 +41,18 @@ TEST(CopyOnceTest, WhoComesSecondWaitsUntilItIsMade) {
   });
   std::thread beside([&] { copy.Finish(); });
   begun.WaitForNotification();
+  std::atomic<bool> returned{false};
   std::thread writer([&] {
     copy.Finish();
-    EXPECT_TRUE(made);
+    returned = true;
   });
+  while (copy.waiter_count() == 0 && !returned) std::this_thread::yield();
+  EXPECT_FALSE(returned);
+  EXPECT_FALSE(made);
   may_end.Notify();
   writer.join();
+  EXPECT_TRUE(made);
+  EXPECT_EQ(copy.waiter_count(), 0);
   beside.join();
 }
 

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/layout/digest.h"
 #include "gtest/gtest.h"
+#include "worker/api/island_world.h"
 #include "worker/api/testing/island_fixture.h"
 #include "worker/api/testing/memory_service.h"
 #include "worker/api/testing/tiny_run.h"
@@ -32,8 +34,8 @@ class IslandPartTest : public IslandFixture {
     return spec;
   }
 
-  // A part that has trained two steps from version 0.
-  void Begin(const std::string& name, bool eager) {
+  // A part over the ranks of `mesh` that has trained two steps from version 0.
+  void Begin(const std::string& name, bool eager, const std::string& mesh) {
     const v1::RunSpec spec = Streaming(Tiny(1), eager);
     service_ = std::make_unique<MemoryService>(spec);
     links_.file_system = &files_;
@@ -41,6 +43,13 @@ class IslandPartTest : public IslandFixture {
                                           const HeldLayout&) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service_->MakeParameters());
+    };
+    part_ = nullptr;
+    auto world = IslandWorld::Join({.mesh = mesh}, {}, absl::Minutes(1));
+    ASSERT_TRUE(world.ok()) << world.status();
+    world_ = *std::move(world);
+    links_.make_trainer = [this](const engine::TrainerOptions& trainer) {
+      return world_->MakeTrainer(trainer);
     };
     options_ = Options(name);
     auto part = IslandPart::Create(options_, links_, spec);
@@ -87,9 +96,9 @@ class IslandPartTest : public IslandFixture {
     save.action.kind = ActionKind::kSave;
     save.action.seq = seq;
     Do(Lane::kSave, save);
-    auto read = ReadSave(
-        files_, SavePath({options_.work_directory, options_.run_id,
-                          options_.island_id}, 0, 1));
+    const SavePlace place = {options_.work_directory, options_.run_id,
+                             options_.island_id};
+    auto read = ReadSave(files_, SavePath(place, 0, 1));
     EXPECT_TRUE(read.ok()) << read.status();
     return read.ok() ? std::move(read->arrays) : Arrays();
   }
@@ -129,6 +138,7 @@ class IslandPartTest : public IslandFixture {
   std::unique_ptr<MemoryService> service_;
   IslandLinks links_;
   RunIslandOptions options_;
+  std::unique_ptr<IslandWorld> world_;  // Outlives the part's trainer.
   std::unique_ptr<IslandPart> part_;
   int64_t step_ = 0;
 };
@@ -140,31 +150,36 @@ bool Same(const Arrays& a, const Arrays& b) {
          a.eager_foreseen == b.eager_foreseen;
 }
 
-// The save lane may come to it when training is steps and applies further.
+// The save lane may come to it when training is steps and applies further, of a
+// trainer that says when it writes and of one of several ranks, which does not.
 TEST_F(IslandPartTest, WhatASaveHoldsIsOfItsStepHoweverLateItIsWritten) {
-  for (const bool eager : {false, true}) {
-    Begin(absl::StrCat("at-once-", eager), eager);
-    Contribute(0, 1);
-    const Arrays at_once = Save(1);
-    EXPECT_FALSE(at_once.local.empty());
-    EXPECT_FALSE(at_once.first_moment.empty());
-    EXPECT_EQ(at_once.eager_foreseen.empty(), !eager);
+  for (const std::string mesh : {"", "dp_shard=2"}) {
+    for (const bool eager : {false, true}) {
+      SCOPED_TRACE(absl::StrCat("mesh '", mesh, "', eager ", eager));
+      const std::string name = absl::StrCat(mesh.size(), "-", eager);
+      Begin(absl::StrCat("at-once-", name), eager, mesh);
+      Contribute(0, 1);
+      const Arrays at_once = Save(1);
+      EXPECT_FALSE(at_once.local.empty());
+      EXPECT_FALSE(at_once.first_moment.empty());
+      EXPECT_EQ(at_once.eager_foreseen.empty(), !eager);
 
-    Begin(absl::StrCat("late-", eager), eager);
-    Contribute(0, 1);
-    Train(2);
-    EXPECT_TRUE(Same(Save(1), at_once)) << "after steps";
+      Begin(absl::StrCat("late-", name), eager, mesh);
+      Contribute(0, 1);
+      Train(2);
+      EXPECT_TRUE(Same(Save(1), at_once)) << "after steps";
 
-    Begin(absl::StrCat("applied-", eager), eager);
-    Contribute(0, 1);
-    Apply(0);
-    EXPECT_TRUE(Same(Save(1), at_once)) << "after an apply";
+      Begin(absl::StrCat("applied-", name), eager, mesh);
+      Contribute(0, 1);
+      Apply(0);
+      EXPECT_TRUE(Same(Save(1), at_once)) << "after an apply";
 
-    // A control: a step later it is another.
-    Begin(absl::StrCat("later-", eager), eager);
-    Train(1);
-    Contribute(0, 1);
-    EXPECT_FALSE(Same(Save(1), at_once));
+      // A control: a step later it is another.
+      Begin(absl::StrCat("later-", name), eager, mesh);
+      Train(1);
+      Contribute(0, 1);
+      EXPECT_FALSE(Same(Save(1), at_once));
+    }
   }
 }
 
