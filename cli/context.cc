@@ -23,18 +23,19 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
   return rpc::MakeChannelOptions(kind, MakeSecurity());
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient()
-    const {
-  return MakeRunClient(settings.Get("coordinator"));
+absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
+    std::stop_token stop) const {
+  return MakeRunClient(settings.Get("coordinator"), std::move(stop));
 }
 
 absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
-    const std::string& address) const {
+    const std::string& address, std::stop_token stop) const {
   coordinator::RunClientOptions options;
   options.address = address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = settings.timeout();
   options.seed = std::random_device()();
+  options.stop = std::move(stop);
   options.on_waiting = [this](absl::string_view peer, absl::Duration patience) {
     messages_ << absl::StrCat("waits for ", peer, ", at most ",
                               absl::FormatDuration(patience),

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,12 +40,14 @@ class Context {
   Output& output() { return output_; }
   std::ostream& messages() { return messages_; }
 
-  // A client of the coordinator that the settings name.
-  absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient() const;
+  // A client of the coordinator that the settings name. Its calls end at once
+  // when `stop` is requested: whoever has an Interrupt gives its first().
+  absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient(
+      std::stop_token stop = {}) const;
 
   // The same for another address.
   absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient(
-      const std::string& address) const;
+      const std::string& address, std::stop_token stop = {}) const;
 
   // What the settings say of connections.
   rpc::Security MakeSecurity() const;

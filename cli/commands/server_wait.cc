@@ -57,6 +57,7 @@ void ServerWait::OnWaiting(const server::Waiting& waiting) {
 }
 
 void ServerWait::Follow(std::stop_token stop) {
+  const auto client = client_.InBackground(stop, absl::InfiniteDuration());
   v1::GetRunStateRequest request;
   request.set_run_id(run_id_);
   int64_t placement_epoch = 0;
@@ -70,7 +71,7 @@ void ServerWait::Follow(std::stop_token stop) {
   });
   while (!stop.stop_requested()) {
     const absl::StatusOr<v1::GetRunStateResponse> answer =
-        client_.GetRunState(request);
+        client->GetRunState(request);
     if (answer.ok()) {
       server::ShardRoutes routes;
       routes.placement_epoch = placement_epoch;
