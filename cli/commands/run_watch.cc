@@ -89,7 +89,7 @@ absl::Status ListInstead(const std::string& run_id,
 // Until the run ends, or CANCELLED when `stop` is requested.
 absl::Status PrintEvents(Context& context, const WatchOptions& options,
                          std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient(stop));
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient({.stop = stop}));
   // What does not change while it is watched: the run's specification.
   v1::GetRunRequest run_request;
   run_request.set_run_id(options.run_id);
