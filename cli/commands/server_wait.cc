@@ -29,9 +29,10 @@ std::string DescribeWaiting(const server::Waiting& waiting,
       : waiting.last_error.ok()
           ? "it does not answer"
           : std::string(waiting.last_error.message());
+  // The reason before the hint: a terminal cuts the end off.
   return absl::StrCat("waits for ", who, ", at most ",
-                      absl::FormatDuration(patience),
-                      " (--patience; Ctrl-C ends it): ", why);
+                      absl::FormatDuration(patience), ": ", why,
+                      " (--patience; Ctrl-C ends it)");
 }
 
 ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,

@@ -21,8 +21,8 @@
 
 namespace atl::cli {
 
-// "waits for server s1 at 10.0.0.5:7401, at most 60s (--patience; Ctrl-C ends
-// it): connection refused". Pure.
+// "waits for server s1 at 10.0.0.5:7401, at most 1m: connection refused
+// (--patience; Ctrl-C ends it)". Pure.
 std::string DescribeWaiting(const server::Waiting& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience);

@@ -24,22 +24,22 @@ TEST(ServerWaitTest, NamesTheServerTheBoundAndHowToEndIt) {
                                    absl::UnavailableError("refused")};
   EXPECT_EQ(DescribeWaiting(waiting, Routes("127.0.0.1:7401"),
                             absl::Minutes(1)),
-            "waits for server s1 at 127.0.0.1:7401, at most 1m (--patience; "
-            "Ctrl-C ends it): refused");
+            "waits for server s1 at 127.0.0.1:7401, at most 1m: refused "
+            "(--patience; Ctrl-C ends it)");
 }
 
 TEST(ServerWaitTest, TellsOneThatIsAwayFromOneThatIsSilent) {
   const server::Waiting silent = {absl::Seconds(2), 1, absl::OkStatus()};
   EXPECT_EQ(DescribeWaiting(silent, Routes(""), absl::Seconds(5)),
-            "waits for server s1, at most 5s (--patience; Ctrl-C ends it): it "
-            "is away");
+            "waits for server s1, at most 5s: it is away (--patience; Ctrl-C "
+            "ends it)");
   EXPECT_EQ(DescribeWaiting(silent, Routes("h:1"), absl::Seconds(5)),
-            "waits for server s1 at h:1, at most 5s (--patience; Ctrl-C ends "
-            "it): it does not answer");
+            "waits for server s1 at h:1, at most 5s: it does not answer "
+            "(--patience; Ctrl-C ends it)");
   // Of a plan without names.
   EXPECT_EQ(DescribeWaiting(silent, {}, absl::Seconds(5)),
-            "waits for the server of shard 1, at most 5s (--patience; Ctrl-C "
-            "ends it): it does not answer");
+            "waits for the server of shard 1, at most 5s: it does not answer "
+            "(--patience; Ctrl-C ends it)");
 }
 
 }  // namespace
