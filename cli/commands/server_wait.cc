@@ -3,11 +3,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/rpc/watch.h"
 
 namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
+// Longer than from one OnWaiting to the next: after it nobody waits any more.
+constexpr absl::Duration kWaitingMax = absl::Seconds(3);
 
 }  // namespace
 
@@ -46,13 +50,15 @@ ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
       routes_(std::move(routes)) {}
 
 void ServerWait::OnWaiting(const server::Waiting& waiting) {
-  if (!thread_.has_value()) {
-    thread_.emplace([this](std::stop_token stop) { Follow(stop); });
-  }
   std::string line;
   {
     MutexLock lock(&mutex_);
+    waiting_time_ = absl::Now();
+    changed_.SignalAll();
     line = DescribeWaiting(waiting, routes_, patience_);
+  }
+  if (!thread_.has_value()) {
+    thread_.emplace([this](std::stop_token stop) { Follow(stop); });
   }
   if (show_) show_(line);
 }
@@ -68,9 +74,17 @@ void ServerWait::Follow(std::stop_token stop) {
   }
   const std::stop_callback wake(stop, [this] {
     MutexLock lock(&mutex_);
-    ended_.SignalAll();
+    changed_.SignalAll();
   });
-  while (!stop.stop_requested()) {
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stop.stop_requested() &&
+             absl::Now() - waiting_time_ > kWaitingMax) {
+        changed_.Wait(&mutex_);
+      }
+    }
+    if (stop.stop_requested()) return;
     const absl::StatusOr<v1::GetRunStateResponse> answer =
         client->GetRunState(request);
     if (answer.ok()) {
@@ -82,10 +96,12 @@ void ServerWait::Follow(std::stop_token stop) {
       set_routes_(routes);
       MutexLock lock(&mutex_);
       routes_ = std::move(routes);
+    } else if (rpc::IsFinal(answer.status())) {
+      return;
     }
     MutexLock lock(&mutex_);
-    ended_.AwaitWithTimeout(&mutex_, kQueryInterval,
-                            [&] { return stop.stop_requested(); });
+    changed_.AwaitWithTimeout(&mutex_, kQueryInterval,
+                              [&] { return stop.stop_requested(); });
   }
 }
 
