@@ -230,9 +230,8 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
   imported.directory = std::filesystem::absolute(options.directory, error)
                            .lexically_normal()
                            .string();
-  const absl::StatusOr<worker::ModelToImport> model =
-      worker::ReadModelToImport(imported.directory, spec.layout(),
-                                options.stop);
+  const absl::StatusOr<worker::ModelToImport> model = worker::ReadModelToImport(
+      imported.directory, spec.layout(), options.stop);
   if (absl::IsCancelled(model.status())) return model.status();
   if (!model.ok()) return Explain(model.status(), run_id);
   const absl::Status fits = worker::CheckImport(*model, run);

@@ -231,8 +231,8 @@ absl::Status Join(Context& context, JoinOptions options) {
     options.address = context.settings.Get("coordinator");
   }
   if (options.run_id.empty()) {
-    ASSIGN_OR_RETURN(options.run_id, OnlyRun(context, options.address,
-                                             interrupt.first()));
+    ASSIGN_OR_RETURN(options.run_id,
+                     OnlyRun(context, options.address, interrupt.first()));
   }
   if (options.island_id.empty()) {
     options.island_id = DefaultIslandId(context.MakeSecurity());

@@ -28,10 +28,10 @@ server::ShardRoutes Routes(const std::string& address) {
 TEST(ServerWaitTest, NamesTheServerTheBoundAndHowToEndIt) {
   const server::Waiting waiting = {absl::Seconds(2), 1,
                                    absl::UnavailableError("refused")};
-  EXPECT_EQ(DescribeWaiting(waiting, Routes("127.0.0.1:7401"),
-                            absl::Minutes(1)),
-            "waits for server s1 at 127.0.0.1:7401, at most 1m: refused "
-            "(--patience; Ctrl-C ends it)");
+  EXPECT_EQ(
+      DescribeWaiting(waiting, Routes("127.0.0.1:7401"), absl::Minutes(1)),
+      "waits for server s1 at 127.0.0.1:7401, at most 1m: refused "
+      "(--patience; Ctrl-C ends it)");
 }
 
 TEST(ServerWaitTest, TellsOneThatIsAwayFromOneThatIsSilent) {
@@ -84,8 +84,9 @@ bool AsksAgainAfter(const grpc::Status& answer, absl::Duration timeout) {
   coordinator::RunClientOptions options;
   options.address = server->address();
   const auto client = *coordinator::MakeRunClient(options);
-  ServerWait wait(*client, "run", Routes("h:1"), absl::Minutes(1),
-                  [](const server::ShardRoutes&) {}, nullptr);
+  ServerWait wait(
+      *client, "run", Routes("h:1"), absl::Minutes(1),
+      [](const server::ShardRoutes&) {}, nullptr);
   // Nobody waits yet.
   EXPECT_FALSE(states.WasAsked(1, absl::Milliseconds(50)));
   wait.OnWaiting({absl::Seconds(2), 1, absl::OkStatus()});

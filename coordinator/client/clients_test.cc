@@ -458,8 +458,8 @@ TEST_F(ClientsTest, WhatIsAskedInTheBackgroundSaysNothingAndHasItsOwnBound) {
   const auto client = *MakeRunClient(options);
   v1::GetRunRequest request;
   request.set_run_id(kSilent);
-  const auto background = client->InBackground(
-      {}, rpc::kSlowAfter + absl::Milliseconds(200));
+  const auto background =
+      client->InBackground({}, rpc::kSlowAfter + absl::Milliseconds(200));
   EXPECT_EQ(background->GetRun(request).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(count, 0);

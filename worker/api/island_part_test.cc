@@ -87,9 +87,9 @@ class IslandPartTest : public IslandFixture {
     save.action.kind = ActionKind::kSave;
     save.action.seq = seq;
     Do(Lane::kSave, save);
-    auto read = ReadSave(
-        files_, SavePath({options_.work_directory, options_.run_id,
-                          options_.island_id}, 0, 1));
+    auto read = ReadSave(files_, SavePath({options_.work_directory,
+                                           options_.run_id, options_.island_id},
+                                          0, 1));
     EXPECT_TRUE(read.ok()) << read.status();
     return read.ok() ? std::move(read->arrays) : Arrays();
   }

@@ -127,7 +127,8 @@ absl::Status WriteWeightFile(FileSystem& file_system,
                              const std::string& name, const v1::Layout& layout,
                              const WeightRange& range,
                              absl::Span<const float> parameters,
-                             const std::stop_token& stop, OrderedJson& files, int64_t& size_bytes) {
+                             const std::stop_token& stop, OrderedJson& files,
+                             int64_t& size_bytes) {
   std::vector<SafetensorsEntry> entries;
   for (int i = range.begin; i < range.end; ++i) {
     const v1::TensorSpec& tensor = layout.tensors(i);
