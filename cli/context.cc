@@ -23,23 +23,34 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
   return rpc::MakeChannelOptions(kind, MakeSecurity());
 }
 
+absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
+    const ClientUse& use) const {
+  return MakeRunClient(settings.Get("coordinator"), use);
+}
+
 absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient()
     const {
-  return MakeRunClient(settings.Get("coordinator"));
+  return MakeRunClient(ClientUse{});
 }
 
 absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
-    const std::string& address) const {
+    const std::string& address, const ClientUse& use) const {
   coordinator::RunClientOptions options;
   options.address = address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = settings.timeout();
   options.seed = std::random_device()();
-  options.on_waiting = [this](absl::string_view peer, absl::Duration patience) {
-    messages_ << absl::StrCat("waits for ", peer, ", at most ",
-                              absl::FormatDuration(patience),
-                              " (--timeout; Ctrl-C ends it)\n")
-              << std::flush;
+  options.stop = use.stop;
+  options.on_waiting = [this, progress = use.progress](
+                           absl::string_view peer, absl::Duration patience) {
+    const std::string line = absl::StrCat("waits for ", peer, ", at most ",
+                                          absl::FormatDuration(patience),
+                                          " (--timeout; Ctrl-C ends it)");
+    if (progress != nullptr) {
+      progress->Note(line);
+    } else {
+      messages_ << line + "\n" << std::flush;
+    }
   };
   return coordinator::MakeRunClient(options);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,12 +40,23 @@ class Context {
   Output& output() { return output_; }
   std::ostream& messages() { return messages_; }
 
+  // How a command goes with its client.
+  struct ClientUse {
+    // Calls end at once when it is requested: whoever has an Interrupt gives
+    // its first().
+    std::stop_token stop = {};
+    // Says what a call waits for, and outlives the client; else messages().
+    Progress* progress = nullptr;
+  };
+
   // A client of the coordinator that the settings name.
+  absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient(
+      const ClientUse& use) const;
   absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient() const;
 
   // The same for another address.
   absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient(
-      const std::string& address) const;
+      const std::string& address, const ClientUse& use) const;
 
   // What the settings say of connections.
   rpc::Security MakeSecurity() const;

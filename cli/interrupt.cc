@@ -17,10 +17,18 @@ sigset_t StopSignals() {
   return set;
 }
 
+// Dies of `number` as a process does that knows nothing of signals.
+void DieOf(int number) {
+  signal(number, SIG_DFL);
+  const sigset_t set = StopSignals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  raise(number);
+}
+
 }  // namespace
 
-Interrupt::Interrupt(std::function<void()> on_first)
-    : on_first_(std::move(on_first)) {
+Interrupt::Interrupt(std::function<void()> on_first, int kill_at)
+    : on_first_(std::move(on_first)), kill_at_(kill_at) {
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
@@ -34,8 +42,11 @@ Interrupt::~Interrupt() {
 void Interrupt::Run(std::stop_token stop) {
   const sigset_t set = StopSignals();
   const timespec tick = {.tv_sec = 0, .tv_nsec = 50'000'000};
+  int count = 0;
   while (!stop.stop_requested()) {
-    if (sigtimedwait(&set, nullptr, &tick) < 0) continue;
+    const int number = sigtimedwait(&set, nullptr, &tick);
+    if (number < 0) continue;
+    if (++count >= kill_at_) DieOf(number);
     if (first_.request_stop()) {
       if (on_first_) on_first_();
     } else {

@@ -1,5 +1,6 @@
-// Ctrl-C as a request: the first one asks to end cleanly, the second to end
-// now. SIGTERM counts as SIGINT does.
+// Ctrl-C as a request: the first one asks to end cleanly, and the second kills
+// the process at once, whatever it does; or asks to end now, and the third
+// kills. SIGTERM counts as SIGINT does.
 //
 // To be made before the process has other threads: it blocks the signals for
 // the caller, and threads that are made later inherit that.
@@ -15,8 +16,11 @@ namespace atl::cli {
 
 class Interrupt {
  public:
-  // `on_first` is called in a thread of its own at the first signal.
-  explicit Interrupt(std::function<void()> on_first = nullptr);
+  // The second signal kills.
+  Interrupt() : Interrupt(nullptr, 2) {}
+  // `on_first` is called in a thread of its own at the first signal. The
+  // signal with the number `kill_at`, from 1, kills.
+  Interrupt(std::function<void()> on_first, int kill_at);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -28,7 +32,8 @@ class Interrupt {
  private:
   void Run(std::stop_token stop);
 
-  std::function<void()> on_first_;
+  const std::function<void()> on_first_;
+  const int kill_at_;
   std::stop_source first_;
   std::stop_source second_;
   std::jthread thread_;

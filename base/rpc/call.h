@@ -4,6 +4,7 @@
 #define BASE_RPC_CALL_H_
 
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -37,6 +38,7 @@ struct CallOptions {
   // Called once if there is no answer for kSlowAfter, from another thread. May
   // be empty.
   std::function<void()> on_slow = nullptr;
+  std::stop_token stop = {};  // Requested: the call ends at once.
 };
 
 // Calls `on_slow` once it has lived for `after`, if it lives so long. What is
@@ -65,7 +67,7 @@ absl::Status NamePeer(const absl::Status& status, absl::string_view peer);
 // Calls `method` (&v1::RunService::Stub::GetRun) on `stub`.
 //
 // The service's own errors; DEADLINE_EXCEEDED after `timeout`; UNAVAILABLE if
-// it cannot be reached.
+// it cannot be reached; CANCELLED if it was stopped.
 template <typename Stub, typename Request, typename Response>
 absl::StatusOr<Response> Call(Stub& stub,
                               grpc::Status (Stub::*method)(grpc::ClientContext*,
@@ -75,12 +77,17 @@ absl::StatusOr<Response> Call(Stub& stub,
                               const CallOptions& options) {
   grpc::ClientContext context;
   Prepare(options, context);
+  const std::stop_callback cancel(options.stop,
+                                  [&context] { context.TryCancel(); });
   const SlowWatch watch(options.on_slow, kSlowAfter);
   Response response;
   const absl::Status status =
       FromGrpc((stub.*method)(&context, request, &response));
-  if (!status.ok()) return NamePeer(status, options.peer);
-  return response;
+  if (status.ok()) return response;
+  if (absl::IsCancelled(status) && options.stop.stop_requested()) {
+    return absl::CancelledError("stopped");
+  }
+  return NamePeer(status, options.peer);
 }
 
 }  // namespace atl::rpc

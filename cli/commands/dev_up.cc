@@ -199,7 +199,8 @@ absl::Status DevUp::Serve() {
                               " islands in ", directory_->path()));
   RETURN_IF_ERROR(cluster_->StartCoordinator());
   ASSIGN_OR_RETURN(client_,
-                   context_.MakeRunClient(cluster_->coordinator_address()));
+                   context_.MakeRunClient(cluster_->coordinator_address(),
+                                          {.progress = &progress_}));
   RETURN_IF_ERROR(CreateRun());
   RETURN_IF_ERROR(cluster_->StartServers());
   RETURN_IF_ERROR(WriteEndpoints());

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <stop_token>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kPinLease = absl::Minutes(10);
+// So long an export that was stopped takes to say so to the coordinator.
+constexpr absl::Duration kReleaseTimeout = absl::Milliseconds(500);
 
 std::string RandomPinId() {
   std::random_device device;
@@ -29,10 +32,11 @@ std::string RandomPinId() {
 class PinRelease {
  public:
   PinRelease(coordinator::RunClient& client, std::string run_id,
-             std::string pin_id)
+             std::string pin_id, std::stop_token stop)
       : client_(client),
         run_id_(std::move(run_id)),
-        pin_id_(std::move(pin_id)) {}
+        pin_id_(std::move(pin_id)),
+        stop_(std::move(stop)) {}
   ~PinRelease() {
     if (pin_id_.empty()) return;
     v1::ExportCheckpointRequest request;
@@ -40,7 +44,13 @@ class PinRelease {
     request.set_pin_id(pin_id_);
     request.set_release(true);
     // Its lease ends by itself if this is not heard.
-    client_.ExportCheckpoint(request).IgnoreError();
+    if (stop_.stop_requested()) {
+      client_.InBackground({}, kReleaseTimeout)
+          ->ExportCheckpoint(request)
+          .IgnoreError();
+    } else {
+      client_.ExportCheckpoint(request).IgnoreError();
+    }
   }
   PinRelease(const PinRelease&) = delete;
   PinRelease& operator=(const PinRelease&) = delete;
@@ -49,6 +59,7 @@ class PinRelease {
   coordinator::RunClient& client_;
   const std::string run_id_;
   const std::string pin_id_;
+  const std::stop_token stop_;
 };
 
 }  // namespace
@@ -65,7 +76,8 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse pinned,
                    client.ExportCheckpoint(request));
   PinRelease release(client, options.run_id,
-                     options.checkpoint.empty() ? request.pin_id() : "");
+                     options.checkpoint.empty() ? request.pin_id() : "",
+                     options.stop);
   ASSIGN_OR_RETURN(const RunLayout layout,
                    RunLayout::Create(pinned.run().spec().layout()));
   server::ParameterClientOptions client_options =

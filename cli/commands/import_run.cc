@@ -87,10 +87,13 @@ class RunFollower {
 
  private:
   void Follow(std::stop_token stop) {
+    const auto client = client_.InBackground(stop, absl::InfiniteDuration());
     v1::GetRunStateRequest request;
     request.set_run_id(run_id_);
     while (!stop.stop_requested()) {
-      TakeIn(client_.GetRunState(request));
+      const auto answer = client->GetRunState(request);
+      if (stop.stop_requested()) return;
+      TakeIn(answer);
       MutexLock lock(&mutex_);
       if (!status_.ok()) {
         stop_.request_stop();
@@ -227,8 +230,9 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
   imported.directory = std::filesystem::absolute(options.directory, error)
                            .lexically_normal()
                            .string();
-  const absl::StatusOr<worker::ModelToImport> model =
-      worker::ReadModelToImport(imported.directory, spec.layout());
+  const absl::StatusOr<worker::ModelToImport> model = worker::ReadModelToImport(
+      imported.directory, spec.layout(), options.stop);
+  if (absl::IsCancelled(model.status())) return model.status();
   if (!model.ok()) return Explain(model.status(), run_id);
   const absl::Status fits = worker::CheckImport(*model, run);
   if (!fits.ok()) return Explain(fits, run_id);

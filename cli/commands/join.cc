@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -93,8 +94,9 @@ std::string DefaultIslandId(const rpc::Security& security) {
 
 // The run to join when none is named: the only one that has not ended.
 absl::StatusOr<std::string> OnlyRun(const Context& context,
-                                    const std::string& address) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient(address));
+                                    const std::string& address,
+                                    std::stop_token stop) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient(address, {.stop = stop}));
   v1::ListRunsRequest request;
   request.set_page_size(500);
   std::string found;
@@ -221,14 +223,16 @@ absl::Status Join(Context& context, JoinOptions options) {
   SetMinimumLogSeverity(LogSeverity::kInfo);
   IslandReporter reporter(context.progress_options, context.messages());
   const LogToReporter log(reporter);
-  Interrupt interrupt([&] {
+  const auto say = [&] {
     reporter.Note("leaving cleanly; press Ctrl-C again to end at once");
-  });
+  };
+  Interrupt interrupt(say, /*kill_at=*/3);
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
   }
   if (options.run_id.empty()) {
-    ASSIGN_OR_RETURN(options.run_id, OnlyRun(context, options.address));
+    ASSIGN_OR_RETURN(options.run_id,
+                     OnlyRun(context, options.address, interrupt.first()));
   }
   if (options.island_id.empty()) {
     options.island_id = DefaultIslandId(context.MakeSecurity());

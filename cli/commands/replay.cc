@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
-#include "base/sync/mutex.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/commands/server_wait.h"
@@ -254,10 +253,8 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
                                           server::RoutesOf(pinned)));
 
   Interrupt interrupt;
-  Mutex mutex;
   Progress progress(context.progress_options, context.messages());
   const auto show = [&](const std::string& line) {
-    MutexLock lock(&mutex);
     progress.Update(line, absl::Now());
   };
   size_t count = 0;

@@ -25,8 +25,9 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
   ExportOptions options = flags.what;
   options.stop = interrupt.first();
   ASSIGN_OR_RETURN(options.patience, ParsePatience(flags.patience));
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
   Progress progress(context.progress_options, context.messages());
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeRunClient({options.stop, &progress}));
   const absl::Time begin = absl::Now();
   options.on_progress = [&](const std::string& line) {
     // One that is done at once says nothing.

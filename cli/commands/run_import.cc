@@ -27,11 +27,12 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
   import_options.directory = options.directory;
   import_options.stop = interrupt.first();
   ASSIGN_OR_RETURN(import_options.patience, ParsePatience(options.patience));
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  Progress progress(context.progress_options, context.messages());
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeRunClient({interrupt.first(), &progress}));
   v1::GetRunRequest request;
   request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse answer, client->GetRun(request));
-  Progress progress(context.progress_options, context.messages());
   import_options.on_progress = [&](const std::string& line) {
     progress.Update(line, absl::Now());
   };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -85,22 +86,21 @@ absl::Status ListInstead(const std::string& run_id,
   return absl::OkStatus();
 }
 
-absl::Status WatchRun(Context& context, const WatchOptions& options) {
-  Interrupt interrupt;
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+// Until the run ends, or CANCELLED when `stop` is requested.
+absl::Status PrintEvents(Context& context, const WatchOptions& options,
+                         std::stop_token stop) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient({.stop = stop}));
   // What does not change while it is watched: the run's specification.
   v1::GetRunRequest run_request;
   run_request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse run, client->GetRun(run_request));
-  Output& output = context.output();
-  Printer printer(run.run().spec().schedule(), output);
+  Printer printer(run.run().spec().schedule(), context.output());
   Place place = {options.after_revision, 0};
-  absl::Status status;
   while (true) {
     v1::WatchRunRequest request;
     request.set_run_id(options.run_id);
     request.set_after_revision(place.revision);
-    status = client->WatchRun(
+    const absl::Status status = client->WatchRun(
         request, context.settings.timeout(),
         [&](const v1::RunEvent& event) {
           printer.Print(event);
@@ -109,16 +109,20 @@ absl::Status WatchRun(Context& context, const WatchOptions& options) {
               std::max(place.commit_seq, event.round_committed().commit_seq());
           return true;
         },
-        interrupt.first());
-    if (GetReason(status) != "REVISION_COMPACTED") break;
-    status = ListInstead(options.run_id, *client, printer, place);
-    if (!status.ok()) break;
+        stop);
+    if (GetReason(status) != "REVISION_COMPACTED") return status;
+    RETURN_IF_ERROR(ListInstead(options.run_id, *client, printer, place));
   }
+}
+
+absl::Status WatchRun(Context& context, const WatchOptions& options) {
+  Interrupt interrupt;
+  absl::Status status = PrintEvents(context, options, interrupt.first());
   // Ctrl-C is how a watch is meant to end.
   if (absl::IsCancelled(status) && interrupt.first().stop_requested()) {
     status = absl::OkStatus();
   }
-  if (status.ok()) output.FinishStream("events");
+  if (status.ok()) context.output().FinishStream("events");
   return status;
 }
 

@@ -3,11 +3,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/rpc/watch.h"
 
 namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
+// Longer than from one OnWaiting to the next: after it nobody waits any more.
+constexpr absl::Duration kWaitingMax = absl::Seconds(3);
 
 }  // namespace
 
@@ -29,9 +33,10 @@ std::string DescribeWaiting(const server::Waiting& waiting,
       : waiting.last_error.ok()
           ? "it does not answer"
           : std::string(waiting.last_error.message());
+  // The reason before the hint: a terminal cuts the end off.
   return absl::StrCat("waits for ", who, ", at most ",
-                      absl::FormatDuration(patience),
-                      " (--patience; Ctrl-C ends it): ", why);
+                      absl::FormatDuration(patience), ": ", why,
+                      " (--patience; Ctrl-C ends it)");
 }
 
 ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
@@ -45,18 +50,21 @@ ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
       routes_(std::move(routes)) {}
 
 void ServerWait::OnWaiting(const server::Waiting& waiting) {
-  if (!thread_.has_value()) {
-    thread_.emplace([this](std::stop_token stop) { Follow(stop); });
-  }
   std::string line;
   {
     MutexLock lock(&mutex_);
+    waiting_time_ = absl::Now();
+    changed_.SignalAll();
     line = DescribeWaiting(waiting, routes_, patience_);
+  }
+  if (!thread_.has_value()) {
+    thread_.emplace([this](std::stop_token stop) { Follow(stop); });
   }
   if (show_) show_(line);
 }
 
 void ServerWait::Follow(std::stop_token stop) {
+  const auto client = client_.InBackground(stop, absl::InfiniteDuration());
   v1::GetRunStateRequest request;
   request.set_run_id(run_id_);
   int64_t placement_epoch = 0;
@@ -66,11 +74,19 @@ void ServerWait::Follow(std::stop_token stop) {
   }
   const std::stop_callback wake(stop, [this] {
     MutexLock lock(&mutex_);
-    ended_.SignalAll();
+    changed_.SignalAll();
   });
-  while (!stop.stop_requested()) {
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stop.stop_requested() &&
+             absl::Now() - waiting_time_ > kWaitingMax) {
+        changed_.Wait(&mutex_);
+      }
+    }
+    if (stop.stop_requested()) return;
     const absl::StatusOr<v1::GetRunStateResponse> answer =
-        client_.GetRunState(request);
+        client->GetRunState(request);
     if (answer.ok()) {
       server::ShardRoutes routes;
       routes.placement_epoch = placement_epoch;
@@ -80,10 +96,12 @@ void ServerWait::Follow(std::stop_token stop) {
       set_routes_(routes);
       MutexLock lock(&mutex_);
       routes_ = std::move(routes);
+    } else if (rpc::IsFinal(answer.status())) {
+      return;
     }
     MutexLock lock(&mutex_);
-    ended_.AwaitWithTimeout(&mutex_, kQueryInterval,
-                            [&] { return stop.stop_requested(); });
+    changed_.AwaitWithTimeout(&mutex_, kQueryInterval,
+                              [&] { return stop.stop_requested(); });
   }
 }
 

@@ -21,8 +21,8 @@
 
 namespace atl::cli {
 
-// "waits for server s1 at 10.0.0.5:7401, at most 60s (--patience; Ctrl-C ends
-// it): connection refused". Pure.
+// "waits for server s1 at 10.0.0.5:7401, at most 1m: connection refused
+// (--patience; Ctrl-C ends it)". Pure.
 std::string DescribeWaiting(const server::Waiting& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience);
@@ -39,7 +39,9 @@ class ServerWait {
              server::ShardRoutes routes, absl::Duration patience,
              SetRoutes set_routes, Show show);
 
-  // For server::CallBounds::on_waiting, and all that hand it on.
+  // For server::CallBounds::on_waiting, and all that hand it on: about once a
+  // second while nothing comes. The coordinator is asked only so long, and not
+  // again after an answer that asking does not change.
   void OnWaiting(const server::Waiting& waiting);
 
  private:
@@ -51,7 +53,8 @@ class ServerWait {
   const SetRoutes set_routes_;
   const Show show_;
   Mutex mutex_;
-  CondVar ended_;
+  CondVar changed_;
+  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // Of the last OnWaiting.
   server::ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
   std::optional<std::jthread> thread_;  // Last: it uses all the others.
 };

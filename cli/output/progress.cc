@@ -10,6 +10,7 @@ constexpr absl::string_view kEraseLine = "\r\x1b[2K";
 }  // namespace
 
 void Progress::Update(absl::string_view line, absl::Time now) {
+  MutexLock lock(&mutex_);
   line_ = std::string(line);
   if (options_.live) {
     Draw();
@@ -22,6 +23,7 @@ void Progress::Update(absl::string_view line, absl::Time now) {
 }
 
 void Progress::Note(absl::string_view line) {
+  MutexLock lock(&mutex_);
   if (drawn_) stream_ << kEraseLine;
   drawn_ = false;
   stream_ << line << "\n" << std::flush;
@@ -29,6 +31,7 @@ void Progress::Note(absl::string_view line) {
 }
 
 void Progress::Clear() {
+  MutexLock lock(&mutex_);
   if (drawn_) {
     stream_ << kEraseLine << std::flush;
     drawn_ = false;

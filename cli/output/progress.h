@@ -1,7 +1,7 @@
 // Progress of a long command on the message stream: one line that is
 // overwritten on a terminal, plain lines at a bounded rate elsewhere.
 //
-// Thread-compatible.
+// Thread-safe, but for what others write to the stream.
 
 #ifndef CLI_OUTPUT_PROGRESS_H_
 #define CLI_OUTPUT_PROGRESS_H_
@@ -9,8 +9,10 @@
 #include <ostream>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/sync/mutex.h"
 
 namespace atl::cli {
 
@@ -42,14 +44,17 @@ class Progress {
   void Clear();
 
  private:
-  void Draw();
+  void Draw() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Options options_;
-  std::ostream& stream_;
-  std::string line_;     // What is to be seen.
-  std::string printed_;  // Last line printed off a terminal.
-  bool drawn_ = false;   // A live line stands on the terminal.
-  absl::Time printed_time_ = absl::InfinitePast();
+  const Options options_;
+  Mutex mutex_;
+  std::ostream& stream_ ABSL_GUARDED_BY(mutex_);
+  std::string line_ ABSL_GUARDED_BY(mutex_);  // What is to be seen.
+  // Last line printed off a terminal.
+  std::string printed_ ABSL_GUARDED_BY(mutex_);
+  // A live line stands on the terminal.
+  bool drawn_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time printed_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace atl::cli

@@ -1,6 +1,9 @@
 #include "cli/output/progress.h"
 
 #include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -30,6 +33,30 @@ TEST(ProgressTest, OnATerminalOverwritesOneLineAndTakesItAway) {
   }
   EXPECT_EQ(stream.str(), "\r\x1b[2Kone\r\x1b[2Knote\n\r\x1b[2Kone\r\x1b[2K" +
                               std::string(19, 'x') + "\r\x1b[2K");
+}
+
+TEST(ProgressTest, WhatSeveralThreadsSayAreWholeLines) {
+  constexpr int kThreadCount = 4, kLineCount = 500;
+  std::ostringstream stream;
+  {
+    Progress progress({.live = true}, stream);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kThreadCount; ++i) {
+      threads.emplace_back([&] {
+        for (int k = 0; k < kLineCount; ++k) {
+          progress.Update("live", absl::UnixEpoch());
+          progress.Note("note");
+        }
+      });
+    }
+  }
+  std::istringstream lines(stream.str());
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    if (lines.eof()) break;  // The live line was taken away.
+    EXPECT_TRUE(line.ends_with("\x1b[2Knote")) << line;
+  }
+  EXPECT_EQ(count, kThreadCount * kLineCount);
 }
 
 }  // namespace

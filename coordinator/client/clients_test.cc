@@ -8,11 +8,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/server_service.grpc.pb.h"
@@ -30,6 +32,7 @@ namespace atl::coordinator {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr char kSilent[] = "silent";
 
 // Plans that a stream sends: the newest to whoever watches, then each new one.
 // A stream ends with `end` once that is set.
@@ -207,11 +210,25 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
 
 class RunServiceDouble : public v1::RunService::Service {
  public:
-  grpc::Status GetRun(grpc::ServerContext*, const v1::GetRunRequest* request,
+  grpc::Status GetRun(grpc::ServerContext* context,
+                      const v1::GetRunRequest* request,
                       v1::GetRunResponse* response) override {
+    // Says nothing of this one until its caller gives up.
+    if (request->run_id() == kSilent) {
+      if (!asked.HasBeenNotified()) asked.Notify();
+      std::mutex mutex;
+      std::condition_variable never;
+      std::unique_lock<std::mutex> lock(mutex);
+      while (!context->IsCancelled()) {
+        never.wait_for(lock, std::chrono::milliseconds(5));
+      }
+      return grpc::Status::CANCELLED;
+    }
     response->mutable_run()->set_run_id(request->run_id());
     return grpc::Status::OK;
   }
+
+  absl::Notification asked;  // For kSilent.
 };
 
 class ClientsTest : public ::testing::Test {
@@ -402,6 +419,50 @@ TEST_F(ClientsTest, AsksForARun) {
   EXPECT_EQ(response->run().run_id(), "run-7");
   EXPECT_EQ(run_client_->ListRuns({}).status().code(),
             absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ClientsTest, ACallWithoutAnAnswerEndsWhenItsClientIsStopped) {
+  std::stop_source stop;
+  RunClientOptions options = run_options_;
+  options.timeout = absl::Hours(1);
+  options.stop = stop.get_token();
+  const auto client = *MakeRunClient(options);
+  v1::GetRunRequest request;
+  request.set_run_id(kSilent);
+  std::thread stopper([&] {
+    runs_.asked.WaitForNotification();
+    stop.request_stop();
+  });
+  absl::Status status = client->GetRun(request).status();
+  stopper.join();
+  EXPECT_EQ(status, absl::CancelledError("stopped"));
+  // One that comes later does not begin.
+  status = client->GetRun(request).status();
+  EXPECT_EQ(status, absl::CancelledError("stopped"));
+  // The stop in the background is another.
+  std::stop_source other;
+  const auto background =
+      client->InBackground(other.get_token(), absl::InfiniteDuration());
+  request.set_run_id("run");
+  EXPECT_TRUE(background->GetRun(request).ok());
+  other.request_stop();
+  EXPECT_EQ(background->GetRun(request).status(),
+            absl::CancelledError("stopped"));
+}
+
+TEST_F(ClientsTest, WhatIsAskedInTheBackgroundSaysNothingAndHasItsOwnBound) {
+  RunClientOptions options = run_options_;
+  options.timeout = absl::Hours(1);
+  std::atomic<int> count{0};
+  options.on_waiting = [&](absl::string_view, absl::Duration) { ++count; };
+  const auto client = *MakeRunClient(options);
+  v1::GetRunRequest request;
+  request.set_run_id(kSilent);
+  const auto background =
+      client->InBackground({}, rpc::kSlowAfter + absl::Milliseconds(200));
+  EXPECT_EQ(background->GetRun(request).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(count, 0);
 }
 
 TEST_F(ClientsTest, WatchesARunThroughBreaksSeeingEveryEventOnce) {

@@ -36,6 +36,7 @@ class GrpcRunClient : public RunClient {
   GrpcRunClient(const RunClientOptions& options,
                 const std::shared_ptr<grpc::Channel>& channel)
       : options_(options),
+        channel_(channel),
         runs_(Runs::NewStub(channel)),
         states_(States::NewStub(channel)) {}
 
@@ -125,6 +126,15 @@ class GrpcRunClient : public RunClient {
     return absl::CancelledError("stopped");
   }
 
+  std::unique_ptr<RunClient> InBackground(
+      std::stop_token stop, absl::Duration timeout_max) const override {
+    RunClientOptions options = options_;
+    options.timeout = std::min(options.timeout, timeout_max);
+    options.on_waiting = nullptr;
+    options.stop = std::move(stop);
+    return std::make_unique<GrpcRunClient>(options, channel_);
+  }
+
  private:
   rpc::CallOptions Options() const {
     const std::string peer = absl::StrCat("coordinator ", options_.address);
@@ -134,6 +144,7 @@ class GrpcRunClient : public RunClient {
         options_.on_waiting(peer, options_.timeout);
       };
     }
+    options.stop = options_.stop;
     return options;
   }
 
@@ -162,6 +173,7 @@ class GrpcRunClient : public RunClient {
   }
 
   const RunClientOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Runs::Stub> runs_;
   const std::unique_ptr<States::Stub> states_;
 };

@@ -2,7 +2,8 @@
 // TrainingStateService, a call a method.
 //
 // Every call has a deadline and is made once. Errors are the service's own, and
-// UNAVAILABLE or DEADLINE_EXCEEDED, naming the address, if it is away.
+// UNAVAILABLE or DEADLINE_EXCEEDED, naming the address, if it is away, and
+// CANCELLED if the client was stopped.
 //
 // Thread-safe.
 
@@ -65,6 +66,13 @@ class RunClient {
       v1::WatchRunRequest request, absl::Duration patience,
       const std::function<bool(const v1::RunEvent&)>& on_event,
       std::stop_token stop) = 0;
+
+  // A client on the same connection for what nobody waits for, which may
+  // outlive this: it tells nobody that it waits, its unary calls last
+  // `timeout_max` at most and end when `stop` is requested, and not when this
+  // client's options say so.
+  virtual std::unique_ptr<RunClient> InBackground(
+      std::stop_token stop, absl::Duration timeout_max) const = 0;
 };
 
 struct RunClientOptions {
@@ -81,6 +89,7 @@ struct RunClientOptions {
   // all. Of WatchRun: of each time that it is away. May be empty.
   std::function<void(absl::string_view peer, absl::Duration patience)>
       on_waiting;
+  std::stop_token stop;  // Requested: unary calls end at once.
 };
 
 // A client on a connection of its own.

@@ -240,7 +240,6 @@ class CliTest(cluster_module.IntegrationTest):
         self.assertNotEqual(island.wait(), 0)
         self.assertIn("fingerprint", island.tail())
 
-
     def begin(self, name, *arguments):
         """A command that goes on, with its output in a log."""
         process = processes.Process(
@@ -250,6 +249,13 @@ class CliTest(cluster_module.IntegrationTest):
         self.addCleanup(process.stop)
         return process
 
+    def interrupt(self, process, code):
+        """Ctrl-C, which ends a command soon, whatever it waits for."""
+        process.signal(signal.SIGINT)
+        self.assertEqual(process.wait(5), code, process.tail())
+        if code == FAILED:
+            self.assertIn("stopped", process.tail())
+
     def test_an_export_says_which_server_it_waits_for_and_goes_on(self):
         cluster = self.cluster
         self.run_strict(cluster, self.run_values())
@@ -258,19 +264,28 @@ class CliTest(cluster_module.IntegrationTest):
         cluster.kill("server-1")
         done = self.atoll("run", "export", "run", model, "--patience", "3s",
                           check=TIMEOUT)
-        self.assertIn("waits for server server-1 at %s, at most 3s "
-                      "(--patience; Ctrl-C ends it)" % address, done.stderr)
-        # Told once, for a log is no terminal.
-        self.assertEqual(done.stderr.count("waits for"), 1, done.stderr)
+        # Told once, for a log is no terminal; or again with another reason.
+        who = "waits for server server-1 at %s, at most 3s: " % address
+        told = [line for line in done.stderr.splitlines()
+                if line.startswith("waits for")]
+        self.assertTrue(told, done.stderr)
+        for one, following in zip(told, told[1:]):
+            self.assertNotEqual(one, following)
+        for line in told:
+            self.assertTrue(line.startswith(who), line)
+            self.assertTrue(line.endswith(" (--patience; Ctrl-C ends it)"),
+                            line)
         for ends in (True, False):
             export = self.begin("export-%s" % ends, "run", "export", "run",
-                                model, "--patience", "5m")
+                                model, "--patience", "5m", "--timeout", "1h")
             wait.until("it says what it waits for",
                        lambda: "waits for server" in export.tail())
             if ends:
-                export.signal(signal.SIGINT)
-                self.assertNotEqual(export.wait(), 0)
-                self.assertIn("stopped", export.tail())
+                # Nor does it wait for a coordinator that is silent.
+                coordinator = cluster.processes["coordinator"]
+                coordinator.signal(signal.SIGSTOP)
+                self.interrupt(export, FAILED)
+                coordinator.signal(signal.SIGCONT)
                 self.assertFalse(os.path.exists(model))
             else:
                 cluster.start_server("server-1")
@@ -299,6 +314,17 @@ class CliTest(cluster_module.IntegrationTest):
                 self.assertIn(done.returncode, (TIMEOUT, CONNECTION))
                 self.assertIn(who + "3s (--timeout; Ctrl-C ends it)",
                               done.stderr)
+        # And what it says of Ctrl-C is so.
+        for name, command, code in (
+                ("export", ("run", "export", "run", "model"), FAILED),
+                ("import", ("run", "import", "run", "--model", "m"), FAILED),
+                ("list", ("run", "list"), -signal.SIGINT),
+                ("watch-again", ("run", "watch", "run"), OK)):
+            with self.subTest(interrupts=command):
+                waiting = self.begin(name, *command, "--timeout", "1h")
+                wait.until("it says that it waits",
+                           lambda: who + "1h (--timeout" in waiting.tail())
+                self.interrupt(waiting, code)
         island = cluster.start_island("run", "island-0")
         wait.until("the island says that it waits",
                    lambda: "has not answered yet" in island.tail())

@@ -47,14 +47,16 @@ absl::Status CheckFinite(const std::string& directory, const RunLayout& layout,
 }  // namespace
 
 absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
-                                                const v1::Layout& layout) {
+                                                const v1::Layout& layout,
+                                                std::stop_token stop) {
   ASSIGN_OR_RETURN(const RunLayout run_layout, RunLayout::Create(layout));
   ModelToImport model;
   model.parameters.resize(run_layout.element_count());
   RETURN_IF_ERROR(ReadCheckpoint(PosixFileSystem(), directory, layout,
-                                 absl::MakeSpan(model.parameters)));
+                                 absl::MakeSpan(model.parameters), stop));
   RETURN_IF_ERROR(CheckFinite(directory, run_layout, model.parameters));
   for (int32_t f = 0; f < run_layout.fragment_count(); ++f) {
+    if (stop.stop_requested()) return absl::CancelledError("stopped");
     const std::vector<float> elements =
         Gather(run_layout, f, model.parameters);
     model.fragment_digests.push_back(

@@ -32,9 +32,10 @@ struct ModelToImport {
 // Reads the model in `directory` for a run of `layout`.
 //
 // As ReadCheckpoint; INVALID_ARGUMENT: a value is NaN or infinite; the message
-// names its tensor.
+// names its tensor. CANCELLED: stopped.
 absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
-                                                const v1::Layout& layout);
+                                                const v1::Layout& layout,
+                                                std::stop_token stop = {});
 
 // Whether `model` is what `run` starts from.
 //

@@ -158,8 +158,8 @@ absl::StatusOr<ExportedModel> ExportModel(
       const CheckpointFiles files,
       WriteCheckpoint(PosixFileSystem(), options.directory, spec.model(),
                       spec.layout(), parameters, source,
-                      {.weight_file_bytes_max =
-                           options.weight_file_bytes_max}));
+                      {.weight_file_bytes_max = options.weight_file_bytes_max,
+                       .stop = options.stop}));
   ExportedModel exported;
   exported.parameters_sha256 = files.parameters_sha256;
   exported.size_bytes = files.size_bytes;

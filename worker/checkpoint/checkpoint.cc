@@ -55,8 +55,10 @@ class HashedFile {
     return file;
   }
 
-  absl::Status Append(absl::string_view bytes) {
+  absl::Status Append(absl::string_view bytes,
+                      const std::stop_token& stop = {}) {
     while (!bytes.empty()) {
+      if (stop.stop_requested()) return absl::CancelledError("stopped");
       // In pieces, so that what is hashed is still in the cache.
       const absl::string_view piece = bytes.substr(0, kPieceBytes);
       sha_.Update(piece);
@@ -125,7 +127,8 @@ absl::Status WriteWeightFile(FileSystem& file_system,
                              const std::string& name, const v1::Layout& layout,
                              const WeightRange& range,
                              absl::Span<const float> parameters,
-                             OrderedJson& files, int64_t& size_bytes) {
+                             const std::stop_token& stop, OrderedJson& files,
+                             int64_t& size_bytes) {
   std::vector<SafetensorsEntry> entries;
   for (int i = range.begin; i < range.end; ++i) {
     const v1::TensorSpec& tensor = layout.tensors(i);
@@ -138,7 +141,7 @@ absl::Status WriteWeightFile(FileSystem& file_system,
   ASSIGN_OR_RETURN(const auto file,
                    HashedFile::Create(file_system, PathOf(directory, name)));
   RETURN_IF_ERROR(file->Append(preamble));
-  RETURN_IF_ERROR(file->Append(BytesOf(parameters)));
+  RETURN_IF_ERROR(file->Append(BytesOf(parameters), stop));
   size_bytes += file->size_bytes();
   return file->Finish(name, files);
 }
@@ -163,7 +166,7 @@ absl::Status WriteWeights(FileSystem& file_system, const std::string& directory,
     RETURN_IF_ERROR(
         WriteWeightFile(file_system, directory, name, layout, ranges[i],
                         parameters.subspan(offset, ranges[i].element_count),
-                        files, size_bytes));
+                        options.stop, files, size_bytes));
     offset += ranges[i].element_count;
   }
   if (ranges.size() == 1) return absl::OkStatus();
@@ -379,6 +382,9 @@ absl::StatusOr<CheckpointFiles> WriteCheckpoint(
   CheckpointFiles written;
   absl::Status status = WriteFiles(file_system, temporary, model, layout,
                                    parameters, source, options, written);
+  if (status.ok() && options.stop.stop_requested()) {
+    status = absl::CancelledError("stopped");
+  }
   if (status.ok()) status = PutInPlace(file_system, temporary, target);
   if (!status.ok()) {
     RemoveDirectory(file_system, temporary);
@@ -406,7 +412,8 @@ absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(
 absl::Status ReadCheckpoint(FileSystem& file_system,
                             const std::string& directory,
                             const v1::Layout& layout,
-                            absl::Span<float> parameters) {
+                            absl::Span<float> parameters,
+                            std::stop_token stop) {
   ASSIGN_OR_RETURN(const RunLayout run_layout, RunLayout::Create(layout));
   if (static_cast<int64_t>(parameters.size()) != run_layout.element_count()) {
     return absl::InternalError("parameters are not of the layout's length");
@@ -434,6 +441,7 @@ absl::Status ReadCheckpoint(FileSystem& file_system,
   }
   for (size_t i = 0; i < files.size(); ++i) {
     for (const SafetensorsEntry& entry : files[i]->entries()) {
+      if (stop.stop_requested()) return absl::CancelledError("stopped");
       const v1::TensorSpec* tensor = tensors.Find(entry.name);
       float* const values = tensor == nullptr
                                 ? nullptr

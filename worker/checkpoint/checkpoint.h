@@ -16,6 +16,7 @@
 #define WORKER_CHECKPOINT_CHECKPOINT_H_
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -49,14 +50,15 @@ struct CheckpointOptions {
   // A weight file holds tensors of at most so many bytes, or a single tensor;
   // > 0.
   int64_t weight_file_bytes_max = kWeightFileBytesMax;
+  std::stop_token stop = {};
 };
 
 // Writes `parameters`, shape [layout.element_count()], in the model order, as a
 // model of shape `model`. A checkpoint that is there is replaced.
 //
 // ALREADY_EXISTS: the directory is there, is not empty and holds no checkpoint.
-// RESOURCE_EXHAUSTED: the disk is full; nothing is left behind. Else as the
-// file system's.
+// RESOURCE_EXHAUSTED: the disk is full; CANCELLED: stopped; nothing is left
+// behind of either. Else as the file system's.
 absl::StatusOr<CheckpointFiles> WriteCheckpoint(
     FileSystem& file_system, const std::string& directory,
     const v1::ModelSpec& model, const v1::Layout& layout,
@@ -79,11 +81,12 @@ absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem& file_system,
 // NOT_FOUND: there are no weights, or a file of them is missing.
 // INVALID_ARGUMENT: their tensors are not the layout's, or of a dtype that is
 // not read. DATA_LOSS: a file is truncated, or damaged. Messages name the file,
-// the tensor and what to do.
+// the tensor and what to do. CANCELLED: stopped.
 absl::Status ReadCheckpoint(FileSystem& file_system,
                             const std::string& directory,
                             const v1::Layout& layout,
-                            absl::Span<float> parameters);
+                            absl::Span<float> parameters,
+                            std::stop_token stop = {});
 
 }  // namespace atl::worker
 

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <iterator>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,31 @@ TEST_F(CheckpointTest, DoesNotReplaceWhatIsNoCheckpoint) {
   Put("thesis.txt", "years of work");
   EXPECT_EQ(Write().status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Text("thesis.txt"), "years of work");
+}
+
+TEST_F(CheckpointTest, LeavesNothingBehindOfOneThatIsStopped) {
+  std::stop_source stop;
+  stop.request_stop();
+  CheckpointOptions options;
+  options.stop = stop.get_token();
+  EXPECT_EQ(WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
+                            parameters_, source_, options)
+                .status()
+                .code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_TRUE(fs::is_empty(root_));
+  // Nor does it take the place of one that is there.
+  ASSERT_TRUE(Write().ok());
+  const std::string manifest = Text("manifest.json");
+  source_.commit_seq = 13;
+  EXPECT_FALSE(WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
+                               parameters_, source_, options)
+                   .ok());
+  EXPECT_EQ(Text("manifest.json"), manifest);
+  EXPECT_EQ(ReadCheckpoint(PosixFileSystem(), directory_, layout_,
+                           absl::MakeSpan(parameters_), stop.get_token())
+                .code(),
+            absl::StatusCode::kCancelled);
 }
 
 TEST_F(CheckpointTest, DamageIsNoticed) {

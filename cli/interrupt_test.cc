@@ -1,0 +1,60 @@
+#include "cli/interrupt.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <future>
+#include <stop_token>
+
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+void WaitFor(const std::stop_token& stop) {
+  std::promise<void> requested;
+  const std::stop_callback tell(stop, [&] { requested.set_value(); });
+  requested.get_future().wait();
+}
+
+[[noreturn]] void WaitForever() {
+  for (;;) pause();
+}
+
+class InterruptDeathTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+  }
+};
+
+TEST_F(InterruptDeathTest, TheFirstSignalAsksAndTheSecondKills) {
+  EXPECT_EXIT(
+      {
+        const Interrupt interrupt;
+        kill(getpid(), SIGTERM);
+        WaitFor(interrupt.first());
+        kill(getpid(), SIGINT);
+        WaitForever();
+      },
+      testing::KilledBySignal(SIGINT), "");
+}
+
+TEST_F(InterruptDeathTest, WhoTakesASecondRequestDiesOfTheThird) {
+  EXPECT_EXIT(
+      {
+        int count = 0;
+        const Interrupt interrupt([&] { ++count; }, /*kill_at=*/3);
+        kill(getpid(), SIGINT);
+        WaitFor(interrupt.first());
+        kill(getpid(), SIGINT);
+        WaitFor(interrupt.second());
+        kill(getpid(), SIGTERM);
+        if (count != 1) _exit(1);
+        WaitForever();
+      },
+      testing::KilledBySignal(SIGTERM), "");
+}
+
+}  // namespace
+}  // namespace atl::cli
