@@ -68,7 +68,12 @@ def markdown(rows, played, missing, header):
               "all islands, what was merged and what was pulled.",
               "`holds` and `fails` are said where a one-sided 95 % interval of "
               "Student's t is on one side of the bound, `open` where it is "
-              "not.", "",
+              "not.",
+              "Rows preset_*: a preset as it is shipped, cut to about as many "
+              "inner steps as diloco has here. Most are made for hundreds of "
+              "rounds, with larger batches (diloco.toml has one round here): "
+              "these rows say what a run costs that is far too short for its "
+              "preset, not what the method can do.", "",
               "| row | what | seeds | loss | difference | claim | verdict | "
               "Mtokens | MB up | MB down | commit |",
               "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
