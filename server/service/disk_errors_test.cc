@@ -48,8 +48,8 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
   absl::Status Push() { return cluster_->Push(info_, gradient_); }
 
   // One stream, by hand: how it ends. An acknowledgement is the test's failure.
-  // `first_block` comes before all others, if it is >= 0.
-  absl::Status PushOnce(int64_t first_block = -1) {
+  // If `only_block` is >= 0 nothing else is sent.
+  absl::Status PushOnce(int64_t only_block = -1) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kSessionMetadata,
                         rpc::HexOf(TestCluster::Secret(0)));
@@ -75,9 +75,9 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
         SumChunk(chunk);
         stream->Write(request);
       };
-      if (first_block >= 0) send({first_block, first_block + 1});
       const int64_t block_count = cluster_->layout().fragment_block_count(0);
-      for (int64_t b = 0; b < block_count; b += 64) {
+      if (only_block >= 0) send({only_block, only_block + 1});
+      for (int64_t b = 0; b < block_count && only_block < 0; b += 64) {
         send({b, std::min<int64_t>(b + 64, block_count)});
       }
       stream->WritesDone();
@@ -285,15 +285,12 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
 
 // What is there of a chunk parts it; all its other parts can come again.
 TEST_P(DiskErrorsTest, NoPartOfAChunkIsLeftClaimed) {
-  Begin();
-  FakeFileSystem::Fault fault;
-  fault.call = Call::kWrite;
-  fault.path_part = ".seg";
-  fault.error_number = ENOSPC;
-  fault.pass_count = 1;
-  cluster_->fs(0).AddFault(std::move(fault));
-  const absl::Status pushed = PushOnce(/*first_block=*/1);
+  // The stream ends, for it sends no more and not everything is there.
+  EXPECT_NE(ReasonOf(PushOnce(/*only_block=*/1)), "DISK_FULL");
+  Break(Call::kWrite, ".seg", ENOSPC);
+  const absl::Status pushed = PushOnce();
   EXPECT_EQ(ReasonOf(pushed), "DISK_FULL") << pushed;
+  cluster_->fs(0).ClearFaults();
   ExpectARoundAsIfNothingWas();
 }
 

@@ -259,8 +259,8 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             self.push_until_stored(contribution)
         self.cluster.wait_state(cluster_module.COMPLETED)
         # Two of each round, were any kept.
-        wait.until("what was kept is gone", lambda: len(
-            damage.segments(self.cluster, self.victim)) <= 3)
+        wait.until("what was kept is gone", lambda: damage.segment_count(
+            self.cluster, self.victim) == 0)
         self.assertEqual(self.cluster.parameters_sha256(),
                          self.expected(changes, island_count=2))
 

@@ -16,6 +16,12 @@ def segments(cluster, server):
     return files(cluster, server, "log", ".seg")
 
 
+def segment_count(cluster, server, run_id="run"):
+    """None is left of a run that has ended and keeps nothing."""
+    return len(glob.glob(os.path.join(
+        cluster.directory, server, "runs", run_id, "log", "*.seg")))
+
+
 def versions(cluster, server):
     return files(cluster, server, "versions", ".ver")
 
