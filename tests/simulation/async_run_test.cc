@@ -90,17 +90,22 @@ class World : public coordinator::ServerDirectory {
   // True if the run completed within `tick_count`, with a death about every
   // `ticks_a_death` (0: none).
   bool Run(int64_t tick_count, int ticks_a_death) {
+    // What shards have to tell when the islands are gone.
+    constexpr int kTicksAfter = 100;
+    int ticks_after = 0;
     while (tick_ < tick_count) {
       ++tick_;
       machine_->Advance(Now());
-      if (ticks_a_death > 0 && Roll(ticks_a_death) == 0) Kill();
+      if (ticks_a_death > 0 && ticks_after == 0 && Roll(ticks_a_death) == 0) {
+        Kill();
+      }
       for (int s = 0; s < kShards; ++s) StepShard(s);
       for (Island& island : islands_) StepIsland(island);
       Collect();
       const bool all_done =
           std::all_of(islands_.begin(), islands_.end(),
                       [](const Island& island) { return island.finished; });
-      if (all_done) return true;
+      if (all_done && ++ticks_after == kTicksAfter) return true;
     }
     std::printf("waits for: %s\n", machine_->waits_for().c_str());
     for (const Island& island : islands_) {
