@@ -77,7 +77,10 @@ class LossTest(cluster_module.IntegrationTest):
             member.wait_open(0)
         made = toy.gradients(members, 0, cases.seed())
         for contribution in made:
-            contribution.push()
+            try:
+                contribution.push()
+            except grpc.RpcError:
+                pass  # With the last one the victim may die before its answer.
         cluster.await_failpoint(VICTIM)
         for path in damage.segments(cluster, VICTIM):
             damage.flip(path)
