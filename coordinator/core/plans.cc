@@ -68,20 +68,17 @@ void ShortenReasons(
 void AddDropped(const RunState& state, const ShardView& shard,
                 v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;
-  const auto place_of = [](const v1::ContributionKey& key) {
-    return ContributionPlace(key.fragment(), key.slot(), key.seq());
-  };
   // What these decide is theirs to free.
   std::set<ContributionPlace> committed;
   for (const v1::Commit& commit : plan.commits()) {
     for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
-      committed.insert(place_of(outcome.key()));
+      committed.insert(PlaceOf(outcome.key()));
     }
   }
   const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
     if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
-        committed.contains(place_of(key)) ||
-        !told.insert(place_of(key)).second) {
+        committed.contains(PlaceOf(key)) ||
+        !told.insert(PlaceOf(key)).second) {
       return;
     }
     v1::ContributionOutcome& dropped = *plan.add_dropped();

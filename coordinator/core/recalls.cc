@@ -19,10 +19,6 @@ namespace {
 // Of a fault's text, what a sentence for people takes.
 constexpr size_t kFaultBytesMax = 512;
 
-ContributionPlace PlaceOf(const v1::ContributionKey& key) {
-  return {key.fragment(), key.slot(), key.seq()};
-}
-
 // Its word counts: it has reported, and it works.
 bool IsHeard(const ShardView& shard) {
   return shard.reported && shard.report.fault().empty();

@@ -43,6 +43,10 @@ class ServerDirectory {
 // A contribution of the run's present epoch: fragment, slot, seq.
 using ContributionPlace = std::tuple<int32_t, int32_t, int64_t>;
 
+inline ContributionPlace PlaceOf(const v1::ContributionKey& key) {
+  return {key.fragment(), key.slot(), key.seq()};
+}
+
 // The newest report of a shard by its server's present life.
 struct ShardView {
   bool reported = false;
