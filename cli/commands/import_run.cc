@@ -107,10 +107,7 @@ class RunFollower {
 
   void TakeIn(const absl::StatusOr<v1::GetRunStateResponse>& answer) {
     if (answer.ok()) {
-      server::ShardRoutes routes;
-      for (const v1::ServerState& server : answer->servers()) {
-        routes.shards.push_back(server.placement());
-      }
+      server::ShardRoutes routes = RoutesOfState(*answer);
       shards_.SetRoutes(routes);
       MutexLock lock(&mutex_);
       routes_ = std::move(routes);

@@ -310,11 +310,7 @@ void AddReplay(CLI::App& app, Context& context) {
       ->add_option("--threads", flags->threads,
                    "Threads that merge; 0: all of the machine's")
       ->check(CLI::Range(0, 1024));
-  command
-      ->add_option("--patience", flags->patience,
-                   "How long no byte may come from the servers before it gives "
-                   "up: 30s, 5m")
-      ->capture_default_str();
+  AddPatience(*command, flags->patience);
   command->callback([&context, flags] {
     context.action = [flags](Context& context) {
       return RunReplay(context, *flags);

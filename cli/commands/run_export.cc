@@ -7,6 +7,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/export_run.h"
+#include "cli/commands/server_wait.h"
 #include "cli/interrupt.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
@@ -78,11 +79,7 @@ void AddRunExport(CLI::App& app, Context& context) {
                    "with an index")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command
-      ->add_option("--patience", flags->patience,
-                   "How long no byte may come from the servers before it gives "
-                   "up: 30s, 5m")
-      ->capture_default_str();
+  AddPatience(*command, flags->patience);
   command->callback([&context, flags] {
     context.action = [flags](Context& context) {
       return Export(context, *flags);

@@ -15,6 +15,14 @@ constexpr absl::Duration kWaitingMax = absl::Seconds(3);
 
 }  // namespace
 
+void AddPatience(CLI::App& command, std::string& patience) {
+  command
+      .add_option("--patience", patience,
+                  "How long no byte may come from the servers before it gives "
+                  "up: 30s, 5m")
+      ->capture_default_str();
+}
+
 std::string DescribeWaiting(const server::Waiting& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience) {
@@ -37,6 +45,14 @@ std::string DescribeWaiting(const server::Waiting& waiting,
   return absl::StrCat("waits for ", who, ", at most ",
                       absl::FormatDuration(patience), ": ", why,
                       " (--patience; Ctrl-C ends it)");
+}
+
+server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state) {
+  server::ShardRoutes routes;
+  for (const v1::ServerState& server : state.servers()) {
+    routes.shards.push_back(server.placement());
+  }
+  return routes;
 }
 
 ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
@@ -88,11 +104,8 @@ void ServerWait::Follow(std::stop_token stop) {
     const absl::StatusOr<v1::GetRunStateResponse> answer =
         client->GetRunState(request);
     if (answer.ok()) {
-      server::ShardRoutes routes;
+      server::ShardRoutes routes = RoutesOfState(*answer);
       routes.placement_epoch = placement_epoch;
-      for (const v1::ServerState& server : answer->servers()) {
-        routes.shards.push_back(server.placement());
-      }
       set_routes_(routes);
       MutexLock lock(&mutex_);
       routes_ = std::move(routes);

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
@@ -21,11 +22,17 @@
 
 namespace atl::cli {
 
+// --patience of a command that reads from servers; ParsePatience takes it.
+void AddPatience(CLI::App& command, std::string& patience);
+
 // "waits for server s1 at 10.0.0.5:7401, at most 1m: connection refused
 // (--patience; Ctrl-C ends it)". Pure.
 std::string DescribeWaiting(const server::Waiting& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience);
+
+// Where the shards are that `state` is of. It has no placement's epoch.
+server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state);
 
 class ServerWait {
  public:
