@@ -67,8 +67,6 @@ struct FakeFileSystem::State {
       ABSL_GUARDED_BY(mutex);
   std::set<std::string> directories ABSL_GUARDED_BY(mutex);
   int64_t capacity ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
-  int failing_writes ABSL_GUARDED_BY(mutex) = 0;
-  absl::Status sync_failure ABSL_GUARDED_BY(mutex);
   std::vector<Fault> faults ABSL_GUARDED_BY(mutex);
 
   // How a call ends. `written_bytes`: what a write gets done before it fails.
@@ -103,12 +101,6 @@ struct FakeFileSystem::State {
     int64_t used = 0;
     for (const Node* node : nodes) used += node->bytes.size();
     return used;
-  }
-
-  absl::Status CheckWrite(const std::string& path) {
-    if (failing_writes == 0) return absl::OkStatus();
-    --failing_writes;
-    return absl::DataLossError(absl::StrCat("write ", path, ": broken disk"));
   }
 
   // Makes `node` at least `size` bytes long.
@@ -158,33 +150,27 @@ class FakeFileSystem::File : public RandomAccessFile {
       return absl::PermissionDeniedError(
           absl::StrCat("write ", path_, ": opened for reading"));
     }
-    absl::Status status = state_->CheckWrite(path_);
     int64_t room = 0;  // Of a write that fails.
     const absl::Status failure =
         state_->Check(Fault::Call::kWrite, path_, &room);
     for (absl::string_view piece : pieces) {
-      if (!status.ok()) return status;
       if (!failure.ok()) {
         piece = piece.substr(0, static_cast<size_t>(room));
         room -= static_cast<int64_t>(piece.size());
       }
-      status = state_->Grow(*node_, offset + piece.size(), path_);
-      if (status.ok() && !piece.empty()) {
+      RETURN_IF_ERROR(state_->Grow(*node_, offset + piece.size(), path_));
+      if (!piece.empty()) {
         std::memcpy(node_->bytes.data() + offset, piece.data(), piece.size());
         node_->unsynced.emplace_back(offset, offset + piece.size());
         offset += piece.size();
       }
     }
-    return status.ok() ? failure : status;
+    return failure;
   }
 
   absl::Status Sync() override {
     MutexLock lock(&state_->mutex);
-    absl::Status status = state_->CheckWrite(path_);
-    if (status.ok()) status = state_->Check(Fault::Call::kSync, path_);
-    if (status.ok()) {
-      status = std::exchange(state_->sync_failure, absl::OkStatus());
-    }
+    const absl::Status status = state_->Check(Fault::Call::kSync, path_);
     if (status.ok()) {
       node_->Sync();
     } else {
@@ -225,16 +211,6 @@ void FakeFileSystem::Crash() {
 void FakeFileSystem::SetCapacity(int64_t bytes) {
   MutexLock lock(&state_->mutex);
   state_->capacity = bytes;
-}
-
-void FakeFileSystem::FailNextWrites(int count) {
-  MutexLock lock(&state_->mutex);
-  state_->failing_writes = count;
-}
-
-void FakeFileSystem::FailNextSync(absl::Status failure) {
-  MutexLock lock(&state_->mutex);
-  state_->sync_failure = std::move(failure);
 }
 
 void FakeFileSystem::AddFault(Fault fault) {
@@ -326,7 +302,6 @@ absl::Status FakeFileSystem::CreateDirectories(const std::string& path) {
 
 absl::Status FakeFileSystem::SyncDirectory(const std::string& path) {
   MutexLock lock(&state_->mutex);
-  RETURN_IF_ERROR(state_->CheckWrite(path));
   RETURN_IF_ERROR(state_->Check(Fault::Call::kSyncDirectory, path));
   std::map<std::string, std::shared_ptr<Node>>& synced = state_->synced_names;
   for (auto it = synced.begin(); it != synced.end();) {

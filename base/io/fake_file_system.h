@@ -35,13 +35,9 @@ class FakeFileSystem : public FileSystem {
   // Bytes of all files, those included that have no name any more and are open.
   // (What has no name does not count against the capacity.)
   int64_t HeldBytes() const;
-  // The next `count` writes or syncs fail with DATA_LOSS. As with a real disk,
-  // what a sync that fails was to write is not tried by the next one.
-  void FailNextWrites(int count);
-  // The next sync of a file fails with `failure`.
-  void FailNextSync(absl::Status failure);
 
-  // Calls that fail as a real disk's do.
+  // Calls that fail as a real disk's do: what a sync that fails was to write is
+  // not tried by the next one.
   struct Fault {
     enum class Call {
       kOpen,

@@ -232,7 +232,9 @@ TEST(FakeFileSystemTest, AFaultEndsTheCallsThatItIsForAndNoOthers) {
 
 TEST(FakeFileSystemTest, ABrokenDiskIsDataLoss) {
   FakeFileSystem fs;
-  fs.FailNextWrites(1);
+  fs.AddFault({.call = FakeFileSystem::Fault::Call::kWrite,
+               .path_part = "",
+               .error_number = EIO});
   EXPECT_EQ(WriteFileAtomically(fs, "/a", "x").code(),
             absl::StatusCode::kDataLoss);
 }
@@ -243,7 +245,9 @@ TEST(FakeFileSystemTest, WhatASyncHasFailedToWriteTheNextOneDoesNot) {
   {
     auto file = *fs.OpenForWrite("/d/a");
     ASSERT_TRUE(file->WriteAt(0, "abc").ok());
-    fs.FailNextSync(absl::ResourceExhaustedError("full"));
+    fs.AddFault({.call = FakeFileSystem::Fault::Call::kSync,
+                 .path_part = "",
+                 .error_number = ENOSPC});
     EXPECT_TRUE(absl::IsResourceExhausted(file->Sync()));
     ASSERT_TRUE(file->WriteAt(1, "B").ok());
     ASSERT_TRUE(file->Sync().ok());

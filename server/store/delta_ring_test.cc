@@ -3,6 +3,7 @@
 #include "server/store/delta_ring.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <vector>
@@ -173,7 +174,9 @@ TEST_F(DeltaRingTest, WhatCannotBeWrittenIsNotHeldAndNoError) {
   MakeAndPersist(1);
   Make(2);
   ring_->Commit(0, 2);
-  fs_.FailNextWrites(1);
+  fs_.AddFault({.call = FakeFileSystem::Fault::Call::kWrite,
+                .path_part = "",
+                .error_number = EIO});
   ring_->Persist(0, 2);
   EXPECT_TRUE(ring_->Chain(0, 1, 2).empty());
   EXPECT_EQ(ring_->Chain(0, 0, 1).size(), 1u);

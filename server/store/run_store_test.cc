@@ -727,7 +727,9 @@ TEST_F(RunStoreTest, AReservationThatComesLateLeavesTheVersionsFileAlone) {
 
 TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
   auto contribution = Bind(0);
-  fs_.FailNextWrites(1);
+  fs_.AddFault({.call = FakeFileSystem::Fault::Call::kWrite,
+                .path_part = "",
+                .error_number = EIO});
   EXPECT_TRUE(absl::IsDataLoss(WriteBlocks(*contribution, {0, 3}).status()));
   // The claim was given back.
   EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 3}}));
@@ -745,7 +747,9 @@ TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
 TEST_F(RunStoreTest, WhatCouldNotBeSyncedHasToComeAgain) {
   auto contribution = Bind(0);
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
-  fs_.FailNextSync(absl::DataLossError("broken"));
+  fs_.AddFault({.call = FakeFileSystem::Fault::Call::kSync,
+                .path_part = "",
+                .error_number = EIO});
   EXPECT_TRUE(absl::IsDataLoss(store_->Finish(*contribution).status()));
   EXPECT_FALSE(contribution->TakeFinish());
   EXPECT_EQ(store_->Find(contribution->key()), nullptr);

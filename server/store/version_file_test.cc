@@ -3,6 +3,7 @@
 #include "server/store/version_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -226,7 +227,9 @@ TEST_F(VersionFileTest, WhatIsReadFromTheFileAfterwardsIsChecked) {
 TEST_F(VersionFileTest, ADiskThatIsBrokenFailsTheSealAndItCanBeTriedAgain) {
   const auto file = Create(true);
   Fill(*file, 3);
-  fs_.FailNextWrites(1);
+  fs_.AddFault({.call = FakeFileSystem::Fault::Call::kWrite,
+                .path_part = "",
+                .error_number = EIO});
   EXPECT_TRUE(absl::IsDataLoss(file->Seal({"run", 0, 7, 7, {1, 2}})));
   file->DropImage();
   EXPECT_EQ(Read(*file, 0), Elements(3));
@@ -239,7 +242,9 @@ TEST_F(VersionFileTest, WhatASealCouldNotSyncItWritesAgainOrSaysThatItIsLost) {
   for (const bool with_image : {false, true}) {
     const auto file = Create(with_image);
     Fill(*file, 3);
-    fs_.FailNextSync(absl::ResourceExhaustedError("full"));
+    fs_.AddFault({.call = FakeFileSystem::Fault::Call::kSync,
+                  .path_part = "",
+                  .error_number = ENOSPC});
     const absl::Status failed = file->Seal({"run", 0, 7, 7, {1, 2}});
     EXPECT_EQ(failed.code(), with_image ? absl::StatusCode::kResourceExhausted
                                         : absl::StatusCode::kDataLoss);
