@@ -11,12 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.pb.h"
+#include "base/rpc/bulk_call.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/sync/mutex.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "server/client/delay.h"
 
 namespace atl::server {
@@ -67,29 +66,26 @@ std::vector<IndexRange> Common(absl::Span<const IndexRange> a,
   return common;
 }
 
-class UploadStream
-    : public BulkStream,
-      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class UploadStream : public BulkStream, public rpc::BulkCall {
  public:
   UploadStream(const std::shared_ptr<grpc::Channel>& channel, Upload upload,
                StreamEvents& events)
-      : stub_(channel), upload_(std::move(upload)), events_(events) {
+      : rpc::BulkCall(channel, upload.method),
+        upload_(std::move(upload)),
+        events_(events) {
     if (!upload_.session.empty()) {
-      context_.AddMetadata(rpc::kSessionMetadata, upload_.session);
+      context().AddMetadata(rpc::kSessionMetadata, upload_.session);
     }
-    stub_.PrepareBidiStreamingCall(&context_, upload_.method, {}, this);
   }
 
   void Start() override {
     asked_ = upload_.ledger->Asked();
     begin_ = absl::Now();
-    StartRead(&answer_);
-    StartWrite(&upload_.header);
-    StartCall();
+    rpc::BulkCall::Begin(&upload_.header, /*last=*/false, &answer_);
   }
 
   void Cancel() override {
-    context_.TryCancel();
+    context().TryCancel();
     delay_.Hurry();
   }
 
@@ -182,7 +178,7 @@ class UploadStream
   // Requires: mutex_ is held.
   void FailLocked(const absl::Status& status) {
     if (failure_.ok()) failure_ = status;
-    context_.TryCancel();
+    context().TryCancel();
   }
 
   std::pair<bool, absl::Duration> StoredAndRoundTrip() {
@@ -254,8 +250,6 @@ class UploadStream
                     static_cast<int64_t>(payload.size())};
   }
 
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
   Upload upload_;
   StreamEvents& events_;
   int64_t asked_ = 0;  // When the header was sent, as the ledger counts.
