@@ -1,8 +1,6 @@
 #include "cli/context.h"
 
-#include <algorithm>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,11 +51,6 @@ absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
     }
   };
   return coordinator::MakeRunClient(options);
-}
-
-int ThreadCountOf(int threads_option) {
-  if (threads_option > 0) return threads_option;
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace atl::cli

@@ -67,10 +67,6 @@ class Context {
   std::ostream& messages_;
 };
 
-// Threads that a command computes with: what its --threads says, or all that
-// the machine has if that is 0.
-int ThreadCountOf(int threads_option);
-
 }  // namespace atl::cli
 
 #endif  // CLI_CONTEXT_H_

@@ -7,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/complete_spec.h"
 #include "cli/commands/device_flag.h"
+#include "cli/commands/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
@@ -83,11 +84,7 @@ void AddDevBaseline(CLI::App& app, Context& context) {
                       "place of the file's length");
   command->add_option("--data", options->changes.data_path,
                       "Place of the data, if not as the file says");
-  command
-      ->add_option("--threads", options->threads,
-                   "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  AddThreadsFlag(*command, options->threads);
   AddDeviceFlag(*command, "it", options->device);
   command->callback([&context, options] {
     context.action = [options](Context& context) {

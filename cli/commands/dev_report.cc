@@ -8,6 +8,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/dev_result.h"
 #include "cli/commands/number_check.h"
+#include "cli/commands/threads_flag.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "worker/api/model_files.h"

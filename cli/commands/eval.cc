@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"
@@ -76,11 +77,7 @@ void AddEval(CLI::App& app, Context& context) {
                    "bytes (a token each), llmc or uint16")
       ->check(CLI::IsMember({"bytes", "llmc", "uint16"}))
       ->capture_default_str();
-  command
-      ->add_option("--threads", options->threads,
-                   "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  AddThreadsFlag(*command, options->threads);
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Eval(context, *options);

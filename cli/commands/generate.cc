@@ -7,6 +7,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/number_check.h"
+#include "cli/commands/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/output.h"
 #include "worker/api/model_files.h"
@@ -71,11 +72,7 @@ void AddGenerate(CLI::App& app, Context& context) {
                    "0 takes the likeliest token; 1 the model's distribution")
       ->check(NotNegative())
       ->capture_default_str();
-  command
-      ->add_option("--threads", options->threads,
-                   "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  AddThreadsFlag(*command, options->threads);
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Generate(context, *options);

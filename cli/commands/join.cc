@@ -22,6 +22,7 @@
 #include "cli/commands/device_flag.h"
 #include "cli/commands/island_reporter.h"
 #include "cli/commands/recipes.h"
+#include "cli/commands/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -359,11 +360,7 @@ void AddJoin(CLI::App& app, Context& context) {
                       "run says");
   command->add_option("--dir,--work_dir", options->work_directory,
                       "Directory for what this island saves");
-  command
-      ->add_option("--threads", options->threads,
-                   "Threads that compute; 0 for all")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  AddThreadsFlag(*command, options->threads);
   AddDeviceFlag(*command, "this island", options->place.device);
   AddCapFlags(*command, "this island, all its processes together,",
               options->caps);

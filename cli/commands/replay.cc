@@ -13,6 +13,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/commands/server_wait.h"
+#include "cli/commands/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "cli/output/progress.h"
@@ -306,10 +307,7 @@ void AddReplay(CLI::App& app, Context& context) {
       ->add_option("--to", flags->to,
                    "Last commit to make again; the newest without it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 62));
-  command
-      ->add_option("--threads", flags->threads,
-                   "Threads that merge; 0: all of the machine's")
-      ->check(CLI::Range(0, 1024));
+  AddThreadsFlag(*command, flags->threads);
   AddPatience(*command, flags->patience);
   command->callback([&context, flags] {
     context.action = [flags](Context& context) {

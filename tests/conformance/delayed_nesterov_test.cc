@@ -18,35 +18,12 @@
 
 #include "gtest/gtest.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
-#include "server/kernels/outer_steps.h"
+#include "server/service/kernel_table.h"
 
 namespace atl::server {
 namespace {
 
 constexpr int kElements = 517;
-
-class Kernels final : public OuterKernels {
- public:
-  void Sgd(float lr, const OuterTile& t) const override { FAIL(); }
-  void Momentum(float lr, float momentum, const OuterTile& t) const override {
-    FAIL();
-  }
-  void Nesterov(float lr, float momentum, const OuterTile& t) const override {
-    kernels::NesterovStep(t.count, lr, momentum, t.gradient, t.theta,
-                          t.state[0]);
-  }
-  void FedAdam(const Adaptive& c, const OuterTile& t) const override { FAIL(); }
-  void FedYogi(const Adaptive& c, const OuterTile& t) const override { FAIL(); }
-  void FedAdagrad(const Adaptive& c, const OuterTile& t) const override {
-    FAIL();
-  }
-  void DelayedNesterov(const Delayed& c, bool flush,
-                       const OuterTile& t) const override {
-    kernels::DelayedNesterovStep(
-        t.count, {c.lr, c.momentum, c.buffer_count, c.carried, c.flushed},
-        flush, t.gradient, t.theta, t.state[0], t.state[1]);
-  }
-};
 
 // Ours: one step a version, as a shard takes it.
 class Ours {
@@ -64,7 +41,7 @@ class Ours {
     tile.gradient = g.data();
     tile.theta = theta_.data();
     for (int i = 0; i < 2; ++i) tile.state[i] = state_[i].data();
-    optimizer_->Step(Kernels(), tile);
+    optimizer_->Step(FastOuterKernels(), tile);
   }
   const std::vector<float>& theta() const { return theta_; }
 

@@ -27,8 +27,7 @@
 #include "gtest/gtest.h"
 #include "server/core/merge/gram_sums.h"
 #include "server/core/merge/merge_rule.h"
-#include "server/kernels/merge_kernels.h"
-#include "server/kernels/order_kernels.h"
+#include "server/service/kernel_table.h"
 
 namespace atl {
 namespace {
@@ -41,28 +40,6 @@ constexpr double kHeld = (2 * 1.5 * kNoise) * (2 * 1.5 * kNoise);
 constexpr double kBroken = 0.5;
 
 using Vectors = std::vector<std::vector<float>>;
-
-class Kernels final : public server::MergeKernels {
- public:
-  void Scale(int64_t n, float w, const float* x, float* sum) const override {
-    kernels::Scale(n, w, x, sum);
-  }
-  void Accumulate(int64_t n, float w, const float* x,
-                  float* sum) const override {
-    kernels::Accumulate(n, w, x, sum);
-  }
-  void SortRows(int64_t n, int count, float* const* rows) const override {
-    kernels::SortRows(n, count, rows);
-  }
-  void MeanOfRows(int64_t n, int count, const float* const* rows,
-                  float* mean) const override {
-    kernels::MeanOfRows(n, count, rows, mean);
-  }
-  void Products(int64_t n, int count, const float* const* rows,
-                double* products) const override {
-    kernels::Products(n, count, rows, products);
-  }
-};
 
 // The merge of one round, as coordinator and servers do it.
 class Merger {
@@ -79,13 +56,15 @@ class Merger {
     for (auto& row : x) rows.push_back(row.data());
     std::vector<float> g(kElements);
     if (rule_->takes_rows()) {
-      rule_->MergeRows(Kernels(), kElements, n, rows.data(), g.data());
+      rule_->MergeRows(server::FastMergeKernels(), kElements, n, rows.data(),
+                       g.data());
       return g;
     }
     std::vector<float> factors(n, 1.0f / n);
     if (verdict_ != nullptr) factors = Judge(rows);
     for (int i = 0; i < n; ++i) {
-      rule_->Add(Kernels(), i, factors[i], kElements, rows[i], g.data());
+      rule_->Add(server::FastMergeKernels(), i, factors[i], kElements, rows[i],
+                 g.data());
     }
     return g;
   }
@@ -97,8 +76,9 @@ class Merger {
     server::GramSums sums(1, n), second(1, n);
     std::vector<const float*> upper;
     for (const float* row : rows) upper.push_back(row + kElements / 2);
-    sums.AddBlock(Kernels(), 0, kElements / 2, rows.data());
-    second.AddBlock(Kernels(), 0, kElements - kElements / 2, upper.data());
+    sums.AddBlock(server::FastMergeKernels(), 0, kElements / 2, rows.data());
+    second.AddBlock(server::FastMergeKernels(), 0, kElements - kElements / 2,
+                    upper.data());
     sums += second;
     coordinator::VerdictInput input;
     input.weights.assign(n, 1.0 / n);
