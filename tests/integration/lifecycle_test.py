@@ -204,6 +204,7 @@ class SteeringTest(cluster_module.IntegrationTest):
         cluster.run_cli("island", "remove", "run", "python-1", check=0)
         cluster.kill("coordinator")
         cluster.restart("coordinator")
+        cluster.coordinator.wait_ready(wait.PATIENCE_S)
         error = client.error_of(members[1].service.Join, run_id="run",
                                 island_id="python-1",
                                 capabilities=members[1].capabilities)
