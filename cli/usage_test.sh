@@ -43,7 +43,8 @@ empty() {
 # Every command has help on stdout, with an example.
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
-  "run cancel" "run export" "run pin" "replay" "island list" "round list" "join" "plan"
+  "run cancel" "run export" "run pin" "replay" "island list"
+  "island remove" "island readmit" "round list" "join" "plan"
   "data tokenize" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )

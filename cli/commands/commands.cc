@@ -24,7 +24,10 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);
-  AddIslandList(group("island", "The islands of a run"), context);
+  CLI::App& island = group("island", "The islands of a run");
+  AddIslandList(island, context);
+  AddIslandRemove(island, context);
+  AddIslandReadmit(island, context);
   AddRoundList(group("round", "The committed rounds of a run"), context);
   AddReplay(app, context);
   AddJoin(app, context);

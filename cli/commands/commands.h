@@ -23,8 +23,10 @@ void AddRunExport(CLI::App& app, Context& context);
 void AddRunImport(CLI::App& app, Context& context);
 void AddRunPin(CLI::App& app, Context& context);
 
-// atoll island list, atoll round list
+// atoll island ..., atoll round list
 void AddIslandList(CLI::App& app, Context& context);
+void AddIslandRemove(CLI::App& app, Context& context);
+void AddIslandReadmit(CLI::App& app, Context& context);
 void AddRoundList(CLI::App& app, Context& context);
 
 // atoll replay

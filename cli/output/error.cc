@@ -39,6 +39,12 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "One process at a time may be an island: give one of them another "
            "--island_id.";
   }
+  if (reason == "NO_SUCH_ISLAND") {
+    return "`atoll island list RUN` shows the islands that there are.";
+  }
+  if (reason == "ISLAND_REMOVED") {
+    return "Ask whoever steers the run; another --island_id is another island.";
+  }
   if (reason == "NOT_YOURS") {
     return "A certificate stands for the one id in its common name, "
            "atoll:ROLE:ID; use that id, or another certificate.";

@@ -64,6 +64,10 @@ class GrpcRunClient : public RunClient {
       const v1::CancelRunRequest& request) override {
     return rpc::Call(*runs_, &Runs::Stub::CancelRun, request, Options());
   }
+  absl::StatusOr<v1::RemoveIslandResponse> RemoveIsland(
+      const v1::RemoveIslandRequest& request) override {
+    return rpc::Call(*runs_, &Runs::Stub::RemoveIsland, request, Options());
+  }
   absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
       const v1::ExportCheckpointRequest& request) override {
     return rpc::Call(*runs_, &Runs::Stub::ExportCheckpoint, request, Options());

@@ -43,6 +43,8 @@ class RunClient {
       const v1::ResumeRunRequest& request) = 0;
   virtual absl::StatusOr<v1::CancelRunResponse> CancelRun(
       const v1::CancelRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::RemoveIslandResponse> RemoveIsland(
+      const v1::RemoveIslandRequest& request) = 0;
   virtual absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
       const v1::ExportCheckpointRequest& request) = 0;
 

@@ -188,6 +188,10 @@ class CoordinatorAnyMessageTest : public testing::Test {
         if (any_.Pick(50) == 0) run.Cancel(now_).IgnoreError();
         return;
       case 2:
+        run.RemoveIsland(absl::StrCat("i", any_.Pick(kIslands + 1)),
+                         /*readmit=*/any_.Pick(3) != 0, now_)
+            .IgnoreError();
+        return;
       case 3:
         run.Export(Maybe(pin), now_).status().IgnoreError();
         return;

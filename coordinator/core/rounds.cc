@@ -80,16 +80,30 @@ bool HasOtherIslands(const RunState& state, const v1::OpenRound& open) {
 
 std::string IslandNames(const RunState& state,
                         const std::vector<int32_t>& slots) {
-  constexpr size_t kNamedMax = 5;
   std::vector<std::string> names;
   for (int32_t slot : slots) {
-    if (names.size() == kNamedMax) {
-      names.push_back(absl::StrCat(slots.size() - kNamedMax, " more"));
+    if (names.size() == kAwaitedNamedMax) {
+      names.push_back(
+          absl::StrCat(slots.size() - kAwaitedNamedMax, " more"));
       break;
     }
     names.push_back(state.members()[slot].record.island_id());
   }
   return absl::StrJoin(names, ", ");
+}
+
+void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
+  wait.received_count = static_cast<int>(progress.received.size());
+  wait.awaited_count = static_cast<int>(progress.awaited.size());
+  wait.awaited.assign(
+      progress.awaited.begin(),
+      progress.awaited.begin() +
+          std::min(progress.awaited.size(), kAwaitedNamedMax));
+  // What is lost and comes again moves nothing.
+  if (wait.received_count > wait.received_count_max) {
+    wait.received_count_max = wait.received_count;
+    wait.received_time = now;
+  }
 }
 
 // --- COMMIT ------------------------------------------------------------------
@@ -374,6 +388,7 @@ Decision DecideSeal(const RunState& state, const RunView& view,
   const auto received_count = static_cast<int>(progress.received.size());
   const bool has_quorum = received_count >= std::max(open.min_quorum(), 1);
   const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;
+  NoteWait(progress, now, timers.wait);
   if (timers.deadline_start == absl::InfinitePast()) {
     timers.deadline_start = now;
   }
@@ -421,11 +436,16 @@ Decision DecideSeal(const RunState& state, const RunView& view,
     timers.deadline_start = now;
   }
   if (progress.awaited.empty()) {
+    std::vector<int32_t> may_return;
+    for (const int32_t slot : progress.gone) {
+      if (!state.members()[slot].removed()) may_return.push_back(slot);
+    }
     return {{},
             absl::StrCat(name, ": ", received_count, " of ", open.min_quorum(),
                          " contributions are there and no island is left; "
                          "waits for ",
-                         IslandNames(state, progress.gone))};
+                         may_return.empty() ? std::string("another island")
+                                            : IslandNames(state, may_return))};
   }
   return {{},
           absl::StrCat(name, ": ", received_count, " of ", open.slots_size(),

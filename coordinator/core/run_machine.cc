@@ -199,6 +199,14 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
                                "\": it must be the same files"));
   }
   const Member* old = state_.FindMember(request.island_id());
+  if (old != nullptr && old->removed()) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "ISLAND_REMOVED",
+                  absl::StrCat("an operator has put island ",
+                               request.island_id(), " out of run ",
+                               state_.run_id(), "; `atoll island readmit ",
+                               state_.run_id(), " ", request.island_id(),
+                               "` lets it in again"));
+  }
   // A run may be older than the bound.
   const int32_t islands_max =
       std::max(IslandsMax(state_.spec()),
@@ -412,6 +420,30 @@ absl::Status RunMachine::Cancel(absl::Time now) {
     }
   }
   EmitState(v1::RUN_STATE_CANCELLED, "an operator cancelled it");
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::RemoveIsland(const std::string& island_id,
+                                      bool readmit, absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckNotEnded());
+  const Member* const found = state_.FindMember(island_id);
+  if (found == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_ISLAND",
+                  absl::StrCat("run ", state_.run_id(),
+                               " has never had an island ", island_id));
+  }
+  if (found->removed() == readmit) {
+    storage::v1::MemberSet member = found->record;
+    member.set_state(readmit ? v1::ISLAND_STATE_LOST
+                             : v1::ISLAND_STATE_REMOVED);
+    EmitMember(std::move(member));
+    reasons_.push_back(absl::StrCat(
+        "island ", island_id,
+        readmit ? " may join again: an operator lets it in"
+                : " is removed: an operator has put it out"));
+  }
   Advance(now);
   return absl::OkStatus();
 }

@@ -97,6 +97,8 @@ class RunMachine {
   absl::Status Pause(absl::Time now);
   absl::Status Resume(absl::Time now);
   absl::Status Cancel(absl::Time now);
+  absl::Status RemoveIsland(const std::string& island_id, bool readmit,
+                            absl::Time now);
   absl::StatusOr<v1::ExportCheckpointResponse> Export(
       const v1::ExportCheckpointRequest& request, absl::Time now);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/plans.h"
@@ -56,6 +57,49 @@ LiveTotals TotalsOf(const RunMachine& machine) {
     }
   }
   return totals;
+}
+
+// Since when nothing has come to the open round of `fragment`.
+absl::Time WaitsSince(const RunMachine& machine, size_t fragment) {
+  return std::max(machine.state().fragments()[fragment].open_time,
+                  machine.view().timers[fragment].wait.received_time);
+}
+
+// True if the open round of `fragment` goes on only when somebody delivers.
+bool IsWaiting(const RunState& state, size_t fragment) {
+  return state.state() == v1::RUN_STATE_ACTIVE &&
+         !IsAsync(state.spec().schedule()) &&
+         state.fragments()[fragment].phase == RoundPhase::kOpen;
+}
+
+void AddWaitingRounds(const RunMachine& machine,
+                      v1::GetRunStateResponse& response) {
+  const RunState& state = machine.state();
+  for (size_t f = 0; f < state.fragments().size(); ++f) {
+    if (!IsWaiting(state, f)) continue;
+    const v1::OpenRound& open = state.fragments()[f].open;
+    const RoundWait& wait = machine.view().timers[f].wait;
+    v1::WaitingRound& round = *response.add_waiting_rounds();
+    round.set_fragment(open.fragment());
+    round.set_version(open.version());
+    round.set_expected_count(open.slots_size());
+    round.set_received_count(wait.received_count);
+    round.set_awaited_count(wait.awaited_count);
+    for (const int32_t slot : wait.awaited) {
+      round.add_island_ids(state.members()[slot].record.island_id());
+    }
+    *round.mutable_since_time() = ToProto(WaitsSince(machine, f));
+  }
+}
+
+// For how long the open round that has waited longest has; zero for none.
+absl::Duration LongestWait(const RunMachine& machine, absl::Time now) {
+  absl::Duration longest = absl::ZeroDuration();
+  for (size_t f = 0; f < machine.state().fragments().size(); ++f) {
+    if (!IsWaiting(machine.state(), f)) continue;
+    longest = std::max(longest, now - WaitsSince(machine, f));
+  }
+  return longest;
 }
 
 void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time now,
@@ -126,6 +170,7 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
         *response.add_sealed_rounds() = fragment.sealed.seal();
       }
     }
+    AddWaitingRounds(machine, response);
   }
   response.set_commit_seq(state.commit_seq());
   const LiveTotals totals = TotalsOf(machine);
@@ -313,6 +358,7 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
           {"throughput(tps)", {"tokens_per_second", &series.tokens_per_second}},
           {"islands/live_count", {"count", &series.live_count}},
           {"outer/gradient_norm", {"count", &state.norm_points()}},
+          {"rounds/wait", {"seconds", &series.round_wait}},
           {"wire/sent_bytes", {"bytes", &series.sent_bytes}},
           {"wire/received_bytes", {"bytes", &series.received_bytes}},
       };
@@ -343,6 +389,8 @@ void SampleSeries(const RunMachine& machine, absl::Time now,
   PushPoint(series.tokens_per_second, now, commit_seq,
             totals.tokens_per_second);
   PushPoint(series.live_count, now, commit_seq, totals.count);
+  PushPoint(series.round_wait, now, commit_seq,
+            absl::ToDoubleSeconds(LongestWait(machine, now)));
   PushPoint(series.sent_bytes, now, commit_seq,
             static_cast<double>(totals.sent_bytes));
   PushPoint(series.received_bytes, now, commit_seq,

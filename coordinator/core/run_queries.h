@@ -19,6 +19,7 @@ namespace atl::coordinator {
 struct VolatileSeries {
   std::deque<v1::MetricPoint> tokens_per_second;
   std::deque<v1::MetricPoint> live_count;
+  std::deque<v1::MetricPoint> round_wait;
   std::deque<v1::MetricPoint> sent_bytes;
   std::deque<v1::MetricPoint> received_bytes;
 };

@@ -44,6 +44,7 @@ class RandomRun {
     for (int round = 0; round < 400 && !run_.state().ended(); ++round) {
       for (int i = 0; i < kIslands; ++i) {
         const std::string id = IslandId(i);
+        run_.Remove(id, /*readmit=*/true).IgnoreError();
         if (!run_.machine().CheckIsland(run_.Credentials(id)).ok()) {
           run_.Join(id).IgnoreError();
         }
@@ -106,6 +107,7 @@ class RandomRun {
     kJoin,
     kReady,
     kLeave,
+    kRemove,
     kReturn,
     kRestart,
     kLoseBatch,
@@ -161,6 +163,9 @@ class RandomRun {
         // Some with a contribution that nobody has heard of yet.
         if (Pick(2) == 0) run_.Train(id, f);
         run_.Leave(id).IgnoreError();
+        break;
+      case Kind::kRemove:
+        run_.Remove(id, /*readmit=*/Pick(2) == 0).IgnoreError();
         break;
       case Kind::kReturn:
         run_.Join(id).IgnoreError();

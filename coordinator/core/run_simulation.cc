@@ -160,6 +160,14 @@ absl::Status RunSimulation::Leave(const std::string& island_id) {
   return status;
 }
 
+absl::Status RunSimulation::Remove(const std::string& island_id,
+                                   bool readmit) {
+  const absl::Status status =
+      machine_->RemoveIsland(island_id, readmit, now_);
+  Collect();
+  return status;
+}
+
 absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
   return machine_->Heartbeat(Credentials(island_id), now_);
 }

@@ -45,6 +45,8 @@ class RunSimulation : public ServerDirectory {
   absl::Status Join(const std::string& island_id);
   absl::Status Ready(const std::string& island_id);
   absl::Status Leave(const std::string& island_id);
+  // An operator puts it out, or lets it in again.
+  absl::Status Remove(const std::string& island_id, bool readmit = false);
   absl::Status Heartbeat(const std::string& island_id);
   // Reports `loss` for the parameters of `version`.
   absl::Status Evaluate(const std::string& island_id, int64_t version,

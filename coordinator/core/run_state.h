@@ -51,6 +51,8 @@ struct Member {
            record.state() == v1::ISLAND_STATE_READY;
   }
   bool ready() const { return record.state() == v1::ISLAND_STATE_READY; }
+  // An operator has put it out.
+  bool removed() const { return record.state() == v1::ISLAND_STATE_REMOVED; }
 };
 
 // Where the newest round of a fragment is.

@@ -6,6 +6,7 @@
 #ifndef COORDINATOR_CORE_RUN_VIEW_H_
 #define COORDINATOR_CORE_RUN_VIEW_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,6 +20,9 @@
 #include "atoll/v1/server_service.pb.h"
 
 namespace atl::coordinator {
+
+// Islands that are named where a round waits for more.
+inline constexpr size_t kAwaitedNamedMax = 5;
 
 // A server as the registry has it.
 struct ServerInfo {
@@ -73,10 +77,21 @@ struct MemberView {
   int64_t loss_step_count = 0;
 };
 
+// Whom one fragment's open round waits for, as DecideSeal last found it.
+struct RoundWait {
+  int received_count = 0;
+  int awaited_count = 0;
+  std::vector<int32_t> awaited;  // Slots, the first kAwaitedNamedMax.
+  // When most were received for the first time; never if nothing was.
+  int received_count_max = 0;
+  absl::Time received_time = absl::InfinitePast();
+};
+
 // Timers of one fragment's open round.
 struct RoundTimers {
   absl::Time deadline_start = absl::InfinitePast();
   absl::Time quorum_time = absl::InfiniteFuture();  // When it was met.
+  RoundWait wait;
 };
 
 struct RunView {

@@ -8,19 +8,21 @@
 namespace atl::coordinator {
 namespace {
 
-// Steers a run with `method` and answers with the run after it.
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Steer(
-    EventLoop& loop, grpc::CallbackServerContext* context,
-    const Request* request, Response* response,
-    absl::Status (RunMachine::*method)(absl::Time)) {
+// Steers a run with `method`, given `arguments` and the time, and answers with
+// the run after it.
+template <typename Request, typename Response, typename Method,
+          typename... Arguments>
+grpc::ServerUnaryReactor* Steer(EventLoop& loop,
+                                grpc::CallbackServerContext* context,
+                                const Request* request, Response* response,
+                                Method method, Arguments... arguments) {
   return Answer<Response>(
       loop, context, response,
       [=](Coordinator& coordinator,
           absl::Time now) -> absl::StatusOr<Response> {
         ASSIGN_OR_RETURN(RunMachine* const run,
                          coordinator.FindRun(request->run_id()));
-        RETURN_IF_ERROR((run->*method)(now));
+        RETURN_IF_ERROR((run->*method)(arguments..., now));
         Response steered;
         *steered.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
         return steered;
@@ -78,6 +80,14 @@ grpc::ServerUnaryReactor* RunServiceImpl::CancelRun(
     grpc::CallbackServerContext* context, const v1::CancelRunRequest* request,
     v1::CancelRunResponse* response) {
   return Steer(loop_, context, request, response, &RunMachine::Cancel);
+}
+
+grpc::ServerUnaryReactor* RunServiceImpl::RemoveIsland(
+    grpc::CallbackServerContext* context,
+    const v1::RemoveIslandRequest* request,
+    v1::RemoveIslandResponse* response) {
+  return Steer(loop_, context, request, response, &RunMachine::RemoveIsland,
+               request->island_id(), request->readmit());
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::ExportCheckpoint(

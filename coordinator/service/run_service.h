@@ -31,6 +31,10 @@ class RunServiceImpl : public v1::RunService::CallbackService {
   grpc::ServerUnaryReactor* CancelRun(grpc::CallbackServerContext* context,
                                       const v1::CancelRunRequest* request,
                                       v1::CancelRunResponse* response) override;
+  grpc::ServerUnaryReactor* RemoveIsland(
+      grpc::CallbackServerContext* context,
+      const v1::RemoveIslandRequest* request,
+      v1::RemoveIslandResponse* response) override;
   grpc::ServerUnaryReactor* ExportCheckpoint(
       grpc::CallbackServerContext* context,
       const v1::ExportCheckpointRequest* request,

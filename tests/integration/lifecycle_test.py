@@ -176,6 +176,51 @@ class SteeringTest(cluster_module.IntegrationTest):
                                 capabilities=members[0].capabilities)
         self.assertEqual(error.code, grpc.StatusCode.FAILED_PRECONDITION)
 
+    def test_who_holds_a_strict_round_up_is_named_and_can_be_put_out(self):
+        cluster = self.cluster
+        members = toy.start(cluster)
+        toy.play_round(members, 0, cases.seed())
+        for member in members:
+            member.wait_open(1)
+        spare = cluster.join(island_id="spare")
+        spare.ready()
+        # python-1 heartbeats, and pushes nothing.
+        toy.gradients(members[:1], 1, cases.seed())[0].push()
+
+        def held():
+            rounds = cluster.run_state().waiting_rounds
+            return rounds and rounds[0].received_count == 1 and rounds[0]
+
+        waiting = wait.until("one contribution is received", held)
+        self.assertEqual((waiting.fragment, waiting.version,
+                          waiting.expected_count, waiting.awaited_count),
+                         (0, 1, 2, 1))
+        self.assertEqual(list(waiting.island_ids), ["python-1"])
+        self.assertTrue(waiting.since_time.seconds)
+        shown = cluster.run_cli("run", "show", "run", check=0).stdout
+        self.assertIn("for python-1 since ", shown)
+        self.assertIn("round 1 has 1 of 2", shown)
+
+        cluster.run_cli("island", "remove", "run", "python-1", check=0)
+        cluster.kill("coordinator")
+        cluster.restart("coordinator")
+        cluster.coordinator.wait_ready(wait.PATIENCE_S)
+        error = client.error_of(members[1].service.Join, run_id="run",
+                                island_id="python-1",
+                                capabilities=members[1].capabilities)
+        self.assertEqual((error.code, error.reason),
+                         (grpc.StatusCode.PERMISSION_DENIED, "ISLAND_REMOVED"))
+        states = {i.island_id: i.state for i in cluster.islands()}
+        self.assertEqual(states["python-1"], cluster_module.REMOVED)
+        spare.wait_open(1)
+        toy.gradients([spare], 1, cases.seed())[0].push()
+        spare.wait_version(2)
+
+        cluster.run_cli("island", "readmit", "run", "python-1", check=0)
+        cluster.join(island_id="python-1").ready()
+        wrong = cluster.run_cli("island", "remove", "run", "nobody")
+        self.assertEqual(wrong.returncode, 8, wrong.stderr)
+
     def test_real_islands_leave_a_cancelled_run(self):
         cluster = self.cluster
         cluster.start_run(self.run_values({"schedule": {

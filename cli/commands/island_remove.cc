@@ -1,0 +1,53 @@
+// atoll island remove and readmit: one call each.
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+void AddRemoval(CLI::App& app, Context& context, const std::string& name,
+                const std::string& help, bool readmit) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->footer(
+      absl::StrCat("Example:\n  atoll island ", name, " laptop kitchen"));
+  auto request = std::make_shared<v1::RemoveIslandRequest>();
+  request->set_readmit(readmit);
+  command->add_option("run", *request->mutable_run_id(), "Id of the run")
+      ->required();
+  command
+      ->add_option("island", *request->mutable_island_id(), "Id of the island")
+      ->required();
+  command->callback([&context, request] {
+    context.action = [request](Context& context) -> absl::Status {
+      ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+      ASSIGN_OR_RETURN(const v1::RemoveIslandResponse response,
+                       client->RemoveIsland(*request));
+      const v1::Run& run = response.run();
+      Table table({"RUN", "STATE", "WHY"});
+      table.AddRow({run.run_id(), EnumName(run.state()), run.state_reason()});
+      context.output().Print(ToJson(response), table.ToString());
+      return absl::OkStatus();
+    };
+  });
+}
+
+}  // namespace
+
+void AddIslandRemove(CLI::App& app, Context& context) {
+  AddRemoval(app, context, "remove",
+             "Put an island out: no round waits for it, and it cannot join",
+             /*readmit=*/false);
+}
+
+void AddIslandReadmit(CLI::App& app, Context& context) {
+  AddRemoval(app, context, "readmit", "Let a removed island join again",
+             /*readmit=*/true);
+}
+
+}  // namespace atl::cli
