@@ -1,11 +1,9 @@
 // Bytes of contributions that wait at level ISLAND to be merged, of a whole
 // server, and their bound.
 //
-// Who holds (a contribution) may have as much as is left free, at most: one
-// alone half of the bound, two a third each, and whoever comes next finds room.
-// What has to be taken all the same, so that a round goes on, is taken beyond
-// the bound. What nobody goes on with for now is held until somebody finds no
-// room.
+// server/core/gather_room.h has the rules: who may have how much, what is taken
+// beyond the bound, and who of those that wait for room comes in next. What
+// nobody goes on with for now is held until somebody finds no room.
 //
 // Thread-safe.
 
@@ -18,9 +16,12 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "base/sync/mutex.h"
+#include "server/core/gather_room.h"
+#include "server/service/push_waiters.h"
 
 namespace atl::server {
 
@@ -47,6 +48,12 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
 
     // The bound did not allow it.
     bool is_beyond() const { return is_beyond_; }
+    int64_t bytes() const { return bytes_; }
+    // Parts `bytes` of it, which are held for themselves.
+    Hold Split(int64_t bytes) {
+      bytes_ -= bytes;
+      return Hold(held_, holder_, bytes, is_beyond_);
+    }
 
    private:
     friend class HeldBytes;
@@ -63,43 +70,58 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
     bool is_beyond_;
   };
 
+  // Somebody who waits for room, and leaves when this ends.
+  class Turn {
+   public:
+    Turn(std::shared_ptr<HeldBytes> held, int64_t number)
+        : held_(std::move(held)), number_(number) {}
+    ~Turn() { held_->Leave(number_); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    // True once it has been let in.
+    bool is_in() const { return held_->IsIn(number_); }
+    // The room for which it has waited, once; none if it was let in without,
+    // because its contribution is next. Requires: is_in().
+    std::optional<Hold> TakeRoom() { return held_->TakeRoom(number_); }
+
+   private:
+    const std::shared_ptr<HeldBytes> held_;
+    const int64_t number_;
+  };
+  // Has a task carried out on a thread that holds no lock; in order.
+  using Post = std::function<void(std::function<void()>)>;
+
   // At most `bytes_max` wait, and at most `slice_bytes_max` of them in the
   // slices that gRPC received them in: it counts these, and ends calls when
-  // there are too many.
-  HeldBytes(int64_t bytes_max, int64_t slice_bytes_max)
-      : bytes_max_(bytes_max), slice_bytes_max_(slice_bytes_max) {}
+  // there are too many. Those who wait for room hear of it by `post`, which
+  // must work for as long as anybody waits.
+  HeldBytes(int64_t bytes_max, int64_t slice_bytes_max, Post post = nullptr)
+      : slice_bytes_max_(slice_bytes_max),
+        post_(std::move(post)),
+        room_(bytes_max) {}
 
   // `bytes` (> 0) for `holder`; none if the bound does not allow it.
   // What is abandoned makes room for it: to be called with no lock held.
-  std::optional<Hold> Take(const void* holder, int64_t bytes) {
-    std::optional<Hold> hold = TakeIfRoom(holder, bytes);
-    if (hold.has_value()) return hold;
-    std::map<const void*, std::function<void()>> abandoned;
-    {
-      MutexLock lock(&mutex_);
-      abandoned.swap(abandoned_);
-    }
-    if (abandoned.empty()) return hold;
-    for (const auto& [other, give_up] : abandoned) give_up();
-    return TakeIfRoom(holder, bytes);
-  }
+  std::optional<Hold> Take(const void* holder, int64_t bytes);
   // The same, whatever the bound says.
-  Hold TakeBeyond(const void* holder, int64_t bytes) {
-    {
-      MutexLock lock(&mutex_);
-      Count(holder, bytes);
-      beyond_bytes_ += bytes;
-    }
-    return Hold(shared_from_this(), holder, bytes, /*is_beyond=*/true);
-  }
+  Hold TakeBeyond(const void* holder, int64_t bytes);
+
+  // Waits for room. It may be in when this returns; if it is not, it is let in
+  // when there is room, and `gate` is called (OnRoom).
+  std::unique_ptr<Turn> Wait(const GatherRoom::Turn& turn,
+                             std::shared_ptr<WaiterGate> gate);
+  bool AnyoneWaits() const;
+  // Contributions of `set` up to `index` need no room any more.
+  void LetInNext(const void* set, int index);
+
   // Nobody goes on with what `holder` holds: `give_up`, called once, from any
   // thread, when somebody finds no room, lets go of it if that is still so.
   // Nothing, if it holds nothing.
-  void Abandon(const void* holder, std::function<void()> give_up) {
-    MutexLock lock(&mutex_);
-    if (by_holder_.count(holder) == 0) return;
-    abandoned_[holder].swap(give_up);
-  }
+  void Abandon(const void* holder, std::function<void()> give_up);
+  // Somebody has found no room: has what is abandoned given up. False if
+  // nothing was. To be called with no lock held.
+  bool GiveUpAbandoned();
 
   // Of what is held, in slices. False, and nothing is added, if there would be
   // too many.
@@ -116,50 +138,40 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
 
   int64_t bytes() const {
     MutexLock lock(&mutex_);
-    return bytes_;
+    return room_.bytes();
   }
   // Of them, beyond the bound.
   int64_t beyond_bytes() const {
     MutexLock lock(&mutex_);
-    return beyond_bytes_;
+    return room_.beyond_bytes();
   }
 
  private:
-  std::optional<Hold> TakeIfRoom(const void* holder, int64_t bytes) {
-    {
-      MutexLock lock(&mutex_);
-      const auto own = by_holder_.find(holder);
-      const int64_t own_bytes = own == by_holder_.end() ? 0 : own->second;
-      if (own_bytes + bytes > bytes_max_ - bytes_) return std::nullopt;
-      Count(holder, bytes);
-    }
-    return Hold(shared_from_this(), holder, bytes, /*is_beyond=*/false);
-  }
-  void Count(const void* holder, int64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    bytes_ += bytes;
-    by_holder_[holder] += bytes;
-  }
-  void Give(const void* holder, int64_t bytes, bool is_beyond) {
-    std::function<void()> forgotten;  // Ends after the lock.
-    MutexLock lock(&mutex_);
-    bytes_ -= bytes;
-    if (is_beyond) beyond_bytes_ -= bytes;
-    const auto own = by_holder_.find(holder);
-    if ((own->second -= bytes) > 0) return;
-    by_holder_.erase(own);
-    const auto abandoned = abandoned_.find(holder);
-    if (abandoned == abandoned_.end()) return;
-    forgotten.swap(abandoned->second);
-    abandoned_.erase(abandoned);
-  }
+  struct Waiter {
+    std::shared_ptr<WaiterGate> gate;
+    GatherRoom::Turn turn;
+    bool is_in = false;
+    std::optional<Hold> room;
+  };
 
-  const int64_t bytes_max_;
+  std::optional<Hold> TakeIfRoom(const void* holder, int64_t bytes);
+  void Give(const void* holder, int64_t bytes, bool is_beyond);
+  // Lets in who can be, and returns their gates. Those of `numbers` are in
+  // already, and need no room.
+  std::vector<std::shared_ptr<WaiterGate>> LetIn(
+      const std::vector<int64_t>& numbers = {})
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CallOnRoom(std::vector<std::shared_ptr<WaiterGate>> gates);
+  void Leave(int64_t number);
+  bool IsIn(int64_t number) const;
+  std::optional<Hold> TakeRoom(int64_t number);
+
   const int64_t slice_bytes_max_;
+  const Post post_;
   mutable Mutex mutex_;
-  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t beyond_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<const void*, int64_t> by_holder_ ABSL_GUARDED_BY(mutex_);
+  GatherRoom room_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
   int64_t slice_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,10 +1,13 @@
 #include "server/service/held_bytes.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/service/push_waiters.h"
 
 namespace atl::server {
 namespace {
@@ -21,7 +24,11 @@ class HeldBytesTest : public testing::Test {
     return count;
   }
 
-  const std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>(600, 9);
+  std::vector<std::function<void()>> posted_;
+  const std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>(
+      600, 9, [this](std::function<void()> task) {
+        posted_.push_back(std::move(task));
+      });
   const char holders_[4] = {};
   std::vector<HeldBytes::Hold> holds_;
 };
@@ -87,6 +94,67 @@ TEST_F(HeldBytesTest, WhatIsAbandonedIsHeldUntilSomebodyFindsNoRoom) {
   holds_.clear();
   EXPECT_FALSE(held_->Take(&holders_[1], 601).has_value());
   EXPECT_EQ(given_up_count, 1);
+}
+
+class WaitingStream : public PushWaiter {
+ public:
+  void OnSettled(const absl::Status&) override {}
+  void OnTooSlow(const absl::Status&) override {}
+  void OnDisplaced(const absl::Status&) override {}
+  void OnRoom() override { ++called_count; }
+
+  int called_count = 0;
+};
+
+TEST_F(HeldBytesTest, WhoWaitsIsCalledOnceThereIsRoom) {
+  WaitingStream stream;
+  const auto gate = std::make_shared<WaiterGate>(&stream);
+  {
+    const auto at_once = held_->Wait({&holders_[1], 100, this, 1}, gate);
+    EXPECT_TRUE(at_once->is_in());
+    EXPECT_EQ(at_once->TakeRoom()->bytes(), 100);
+  }
+  EXPECT_TRUE(posted_.empty());
+  holds_.push_back(held_->TakeBeyond(&holders_[0], 600));
+  auto turn = held_->Wait({&holders_[1], 100, this, 1}, gate);
+  auto next = held_->Wait({&holders_[2], 100, this, 0}, gate);
+  EXPECT_FALSE(turn->is_in());
+  EXPECT_TRUE(held_->AnyoneWaits());
+  held_->LetInNext(this, 0);
+  EXPECT_TRUE(next->is_in());
+  EXPECT_FALSE(next->TakeRoom().has_value());
+  EXPECT_FALSE(turn->is_in());
+  holds_.clear();
+  EXPECT_TRUE(turn->is_in());
+  EXPECT_EQ(stream.called_count, 0);  // Nobody's lock is held.
+  ASSERT_EQ(posted_.size(), 2u);
+  for (const auto& task : posted_) task();
+  EXPECT_EQ(stream.called_count, 2);
+  EXPECT_EQ(held_->bytes(), 100);
+  turn.reset();  // It has not taken its room.
+  EXPECT_EQ(held_->bytes(), 0);
+  EXPECT_FALSE(held_->AnyoneWaits());
+}
+
+TEST_F(HeldBytesTest, WhatIsAbandonedWhileSomebodyWaitsIsGivenUpAtOnce) {
+  WaitingStream stream;
+  TakeAll(0);
+  const auto turn = held_->Wait({&holders_[1], 400, this, 1},
+                                std::make_shared<WaiterGate>(&stream));
+  EXPECT_FALSE(turn->is_in());
+  held_->Abandon(&holders_[0], [&] { holds_.clear(); });
+  EXPECT_TRUE(turn->is_in());
+}
+
+TEST_F(HeldBytesTest, APartIsHeldForItself) {
+  auto hold = held_->Take(&holders_[0], 10);
+  {
+    const HeldBytes::Hold part = hold->Split(10);
+    EXPECT_EQ(part.bytes(), 10);
+    hold.reset();
+    EXPECT_EQ(held_->bytes(), 10);
+  }
+  EXPECT_EQ(held_->bytes(), 0);
 }
 
 TEST_F(HeldBytesTest, SlicesHaveABoundOfTheirOwn) {

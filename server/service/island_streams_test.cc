@@ -147,6 +147,16 @@ class IslandStreamsTest : public testing::Test {
     return {begin, begin + 16384};
   }
 
+  // The gradient of `slot` of fragment 0, the second cell first.
+  void SendAll(RawPush& push, int32_t slot) {
+    const std::vector<char> all =
+        cluster_->Encode(0, cluster_->Gradient(0, slot, 0));
+    const absl::Span<const char> encoded(all);
+    const size_t first = encoded.size() - 15 * 16384;
+    push.Send({64, 79}, encoded.subspan(first));
+    push.Send({0, 64}, encoded.subspan(0, first));
+  }
+
   // Pushes anew, and ends, until the server asks for `expected`; then does
   // `also`. It may take a moment to see that the last stream has ended.
   void WaitToBeAskedFor(
@@ -231,6 +241,103 @@ TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   EXPECT_EQ(Round(0, 3), expected);
 }
 
+// Who finds no room waits at its header, and is let in when its turn comes in
+// the order of the merge, whatever the order in which they came.
+TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
+  std::atomic<int> waiting_count{0};
+  Notification both_wait;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload waits for room" && ++waiting_count == 2) {
+      both_wait.Notify();
+    }
+  });
+  Begin();
+  const Digest128 expected = Round(0, 3);
+  Begin([](auto& options) { options.gather_bytes_max = 0; });
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1), Info(0, 2)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1], infos[2]});
+  RawPush third(*cluster_, infos[2]);
+  RawPush second(*cluster_, infos[1]);
+  RawPush first(*cluster_, infos[0]);
+  RawPush* const pushes[] = {&first, &second, &third};
+  ASSERT_TRUE(both_wait.WaitWithTimeout(kPatience));
+  const std::vector<IndexRange> all = {{0, 79}};
+  for (int slot = 0; slot < 3; ++slot) {
+    ASSERT_EQ(pushes[slot]->AskedFor(), all) << slot;
+    SendAll(*pushes[slot], slot);
+  }
+  const auto digest = cluster_->WaitForPrepared(0, 0);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_EQ(*digest, expected);
+  const absl::Status committed = cluster_->Commit(0, 0, *digest);
+  ASSERT_TRUE(committed.ok()) << committed;
+  for (RawPush* push : pushes) {
+    const absl::Status ended = push->Finish();
+    EXPECT_TRUE(ended.ok()) << ended;
+  }
+  cluster_->Stop(0);
+}
+
+// One that waits in the middle goes on, too: here for the second cell.
+TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
+  Notification waits;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload is not read for want of room") waits.Notify();
+  });
+  Begin();
+  const Digest128 expected = Round(0, 2);
+  Begin([](auto& options) { options.gather_bytes_max = 1200000; });
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  RawPush first(*cluster_, infos[0]);
+  RawPush second(*cluster_, infos[1]);
+  const std::vector<IndexRange> all = {{0, 79}};
+  ASSERT_EQ(second.AskedFor(), all);
+  std::thread sender([&] { SendAll(second, 1); });  // It is not read.
+  EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
+  EXPECT_EQ(cluster_->server(0).held_bytes(), 15 * 16384);
+  EXPECT_EQ(first.AskedFor(), all);
+  SendAll(first, 0);
+  sender.join();
+  const auto digest = cluster_->WaitForPrepared(0, 0);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_EQ(*digest, expected);
+  ASSERT_TRUE(cluster_->Commit(0, 0, *digest).ok());
+  for (RawPush* push : {&first, &second}) {
+    const absl::Status ended = push->Finish();
+    EXPECT_TRUE(ended.ok()) << ended;
+  }
+  cluster_->Stop(0);
+}
+
+// They wait for a set that nobody merges any more; or are gone themselves.
+TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
+  std::atomic<int> waiting_count{0};
+  Notification both_wait;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload waits for room" && ++waiting_count == 2) {
+      both_wait.Notify();
+    }
+  });
+  Begin([](auto& options) { options.gather_bytes_max = 0; });
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1), Info(0, 2)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1], infos[2]});
+  RawPush first(*cluster_, infos[0]);
+  RawPush second(*cluster_, infos[1]);
+  auto third = std::make_unique<RawPush>(*cluster_, infos[2]);
+  ASSERT_TRUE(both_wait.WaitWithTimeout(kPatience));
+  third.reset();
+  v1::Seal& seal = *cluster_->plan().mutable_seals(0);
+  seal.set_attempt(1);
+  seal.mutable_contributions(0)->set_weight(0.5f);
+  cluster_->Publish();
+  for (RawPush* push : {&first, &second}) {
+    const absl::Status ended = push->Finish();
+    EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  }
+  cluster_->Stop(0);
+}
+
 // A link that never lasts for a cell finishes it all the same.
 TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
   Begin();
@@ -252,26 +359,32 @@ TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
 }
 
 TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
+  Notification gone;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload is gone") gone.Notify();
+  });
   // Room for the first cell, of 64 blocks, and not for the second.
   Begin([](auto& options) { options.gather_bytes_max = 1100000; });
   const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
   cluster_->AddSeal(0, 0, {infos[0], infos[1]});
   RawPush first(*cluster_, infos[0]);
   const std::vector<IndexRange> all = {{0, 79}};
+  const int64_t cell_bytes = 63 * 16384 + 48;
   {
     RawPush second(*cluster_, infos[1]);
     ASSERT_EQ(first.AskedFor(), all);
     ASSERT_EQ(second.AskedFor(), all);
     second.Send({0, 1});
-    second.Send({64, 65});
-    const absl::Status ended = second.Finish();
-    EXPECT_TRUE(absl::IsResourceExhausted(ended)) << ended;
+    // Its end would not be read while there is no room for what comes before.
+    ASSERT_TRUE(WaitForHeld([&](int64_t held) { return held == cell_bytes; }));
   }
   // The block is kept, until the other island has no room.
-  WaitToBeAskedFor(infos[1], {{1, 79}});
+  ASSERT_TRUE(gone.WaitWithTimeout(kPatience));
+  EXPECT_EQ(cluster_->server(0).held_bytes(), cell_bytes);
   first.Send({64, 65});
-  WaitToBeAskedFor(infos[1], all);
+  EXPECT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
+  cluster_->Stop(0);
 }
 
 // Else other runs of the server would find no room for ever.
@@ -294,8 +407,12 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
     } else {
       cluster_->PublishWithoutRun();
     }
-    EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
-    EXPECT_TRUE(absl::IsUnavailable(second.Finish()));
+    // Whichever comes first: that the set is given up, or its contributions.
+    for (RawPush* push : {&first, &second}) {
+      const absl::Status ended = push->Finish();
+      EXPECT_TRUE(absl::IsUnavailable(ended) || absl::IsAborted(ended))
+          << ended;
+    }
     EXPECT_TRUE(WaitForHeld([](int64_t bytes) { return bytes == 0; }));
   }
 }

@@ -76,8 +76,11 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
-  server->held_ = std::make_shared<HeldBytes>(options.gather_bytes_max,
-                                              spec.memory_bytes_max / 4);
+  server->held_ = std::make_shared<HeldBytes>(
+      options.gather_bytes_max, spec.memory_bytes_max / 4,
+      [&queue = server->room_queue_](std::function<void()> task) {
+        queue.Post(std::move(task));
+      });
   server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
       *server, server->push_watchdog_, server->pull_watchdog_,
       std::make_shared<BufferPool>(),
@@ -110,6 +113,7 @@ ParameterServer::ParameterServer(const Options& options,
       disk_queue_(1, kBackgroundNice),
       finish_queue_(options.finish_thread_count),
       low_queue_(1, kBackgroundNice),
+      room_queue_(1),
       images_(ImagePool::Create(options.image_bytes_max)),
       push_watchdog_(options.stream_limits, SystemClock()),
       pull_watchdog_(options.stream_limits, SystemClock()) {}
@@ -134,6 +138,7 @@ void ParameterServer::Stop() {
   merge_queue_.Stop();
   disk_queue_.Stop();
   low_queue_.Stop();
+  room_queue_.Stop();
 }
 
 // --- Shards -----------------------------------------------------------------

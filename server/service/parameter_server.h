@@ -136,6 +136,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue disk_queue_;
   WorkQueue finish_queue_;
   WorkQueue low_queue_;
+  WorkQueue room_queue_;  // Tells streams of level ISLAND that there is room.
   const std::shared_ptr<ImagePool> images_;
 
   mutable Mutex mutex_;

@@ -38,6 +38,8 @@ class PushWaiter {
   virtual void OnRestart() {}
   // The block that was not taken at once has been.
   virtual void OnTaken() {}
+  // Level ISLAND. There is room for what it brings next.
+  virtual void OnRoom() {}
 };
 
 // Stands between a waiter and those who call it: it may end at any time.

@@ -78,6 +78,17 @@ IndexRange RoundGatherer::CellsOf(IndexRange blocks) const {
           (blocks.end - first + kCellBlocks - 1) / kCellBlocks};
 }
 
+bool RoundGatherer::HasWholeCell(IndexRange blocks) const {
+  const IndexRange cells = CellsOf(blocks);
+  for (const int64_t cell : {cells.begin, cells.begin + 1}) {
+    const IndexRange all = CellBlocks(cell);
+    if (!all.empty() && blocks.begin <= all.begin && all.end <= blocks.end) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void RoundGatherer::Offer(int index, int64_t cell, rpc::PayloadReader encoded,
                           std::function<void()> taken, bool at_once) {
   {
@@ -89,13 +100,13 @@ void RoundGatherer::Offer(int index, int64_t cell, rpc::PayloadReader encoded,
   FoldIfStuck();
 }
 
-bool RoundGatherer::IsNext(int index) const {
+int RoundGatherer::next() const {
   const auto cell_count = static_cast<int64_t>(cells_.size());
+  const int last = static_cast<int>(set_.keys.size()) - 1;
   MutexLock lock(&mutex_);
-  for (int i = 0; i < index; ++i) {
-    if (sources_[i].offered_count < cell_count) return false;
-  }
-  return true;
+  int next = 0;
+  while (next < last && sources_[next].offered_count == cell_count) ++next;
+  return next;
 }
 
 void RoundGatherer::Join(int index) {

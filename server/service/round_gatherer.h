@@ -61,6 +61,8 @@ class RoundGatherer {
   // The cells that `blocks` are in, the first and the last perhaps in part.
   IndexRange CellsOf(IndexRange blocks) const;
   IndexRange CellBlocks(int64_t cell) const;
+  // True if one of them is in `blocks` whole.
+  bool HasWholeCell(IndexRange blocks) const;
   // Where parts of cells of contribution `index` become cells.
   CellPieces& pieces(int index) { return pieces_[index]; }
 
@@ -72,9 +74,9 @@ class RoundGatherer {
   void Offer(int index, int64_t cell, rpc::PayloadReader encoded,
              std::function<void()> taken, bool at_once = false);
 
-  // True if all before contribution `index` have offered all their cells: each
-  // of its own can be folded at once. Of the first it always is.
-  bool IsNext(int index) const;
+  // The first contribution that has not offered all its cells, or the last one:
+  // each cell of it, and of those before, can be folded at once. It never falls.
+  int next() const;
   // Folds what waits and can be, for there is no room for more to wait. True if
   // anything was.
   bool FoldWaiting();

@@ -17,6 +17,12 @@ absl::Status NoPlace(absl::string_view why) {
 
 }  // namespace
 
+absl::Status NoRoomToWait() {
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                      "too much waits here to be merged: push again later",
+                      absl::Seconds(1));
+}
+
 StreamWatchdog::StreamWatchdog(const StreamLimits& limits, const Clock& clock,
                                bool run_thread)
     : limits_(limits), clock_(clock), places_(limits.stream_count_max) {
@@ -75,7 +81,7 @@ void StreamWatchdog::Remove(const WaiterGate* gate) {
 
 void StreamWatchdog::Check() {
   const absl::Time now = clock_.Now();
-  std::vector<std::shared_ptr<WaiterGate>> slow;
+  std::vector<std::shared_ptr<WaiterGate>> slow, without_room;
   {
     MutexLock lock(&mutex_);
     for (auto& [key, entry] : entries_) {
@@ -84,6 +90,13 @@ void StreamWatchdog::Check() {
         if (entry.seen_ending) slow.push_back(entry.gate);
         entry.seen_ending = true;
         continue;
+      }
+      if (!entry.progress->waits_for_room) {
+        entry.room_wait_start = absl::InfiniteFuture();
+      } else if (entry.room_wait_start == absl::InfiniteFuture()) {
+        entry.room_wait_start = now;
+      } else if (now - entry.room_wait_start >= limits_.room_wait_max) {
+        without_room.push_back(entry.gate);
       }
       if (entry.progress->waits_for_us && !entry.progress->answering) {
         entry.window_start = now;
@@ -98,6 +111,7 @@ void StreamWatchdog::Check() {
       entry.bytes_at_start = bytes;
     }
   }
+  for (const auto& gate : without_room) gate->CallDisplaced(NoRoomToWait());
   for (const auto& gate : slow) {
     gate->CallTooSlow(
         Refuse(absl::StatusCode::kDeadlineExceeded, "TOO_SLOW",

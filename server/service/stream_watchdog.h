@@ -30,6 +30,9 @@ struct StreamLimits {
   int stream_count_max = 256;                 // Places of one kind.
   absl::Duration window = absl::Seconds(20);  // Looked at as a whole.
   int64_t window_bytes_min = 16 << 10;        // Less in a window is too slow.
+  // Longest wait for room (level ISLAND); less than our clients' patience with
+  // a stream on which nothing moves, a minute.
+  absl::Duration room_wait_max = absl::Seconds(50);
 };
 
 // How far a stream is; written by the stream, read by the watchdog.
@@ -37,11 +40,16 @@ struct StreamProgress {
   std::atomic<int64_t> payload_bytes{0};
   // True while the peer is not expected to send anything.
   std::atomic<bool> waits_for_us{false};
+  // True while it waits for room in memory; it waits for us then, too.
+  std::atomic<bool> waits_for_room{false};
   // True while an answer is on its way, which the peer has to take.
   std::atomic<bool> answering{false};
   // Set once it was told to end, and has a moment to say why.
   std::atomic<bool> ending{false};
 };
+
+// What a stream is told that finds no room for what it brings.
+absl::Status NoRoomToWait();
 
 class StreamWatchdog {
  public:
@@ -51,8 +59,10 @@ class StreamWatchdog {
   ~StreamWatchdog();
 
   // Watches a stream of `caller`, whose gate is called with DEADLINE_EXCEEDED
-  // (CallTooSlow) if it is too slow, again in each further window; and every
-  // second, from the second on, once it is `ending`. If there are too many, a
+  // (CallTooSlow) if it is too slow, again in each further window; with
+  // RESOURCE_EXHAUSTED, QUEUE_FULL (CallDisplaced) if it has waited too long
+  // for room; and every second, from the second on, once it is `ending`
+  // (CallTooSlow). If there are too many, a
   // stream of who has most is told to end (CallDisplaced), or, if the caller
   // has its share, this one has to:
   //
@@ -76,6 +86,7 @@ class StreamWatchdog {
     absl::Time window_start;
     int64_t bytes_at_start = 0;
     bool seen_ending = false;
+    absl::Time room_wait_start = absl::InfiniteFuture();  // It does not wait.
   };
 
   void Run();

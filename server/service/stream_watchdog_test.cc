@@ -72,6 +72,24 @@ TEST_F(StreamWatchdogTest, LeavesAStreamThatMovesEnoughInEveryWindow) {
   EXPECT_FALSE(stream_.ended.ok());
 }
 
+TEST_F(StreamWatchdogTest, TellsAStreamThatWaitsTooLongForRoomToComeAgain) {
+  stream_.progress->waits_for_us = true;
+  stream_.progress->waits_for_room = true;
+  Pass(1, 0);
+  Pass(49, 0);
+  stream_.progress->waits_for_room = false;
+  Pass(1, 0);
+  stream_.progress->waits_for_room = true;
+  Pass(1, 0);
+  Pass(49, 0);
+  EXPECT_TRUE(stream_.displaced.ok());
+  Pass(1, 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(stream_.displaced));
+  EXPECT_EQ(rpc::ReasonOf(stream_.displaced)->reason, "QUEUE_FULL");
+  EXPECT_TRUE(rpc::RetryDelayOf(stream_.displaced).has_value());
+  EXPECT_TRUE(stream_.ended.ok());
+}
+
 TEST_F(StreamWatchdogTest, DoesNotCountTheTimeThatAPeerWaitsForUs) {
   stream_.progress->waits_for_us = true;
   Pass(100, 0);

@@ -30,12 +30,6 @@ absl::Status Misfit(absl::string_view what) {
 // the islands need not move in step to the chunk.
 constexpr int kOfferedChunksMax = 4;
 
-absl::Status QueueFull() {
-  return RefuseForNow(Code::kResourceExhausted, "QUEUE_FULL",
-                      "too much waits here to be merged: push again later",
-                      absl::Seconds(1));
-}
-
 // A chunk of level ISLAND that waits for its turn: as it was received, or, if
 // too many are, copied, so that gRPC has its memory back.
 class HeldChunk {
@@ -313,17 +307,17 @@ void UploadStream::BeginGather() {
   // OnGather comes when it is its turn.
   if (found->gatherer == nullptr) return;
   TestPoint("a set is found");
-  std::vector<IndexRange> missing;
-  const RoundGatherer* joined = nullptr;
+  bool asks = false;
+  bool waits = false;
+  std::shared_ptr<RoundGatherer> gatherer;
   {
     MutexLock lock(&gather_mutex_);
     if (gathering_.gatherer == nullptr) {
       gathering_ = *std::move(found);
-      missing = gathering_.contribution->Missing();
-      joined_ = true;
-      gathering_.gatherer->Join(gathering_.index);
+      asks = JoinGather();
+      waits = at_header_ = !asks;
     }
-    joined = gathering_.gatherer.get();
+    gatherer = gathering_.gatherer;
   }
   // What was found may have been given up before this stream had joined it:
   // then OnRestart came too early to find anything, and nobody merges what it
@@ -334,14 +328,62 @@ void UploadStream::BeginGather() {
     if (!shard_->IsDecided(contribution_->key())) FinishWith(found.status());
     return;
   }
-  if (found->gatherer.get() != joined) {
+  if (found->gatherer != gatherer) {
     OnRestart();
     return;
   }
+  if (asks) AskForMissing();
+  if (!waits) return;
+  TestPoint("an upload waits for room");
+  MakeRoom(*gatherer);
+}
+
+void UploadStream::AskForMissing() {
+  const std::vector<IndexRange> missing = contribution()->Missing();
   // Without a missing block it waits for the commit.
   if (missing.empty()) return;
   progress().waits_for_us = false;
   Send(*MakeAnswer(missing, false));
+}
+
+bool UploadStream::JoinGather() {
+  if (!HasRoom()) return false;
+  joined_ = true;
+  gathering_.gatherer->Join(gathering_.index);
+  return true;
+}
+
+bool UploadStream::HasRoom() {
+  const Contribution& contribution = *gathering_.contribution;
+  if (contribution.HasAll() ||
+      gathering_.gatherer->next() >= gathering_.index) {
+    turn_.reset();
+    if (contribution.HasAll()) read_room_.reset();
+    progress().waits_for_room = false;
+    return true;
+  }
+  // For a chunk of whole cells, or for the cell that a part begins.
+  const int64_t bytes =
+      std::min<int64_t>(codec::kChunkPayloadBytesMax,
+                        contribution_->encoded().ByteCount(
+                            contribution_->range().blocks()));
+  if (read_room_.has_value() && read_room_->bytes() >= bytes) return true;
+  if (turn_ == nullptr) {
+    read_room_.reset();
+    turn_ = context_.held->Wait({&contribution, bytes,
+                                 gathering_.gatherer.get(), gathering_.index},
+                                gate());
+    // Who lets in those that are next may have come before.
+    if (gathering_.gatherer->next() >= gathering_.index) {
+      turn_.reset();
+      return true;
+    }
+  }
+  progress().waits_for_room = !turn_->is_in();
+  if (!turn_->is_in()) return false;
+  read_room_ = turn_->TakeRoom();
+  turn_.reset();
+  return true;
 }
 
 void UploadStream::OnRestart() {
@@ -358,20 +400,79 @@ void UploadStream::OnTaken() {
   {
     MutexLock lock(&gather_mutex_);
     --offered_count_;
-    if (!gather_paused_ || offered_count_ >= kOfferedChunksMax) return;
-    gather_paused_ = false;
-    if (crowded_) gathering_.gatherer->Crowd(gathering_.index, -1);
-    crowded_ = false;
+    if (!ReadsOn()) return;
   }
   progress().waits_for_us = false;
   Resume();
 }
 
+void UploadStream::OnRoom() {
+  bool asks = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    if (turn_ == nullptr) return;  // It has ended, or has seen it.
+    if (at_header_) {
+      if (!JoinGather()) return;
+      at_header_ = false;
+      asks = true;
+    } else if (!ReadsOn()) {
+      return;
+    }
+  }
+  if (asks) {
+    AskForMissing();
+    return;
+  }
+  progress().waits_for_us = false;
+  Resume();
+}
+
+bool UploadStream::ReadsOn() {
+  if (!is_paused_ || offered_count_ >= kOfferedChunksMax || !HasRoom()) {
+    return false;
+  }
+  is_paused_ = false;
+  if (crowded_) gathering_.gatherer->Crowd(gathering_.index, -1);
+  crowded_ = false;
+  return true;
+}
+
+void UploadStream::ReadOnOrPause(const Shard::Gathering& gathering) {
+  bool crowded = false;
+  bool waits = false;
+  {
+    MutexLock lock(&gather_mutex_);
+    const bool is_full = offered_count_ >= kOfferedChunksMax;
+    waits = !is_full && !HasRoom();
+    if (is_full || waits) {
+      is_paused_ = true;
+      progress().waits_for_us = true;
+      Pause();
+      if (joined_ && !crowded_) crowded = crowded_ = true;
+    }
+  }
+  if (crowded) gathering.gatherer->Crowd(gathering.index, 1);
+  if (!waits) return;
+  TestPoint("an upload is not read for want of room");
+  MakeRoom(*gathering.gatherer);
+}
+
+void UploadStream::MakeRoom(RoundGatherer& gatherer) {
+  gatherer.FoldWaiting();
+  context_.held->GiveUpAbandoned();
+}
+
 void UploadStream::LeaveGather() {
   Shard::Gathering gathering;
   bool crowded = false;
+  std::optional<HeldBytes::Hold> room;
+  std::unique_ptr<HeldBytes::Turn> turn;
   {
     MutexLock lock(&gather_mutex_);
+    at_header_ = false;
+    room.swap(read_room_);
+    turn.swap(turn_);
+    progress().waits_for_room = false;
     if (!joined_) return;
     joined_ = false;
     std::swap(crowded, crowded_);
@@ -409,18 +510,21 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
   Shard::Gathering gathering;
   {
     MutexLock lock(&gather_mutex_);
-    gathering = gathering_;
+    if (!at_header_) gathering = gathering_;
   }
   if (gathering.gatherer == nullptr) {
     return Refuse(Code::kInvalidArgument, "WRONG_ORDER",
                   "a chunk came before the header was answered");
   }
-  std::optional<HeldBytes::Hold> room =
-      TakeRoom(gathering, static_cast<int64_t>(chunk.payload_bytes),
-               /*begins_cell=*/false);
-  if (!room.has_value()) return QueueFull();
-  // What no other stream has brought: cells, and parts of cells.
   RoundGatherer& gatherer = *gathering.gatherer;
+  // Parts of cells are copied into these, and have their room.
+  std::optional<HeldBytes::Hold> room;
+  if (gatherer.HasWholeCell(blocks)) {
+    room = TakeRoom(gathering, static_cast<int64_t>(chunk.payload_bytes),
+                    /*begins_cell=*/false);
+    if (!room.has_value()) return NoRoomToWait();
+  }
+  // What no other stream has brought: cells, and parts of cells.
   CellPieces& pieces = gatherer.pieces(gathering.index);
   absl::Status status;
   std::vector<int64_t> whole;
@@ -452,7 +556,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
             /*begins_cell=*/true);
         if (!cell_room.has_value()) {
           gathering.contribution->Settle(piece, {});
-          status = QueueFull();
+          status = NoRoomToWait();
           continue;
         }
       }
@@ -466,14 +570,16 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
           std::move(cell_room));
       if (!complete.ok()) {  // It was open, and was given up since.
         gathering.contribution->Settle(piece, {});
-        status = QueueFull();
+        status = NoRoomToWait();
       } else if (*complete != nullptr) {
         put_together.push_back(*std::move(complete));
       }
     }
   }
+  // Others wait for what this one would hold.
+  const bool scarce = context_.held->AnyoneWaits();
   if (!whole.empty()) {
-    const bool at_once = room->is_beyond();
+    const bool at_once = scarce || room->is_beyond();
     const auto held = std::make_shared<HeldChunk>(
         std::move(chunk), *std::move(room), context_.held);
     OfferCells(gathering, whole,
@@ -485,19 +591,22 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     OfferCells(gathering, {gatherer.CellsOf(one->blocks).begin},
                std::make_shared<Offered>(one->blocks, one->chunk,
                                          std::move(one->facts), one),
-               one->room->is_beyond());
+               scarce || one->room->is_beyond());
   }
-  bool crowded = false;
-  {
-    MutexLock lock(&gather_mutex_);
-    if (gather_paused_ && joined_ && !crowded_) crowded = crowded_ = true;
-  }
-  if (crowded) gatherer.Crowd(gathering.index, 1);
+  // Not before what was offered counts: who waits looks once it is listed.
+  context_.held->LetInNext(&gatherer, gatherer.next());
+  if (status.ok()) ReadOnOrPause(gathering);
   return status;
 }
 
 std::optional<HeldBytes::Hold> UploadStream::TakeRoom(
-    const Shard::Gathering& gathering, int64_t bytes, bool begins_cell) const {
+    const Shard::Gathering& gathering, int64_t bytes, bool begins_cell) {
+  {
+    MutexLock lock(&gather_mutex_);
+    if (read_room_.has_value() && read_room_->bytes() >= bytes) {
+      return read_room_->Split(bytes);
+    }
+  }
   const void* const holder = gathering.contribution.get();
   std::optional<HeldBytes::Hold> room = context_.held->Take(holder, bytes);
   if (room.has_value()) return room;
@@ -506,7 +615,7 @@ std::optional<HeldBytes::Hold> UploadStream::TakeRoom(
       !begins_cell ||
       context_.held->beyond_bytes() < CellPieces::kBeyondBytesMax ||
       !gathering.gatherer->pieces(gathering.index).HoldsBeyond();
-  if (may_be_beyond && gathering.gatherer->IsNext(gathering.index)) {
+  if (may_be_beyond && gathering.gatherer->next() >= gathering.index) {
     room.emplace(context_.held->TakeBeyond(holder, bytes));
   } else {
     gathering.gatherer->FoldWaiting();
@@ -518,14 +627,9 @@ void UploadStream::OfferCells(const Shard::Gathering& gathering,
                               const std::vector<int64_t>& cells,
                               std::shared_ptr<Offered> offered, bool at_once) {
   offered->left_count = static_cast<int64_t>(cells.size());
-  // Further chunks are read only while few wait for their turn.
   {
     MutexLock lock(&gather_mutex_);
-    if (++offered_count_ >= kOfferedChunksMax) {
-      gather_paused_ = true;
-      progress().waits_for_us = true;
-      Pause();
-    }
+    ++offered_count_;
   }
   const EncodedRange& encoded = contribution_->encoded();
   for (const int64_t cell : cells) {
@@ -597,6 +701,7 @@ void UploadStream::OnGone() {
   LeaveGather();
   EndIfNobodySends(
       shard_->waiters().Remove(contribution_->key(), gate().get()));
+  TestPoint("an upload is gone");
 }
 
 }  // namespace atl::server

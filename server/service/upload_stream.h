@@ -60,20 +60,34 @@ class UploadStream : public BidiStream {
   void OnGather() final { BeginGather(); }
   void OnRestart() final;
   void OnTaken() final;
-  // Asks for the blocks, once.
+  void OnRoom() final;
+  // Asks for the blocks, once, or waits at the header until there is room.
   void BeginGather();
+  void AskForMissing();
   absl::Status OfferChunk(rpc::ReceivedChunk& chunk, IndexRange blocks,
                           std::vector<BlockFact> facts);
   struct Offered;
   void OfferCells(const Shard::Gathering& gathering,
                   const std::vector<int64_t>& cells,
                   std::shared_ptr<Offered> offered, bool at_once);
-  // Room for bytes of the contribution that wait; none if there is none, unless
-  // the round needs them to go on. `begins_cell`: they wait for the rest of
-  // their cell, so few are let in beyond the bound.
+  // True if what is read next has room: what was taken for it, or what needs
+  // none. Else it takes a turn, and OnRoom comes.
+  bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  // The stream brings blocks to what is gathered, if there is room.
+  bool JoinGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  // True if it was not read, and is now: Resume has to be called.
+  bool ReadsOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  // After a chunk: the next one is not read while too many wait for their turn
+  // or there is no room for it.
+  void ReadOnOrPause(const Shard::Gathering& gathering);
+  // Lets go of what others of the round hold while they wait, as far as can be.
+  void MakeRoom(RoundGatherer& gatherer);
+  // Room for bytes of the contribution that wait, of what was taken before they
+  // were read or else; none if there is none, unless the round needs them to go
+  // on. `begins_cell`: they wait for the rest of their cell, so few are let in
+  // beyond the bound.
   std::optional<HeldBytes::Hold> TakeRoom(const Shard::Gathering& gathering,
-                                          int64_t bytes,
-                                          bool begins_cell) const;
+                                          int64_t bytes, bool begins_cell);
   // This stream brings nothing more to the round.
   void LeaveGather();
   // Where blocks go: as the header found it, or as gathered since.
@@ -98,9 +112,15 @@ class UploadStream : public BidiStream {
 
   mutable Mutex gather_mutex_;
   Shard::Gathering gathering_ ABSL_GUARDED_BY(gather_mutex_);
-  // Chunks that were not taken in yet, and whether no more are read for that.
+  // It waits at its header: nothing is asked for yet.
+  bool at_header_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  // Room for what is read next, or the turn that it waits for.
+  std::optional<HeldBytes::Hold> read_room_ ABSL_GUARDED_BY(gather_mutex_);
+  std::unique_ptr<HeldBytes::Turn> turn_ ABSL_GUARDED_BY(gather_mutex_);
+  // Chunks that were not taken in yet, and whether no more are read, for that
+  // or for want of room.
   int offered_count_ ABSL_GUARDED_BY(gather_mutex_) = 0;
-  bool gather_paused_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  bool is_paused_ ABSL_GUARDED_BY(gather_mutex_) = false;
   // What the round was told: that this stream brings blocks, and is not read.
   bool joined_ ABSL_GUARDED_BY(gather_mutex_) = false;
   bool crowded_ ABSL_GUARDED_BY(gather_mutex_) = false;

@@ -21,6 +21,7 @@ Contribution::Contribution(const v1::ContributionInfo& info,
       is_gathered_(segment == nullptr),
       gather_id_(gather_id),
       absent_count_(encoded.range().block_count()),
+      missing_count_(absent_count_),
       blocks_(encoded.range().block_count(), BlockState::kMissing),
       facts_(encoded.range().block_count()),
       segment_(std::move(segment)) {}
@@ -47,6 +48,11 @@ std::vector<IndexRange> Contribution::Missing() const {
   return missing;
 }
 
+bool Contribution::HasAll() const {
+  MutexLock lock(&mutex_);
+  return state_ != State::kPartial || missing_count_ == 0;
+}
+
 std::vector<IndexRange> Contribution::Claim(IndexRange blocks) {
   MutexLock lock(&mutex_);
   std::vector<IndexRange> claimed;
@@ -55,6 +61,7 @@ std::vector<IndexRange> Contribution::Claim(IndexRange blocks) {
     BlockState& block = blocks_[b - range().blocks().begin];
     if (block != BlockState::kMissing) continue;
     block = BlockState::kClaimed;
+    --missing_count_;
     if (!claimed.empty() && claimed.back().end == b) {
       ++claimed.back().end;
     } else {
@@ -93,6 +100,7 @@ bool Contribution::Settle(IndexRange blocks,
     const int64_t i = b - range().blocks().begin;
     if (facts.empty()) {
       blocks_[i] = BlockState::kMissing;
+      ++missing_count_;
     } else {
       blocks_[i] = BlockState::kPresent;
       facts_[i] = facts[b - blocks.begin];
@@ -111,6 +119,7 @@ void Contribution::Unsettle(IndexRange blocks) {
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     blocks_[b - range().blocks().begin] = BlockState::kMissing;
     ++absent_count_;
+    ++missing_count_;
   }
 }
 
@@ -198,6 +207,7 @@ void Contribution::MarkStored(double norm_squared,
   norm_squared_ = norm_squared;
   stored_crcs_ = std::move(block_crcs);
   absent_count_ = 0;
+  missing_count_ = 0;
   blocks_ = {};
   facts_ = {};
 }

@@ -66,6 +66,8 @@ class Contribution : public EncodedSource {
   State state() const;
   // Ranges that are not there and that nobody writes now, in order.
   std::vector<IndexRange> Missing() const;
+  // True if there are none.
+  bool HasAll() const;
 
   // Takes those of `blocks` that are not there for the caller, who must say
   // how each ended with Settle. Empty if all are there, or come from another
@@ -147,6 +149,7 @@ class Contribution : public EncodedSource {
   // Calls that use segment_ outside the lock.
   mutable int user_count_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t absent_count_ ABSL_GUARDED_BY(mutex_);  // Missing or claimed.
+  int64_t missing_count_ ABSL_GUARDED_BY(mutex_);
   std::vector<BlockState> blocks_ ABSL_GUARDED_BY(mutex_);
   std::vector<BlockFact> facts_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> stored_crcs_ ABSL_GUARDED_BY(mutex_);

@@ -1,0 +1,78 @@
+// Memory for what waits at level ISLAND to be merged, of a whole server: who
+// has how much of it, and who comes in next.
+//
+// Who holds (a contribution) may have as much as is left free, at most: one
+// alone half of the bound, two a third each, and whoever comes next finds room.
+// What has to be taken all the same, so that a round goes on, is taken beyond
+// the bound.
+//
+// Who finds no room takes a turn and waits. Those come in first whose
+// contribution is merged first: by its index in its set, then by the order in
+// which they came. Who does not fit is passed over, so that nobody's share
+// keeps another out. Nobody waits for ever: the contribution of a set that is
+// next needs no room, and all become next, one after the other.
+//
+// Pure: no thread, no clock, no I/O. Thread-compatible.
+
+#ifndef SERVER_CORE_GATHER_ROOM_H_
+#define SERVER_CORE_GATHER_ROOM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace atl::server {
+
+class GatherRoom {
+ public:
+  // At most `bytes_max` are taken, but for what is beyond.
+  explicit GatherRoom(int64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // `bytes` (> 0) for `holder`; false, and nothing is taken, if the bound does
+  // not allow it. Those who wait are not asked.
+  bool Take(const void* holder, int64_t bytes);
+  // The same, whatever the bound says.
+  void TakeBeyond(const void* holder, int64_t bytes);
+  // `bytes` (>= 0) that were taken are free again.
+  void Give(const void* holder, int64_t bytes, bool is_beyond);
+  bool Holds(const void* holder) const { return by_holder_.count(holder) > 0; }
+
+  // Who waits, and for what.
+  struct Turn {
+    const void* holder = nullptr;
+    int64_t bytes = 0;          // > 0.
+    const void* set = nullptr;  // Of contributions that are merged together.
+    int index = 0;              // Of the holder, in the order of the merge.
+  };
+  // Numbers rise in the order in which turns are taken.
+  void Wait(int64_t number, const Turn& turn);
+  // It waits no more; nothing if it does not.
+  void Leave(int64_t number);
+  size_t waiting_count() const { return turns_.size(); }
+
+  // Who comes in now, in order: takes the bytes of each, who waits no more.
+  std::vector<int64_t> LetIn();
+  // Those of `set` up to `index`, which is next: they need no room.
+  std::vector<int64_t> LetInNext(const void* set, int index);
+
+  int64_t bytes() const { return bytes_; }
+  // Of them, beyond the bound.
+  int64_t beyond_bytes() const { return beyond_bytes_; }
+
+ private:
+  void Count(const void* holder, int64_t bytes);
+
+  const int64_t bytes_max_;
+  int64_t bytes_ = 0;
+  int64_t beyond_bytes_ = 0;
+  std::map<const void*, int64_t> by_holder_;
+  std::map<int64_t, Turn> turns_;
+  std::set<std::pair<int, int64_t>> order_;  // (index, number) of each.
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_GATHER_ROOM_H_
