@@ -37,7 +37,8 @@ bool Belongs(const RunState& state, int32_t fragment,
              const v1::ContributionKey& key) {
   return key.fragment() == fragment && key.run_epoch() == state.run_epoch() &&
          key.slot() >= 0 && key.slot() < state.members().size() &&
-         key.seq() >= 1 && !state.outcomes().Contains(key);
+         key.seq() >= 1 && key.seq() <= kSeqMax &&
+         !state.outcomes().Contains(key);
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ namespace atl::coordinator {
 // snapshots and the history for good.
 inline constexpr size_t kReasonBytesMax = 256;
 
+// The greatest seq that shards take from islands.
+inline constexpr int64_t kSeqMax = int64_t{1} << 53;
+
 // One contribution as far as it is known.
 struct SeenContribution {
   v1::ContributionKey key;
@@ -43,8 +46,8 @@ using SeenContributions =
 // The undecided contributions of `fragment` that the reports name, or named and
 // a shard has lost. One is also
 // refused if shards name it with different headers, or if its header makes no
-// sense for the run. Those of another run_epoch or an unknown slot are left
-// out.
+// sense for the run. Those of another run_epoch, of an unknown slot or of a seq
+// that no shard takes are left out.
 SeenContributions CollectContributions(const RunState& state,
                                        const std::vector<ShardView>& shards,
                                        int32_t fragment);

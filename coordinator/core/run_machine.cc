@@ -160,23 +160,21 @@ void RunMachine::Touch(const std::string& island_id) {
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
   int64_t seq = state_.outcomes().SeqMax(slot);
+  const auto see = [&](const v1::ContributionKey& key) {
+    // A shard that says more lies: it would take none of it.
+    if (key.slot() == slot && key.seq() <= kSeqMax) {
+      seq = std::max(seq, key.seq());
+    }
+  };
   for (const ShardView& shard : view_.shards) {
-    for (const auto& [place, info] : shard.had) {
-      if (info.key().slot() == slot) seq = std::max(seq, info.key().seq());
-    }
+    for (const auto& [place, info] : shard.had) see(info.key());
     if (!shard.reported) continue;
-    for (const auto& stored : shard.report.stored()) {
-      if (stored.info().key().slot() != slot) continue;
-      seq = std::max(seq, stored.info().key().seq());
-    }
-    for (const auto& refused : shard.report.refused()) {
-      if (refused.key().slot() == slot)
-        seq = std::max(seq, refused.key().seq());
-    }
+    for (const auto& stored : shard.report.stored()) see(stored.info().key());
+    for (const auto& refused : shard.report.refused()) see(refused.key());
   }
   for (const FragmentState& fragment : state_.fragments()) {
     for (const auto& sealed : fragment.sealed.seal().contributions()) {
-      if (sealed.key().slot() == slot) seq = std::max(seq, sealed.key().seq());
+      see(sealed.key());
     }
   }
   return seq;

@@ -2,14 +2,17 @@
 
 #include "coordinator/core/run_machine.h"
 
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/plans.h"
+#include "coordinator/core/run_queries.h"
 #include "coordinator/core/run_simulation.h"
 #include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
@@ -166,6 +169,7 @@ TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
       [](v1::ContributionKey& key) { key.set_run_epoch(0); },
       [](v1::ContributionKey& key) { key.set_run_epoch(2); },
       [](v1::ContributionKey& key) { key.set_seq(0); },
+      [](v1::ContributionKey& key) { key.set_seq(kSeqMax + 1); },
       [](v1::ContributionKey& key) { key.set_slot(-1); },
       [](v1::ContributionKey& key) { key.set_slot(2); },
       [](v1::ContributionKey& key) { key.set_fragment(1); },
@@ -825,6 +829,48 @@ TEST_F(RunMachineTest, GivesARestartedIslandSeqsThatItNeverUsed) {
   const int64_t before = run_->state().FindMember("i0")->record.next_seq();
   ASSERT_TRUE(run_->Join("i0").ok());
   EXPECT_GT(run_->state().FindMember("i0")->record.next_seq(), before + 1);
+}
+
+TEST_F(RunMachineTest, ASeqThatNoShardTakesIsNotOneThatAnIslandUsed) {
+  const std::function<void(v1::ShardReport&, int64_t)> lies[] = {
+      [](v1::ShardReport& report, int64_t seq) {
+        for (v1::StoredContribution& stored : *report.mutable_stored()) {
+          stored.mutable_info()->mutable_key()->set_seq(seq);
+        }
+      },
+      [](v1::ShardReport& report, int64_t seq) {
+        v1::RefusedContribution& refused = *report.add_refused();
+        refused.mutable_key()->set_run_epoch(1);
+        refused.mutable_key()->set_seq(seq);
+      },
+  };
+  for (const auto& lie : lies) {
+    for (const int64_t seq : {kSeqMax + 1, INT64_MAX - 1, INT64_MAX}) {
+      Start(SimpleSpec());
+      const int64_t before =
+          run_->state().FindMember("i0")->record.next_seq();
+      run_->alter_report = [&](v1::ShardReport& report) { lie(report, seq); };
+      run_->PushAll("i0");
+      ASSERT_TRUE(run_->Join("i0").ok());
+      const int64_t after = run_->state().FindMember("i0")->record.next_seq();
+      EXPECT_GT(after, before);
+      EXPECT_LT(after, before + 1000);
+    }
+  }
+}
+
+TEST_F(RunMachineTest, APageOfIslandsAfterTheLastIsEmpty) {
+  Start(SimpleSpec());
+  v1::ListIslandsRequest request;
+  for (const int64_t token : {int64_t{2}, int64_t{3}, INT64_MAX}) {
+    request.set_page_token(absl::StrCat(token));
+    const auto page = BuildIslands(run_->machine(), request);
+    ASSERT_TRUE(page.ok()) << page.status();
+    EXPECT_EQ(page->islands_size(), 0);
+    EXPECT_EQ(page->next_page_token(), "");
+  }
+  request.set_page_token("1");
+  EXPECT_EQ(BuildIslands(run_->machine(), request)->islands_size(), 1);
 }
 
 // Each of its fragments may have one on its way that nobody has reported.

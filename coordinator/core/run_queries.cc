@@ -208,7 +208,9 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
   const RunState& state = machine.state();
   const auto count = static_cast<int64_t>(state.members().size());
   v1::ListIslandsResponse response;
-  const int64_t end = std::min(count, start + size);
+  // A token of nobody's may be any number.
+  const int64_t end =
+      start + std::min(size, std::max<int64_t>(0, count - start));
   for (int64_t slot = start; slot < end; ++slot) {
     const Member& member = state.members()[slot];
     const MemberView& view = machine.view().members[slot];

@@ -1,9 +1,11 @@
 // What one caller can keep from others: nothing.
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,8 +16,10 @@
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/rpc/test_certificates.h"
+#include "base/sync/notification.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "server/client/transfer.h"
 #include "server/core/released_reads.h"
 #include "server/service/test_cluster.h"
 
@@ -166,18 +170,42 @@ TEST_F(FairShareTest, AMemberThatPullsOnEveryPlaceKeepsNobodyOut) {
 }
 
 TEST_F(FairShareTest, MoreMembersThanPlacesTakeTurns) {
+  constexpr int kLate = 6;
   Begin(/*place_count=*/2);
-  std::vector<absl::Status> pushed(8);
+  // Two have the places, until all others have been refused one.
+  const std::unique_ptr<IdlePush> first[] = {BeginPush(6), BeginPush(7)};
+  std::atomic<int> refused_count{0};
+  Notification all_refused;
+  std::vector<absl::Status> pushed(kLate), pulled(kLate);
   std::vector<std::thread> islands;
-  for (int32_t slot = 0; slot < 8; ++slot) {
+  for (int32_t slot = 0; slot < kLate; ++slot) {
     islands.emplace_back([&, slot] {
-      pushed[slot] = Push(slot);
-      const auto pulled = cluster_->Pull(0, 0, slot);
-      EXPECT_TRUE(pulled.ok()) << pulled.status();
+      bool is_refused = false;
+      CallBounds bounds;
+      bounds.deadline = absl::Now() + kPatience;
+      bounds.on_waiting = [&](const Waiting& waiting) {
+        if (std::exchange(is_refused, true)) return;
+        ExpectNoPlace(waiting.last_error);
+        if (++refused_count == kLate) all_refused.Notify();
+      };
+      const std::vector<float> gradient = cluster_->Gradient(0, slot, 0);
+      const auto client = cluster_->Client(slot);
+      ASSERT_TRUE(client.ok()) << client.status();
+      pushed[slot] = (*client)
+                         ->Push(cluster_->Info(0, slot, 0, gradient),
+                                cluster_->Encode(0, gradient), bounds)
+                         .status;
+      pulled[slot] = cluster_->Pull(0, 0, slot).status();
     });
+  }
+  EXPECT_TRUE(all_refused.WaitWithTimeout(kPatience));
+  for (const auto& push : first) {
+    push->context.TryCancel();
+    EXPECT_TRUE(absl::IsCancelled(EndOf(*push)));
   }
   for (std::thread& island : islands) island.join();
   for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
+  for (const absl::Status& status : pulled) EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(FairShareTest, WhoMovesNothingHoldsUpNeitherACommitNorTheEnd) {

@@ -135,6 +135,8 @@ class TestCluster {
   static std::string Secret(int32_t slot);
   // How an island dials, with its certificate if there are any.
   rpc::ChannelOptions Channel(int32_t slot) const;
+  // An island's own client.
+  absl::StatusOr<std::unique_ptr<ParameterClient>> Client(int32_t slot);
   // A client for hand-made messages, of that island.
   std::unique_ptr<v1::ParameterService::Stub> Stub(int shard, int32_t slot = 0);
   // A header that is right for `info`.
@@ -147,8 +149,6 @@ class TestCluster {
     std::unique_ptr<coordinator::FakeServerControlClient> control;
     std::unique_ptr<ParameterServer> server;
   };
-
-  absl::StatusOr<std::unique_ptr<ParameterClient>> Client(int32_t slot);
 
   const v1::Run run_;
   const RunLayout layout_;

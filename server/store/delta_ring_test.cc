@@ -101,6 +101,20 @@ TEST_F(DeltaRingTest, HoldsAsManyAsTakeNoMoreThanTheViewInFull) {
   EXPECT_EQ(fs_.List(kDirectory)->size(), 4u);
 }
 
+TEST_F(DeltaRingTest, ARunThatHasEndedLeavesNoSpareFile) {
+  for (int64_t v = 1; v <= 5; ++v) MakeAndPersist(v);
+  ASSERT_EQ(fs_.List(kDirectory)->size(), 4u);
+  ring_->DropSpares();
+  EXPECT_EQ(fs_.List(kDirectory)->size(), 3u);
+  ring_->DropSpares();
+  const auto chain = ring_->Chain(0, 2, 5);
+  ASSERT_EQ(chain.size(), 3u);
+  EXPECT_EQ(Read(*chain[0]), Content(3));
+  // It can begin again.
+  MakeAndPersist(6);
+  EXPECT_EQ(ring_->Chain(0, 3, 6).size(), 3u);
+}
+
 TEST_F(DeltaRingTest, KeepsItsBytesWithAndWithoutMemory) {
   for (const bool with_memory : {true, false}) {
     if (!with_memory) pool_ = nullptr;

@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kStateCount = 1;
 const char kVersions[] = "data/runs/run/versions";
+const char kSums[] = "data/runs/run/sums";
 const char kLog[] = "data/runs/run/log";
 const char kCheckpoints[] = "data/runs/run/checkpoints";
 
@@ -49,7 +50,11 @@ class RunStoreTest : public testing::Test {
  protected:
   RunStoreTest() { Create(v1::DURABILITY_MACHINE); }
 
+  // The run, anew.
   void Create(v1::Durability durability) {
+    RecordBatch batch;
+    batch.DeletePrefix("runs/");
+    CHECK(records_.Write(batch, Sync::kMachine).ok());
     CHECK(RunStore::CreateRun(records_, MakeRun(durability), 0, 1).ok());
     const absl::Status opened = Reopen();
     CHECK(opened.ok()) << opened;
@@ -383,9 +388,6 @@ TEST_F(RunStoreTest, WhatIsStoredOutlivesAPowerCut) {
 }
 
 TEST_F(RunStoreTest, WhatIsStoredAtLevelProcessOutlivesTheProcess) {
-  RecordBatch batch;
-  batch.DeletePrefix("runs/");
-  ASSERT_TRUE(records_.Write(batch, Sync::kMachine).ok());
   Create(v1::DURABILITY_PROCESS);
   StoreContribution(2);
   ASSERT_TRUE(Reopen().ok());
@@ -488,6 +490,25 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
   EXPECT_EQ(store_->Recovered().stored.size(), 2);
 }
 
+// Nor when no record names it.
+TEST_F(RunStoreTest, ASpareSegmentThatCannotBeReadAtAStartKeepsItsName) {
+  StoreContribution(0);
+  ASSERT_TRUE(store_->Drop({Bind(0)->key()}).ok());
+  ASSERT_EQ(fs_.List(kLog)->size(), 1);
+  FakeFileSystem::Fault fault;
+  fault.call = FakeFileSystem::Fault::Call::kRead;
+  fault.path_part = ".seg";
+  fault.error_number = EIO;
+  fs_.AddFault(fault);
+  ASSERT_TRUE(Reopen().ok());
+  StoreContribution(1);
+  EXPECT_EQ(fs_.List(kLog)->size(), 2);
+  ASSERT_TRUE(Reopen().ok());
+  EXPECT_EQ(store_->Recovered().stored.size(), 1);
+  StoreContribution(2);
+  EXPECT_EQ(fs_.List(kLog)->size(), 2) << "it is used again";
+}
+
 TEST_F(RunStoreTest, AShortSegmentIsLostToo) {
   StoreContribution(1);
   const std::string path = std::string(kLog) + "/" + (*fs_.List(kLog))[0];
@@ -557,10 +578,42 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareFile) {
   EXPECT_EQ(store_->Recovered().stored.size(), 1);
 }
 
+TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareVersion) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
+  store_->RemoveVersion(0, 0);
+  ASSERT_EQ(fs_.List(kVersions)->size(), 2);
+  store_->DropSpares();
+  EXPECT_EQ(fs_.List(kVersions)->size(), 1);
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->Recovered().versions[0], 1);
+  ASSERT_TRUE(MakeVersion(2, 9).ok());
+}
+
+TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareSum) {
+  Create(v1::DURABILITY_ISLAND);
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  const auto file = store_->NewVersion(0, 1);
+  const auto sum = store_->NewSum(0, 1);
+  ASSERT_TRUE(file.ok() && sum.ok());
+  ASSERT_TRUE(store_->PublishPrepared(PreparedFact(), *file, *sum).ok());
+  ASSERT_EQ(fs_.List(kSums)->size(), 1);
+  store_->DropSpares();
+  EXPECT_EQ(fs_.List(kSums)->size(), 1) << "it is used";
+  store_->DiscardVersion(0, 1);
+  ASSERT_EQ(fs_.List(kSums)->size(), 1) << "it is spare";
+  store_->DropSpares();
+  EXPECT_TRUE(fs_.List(kSums)->empty());
+  EXPECT_TRUE(store_->NewSum(0, 1).ok());
+}
+
 // Whoever tries for hours to reserve a round says the same each time.
 TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
-  for (const auto call : {FakeFileSystem::Fault::Call::kOpen,
-                          FakeFileSystem::Fault::Call::kReserve}) {
+  using Call = FakeFileSystem::Fault::Call;
+  for (const Call call : {Call::kOpen, Call::kReserve, Call::kWrite,
+                          Call::kSync, Call::kSyncDirectory}) {
+    SCOPED_TRACE(static_cast<int>(call));
     FakeFileSystem::Fault fault;
     fault.call = call;
     fault.path_part = kLog;
@@ -571,6 +624,8 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
     EXPECT_FALSE(first.ok());
     EXPECT_EQ(store_->ReserveRound(0, 0, 1), first);
   }
+  ASSERT_TRUE(store_->ReserveRound(0, 0, 1).ok());
+  EXPECT_EQ(*fs_.List(kLog), std::vector<std::string>{"0000000001.seg"});
 }
 
 // A disk that is full says so when there is something to be freed.

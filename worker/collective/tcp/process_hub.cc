@@ -17,10 +17,6 @@
 namespace atl::collective {
 namespace {
 
-constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
-constexpr absl::Duration kDialTimeout = absl::Seconds(30);
-constexpr absl::Duration kRosterSendTimeout = absl::Seconds(10);
-constexpr absl::Duration kNewsTimeout = absl::Seconds(1);
 constexpr int kPollMs = 500;
 // Accepted before those that are there are looked at again.
 constexpr int kAcceptsMax = 64;
@@ -72,6 +68,7 @@ void ProcessHub::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
+    condition_.SignalAll();
   }
   SetWaker(waker_.get());
   thread_.join();
@@ -109,14 +106,16 @@ void ProcessHub::Loop() {
       if (polled[2 + i].revents != 0) ReadControl(processes[i]);
     }
     size_t at = 2 + processes.size();
-    const absl::Time now = SystemClock().Now();
+    const absl::Time now = identity_.clock->Now();
     for (auto it = strangers_.begin(); it != strangers_.end();) {
       const bool speaks = polled[at++].revents != 0;
       bool keep = !speaks || ReadStranger(*it);
       if (keep && now >= it->deadline) {
         keep = false;
-        NoteRefusal(*it, absl::DeadlineExceededError(
-                             "it has not said in 10 s what it wants"));
+        NoteRefusal(*it, absl::DeadlineExceededError(absl::StrCat(
+                             "it has not said in ",
+                             absl::FormatDuration(identity_.timeouts.hello),
+                             " what it wants")));
       }
       it = keep ? std::next(it) : strangers_.erase(it);
     }
@@ -144,7 +143,8 @@ void ProcessHub::AcceptAll() {
         Connection::Accepted(std::move(fd), identity_.key);
     if (!connection.ok()) continue;
     strangers_.push_back(
-        {*std::move(connection), SystemClock().Now() + kHelloTimeout});
+        {*std::move(connection),
+         identity_.clock->Now() + identity_.timeouts.hello});
   }
 }
 
@@ -411,7 +411,7 @@ absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::GatherRoster(
   for (auto& [process, control] : controls_) {
     const absl::Status sent =
         SendAll(control.connection, bytes,
-                SystemClock().Now() + kRosterSendTimeout);
+                SystemClock().Now() + identity_.timeouts.roster_send);
     if (!sent.ok()) return Annotate(sent, NameOf(process));
   }
   return roster_;
@@ -481,7 +481,7 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     const rpc::HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
     const absl::Time dial_deadline =
-        std::min(deadline, SystemClock().Now() + kDialTimeout);
+        std::min(deadline, SystemClock().Now() + identity_.timeouts.dial);
     ASSIGN_OR_RETURN(
         connections[peer],
         collective::Connect(endpoint, identity_.key, dial_deadline));
@@ -518,7 +518,7 @@ void ProcessHub::ReadNews() {
   const int64_t round = begun_ + 1;
   wanted_round_ = std::max(wanted_round_, round);
   SetWaker(waker_.get());
-  condition_.AwaitWithTimeout(&mutex_, kNewsTimeout, [&] {
+  condition_.AwaitWithTimeout(&mutex_, identity_.timeouts.news, [&] {
     return ended_round_ >= round || stopping_;
   });
 }

@@ -2,8 +2,8 @@
 //
 // One thread accepts connections, does their handshakes, reads their first
 // message, and watches the control connections to the other processes. Whoever
-// has not proven within 10 s that it knows the secret, and said what it wants,
-// is sent away; when many are at it, so is the one who has been for longest. A
+// has not proven in time that it knows the secret, and said what it wants, is
+// sent away; when many are at it, so is the one who has been for longest. A
 // connection that carries the bytes of a group is parked until the rank that it
 // is for takes it.
 // Thread-safe.
@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
+#include "base/time/clock.h"
 #include "worker/collective/group.h"
 #include "worker/collective/remote.h"
 #include "worker/collective/tcp/connection.h"
@@ -36,6 +37,18 @@
 #include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
+
+// How long a hub waits, beside the deadlines that it is given. All > 0.
+struct HubTimeouts {
+  // From when a connection is accepted until it has said what it wants.
+  absl::Duration hello = absl::Seconds(10);
+  // Until a rank of another process is dialled, and knows who dials.
+  absl::Duration dial = absl::Seconds(30);
+  // Until a process that has joined has taken the roster.
+  absl::Duration roster_send = absl::Seconds(10);
+  // Until the thread has looked at all that has come.
+  absl::Duration news = absl::Seconds(1);
+};
 
 class ProcessHub : public RemoteWorld {
  public:
@@ -47,6 +60,9 @@ class ProcessHub : public RemoteWorld {
     bool calls_in_the_clear = false;
     int strangers_max = 1024;
     std::shared_ptr<const WorldKey> key;
+    HubTimeouts timeouts = {};
+    // Of timeouts.hello; outlives the hub.
+    const Clock* clock = &SystemClock();
   };
 
   // Listens on `listener` from now on.

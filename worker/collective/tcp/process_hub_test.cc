@@ -1,0 +1,183 @@
+#include "worker/collective/tcp/process_hub.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/time/time.h"
+#include "base/sync/notification.h"
+#include "base/time/clock.h"
+#include "base/time/fake_clock.h"
+#include "gtest/gtest.h"
+#include "worker/collective/group.h"
+#include "worker/collective/tcp/connection.h"
+#include "worker/collective/tcp/message.h"
+#include "worker/collective/tcp/socket.h"
+
+namespace atl::collective {
+namespace {
+
+// Only a hang reaches it.
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+absl::Time Soon() { return SystemClock().Now() + kPatience; }
+
+// True once the other end has closed; false if it has not until `deadline`.
+bool IsSentAway(int fd, absl::Time deadline) {
+  char bytes[256];
+  while (WaitFor(fd, POLLIN, deadline)) {
+    const ssize_t count = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (count == 0 || (count < 0 && errno != EAGAIN)) return true;
+  }
+  return false;
+}
+
+// Runs `wait`. False: it did not end until `let_go` was called.
+bool EndsByItself(const std::function<void()>& wait,
+                  const std::function<void()>& let_go) {
+  Notification ended;
+  std::thread thread([&] {
+    wait();
+    ended.Notify();
+  });
+  const bool in_time = ended.WaitWithTimeout(kPatience);
+  if (!in_time) let_go();
+  thread.join();
+  return in_time;
+}
+
+// The hub of process 0 of two; the test is the other one.
+class ProcessHubTest : public testing::Test {
+ protected:
+  ProcessHubTest() {
+    // Each test shortens its own; nothing else may need any of them.
+    identity_.process_count = 2;
+    identity_.key = *WorldKey::Create("secret");
+    identity_.clock = &clock_;
+    identity_.timeouts.dial = absl::InfiniteDuration();
+    identity_.timeouts.roster_send = absl::InfiniteDuration();
+    identity_.timeouts.news = absl::InfiniteDuration();
+  }
+
+  void Start() {
+    UniqueFd listener = *Listen({"127.0.0.1", 0});
+    port_ = LocalEndpoint(listener.get())->port;
+    hub_ = *ProcessHub::Create(identity_, std::move(listener));
+  }
+
+  // A connection that has proven that it knows the secret.
+  Connection Friend() {
+    absl::StatusOr<Connection> made =
+        Connect({"127.0.0.1", port_}, identity_.key, Soon());
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+
+  // Joins as process 1, which listens at `port`.
+  Connection Join(int port) {
+    Connection connection = Friend();
+    Message hello;
+    hello.type = MessageType::kJoin;
+    hello.process_index = 1;
+    hello.process_count = 2;
+    hello.rank_count = 1;
+    hello.port = port;
+    EXPECT_TRUE(SendAll(connection, EncodeMessage(hello), Soon()).ok());
+    return connection;
+  }
+
+  FakeClock clock_;
+  ProcessHub::Identity identity_;
+  int port_ = 0;
+  std::unique_ptr<ProcessHub> hub_;
+};
+
+TEST_F(ProcessHubTest, WhoDoesNotSayWhatItWantsIsSentAwayInTimeAndNotBefore) {
+  Start();
+  const absl::Duration moment = absl::Nanoseconds(1);
+  const UniqueFd silent = *Dial({"127.0.0.1", port_}, Soon());
+  // Knows the secret, and begins a message.
+  Connection slow = Friend();
+  ASSERT_TRUE(
+      SendAll(slow, EncodeMessage(Message()).substr(0, 20), Soon()).ok());
+  const int fds[] = {silent.get(), slow.fd()};
+  hub_->ReadNews();  // So both have been accepted.
+  clock_.Advance(identity_.timeouts.hello - moment);
+  hub_->ReadNews();
+  EXPECT_FALSE(IsSentAway(silent.get(), SystemClock().Now()));
+  EXPECT_FALSE(IsSentAway(slow.fd(), SystemClock().Now()));
+  clock_.Advance(moment);
+  hub_->ReadNews();
+  for (const int fd : fds) EXPECT_TRUE(IsSentAway(fd, Soon()));
+  const absl::Status vain =
+      hub_->GatherRoster({"127.0.0.1", port_, 1}, absl::InfinitePast())
+          .status();
+  EXPECT_TRUE(absl::StrContains(vain.message(),
+                                "it has not said in 10s what it wants"))
+      << vain;
+}
+
+TEST_F(ProcessHubTest, WhoDoesNotTakeTheRosterIsNotWaitedFor) {
+  identity_.timeouts.roster_send = absl::Milliseconds(1);
+  Start();
+  Connection joined = Join(1);
+  // More than the buffers of two sockets hold.
+  const std::string name(size_t{64} << 20, 'x');
+  absl::Status gathered;
+  EXPECT_TRUE(EndsByItself(
+      [&] {
+        gathered = hub_->GatherRoster({name, port_, 1}, Soon()).status();
+      },
+      [&] { joined = Connection(); }));
+  EXPECT_TRUE(absl::IsUnavailable(gathered)) << gathered;
+  EXPECT_TRUE(absl::StrContains(gathered.message(), "send: too late"))
+      << gathered;
+}
+
+TEST_F(ProcessHubTest, ARankThatDoesNotAnswerIsNotDialledForEver) {
+  identity_.timeouts.dial = absl::Milliseconds(1);
+  Start();
+  // Connections to it are made, and nobody takes part in a handshake.
+  UniqueFd deaf = *Listen({"127.0.0.1", 0});
+  const Connection joined = Join(LocalEndpoint(deaf.get())->port);
+  ASSERT_TRUE(hub_->GatherRoster({"127.0.0.1", port_, 1}, Soon()).ok());
+  World world({0, 1}, 0, WorldOptions());
+  ASSERT_TRUE(hub_->ConnectAll(&world, Soon()).ok());
+  absl::Status connected;
+  EXPECT_TRUE(EndsByItself(
+      [&] {
+        connected =
+            hub_->Connect("world", 0, {0, 1}, absl::InfiniteFuture()).status();
+      },
+      [&] { deaf = UniqueFd(); }));
+  EXPECT_TRUE(absl::StrContains(connected.message(),
+                                "does not go on with the handshake"))
+      << connected;
+  hub_->Stop();
+}
+
+TEST_F(ProcessHubTest, NewsAreNotWaitedForWhereNobodyReadsThem) {
+  identity_.timeouts.news = absl::Milliseconds(1);
+  Start();
+  // With more descriptors than a process may have, poll fails: the thread ends.
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit one = {1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  EXPECT_TRUE(
+      EndsByItself([&] { hub_->ReadNews(); }, [&] { hub_->Stop(); }));
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+}  // namespace
+}  // namespace atl::collective
