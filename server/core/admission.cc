@@ -47,6 +47,13 @@ absl::Status CheckEpoch(absl::string_view what, int64_t theirs, int64_t ours) {
                              " has not reached this server yet; call again"));
 }
 
+absl::Status NotAMember(int32_t slot) {
+  return Refuse(Code::kFailedPrecondition, "NOT_A_MEMBER",
+                absl::StrCat("slot ", slot,
+                             " is not a member of the run; wait for the plan, "
+                             "or Join again"));
+}
+
 }  // namespace
 
 absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
@@ -86,10 +93,14 @@ absl::Status ShardMachine::AdmitMember(int32_t slot, int64_t island_epoch,
     }
     return absl::OkStatus();
   }
-  return Refuse(Code::kFailedPrecondition, "NOT_A_MEMBER",
-                absl::StrCat("slot ", slot,
-                             " is not a member of the run; wait for the plan, "
-                             "or Join again"));
+  return NotAMember(slot);
+}
+
+absl::Status ShardMachine::CheckMember(int32_t slot) const {
+  for (const v1::PlanMember& member : plan_.members()) {
+    if (member.slot() == slot) return absl::OkStatus();
+  }
+  return NotAMember(slot);
 }
 
 absl::Status ShardMachine::AdmitContribution(

@@ -41,6 +41,14 @@ using Code = absl::StatusCode;
 
 TEST_F(AdmissionTest, AMemberMayPush) { EXPECT_EQ(Admit(), Code::kOk); }
 
+TEST_F(AdmissionTest, APushGoesOnForAsLongAsItsSlotIsAMembers) {
+  EXPECT_TRUE(machine_->CheckMember(0).ok());
+  EXPECT_EQ(machine_->CheckMember(1).code(), Code::kFailedPrecondition);
+  plan_.clear_members();
+  Plan();
+  EXPECT_EQ(machine_->CheckMember(0).code(), Code::kFailedPrecondition);
+}
+
 TEST_F(AdmissionTest, OlderEpochsAreAbortedNewerOnesNotKnownYet) {
   header_.set_island_epoch(2);
   EXPECT_EQ(Admit(), Code::kAborted);

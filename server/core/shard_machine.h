@@ -244,6 +244,10 @@ class ShardMachine {
   // the header speaks of what no plan has said yet.
   absl::Status AdmitPush(const v1::PushHeader& header,
                          absl::string_view session_sha256) const;
+  // Whether a push of `slot` that has begun may go on.
+  //
+  // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has no such member.
+  absl::Status CheckMember(int32_t slot) const;
   // Whether an import may begin. True: version 0 is here, and is the same.
   //
   // The codes are those of ParameterService.ImportParameters.

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/rpc/call.h"
+#include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -328,6 +330,28 @@ TEST_F(ParameterServiceTest, WrongHeadersAreErrorsThatSayWhatToDo) {
             StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(PushHeader(cluster_->Header(info_, 0), TestCluster::Secret(1)),
             StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(ParameterServiceTest, WhoIsPutOutPushesNoMore) {
+  auto push = Open();
+  push->Send(cluster_->Header(info_, 0));
+  ASSERT_TRUE(push->Read().has_value());
+  auto& members = *cluster_->plan().mutable_members();
+  ASSERT_EQ(members.Get(0).slot(), 0);
+  const v1::PlanMember member = members.Get(0);
+  members.DeleteSubrange(0, 1);
+  cluster_->Publish();
+  // Nobody has to send anything for that.
+  const grpc::Status ended = push->Finish();
+  EXPECT_EQ(ended.error_code(), StatusCode::FAILED_PRECONDITION);
+  const auto reason = rpc::ReasonOf(rpc::FromGrpc(ended));
+  ASSERT_TRUE(reason.has_value());
+  EXPECT_EQ(reason->reason, "NOT_A_MEMBER");
+  // What it brought is asked for no more when it is let in again.
+  *members.Add() = member;
+  cluster_->Publish();
+  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
+  EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
 }
 
 TEST_F(ParameterServiceTest, UnknownFieldsAreLetThrough) {

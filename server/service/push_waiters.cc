@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -101,6 +102,33 @@ void PushWaiters::Settle(const ContributionKey& key,
     entries_.erase(it);
   }
   for (const Waiter& one : entry.waiters) one.gate->Call(status);
+}
+
+void PushWaiters::SettleSlot(int32_t slot, const absl::Status& status) {
+  std::vector<Entry> entries;
+  {
+    MutexLock lock(&mutex_);
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      if (it->first.slot != slot || it->first.is_import()) {
+        ++it;
+        continue;
+      }
+      entries.push_back(std::move(it->second));
+      it = entries_.erase(it);
+    }
+  }
+  for (const Entry& entry : entries) {
+    for (const Waiter& one : entry.waiters) one.gate->Call(status);
+  }
+}
+
+std::set<int32_t> PushWaiters::Slots() {
+  std::set<int32_t> slots;
+  MutexLock lock(&mutex_);
+  for (const auto& [key, entry] : entries_) {
+    if (!key.is_import()) slots.insert(key.slot);
+  }
+  return slots;
 }
 
 void PushWaiters::Tell(const ContributionKey& key,

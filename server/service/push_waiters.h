@@ -9,8 +9,10 @@
 #ifndef SERVER_SERVICE_PUSH_WAITERS_H_
 #define SERVER_SERVICE_PUSH_WAITERS_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -98,6 +100,10 @@ class PushWaiters {
   bool Remove(const ContributionKey& key, const WaiterGate* gate);
   // Calls all that wait for `key`, and forgets them.
   void Settle(const ContributionKey& key, const absl::Status& status);
+  // The same for all contributions of `slot`, imports aside.
+  void SettleSlot(int32_t slot, const absl::Status& status);
+  // Whose contributions streams are there for, imports aside.
+  std::set<int32_t> Slots();
   // Tells all that wait for `key`, who wait on.
   void Tell(const ContributionKey& key, void (PushWaiter::*event)());
 

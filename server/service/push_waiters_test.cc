@@ -66,6 +66,23 @@ TEST_F(PushWaitersTest, OneThatWasSettledSpeaksForNobodyElse) {
   EXPECT_THAT(second_.settled, ElementsAre(""));
 }
 
+TEST_F(PushWaitersTest, ASlotsStreamsAreSettledTogetherAndNoOthers) {
+  Stream other, import;
+  waiters_.Add({1, 0, 2, 0}, first_.gate);
+  waiters_.Add({1, 1, 2, 7}, second_.gate);
+  waiters_.Add({1, 0, 0, 0}, other.gate);
+  waiters_.Add(ContributionKey::OfImport(0), import.gate);
+  EXPECT_THAT(waiters_.Slots(), ElementsAre(0, 2));
+  waiters_.SettleSlot(2, absl::FailedPreconditionError("out"));
+  EXPECT_THAT(first_.settled, ElementsAre("out"));
+  EXPECT_THAT(second_.settled, ElementsAre("out"));
+  EXPECT_THAT(other.settled, IsEmpty());
+  waiters_.SettleSlot(0, absl::FailedPreconditionError("out"));
+  EXPECT_THAT(other.settled, ElementsAre("out"));
+  EXPECT_THAT(import.settled, IsEmpty());
+  EXPECT_THAT(waiters_.Slots(), IsEmpty());
+}
+
 TEST_F(PushWaitersTest, OfManyThatWaitOneThatSendsNoMoreMakesRoom) {
   std::vector<std::unique_ptr<Stream>> streams;
   // Under several keys of the slot, as after a restart.

@@ -98,6 +98,10 @@ void Shard::OnPlan(const v1::ServerRunPlan& plan) {
     MutexLock lock(&mutex_);
     machine_.OnPlan(plan);
   }
+  for (const int32_t slot : waiters_.Slots()) {
+    const absl::Status member = CheckMember(slot);
+    if (!member.ok()) waiters_.SettleSlot(slot, member);
+  }
   Advance();
   Changed();
 }
@@ -610,6 +614,11 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
   // It may have been the last that a set waits for.
   if (store_->gathers()) Advance();
   return contribution;
+}
+
+absl::Status Shard::CheckMember(int32_t slot) const {
+  MutexLock lock(&mutex_);
+  return machine_.CheckMember(slot);
 }
 
 absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(

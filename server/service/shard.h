@@ -83,6 +83,11 @@ class Shard {
   // As ParameterService.PushOuterGradient. Blocks on the disk for a new key.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenPush(
       const v1::PushHeader& header, absl::string_view session_sha256);
+  // Whether a push of `slot` may go on, by the newest plan; to be asked once
+  // its stream is among the waiters, who are told when that changes.
+  //
+  // FAILED_PRECONDITION, NOT_A_MEMBER: it is no member any more.
+  absl::Status CheckMember(int32_t slot) const;
   // Admits an import: what its stream goes on with; null if version 0 is here
   // and is the same.
   //

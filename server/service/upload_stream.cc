@@ -114,6 +114,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
                        " wait; call again later"),
           absl::Seconds(1));
     }
+    RETURN_IF_ERROR(CheckMember());
     TestPoint("an upload is listed");
     // It may wait for as long as other islands take.
     LeavePlace();
@@ -122,6 +123,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     return absl::OkStatus();
   }
   shard_->waiters().Add(contribution_->key(), gate());
+  RETURN_IF_ERROR(CheckMember());
   switch (contribution_->state()) {
     case Contribution::State::kStored:
       OnSettled(absl::OkStatus());
@@ -151,6 +153,11 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     Send(*MakeAnswer(missing, false));
   }
   return absl::OkStatus();
+}
+
+absl::Status UploadStream::CheckMember() const {
+  const ContributionKey& key = contribution_->key();
+  return key.is_import() ? absl::OkStatus() : shard_->CheckMember(key.slot);
 }
 
 absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {

@@ -96,6 +96,8 @@ class UploadStream : public BidiStream {
   absl::Status TakeHeader(const grpc::ByteBuffer& message);
   // May keep the payload of `chunk`.
   absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
+  // Whether it was put out of the run before it was listed.
+  absl::Status CheckMember() const;
   // Checks that the chunk's numbers fit the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
   // Checks the encoded blocks.
