@@ -167,7 +167,7 @@ TEST_F(AdmissionTest, WhatIsDecidedIsAborted) {
 TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
   max_staleness_ = 3;
   RecoveredShard disk = Disk(9, 9);
-  disk.stored = {{Info(0, 4), 1.0}, {Info(0, 5), 1.0}, {Info(0, 6), 1.0}};
+  disk.partial = {Info(0, 4), Info(0, 5), Info(0, 6)};
   Restart(std::move(disk));
   Plan();
   // Those that may count, and, to be recorded as STALE, the one before.

@@ -580,18 +580,22 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
     if (decided_.count(key)) continue;  // kPersist frees it.
     if (Knows(key)) action.keys.push_back(key);
   }
-  // What cannot count any more, whatever became of it.
-  const auto drop_if_old = [&](const ContributionKey& key,
-                               const v1::ContributionInfo& info) {
+  // What cannot count any more. Of what is stored, however old, only the plan
+  // says how it ended: it may be that no report has named it yet, and without
+  // one it would end without an outcome. Of an older run_epoch no plan speaks.
+  for (const auto& [key, info] : partial_) {
     const int64_t oldest = fragments_[key.fragment].persisted_version - 1 -
                            shape_.max_staleness;
     if (!decided_.count(key) &&
         (key.run_epoch < run_epoch_ || info.anchor_version() < oldest)) {
       action.keys.push_back(key);
     }
-  };
-  for (const auto& [key, info] : partial_) drop_if_old(key, info);
-  for (const auto& [key, fact] : stored_) drop_if_old(key, fact.info);
+  }
+  for (const auto& [key, fact] : stored_) {
+    if (!decided_.count(key) && key.run_epoch < run_epoch_) {
+      action.keys.push_back(key);
+    }
+  }
   const bool is_cancelled = plan_.run_state() == v1::RUN_STATE_CANCELLED;
   if (is_cancelled || plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     // But not what is committed and was not merged here yet.

@@ -552,6 +552,21 @@ TEST_F(ShardMachineTest, WhatIsDecidedIsNotDroppedHoweverOldItIs) {
   EXPECT_EQ(actions_[1].keys, std::vector<ContributionKey>{Key(1, 4)});
 }
 
+// The versions that make it too old may come before its first report.
+TEST_F(ShardMachineTest, WhatIsStoredIsReportedHoweverOldUntilThePlanEndsIt) {
+  max_staleness_ = 3;
+  RecoveredShard disk = Disk(9, 9);
+  disk.stored = {{Info(1, 1), 1.0}};
+  Restart(std::move(disk));
+  Plan();
+  EXPECT_EQ(Trace(), "");
+  ASSERT_EQ(machine_->Report().stored_size(), 1);
+  *plan_.add_dropped()->mutable_key() = Info(1, 1).key();
+  Plan();
+  EXPECT_EQ(Trace(), "drop " + Key(1, 1).ToString());
+  EXPECT_EQ(machine_->Report().stored_size(), 0);
+}
+
 TEST_F(ShardMachineTest, DropsWhatThePlanSaysWasNotMerged) {
   BringToRound0();
   *plan_.add_dropped()->mutable_key() = Info(1, 0).key();

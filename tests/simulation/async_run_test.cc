@@ -64,9 +64,12 @@ struct Island {
 
 class World : public coordinator::ServerDirectory {
  public:
-  World(const v1::RunSpec& spec, std::vector<int> ticks_a_step, uint64_t seed)
+  // Plans and reports of a shard are on their way for about `ticks_a_message`.
+  World(const v1::RunSpec& spec, std::vector<int> ticks_a_step, uint64_t seed,
+        int ticks_a_message = 2)
       : spec_(spec), layout_(*RunLayout::Create(spec.layout())),
-        random_(seed), machine_(std::make_unique<RunMachine>(*this)) {
+        ticks_a_message_(ticks_a_message), random_(seed),
+        machine_(std::make_unique<RunMachine>(*this)) {
     machine_->Create("run", spec_, Now());
     for (int s = 0; s < kShards; ++s) {
       servers_["server-" + std::to_string(s)] = {
@@ -241,7 +244,7 @@ class World : public coordinator::ServerDirectory {
 
   void StepShard(int s) {
     Shard& shard = shards_[s];
-    if (shard.plan_revision < plan_revision_ && Roll(2) == 0) {
+    if (shard.plan_revision < plan_revision_ && Roll(ticks_a_message_) == 0) {
       shard.plan_revision = plan_revision_;
       shard.machine->OnPlan(
           BuildServerRunPlan(state(), machine_->view(), s));
@@ -252,7 +255,7 @@ class World : public coordinator::ServerDirectory {
     ASSERT_EQ(shard.machine->fault(), "");
     const v1::ShardReport report = shard.machine->Report();
     const std::string text = report.SerializeAsString();
-    if (text == shard.reported || Roll(2) == 0) return;
+    if (text == shard.reported || Roll(ticks_a_message_) != 0) return;
     shard.reported = text;
     machine_->OnShardReport("server-" + std::to_string(s), report, Now());
     Collect();
@@ -475,6 +478,7 @@ class World : public coordinator::ServerDirectory {
 
   const v1::RunSpec spec_;
   const RunLayout layout_;
+  const int ticks_a_message_;
   std::mt19937_64 random_;
   int64_t tick_ = 0;
   std::map<std::string, coordinator::ServerInfo> servers_;
@@ -536,11 +540,11 @@ TEST(AsyncRunTest, EndsWithEveryOutcomeRecordedWhoeverDiesWhen) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     v1::RunSpec spec = Spec(1 + random() % 3, 60);
-    spec.mutable_schedule()->set_max_staleness(2 + random() % 6);
+    spec.mutable_schedule()->set_max_staleness(1 + random() % 6);
     World world(spec,
                 {1 + static_cast<int>(random() % 9), 5,
                  1 + static_cast<int>(random() % 30)},
-                seed);
+                seed, 2 + static_cast<int>(random() % 7));
     ASSERT_TRUE(world.Run(60000, 60));
     world.Judge();
     if (testing::Test::HasFailure()) return;
