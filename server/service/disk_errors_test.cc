@@ -283,6 +283,37 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
   }
 }
 
+// Another thing that works says nothing of it.
+TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
+  ASSERT_OK(Push());
+  Break(Call::kWrite, ".seg", EROFS);
+  const v1::ContributionInfo stored = info_;
+  info_.mutable_key()->set_seq(2);
+  EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FAILS");
+  info_ = stored;
+  EXPECT_THAT(WaitForHindrance(), HasSubstr(".seg: Read-only"));
+  const auto digest = cluster_->Seal(0, 0, {info_});
+  ASSERT_OK(digest.status());
+  ASSERT_OK(cluster_->Commit(0, 0, *digest));
+  EXPECT_THAT(Report().hindrance(), HasSubstr(".seg: Read-only"));
+  cluster_->fs(0).ClearFaults();
+  info_ = cluster_->Info(0, 0, 1, gradient_);
+  info_.mutable_key()->set_seq(3);
+  ASSERT_OK(Push());
+  EXPECT_EQ(WaitForReport([](const auto& r) { return r.hindrance().empty(); })
+                .fault(),
+            "");
+}
+
+TEST_P(DiskErrorsTest, WhatAnEndedRunWantsNoMoreIsNotShown) {
+  Break(Call::kWrite, ".seg", EROFS);
+  EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FAILS");
+  WaitForHindrance();
+  cluster_->plan().set_run_state(v1::RUN_STATE_CANCELLED);
+  cluster_->Publish();
+  WaitForReport([](const auto& r) { return r.hindrance().empty(); });
+}
+
 // What is there of a chunk parts it; all its other parts can come again.
 TEST_P(DiskErrorsTest, NoPartOfAChunkIsLeftClaimed) {
   // The stream ends, for it sends no more and not everything is there.

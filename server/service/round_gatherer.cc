@@ -5,9 +5,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "server/service/add_blocks.h"
 #include "server/service/kernel_table.h"
@@ -33,6 +35,9 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
   // What is prepared here outlives the process: by the sum that it is made
   // from, or, if the step reads and writes files anyway, by its own file.
   std::shared_ptr<VersionFile> sum;
+  absl::Cleanup give_up = [&, to] {
+    store.GiveUp(set.fragment, set.version + 1, to, sum);
+  };
   if (to->InMemory()) {
     ASSIGN_OR_RETURN(sum, store.NewSum(set.fragment, set.version + 1));
   } else {
@@ -41,6 +46,7 @@ absl::StatusOr<std::shared_ptr<RoundGatherer>> RoundGatherer::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<ViewMaker> view,
                    ViewMaker::Create(store, set.fragment, set.version + 1,
                                      from->file, to));
+  std::move(give_up).Cancel();
   return absl::WrapUnique(new RoundGatherer(store, optimizer, rule, set,
                                             *std::move(from), std::move(to),
                                             std::move(sum), std::move(view)));
@@ -65,6 +71,10 @@ RoundGatherer::RoundGatherer(RunStore& store, const OuterOptimizer& optimizer,
       sources_(set.keys.size()),
       results_(TileCount(range_)) {
   for (size_t i = 0; i < set_.keys.size(); ++i) pieces_.emplace_back(encoded_);
+}
+
+RoundGatherer::~RoundGatherer() {
+  store_.GiveUp(set_.fragment, set_.version + 1, to_, sum_);
 }
 
 IndexRange RoundGatherer::CellBlocks(int64_t cell) const {
@@ -306,9 +316,9 @@ absl::StatusOr<PreparedFact> RoundGatherer::Publish(int64_t attempt) {
   return fact;
 }
 
-absl::Status RoundGatherer::MakeOneAgain(RunStore& store,
-                                         const OuterOptimizer& optimizer,
-                                         const RunStore::Unmade& unmade) {
+absl::StatusOr<std::string> RoundGatherer::MakeOneAgain(
+    RunStore& store, const OuterOptimizer& optimizer,
+    const RunStore::Unmade& unmade) {
   const int32_t fragment = unmade.prepared.fragment;
   const int64_t version = unmade.prepared.version;
   const ShardRange& range = store.range(fragment);
@@ -316,6 +326,9 @@ absl::Status RoundGatherer::MakeOneAgain(RunStore& store,
   if (!from) return absl::DataLossError("the version before it is not here");
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
                    store.NewVersion(fragment, version + 1));
+  const absl::Cleanup give_up = [&store, fragment, version, made = to] {
+    store.GiveUp(fragment, version + 1, made, nullptr);
+  };
   ASSIGN_OR_RETURN(
       const std::unique_ptr<ViewMaker> view,
       ViewMaker::Create(store, fragment, version + 1, from->file, to));
@@ -323,7 +336,12 @@ absl::Status RoundGatherer::MakeOneAgain(RunStore& store,
   TileBuffers buffers;
   for (size_t i = 0; i < results.size(); ++i) {
     const IndexRange blocks = TileBlocks(range, static_cast<int64_t>(i));
-    RETURN_IF_ERROR(unmade.sum->Read(0, blocks, buffers.gradient.data()));
+    const absl::Status read =
+        unmade.sum->Read(0, blocks, buffers.gradient.data());
+    if (unmade.sum->disk_has_failed()) {
+      return absl::UnavailableError(read.message());
+    }
+    if (!read.ok()) return std::string(read.message());
     results[i] = StepTile(
         {range, optimizer, *from->file, *to, version, view.get()}, blocks,
         buffers);
@@ -332,25 +350,29 @@ absl::Status RoundGatherer::MakeOneAgain(RunStore& store,
   RETURN_IF_ERROR(AddUp(results, fact));
   if (fact.digest != unmade.prepared.digest ||
       fact.view_digest != unmade.prepared.view_digest) {
-    return absl::DataLossError("it comes out differently");
+    return std::string("it comes out differently");
   }
   if (view != nullptr) view->Publish();
   store.AdoptUnmade(unmade, std::move(to));
-  return absl::OkStatus();
+  return std::string();
 }
 
-void RoundGatherer::MakeAgain(RunStore& store,
-                              const OuterOptimizer& optimizer) {
+absl::Status RoundGatherer::MakeAgain(RunStore& store,
+                                      const OuterOptimizer& optimizer) {
   for (const RunStore::Unmade& unmade : store.UnmadeVersions()) {
-    const absl::Status made = MakeOneAgain(store, optimizer, unmade);
-    if (made.ok()) continue;
     const int32_t fragment = unmade.prepared.fragment;
     const int64_t version = unmade.prepared.version + 1;
-    LOG(WARNING) << "run " << store.run().run_id() << ": version " << version
-                 << " of fragment " << fragment
-                 << " was prepared and cannot be made again: " << made;
+    const std::string what = absl::StrCat(
+        "run ", store.run().run_id(), ": version ", version, " of fragment ",
+        fragment, " was prepared and cannot be made again");
+    const absl::StatusOr<std::string> why_not =
+        MakeOneAgain(store, optimizer, unmade);
+    if (!why_not.ok()) return Annotate(why_not.status(), what);
+    if (why_not->empty()) continue;
+    LOG(WARNING) << what << ", and is given up: " << *why_not;
     store.DiscardVersion(fragment, version);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace atl::server

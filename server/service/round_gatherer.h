@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -55,6 +56,9 @@ class RoundGatherer {
   static absl::StatusOr<std::shared_ptr<RoundGatherer>> Create(
       RunStore& store, const OuterOptimizer& optimizer, const MergeRule& rule,
       const GatherSet& set);
+
+  // Gives up the files of what was not prepared.
+  ~RoundGatherer();
 
   const GatherSet& set() const { return set_; }
 
@@ -95,10 +99,14 @@ class RoundGatherer {
   // Errors of writing the version's file, or its sum's.
   absl::StatusOr<PreparedFact> Publish(int64_t attempt);
 
-  // Makes the versions again that an earlier process had prepared. Those that
-  // cannot be made, or do not come out as they were, are given up: their
+  // Makes the versions again that an earlier process had prepared. Those whose
+  // sum is damaged, or that do not come out as they were, are given up: their
   // islands push again.
-  static void MakeAgain(RunStore& store, const OuterOptimizer& optimizer);
+  //
+  // Whatever else keeps one from being made: it is as it was, for another
+  // start.
+  static absl::Status MakeAgain(RunStore& store,
+                                const OuterOptimizer& optimizer);
 
  private:
   struct Waiting {
@@ -125,12 +133,10 @@ class RoundGatherer {
                 std::shared_ptr<VersionFile> sum,
                 std::unique_ptr<ViewMaker> view);
 
-  // One of MakeAgain's.
-  //
-  // DATA_LOSS: the sum is damaged, or it does not lead to what was prepared.
-  static absl::Status MakeOneAgain(RunStore& store,
-                                   const OuterOptimizer& optimizer,
-                                   const RunStore::Unmade& unmade);
+  // One of MakeAgain's. Returns why it is to be given up; nothing if it is made.
+  static absl::StatusOr<std::string> MakeOneAgain(
+      RunStore& store, const OuterOptimizer& optimizer,
+      const RunStore::Unmade& unmade);
 
   // Takes a cell in if it is whole; if `fold`, what there is of it. True if it
   // has taken in anything.

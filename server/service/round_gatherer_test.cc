@@ -43,8 +43,31 @@ struct Bench : MergeBench {
       : MergeBench(durability, codec, down, 64 << 20) {}
 
   void Open() {
-    MergeBench::Open();
-    RoundGatherer::MakeAgain(*store, *optimizer);
+    const absl::Status opened = TryOpen();
+    CHECK(opened.ok()) << opened;
+  }
+  absl::Status TryOpen() {
+    store.reset();
+    const auto runs = RunStore::ListRuns(records);
+    CHECK(runs.ok());
+    auto made = RunStore::Open(fs, records, "data", (*runs)[0],
+                               optimizer->state_count(), images);
+    if (!made.ok()) return made.status();
+    store = *std::move(made);
+    return RoundGatherer::MakeAgain(*store, *optimizer);
+  }
+
+  // The names of files of version 1 that is being made, and of its sum.
+  std::vector<std::string> Unfinished() {
+    std::vector<std::string> found;
+    for (const char* directory : {"versions", "sums"}) {
+      const auto names = fs.List(std::string("data/runs/run/") + directory);
+      if (!names.ok()) continue;
+      for (const std::string& name : *names) {
+        if (name.find("f0-v1") == 0) found.push_back(name);
+      }
+    }
+    return found;
   }
 
   // D of version 1; empty if it is not held.
@@ -395,6 +418,113 @@ TEST_F(RoundGathererTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
   bench.Open();
   EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());
   EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+}
+
+// Whatever a passing error says of a disk, it says nothing of what is there.
+TEST_F(RoundGathererTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
+  for (const int64_t memory_mib : {64, 0}) {
+    Bench bench(v1::DURABILITY_ISLAND);
+    bench.images = ImagePool::Create(memory_mib << 20);
+    bench.Open();
+    {
+      const auto gatherer = Gatherer(bench);
+      for (int i = 0; i < kIslands; ++i) {
+        for (int64_t cell = 0; cell < 3; ++cell) {
+          Offer(bench, *gatherer, i, cell, [] {});
+        }
+      }
+      ASSERT_TRUE(bench.store->RecordPrepared(*gatherer->Publish(2)).ok());
+    }
+    const auto theta = bench.Read(1, 0);
+    const auto momentum = bench.Read(1, 1);
+    using Call = FakeFileSystem::Fault::Call;
+    // Header, table, elements.
+    for (const auto& [call, pass_count] : std::vector<std::pair<Call, int>>{
+             {Call::kOpen, 0}, {Call::kRead, 0}, {Call::kRead, 1},
+             {Call::kRead, 7}}) {
+      SCOPED_TRACE(testing::Message() << memory_mib << " MiB, "
+                                      << static_cast<int>(call) << " after "
+                                      << pass_count);
+      FakeFileSystem::Fault fault;
+      fault.call = call;
+      fault.path_part = memory_mib == 0 ? "f0-v1.ver" : "f0-v1.sum";
+      fault.error_number = EIO;
+      fault.pass_count = pass_count;
+      bench.fs.AddFault(std::move(fault));
+      const absl::Status opened = bench.TryOpen();
+      EXPECT_TRUE(absl::IsUnavailable(opened)) << opened;
+      EXPECT_NE(opened.message().find("f0-v1"), std::string::npos) << opened;
+      EXPECT_NE(opened.message().find("Input/output error"), std::string::npos);
+    }
+    bench.Open();
+    EXPECT_EQ(bench.store->Recovered().prepared_here.count(0), 1);
+    ExpectSameBits(bench.Read(1, 0), theta);
+    ExpectSameBits(bench.Read(1, 1), momentum);
+  }
+}
+
+TEST_F(RoundGathererTest, WhatIsGivenUpIsNotLeftOnTheDisk) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  auto gatherer = Gatherer(bench);
+  Offer(bench, *gatherer, 0, 0, [] {});
+  EXPECT_EQ(bench.Unfinished().size(), 2u);
+  gatherer = nullptr;
+  EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
+  // Nor if there is no room for the second file.
+  FakeFileSystem::Fault fault;
+  fault.call = FakeFileSystem::Fault::Call::kReserve;
+  fault.path_part = ".sum";
+  fault.error_number = ENOSPC;
+  bench.fs.AddFault(std::move(fault));
+  EXPECT_FALSE(RoundGatherer::Create(*bench.store, *bench.optimizer,
+                                     *bench.rule, set_)
+                   .ok());
+  EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
+}
+
+TEST_F(RoundGathererTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  auto older = Gatherer(bench);
+  const auto gatherer = Gatherer(bench);
+  older = nullptr;
+  // There is no memory for both: the later one has no sum.
+  EXPECT_EQ(bench.Unfinished(), std::vector<std::string>({"f0-v1.ver.tmp"}));
+  for (int i = 0; i < kIslands; ++i) {
+    for (int64_t cell = 0; cell < 3; ++cell) {
+      Offer(bench, *gatherer, i, cell, [] {});
+    }
+  }
+  const auto made = gatherer->Publish(0);
+  ASSERT_TRUE(made.ok()) << made.status();
+  // It could not be recorded: it may be published again.
+  bench.store->Unpublish(0, 1);
+  EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+  ASSERT_TRUE(gatherer->Publish(1).ok());
+  v1::Commit commit;
+  commit.set_commit_seq(1);
+  commit.set_version(1);
+  EXPECT_TRUE(bench.store->Persist(1, commit, {}).ok());
+}
+
+TEST_F(RoundGathererTest, AMergeThatFailsLeavesNoFile) {
+  Bench bench(v1::DURABILITY_PROCESS);
+  MergeFromLog(bench);
+  bench.store->DiscardVersion(0, 1);
+  bench.store->DropSpares();
+  v1::Seal seal;
+  v1::SealedContribution* sealed = seal.add_contributions();
+  *sealed->mutable_key() = set_.keys[0].ToProto();
+  sealed->set_weight(1);
+  FakeFileSystem::Fault fault;
+  fault.call = FakeFileSystem::Fault::Call::kRead;
+  fault.path_part = ".seg";
+  fault.error_number = EIO;
+  fault.pass_count = 2;
+  bench.fs.AddFault(std::move(fault));
+  EXPECT_FALSE(bench.merger
+                   .Merge(*bench.store, *bench.optimizer, *bench.rule, seal)
+                   .ok());
+  EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
 }
 
 // The disk has room again, but what it did not take is gone.

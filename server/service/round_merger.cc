@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/block_grid.h"
 #include "base/layout/init_generator.h"
@@ -76,6 +77,9 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
   }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
                    store.NewVersion(fragment, 0));
+  const absl::Cleanup give_up = [&store, fragment, made = file] {
+    store.GiveUp(fragment, 0, made, nullptr);
+  };
   std::vector<TileResult> results(TileCount(range));
   pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
     TileBuffers& buffers = buffers_[worker];
@@ -140,6 +144,9 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   }
   round.from = from->file;
   ASSIGN_OR_RETURN(round.to, store.NewVersion(fragment, seal.version() + 1));
+  const absl::Cleanup give_up = [&store, &seal, made = round.to] {
+    store.GiveUp(seal.fragment(), seal.version() + 1, made, nullptr);
+  };
   ASSIGN_OR_RETURN(round.view,
                    ViewMaker::Create(store, fragment, seal.version() + 1,
                                      round.from, round.to));

@@ -1,5 +1,6 @@
 #include "server/service/shard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -75,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
-  RoundGatherer::MakeAgain(*store, *optimizer);
+  RETURN_IF_ERROR(RoundGatherer::MakeAgain(*store, *optimizer));
   ShardShape shape = ShapeOf(*store);
   std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));
@@ -97,6 +98,7 @@ void Shard::OnPlan(const v1::ServerRunPlan& plan) {
   {
     MutexLock lock(&mutex_);
     machine_.OnPlan(plan);
+    ForgetHindrances(plan);
   }
   for (const int32_t slot : waiters_.Slots()) {
     const absl::Status member = CheckMember(slot);
@@ -129,7 +131,7 @@ v1::ShardReport Shard::Report() const {
     MutexLock lock(&mutex_);
     report = machine_.Report();
     if (!hindrances_.empty()) {
-      report.set_hindrance(hindrances_.begin()->second.why);
+      report.set_hindrance(hindrances_.begin()->second);
     }
   }
   report.set_received_bytes(received_bytes_);
@@ -143,10 +145,12 @@ void Shard::Changed() { resources_.on_change(); }
 
 void Shard::Advance() {
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle;
+  std::vector<Gathered> done;
   {
     MutexLock lock(&mutex_);
     AdvanceLocked();
     to_settle.swap(to_settle_);
+    done.swap(gathered_done_);
   }
   for (const auto& [key, status] : to_settle) waiters_.Settle(key, status);
 }
@@ -194,7 +198,7 @@ void Shard::Post(Action action) {
       failpoint::Hit("server.commit.after");
       if (!store_->gathers()) return;
       // Now, and not before, they may be let go.
-      gathered_.erase(action.fragment);
+      gathered_done_.push_back(std::exchange(gathered_[action.fragment], {}));
       for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
         const auto key = ContributionKey::FromProto(outcome.key());
         to_settle_.push_back({key, outcome.outcome() == v1::OUTCOME_MERGED
@@ -223,6 +227,11 @@ void Shard::Post(Action action) {
       return;
     case ActionKind::kRelease:
       resources_.disk_queue.Post([this, action] {
+        {
+          MutexLock lock(&mutex_);
+          hindrances_.erase(
+              {kReadHindrance, action.fragment, action.version});
+        }
         store_->RemoveVersion(action.fragment, action.version);
         readers_.OnReleased(action.fragment, action.version);
       });
@@ -230,18 +239,41 @@ void Shard::Post(Action action) {
   }
 }
 
-void Shard::NoteHindrance(std::pair<int, int32_t> what, int64_t version,
-                          absl::string_view name, const absl::Status& status) {
+Shard::Cause Shard::CauseOf(const Action& action) {
+  return {static_cast<int>(action.kind), action.fragment, 0,
+          action.pin.pin_id()};
+}
+
+void Shard::ForgetHindrances(const v1::ServerRunPlan& plan) {
+  const bool has_ended = plan.run_state() == v1::RUN_STATE_COMPLETED ||
+                         plan.run_state() == v1::RUN_STATE_CANCELLED;
+  const auto has_pin = [&](const std::string& pin_id) {
+    return std::any_of(
+        plan.pins().begin(), plan.pins().end(),
+        [&](const v1::Pin& pin) { return pin.pin_id() == pin_id; });
+  };
+  std::erase_if(hindrances_, [&](const auto& entry) {
+    const Cause& cause = entry.first;
+    // What it still does once it has ended is done for a COMMIT or a pin.
+    return (!cause.pin_id.empty() && !has_pin(cause.pin_id)) ||
+           (has_ended && cause.pin_id.empty() &&
+            cause.kind != static_cast<int>(ActionKind::kPersist) &&
+            cause.kind != kReadHindrance);
+  });
+}
+
+void Shard::NoteHindrance(const Cause& cause, absl::string_view name,
+                          const absl::Status& status) {
   const std::string why(
       CutUtf8(absl::StrCat(name, " failed: ", status.message()),
               kHindranceBytesMax));
-  Hindrance& hindrance = hindrances_[what];
+  std::string& hindrance = hindrances_[cause];
   // It may fail in the same way for hours.
-  if (hindrance.why != why) {
+  if (hindrance != why) {
     LOG(WARNING) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << ", tried again until it can: " << why;
   }
-  hindrance = {version, why};
+  hindrance = why;
 }
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
@@ -260,20 +292,22 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
         logged = std::move(why);
       }
     } else {
-      NoteHindrance({static_cast<int>(action.kind), action.fragment},
-                    action.version, action.ToString(), status);
+      NoteHindrance(CauseOf(action), action.ToString(), status);
     }
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
     {
-      // It goes on: what failed before is done, or wanted no more.
       MutexLock lock(&mutex_);
-      std::erase_if(hindrances_, [&](const auto& entry) {
-        return entry.first.second == action.fragment &&
-               entry.second.version <= action.version;
-      });
+      hindrances_.erase(CauseOf(action));
+      if (action.kind == ActionKind::kPrepare) {
+        // What comes before it has been done, or was not needed.
+        for (const ActionKind kind :
+             {ActionKind::kMeasure, ActionKind::kGather}) {
+          hindrances_.erase({static_cast<int>(kind), action.fragment});
+        }
+      }
     }
     Advance();
   }
@@ -295,7 +329,7 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
     } else {
       // Not whose: many may try for hours.
       NoteHindrance(
-          {kLogHindrance, key.fragment}, info.anchor_version(),
+          {kLogHindrance, key.fragment},
           absl::StrCat("take contributions to fragment ", key.fragment), error);
       if (absl::IsResourceExhausted(error)) {
         no_room_ = true;
@@ -410,6 +444,7 @@ void Shard::RunGather(const Action& action) {
   {
     MutexLock lock(&mutex_);
     gathered_[action.fragment] = std::move(made);
+    hindrances_.erase(CauseOf(action));
   }
   for (const ContributionKey& key : set.keys) {
     waiters_.Tell(key, &PushWaiter::OnGather);
@@ -463,7 +498,10 @@ void Shard::RunPrepare(const Action& action) {
   const absl::StatusOr<PreparedFact> prepared = Prepare(action.seal);
   absl::Status status = prepared.status();
   if (absl::IsDataLoss(status)) status = LoseDamaged(action.seal, status);
-  if (status.ok()) status = store_->RecordPrepared(*prepared);
+  if (status.ok()) {
+    status = store_->RecordPrepared(*prepared);
+    if (!status.ok()) GiveUpPrepared(action.fragment, action.version + 1);
+  }
   if (status.ok()) {
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
               << " took " << absl::FormatDuration(absl::Now() - begin);
@@ -471,6 +509,16 @@ void Shard::RunPrepare(const Action& action) {
     machine_.OnPrepared(*prepared);
   }
   Ended(action, status);
+}
+
+void Shard::GiveUpPrepared(int32_t fragment, int64_t version) {
+  const std::optional<HeldVersion> held =
+      store_->FindVersion(fragment, version);
+  store_->Unpublish(fragment, version);
+  // What was gathered has it still, and may come to be prepared.
+  if (held.has_value() && !store_->gathers()) {
+    store_->GiveUp(fragment, version, held->file, nullptr);
+  }
 }
 
 absl::Status Shard::LoseDamaged(const v1::Seal& seal,

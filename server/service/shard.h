@@ -8,6 +8,7 @@
 #define SERVER_SERVICE_SHARD_H_
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -173,8 +174,22 @@ class Shard {
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteHindrance(std::pair<int, int32_t> what, int64_t version,
-                     absl::string_view name, const absl::Status& status)
+  // What can be hindered, one at a time: an action of a kind on a fragment, to
+  // take contributions to it, to read one of its versions.
+  struct Cause {
+    int kind = 0;  // An ActionKind, kLogHindrance or kReadHindrance.
+    int32_t fragment = 0;
+    int64_t version = 0;  // kReadHindrance's.
+    std::string pin_id;   // Of actions on checkpoints.
+
+    friend auto operator<=>(const Cause&, const Cause&) = default;
+  };
+  static Cause CauseOf(const Action& action);
+  void NoteHindrance(const Cause& cause, absl::string_view name,
+                     const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets what is wanted no more by `plan`.
+  void ForgetHindrances(const v1::ServerRunPlan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The disk did not do what a contribution needs: what its streams are told.
   // The operator is told too; damage stops the shard, all else may pass.
@@ -196,6 +211,8 @@ class Shard {
   void RunGather(const Action& action);
   absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   void RunPrepare(const Action& action);
+  // Nobody may hear of a version that is not recorded as prepared.
+  void GiveUpPrepared(int32_t fragment, int64_t version);
   // A merge of `seal` met damage, `damage`: contributions that are damaged are
   // lost, and the merge is tried again; if none is, the damage stands.
   absl::Status LoseDamaged(const v1::Seal& seal, const absl::Status& damage);
@@ -227,6 +244,8 @@ class Shard {
     std::vector<std::shared_ptr<Contribution>> contributions;
   };
   std::map<int32_t, Gathered> gathered_ ABSL_GUARDED_BY(mutex_);
+  // What was applied, and ends once the lock is released.
+  std::vector<Gathered> gathered_done_ ABSL_GUARDED_BY(mutex_);
   // Streams to be told once the lock is released.
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
       ABSL_GUARDED_BY(mutex_);
@@ -236,13 +255,8 @@ class Shard {
   // versions.
   static constexpr int kLogHindrance = -1;
   static constexpr int kReadHindrance = 1000;  // Told last.
-  // What fails now, by kind of action and fragment.
-  struct Hindrance {
-    int64_t version = 0;  // Of the action.
-    std::string why;
-  };
-  std::map<std::pair<int, int32_t>, Hindrance> hindrances_
-      ABSL_GUARDED_BY(mutex_);
+  // What fails now, and why; until the same succeeds, or is wanted no more.
+  std::map<Cause, std::string> hindrances_ ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::string> logged_reserves_ ABSL_GUARDED_BY(mutex_);
 };

@@ -185,7 +185,7 @@ absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
       told = machine_.CheckServes();
     } else {
       NoteHindrance(
-          {kReadHindrance, fragment}, version,
+          {kReadHindrance, fragment, version},
           absl::StrCat("read fragment ", fragment, " version ", version),
           damage);
     }

@@ -76,11 +76,16 @@ absl::Status ReadFully(const RandomAccessFile& file, const std::string& path,
                        int64_t offset, absl::Span<char> out) {
   ASSIGN_OR_RETURN(const int64_t count, file.ReadAt(offset, out));
   if (count != static_cast<int64_t>(out.size())) {
-    return absl::DataLossError(absl::StrCat(path, " ends at byte ",
-                                            offset + count, ", before byte ",
-                                            offset + out.size()));
+    return EndsEarly(path, offset, count, out.size());
   }
   return absl::OkStatus();
+}
+
+absl::Status EndsEarly(const std::string& path, int64_t offset, int64_t count,
+                       size_t wanted) {
+  return absl::DataLossError(absl::StrCat(path, " ends at byte ",
+                                          offset + count, ", before byte ",
+                                          offset + wanted));
 }
 
 }  // namespace atl::server

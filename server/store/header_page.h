@@ -40,6 +40,10 @@ absl::Status DecodeHeaderPage(absl::string_view page, absl::string_view magic,
 absl::Status ReadFully(const RandomAccessFile& file, const std::string& path,
                        int64_t offset, absl::Span<char> out);
 
+// The error of a read at `offset` that gave `count` bytes of `wanted`.
+absl::Status EndsEarly(const std::string& path, int64_t offset, int64_t count,
+                       size_t wanted);
+
 }  // namespace atl::server
 
 #endif  // SERVER_STORE_HEADER_PAGE_H_

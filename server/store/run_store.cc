@@ -180,6 +180,7 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
   if (file == nullptr) {
     ASSIGN_OR_RETURN(file, MakeVersionFile(fragment, version));
   }
+  made_[fragment] = file.get();
   SetImages(fragment, version, *file);
   return file;
 }
@@ -201,6 +202,38 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
     fs_.Remove(spare->path()).IgnoreError();
   }
   return VersionFile::Create(fs_, path, ranges_[fragment], state_count_);
+}
+
+void RunStore::GiveUp(int32_t fragment, int64_t version,
+                      const std::shared_ptr<VersionFile>& file,
+                      const std::shared_ptr<VersionFile>& sum) {
+  // Nobody makes a file under a name that is removed here.
+  MutexLock making(&making_mutex_);
+  const std::pair<int32_t, int64_t> place = {fragment, version};
+  bool drops_file = file != nullptr && made_[fragment] == file.get();
+  bool drops_sum = sum != nullptr && made_sums_[fragment] == sum.get();
+  {
+    MutexLock lock(&mutex_);
+    const auto held = versions_.find(place);
+    drops_file &= held == versions_.end() || held->second.file != file;
+    const auto held_sum = sums_.find(place);
+    drops_sum &= held_sum == sums_.end() || held_sum->second != sum;
+  }
+  // A file that stays is removed at the next start.
+  if (drops_file) {
+    made_.erase(fragment);
+    fs_.Remove(file->path()).IgnoreError();
+  }
+  if (drops_sum) {
+    made_sums_.erase(fragment);
+    fs_.Remove(sum->path()).IgnoreError();
+  }
+}
+
+void RunStore::Unpublish(int32_t fragment, int64_t version) {
+  MutexLock lock(&mutex_);
+  versions_.erase({fragment, version});
+  sums_.erase({fragment, version});
 }
 
 void RunStore::PublishVersion(int32_t fragment, int64_t version,

@@ -70,7 +70,8 @@ class RunStore {
   // decided. The bytes of segments are checked when they are merged.
   //
   // DATA_LOSS: a version's file that a record names is missing or damaged; the
-  // message names it. INVALID_ARGUMENT: the run's codecs are not known.
+  // message names it. UNAVAILABLE: the disk does not give such a file; it is as
+  // it was. INVALID_ARGUMENT: the run's codecs are not known.
   //
   // `state_count`: arrays of the outer optimizer. `images` is the memory for
   // versions; null: all of them are read from and written to their files.
@@ -111,6 +112,12 @@ class RunStore {
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<std::shared_ptr<VersionFile>> NewVersion(int32_t fragment,
                                                           int64_t version);
+  // What NewVersion and NewSum made is of no use to who asked for it: the files
+  // are removed, but for those that are published, and those whose name is
+  // another attempt's by now. Either may be null.
+  void GiveUp(int32_t fragment, int64_t version,
+              const std::shared_ptr<VersionFile>& file,
+              const std::shared_ptr<VersionFile>& sum);
   // Makes a version readable that was made by NewVersion.
   void PublishVersion(int32_t fragment, int64_t version, HeldVersion held);
   // Notes at which commit a published version became the newest.
@@ -131,6 +138,9 @@ class RunStore {
   void RemoveVersion(int32_t fragment, int64_t version);
   // Forgets what a merge made that is not committed.
   void DiscardVersion(int32_t fragment, int64_t version);
+  // Takes back that such a version was published, with its sum: who made it
+  // may publish it again, or give it up.
+  void Unpublish(int32_t fragment, int64_t version);
 
   // Version 0 is published: makes it durable.
   absl::Status PersistVersion0(int32_t fragment);
@@ -274,8 +284,12 @@ class RunStore {
   absl::Status RecoverState();
   absl::Status RecoverVersions();
   absl::Status RecoverSums();
-  // The sum of what was prepared, if it is there and the version is not.
-  std::shared_ptr<VersionFile> OpenSum(const PreparedFact& fact);
+  // The sum of what was prepared, if it is there and the version is not; else
+  // null.
+  //
+  // UNAVAILABLE: the disk does not give it.
+  absl::StatusOr<std::shared_ptr<VersionFile>> OpenSum(
+      const PreparedFact& fact);
   // Finds what V of versions is made from whose files do without.
   absl::Status RecoverViews();
   absl::Status RecoverDeltas();
@@ -290,8 +304,10 @@ class RunStore {
                                              absl::string_view text) const;
   // Level ISLAND: takes up a version that was prepared by an earlier process;
   // false if the file at `path` is not whole, or not the one that was recorded.
-  bool AdoptPrepared(const std::string& path, int32_t fragment,
-                     int64_t version);
+  //
+  // UNAVAILABLE: the disk does not give it.
+  absl::StatusOr<bool> AdoptPrepared(const std::string& path, int32_t fragment,
+                                     int64_t version);
   std::string SumPath(int32_t fragment, int64_t version) const;
   // The version is made and durable, or given up: its sum's file can be written
   // again.
@@ -394,6 +410,11 @@ class RunStore {
   Mutex making_mutex_;
   // The newest version of each fragment that NewVersion was asked for.
   std::map<int32_t, int64_t> newest_made_ ABSL_GUARDED_BY(making_mutex_);
+  // The newest of each fragment that NewVersion and NewSum made: whose name is
+  // that of an older one for the same version. Not to be followed.
+  std::map<int32_t, const VersionFile*> made_ ABSL_GUARDED_BY(making_mutex_);
+  std::map<int32_t, const VersionFile*> made_sums_
+      ABSL_GUARDED_BY(making_mutex_);
 
   mutable Mutex mutex_;
   records::StateRecord state_ ABSL_GUARDED_BY(mutex_);

@@ -132,9 +132,11 @@ absl::Status RunStore::RecoverVersions() {
     // What is not in STATE may be prepared, and its contributions gone.
     if (gathers_ && end == 'r' && fragment >= 0 &&
         fragment < layout_.fragment_count() &&
-        version == state.fragments(fragment).version() + 1 &&
-        AdoptPrepared(path, static_cast<int32_t>(fragment), version)) {
-      continue;
+        version == state.fragments(fragment).version() + 1) {
+      ASSIGN_OR_RETURN(
+          const bool adopted,
+          AdoptPrepared(path, static_cast<int32_t>(fragment), version));
+      if (adopted) continue;
     }
     // What a crash left half made, and what was renamed but is not in STATE.
     if (!parsed || version > state.fragments(fragment).version()) {
@@ -184,8 +186,9 @@ absl::Status RunStore::RecoverVersions() {
   return absl::OkStatus();
 }
 
-bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
-                             int64_t version) {
+absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
+                                             int32_t fragment,
+                                             int64_t version) {
   std::optional<PreparedFact> recorded;
   {
     MutexLock lock(&mutex_);
@@ -199,6 +202,7 @@ bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
   if (!recorded || range.empty()) return false;
   absl::StatusOr<std::unique_ptr<VersionFile>> opened =
       VersionFile::Open(fs_, path, range, state_count_, /*writable=*/true);
+  if (absl::IsUnavailable(opened.status())) return opened.status();
   if (!opened.ok()) return false;
   const VersionIdentity& identity = (*opened)->identity();
   if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
@@ -214,7 +218,12 @@ bool RunStore::AdoptPrepared(const std::string& path, int32_t fragment,
     const IndexRange block = {b, b + 1};
     elements.resize(range.ElementCount(block));
     for (int array = 0; array <= state_count_; ++array) {
-      if (!(*opened)->Read(array, block, elements.data()).ok()) return false;
+      const absl::Status read =
+          (*opened)->Read(array, block, elements.data());
+      if ((*opened)->disk_has_failed()) {
+        return absl::UnavailableError(read.message());
+      }
+      if (!read.ok()) return false;
       if (array == 0) digest += BlockDigest(b, elements);
     }
     // The last array.

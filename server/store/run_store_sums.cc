@@ -35,11 +35,16 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewSum(
       spares.pop_back();
     }
   }
-  if (spare != nullptr) {
-    if (spare->Reuse(fs_, path)) return spare;
+  if (spare != nullptr && !spare->Reuse(fs_, path)) {
     fs_.Remove(spare->path()).IgnoreError();
+    spare = nullptr;
   }
-  return VersionFile::Create(fs_, path, ranges_[fragment], /*state_count=*/0);
+  if (spare == nullptr) {
+    ASSIGN_OR_RETURN(spare, VersionFile::Create(fs_, path, ranges_[fragment],
+                                                /*state_count=*/0));
+  }
+  made_sums_[fragment] = spare.get();
+  return spare;
 }
 
 absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
@@ -78,7 +83,8 @@ void RunStore::RecycleSum(int32_t fragment, int64_t version) {
   fs_.Remove(sum->path()).IgnoreError();
 }
 
-std::shared_ptr<VersionFile> RunStore::OpenSum(const PreparedFact& fact) {
+absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::OpenSum(
+    const PreparedFact& fact) {
   const int32_t f = fact.fragment;
   const int64_t version = fact.version + 1;
   {
@@ -86,19 +92,21 @@ std::shared_ptr<VersionFile> RunStore::OpenSum(const PreparedFact& fact) {
     // Older than what is persisted, or whole in its own file.
     if (ranges_[f].empty() || prepared_here_.count(f) ||
         state_.fragments(f).version() != fact.version) {
-      return nullptr;
+      return std::shared_ptr<VersionFile>();
     }
   }
   absl::StatusOr<std::unique_ptr<VersionFile>> opened =
       VersionFile::Open(fs_, SumPath(f, version), ranges_[f],
                         /*state_count=*/0, /*writable=*/true);
-  if (!opened.ok()) return nullptr;
+  if (absl::IsUnavailable(opened.status())) return opened.status();
+  if (!opened.ok()) return std::shared_ptr<VersionFile>();
   const VersionIdentity& identity = (*opened)->identity();
   const bool is_it =
       identity.run_id == run_.run_id() && identity.shard == shard_ &&
       identity.version == version && identity.digest == fact.digest &&
       identity.view_digest == fact.view_digest;
-  return is_it ? *std::move(opened) : nullptr;
+  if (!is_it) return std::shared_ptr<VersionFile>();
+  return std::shared_ptr<VersionFile>(*std::move(opened));
 }
 
 absl::Status RunStore::RecoverSums() {
@@ -112,7 +120,7 @@ absl::Status RunStore::RecoverSums() {
   }
   std::set<std::string> wanted;
   for (const PreparedFact& fact : prepared) {
-    std::shared_ptr<VersionFile> sum = OpenSum(fact);
+    ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> sum, OpenSum(fact));
     if (sum == nullptr) continue;
     wanted.insert(sum->path());
     MutexLock lock(&mutex_);

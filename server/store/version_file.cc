@@ -172,12 +172,20 @@ float* VersionFile::Map(int array, IndexRange blocks, VersionImage* keep) {
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
     FileSystem& fs, const std::string& path, const ShardRange& range,
     int state_count, bool writable) {
-  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
-                   writable ? fs.OpenForWrite(path) : fs.OpenForRead(path));
-  std::unique_ptr<VersionFile> version(
-      new VersionFile(std::move(file), path, range, state_count, writable));
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
+      writable ? fs.OpenForWrite(path) : fs.OpenForRead(path);
+  if (absl::IsNotFound(file.status())) return file.status();
+  if (!file.ok()) return absl::UnavailableError(file.status().message());
+  std::unique_ptr<VersionFile> version(new VersionFile(
+      *std::move(file), path, range, state_count, writable));
+  const auto read = [&version](int64_t offset, absl::Span<char> out) {
+    const absl::Status status = version->ReadBytes(offset, out);
+    return version->disk_has_failed_
+               ? absl::UnavailableError(status.message())
+               : status;
+  };
   std::string page(kHeaderPageBytes, '\0');
-  RETURN_IF_ERROR(ReadFully(*version->file_, path, 0, absl::MakeSpan(page)));
+  RETURN_IF_ERROR(read(0, absl::MakeSpan(page)));
   records::VersionHeader header;
   RETURN_IF_ERROR(DecodeHeaderPage(page, kMagic, path, &header));
   if (header.fragment() != range.fragment() ||
@@ -189,9 +197,9 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
         absl::StrCat(path, " does not fit the run's layout or optimizer"));
   }
   RETURN_IF_ERROR(
-      ReadFully(*version->file_, path, version->TableOffset(),
-                absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
-                               version->table_.size() * sizeof(uint32_t))));
+      read(version->TableOffset(),
+           absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
+                          version->table_.size() * sizeof(uint32_t))));
   if (codec::Crc32c(BytesOf(version->table_)) != header.table_crc32c()) {
     return absl::DataLossError(
         absl::StrCat(path, ": the table's checksum does not match"));
@@ -320,13 +328,25 @@ absl::Status VersionFile::ReadUnchecked(int array, IndexRange blocks,
     }
     if (maker != nullptr) return (*maker)(blocks, elements);
   }
-  return ReadFully(
-      *file_, path(),
+  return ReadBytes(
       ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
                                static_cast<int64_t>(sizeof(float)),
       absl::MakeSpan(
           reinterpret_cast<char*>(elements),
           static_cast<size_t>(range_.ElementCount(blocks)) * sizeof(float)));
+}
+
+absl::Status VersionFile::ReadBytes(int64_t offset,
+                                    absl::Span<char> out) const {
+  const absl::StatusOr<int64_t> count = file_->ReadAt(offset, out);
+  if (!count.ok()) {
+    disk_has_failed_ = true;
+    return count.status();
+  }
+  if (*count != static_cast<int64_t>(out.size())) {
+    return EndsEarly(path(), offset, *count, out.size());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {

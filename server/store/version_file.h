@@ -16,6 +16,7 @@
 #ifndef SERVER_STORE_VERSION_FILE_H_
 #define SERVER_STORE_VERSION_FILE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -76,7 +77,8 @@ class VersionFile {
   // sealed again.
   //
   // NOT_FOUND: there is none. DATA_LOSS: it is damaged, of another format, or
-  // not of this range; the message names the file.
+  // not of this range; the message names the file. UNAVAILABLE: the disk does
+  // not give it, which says nothing of what is in it.
   static absl::StatusOr<std::unique_ptr<VersionFile>> Open(
       FileSystem& fs, const std::string& path, const ShardRange& range,
       int state_count, bool writable = false);
@@ -111,6 +113,10 @@ class VersionFile {
   // DATA_LOSS: a checksum does not match; the message names the file. Of V that
   // is left out, as its maker.
   absl::Status Read(int array, IndexRange blocks, float* elements) const;
+
+  // True if the disk has failed a read of it: what Read could not give need not
+  // be damaged.
+  bool disk_has_failed() const { return disk_has_failed_; }
 
   // CRC-32C of a block of theta, as Write computed it or Open read it.
   uint32_t ThetaCrc32c(int64_t block) const {
@@ -159,6 +165,8 @@ class VersionFile {
   // Writes what only the image has.
   absl::Status WriteImages();
   absl::Status WriteImage(int array);
+  // All of `out` from the file; notes it if the disk fails.
+  absl::Status ReadBytes(int64_t offset, absl::Span<char> out) const;
   // What the file has, or, if it does without the array, what makes it.
   absl::Status ReadUnchecked(int array, IndexRange blocks,
                              float* elements) const;
@@ -183,6 +191,7 @@ class VersionFile {
   const ShardRange range_;
   const int state_count_;
   const bool writable_;
+  mutable std::atomic<bool> disk_has_failed_{false};
   VersionIdentity identity_;
   // CRC-32C of each block: array-major, [(1 + state_count) * block_count].
   std::vector<uint32_t> table_;
