@@ -19,11 +19,11 @@ inline bool IsAsync(const v1::ScheduleSpec& schedule) {
          schedule.max_staleness() > 0;
 }
 
-// True if a contribution from `anchor_version` may still be merged into
-// `version`. In synchronous runs that is the anchor itself.
+// True if a contribution from `anchor_version`, any number, may still be merged
+// into `version` (>= 0). In synchronous runs that is the anchor itself.
 inline bool IsFreshEnough(const v1::ScheduleSpec& schedule,
                           int64_t anchor_version, int64_t version) {
-  return version - anchor_version <= schedule.max_staleness();
+  return anchor_version >= version - schedule.max_staleness();
 }
 
 }  // namespace atl

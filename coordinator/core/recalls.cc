@@ -72,6 +72,7 @@ void NoteHad(const RunState& state, const ShardView& shard,
     const bool counts =
         f >= 0 && f < state.fragments().size() && info.key().slot() >= 0 &&
         info.key().slot() < state.members().size() &&
+        info.key().seq() >= 1 && info.key().seq() <= kSeqMax &&
         IsFreshEnough(state.spec().schedule(), info.anchor_version(),
                       state.fragments()[f].newest.version()) &&
         !state.outcomes().Contains(info.key());

@@ -2,11 +2,13 @@
 
 #include "coordinator/core/recalls.h"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "coordinator/core/contributions.h"
 #include "coordinator/core/run_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -91,11 +93,15 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotNoted) {
       [](v1::ContributionKey& key) { key.set_slot(-1); },
       [](v1::ContributionKey& key) { key.set_slot(2); },
       [](v1::ContributionKey& key) { key.set_fragment(1); },
+      [](v1::ContributionKey& key) { key.set_seq(0); },
+      [](v1::ContributionKey& key) { key.set_seq(kSeqMax + 1); },
   };
   for (const auto& change : changes) {
     Start(SimpleSpec());
     run_->alter_report = [&](v1::ShardReport& report) {
       for (v1::StoredContribution& stored : *report.mutable_stored()) {
+        // Never too old, and nothing says how it ended.
+        stored.mutable_info()->set_anchor_version(INT64_MAX);
         change(*stored.mutable_info()->mutable_key());
       }
     };

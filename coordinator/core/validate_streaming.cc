@@ -36,7 +36,8 @@ void ValidateStreaming(const v1::RunSpec& spec,
         {absl::StrCat("spec.schedule.", field), std::string(description)});
   };
   const int64_t overlap = schedule.overlap_step_count();
-  require(overlap >= 0 && overlap < schedule.inner_step_count() + (overlap == 0),
+  require(overlap == 0 ||
+              (overlap > 0 && overlap < schedule.inner_step_count()),
           "overlap_step_count",
           absl::StrCat("is ", overlap, "; must be at least 0 and less than "
                        "schedule.inner_step_count, or a fragment would be "

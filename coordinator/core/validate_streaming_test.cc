@@ -2,6 +2,7 @@
 
 #include "coordinator/core/validate_streaming.h"
 
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <string>
@@ -99,6 +100,12 @@ TEST(ValidateStreamingTest, LeavesRunsInRoundsAlone) {
   spec.mutable_inner()->set_reset_each_round(true);
   ValidateStreaming(spec, violations);
   EXPECT_TRUE(violations.empty());
+  // Too many steps are another's to refuse.
+  for (const int64_t steps : {int64_t{1}, INT64_MAX}) {
+    spec.mutable_schedule()->set_inner_step_count(steps);
+    ValidateStreaming(spec, violations);
+  }
+  EXPECT_TRUE(violations.empty()) << violations[0].field;
 }
 
 }  // namespace
