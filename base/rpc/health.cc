@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/rpc/status.h"
 #include "base/status/status_macros.h"
@@ -16,19 +17,30 @@ namespace atl::rpc {
 namespace {
 
 // HealthCheckResponse{status: SERVING}: field 1, varint 1. An empty message is
-// status UNKNOWN. The request, for the whole server, is empty.
+// status UNKNOWN.
 constexpr char kServing[] = {0x08, 0x01};
+
+// HealthCheckRequest{service}: field 1, a string of less than 128 bytes. For the
+// whole server it is empty.
+std::string RequestFor(absl::string_view service) {
+  if (service.empty()) return "";
+  return absl::StrCat("\n", std::string(1, static_cast<char>(service.size())),
+                      service);
+}
 
 }  // namespace
 
 absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
-                          absl::Duration timeout) {
+                          absl::Duration timeout, absl::string_view service) {
+  if (service.size() > 127) {
+    return absl::InvalidArgumentError("the service's name is too long");
+  }
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
                                          grpc::internal::RpcMethod::NORMAL_RPC);
-  const grpc::Slice empty;
-  const grpc::ByteBuffer request(&empty, 1);
+  const grpc::Slice slice(RequestFor(service));
+  const grpc::ByteBuffer request(&slice, 1);
   grpc::ByteBuffer response;
   RETURN_IF_ERROR(FromGrpc(
       grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer,
@@ -37,12 +49,12 @@ absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
   std::vector<grpc::Slice> slices;
   std::string bytes;
   if (response.Dump(&slices).ok()) {
-    for (const grpc::Slice& slice : slices) {
-      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    for (const grpc::Slice& part : slices) {
+      bytes.append(reinterpret_cast<const char*>(part.begin()), part.size());
     }
   }
   if (bytes != std::string(kServing, sizeof(kServing))) {
-    return absl::UnavailableError("it is up, but does not serve yet");
+    return absl::UnavailableError("it is up, but does not serve");
   }
   return absl::OkStatus();
 }

@@ -6,18 +6,22 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 
 namespace atl::rpc {
 
-// OK if grpc.health.v1.Health answers SERVING within `timeout`.
+// OK if grpc.health.v1.Health answers SERVING for `service` within `timeout`;
+// the empty name is the server.
 //
 // UNAVAILABLE: it cannot be reached, or answers anything else: the process is
-// starting, recovering or stopping.
+// starting, recovering or stopping. NOT_FOUND: it knows no such name.
+// INVALID_ARGUMENT: the name has more than 127 bytes.
 // DEADLINE_EXCEEDED: no answer.
 absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
-                          absl::Duration timeout);
+                          absl::Duration timeout,
+                          absl::string_view service = "");
 
 }  // namespace atl::rpc
 

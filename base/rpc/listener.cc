@@ -143,6 +143,11 @@ void RpcServer::SetServing(bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(serving);
 }
 
+void RpcServer::SetServing(const std::string& name, bool serving) {
+  if (server_ == nullptr) return;
+  server_->GetHealthCheckService()->SetServingStatus(name, serving);
+}
+
 void RpcServer::Stop() {
   if (server_ == nullptr) return;
   SetServing(false);

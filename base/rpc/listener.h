@@ -92,9 +92,11 @@ class RpcServer {
   // host:port, with the host of the listener's address.
   const std::string& address() const { return address_; }
 
-  // What health answers, for every service. Recovered is not merely open: say
+  // What health answers, for every name. Recovered is not merely open: say
   // true once calls can be served.
   void SetServing(bool serving);
+  // What it answers for a name of its own, until the next SetServing of all.
+  void SetServing(const std::string& name, bool serving);
 
   // Takes no more calls, waits for the open ones up to `stop_grace`, then
   // cancels them and waits for their handlers. Idempotent.

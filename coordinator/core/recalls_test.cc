@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/core/contributions.h"
+#include "coordinator/core/run_queries.h"
 #include "coordinator/core/run_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -260,6 +262,33 @@ TEST_F(RecallsTest, AFaultyRunIsNotResumedBeforeTheFaultIsGone) {
   ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
   run_->Settle();
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
+}
+
+TEST_F(RecallsTest, TheSeriesCountShardsThatHaveStoppedOrAreHindered) {
+  Start(SimpleSpec());
+  VolatileSeries series;
+  const auto sample = [&] {
+    SampleSeries(run_->machine(), run_->now(), series);
+    return std::make_pair(series.stopped_count.back().value(),
+                          series.hindered_count.back().value());
+  };
+  EXPECT_EQ(sample(), std::make_pair(0.0, 0.0));
+  run_->SetHindrance(0, "the disk is full");
+  run_->SetHindrance(1, "the disk is full");
+  EXPECT_EQ(sample(), std::make_pair(0.0, 2.0));
+  run_->SetHindrance(0, "");
+  run_->SetFault(0, "DATA_LOSS: test");
+  EXPECT_EQ(sample(), std::make_pair(1.0, 1.0));
+  run_->SetFault(0, "");
+  EXPECT_EQ(sample(), std::make_pair(0.0, 1.0));
+  v1::GetMetricsRequest request;
+  request.add_names("shards/hindered_count");
+  request.add_names("shards/stopped_count");
+  const auto metrics = BuildMetrics(run_->machine(), series, request);
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  ASSERT_EQ(metrics->series_size(), 2);
+  EXPECT_EQ(metrics->series(0).points_size(), 4);
+  EXPECT_EQ(metrics->series(1).points(2).value(), 1);
 }
 
 TEST_F(RecallsTest, AFaultExplainsAPauseThatAnOperatorMade) {

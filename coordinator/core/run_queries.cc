@@ -361,6 +361,8 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
           {"islands/live_count", {"count", &series.live_count}},
           {"outer/gradient_norm", {"count", &state.norm_points()}},
           {"rounds/wait", {"seconds", &series.round_wait}},
+          {"shards/hindered_count", {"count", &series.hindered_count}},
+          {"shards/stopped_count", {"count", &series.stopped_count}},
           {"wire/sent_bytes", {"bytes", &series.sent_bytes}},
           {"wire/received_bytes", {"bytes", &series.received_bytes}},
       };
@@ -397,6 +399,13 @@ void SampleSeries(const RunMachine& machine, absl::Time now,
             static_cast<double>(totals.sent_bytes));
   PushPoint(series.received_bytes, now, commit_seq,
             static_cast<double>(totals.received_bytes));
+  int stopped_count = 0, hindered_count = 0;
+  for (const ShardView& shard : machine.view().shards) {
+    stopped_count += !shard.report.fault().empty();
+    hindered_count += !shard.report.hindrance().empty();
+  }
+  PushPoint(series.stopped_count, now, commit_seq, stopped_count);
+  PushPoint(series.hindered_count, now, commit_seq, hindered_count);
 }
 
 }  // namespace atl::coordinator

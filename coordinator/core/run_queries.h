@@ -22,6 +22,8 @@ struct VolatileSeries {
   std::deque<v1::MetricPoint> round_wait;
   std::deque<v1::MetricPoint> sent_bytes;
   std::deque<v1::MetricPoint> received_bytes;
+  std::deque<v1::MetricPoint> stopped_count;   // Shards.
+  std::deque<v1::MetricPoint> hindered_count;  // Shards.
 };
 
 // The run as others see it, with or without the tensors of its layout.

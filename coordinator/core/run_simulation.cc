@@ -389,6 +389,11 @@ void RunSimulation::SetFault(int32_t shard, const std::string& fault) {
   Report(shard);
 }
 
+void RunSimulation::SetHindrance(int32_t shard, const std::string& hindrance) {
+  shards_[shard].hindrance = hindrance;
+  Report(shard);
+}
+
 void RunSimulation::FollowPlans() {
   for (int32_t shard = 0; shard < shard_count(); ++shard) FollowPlan(shard);
 }
@@ -404,6 +409,7 @@ void RunSimulation::Report(int32_t shard_index) {
     report.add_version0_digests()->set_low(f + 1);
   }
   report.set_fault(shard.fault);
+  report.set_hindrance(shard.hindrance);
   report.set_persisted_commit_seq(shard.persisted);
   for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
   for (const auto& [key, anchor] : shard.refused) {

@@ -84,6 +84,8 @@ class RunSimulation : public ServerDirectory {
   std::vector<v1::ContributionKey> NeededAgain(const std::string& island_id);
   // The shard stops with `fault`; empty: it has none any more. It reports.
   void SetFault(int32_t shard, const std::string& fault);
+  // The same of what it cannot do now.
+  void SetHindrance(int32_t shard, const std::string& hindrance);
   // All islands push, all shards follow, until nothing changes.
   void Settle();
   // Time passes; islands that are not `silent` heartbeat.
@@ -153,6 +155,7 @@ class RunSimulation : public ServerDirectory {
     std::map<std::tuple<int32_t, int64_t, int64_t>, bool> prepared;
     std::set<Key> lost;
     std::string fault;
+    std::string hindrance;
     std::vector<v1::Seal> measured;  // Wait for their verdict.
     int64_t applied = 0;
     int64_t persisted = 0;

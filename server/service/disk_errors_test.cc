@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/rpc/call.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/health.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "gmock/gmock.h"
@@ -145,6 +147,14 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
         [](const auto& r) { return r.initialized() && r.fault().empty(); });
   }
 
+  // What health answers for `service`.
+  bool Serves(const std::string& service) {
+    const auto channel =
+        rpc::MakeChannel(cluster_->server(0).address(), cluster_->Channel(0));
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return rpc::CheckServing(*channel, TestCluster::kPatience, service).ok();
+  }
+
   void Break(Call call, const std::string& path_part, int error_number,
              int64_t written_bytes = 0) {
     FakeFileSystem::Fault fault;
@@ -252,6 +262,28 @@ TEST_P(DiskErrorsTest, RecordsThatCannotBeWrittenStopTheShard) {
   EXPECT_EQ(Report().stored_size(), 0);
   RestartOnAWholeDisk();
   ExpectARoundAsIfNothingWas();
+}
+
+// The process is well, and serves other runs; of the run that is here it says
+// that it does not.
+TEST_P(DiskErrorsTest, HealthSaysThatAShardHasStopped) {
+  for (const char* name : {"", "atoll.shards", "atoll.shards/small"}) {
+    EXPECT_TRUE(Serves(name)) << name;
+  }
+  EXPECT_FALSE(Serves("atoll.shards/other"));
+  Break(Call::kWrite, ".seg", ENOSPC);
+  EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FULL");
+  WaitForHindrance();
+  EXPECT_TRUE(Serves("atoll.shards"));
+  cluster_->fs(0).ClearFaults();
+  Break(Call::kWrite, ".seg", EIO);
+  ExpectStopped(PushOnce(), ".seg: Input/output error");
+  EXPECT_TRUE(Serves(""));
+  EXPECT_FALSE(Serves("atoll.shards"));
+  EXPECT_FALSE(Serves("atoll.shards/small"));
+  RestartOnAWholeDisk();
+  EXPECT_TRUE(Serves("atoll.shards"));
+  EXPECT_TRUE(Serves("atoll.shards/small"));
 }
 
 // In the middle of a chunk too.

@@ -91,6 +91,7 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   spec.receive_window_bytes = kReceiveWindowBytes;
   ASSIGN_OR_RETURN(server->rpc_, rpc::RpcServer::Start(spec));
   server->rpc_->SetServing(true);
+  server->ShowHealth();
   ParameterServer* raw = server.get();
   server->plan_thread_ =
       std::jthread([raw](std::stop_token stop) { raw->FollowPlan(stop); });
@@ -414,26 +415,59 @@ absl::Status ParameterServer::ReportOnce() {
   return absl::OkStatus();
 }
 
+void ParameterServer::ShowHealth() {
+  std::map<std::string, const Shard*> shards;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    for (const auto& [run_id, entry] : entries_) {
+      shards[run_id] = entry.shard.get();
+    }
+  }
+  std::map<std::string, bool> serves = {{kShardsHealth, true}};
+  for (const auto& [run_id, shard] : shards) {
+    const bool does = shard != nullptr && !shard->has_stopped();
+    serves[absl::StrCat(kShardsHealth, "/", run_id)] = does;
+    serves[kShardsHealth] &= does;
+  }
+  for (const auto& [name, serving] : serves) {
+    const auto shown = shown_health_.find(name);
+    if (shown != shown_health_.end() && shown->second == serving) continue;
+    rpc_->SetServing(name, serving);
+  }
+  shown_health_ = std::move(serves);
+}
+
 void ParameterServer::SendReports(std::stop_token stop) {
   int64_t reported = -1;
+  int64_t shown = -1;  // By health.
   absl::Time last = absl::InfinitePast();
   std::string logged;
   while (!stop.stop_requested()) {
     int64_t seen;
+    bool is_due;
     {
       MutexLock lock(&mutex_);
       const absl::Duration interval =
           std::min(lease_ / 3, options_.report_interval_max);
       const Clock& clock = SystemClock();
-      while (!stopping_ && (!registered_ || (change_count_ == reported &&
-                                             clock.Now() - last < interval))) {
+      const auto due = [&] {
+        mutex_.AssertHeld();
+        return registered_ && (change_count_ != reported ||
+                               clock.Now() - last >= interval);
+      };
+      while (!stopping_ && change_count_ == shown && !due()) {
         changed_.WaitWithTimeout(&mutex_, registered_
                                               ? last + interval - clock.Now()
                                               : absl::Milliseconds(200));
       }
       if (stopping_) return;
       seen = change_count_;
+      is_due = due();
     }
+    ShowHealth();
+    shown = seen;
+    if (!is_due) continue;
     last = SystemClock().Now();
     const absl::Status status = ReportOnce();
     if (status.ok()) {

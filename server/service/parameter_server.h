@@ -83,6 +83,10 @@ class ParameterServer final : public ShardDirectory {
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
   int64_t incarnation() const { return incarnation_; }
+  // Names of health beside those of the services: NOT_SERVING if any shard here
+  // has stopped, and the same of the shard of a run, kShardsHealth/RUN_ID. A
+  // start may help it; it does not keep the server from serving other runs.
+  static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes that wait at level ISLAND to be merged.
   int64_t held_bytes() const { return held_->bytes(); }
 
@@ -122,8 +126,9 @@ class ParameterServer final : public ShardDirectory {
   // False if it must be tried again.
   bool ApplyRunPlan(const v1::ServerRunPlan& plan);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
-  // The number of the change that was reported last, or -1 after an error.
   absl::Status ReportOnce();
+  // Has health say which shards serve.
+  void ShowHealth();
   void End(const absl::Status& status);
 
   const Options options_;
@@ -156,6 +161,8 @@ class ParameterServer final : public ShardDirectory {
   StreamWatchdog pull_watchdog_;
   std::unique_ptr<ParameterServiceImpl> service_;
   std::unique_ptr<rpc::RpcServer> rpc_;
+  // What health says of shards, by name; of Start, then of report_thread_.
+  std::map<std::string, bool> shown_health_;
   std::jthread plan_thread_;
   std::jthread report_thread_;
 };

@@ -139,6 +139,11 @@ v1::ShardReport Shard::Report() const {
   return report;
 }
 
+bool Shard::has_stopped() const {
+  MutexLock lock(&mutex_);
+  return !machine_.fault().empty();
+}
+
 void Shard::Changed() { resources_.on_change(); }
 
 // --- Actions ----------------------------------------------------------------

@@ -73,6 +73,8 @@ class Shard {
   // Tries again what failed for lack of room.
   void Tick();
   v1::ShardReport Report() const;
+  // True once it has stopped, until the server starts again.
+  bool has_stopped() const;
 
   // --- For the handlers -----------------------------------------------------
 
