@@ -159,10 +159,11 @@ void RunMachine::Touch(const std::string& island_id) {
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
-  int64_t seq = state_.outcomes().SeqMax(slot);
+  // What is greater was refused, or is a lie of a shard.
+  const int64_t seq_max = SeqMaxOf(state_.members()[slot]);
+  int64_t seq = state_.outcomes().SeqMax(slot, seq_max);
   const auto see = [&](const v1::ContributionKey& key) {
-    // A shard that says more lies: it would take none of it.
-    if (key.slot() == slot && key.seq() <= kSeqMax) {
+    if (key.slot() == slot && key.seq() <= seq_max) {
       seq = std::max(seq, key.seq());
     }
   };
