@@ -111,6 +111,32 @@ TEST_F(HeldRoundTest, WhatIsLostAndComesAgainIsNoNews) {
   EXPECT_EQ(FromProto(Waiting().since_time()), received);
 }
 
+TEST_F(HeldRoundTest, WhatComesWhileAnotherIsLostIsNews) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->Pass(absl::Minutes(1));
+  ASSERT_TRUE(run_->Lose("i0", 0, 0));
+  run_->Pass(absl::Minutes(1));
+  run_->PushAll("i1");
+  EXPECT_EQ(Waiting().received_count(), 1);
+  EXPECT_THAT(Waiting().island_ids(), ElementsAre("i0"));
+  EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
+}
+
+TEST_F(HeldRoundTest, APauseIsNotWaitedFor) {
+  Start(SimpleSpec());
+  run_->Pass(absl::Minutes(1));
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  run_->Flush();
+  run_->Pass(absl::Minutes(10));
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  run_->Flush();
+  EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
+  EXPECT_EQ(SampledWait(), 0);
+  run_->Pass(absl::Minutes(1));
+  EXPECT_EQ(SampledWait(), 60);
+}
+
 TEST_F(HeldRoundTest, TheNextRoundWaitsAnew) {
   Start(SimpleSpec());
   run_->PushAll("i0");
@@ -123,6 +149,11 @@ TEST_F(HeldRoundTest, TheNextRoundWaitsAnew) {
   ASSERT_EQ(Phase(), RoundPhase::kOpen);
   EXPECT_EQ(Waiting().version(), 1);
   EXPECT_EQ(Waiting().received_count(), 0);
+  EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
+  // Who was received in the round before is news in this one.
+  run_->Pass(absl::Minutes(1));
+  run_->PushAll("i0");
+  EXPECT_EQ(Waiting().received_count(), 1);
   EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
 }
 

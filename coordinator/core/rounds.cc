@@ -110,9 +110,10 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
       progress.awaited.begin() +
           std::min(progress.awaited.size(), kAwaitedNamedMax));
   // What is lost and comes again moves nothing.
-  if (wait.received_count > wait.received_count_max) {
-    wait.received_count_max = wait.received_count;
-    wait.received_time = now;
+  for (const SeenContribution* received : progress.received) {
+    if (wait.received_slots.insert(received->key.slot()).second) {
+      wait.received_time = now;
+    }
   }
 }
 

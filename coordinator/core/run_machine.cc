@@ -398,7 +398,10 @@ absl::Status RunMachine::Resume(absl::Time now) {
   if (state_.state() == v1::RUN_STATE_PAUSED) {
     EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
               "");
-    for (RoundTimers& timers : view_.timers) timers = RoundTimers();
+    for (RoundTimers& timers : view_.timers) {
+      timers = RoundTimers();
+      timers.wait.received_time = now_;
+    }
   }
   Advance(now);
   return absl::OkStatus();
