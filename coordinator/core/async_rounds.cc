@@ -149,8 +149,10 @@ Decision DecideAsyncSeal(const RunState& state, const RunView& view,
     return {{MakeAbort(state, fragment, reason, {})}, reason};
   }
   return {{},
-          absl::StrCat(name, ": waits for a contribution of ",
-                       absl::StrJoin(asked, ", "))};
+          asked.empty()
+              ? absl::StrCat(name, ": waits for an island to join or come back")
+              : absl::StrCat(name, ": waits for a contribution of ",
+                             absl::StrJoin(asked, ", "))};
 }
 
 std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,

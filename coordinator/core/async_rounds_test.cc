@@ -65,6 +65,15 @@ class AsyncRoundsTest : public testing::Test {
   std::unique_ptr<RunSimulation> run_;
 };
 
+TEST_F(AsyncRoundsTest, WithoutAnIslandItIsSaidThatOneIsMissing) {
+  Start(AsyncSpec());
+  for (const char* id : {"i0", "i1"}) ASSERT_TRUE(run_->Remove(id).ok());
+  EXPECT_EQ(run_->machine().waits_for(),
+            "fragment 0, version 0: waits for an island to join or come back");
+  JoinReady("i2");
+  Merge("i2");
+}
+
 TEST_F(AsyncRoundsTest, MergesOneContributionAVersionAndWaitsForNobody) {
   Start(AsyncSpec());
   EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));

@@ -1,5 +1,7 @@
 #include "coordinator/core/contributions.h"
 
+#include <algorithm>
+
 #include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
 #include "base/status/cut_utf8.h"
@@ -18,6 +20,9 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
       state.fragments()[info.key().fragment()].newest.version();
   if (info.anchor_version() < 0 || info.anchor_version() > version) {
     return "its anchor is a version that does not exist";
+  }
+  if (info.key().seq() > SeqMaxOf(state.members()[info.key().slot()])) {
+    return "its seq is far beyond the next_seq that its island was given";
   }
   if (info.codec() != ProtoOf(UpCodec(state.spec()))) {
     return "its codec is not the run's";
@@ -42,6 +47,10 @@ bool Belongs(const RunState& state, int32_t fragment,
 }
 
 }  // namespace
+
+int64_t SeqMaxOf(const Member& member) {
+  return std::min(kSeqMax, member.record.next_seq() + kSeqsALifeMax);
+}
 
 std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment) {
   std::vector<int32_t> shards;

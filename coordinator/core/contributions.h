@@ -25,6 +25,10 @@ inline constexpr size_t kReasonBytesMax = 256;
 
 // The greatest seq that shards take from islands.
 inline constexpr int64_t kSeqMax = int64_t{1} << 53;
+// How far beyond the next_seq of its Join a life of an island gets: what claims
+// more is refused, and moves nobody's next_seq, or an island that has used
+// kSeqMax once could have no seq any more.
+inline constexpr int64_t kSeqsALifeMax = int64_t{1} << 40;
 
 // One contribution as far as it is known.
 struct SeenContribution {
@@ -51,6 +55,9 @@ using SeenContributions =
 SeenContributions CollectContributions(const RunState& state,
                                        const std::vector<ShardView>& shards,
                                        int32_t fragment);
+
+// The greatest seq that counts as one of `member`'s newest life.
+int64_t SeqMaxOf(const Member& member);
 
 // Shards with a non-empty range of `fragment`, in order: those that take part
 // in its rounds.

@@ -169,8 +169,10 @@ TEST(OutcomeTableTest, TakesEachKeyOnceAndForgetsNoneOfThem) {
   EXPECT_FALSE(table.Contains(OutcomeAt(1001).key()));
   EXPECT_EQ(table.Newest(2).size(), OutcomeTable::kKeptMax);
   EXPECT_EQ(table.Newest(2).back().key().seq(), 1000);
-  EXPECT_EQ(table.SeqMax(2), 1000);
-  EXPECT_EQ(table.SeqMax(3), 0);
+  EXPECT_EQ(table.SeqMax(2, 2000), 1000);
+  EXPECT_EQ(table.SeqMax(2, 990), 990);
+  EXPECT_EQ(table.SeqMax(2, 1), 0) << "what is forgotten is above it";
+  EXPECT_EQ(table.SeqMax(3, 2000), 0);
 }
 
 }  // namespace

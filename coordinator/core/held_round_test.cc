@@ -111,6 +111,32 @@ TEST_F(HeldRoundTest, WhatIsLostAndComesAgainIsNoNews) {
   EXPECT_EQ(FromProto(Waiting().since_time()), received);
 }
 
+TEST_F(HeldRoundTest, WhatComesWhileAnotherIsLostIsNews) {
+  Start(SimpleSpec());
+  run_->PushAll("i0");
+  run_->Pass(absl::Minutes(1));
+  ASSERT_TRUE(run_->Lose("i0", 0, 0));
+  run_->Pass(absl::Minutes(1));
+  run_->PushAll("i1");
+  EXPECT_EQ(Waiting().received_count(), 1);
+  EXPECT_THAT(Waiting().island_ids(), ElementsAre("i0"));
+  EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
+}
+
+TEST_F(HeldRoundTest, APauseIsNotWaitedFor) {
+  Start(SimpleSpec());
+  run_->Pass(absl::Minutes(1));
+  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  run_->Flush();
+  run_->Pass(absl::Minutes(10));
+  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  run_->Flush();
+  EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
+  EXPECT_EQ(SampledWait(), 0);
+  run_->Pass(absl::Minutes(1));
+  EXPECT_EQ(SampledWait(), 60);
+}
+
 TEST_F(HeldRoundTest, TheNextRoundWaitsAnew) {
   Start(SimpleSpec());
   run_->PushAll("i0");
@@ -123,6 +149,11 @@ TEST_F(HeldRoundTest, TheNextRoundWaitsAnew) {
   ASSERT_EQ(Phase(), RoundPhase::kOpen);
   EXPECT_EQ(Waiting().version(), 1);
   EXPECT_EQ(Waiting().received_count(), 0);
+  EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
+  // Who was received in the round before is news in this one.
+  run_->Pass(absl::Minutes(1));
+  run_->PushAll("i0");
+  EXPECT_EQ(Waiting().received_count(), 1);
   EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
 }
 
@@ -216,6 +247,60 @@ TEST_F(HeldRoundTest, WithoutASpareItIsSaidThatAnotherIslandIsMissing) {
   EXPECT_EQ(Waiting().awaited_count(), 0);
   JoinReady("i2");
   run_->PushAll("i2");
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+}
+
+// What a shard holds that has not reported yet is not to be given up.
+TEST_F(HeldRoundTest, NoRoundIsGivenUpBeforeAllItsShardsHaveReported) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_min_quorum(1);
+  Start(spec);
+  JoinReady("i2");
+  run_->PushAll("i0");
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  run_->Restart();
+  run_->FollowPlan(0);  // The server of shard 1 is away.
+  ASSERT_TRUE(run_->Remove("i1").ok());
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  EXPECT_EQ(run_->fragment(0).attempt, 0);
+  EXPECT_THAT(run_->machine().waits_for(),
+              HasSubstr("waits for the report of shard 1"));
+  run_->FollowPlan(1);
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  run_->FollowPlans();
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+}
+
+TEST_F(HeldRoundTest, NoDeadlineGivesUpARoundBeforeAllItsShardsHaveReported) {
+  v1::RunSpec spec = ElasticSpec();
+  spec.mutable_schedule()->set_min_quorum(2);
+  spec.mutable_schedule()->mutable_round_deadline()->set_seconds(60);
+  Start(spec);
+  JoinReady("i2");
+  run_->PushAll("i0");
+  run_->Restart();
+  run_->FollowPlan(0);
+  run_->Pass(absl::Seconds(150));
+  EXPECT_EQ(run_->fragment(0).attempt, 0);
+  EXPECT_THAT(run_->machine().waits_for(),
+              HasSubstr("waits for the report of shard 1"));
+  run_->FollowPlan(1);
+  run_->Pass(absl::Seconds(60));
+  EXPECT_EQ(run_->fragment(0).attempt, 1);
+}
+
+TEST_F(HeldRoundTest, NoRefusalPausesARunBeforeAllItsShardsHaveReported) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_schedule()->set_min_quorum(1);
+  Start(spec);
+  run_->PushAll("i0");
+  ASSERT_TRUE(run_->Leave("i0").ok());
+  run_->Restart();
+  run_->RefusePush("i1", 0, 0);
+  EXPECT_EQ(run_->state().state(), v1::RUN_STATE_ACTIVE);
+  EXPECT_THAT(run_->machine().waits_for(),
+              HasSubstr("waits for the report of shard 1"));
+  run_->FollowPlan(1);
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 

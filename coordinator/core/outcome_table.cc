@@ -1,6 +1,7 @@
 #include "coordinator/core/outcome_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -52,13 +53,15 @@ std::vector<v1::ContributionOutcome> OutcomeTable::Newest(int32_t slot) const {
   return newest;
 }
 
-int64_t OutcomeTable::SeqMax(int32_t slot) const {
+int64_t OutcomeTable::SeqMax(int32_t slot, int64_t limit) const {
   int64_t seq_max = 0;
   for (auto row = rows_.lower_bound({slot, 0});
        row != rows_.end() && row->first.first == slot; ++row) {
-    seq_max = std::max(seq_max, row->second.forgotten);
-    if (!row->second.kept.empty()) {
-      seq_max = std::max(seq_max, row->second.kept.rbegin()->first);
+    const Row& ended = row->second;
+    if (ended.forgotten <= limit) seq_max = std::max(seq_max, ended.forgotten);
+    const auto above = ended.kept.upper_bound(limit);
+    if (above != ended.kept.begin()) {
+      seq_max = std::max(seq_max, std::prev(above)->first);
     }
   }
   return seq_max;

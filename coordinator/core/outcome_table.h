@@ -40,8 +40,9 @@ class OutcomeTable {
   // The newest kNewestMax outcomes of `slot`, by seq, then fragment.
   std::vector<v1::ContributionOutcome> Newest(int32_t slot) const;
 
-  // Largest seq of `slot` that has ended; 0 if none has.
-  int64_t SeqMax(int32_t slot) const;
+  // Largest seq of `slot`, at most `limit`, that is known to have ended; 0 if
+  // none has.
+  int64_t SeqMax(int32_t slot, int64_t limit) const;
 
   // The whole table as it is written down, by slot, then fragment; and back
   // into an empty table.

@@ -68,14 +68,20 @@ void NoteHad(const RunState& state, const ShardView& shard,
   }
   for (auto it = had.begin(); it != had.end();) {
     const v1::ContributionInfo& info = it->second;
-    const int32_t f = info.key().fragment();
+    const v1::ContributionKey& key = info.key();
+    const int32_t f = key.fragment();
+    const bool has_place = f >= 0 && f < state.fragments().size() &&
+                           key.slot() >= 0 &&
+                           key.slot() < state.members().size() &&
+                           key.seq() >= 1 && key.seq() <= kSeqMax;
+    const int64_t newest =
+        has_place ? state.fragments()[f].newest.version() : 0;
     const bool counts =
-        f >= 0 && f < state.fragments().size() && info.key().slot() >= 0 &&
-        info.key().slot() < state.members().size() &&
-        info.key().seq() >= 1 && info.key().seq() <= kSeqMax &&
+        has_place && info.anchor_version() >= 0 &&
+        info.anchor_version() <= newest &&
         IsFreshEnough(state.spec().schedule(), info.anchor_version(),
-                      state.fragments()[f].newest.version()) &&
-        !state.outcomes().Contains(info.key());
+                      newest) &&
+        !state.outcomes().Contains(key);
     it = counts ? std::next(it) : had.erase(it);
   }
 }

@@ -89,28 +89,36 @@ TEST_F(RecallsTest, WhatHasNotComeYetIsNotAskedForAgain) {
   EXPECT_THAT(Asked("i0"), ElementsAre());
 }
 
-TEST_F(RecallsTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotNoted) {
-  const std::function<void(v1::ContributionKey&)> changes[] = {
-      [](v1::ContributionKey& key) { key.set_run_epoch(0); },
-      [](v1::ContributionKey& key) { key.set_slot(-1); },
-      [](v1::ContributionKey& key) { key.set_slot(2); },
-      [](v1::ContributionKey& key) { key.set_fragment(1); },
-      [](v1::ContributionKey& key) { key.set_seq(0); },
-      [](v1::ContributionKey& key) { key.set_seq(kSeqMax + 1); },
+TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
+  using Info = v1::ContributionInfo;
+  const std::function<void(Info&)> changes[] = {
+      [](Info& info) { info.mutable_key()->set_run_epoch(0); },
+      [](Info& info) { info.mutable_key()->set_slot(-1); },
+      [](Info& info) { info.mutable_key()->set_slot(2); },
+      [](Info& info) { info.mutable_key()->set_fragment(1); },
+      [](Info& info) { info.mutable_key()->set_seq(0); },
+      [](Info& info) { info.mutable_key()->set_seq(kSeqMax + 1); },
+      [](Info& info) { info.set_anchor_version(INT64_MIN); },
+      [](Info& info) { info.set_anchor_version(-1); },
+      [](Info& info) { info.set_anchor_version(1); },
+      [](Info& info) { info.set_anchor_version(INT64_MAX); },
   };
   for (const auto& change : changes) {
     Start(SimpleSpec());
     run_->alter_report = [&](v1::ShardReport& report) {
       for (v1::StoredContribution& stored : *report.mutable_stored()) {
-        // Never too old, and nothing says how it ended.
-        stored.mutable_info()->set_anchor_version(INT64_MAX);
-        change(*stored.mutable_info()->mutable_key());
+        change(*stored.mutable_info());
       }
     };
     run_->PushAll("i0");
     for (const ShardView& shard : run_->machine().view().shards) {
       EXPECT_TRUE(shard.had.empty());
     }
+    // Nor is it when it is gone.
+    run_->alter_report = [](v1::ShardReport& report) {
+      report.clear_stored();
+    };
+    run_->FollowPlans();
     EXPECT_TRUE(run_->machine().view().recalls.empty());
   }
 }

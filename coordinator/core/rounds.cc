@@ -68,6 +68,16 @@ RoundProgress ProgressOf(const RunState& state, const v1::OpenRound& open,
   return progress;
 }
 
+// The first shard of `fragment` that has not reported since its server or the
+// coordinator started; none: -1.
+int32_t UnreportedShard(const RunState& state, const RunView& view,
+                        int32_t fragment) {
+  for (const int32_t shard : ShardsOf(state, fragment)) {
+    if (!view.shards[shard].reported) return shard;
+  }
+  return -1;
+}
+
 // True if a ready island is not expected, so that a new attempt could ask it.
 bool HasOtherIslands(const RunState& state, const v1::OpenRound& open) {
   std::set<int32_t> expected;
@@ -100,9 +110,10 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
       progress.awaited.begin() +
           std::min(progress.awaited.size(), kAwaitedNamedMax));
   // What is lost and comes again moves nothing.
-  if (wait.received_count > wait.received_count_max) {
-    wait.received_count_max = wait.received_count;
-    wait.received_time = now;
+  for (const SeenContribution* received : progress.received) {
+    if (wait.received_slots.insert(received->key.slot()).second) {
+      wait.received_time = now;
+    }
   }
 }
 
@@ -400,6 +411,7 @@ Decision DecideSeal(const RunState& state, const RunView& view,
   const absl::Duration deadline = FromProto(open.deadline());
   const bool past_deadline = elastic && deadline > absl::ZeroDuration() &&
                              now >= timers.deadline_start + deadline;
+  const int32_t unreported = UnreportedShard(state, view, fragment);
 
   if (has_quorum) {
     const auto seal = [&](absl::string_view why) {
@@ -412,6 +424,11 @@ Decision DecideSeal(const RunState& state, const RunView& view,
       return seal("the quorum is there and the grace window is over");
     }
     if (past_deadline) return seal("the deadline is reached with a quorum");
+  } else if (unreported >= 0) {
+    // It may hold what would be given up.
+    if (past_deadline) timers.deadline_start = now;
+    return {
+        {}, absl::StrCat(name, ": waits for the report of shard ", unreported)};
   } else if (progress.awaited.empty() && !progress.refused.empty()) {
     std::vector<v1::ContributionOutcome> outcomes;
     for (const auto& [place, contribution] : seen) {

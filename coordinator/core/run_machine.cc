@@ -159,10 +159,11 @@ void RunMachine::Touch(const std::string& island_id) {
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
-  int64_t seq = state_.outcomes().SeqMax(slot);
+  // What is greater was refused, or is a lie of a shard.
+  const int64_t seq_max = SeqMaxOf(state_.members()[slot]);
+  int64_t seq = state_.outcomes().SeqMax(slot, seq_max);
   const auto see = [&](const v1::ContributionKey& key) {
-    // A shard that says more lies: it would take none of it.
-    if (key.slot() == slot && key.seq() <= kSeqMax) {
+    if (key.slot() == slot && key.seq() <= seq_max) {
       seq = std::max(seq, key.seq());
     }
   };
@@ -397,7 +398,10 @@ absl::Status RunMachine::Resume(absl::Time now) {
   if (state_.state() == v1::RUN_STATE_PAUSED) {
     EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
               "");
-    for (RoundTimers& timers : view_.timers) timers = RoundTimers();
+    for (RoundTimers& timers : view_.timers) {
+      timers = RoundTimers();
+      timers.wait.received_time = now_;
+    }
   }
   Advance(now);
   return absl::OkStatus();

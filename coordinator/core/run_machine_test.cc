@@ -831,7 +831,7 @@ TEST_F(RunMachineTest, GivesARestartedIslandSeqsThatItNeverUsed) {
   EXPECT_GT(run_->state().FindMember("i0")->record.next_seq(), before + 1);
 }
 
-TEST_F(RunMachineTest, ASeqThatNoShardTakesIsNotOneThatAnIslandUsed) {
+TEST_F(RunMachineTest, ASeqThatNoIslandReachesIsNotOneThatItUsed) {
   const std::function<void(v1::ShardReport&, int64_t)> lies[] = {
       [](v1::ShardReport& report, int64_t seq) {
         for (v1::StoredContribution& stored : *report.mutable_stored()) {
@@ -845,7 +845,8 @@ TEST_F(RunMachineTest, ASeqThatNoShardTakesIsNotOneThatAnIslandUsed) {
       },
   };
   for (const auto& lie : lies) {
-    for (const int64_t seq : {kSeqMax + 1, INT64_MAX - 1, INT64_MAX}) {
+    for (const int64_t seq : {kSeqsALifeMax + 2, kSeqMax, kSeqMax + 1,
+                              INT64_MAX - 1, INT64_MAX}) {
       Start(SimpleSpec());
       const int64_t before =
           run_->state().FindMember("i0")->record.next_seq();
@@ -857,6 +858,42 @@ TEST_F(RunMachineTest, ASeqThatNoShardTakesIsNotOneThatAnIslandUsed) {
       EXPECT_LT(after, before + 1000);
     }
   }
+}
+
+// Shards take the greatest seq, and nothing greater: an island that has used it
+// once would never be heard again.
+TEST_F(RunMachineTest, AnIslandThatClaimsTheGreatestSeqIsRefusedAndGoesOn) {
+  Start(ElasticSpec());
+  run_->alter_report = [](v1::ShardReport& report) {
+    for (v1::StoredContribution& stored : *report.mutable_stored()) {
+      v1::ContributionKey& key = *stored.mutable_info()->mutable_key();
+      if (key.slot() == 0) key.set_seq(kSeqMax);
+    }
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  ASSERT_EQ(run_->fragment(0).newest.version(), 1);
+  v1::ContributionKey key;
+  key.set_run_epoch(1);
+  key.set_seq(kSeqMax);
+  const v1::ContributionOutcome* outcome = run_->state().outcomes().Find(key);
+  ASSERT_NE(outcome, nullptr);
+  EXPECT_EQ(outcome->outcome(), v1::OUTCOME_REJECTED);
+  EXPECT_THAT(outcome->reason(), HasSubstr("seq"));
+
+  run_->alter_report = nullptr;
+  ASSERT_TRUE(run_->Join("i0").ok());
+  EXPECT_LT(run_->state().FindMember("i0")->record.next_seq(), 1000);
+  ASSERT_TRUE(run_->Ready("i0").ok());
+  run_->PushAll("i1");
+  run_->Pass(absl::Seconds(2));
+  run_->FollowPlans();
+  ASSERT_THAT(run_->Expected(), ElementsAre(0, 1));
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(RunMachineTest, APageOfIslandsAfterTheLastIsEmpty) {

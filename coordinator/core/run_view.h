@@ -82,8 +82,9 @@ struct RoundWait {
   int received_count = 0;
   int awaited_count = 0;
   std::vector<int32_t> awaited;  // Slots, the first kAwaitedNamedMax.
-  // When most were received for the first time; never if nothing was.
-  int received_count_max = 0;
+  std::set<int32_t> received_slots;  // Received now, or before a loss.
+  // When the newest of them was first received, or the run was resumed since;
+  // never if neither was.
   absl::Time received_time = absl::InfinitePast();
 };
 
