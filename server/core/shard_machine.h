@@ -258,6 +258,13 @@ class ShardMachine {
                           uint64_t layout_fingerprint, int32_t shard) const;
 
   bool has_plan() const { return has_plan_; }
+  // The newest; all zero before the first.
+  const v1::ServerRunPlan& plan() const { return plan_; }
+  // True for the newest version, and for older ones that are kept for rounds,
+  // readers that may come, and pins.
+  bool Holds(int32_t fragment, int64_t version) const {
+    return held_.count({fragment, version}) > 0;
+  }
   // True if the plan commits what `seal` merges.
   bool IsCommitted(const v1::Seal& seal) const;
   int64_t run_epoch() const { return run_epoch_; }

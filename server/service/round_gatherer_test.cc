@@ -506,6 +506,25 @@ TEST_F(RoundGathererTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
   EXPECT_TRUE(bench.store->Persist(1, commit, {}).ok());
 }
 
+TEST_F(RoundGathererTest, WhoGatheredAndEndsLateLeavesTheNextSumItsFile) {
+  Bench bench(v1::DURABILITY_ISLAND);
+  auto older = Gatherer(bench);
+  for (int i = 0; i < kIslands; ++i) {
+    for (int64_t cell = 0; cell < 3; ++cell) {
+      Offer(bench, *older, i, cell, [] {});
+    }
+  }
+  ASSERT_TRUE(older->Publish(0).ok());
+  bench.store->DiscardVersion(0, 1);  // The round is aborted.
+  const auto again = bench.store->NewSum(0, 1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  const auto later = bench.store->NewSum(0, 3);
+  ASSERT_TRUE(later.ok()) << later.status();
+  older = nullptr;  // Its last stream ends.
+  EXPECT_TRUE(bench.fs.Exists((*again)->path()));
+  EXPECT_TRUE(bench.fs.Exists((*later)->path()));
+}
+
 TEST_F(RoundGathererTest, AMergeThatFailsLeavesNoFile) {
   Bench bench(v1::DURABILITY_PROCESS);
   MergeFromLog(bench);

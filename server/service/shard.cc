@@ -98,7 +98,7 @@ void Shard::OnPlan(const v1::ServerRunPlan& plan) {
   {
     MutexLock lock(&mutex_);
     machine_.OnPlan(plan);
-    ForgetHindrances(plan);
+    ForgetHindrances();
   }
   for (const int32_t slot : waiters_.Slots()) {
     const absl::Status member = CheckMember(slot);
@@ -249,7 +249,8 @@ Shard::Cause Shard::CauseOf(const Action& action) {
           action.pin.pin_id()};
 }
 
-void Shard::ForgetHindrances(const v1::ServerRunPlan& plan) {
+void Shard::ForgetHindrances() {
+  const v1::ServerRunPlan& plan = machine_.plan();
   const bool has_ended = plan.run_state() == v1::RUN_STATE_COMPLETED ||
                          plan.run_state() == v1::RUN_STATE_CANCELLED;
   const auto has_pin = [&](const std::string& pin_id) {
@@ -257,8 +258,29 @@ void Shard::ForgetHindrances(const v1::ServerRunPlan& plan) {
         plan.pins().begin(), plan.pins().end(),
         [&](const v1::Pin& pin) { return pin.pin_id() == pin_id; });
   };
+  const auto merges = [&](int32_t fragment) {
+    return std::any_of(
+        plan.seals().begin(), plan.seals().end(),
+        [&](const v1::Seal& seal) { return seal.fragment() == fragment; });
+  };
+  const auto takes = [&](int32_t fragment) {
+    return merges(fragment) ||
+           std::any_of(plan.open_rounds().begin(), plan.open_rounds().end(),
+                       [&](const v1::OpenRound& open) {
+                         return open.fragment() == fragment;
+                       });
+  };
   std::erase_if(hindrances_, [&](const auto& entry) {
     const Cause& cause = entry.first;
+    if (cause.kind == static_cast<int>(ActionKind::kPrepare) ||
+        cause.kind == static_cast<int>(ActionKind::kMeasure)) {
+      return !merges(cause.fragment);
+    }
+    // Imports come before there is any round.
+    if (cause.kind == kLogHindrance &&
+        plan.run_state() == v1::RUN_STATE_ACTIVE && !takes(cause.fragment)) {
+      return true;
+    }
     // What it still does once it has ended is done for a COMMIT or a pin.
     return (!cause.pin_id.empty() && !has_pin(cause.pin_id)) ||
            (has_ended && cause.pin_id.empty() &&
@@ -279,6 +301,8 @@ void Shard::NoteHindrance(const Cause& cause, absl::string_view name,
                  << store_->shard() << ", tried again until it can: " << why;
   }
   hindrance = why;
+  // The plan may have come while it was tried.
+  ForgetHindrances();
 }
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
@@ -300,6 +324,11 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
       NoteHindrance(CauseOf(action), action.ToString(), status);
     }
     machine_.OnFailed(action, status);
+    // The checkpoint's fault tells of it.
+    if (action.kind == ActionKind::kWriteManifest &&
+        !absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) {
+      hindrances_.erase(CauseOf(action));
+    }
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
@@ -430,7 +459,12 @@ void Shard::RunGather(const Action& action) {
     TestPoint("a set is given up");
     old = {};
   }
-  if (set.keys.empty()) return;
+  if (set.keys.empty()) {
+    // Nothing is wanted that could be hindered.
+    MutexLock lock(&mutex_);
+    hindrances_.erase(CauseOf(action));
+    return;
+  }
   Gathered made;
   made.contributions = store_->Renew(set.keys, set.id);
   absl::Status status;

@@ -190,8 +190,8 @@ class Shard {
   void NoteHindrance(const Cause& cause, absl::string_view name,
                      const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Forgets what is wanted no more by `plan`.
-  void ForgetHindrances(const v1::ServerRunPlan& plan)
+  // Forgets what the newest plan wants no more.
+  void ForgetHindrances()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The disk did not do what a contribution needs: what its streams are told.
   // The operator is told too; damage stops the shard, all else may pass.

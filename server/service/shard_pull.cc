@@ -183,7 +183,7 @@ absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
     machine_.OnVersionDamaged(fragment, version, damage.message());
     if (machine_.version(fragment) == version) {
       told = machine_.CheckServes();
-    } else {
+    } else if (machine_.Holds(fragment, version)) {
       NoteHindrance(
           {kReadHindrance, fragment, version},
           absl::StrCat("read fragment ", fragment, " version ", version),

@@ -26,15 +26,26 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewSum(
     int32_t fragment, int64_t version) {
   const std::string path = SumPath(fragment, version);
   std::shared_ptr<VersionFile> spare;
+  std::shared_ptr<VersionFile> in_its_place;
   MutexLock making(&making_mutex_);
   {
     MutexLock lock(&mutex_);
     auto& spares = spare_sums_[fragment];
-    if (!spares.empty()) {
-      spare = std::move(spares.back());
-      spares.pop_back();
+    for (auto it = spares.begin(); it != spares.end();) {
+      // Who gathered into one may be there still, and gives it up when it ends.
+      std::shared_ptr<VersionFile>* const to =
+          (*it).use_count() == 1 && spare == nullptr ? &spare
+          : (*it)->path() == path                    ? &in_its_place
+                                                     : nullptr;
+      if (to == nullptr) {
+        ++it;
+        continue;
+      }
+      *to = std::move(*it);
+      it = spares.erase(it);
     }
   }
+  if (in_its_place != nullptr) fs_.Remove(path).IgnoreError();
   if (spare != nullptr && !spare->Reuse(fs_, path)) {
     fs_.Remove(spare->path()).IgnoreError();
     spare = nullptr;
@@ -95,6 +106,8 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::OpenSum(
       return std::shared_ptr<VersionFile>();
     }
   }
+  // To open it for writing would make it.
+  if (!fs_.Exists(SumPath(f, version))) return std::shared_ptr<VersionFile>();
   absl::StatusOr<std::unique_ptr<VersionFile>> opened =
       VersionFile::Open(fs_, SumPath(f, version), ranges_[f],
                         /*state_count=*/0, /*writable=*/true);
