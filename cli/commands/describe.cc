@@ -226,4 +226,23 @@ std::string DescribeEvent(const v1::RunEvent& event,
                       Printable(text));
 }
 
+std::string DescribeWait(const v1::GetRunStateResponse& state) {
+  const auto longest = std::min_element(
+      state.waiting_rounds().begin(), state.waiting_rounds().end(),
+      [](const v1::WaitingRound& a, const v1::WaitingRound& b) {
+        return ToTime(a.since_time()) < ToTime(b.since_time());
+      });
+  if (longest == state.waiting_rounds().end()) return "";
+  std::string whom = absl::StrJoin(longest->island_ids(), ", ");
+  const int more = longest->awaited_count() - longest->island_ids_size();
+  if (more > 0) absl::StrAppend(&whom, " and ", more, " more");
+  if (whom.empty()) whom = "an island to join or come back";
+  return absl::StrCat("for ", whom, " since ",
+                      FormatTimestamp(ToTime(longest->since_time())),
+                      ": round ", longest->version() + 1,
+                      OfFragment(longest->fragment()), " has ",
+                      longest->received_count(), " of ",
+                      longest->expected_count());
+}
+
 }  // namespace atl::cli

@@ -55,6 +55,11 @@ std::string DescribeTokens(int64_t merged_token_count,
 // What a pin keeps of contributions: "1.2 MB of 20 MB", and where it ended.
 std::string DescribeKept(const v1::Pin& pin);
 
+// For whom the round waits that has waited longest, by the number that it will
+// have when it is committed: "for b, c and 4 more since 2026-11-21T04:05:06Z:
+// round 12 has 2 of 8". Empty if none waits.
+std::string DescribeWait(const v1::GetRunStateResponse& state);
+
 // One line for an event of a run with this schedule:
 // "2026-11-21T04:05:06Z  round 12 committed: 3 merged".
 std::string DescribeEvent(const v1::RunEvent& event,

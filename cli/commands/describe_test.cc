@@ -79,6 +79,41 @@ TEST(DescribeTest, APinSaysWhatItKeepsAndWhereItEnded) {
   EXPECT_THAT(DescribeKept(pin), HasSubstr("up to commit 11"));
 }
 
+// Of a round that the other side calls `version`.
+v1::WaitingRound* AddWait(v1::GetRunStateResponse& state, int64_t version,
+                          int64_t since_s) {
+  v1::WaitingRound* const round = state.add_waiting_rounds();
+  round->set_version(version);
+  round->set_expected_count(8);
+  round->set_received_count(2);
+  round->mutable_since_time()->set_seconds(since_s);
+  return round;
+}
+
+TEST(DescribeTest, AWaitNamesTheIslandsAndTheRoundAsItsOpenAndItsCommitDo) {
+  v1::GetRunStateResponse state;
+  EXPECT_EQ(DescribeWait(state), "");
+  v1::WaitingRound* const round = AddWait(state, 11, 1000);
+  round->add_island_ids("b");
+  round->add_island_ids("c");
+  round->set_awaited_count(6);
+  EXPECT_EQ(DescribeWait(state),
+            "for b, c and 4 more since 1970-01-01T00:16:40Z: round 12 has 2 of "
+            "8");
+  v1::RunEvent event;
+  event.mutable_round_opened()->mutable_round()->set_version(11);
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)), HasSubstr("round 12 "));
+  AddWait(state, 4, 999)->set_fragment(3);
+  EXPECT_THAT(DescribeWait(state), HasSubstr("round 5 of fragment 3 has "));
+}
+
+TEST(DescribeTest, AWaitForNobodyThatIsThereIsForAnyIsland) {
+  v1::GetRunStateResponse state;
+  AddWait(state, 0, 0);
+  EXPECT_THAT(DescribeWait(state),
+              HasSubstr("for an island to join or come back since "));
+}
+
 TEST(DescribeTest, ACommitOfARunByTokensTellsHowManyAreMerged) {
   v1::RunEvent event;
   v1::Round& round = *event.mutable_round_committed();

@@ -1,10 +1,8 @@
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
@@ -60,25 +58,6 @@ std::string DescribeFault(const v1::ServerState& server) {
   }
   if (server.hindrance().empty()) return "";
   return absl::StrCat("tries again: ", server.hindrance());
-}
-
-// For whom the round waits that has waited longest; empty if none waits.
-std::string DescribeWait(const v1::GetRunStateResponse& state) {
-  const auto longest = std::min_element(
-      state.waiting_rounds().begin(), state.waiting_rounds().end(),
-      [](const v1::WaitingRound& a, const v1::WaitingRound& b) {
-        return ToTime(a.since_time()) < ToTime(b.since_time());
-      });
-  if (longest == state.waiting_rounds().end()) return "";
-  std::string whom = absl::StrJoin(longest->island_ids(), ", ");
-  const int more = longest->awaited_count() - longest->island_ids_size();
-  if (more > 0) absl::StrAppend(&whom, " and ", more, " more");
-  if (whom.empty()) whom = "another island";
-  return absl::StrCat("for ", whom, " since ",
-                      FormatTimestamp(ToTime(longest->since_time())),
-                      ": fragment ", longest->fragment(), ", round ",
-                      longest->version(), " has ", longest->received_count(),
-                      " of ", longest->expected_count());
 }
 
 std::string DescribeState(const v1::GetRunStateResponse& state) {

@@ -70,7 +70,7 @@ TEST_F(HeldRoundTest, AStrictRunTakesNoDeadlineAndWaitsForWhoHeartbeats) {
   EXPECT_EQ(run_->fragment(0).attempt, 0);
   EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_READY);
   EXPECT_EQ(run_->machine().waits_for(),
-            "fragment 0, round 0: 1 of 2 contributions; waits for i1");
+            "fragment 0, round 1: 1 of 2 contributions; waits for i1");
 }
 
 TEST_F(HeldRoundTest, TheStateSaysWhoHoldsARoundUpAndSinceWhen) {

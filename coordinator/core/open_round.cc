@@ -120,7 +120,7 @@ Decision DecideOpenOf(const RunState& state, const RunView& view,
   if (static_cast<int64_t>(candidates.size()) < needed) {
     return {{},
             absl::StrCat("waits for islands: ", candidates.size(), " of ",
-                         needed, " are ready for round ", version)};
+                         needed, " are ready for round ", version + 1)};
   }
   const int64_t most = ContributionsMax(state.layout(), state.spec());
   std::vector<int32_t> slots =
@@ -139,8 +139,9 @@ Decision DecideOpenOf(const RunState& state, const RunView& view,
   const std::vector<v1::SlotPlan> plans =
       MakeSlotPlans(state, view, slots, openable[0], version);
   Decision decision;
-  decision.reason = absl::StrCat("opens round ", version, " for ", slots.size(),
-                                 " of ", candidates.size(), " islands");
+  decision.reason = absl::StrCat("opens round ", version + 1, " for ",
+                                 slots.size(), " of ", candidates.size(),
+                                 " islands");
   for (int32_t fragment : openable) {
     storage::v1::Record record;
     v1::OpenRound& open = *record.mutable_round_opened();

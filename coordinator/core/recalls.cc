@@ -183,7 +183,7 @@ Decision DecideRecall(const RunState& state, const RunView& view,
                       int32_t fragment, absl::Time now) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const std::string name =
-      absl::StrCat("fragment ", fragment, ", round ", seal.version());
+      absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
   std::vector<v1::ContributionOutcome> outcomes;
   std::set<int32_t> shards;
   std::vector<std::string> islands;

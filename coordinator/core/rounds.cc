@@ -18,9 +18,10 @@
 namespace atl::coordinator {
 namespace {
 
+// By the version that it makes, as people count rounds.
 std::string RoundName(const RunState& state, int32_t fragment) {
   return absl::StrCat("fragment ", fragment, ", round ",
-                      state.fragments()[fragment].newest.version());
+                      state.fragments()[fragment].newest.version() + 1);
 }
 
 storage::v1::Record StateRecord(v1::RunState state, const std::string& reason) {

@@ -125,7 +125,7 @@ Decision DecideVerdict(const RunState& state, const RunView& view,
   const FragmentState& round = state.fragments()[fragment];
   const v1::Seal& seal = round.sealed.seal();
   const std::string name =
-      absl::StrCat("fragment ", fragment, ", round ", seal.version());
+      absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
   absl::StatusOr<Statistics> statistics =
       CollectStatistics(state, view, fragment);
   if (!statistics.ok()) {

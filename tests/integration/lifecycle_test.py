@@ -184,7 +184,7 @@ class SteeringTest(cluster_module.IntegrationTest):
             member.wait_open(1)
         spare = cluster.join(island_id="spare")
         spare.ready()
-        # python-1 heartbeats, and pushes nothing.
+        # python-1 is a member, and pushes nothing.
         toy.gradients(members[:1], 1, cases.seed())[0].push()
 
         def held():
@@ -199,7 +199,7 @@ class SteeringTest(cluster_module.IntegrationTest):
         self.assertTrue(waiting.since_time.seconds)
         shown = cluster.run_cli("run", "show", "run", check=0).stdout
         self.assertIn("for python-1 since ", shown)
-        self.assertIn("round 1 has 1 of 2", shown)
+        self.assertIn("round 2 has 1 of 2", shown)
 
         cluster.run_cli("island", "remove", "run", "python-1", check=0)
         cluster.kill("coordinator")

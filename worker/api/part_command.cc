@@ -1,7 +1,10 @@
 #include "worker/api/part_command.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
 #include "island_command.pb.h"
 
@@ -12,6 +15,18 @@ absl::Status Unreadable() {
   return absl::InternalError(
       "process 0 of the island sent what is no command: start all processes "
       "with the same program");
+}
+
+// What users are told to do goes by the reason (cli/output/error.h).
+std::string ReasonTextOf(const absl::Status& status) {
+  const std::optional<rpc::ErrorReason> reason = rpc::ReasonOf(status);
+  return reason.has_value() ? reason->reason : "";
+}
+
+absl::Status MakeStatus(int32_t code, const std::string& message,
+                        const std::string& reason) {
+  const absl::Status status(static_cast<absl::StatusCode>(code), message);
+  return reason.empty() ? status : rpc::WithReason(status, {reason, {}});
 }
 
 }  // namespace
@@ -25,6 +40,7 @@ std::string EncodeSetup(const absl::StatusOr<v1::Run>& run) {
   wire::Setup setup;
   setup.set_code(static_cast<int32_t>(run.status().code()));
   setup.set_message(std::string(run.status().message()));
+  setup.set_reason(ReasonTextOf(run.status()));
   if (run.ok()) *setup.mutable_run() = *run;
   return setup.SerializeAsString();
 }
@@ -36,8 +52,7 @@ absl::StatusOr<v1::Run> DecodeSetup(absl::string_view message) {
     return Unreadable();
   }
   if (setup.code() == 0) return setup.run();
-  return absl::Status(static_cast<absl::StatusCode>(setup.code()),
-                      setup.message());
+  return MakeStatus(setup.code(), setup.message(), setup.reason());
 }
 
 std::string EncodeCommand(const PartCommand& command) {
@@ -83,6 +98,7 @@ std::string EncodeCommand(const PartCommand& command) {
   }
   message.set_end_code(static_cast<int32_t>(action.status.code()));
   message.set_end_message(std::string(action.status.message()));
+  message.set_end_reason(ReasonTextOf(action.status));
   return message.SerializeAsString();
 }
 
@@ -126,9 +142,8 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
   command.island_epoch = message.island_epoch();
   command.session_secret = message.session_secret();
   command.routes = server::RoutesOf(message.routes());
-  action.status =
-      absl::Status(static_cast<absl::StatusCode>(message.end_code()),
-                   message.end_message());
+  action.status = MakeStatus(message.end_code(), message.end_message(),
+                             message.end_reason());
   return command;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/fuzz/mutator.h"
+#include "base/rpc/status_details.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -89,6 +90,18 @@ TEST(PartCommandTest, EndsWithAReason) {
   v1::Run run;
   run.set_run_id("run");
   EXPECT_EQ(DecodeSetup(EncodeSetup(run))->run_id(), "run");
+}
+
+TEST(PartCommandTest, EndsWithTheReasonThatProgramsSwitchOn) {
+  const absl::Status removed = rpc::WithReason(
+      absl::PermissionDeniedError("put out"), {"ISLAND_REMOVED", {}});
+  PartCommand sent;
+  sent.action.kind = ActionKind::kFinish;
+  sent.action.status = removed;
+  const auto got = DecodeCommand(EncodeCommand(sent));
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->action.status, removed);
+  EXPECT_EQ(DecodeSetup(EncodeSetup(removed)).status(), removed);
 }
 
 TEST(PartCommandTest, RefusesWhatIsNone) {
