@@ -79,6 +79,7 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
+    int64_t number() const { return number_; }  // > 0, and of no other.
     // True once it has been let in.
     bool is_in() const { return held_->IsIn(number_); }
     // The room for which it has waited, once; none if it was let in without,

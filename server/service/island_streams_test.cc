@@ -15,6 +15,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
+#include "base/rpc/status_details.h"
 #include "base/sync/notification.h"
 #include "gtest/gtest.h"
 #include "server/service/test_cluster.h"
@@ -73,6 +74,10 @@ class RawPush {
   // How the server ends it, once we have no more to send.
   absl::Status Finish() {
     stream_->WritesDone();
+    return AwaitEnd();
+  }
+  // How the server ends it, though we might have more to send.
+  absl::Status AwaitEnd() {
     v1::PushOuterGradientResponse answer;
     while (stream_->Read(&answer)) {
     }
@@ -183,6 +188,20 @@ class IslandStreamsTest : public testing::Test {
     return true;
   }
 
+  // What the COMMIT says may be told once it is persisted: then only that it is
+  // decided.
+  static void ExpectCommitted(RawPush& push) {
+    const absl::Status ended = push.Finish();
+    EXPECT_TRUE(ended.ok() || absl::IsAborted(ended)) << ended;
+  }
+
+  // Once all streams are gone.
+  void ExpectNothingIsHeld() {
+    EXPECT_TRUE(WaitForHeld([](int64_t bytes) { return bytes == 0; }));
+    EXPECT_EQ(cluster_->server(0).held().beyond_bytes(), 0);
+    EXPECT_FALSE(cluster_->server(0).held().AnyoneWaits());
+  }
+
   std::unique_ptr<TestCluster> cluster_;
 };
 
@@ -233,12 +252,13 @@ TEST_F(IslandStreamsTest, AStreamThatFindsASetThatIsGivenUpPushesAgain) {
   cluster_->Stop(0);
 }
 
-// Whoever is next is let in, cell by cell; the others come again.
+// Whoever is next is let in, cell by cell; the others wait for their turn.
 TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   Begin();
   const Digest128 expected = Round(0, 3);
   Begin([](auto& options) { options.gather_bytes_max = 0; });
   EXPECT_EQ(Round(0, 3), expected);
+  ExpectNothingIsHeld();
 }
 
 // Who finds no room waits at its header, and is let in when its turn comes in
@@ -264,6 +284,8 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   const std::vector<IndexRange> all = {{0, 79}};
   for (int slot = 0; slot < 3; ++slot) {
     ASSERT_EQ(pushes[slot]->AskedFor(), all) << slot;
+    // Those after it are not asked while it has not brought everything.
+    EXPECT_EQ(cluster_->server(0).held().AnyoneWaits(), slot < 2) << slot;
     SendAll(*pushes[slot], slot);
   }
   const auto digest = cluster_->WaitForPrepared(0, 0);
@@ -271,10 +293,8 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   EXPECT_EQ(*digest, expected);
   const absl::Status committed = cluster_->Commit(0, 0, *digest);
   ASSERT_TRUE(committed.ok()) << committed;
-  for (RawPush* push : pushes) {
-    const absl::Status ended = push->Finish();
-    EXPECT_TRUE(ended.ok()) << ended;
-  }
+  for (RawPush* push : pushes) ExpectCommitted(*push);
+  ExpectNothingIsHeld();
   cluster_->Stop(0);
 }
 
@@ -303,10 +323,48 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   ASSERT_TRUE(digest.ok()) << digest.status();
   EXPECT_EQ(*digest, expected);
   ASSERT_TRUE(cluster_->Commit(0, 0, *digest).ok());
-  for (RawPush* push : {&first, &second}) {
-    const absl::Status ended = push->Finish();
-    EXPECT_TRUE(ended.ok()) << ended;
-  }
+  for (RawPush* push : {&first, &second}) ExpectCommitted(*push);
+  ExpectNothingIsHeld();
+  cluster_->Stop(0);
+}
+
+// Else all could hold cells that are begun, and wait for room with them.
+TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
+  Notification waits;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload is not read for want of room") waits.Notify();
+  });
+  // Room for the first cell, of 64 blocks, and for nothing beside it.
+  Begin([](auto& options) { options.gather_bytes_max = 1100000; });
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  RawPush first(*cluster_, infos[0]);
+  RawPush second(*cluster_, infos[1]);
+  const std::vector<IndexRange> all = {{0, 79}};
+  ASSERT_EQ(second.AskedFor(), all);
+  ASSERT_EQ(first.AskedFor(), all);
+  const std::vector<char> encoded =
+      cluster_->Encode(0, cluster_->Gradient(0, 1, 0));
+  const size_t block_bytes = 16384;
+  const int64_t cell_bytes = 63 * block_bytes + 48;
+  second.Send({0, 1}, absl::MakeConstSpan(encoded).first(block_bytes));
+  std::thread sender([&] {
+    second.Send({1, 64},
+                absl::MakeConstSpan(encoded).subspan(
+                    block_bytes, cell_bytes - block_bytes));
+  });
+  EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
+  EXPECT_EQ(cluster_->server(0).held_bytes(), cell_bytes);
+  const std::vector<char> firsts =
+      cluster_->Encode(0, cluster_->Gradient(0, 0, 0));
+  first.Send({0, 64}, absl::MakeConstSpan(firsts).first(cell_bytes));
+  // It was the whole cell that waited: it is merged, and there is room to read
+  // the next.
+  EXPECT_TRUE(WaitForHeld([](int64_t held) { return held == 1 << 20; }));
+  EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
+  sender.join();
+  EXPECT_TRUE(absl::IsUnavailable(second.Finish()));
+  ExpectNothingIsHeld();
   cluster_->Stop(0);
 }
 
@@ -332,9 +390,19 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
   seal.mutable_contributions(0)->set_weight(0.5f);
   cluster_->Publish();
   for (RawPush* push : {&first, &second}) {
-    const absl::Status ended = push->Finish();
+    const absl::Status ended = push->AwaitEnd();
     EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+    const auto reason = rpc::ReasonOf(ended);
+    ASSERT_TRUE(reason.has_value()) << ended;
+    EXPECT_EQ(reason->reason, "SET_CHANGED");
   }
+  // They are gone a moment after they have said so.
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (cluster_->server(0).held().AnyoneWaits()) {
+    ASSERT_LT(absl::Now(), deadline);
+    std::this_thread::yield();
+  }
+  ExpectNothingIsHeld();
   cluster_->Stop(0);
 }
 

@@ -89,6 +89,7 @@ class ParameterServer final : public ShardDirectory {
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes that wait at level ISLAND to be merged.
   int64_t held_bytes() const { return held_->bytes(); }
+  const HeldBytes& held() const { return *held_; }
 
   // Ends the streams, then everything else. Idempotent.
   void Stop();

@@ -91,11 +91,11 @@ void StreamWatchdog::Check() {
         entry.seen_ending = true;
         continue;
       }
-      if (!entry.progress->waits_for_room) {
-        entry.room_wait_start = absl::InfiniteFuture();
-      } else if (entry.room_wait_start == absl::InfiniteFuture()) {
+      const int64_t turn = entry.progress->room_turn;
+      if (turn != std::exchange(entry.room_turn, turn)) {
         entry.room_wait_start = now;
-      } else if (now - entry.room_wait_start >= limits_.room_wait_max) {
+      } else if (turn != 0 &&
+                 now - entry.room_wait_start >= limits_.room_wait_max) {
         without_room.push_back(entry.gate);
       }
       if (entry.progress->waits_for_us && !entry.progress->answering) {

@@ -40,8 +40,9 @@ struct StreamProgress {
   std::atomic<int64_t> payload_bytes{0};
   // True while the peer is not expected to send anything.
   std::atomic<bool> waits_for_us{false};
-  // True while it waits for room in memory; it waits for us then, too.
-  std::atomic<bool> waits_for_room{false};
+  // The turn with which it waits for room in memory, each with a number of its
+  // own; 0 while it does not. It waits for us then, too.
+  std::atomic<int64_t> room_turn{0};
   // True while an answer is on its way, which the peer has to take.
   std::atomic<bool> answering{false};
   // Set once it was told to end, and has a moment to say why.
@@ -61,10 +62,10 @@ class StreamWatchdog {
   // Watches a stream of `caller`, whose gate is called with DEADLINE_EXCEEDED
   // (CallTooSlow) if it is too slow, again in each further window; with
   // RESOURCE_EXHAUSTED, QUEUE_FULL (CallDisplaced) if it has waited too long
-  // for room; and every second, from the second on, once it is `ending`
-  // (CallTooSlow). If there are too many, a
-  // stream of who has most is told to end (CallDisplaced), or, if the caller
-  // has its share, this one has to:
+  // with one turn for room; and every second, from the second on, once it is
+  // `ending` (CallTooSlow). If there are too many, a stream of who has most is
+  // told to end (CallDisplaced), or, if the caller has its share, this one has
+  // to:
   //
   // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS: it has no place, and is not watched.
   absl::Status Add(std::shared_ptr<WaiterGate> gate,
@@ -86,7 +87,8 @@ class StreamWatchdog {
     absl::Time window_start;
     int64_t bytes_at_start = 0;
     bool seen_ending = false;
-    absl::Time room_wait_start = absl::InfiniteFuture();  // It does not wait.
+    int64_t room_turn = 0;  // As it was when last looked at, and since when.
+    absl::Time room_wait_start;
   };
 
   void Run();

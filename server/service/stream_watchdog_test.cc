@@ -74,12 +74,16 @@ TEST_F(StreamWatchdogTest, LeavesAStreamThatMovesEnoughInEveryWindow) {
 
 TEST_F(StreamWatchdogTest, TellsAStreamThatWaitsTooLongForRoomToComeAgain) {
   stream_.progress->waits_for_us = true;
-  stream_.progress->waits_for_room = true;
+  stream_.progress->room_turn = 1;
   Pass(1, 0);
   Pass(49, 0);
-  stream_.progress->waits_for_room = false;
+  stream_.progress->room_turn = 0;
+  Pass(100, 0);
+  // Another turn, and another at once: each has its time.
+  stream_.progress->room_turn = 2;
   Pass(1, 0);
-  stream_.progress->waits_for_room = true;
+  Pass(49, 0);
+  stream_.progress->room_turn = 3;
   Pass(1, 0);
   Pass(49, 0);
   EXPECT_TRUE(stream_.displaced.ok());

@@ -348,7 +348,11 @@ void UploadStream::BeginGather() {
 void UploadStream::AskForMissing() {
   const std::vector<IndexRange> missing = contribution()->Missing();
   // Without a missing block it waits for the commit.
-  if (missing.empty()) return;
+  if (missing.empty()) {
+    MutexLock lock(&gather_mutex_);
+    read_room_.reset();
+    return;
+  }
   progress().waits_for_us = false;
   Send(*MakeAnswer(missing, false));
 }
@@ -364,9 +368,8 @@ bool UploadStream::HasRoom() {
   const Contribution& contribution = *gathering_.contribution;
   if (contribution.HasAll() ||
       gathering_.gatherer->next() >= gathering_.index) {
-    turn_.reset();
+    EndTurn();
     if (contribution.HasAll()) read_room_.reset();
-    progress().waits_for_room = false;
     return true;
   }
   // For a chunk of whole cells, or for the cell that a part begins.
@@ -374,9 +377,16 @@ bool UploadStream::HasRoom() {
       std::min<int64_t>(codec::kChunkPayloadBytesMax,
                         contribution_->encoded().ByteCount(
                             contribution_->range().blocks()));
-  if (read_room_.has_value() && read_room_->bytes() >= bytes) return true;
+  if (read_room_.has_value() && read_room_->bytes() < bytes) read_room_.reset();
+  // If it goes on with a cell that is begun, that has its room: who waited with
+  // it would hold it for as long.
+  if (read_room_.has_value() ||
+      (part_cell_.has_value() &&
+       gathering_.gatherer->pieces(gathering_.index).IsOpen(*part_cell_))) {
+    EndTurn();
+    return true;
+  }
   if (turn_ == nullptr) {
-    read_room_.reset();
     turn_ = context_.held->Wait({&contribution, bytes,
                                  gathering_.gatherer.get(), gathering_.index},
                                 gate());
@@ -386,11 +396,19 @@ bool UploadStream::HasRoom() {
       return true;
     }
   }
-  progress().waits_for_room = !turn_->is_in();
-  if (!turn_->is_in()) return false;
+  // Asked once: it may be let in at any moment, and is told after that.
+  if (!turn_->is_in()) {
+    progress().room_turn = turn_->number();
+    return false;
+  }
   read_room_ = turn_->TakeRoom();
-  turn_.reset();
+  EndTurn();
   return true;
+}
+
+void UploadStream::EndTurn() {
+  turn_.reset();
+  progress().room_turn = 0;
 }
 
 void UploadStream::OnRestart() {
@@ -418,6 +436,10 @@ void UploadStream::OnRoom() {
   {
     MutexLock lock(&gather_mutex_);
     if (turn_ == nullptr) return;  // It has ended, or has seen it.
+    if (finishing()) {
+      EndTurn();
+      return;
+    }
     if (at_header_) {
       if (!JoinGather()) return;
       at_header_ = false;
@@ -479,7 +501,7 @@ void UploadStream::LeaveGather() {
     at_header_ = false;
     room.swap(read_room_);
     turn.swap(turn_);
-    progress().waits_for_room = false;
+    progress().room_turn = 0;
     if (!joined_) return;
     joined_ = false;
     std::swap(crowded, crowded_);
@@ -535,6 +557,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
   CellPieces& pieces = gatherer.pieces(gathering.index);
   absl::Status status;
   std::vector<int64_t> whole;
+  std::vector<std::pair<IndexRange, IndexRange>> parts;  // Cell, what of it.
   std::vector<std::shared_ptr<CellPieces::Whole>> put_together;
   const IndexRange cells = gatherer.CellsOf(blocks);
   for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
@@ -553,34 +576,41 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
         gathering.contribution->Claim(part);
     if (claimed.size() == 1 && claimed.front() == all) {
       whole.push_back(cell);
-      continue;
+    } else {
+      for (const IndexRange piece : claimed) parts.push_back({all, piece});
     }
-    for (const IndexRange piece : claimed) {
-      std::optional<HeldBytes::Hold> cell_room;
-      if (!pieces.IsOpen(all.begin)) {
-        cell_room = TakeRoom(
-            gathering, contribution_->encoded().ByteCount(all),
-            /*begins_cell=*/true);
-        if (!cell_room.has_value()) {
-          gathering.contribution->Settle(piece, {});
-          status = NoRoomToWait();
-          continue;
-        }
+  }
+  for (const auto& [all, piece] : parts) {
+    std::optional<HeldBytes::Hold> cell_room;
+    if (!pieces.IsOpen(all.begin)) {
+      const int64_t bytes = contribution_->encoded().ByteCount(all);
+      if (whole.empty() && room.has_value() && room->bytes() >= bytes) {
+        cell_room = room->Split(bytes);  // The chunk itself does not wait.
+      } else {
+        cell_room = TakeRoom(gathering, bytes, /*begins_cell=*/true);
       }
-      rpc::PayloadReader payload(chunk);
-      payload.Skip(static_cast<size_t>(contribution_->encoded().ByteCount(
-          {blocks.begin, piece.begin})));
-      absl::StatusOr<std::shared_ptr<CellPieces::Whole>> complete = pieces.Add(
-          all, piece, payload,
-          absl::MakeConstSpan(facts).subspan(piece.begin - blocks.begin,
-                                             piece.size()),
-          std::move(cell_room));
-      if (!complete.ok()) {  // It was open, and was given up since.
+      if (!cell_room.has_value()) {
         gathering.contribution->Settle(piece, {});
         status = NoRoomToWait();
-      } else if (*complete != nullptr) {
-        put_together.push_back(*std::move(complete));
+        continue;
       }
+    }
+    rpc::PayloadReader payload(chunk);
+    payload.Skip(static_cast<size_t>(contribution_->encoded().ByteCount(
+        {blocks.begin, piece.begin})));
+    absl::StatusOr<std::shared_ptr<CellPieces::Whole>> complete = pieces.Add(
+        all, piece, payload,
+        absl::MakeConstSpan(facts).subspan(piece.begin - blocks.begin,
+                                           piece.size()),
+        std::move(cell_room));
+    if (!complete.ok()) {  // It was open, and was given up since.
+      gathering.contribution->Settle(piece, {});
+      status = NoRoomToWait();
+    } else if (*complete != nullptr) {
+      put_together.push_back(*std::move(complete));
+    } else {
+      MutexLock lock(&gather_mutex_);
+      part_cell_ = all.begin;
     }
   }
   // Others wait for what this one would hold.

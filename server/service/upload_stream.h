@@ -73,6 +73,8 @@ class UploadStream : public BidiStream {
   // True if what is read next has room: what was taken for it, or what needs
   // none. Else it takes a turn, and OnRoom comes.
   bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  // It waits for room no more, if it did.
+  void EndTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
   // The stream brings blocks to what is gathered, if there is room.
   bool JoinGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
   // True if it was not read, and is now: Resume has to be called.
@@ -119,6 +121,8 @@ class UploadStream : public BidiStream {
   // Room for what is read next, or the turn that it waits for.
   std::optional<HeldBytes::Hold> read_room_ ABSL_GUARDED_BY(gather_mutex_);
   std::unique_ptr<HeldBytes::Turn> turn_ ABSL_GUARDED_BY(gather_mutex_);
+  // First block of the cell of which this stream brought a part last.
+  std::optional<int64_t> part_cell_ ABSL_GUARDED_BY(gather_mutex_);
   // Chunks that were not taken in yet, and whether no more are read, for that
   // or for want of room.
   int offered_count_ ABSL_GUARDED_BY(gather_mutex_) = 0;
