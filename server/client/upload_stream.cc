@@ -85,6 +85,7 @@ class UploadStream : public BulkStream, public rpc::BulkCall {
   }
 
   void Cancel() override {
+    cancelled_ = true;
     context().TryCancel();
     delay_.Hurry();
   }
@@ -158,7 +159,8 @@ class UploadStream : public BulkStream, public rpc::BulkCall {
     prepared_.reset();
     writing_.Clear();
     if (!status.ok()) {
-      if (IsOfLink(status)) upload_.sizer->Failed();
+      // What its owner gives up, too.
+      if (!cancelled_ && IsOfLink(status)) upload_.sizer->Failed();
       upload_.ledger->Broke(upload_.index);
     }
     events_.Done(status);
@@ -254,6 +256,7 @@ class UploadStream : public BulkStream, public rpc::BulkCall {
   StreamEvents& events_;
   int64_t asked_ = 0;  // When the header was sent, as the ledger counts.
   absl::Time begin_;   // The same, by the clock.
+  std::atomic<bool> cancelled_{false};
 
   // Of the reader.
   grpc::ByteBuffer answer_;

@@ -61,4 +61,13 @@ std::vector<int64_t> GatherRoom::LetInNext(const void* set, int index) {
   return let_in;
 }
 
+std::vector<int64_t> GatherRoom::LetInHolder(const void* holder) {
+  std::vector<int64_t> let_in;
+  for (const auto& [number, turn] : turns_) {
+    if (turn.holder == holder) let_in.push_back(number);
+  }
+  for (const int64_t number : let_in) Leave(number);
+  return let_in;
+}
+
 }  // namespace atl::server

@@ -57,6 +57,8 @@ class GatherRoom {
   std::vector<int64_t> LetIn();
   // Those of `set` up to `index`, which is next: they need no room.
   std::vector<int64_t> LetInNext(const void* set, int index);
+  // Those of `holder`, which needs no room any more.
+  std::vector<int64_t> LetInHolder(const void* holder);
 
   int64_t bytes() const { return bytes_; }
   // Of them, beyond the bound.

@@ -61,6 +61,17 @@ TEST_F(GatherRoomTest, WhoIsNextNeedsNoRoom) {
   EXPECT_EQ(room_.bytes(), 1000);
 }
 
+TEST_F(GatherRoomTest, WhoNeedsNoRoomAnyMoreWaitsForNone) {
+  room_.TakeBeyond(Holder(0, 1), 1000);
+  Wait(1, 1);
+  Wait(2, 2);
+  Wait(3, 1);
+  EXPECT_EQ(room_.LetInHolder(Holder(1)), Numbers({1, 3}));
+  EXPECT_EQ(room_.LetInHolder(Holder(1)), Numbers());
+  EXPECT_EQ(room_.waiting_count(), 1u);
+  EXPECT_EQ(room_.bytes(), 1000);
+}
+
 TEST_F(GatherRoomTest, WhoHasLeftIsNotLetIn) {
   Wait(1, 0);
   Wait(2, 0);

@@ -46,6 +46,7 @@ std::unique_ptr<HeldBytes::Turn> HeldBytes::Wait(
     const GatherRoom::Turn& turn, std::shared_ptr<WaiterGate> gate) {
   std::vector<std::shared_ptr<WaiterGate>> gates;
   int64_t number = 0;
+  bool makes_room = false;
   {
     MutexLock lock(&mutex_);
     number = ++last_number_;
@@ -55,8 +56,11 @@ std::unique_ptr<HeldBytes::Turn> HeldBytes::Wait(
     gates = LetIn();
     // Whoever is let in at once need not be called.
     own.gate = std::move(gate);
+    makes_room = !own.is_in && !makes_room_;
+    makes_room_ |= makes_room;
   }
   CallOnRoom(std::move(gates));
+  if (makes_room) post_([held = shared_from_this()] { held->MakeRoom(); });
   return std::make_unique<Turn>(shared_from_this(), number);
 }
 
@@ -98,6 +102,36 @@ void HeldBytes::LetInNext(const void* set, int index) {
     gates = LetIn(room_.LetInNext(set, index));
   }
   CallOnRoom(std::move(gates));
+}
+
+void HeldBytes::LetInHolder(const void* holder) {
+  std::vector<std::shared_ptr<WaiterGate>> gates;
+  {
+    MutexLock lock(&mutex_);
+    gates = LetIn(room_.LetInHolder(holder));
+  }
+  CallOnRoom(std::move(gates));
+}
+
+void HeldBytes::AddSet(const void* set, std::function<bool()> fold) {
+  MutexLock lock(&mutex_);
+  sets_[set].swap(fold);
+}
+
+void HeldBytes::MakeRoom() {
+  std::map<const void*, std::function<bool()>> sets;
+  {
+    MutexLock lock(&mutex_);
+    makes_room_ = false;
+    sets.swap(sets_);
+  }
+  std::erase_if(sets, [](const auto& set) { return !set.second(); });
+  {
+    MutexLock lock(&mutex_);
+    // A set that was added meanwhile may be where one was.
+    sets_.merge(sets);
+  }
+  GiveUpAbandoned();
 }
 
 void HeldBytes::Leave(int64_t number) {

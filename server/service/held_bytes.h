@@ -108,13 +108,20 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   // The same, whatever the bound says.
   Hold TakeBeyond(const void* holder, int64_t bytes);
 
-  // Waits for room. It may be in when this returns; if it is not, it is let in
-  // when there is room, and `gate` is called (OnRoom).
+  // Waits for room. It may be in when this returns; if it is not, room is made
+  // of what can be, and it is let in when there is some: then `gate` is called
+  // (OnRoom).
   std::unique_ptr<Turn> Wait(const GatherRoom::Turn& turn,
                              std::shared_ptr<WaiterGate> gate);
   bool AnyoneWaits() const;
   // Contributions of `set` up to `index` need no room any more.
   void LetInNext(const void* set, int index);
+  // `holder` needs no room any more: it has everything.
+  void LetInHolder(const void* holder);
+  // Has `fold` called, on the thread of `post`, whenever somebody begins to
+  // wait: it makes room with what `set` holds, if that can be, and returns
+  // false once there is no such set any more.
+  void AddSet(const void* set, std::function<bool()> fold);
 
   // Nobody goes on with what `holder` holds: `give_up`, called once, from any
   // thread, when somebody finds no room, lets go of it if that is still so.
@@ -163,6 +170,8 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
       const std::vector<int64_t>& numbers = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallOnRoom(std::vector<std::shared_ptr<WaiterGate>> gates);
+  // Has every set folded, and what is abandoned given up.
+  void MakeRoom();
   void Leave(int64_t number);
   bool IsIn(int64_t number) const;
   std::optional<Hold> TakeRoom(int64_t number);
@@ -175,6 +184,9 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   std::map<int64_t, Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
+  std::map<const void*, std::function<bool()>> sets_ ABSL_GUARDED_BY(mutex_);
+  // MakeRoom is posted, and has not begun.
+  bool makes_room_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t slice_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -127,7 +127,7 @@ TEST_F(HeldBytesTest, WhoWaitsIsCalledOnceThereIsRoom) {
   holds_.clear();
   EXPECT_TRUE(turn->is_in());
   EXPECT_EQ(stream.called_count, 0);  // Nobody's lock is held.
-  ASSERT_EQ(posted_.size(), 2u);
+  ASSERT_EQ(posted_.size(), 3u);  // The first makes room.
   for (const auto& task : posted_) task();
   EXPECT_EQ(stream.called_count, 2);
   EXPECT_EQ(held_->bytes(), 100);
@@ -144,6 +144,51 @@ TEST_F(HeldBytesTest, WhatIsAbandonedWhileSomebodyWaitsIsGivenUpAtOnce) {
   EXPECT_FALSE(turn->is_in());
   held_->Abandon(&holders_[0], [&] { holds_.clear(); });
   EXPECT_TRUE(turn->is_in());
+}
+
+TEST_F(HeldBytesTest, WhoWaitsHasRoomMadeOfAllThatCanBe) {
+  WaitingStream stream;
+  const auto gate = std::make_shared<WaiterGate>(&stream);
+  holds_.push_back(held_->TakeBeyond(&holders_[0], 600));
+  int folded_count = 0;
+  bool is_there = true;
+  held_->AddSet(&holders_[0], [&] {
+    ++folded_count;
+    if (!is_there) return false;
+    holds_.clear();
+    return true;
+  });
+  const auto turn = held_->Wait({&holders_[1], 400, this, 1}, gate);
+  const auto other = held_->Wait({&holders_[2], 400, this, 1}, gate);
+  EXPECT_FALSE(turn->is_in());
+  ASSERT_EQ(posted_.size(), 1u);  // Once for both.
+  posted_[0]();
+  EXPECT_EQ(folded_count, 1);
+  EXPECT_TRUE(turn->is_in());
+  EXPECT_FALSE(other->is_in());
+  // A set that is gone is asked once.
+  is_there = false;
+  for (int i = 0; i < 2; ++i) {
+    posted_.clear();
+    const auto third = held_->Wait({&holders_[3], 400, this, 1}, gate);
+    ASSERT_EQ(posted_.size(), 1u);
+    posted_[0]();
+    EXPECT_EQ(folded_count, 2);
+  }
+}
+
+TEST_F(HeldBytesTest, WhoHasEverythingWaitsNoMore) {
+  WaitingStream stream;
+  const auto gate = std::make_shared<WaiterGate>(&stream);
+  holds_.push_back(held_->TakeBeyond(&holders_[0], 600));
+  const auto turn = held_->Wait({&holders_[1], 100, this, 1}, gate);
+  held_->LetInHolder(&holders_[1]);
+  EXPECT_TRUE(turn->is_in());
+  EXPECT_FALSE(turn->TakeRoom().has_value());
+  EXPECT_FALSE(held_->AnyoneWaits());
+  ASSERT_EQ(posted_.size(), 2u);
+  posted_[1]();
+  EXPECT_EQ(stream.called_count, 1);
 }
 
 TEST_F(HeldBytesTest, APartIsHeldForItself) {

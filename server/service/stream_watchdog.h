@@ -31,7 +31,7 @@ struct StreamLimits {
   absl::Duration window = absl::Seconds(20);  // Looked at as a whole.
   int64_t window_bytes_min = 16 << 10;        // Less in a window is too slow.
   // Longest wait for room (level ISLAND); less than our clients' patience with
-  // a stream on which nothing moves, a minute.
+  // a stream on which nothing moves, a minute (DriverOptions::stall_timeout).
   absl::Duration room_wait_max = absl::Seconds(50);
 };
 

@@ -321,6 +321,13 @@ void UploadStream::BeginGather() {
     MutexLock lock(&gather_mutex_);
     if (gathering_.gatherer == nullptr) {
       gathering_ = *std::move(found);
+      context_.held->AddSet(
+          gathering_.gatherer.get(),
+          [weak = std::weak_ptr<RoundGatherer>(gathering_.gatherer)] {
+            const std::shared_ptr<RoundGatherer> gatherer = weak.lock();
+            if (gatherer != nullptr) gatherer->FoldWaiting();
+            return gatherer != nullptr;
+          });
       asks = JoinGather();
       waits = at_header_ = !asks;
     }
@@ -340,9 +347,7 @@ void UploadStream::BeginGather() {
     return;
   }
   if (asks) AskForMissing();
-  if (!waits) return;
-  TestPoint("an upload waits for room");
-  MakeRoom(*gatherer);
+  if (waits) TestPoint("an upload waits for room");
 }
 
 void UploadStream::AskForMissing() {
@@ -390,8 +395,9 @@ bool UploadStream::HasRoom() {
     turn_ = context_.held->Wait({&contribution, bytes,
                                  gathering_.gatherer.get(), gathering_.index},
                                 gate());
-    // Who lets in those that are next may have come before.
-    if (gathering_.gatherer->next() >= gathering_.index) {
+    // Who lets in those that need none may have come before.
+    if (contribution.HasAll() ||
+        gathering_.gatherer->next() >= gathering_.index) {
       turn_.reset();
       return true;
     }
@@ -481,14 +487,7 @@ void UploadStream::ReadOnOrPause(const Shard::Gathering& gathering) {
     }
   }
   if (crowded) gathering.gatherer->Crowd(gathering.index, 1);
-  if (!waits) return;
-  TestPoint("an upload is not read for want of room");
-  MakeRoom(*gathering.gatherer);
-}
-
-void UploadStream::MakeRoom(RoundGatherer& gatherer) {
-  gatherer.FoldWaiting();
-  context_.held->GiveUpAbandoned();
+  if (waits) TestPoint("an upload is not read for want of room");
 }
 
 void UploadStream::LeaveGather() {
@@ -630,8 +629,13 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
                                          std::move(one->facts), one),
                scarce || one->room->is_beyond());
   }
+  // Who has begun to wait since may have looked before this was offered.
+  if (!scarce && context_.held->AnyoneWaits()) gatherer.FoldWaiting();
   // Not before what was offered counts: who waits looks once it is listed.
   context_.held->LetInNext(&gatherer, gatherer.next());
+  if (gathering.contribution->HasAll()) {
+    context_.held->LetInHolder(gathering.contribution.get());
+  }
   if (status.ok()) ReadOnOrPause(gathering);
   return status;
 }

@@ -82,8 +82,6 @@ class UploadStream : public BidiStream {
   // After a chunk: the next one is not read while too many wait for their turn
   // or there is no room for it.
   void ReadOnOrPause(const Shard::Gathering& gathering);
-  // Lets go of what others of the round hold while they wait, as far as can be.
-  void MakeRoom(RoundGatherer& gatherer);
   // Room for bytes of the contribution that wait, of what was taken before they
   // were read or else; none if there is none, unless the round needs them to go
   // on. `begins_cell`: they wait for the rest of their cell, so few are let in

@@ -41,6 +41,9 @@ namespace atl::worker {
 // Longest that nothing of a push or pull moves before the loop looks around: a
 // slow link may take hours. An island that leaves gives a push so long in all.
 inline constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
+// The same of a push of level ISLAND, which waits for other islands and for
+// room: as long as a round may take. What ends it before is the plan.
+inline constexpr absl::Duration kGatherIdleMax = absl::Minutes(10);
 
 // What came of a command, beside its status.
 struct PartResult {

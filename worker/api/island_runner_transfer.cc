@@ -168,7 +168,9 @@ IslandPart::Transferred IslandRunner::BoundPush(
     const TransferWhat& what, const IslandPart::Transfer& transfer) {
   const v1::ContributionInfo& info = what.contribution->info;
   server::CallBounds bounds;
-  bounds.idle_max = kTransferIdleMax;
+  bounds.idle_max = spec_.durability() == v1::DURABILITY_ISLAND
+                        ? kGatherIdleMax
+                        : kTransferIdleMax;
   bounds.on_waiting = TellWaiting(what);
   const bool stops_in_pause = !what.needed_again;
   if (what.needed_again) {
