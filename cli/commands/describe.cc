@@ -104,6 +104,12 @@ std::string DescribeTokens(int64_t merged_token_count,
                              static_cast<double>(schedule.token_count()));
 }
 
+std::string DescribeRun(const v1::Run& run) {
+  Table table({"RUN", "STATE", "WHY"});
+  table.AddRow({run.run_id(), EnumName(run.state()), run.state_reason()});
+  return table.ToString();
+}
+
 std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
   std::string text =
       absl::StrCat(codec::CodecName(CodecOf(exchange.up()).id()), " up");

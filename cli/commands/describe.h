@@ -21,6 +21,9 @@ std::string EnumName(v1::RunState state);
 std::string EnumName(v1::Outcome outcome);
 std::string EnumName(v1::IslandState state);
 
+// A table of one row: the run, its state and why it has that.
+std::string DescribeRun(const v1::Run& run);
+
 // How tensors travel: "top_k up with error feedback (decay 0.95), bf16 down".
 std::string DescribeExchange(const v1::ExchangeSpec& exchange);
 

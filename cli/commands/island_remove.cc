@@ -6,7 +6,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
-#include "cli/output/table.h"
+#include "cli/output/output.h"
 
 namespace atl::cli {
 namespace {
@@ -28,10 +28,7 @@ void AddRemoval(CLI::App& app, Context& context, const std::string& name,
       ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
       ASSIGN_OR_RETURN(const v1::RemoveIslandResponse response,
                        client->RemoveIsland(*request));
-      const v1::Run& run = response.run();
-      Table table({"RUN", "STATE", "WHY"});
-      table.AddRow({run.run_id(), EnumName(run.state()), run.state_reason()});
-      context.output().Print(ToJson(response), table.ToString());
+      context.output().Print(ToJson(response), DescribeRun(response.run()));
       return absl::OkStatus();
     };
   });

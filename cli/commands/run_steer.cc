@@ -7,7 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
 #include "cli/output/error.h"
-#include "cli/output/table.h"
+#include "cli/output/output.h"
 
 namespace atl::cli {
 namespace {
@@ -26,10 +26,7 @@ void AddSteering(CLI::App& app, Context& context, const std::string& name,
       Request request;
       request.set_run_id(*run_id);
       ASSIGN_OR_RETURN(const auto response, ((*client).*Method)(request));
-      const v1::Run& run = response.run();
-      Table table({"RUN", "STATE", "WHY"});
-      table.AddRow({run.run_id(), EnumName(run.state()), run.state_reason()});
-      context.output().Print(ToJson(response), table.ToString());
+      context.output().Print(ToJson(response), DescribeRun(response.run()));
       return absl::OkStatus();
     };
   });

@@ -3,13 +3,12 @@
 #include "coordinator/core/async_rounds.h"
 
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "coordinator/core/plans.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -19,17 +18,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class AsyncRoundsTest : public testing::Test {
+class AsyncRoundsTest : public RunSimulationTest {
  protected:
-  void Start(const v1::RunSpec& spec, int count = 2) {
-    run_ = std::make_unique<RunSimulation>(spec);
-    run_->StartServers();
-    for (int i = 0; i < count; ++i) JoinReady("i" + std::to_string(i));
-  }
-  void JoinReady(const std::string& id) {
-    ASSERT_TRUE(run_->Join(id).ok());
-    ASSERT_TRUE(run_->Ready(id).ok());
-  }
   void PushEverywhere(const std::string& id, int32_t f = 0) {
     for (int32_t s = 0; s < run_->shard_count(); ++s) run_->Push(id, f, s);
   }
@@ -44,7 +34,6 @@ class AsyncRoundsTest : public testing::Test {
   int64_t Version(int32_t f = 0) const {
     return run_->fragment(f).newest.version();
   }
-  RoundPhase Phase(int32_t f = 0) const { return run_->fragment(f).phase; }
   v1::SlotPlan PlanOf(int32_t slot, int32_t f = 0) const {
     for (const v1::SlotPlan& plan : run_->fragment(f).open.slots()) {
       if (plan.slot() == slot) return plan;
@@ -61,8 +50,6 @@ class AsyncRoundsTest : public testing::Test {
   void TearDown() override {
     if (run_ != nullptr) run_->CheckLog();
   }
-
-  std::unique_ptr<RunSimulation> run_;
 };
 
 TEST_F(AsyncRoundsTest, WithoutAnIslandItIsSaidThatOneIsMissing) {

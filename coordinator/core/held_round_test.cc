@@ -1,12 +1,11 @@
 // A member that heartbeats and never delivers: what a run does, what it says of
 // it, and what an operator can do.
 
-#include <memory>
 #include <string>
 
 #include "coordinator/core/proto_time.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/run_simulation_fixture.h"
 #include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,17 +16,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class HeldRoundTest : public testing::Test {
+class HeldRoundTest : public RunSimulationTest {
  protected:
-  void Start(const v1::RunSpec& spec, int count = 2) {
-    run_ = std::make_unique<RunSimulation>(spec);
-    run_->StartServers();
-    for (int i = 0; i < count; ++i) JoinReady("i" + std::to_string(i));
-  }
-  void JoinReady(const std::string& id) {
-    ASSERT_TRUE(run_->Join(id).ok());
-    ASSERT_TRUE(run_->Ready(id).ok());
-  }
   v1::GetRunStateResponse Shown() const {
     return BuildRunState(run_->machine(), *run_);
   }
@@ -43,15 +33,12 @@ class HeldRoundTest : public testing::Test {
     SampleSeries(run_->machine(), run_->now(), series);
     return series.round_wait.back().value();
   }
-  RoundPhase Phase() const { return run_->fragment(0).phase; }
   v1::IslandState StateOf(const std::string& id) const {
     return run_->state().FindMember(id)->record.state();
   }
   void TearDown() override {
     if (run_ != nullptr) run_->CheckLog();
   }
-
-  std::unique_ptr<RunSimulation> run_;
 };
 
 // Its bits do not depend on time: nothing that a clock says ends its rounds.

@@ -11,7 +11,7 @@
 
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,16 +21,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class RecallsTest : public testing::Test {
+class RecallsTest : public RunSimulationTest {
  protected:
-  void Start(const v1::RunSpec& spec) {
-    run_ = std::make_unique<RunSimulation>(spec);
-    run_->StartServers();
-    for (const char* id : {"i0", "i1"}) {
-      ASSERT_TRUE(run_->Join(id).ok());
-      ASSERT_TRUE(run_->Ready(id).ok());
-    }
-  }
   // Both islands have pushed to all shards; the round is sealed.
   void StartSealed(const v1::RunSpec& spec) {
     Start(spec);
@@ -38,7 +30,6 @@ class RecallsTest : public testing::Test {
     run_->PushAll("i1");
     ASSERT_EQ(Phase(), RoundPhase::kSealed);
   }
-  RoundPhase Phase() const { return run_->fragment(0).phase; }
   int64_t Version() const { return run_->fragment(0).newest.version(); }
   int64_t Attempt() const { return run_->fragment(0).attempt; }
   v1::RunState State() const { return run_->state().state(); }
@@ -51,8 +42,6 @@ class RecallsTest : public testing::Test {
   void TearDown() override {
     if (run_ != nullptr) run_->CheckLog();
   }
-
-  std::unique_ptr<RunSimulation> run_;
 };
 
 TEST_F(RecallsTest, ASealedContributionThatAShardLostIsPushedAgainAndMerged) {

@@ -4,13 +4,12 @@
 #include "coordinator/core/run_end.h"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "coordinator/core/plans.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -34,16 +33,8 @@ v1::RunSpec Staggered(v1::RunSpec spec) {
   return spec;
 }
 
-class RunEndTest : public testing::Test {
+class RunEndTest : public RunSimulationTest {
  protected:
-  void Start(const v1::RunSpec& spec, int count = 2) {
-    run_ = std::make_unique<RunSimulation>(spec);
-    run_->StartServers();
-    for (int i = 0; i < count; ++i) {
-      ASSERT_TRUE(run_->Join("i" + std::to_string(i)).ok());
-      ASSERT_TRUE(run_->Ready("i" + std::to_string(i)).ok());
-    }
-  }
   void PushEverywhere(const std::string& id, int32_t f) {
     for (int32_t s = 0; s < run_->shard_count(); ++s) run_->Push(id, f, s);
   }
@@ -71,8 +62,6 @@ class RunEndTest : public testing::Test {
   void TearDown() override {
     if (run_ != nullptr) run_->CheckLog();
   }
-
-  std::unique_ptr<RunSimulation> run_;
 };
 
 TEST_F(RunEndTest, TheCommitThatReachesTheBudgetIsTheLast) {

@@ -13,7 +13,7 @@
 #include "coordinator/core/contributions.h"
 #include "coordinator/core/plans.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/run_simulation_fixture.h"
 #include "coordinator/core/validate_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,28 +24,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class RunMachineTest : public testing::Test {
+class RunMachineTest : public RunSimulationTest {
  protected:
-  // `count` islands "i0", "i1", ... join and are ready.
-  void Start(const v1::RunSpec& spec, int count = 2) {
-    run_ = std::make_unique<RunSimulation>(spec);
-    run_->StartServers();
-    for (int i = 0; i < count; ++i) JoinReady("i" + std::to_string(i));
-  }
-  void JoinReady(const std::string& id) {
-    ASSERT_TRUE(run_->Join(id).ok());
-    ASSERT_TRUE(run_->Ready(id).ok());
-  }
   v1::RunState State() const { return run_->state().state(); }
-  RoundPhase Phase(int32_t f = 0) const { return run_->fragment(f).phase; }
   int64_t Version(int32_t f = 0) const {
     return run_->fragment(f).newest.version();
   }
   void TearDown() override {
     if (run_ != nullptr) run_->CheckLog();
   }
-
-  std::unique_ptr<RunSimulation> run_;
 };
 
 TEST_F(RunMachineTest, StartsOnceEveryServerHasVersionZero) {
