@@ -6,7 +6,6 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/describe.h"
-#include "cli/output/error.h"
 #include "cli/output/output.h"
 
 namespace atl::cli {
