@@ -13,11 +13,12 @@
 #include "base/codec/f32_values.h"
 #include "base/codec/stream_copy.h"
 #include "base/layout/exchange.h"
-#include "base/rpc/bulk_call.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/client/delay.h"
 
@@ -29,14 +30,14 @@ using Message = v1::PullParametersResponse;
 // Blocks that a chain goes through at a time, at most: their view is in cache.
 constexpr int64_t kGroupBlocksMax = 64;
 
-class DownloadStream : public BulkStream, public rpc::BulkCall {
+class DownloadStream
+    : public BulkStream,
+      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   DownloadStream(const std::shared_ptr<grpc::Channel>& channel,
                  const std::string& session, v1::PullParametersRequest request,
                  Download& download, StreamEvents& events)
-      : rpc::BulkCall(channel, "/atoll.v1.ParameterService/PullParameters"),
-        download_(download),
-        events_(events) {
+      : stub_(channel), download_(download), events_(events) {
     request.mutable_range()->set_begin(download.next_block);
     request.mutable_range()->set_end(download.blocks.end);
     if (download.is_view) request.set_content(v1::PULL_CONTENT_VIEW);
@@ -48,17 +49,21 @@ class DownloadStream : public BulkStream, public rpc::BulkCall {
       request.set_first_chunk_bytes(download.sizer->bytes());
     }
     request_ = rpc::EncodeMessage(request);
-    if (!session.empty()) context().AddMetadata(rpc::kSessionMetadata, session);
+    if (!session.empty()) context_.AddMetadata(rpc::kSessionMetadata, session);
+    stub_.PrepareBidiStreamingCall(
+        &context_, "/atoll.v1.ParameterService/PullParameters", {}, this);
   }
 
   void Start() override {
     moved_ = absl::Now();
     TakeForWindow();
-    rpc::BulkCall::Begin(&request_, /*last=*/true, &message_);
+    StartRead(&message_);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartCall();
   }
 
   void Cancel() override {
-    context().TryCancel();
+    context_.TryCancel();
     delay_.Hurry();
   }
 
@@ -66,7 +71,7 @@ class DownloadStream : public BulkStream, public rpc::BulkCall {
     if (!ok) return;
     failure_ = Take();
     if (!failure_.ok()) {
-      context().TryCancel();
+      context_.TryCancel();
       return;
     }
     const absl::Duration wait = TakeForWindow();
@@ -344,6 +349,8 @@ class DownloadStream : public BulkStream, public rpc::BulkCall {
     return absl::OkStatus();
   }
 
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   Download& download_;
   StreamEvents& events_;

@@ -6,12 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/encoded_layout.h"
-#include "base/rpc/bulk_call.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/status.h"
 #include "base/rpc/tls.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/client/route_table.h"
 #include "server/client/shard_driver.h"
@@ -32,24 +33,28 @@ struct Download {
   KeptDigests digests;
 };
 
-class KeptStream : public BulkStream, public rpc::BulkCall {
+class KeptStream
+    : public BulkStream,
+      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   KeptStream(const std::shared_ptr<grpc::Channel>& channel,
              v1::PullKeptRequest request, Download& download,
              StreamEvents& events)
-      : rpc::BulkCall(channel, "/atoll.v1.ParameterService/PullKept"),
-        download_(download),
-        events_(events) {
+      : stub_(channel), download_(download), events_(events) {
     request.mutable_range()->set_begin(download.next_block);
     request.mutable_range()->set_end(download.blocks.end);
     request_ = rpc::EncodeMessage(request);
+    stub_.PrepareBidiStreamingCall(
+        &context_, "/atoll.v1.ParameterService/PullKept", {}, this);
   }
 
   void Start() override {
-    rpc::BulkCall::Begin(&request_, /*last=*/true, &message_);
+    StartRead(&message_);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartCall();
   }
 
-  void Cancel() override { context().TryCancel(); }
+  void Cancel() override { context_.TryCancel(); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
@@ -57,7 +62,7 @@ class KeptStream : public BulkStream, public rpc::BulkCall {
     if (failure_.ok()) {
       StartRead(&message_);
     } else {
-      context().TryCancel();
+      context_.TryCancel();
     }
   }
 
@@ -124,6 +129,8 @@ class KeptStream : public BulkStream, public rpc::BulkCall {
         "the server ended the stream before all blocks had come");
   }
 
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   Download& download_;
   StreamEvents& events_;

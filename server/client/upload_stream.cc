@@ -11,11 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/parameter_service.pb.h"
-#include "base/rpc/bulk_call.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/sync/mutex.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "server/client/delay.h"
 
 namespace atl::server {
@@ -66,27 +67,30 @@ std::vector<IndexRange> Common(absl::Span<const IndexRange> a,
   return common;
 }
 
-class UploadStream : public BulkStream, public rpc::BulkCall {
+class UploadStream
+    : public BulkStream,
+      public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   UploadStream(const std::shared_ptr<grpc::Channel>& channel, Upload upload,
                StreamEvents& events)
-      : rpc::BulkCall(channel, upload.method),
-        upload_(std::move(upload)),
-        events_(events) {
+      : stub_(channel), upload_(std::move(upload)), events_(events) {
     if (!upload_.session.empty()) {
-      context().AddMetadata(rpc::kSessionMetadata, upload_.session);
+      context_.AddMetadata(rpc::kSessionMetadata, upload_.session);
     }
+    stub_.PrepareBidiStreamingCall(&context_, upload_.method, {}, this);
   }
 
   void Start() override {
     asked_ = upload_.ledger->Asked();
     begin_ = absl::Now();
-    rpc::BulkCall::Begin(&upload_.header, /*last=*/false, &answer_);
+    StartRead(&answer_);
+    StartWrite(&upload_.header);
+    StartCall();
   }
 
   void Cancel() override {
     cancelled_ = true;
-    context().TryCancel();
+    context_.TryCancel();
     delay_.Hurry();
   }
 
@@ -180,7 +184,7 @@ class UploadStream : public BulkStream, public rpc::BulkCall {
   // Requires: mutex_ is held.
   void FailLocked(const absl::Status& status) {
     if (failure_.ok()) failure_ = status;
-    context().TryCancel();
+    context_.TryCancel();
   }
 
   std::pair<bool, absl::Duration> StoredAndRoundTrip() {
@@ -252,6 +256,8 @@ class UploadStream : public BulkStream, public rpc::BulkCall {
                     static_cast<int64_t>(payload.size())};
   }
 
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
   Upload upload_;
   StreamEvents& events_;
   int64_t asked_ = 0;  // When the header was sent, as the ledger counts.
