@@ -252,6 +252,9 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         members = self.start(changes, island_count=2)
         self.cluster.pin(pin_id="audit", keep_bytes_max=1 << 30)
         toy.play_round(members, 0, cases.seed())
+        wait.until("each has kept it", lambda: all(
+            server.persisted_commit_seq >= 1
+            for server in self.cluster.run_state().servers))
         # The victim dies while it frees what it has kept.
         self.cluster.pin(pin_id="audit", release=True)
         self.revive()
