@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "server/client/transfer.h"
 #include "server/core/released_reads.h"
+#include "server/service/expect_no_place.h"
 #include "server/service/test_cluster.h"
 
 namespace atl::server {
@@ -120,14 +121,6 @@ class FairShareTest : public testing::Test {
     while (pull.stream->Read(&response)) {
     }
     return rpc::FromGrpc(pull.stream->Finish());
-  }
-
-  static void ExpectNoPlace(const absl::Status& status) {
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_TRUE(rpc::RetryDelayOf(status).has_value()) << status;
-    const auto reason = rpc::ReasonOf(status);
-    ASSERT_TRUE(reason.has_value()) << status;
-    EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
   }
 
   rpc::TestAuthority authority_;

@@ -6,6 +6,7 @@
 #include "base/rpc/status_details.h"
 #include "base/time/fake_clock.h"
 #include "gtest/gtest.h"
+#include "server/service/expect_no_place.h"
 
 namespace atl::server {
 namespace {
@@ -39,14 +40,6 @@ class StreamWatchdogTest : public testing::Test {
     if (!added.ok()) ExpectNoPlace(added);
     return added.ok();
   }
-  static void ExpectNoPlace(const absl::Status& status) {
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_TRUE(rpc::RetryDelayOf(status).has_value()) << status;
-    const auto reason = rpc::ReasonOf(status);
-    ASSERT_TRUE(reason.has_value()) << status;
-    EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
-  }
-
   void Pass(int seconds, int64_t bytes) {
     clock_.Advance(absl::Seconds(seconds));
     stream_.progress->payload_bytes += bytes;
