@@ -474,11 +474,9 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
   StoreContribution(0);
   const auto names = *fs_.List(kLog);
   ASSERT_EQ(names.size(), 1);
-  FakeFileSystem::Fault fault;
-  fault.call = FakeFileSystem::Fault::Call::kRead;
-  fault.path_part = ".seg";
-  fault.error_number = EIO;
-  fs_.AddFault(fault);
+  fs_.AddFault({.call = FakeFileSystem::Fault::Call::kRead,
+                .path_part = ".seg",
+                .error_number = EIO});
   ASSERT_TRUE(Reopen().ok());
   EXPECT_TRUE(store_->Recovered().stored.empty());
   EXPECT_EQ(store_->Recovered().lost.size(), 1);
@@ -495,11 +493,9 @@ TEST_F(RunStoreTest, ASpareSegmentThatCannotBeReadAtAStartKeepsItsName) {
   StoreContribution(0);
   ASSERT_TRUE(store_->Drop({Bind(0)->key()}).ok());
   ASSERT_EQ(fs_.List(kLog)->size(), 1);
-  FakeFileSystem::Fault fault;
-  fault.call = FakeFileSystem::Fault::Call::kRead;
-  fault.path_part = ".seg";
-  fault.error_number = EIO;
-  fs_.AddFault(fault);
+  fs_.AddFault({.call = FakeFileSystem::Fault::Call::kRead,
+                .path_part = ".seg",
+                .error_number = EIO});
   ASSERT_TRUE(Reopen().ok());
   StoreContribution(1);
   EXPECT_EQ(fs_.List(kLog)->size(), 2);
