@@ -47,13 +47,6 @@ absl::Status CheckEpoch(absl::string_view what, int64_t theirs, int64_t ours) {
                              " has not reached this server yet; call again"));
 }
 
-absl::Status NotAMember(int32_t slot) {
-  return Refuse(Code::kFailedPrecondition, "NOT_A_MEMBER",
-                absl::StrCat("slot ", slot,
-                             " is not a member of the run; wait for the plan, "
-                             "or Join again"));
-}
-
 }  // namespace
 
 absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
@@ -79,28 +72,32 @@ absl::Status ShardMachine::CheckPlace(int64_t run_epoch,
   return absl::OkStatus();
 }
 
-absl::Status ShardMachine::AdmitMember(int32_t slot, int64_t island_epoch,
-                                       absl::string_view session_sha256) const {
+absl::StatusOr<v1::PlanMember> ShardMachine::FindMember(int32_t slot) const {
   for (const v1::PlanMember& member : plan_.members()) {
-    if (member.slot() != slot) continue;
-    RETURN_IF_ERROR(
-        CheckEpoch("island_epoch", island_epoch, member.island_epoch()));
-    if (!SecretsEqual(session_sha256, member.session_sha256())) {
-      return Refuse(
-          Code::kUnauthenticated, "WRONG_SESSION",
-          "the metadata \"atoll-session\" is not the secret that Join gave to "
-          "this slot; Join again");
-    }
-    return absl::OkStatus();
+    if (member.slot() == slot) return member;
   }
-  return NotAMember(slot);
+  return Refuse(Code::kFailedPrecondition, "NOT_A_MEMBER",
+                absl::StrCat("slot ", slot,
+                             " is not a member of the run; wait for the plan, "
+                             "or Join again"));
 }
 
 absl::Status ShardMachine::CheckMember(int32_t slot) const {
-  for (const v1::PlanMember& member : plan_.members()) {
-    if (member.slot() == slot) return absl::OkStatus();
+  return FindMember(slot).status();
+}
+
+absl::Status ShardMachine::AdmitMember(int32_t slot, int64_t island_epoch,
+                                       absl::string_view session_sha256) const {
+  ASSIGN_OR_RETURN(const v1::PlanMember member, FindMember(slot));
+  RETURN_IF_ERROR(
+      CheckEpoch("island_epoch", island_epoch, member.island_epoch()));
+  if (!SecretsEqual(session_sha256, member.session_sha256())) {
+    return Refuse(
+        Code::kUnauthenticated, "WRONG_SESSION",
+        "the metadata \"atoll-session\" is not the secret that Join gave to "
+        "this slot; Join again");
   }
-  return NotAMember(slot);
+  return absl::OkStatus();
 }
 
 absl::Status ShardMachine::AdmitContribution(

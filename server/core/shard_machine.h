@@ -349,6 +349,8 @@ class ShardMachine {
   // The error of a fragment of which no block is here.
   absl::Status NoBlock(int32_t fragment) const;
   absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
+  // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has none.
+  absl::StatusOr<v1::PlanMember> FindMember(int32_t slot) const;
   absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
                            absl::string_view session_sha256) const;
   void Forget(const ContributionKey& key);
