@@ -40,13 +40,17 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
 
 bool Belongs(const RunState& state, int32_t fragment,
              const v1::ContributionKey& key) {
-  return key.fragment() == fragment && key.run_epoch() == state.run_epoch() &&
-         key.slot() >= 0 && key.slot() < state.members().size() &&
-         key.seq() >= 1 && key.seq() <= kSeqMax &&
-         !state.outcomes().Contains(key);
+  return key.fragment() == fragment && IsUndecided(state, key);
 }
 
 }  // namespace
+
+bool IsUndecided(const RunState& state, const v1::ContributionKey& key) {
+  return key.fragment() >= 0 && key.fragment() < state.fragments().size() &&
+         key.run_epoch() == state.run_epoch() && key.slot() >= 0 &&
+         key.slot() < state.members().size() && key.seq() >= 1 &&
+         key.seq() <= kSeqMax && !state.outcomes().Contains(key);
+}
 
 int64_t SeqMaxOf(const Member& member) {
   return std::min(kSeqMax, member.record.next_seq() + kSeqsALifeMax);

@@ -56,6 +56,15 @@ bool HasPrepared(const ShardView& shard, const v1::Seal& seal) {
                      });
 }
 
+// Whether a round may still take it, as far as its header says.
+bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
+  if (!IsUndecided(state, info.key())) return false;
+  const int64_t newest =
+      state.fragments()[info.key().fragment()].newest.version();
+  return info.anchor_version() >= 0 && info.anchor_version() <= newest &&
+         IsFreshEnough(state.spec().schedule(), info.anchor_version(), newest);
+}
+
 // Takes in what the shard has now; forgets what is decided or cannot be merged
 // any more.
 void NoteHad(const RunState& state, const ShardView& shard,
@@ -66,24 +75,9 @@ void NoteHad(const RunState& state, const ShardView& shard,
       had[PlaceOf(stored.info().key())] = stored.info();
     }
   }
-  for (auto it = had.begin(); it != had.end();) {
-    const v1::ContributionInfo& info = it->second;
-    const v1::ContributionKey& key = info.key();
-    const int32_t f = key.fragment();
-    const bool has_place = f >= 0 && f < state.fragments().size() &&
-                           key.slot() >= 0 &&
-                           key.slot() < state.members().size() &&
-                           key.seq() >= 1 && key.seq() <= kSeqMax;
-    const int64_t newest =
-        has_place ? state.fragments()[f].newest.version() : 0;
-    const bool counts =
-        has_place && info.anchor_version() >= 0 &&
-        info.anchor_version() <= newest &&
-        IsFreshEnough(state.spec().schedule(), info.anchor_version(),
-                      newest) &&
-        !state.outcomes().Contains(key);
-    it = counts ? std::next(it) : had.erase(it);
-  }
+  std::erase_if(had, [&](const auto& entry) {
+    return !MayBeMerged(state, entry.second);
+  });
 }
 
 // What the owner of a sealed contribution that is lost makes of it; empty if
