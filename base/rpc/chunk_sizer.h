@@ -24,9 +24,9 @@ class ChunkSizer {
   static constexpr int64_t kBytesMax = 1 << 20;
   // Of a pull: together with what its reader lets through beside it, a window
   // and a frame (server/client/DESIGN.md), no more than kBytesMax.
-  static constexpr int64_t kPullBytesMax = 1 << 19;
+  static constexpr int64_t kPullBytesMax = 3 << 18;
 
-  // `bytes_max`: a power of two, in [kBytesMin, kBytesMax]. Begins with
+  // `bytes_max`: a multiple of kBytesMin, at most kBytesMax. Begins with
   // `bytes_start`, or what is nearest to it.
   explicit ChunkSizer(int64_t bytes_max = kBytesMax,
                       int64_t bytes_start = kBytesStart)

@@ -36,7 +36,7 @@ constexpr absl::Duration kReturnGrace = absl::Seconds(1);
 
 // What a server may send ahead of the chunk that is read: it is lost when the
 // connection is cut, and takes memory.
-constexpr int kWindowBytes = 256 << 10;
+constexpr int kWindowBytes = 64 << 10;
 
 // Of a capped download: what all servers together may send unasked. It is as
 // long as a round trip that does not yet slow a pull down.

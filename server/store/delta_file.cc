@@ -18,7 +18,13 @@ namespace {
 constexpr absl::string_view kMagic = "ATOLLDLT";
 
 // What Seal writes at a time.
-constexpr int64_t kSealBytes = 1 << 20;
+constexpr int64_t kSealBytes = 8 << 20;
+static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
+              "D is written past the system's cache");
+
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
+}
 
 absl::string_view BytesOf(const std::vector<uint32_t>& table) {
   return absl::string_view(reinterpret_cast<const char*>(table.data()),
@@ -38,8 +44,23 @@ DeltaFile::DeltaFile(std::unique_ptr<RandomAccessFile> file, std::string path,
       path_(std::move(path)) {}
 
 int64_t DeltaFile::TableOffset() const {
-  return kHeaderPageBytes + (payload_bytes() + kHeaderPageBytes - 1) /
-                                kHeaderPageBytes * kHeaderPageBytes;
+  return kHeaderPageBytes + RoundUp(payload_bytes());
+}
+
+int64_t DeltaFile::ImageElementCount(const EncodedLayout& layout,
+                                     IndexRange blocks) {
+  return RoundUp(layout.ByteCount(blocks)) /
+         static_cast<int64_t>(sizeof(float));
+}
+
+void DeltaFile::SetImage(VersionImage image) {
+  if (image != nullptr) {
+    std::memset(reinterpret_cast<char*>(image.get()) + payload_bytes(), 0,
+                static_cast<size_t>(RoundUp(payload_bytes()) -
+                                    payload_bytes()));
+  }
+  MutexLock lock(&mutex_);
+  image_ = std::move(image);
 }
 
 absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Create(
@@ -59,8 +80,7 @@ absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Create(
     fs.Remove(path).IgnoreError();
     return reserved;
   }
-  MutexLock lock(&delta->mutex_);
-  delta->image_ = std::move(image);
+  delta->SetImage(std::move(image));
   return delta;
 }
 
@@ -68,9 +88,9 @@ bool DeltaFile::Reuse(FileSystem& fs, const std::string& new_path,
                       VersionImage image) {
   if (!writable_ || !fs.Rename(path(), new_path).ok()) return false;
   identity_ = DeltaIdentity();
+  SetImage(std::move(image));
   MutexLock lock(&mutex_);
   path_ = new_path;
-  image_ = std::move(image);
   sealed_ = false;
   return true;
 }
@@ -158,10 +178,11 @@ absl::Status DeltaFile::Read(IndexRange blocks, char* bytes) const {
 
 absl::Status DeltaFile::Seal(const DeltaIdentity& identity) {
   VersionImage keep;
+  const int64_t padded = RoundUp(payload_bytes());
   if (const char* const mapped = Map(blocks_, &keep)) {
-    for (int64_t at = 0; at < payload_bytes(); at += kSealBytes) {
-      const int64_t size = std::min(kSealBytes, payload_bytes() - at);
-      RETURN_IF_ERROR(file_->WriteAt(
+    for (int64_t at = 0; at < padded; at += kSealBytes) {
+      const int64_t size = std::min(kSealBytes, padded - at);
+      RETURN_IF_ERROR(file_->WriteStraightAt(
           kHeaderPageBytes + at,
           absl::string_view(mapped + at, static_cast<size_t>(size))));
     }

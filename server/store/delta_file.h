@@ -61,11 +61,10 @@ class DeltaFile {
   // already. False if it cannot be taken; then it is to be removed.
   bool Reuse(FileSystem& fs, const std::string& path, VersionImage image);
 
-  // Elements (f32) of an image that holds the blocks.
+  // Elements (f32) of an image that holds the blocks, and what pads them in the
+  // file.
   static int64_t ImageElementCount(const EncodedLayout& layout,
-                                   IndexRange blocks) {
-    return (layout.ByteCount(blocks) + 3) / 4;
-  }
+                                   IndexRange blocks);
 
   // Where the bytes of `blocks` lie in memory, and what keeps them there; null
   // if they are in the file alone.
@@ -107,6 +106,7 @@ class DeltaFile {
   DeltaFile(std::unique_ptr<RandomAccessFile> file, std::string path,
             const EncodedLayout& layout, IndexRange blocks, bool writable);
 
+  void SetImage(VersionImage image);
   int64_t Offset(int64_t block) const {
     return layout_.ByteOffset(block) - layout_.ByteOffset(blocks_.begin);
   }

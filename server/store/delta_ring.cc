@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<DeltaFile>> DeltaRing::New(int32_t fragment,
   VersionImage image;
   if (images_ != nullptr) {
     {
-      // Who pulls one of these still finds it in the system's cache.
+      // Who pulls one of these reads its file.
       MutexLock lock(&mutex_);
       for (auto& [place, delta] : deltas_) {
         if (place.first == fragment) delta->DropImage();

@@ -237,8 +237,7 @@ absl::Status VersionFile::Write(int array, IndexRange blocks,
     MutexLock lock(&mutex_);
     to_file |= writes_through_;
   }
-  // Of the state, Seal computes the checksums; pulls need those of theta.
-  if (array == 0 || to_file) NoteCrcs(array, blocks, elements);
+  NoteCrcs(array, blocks, elements);
   if (to_file) RETURN_IF_ERROR(WriteToFile(array, blocks, elements));
   if (mapped != nullptr && mapped != elements) {
     const absl::string_view bytes =
@@ -261,7 +260,6 @@ absl::Status VersionFile::WriteImage(int array) {
   VersionImage keep;
   const float* const elements = FindImage(array, &keep);
   if (elements == nullptr) return absl::OkStatus();
-  if (array > 0) NoteCrcs(array, range_.blocks(), elements);
   const absl::string_view bytes =
       BytesOf(elements, ImageElementCount(range_));
   // V that is left out is made of what is in files.

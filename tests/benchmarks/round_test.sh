@@ -25,8 +25,9 @@ for islands in (2, 4):
 found = [(row["case"], row["islands"], row.get("durability")) for row in rows]
 assert found == expected, found
 keys = {
-    "push": ["ours_gb_per_s", "raw_gb_per_s", "cpu_s_per_gb",
-             "raw_cpu_s_per_gb"],
+    "push": ["least_ratio", "ours_gb_per_s", "raw_gb_per_s",
+             "least_gb_per_s", "cpu_s_per_gb", "raw_cpu_s_per_gb",
+             "least_cpu_s_per_gb"],
     "f32_nesterov": ["ours_ms", "yardstick_ms", "cpu_s_per_gb",
                      "yardstick_cpu_s_per_gb", "server_anonymous_mib",
                      "merge_gb_per_s"],

@@ -1,5 +1,6 @@
 #include "tests/benchmarks/yardstick.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,7 +14,11 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/codec/crc32c.h"
+#include "base/codec/f32_bytes.h"
+#include "base/codec/f32_values.h"
 #include "tests/benchmarks/vectors.h"
 
 namespace atl::benchmarks {
@@ -26,6 +31,8 @@ constexpr size_t kChunkElements = 256 * 1024;
 // The first byte of an island: what comes.
 constexpr char kRound = 1;
 constexpr char kRaw = 2;
+constexpr char kChecked = 3;
+constexpr char kLogged = 4;
 
 // Moves all of `bytes`; false once the other end is gone.
 bool ReceiveAll(int socket, void* data, size_t bytes) {
@@ -56,6 +63,29 @@ bool SendFloats(int socket, absl::Span<const float> values) {
 
 bool ReceiveFloats(int socket, absl::Span<float> values) {
   return ReceiveAll(socket, values.data(), values.size() * sizeof(float));
+}
+
+// Each chunk and its CRC-32C.
+bool SendChecked(int socket, absl::Span<const float> values) {
+  for (; !values.empty(); values.remove_prefix(
+           std::min(kChunkElements, values.size()))) {
+    const absl::Span<const float> chunk = values.subspan(0, kChunkElements);
+    const absl::Span<const char> bytes = codec::F32Bytes(chunk);
+    const uint32_t crc = codec::Crc32c({bytes.data(), bytes.size()});
+    if (!SendFloats(socket, chunk) || !SendAll(socket, &crc, sizeof(crc))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What SendChecked sent is what has come, and finite.
+bool IsRight(int socket, absl::Span<const float> chunk) {
+  uint32_t crc = 0;
+  if (!ReceiveAll(socket, &crc, sizeof(crc))) return false;
+  const absl::Span<const char> bytes = codec::F32Bytes(chunk);
+  return codec::Crc32c({bytes.data(), bytes.size()}) == crc &&
+         codec::AllFinite(chunk);
 }
 
 void NoDelay(int socket) {
@@ -91,21 +121,33 @@ bool MergeChunk(const std::vector<int>& islands, absl::Span<float> sum,
   return true;
 }
 
-// Takes a vector of every island at the same time and says so. False once an
-// island is gone.
-bool Drain(const std::vector<int>& islands, size_t element_count) {
+// Takes a vector of `island`, as `order` says, and says so; `log` is the file
+// that it goes into if it is logged. False if it is wrong, or the island gone.
+bool DrainOne(int island, char order, int log, size_t element_count) {
+  std::vector<float> chunk(kChunkElements);
+  for (size_t at = 0; at < element_count; at += kChunkElements) {
+    const size_t n = std::min(kChunkElements, element_count - at);
+    const absl::Span<float> part = absl::MakeSpan(chunk).subspan(0, n);
+    if (!ReceiveFloats(island, part)) return false;
+    if (order != kRaw && !IsRight(island, part)) return false;
+    const auto bytes = static_cast<ssize_t>(n * sizeof(float));
+    if (order == kLogged &&
+        pwrite(log, part.data(), n * sizeof(float),
+               static_cast<off_t>(at * sizeof(float))) != bytes) {
+      return false;
+    }
+  }
+  return SendAll(island, &order, 1);
+}
+
+// Takes a vector of every island at the same time.
+bool Drain(const std::vector<int>& islands, const std::vector<int>& logs,
+           char order, size_t element_count) {
   std::atomic<bool> ok{true};
   std::vector<std::thread> threads;
-  for (const int island : islands) {
-    threads.emplace_back([island, element_count, &ok] {
-      std::vector<float> chunk(kChunkElements);
-      for (size_t at = 0; at < element_count && ok; at += kChunkElements) {
-        const size_t n = std::min(kChunkElements, element_count - at);
-        if (!ReceiveFloats(island, absl::MakeSpan(chunk).subspan(0, n))) {
-          ok = false;
-        }
-      }
-      if (!SendAll(island, &kRaw, 1)) ok = false;
+  for (size_t i = 0; i < islands.size(); ++i) {
+    threads.emplace_back([&, i] {
+      if (!DrainOne(islands[i], order, logs[i], element_count)) ok = false;
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -113,13 +155,14 @@ bool Drain(const std::vector<int>& islands, size_t element_count) {
 }
 
 // False once an island is gone.
-bool ServeRound(const std::vector<int>& islands, absl::Span<float> theta,
-                absl::Span<float> momentum, absl::Span<float> scratch) {
+bool ServeRound(const std::vector<int>& islands, const std::vector<int>& logs,
+                absl::Span<float> theta, absl::Span<float> momentum,
+                absl::Span<float> scratch) {
   char order = kRound;
   for (int island : islands) {
     if (!ReceiveAll(island, &order, 1)) return false;
   }
-  if (order == kRaw) return Drain(islands, theta.size());
+  if (order != kRound) return Drain(islands, logs, order, theta.size());
   for (size_t at = 0; at < theta.size(); at += kChunkElements) {
     const size_t n = std::min(kChunkElements, theta.size() - at);
     if (!MergeChunk(islands, scratch.subspan(0, n),
@@ -138,7 +181,8 @@ bool ServeRound(const std::vector<int>& islands, absl::Span<float> theta,
 
 }  // namespace
 
-int RunYardstickServer(int island_count, size_t element_count) {
+int RunYardstickServer(int island_count, size_t element_count,
+                       const std::string& directory) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = Loopback(0);
   socklen_t length = sizeof(address);
@@ -155,13 +199,23 @@ int RunYardstickServer(int island_count, size_t element_count) {
   const absl::Span<float> momentum = MakeVector(element_count);
   const absl::Span<float> scratch = MakeVector(2 * kChunkElements);
   std::vector<int> islands;
+  std::vector<int> logs;
   for (int i = 0; i < island_count; ++i) {
     const int island = accept(listener, nullptr, nullptr);
     if (island < 0) return 1;
     NoDelay(island);
     islands.push_back(island);
+    const std::string path =
+        absl::StrCat(directory, "/yardstick-", getpid(), "-", i, ".log");
+    const int log = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (log < 0) {
+      std::cerr << "yardstick: cannot write " << path << "\n";
+      return 1;
+    }
+    unlink(path.c_str());  // It is there for as long as it is open.
+    logs.push_back(log);
   }
-  while (ServeRound(islands, theta, momentum, scratch)) {
+  while (ServeRound(islands, logs, theta, momentum, scratch)) {
   }
   return 0;
 }
@@ -191,9 +245,14 @@ int RunYardstickIsland(int index, int island_count, size_t element_count,
       std::cout << (wrong.empty() ? "ok" : wrong) << std::endl;
       continue;
     }
-    if (words[0] == "raw") {
+    if (words[0] != "go") {
+      const char order = words[0] == "raw"       ? kRaw
+                         : words[0] == "checked" ? kChecked
+                                                 : kLogged;
       char answer;
-      if (!SendAll(server, &kRaw, 1) || !SendFloats(server, gradient) ||
+      if (!SendAll(server, &order, 1) ||
+          !(order == kRaw ? SendFloats(server, gradient)
+                          : SendChecked(server, gradient)) ||
           !ReceiveAll(server, &answer, 1)) {
         return 1;
       }

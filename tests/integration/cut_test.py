@@ -30,11 +30,12 @@ CUTS = 6
 # ahead; of a pull a frame beside it, and its chunks are smaller, so that all of
 # this is less than the largest chunk.
 CHUNK = 1 << 20
-PULL_CHUNK = 512 << 10
+PULL_CHUNK = 768 << 10
+PULL_AHEAD = 64 << 10
 AHEAD = 256 << 10
 FRAME = 128 << 10
 ON_ITS_WAY = {cutter.UP: CHUNK + AHEAD,
-              cutter.DOWN: PULL_CHUNK + AHEAD + FRAME}
+              cutter.DOWN: PULL_CHUNK + PULL_AHEAD + FRAME}
 # HTTP/2, checksums and headers of chunks, answers.
 FRAMING = 1.01
 
