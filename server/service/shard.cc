@@ -52,6 +52,13 @@ absl::Status DroppedStatus(const ContributionKey& key) {
                 absl::StrCat(key.ToString(), " is decided; fetch the plan"));
 }
 
+// What a COMMIT says of a contribution, to the streams that wait for it.
+absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
+  return outcome.outcome() == v1::OUTCOME_MERGED
+             ? absl::OkStatus()
+             : DroppedStatus(ContributionKey::FromProto(outcome.key()));
+}
+
 // This shard's part of the fragment's digest, from the bytes that are stored.
 absl::StatusOr<Digest128> DigestOf(const Contribution& contribution) {
   const ShardRange& range = contribution.range();
@@ -157,6 +164,7 @@ void Shard::Advance() {
     to_settle.swap(to_settle_);
     done.swap(gathered_done_);
   }
+  if (!to_settle.empty()) TestPoint("commits are applied");
   for (const auto& [key, status] : to_settle) waiters_.Settle(key, status);
 }
 
@@ -205,10 +213,8 @@ void Shard::Post(Action action) {
       // Now, and not before, they may be let go.
       gathered_done_.push_back(std::exchange(gathered_[action.fragment], {}));
       for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
-        const auto key = ContributionKey::FromProto(outcome.key());
-        to_settle_.push_back({key, outcome.outcome() == v1::OUTCOME_MERGED
-                                       ? absl::OkStatus()
-                                       : DroppedStatus(key)});
+        to_settle_.push_back({ContributionKey::FromProto(outcome.key()),
+                              DecidedStatus(outcome)});
       }
       return;
     case ActionKind::kPersist:
@@ -602,9 +608,11 @@ void Shard::RunPersist(const Action& action) {
       MutexLock lock(&mutex_);
       machine_.OnPersisted(action.commit.commit_seq());
     }
-    for (const ContributionKey& key : action.keys) {
-      waiters_.Settle(key, DroppedStatus(key));
+    for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
+      waiters_.Settle(ContributionKey::FromProto(outcome.key()),
+                      DecidedStatus(outcome));
     }
+    TestPoint("a commit is persisted");
   }
   Ended(action, status);
 }
