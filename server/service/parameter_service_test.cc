@@ -450,6 +450,7 @@ TEST_F(ResumeTest, AfterARestartOnlyTheRestIsAskedFor) {
   cluster_->Stop(0);
   ASSERT_TRUE(cluster_->Start(0).ok());
   ASSERT_TRUE(cluster_->Begin().ok());
+  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
   stub_ = cluster_->Stub(0);
   EXPECT_EQ(MissingNow(), kRest);
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
@@ -460,6 +461,7 @@ TEST_F(ResumeTest, AfterAPowerCutWhatDidNotReachTheDiskIsAskedForAgain) {
   cluster_->CutPower(0);
   ASSERT_TRUE(cluster_->Start(0).ok());
   ASSERT_TRUE(cluster_->Begin().ok());
+  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
   stub_ = cluster_->Stub(0);
   EXPECT_EQ(MissingNow(), Ranges({{0, 79}}));
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
