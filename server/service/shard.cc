@@ -623,6 +623,7 @@ void Shard::RunDrop(const Action& action) {
   for (const ContributionKey& key : action.keys) {
     waiters_.Settle(key, DroppedStatus(key));
   }
+  TestPoint("contributions are dropped");
   Changed();
 }
 
@@ -786,11 +787,13 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
                     OnLogError(contribution->info(), norm_squared.status()));
     return;
   }
+  TestPoint("a contribution is stored");
   {
     MutexLock lock(&mutex_);
     if (key.is_import()) {
       machine_.OnImported(key.fragment);
-    } else {
+    } else if (machine_.Knows(key) && store_->Find(key) == contribution) {
+      // Else it was dropped, or is about to be, and nobody would do so again.
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->gather_id());
     }
