@@ -18,6 +18,7 @@
 #include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "server/core/checkpoint_keeper.h"
 
 namespace atl::server {
 namespace {
@@ -326,15 +327,17 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
                      << store_->shard() << ": " << why;
         logged = std::move(why);
       }
+    } else if (action.kind == ActionKind::kWriteManifest &&
+               !CheckpointKeeper::MayPass(status)) {
+      // The checkpoint's fault tells of it.
+      hindrances_.erase(CauseOf(action));
+      LOG(ERROR) << "run " << store_->run().run_id() << " shard "
+                 << store_->shard() << ", given up: " << action.ToString()
+                 << " failed: " << status.message();
     } else {
       NoteHindrance(CauseOf(action), action.ToString(), status);
     }
     machine_.OnFailed(action, status);
-    // The checkpoint's fault tells of it.
-    if (action.kind == ActionKind::kWriteManifest &&
-        !absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) {
-      hindrances_.erase(CauseOf(action));
-    }
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
