@@ -675,6 +675,11 @@ void Shard::RunDropKept(const Action& action) {
                  << action.ToString() << ": " << action.reason;
   }
   if (!status.ok()) OnQuietError(action, status);
+  // An open file keeps its bytes on the disk, however slowly it is read.
+  readers_.OnKeptDropped(
+      [this](const ContributionKey& key) { return store_->HasKept(key); },
+      Refuse(Code::kOutOfRange, "NOT_KEPT",
+             "the contribution is kept no longer"));
   Changed();
 }
 

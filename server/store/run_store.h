@@ -190,6 +190,8 @@ class RunStore {
   // NOT_FOUND: it is not kept. DATA_LOSS: its file is missing or damaged; the
   // message names it.
   absl::StatusOr<KeptContribution> FindKept(const ContributionKey& key) const;
+  // False once it is to be dropped, which is before its file goes.
+  bool HasKept(const ContributionKey& key) const;
   // Frees what these commits merged, and forgets that pins were given up.
   // Readers go on.
   absl::Status DropKept(absl::Span<const int64_t> commit_seqs,
@@ -387,8 +389,6 @@ class RunStore {
   // again.
   void RemoveKept(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
   std::set<std::string> KeptPaths() const;
-  // False once it is to be dropped, which is before its file goes.
-  bool HasKept(const ContributionKey& key) const;
   void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;
