@@ -65,6 +65,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   Listeners::Spec listeners_spec = flags.listeners;
   listeners_spec.connection_age_max = absl::Seconds(flags.connection_age_s);
   RETURN_IF_ERROR(Listeners::Check(listeners_spec));
+  RaiseOpenFileLimit();
 
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(flags.data_dir));

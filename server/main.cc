@@ -140,6 +140,7 @@ absl::Status WaitForSignal(ParameterServer& server, const sigset_t& signals) {
 absl::Status Run(const Flags& flags, const sigset_t& signals) {
   RETURN_IF_ERROR(SetMinimumLogSeverity(absl::string_view(flags.log_level)));
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
+  RaiseOpenFileLimit();
   FileSystem& fs = PosixFileSystem();
   RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
   RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data_dir"));

@@ -1,10 +1,15 @@
 #include "base/obs/program.h"
 
+#include <sys/resource.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/status/exit_code.h"
 
@@ -12,6 +17,8 @@ namespace atl {
 namespace {
 
 constexpr int kGoesOn = -1;
+// Of open files: fewer are told.
+constexpr uint64_t kFewFiles = 4096;
 
 // CLI11 reports by exceptions; they end in its macro.
 int Parse(CLI::App& app, int argc, char** argv) {
@@ -27,6 +34,20 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   const int code = Parse(app, argc, argv);
   if (code == kGoesOn) return std::nullopt;
   return code == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+}
+
+uint64_t RaiseOpenFileLimit() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);  // Fails for wrong arguments alone.
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  // A system may have a bound of its own below.
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  if (limit.rlim_cur < kFewFiles) {
+    LOG(WARNING) << "may have " << limit.rlim_cur
+                 << " open files at once, connections among them; the hard "
+                    "limit (`ulimit -Hn`) is what lets it have more";
+  }
+  return limit.rlim_cur;
 }
 
 int EndProgram(const CLI::App& app, const absl::Status& status) {

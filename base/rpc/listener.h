@@ -68,6 +68,10 @@ class RpcServer {
     int receive_window_bytes = 0;
     // Bound of the threads of handlers that are synchronous.
     int thread_count_max = 64;
+    // A connection that has not said who it is by then (TLS, and HTTP/2's first
+    // frame) is closed. gRPC's own bound is two minutes, and keepalive begins
+    // after TLS.
+    absl::Duration handshake_timeout = absl::Seconds(20);
     // A ping after this long without traffic; the wait for its answer.
     absl::Duration keepalive_time = absl::Seconds(20);
     absl::Duration keepalive_timeout = absl::Seconds(20);

@@ -1,6 +1,12 @@
 #include "base/rpc/listener.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -188,6 +194,34 @@ TEST_F(ListenerTest, IsHealthyOnlyWhenTold) {
   EXPECT_TRUE(CheckServing(*channel, absl::Seconds(20)).ok());
   server->SetServing(false);
   EXPECT_FALSE(CheckServing(*channel, absl::Seconds(20)).ok());
+}
+
+// It holds an open file of ours, whoever it is.
+TEST_F(ListenerTest, ClosesAConnectionThatSaysNothing) {
+  RpcServer::Spec spec;
+  spec.handshake_timeout = absl::Milliseconds(50);
+  spec.keepalive_time = absl::Hours(1);  // Would find it out, too.
+  const auto server = RpcServer::Start(spec);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int peer = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(peer, 0);
+  const timeval patience = {20, 0};
+  setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(peer, reinterpret_cast<const sockaddr*>(&address),
+                    sizeof(address)),
+            0);
+  // Ours comes first; then there is an end to it.
+  char bytes[256];
+  ssize_t count = 0;
+  do {
+    count = recv(peer, bytes, sizeof(bytes), 0);
+  } while (count > 0);
+  EXPECT_TRUE(count == 0 || errno == ECONNRESET) << errno;
+  close(peer);
 }
 
 TEST_F(ListenerTest, RefusesCompressedMessagesBeforeTheyUnfold) {

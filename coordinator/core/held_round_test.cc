@@ -312,7 +312,10 @@ TEST_F(HeldRoundTest, ARemovedIslandStaysOutUntilItIsLetInAgain) {
     EXPECT_THAT(refused.message(), HasSubstr("atoll island readmit run i1"));
   }
   ASSERT_TRUE(run_->Remove("i1", /*readmit=*/true).ok());
-  EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_LOST);
+  for (const int64_t snapshot : {int64_t{0}, run_->state().revision()}) {
+    run_->Restart(snapshot);
+    EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_READMITTED);
+  }
   JoinReady("i1");
   EXPECT_EQ(run_->state().FindMember("i1")->record.slot(), 1);
   ASSERT_TRUE(run_->Remove("i1", /*readmit=*/true).ok());

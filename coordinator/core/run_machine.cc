@@ -438,7 +438,7 @@ absl::Status RunMachine::RemoveIsland(const std::string& island_id,
   }
   if (found->removed() == readmit) {
     storage::v1::MemberSet member = found->record;
-    member.set_state(readmit ? v1::ISLAND_STATE_LOST
+    member.set_state(readmit ? v1::ISLAND_STATE_READMITTED
                              : v1::ISLAND_STATE_REMOVED);
     EmitMember(std::move(member));
     reasons_.push_back(absl::StrCat(

@@ -23,6 +23,17 @@ struct Failpoints {
   const char* after;
 };
 
+// Of an island's record: what an operator does is told apart.
+Failpoints FailpointsOf(v1::IslandState state) {
+  if (state == v1::ISLAND_STATE_REMOVED) {
+    return {"coordinator.removal.before", "coordinator.removal.after"};
+  }
+  if (state == v1::ISLAND_STATE_READMITTED) {
+    return {"coordinator.readmission.before", "coordinator.readmission.after"};
+  }
+  return {"coordinator.member.before", "coordinator.member.after"};
+}
+
 Failpoints FailpointsOf(const storage::v1::Record& record) {
   switch (record.body_case()) {
     case storage::v1::Record::kRunCreated:
@@ -34,7 +45,7 @@ Failpoints FailpointsOf(const storage::v1::Record& record) {
     case storage::v1::Record::kRunStateSet:
       return {"coordinator.state.before", "coordinator.state.after"};
     case storage::v1::Record::kMemberSet:
-      return {"coordinator.member.before", "coordinator.member.after"};
+      return FailpointsOf(record.member_set().state());
     case storage::v1::Record::kRoundOpened:
       return {"coordinator.open.before", "coordinator.open.after"};
     case storage::v1::Record::kRoundSealed:

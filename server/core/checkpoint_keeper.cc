@@ -83,11 +83,15 @@ void CheckpointKeeper::OnWritten(const std::string& pin_id) {
   it->second.state = State::kDurable;
 }
 
+bool CheckpointKeeper::MayPass(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
 void CheckpointKeeper::OnFailed(const std::string& pin_id,
                                 const absl::Status& status) {
   const auto it = kept_.find(pin_id);
   if (it == kept_.end() || it->second.state != State::kWriting) return;
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+  if (MayPass(status)) {
     it->second.state = State::kMissing;
     return;
   }

@@ -53,8 +53,9 @@ class CheckpointKeeper {
             const std::function<int64_t(int32_t)>& persisted);
 
   void OnWritten(const std::string& pin_id);
-  // RESOURCE_EXHAUSTED and UNAVAILABLE: it is named again. Anything else: the
-  // checkpoint is broken here.
+  // RESOURCE_EXHAUSTED and UNAVAILABLE: what failed may do better later.
+  static bool MayPass(const absl::Status& status);
+  // What may pass is named again. Else the checkpoint is broken here.
   void OnFailed(const std::string& pin_id, const absl::Status& status);
   void OnDropped(const std::string& pin_id) { kept_.erase(pin_id); }
   // A reader found a version damaged: checkpoints that name it are broken.

@@ -10,11 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "base/obs/log.h"
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/health.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
+#include "base/sync/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
@@ -431,6 +435,51 @@ TEST_P(DiskErrorsTest, AContributionThatCannotBeReadComesAgain) {
   const auto digest = cluster_->WaitForPrepared(0, 0);
   ASSERT_OK(digest.status());
   ASSERT_OK(cluster_->Commit(0, 0, *digest));
+}
+
+class LogLines : public LogSink {
+ public:
+  LogLines() { SetLogSink(this); }
+  ~LogLines() override { SetLogSink(nullptr); }
+  void Send(LogSeverity, absl::string_view line, absl::string_view) override {
+    MutexLock lock(&mutex_);
+    lines_.emplace_back(line);
+  }
+  // Those that have `text`.
+  std::vector<std::string> With(absl::string_view text) const {
+    MutexLock lock(&mutex_);
+    std::vector<std::string> found;
+    for (const std::string& line : lines_) {
+      if (absl::StrContains(line, text)) found.push_back(line);
+    }
+    return found;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_P(DiskErrorsTest, OfACheckpointThatIsGivenUpTheLogSaysSo) {
+  ASSERT_OK(cluster_->Round(0, 1));
+  Break(Call::kRead, "f0-v1.ver", EIO);
+  const LogLines log;
+  v1::Pin& pin = *cluster_->plan().add_pins();
+  pin.set_pin_id("mine");
+  pin.set_commit_seq(cluster_->commit_seq() + 1);
+  pin.set_checkpoint(true);
+  v1::FragmentVersion& version = *pin.add_cut();
+  version.set_fragment(0);
+  version.set_version(1);
+  cluster_->Publish();
+  const v1::ShardReport report = WaitForReport([](const auto& r) {
+    return r.checkpoints_size() == 1 && !r.checkpoints(0).fault().empty();
+  });
+  EXPECT_EQ(report.hindrance(), "");
+  const std::vector<std::string> told = log.With("write-manifest mine");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0], HasSubstr("given up: write-manifest mine failed: "));
+  EXPECT_THAT(told[0], HasSubstr("f0-v1.ver: Input/output error"));
 }
 
 }  // namespace

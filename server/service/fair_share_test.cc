@@ -249,6 +249,47 @@ class SlowReadersTest : public FairShareTest {
   }
 };
 
+// As when others need the room.
+TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
+  Begin(/*place_count=*/64);
+  v1::Pin& pin = *cluster_->plan().add_pins();
+  pin.set_pin_id("audit");
+  pin.set_commit_seq(cluster_->commit_seq() + 1);
+  pin.set_keep_bytes_max(int64_t{1} << 40);
+  cluster_->Publish();
+  Round(0);
+  grpc::ClientContext context;
+  v1::PullKeptRequest request;
+  request.set_run_id(SmallRun().run_id());
+  request.set_layout_fingerprint(cluster_->layout().fingerprint());
+  *request.mutable_contribution() =
+      cluster_->Info(0, 0, 0, cluster_->Gradient(0, 0, 0)).key();
+  rpc::ChannelOptions options;
+  options.tls = authority_.Issue("atoll:operator:ada");
+  options.receive_window_bytes = 64 << 10;
+  const auto channel =
+      rpc::MakeChannel(cluster_->server(0).address(), options);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const auto stub = v1::ParameterService::NewStub(*channel);
+  const auto stream = stub->PullKept(&context, request);
+  v1::PullKeptResponse response;
+  ASSERT_TRUE(stream->Read(&response)) << rpc::FromGrpc(stream->Finish());
+  ASSERT_TRUE(response.has_header());
+  const int64_t kept_bytes =
+      cluster_->layout().element_count() * int64_t{sizeof(float)};
+  const int64_t bytes_max = cluster_->fs(0).HeldBytes() - kept_bytes;
+  cluster_->plan().clear_pins();
+  cluster_->Publish();
+  EXPECT_LE(HeldBytes(bytes_max), bytes_max);
+  while (stream->Read(&response)) {
+  }
+  const absl::Status end = rpc::FromGrpc(stream->Finish());
+  if (absl::IsCancelled(end)) return;  // It took nothing, and was cut off.
+  EXPECT_TRUE(absl::IsOutOfRange(end)) << end;
+  ASSERT_TRUE(rpc::ReasonOf(end).has_value()) << end;
+  EXPECT_EQ(rpc::ReasonOf(end)->reason, "NOT_KEPT");
+}
+
 TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
   Begin(/*place_count=*/64);
   std::vector<std::unique_ptr<IdlePull>> greedy;

@@ -12,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "base/failpoint/test_point.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
+#include "base/sync/notification.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -78,8 +81,9 @@ class ParameterServiceTest : public testing::Test {
  protected:
   ParameterServiceTest() { Begin(SmallRun()); }
 
-  void Begin(const v1::Run& run) {
+  void Begin(const v1::Run& run, int finish_thread_count = 2) {
     cluster_ = std::make_unique<TestCluster>(run, 1);
+    cluster_->options().finish_thread_count = finish_thread_count;
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
     // Calls of this test are not tried again: the plan has to be there.
@@ -411,6 +415,45 @@ TEST_F(ParameterServiceTest, GarbageIsAnErrorAndNotACrash) {
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
 }
 
+// By a plan, between its record and what the report is made from.
+TEST_F(ParameterServiceTest, WhatIsDroppedAsItIsStoredIsNotReported) {
+  Begin(SmallRun(), /*finish_thread_count=*/1);
+  Notification dropped, forgotten;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "contributions are dropped") dropped.Notify();
+    if (point != "a contribution is stored" || dropped.HasBeenNotified()) {
+      return;
+    }
+    *cluster_->plan().add_dropped()->mutable_key() = info_.key();
+    cluster_->Publish();
+    EXPECT_TRUE(dropped.WaitWithTimeout(TestCluster::kPatience));
+    // No plan speaks of it any more.
+    cluster_->plan().clear_dropped();
+    cluster_->Publish();
+    EXPECT_TRUE(cluster_->WaitForPlan(0).ok());
+    forgotten.Notify();
+  });
+  auto push = Open();
+  push->Send(cluster_->Header(info_, 0));
+  push->Read();
+  push->Send(Chunk(0, 40));
+  push->Send(Chunk(40, BlockCount()));
+  EXPECT_EQ(push->Finish().error_code(), StatusCode::ABORTED);
+  ASSERT_TRUE(forgotten.WaitWithTimeout(TestCluster::kPatience));
+  // By the same thread, after it.
+  const std::vector<float> other = cluster_->Gradient(0, 1, 0);
+  ASSERT_TRUE(cluster_->Push(cluster_->Info(0, 1, 0, other), other).ok());
+  const auto report = cluster_->WaitForReport(0, [](const auto& r) {
+    return std::any_of(r.stored().begin(), r.stored().end(),
+                       [](const v1::StoredContribution& stored) {
+                         return stored.info().key().slot() == 1;
+                       });
+  });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stored_size(), 1) << report->DebugString();
+  cluster_->Stop(0);
+}
+
 TEST_F(ParameterServiceTest, AMessageBeyondTheLimitEndsItsStreamAlone) {
   v1::Chunk chunk = Chunk(0, 10);
   chunk.mutable_payload()->resize(3 << 20);
@@ -450,6 +493,7 @@ TEST_F(ResumeTest, AfterARestartOnlyTheRestIsAskedFor) {
   cluster_->Stop(0);
   ASSERT_TRUE(cluster_->Start(0).ok());
   ASSERT_TRUE(cluster_->Begin().ok());
+  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
   stub_ = cluster_->Stub(0);
   EXPECT_EQ(MissingNow(), kRest);
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
@@ -460,6 +504,7 @@ TEST_F(ResumeTest, AfterAPowerCutWhatDidNotReachTheDiskIsAskedForAgain) {
   cluster_->CutPower(0);
   ASSERT_TRUE(cluster_->Start(0).ok());
   ASSERT_TRUE(cluster_->Begin().ok());
+  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
   stub_ = cluster_->Stub(0);
   EXPECT_EQ(MissingNow(), Ranges({{0, 79}}));
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());

@@ -18,6 +18,7 @@
 #include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "server/core/checkpoint_keeper.h"
 
 namespace atl::server {
 namespace {
@@ -50,6 +51,13 @@ ShardShape ShapeOf(const RunStore& store) {
 absl::Status DroppedStatus(const ContributionKey& key) {
   return Refuse(Code::kAborted, "ALREADY_DECIDED",
                 absl::StrCat(key.ToString(), " is decided; fetch the plan"));
+}
+
+// What a COMMIT says of a contribution, to the streams that wait for it.
+absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
+  return outcome.outcome() == v1::OUTCOME_MERGED
+             ? absl::OkStatus()
+             : DroppedStatus(ContributionKey::FromProto(outcome.key()));
 }
 
 // This shard's part of the fragment's digest, from the bytes that are stored.
@@ -157,6 +165,7 @@ void Shard::Advance() {
     to_settle.swap(to_settle_);
     done.swap(gathered_done_);
   }
+  if (!to_settle.empty()) TestPoint("commits are applied");
   for (const auto& [key, status] : to_settle) waiters_.Settle(key, status);
 }
 
@@ -205,10 +214,8 @@ void Shard::Post(Action action) {
       // Now, and not before, they may be let go.
       gathered_done_.push_back(std::exchange(gathered_[action.fragment], {}));
       for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
-        const auto key = ContributionKey::FromProto(outcome.key());
-        to_settle_.push_back({key, outcome.outcome() == v1::OUTCOME_MERGED
-                                       ? absl::OkStatus()
-                                       : DroppedStatus(key)});
+        to_settle_.push_back({ContributionKey::FromProto(outcome.key()),
+                              DecidedStatus(outcome)});
       }
       return;
     case ActionKind::kPersist:
@@ -320,15 +327,17 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
                      << store_->shard() << ": " << why;
         logged = std::move(why);
       }
+    } else if (action.kind == ActionKind::kWriteManifest &&
+               !CheckpointKeeper::MayPass(status)) {
+      // The checkpoint's fault tells of it.
+      hindrances_.erase(CauseOf(action));
+      LOG(ERROR) << "run " << store_->run().run_id() << " shard "
+                 << store_->shard() << ", given up: " << action.ToString()
+                 << " failed: " << status.message();
     } else {
       NoteHindrance(CauseOf(action), action.ToString(), status);
     }
     machine_.OnFailed(action, status);
-    // The checkpoint's fault tells of it.
-    if (action.kind == ActionKind::kWriteManifest &&
-        !absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) {
-      hindrances_.erase(CauseOf(action));
-    }
     // Not at once: what lacked room a moment ago lacks it now.
     retry_ = true;
   } else {
@@ -602,9 +611,11 @@ void Shard::RunPersist(const Action& action) {
       MutexLock lock(&mutex_);
       machine_.OnPersisted(action.commit.commit_seq());
     }
-    for (const ContributionKey& key : action.keys) {
-      waiters_.Settle(key, DroppedStatus(key));
+    for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
+      waiters_.Settle(ContributionKey::FromProto(outcome.key()),
+                      DecidedStatus(outcome));
     }
+    TestPoint("a commit is persisted");
   }
   Ended(action, status);
 }
@@ -615,6 +626,7 @@ void Shard::RunDrop(const Action& action) {
   for (const ContributionKey& key : action.keys) {
     waiters_.Settle(key, DroppedStatus(key));
   }
+  TestPoint("contributions are dropped");
   Changed();
 }
 
@@ -663,6 +675,11 @@ void Shard::RunDropKept(const Action& action) {
                  << action.ToString() << ": " << action.reason;
   }
   if (!status.ok()) OnQuietError(action, status);
+  // An open file keeps its bytes on the disk, however slowly it is read.
+  readers_.OnKeptDropped(
+      [this](const ContributionKey& key) { return store_->HasKept(key); },
+      Refuse(Code::kOutOfRange, "NOT_KEPT",
+             "the contribution is kept no longer"));
   Changed();
 }
 
@@ -778,11 +795,13 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
                     OnLogError(contribution->info(), norm_squared.status()));
     return;
   }
+  TestPoint("a contribution is stored");
   {
     MutexLock lock(&mutex_);
     if (key.is_import()) {
       machine_.OnImported(key.fragment);
-    } else {
+    } else if (machine_.Knows(key) && store_->Find(key) == contribution) {
+      // Else it was dropped, or is about to be, and nobody would do so again.
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->gather_id());
     }

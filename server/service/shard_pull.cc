@@ -140,6 +140,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
                                "fragment of which shard ",
                                store_->shard(), " holds blocks"));
   }
+  source.reading = readers_.BeginKept(key, reader);
   absl::StatusOr<RunStore::KeptContribution> kept = store_->FindKept(key);
   if (absl::IsNotFound(kept.status())) {
     if (is_undecided) {

@@ -1,5 +1,6 @@
 #include "server/service/version_readers.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,15 @@ VersionReaders::Reading VersionReaders::Begin(int32_t fragment, int64_t version,
   return Reading(this, fragment, last_number_);
 }
 
+VersionReaders::Reading VersionReaders::BeginKept(const ContributionKey& key,
+                                                  const Reader& reader) {
+  MutexLock lock(&mutex_);
+  Fragment& one = fragments_[key.fragment];
+  one.kept[++last_number_] = key;
+  one.gates[last_number_] = reader.gate;
+  return Reading(this, key.fragment, last_number_);
+}
+
 void VersionReaders::OnReleased(int32_t fragment, int64_t version) {
   std::vector<std::shared_ptr<WaiterGate>> displaced;
   int64_t given_up = version;
@@ -41,11 +51,29 @@ void VersionReaders::OnReleased(int32_t fragment, int64_t version) {
   for (const auto& gate : displaced) gate->CallDisplaced(status);
 }
 
+void VersionReaders::OnKeptDropped(
+    absl::FunctionRef<bool(const ContributionKey&)> is_kept,
+    const absl::Status& status) {
+  std::vector<std::pair<ContributionKey, std::shared_ptr<WaiterGate>>> read;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [fragment, one] : fragments_) {
+      for (const auto& [number, key] : one.kept) {
+        read.emplace_back(key, one.gates.at(number));
+      }
+    }
+  }
+  for (const auto& [key, gate] : read) {
+    if (!is_kept(key)) gate->CallDisplaced(status);
+  }
+}
+
 void VersionReaders::End(int32_t fragment, int64_t number) {
   MutexLock lock(&mutex_);
   Fragment& one = fragments_[fragment];
   one.reads.End(number);
   one.gates.erase(number);
+  one.kept.erase(number);
 }
 
 }  // namespace atl::server

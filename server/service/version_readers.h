@@ -1,5 +1,6 @@
 // The streams that read versions of a shard, so that those of released ones can
-// be told to start over when there are too many (server/core/released_reads.h).
+// be told to start over when there are too many (server/core/released_reads.h),
+// and those that read what a pin kept, so that they end with it.
 //
 // Thread-safe. Calls a stream with no lock of its own held but the stream's
 // gate.
@@ -14,9 +15,11 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/sync/mutex.h"
+#include "server/core/contribution_key.h"
 #include "server/core/released_reads.h"
 #include "server/service/push_waiters.h"
 
@@ -63,14 +66,23 @@ class VersionReaders {
   // To be called before the version is looked for: what is released after that
   // was found is then known to be read.
   Reading Begin(int32_t fragment, int64_t version, const Reader& reader);
+  // The same of a kept contribution.
+  Reading BeginKept(const ContributionKey& key, const Reader& reader);
   // Nobody finds the version any more: who reads it, or another one that is
   // released, may be told to end, with VERSION_RELEASED (OnDisplaced).
   void OnReleased(int32_t fragment, int64_t version);
+  // Kept contributions were dropped, for nobody wants them any more or others
+  // need their room: who reads one that `is_kept` denies is told to end, with
+  // `status` (OnDisplaced).
+  void OnKeptDropped(absl::FunctionRef<bool(const ContributionKey&)> is_kept,
+                     const absl::Status& status);
 
  private:
   struct Fragment {
     ReleasedReads reads;
-    std::map<int64_t, std::shared_ptr<WaiterGate>> gates;  // By number.
+    // By number; `kept` of those that read no version.
+    std::map<int64_t, std::shared_ptr<WaiterGate>> gates;
+    std::map<int64_t, ContributionKey> kept;
   };
 
   void End(int32_t fragment, int64_t number);

@@ -190,6 +190,8 @@ class RunStore {
   // NOT_FOUND: it is not kept. DATA_LOSS: its file is missing or damaged; the
   // message names it.
   absl::StatusOr<KeptContribution> FindKept(const ContributionKey& key) const;
+  // False once it is to be dropped, which is before its file goes.
+  bool HasKept(const ContributionKey& key) const;
   // Frees what these commits merged, and forgets that pins were given up.
   // Readers go on.
   absl::Status DropKept(absl::Span<const int64_t> commit_seqs,
@@ -308,6 +310,10 @@ class RunStore {
   // UNAVAILABLE: the disk does not give it.
   absl::StatusOr<bool> AdoptPrepared(const std::string& path, int32_t fragment,
                                      int64_t version);
+  // The disk does not give the file of what was prepared: `error`, or false if
+  // its sum is whole, which it is then made again from.
+  absl::StatusOr<bool> NotGiven(const PreparedFact& fact,
+                                const absl::Status& error);
   std::string SumPath(int32_t fragment, int64_t version) const;
   // The version is made and durable, or given up: its sum's file can be written
   // again.
@@ -383,8 +389,6 @@ class RunStore {
   // again.
   void RemoveKept(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
   std::set<std::string> KeptPaths() const;
-  // False once it is to be dropped, which is before its file goes.
-  bool HasKept(const ContributionKey& key) const;
   void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;

@@ -51,6 +51,8 @@ SPECIAL = {
     "coordinator.abort.": "abort",
     "coordinator.pin.": "pin",
     "coordinator.unpin.": "pin",
+    "coordinator.removal.": "remove",
+    "coordinator.readmission.": "remove",
     "island.leave.": "leave",
     "coordinator.verdict.": "verdict",
     "server.measured.": "verdict",
@@ -320,6 +322,55 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         if not release:
             self.assertEqual(pinned.pin.cut[0].version, 1)
             cluster.parameters(pinned=pinned)
+
+    def without_one(self, cluster, members, take_out, let_in):
+        """A run of four rounds, of which two go on without the third island;
+        returns its SHA-256."""
+        toy.play_round(members, 0, cases.seed())
+        pair = members[:2]
+        for contribution in toy.gradients(pair, 1, cases.seed()):
+            contribution.push()
+        take_out()
+        for member in pair:
+            member.wait_version(2)
+            member.ready()
+        let_in()
+        third = cluster.join("run", "python-2")
+        third.ready()
+        toy.play_round(pair, 2, cases.seed())
+        toy.play_round(pair + [third], 3, cases.seed())
+        cluster.wait_state(cluster_module.COMPLETED)
+        return cluster.parameters_sha256()
+
+    def remove(self):
+        changes = {"schedule": {"round_count": 4, "island_count_min": 3}}
+        cluster = self.new_cluster("undisturbed")
+        members = toy.start(cluster, changes, island_count=3)
+        expected = self.without_one(cluster, members, members[2].leave,
+                                    lambda: None)
+
+        def state():
+            return {i.island_id: i.state for i in self.cluster.islands()}[
+                "python-2"]
+
+        def steer(readmit, before, after):
+            def call():
+                return self.cluster.runs.RemoveIsland(
+                    run_id="run", island_id="python-2", readmit=readmit)
+            if (".readmission." in self.name) == readmit:
+                self.dying(call)
+                self.revive()
+                self.assertEqual(
+                    state(), after if self.name.endswith(".after") else before)
+            call()
+            self.assertEqual(state(), after)
+
+        members = self.start(changes, island_count=3)
+        self.assertEqual(expected, self.without_one(
+            self.cluster, members,
+            lambda: steer(False, cluster_module.READY, cluster_module.REMOVED),
+            lambda: steer(True, cluster_module.REMOVED,
+                          cluster_module.READMITTED)))
 
     def leave(self):
         values = self.run_values(run_file.ELASTIC)

@@ -217,6 +217,8 @@ class SteeringTest(cluster_module.IntegrationTest):
         spare.wait_version(2)
 
         cluster.run_cli("island", "readmit", "run", "python-1", check=0)
+        shown = cluster.run_cli("island", "list", "run", check=0).stdout
+        self.assertRegex(shown, "python-1 .*READMITTED")
         cluster.join(island_id="python-1").ready()
         wrong = cluster.run_cli("island", "remove", "run", "nobody")
         self.assertEqual(wrong.returncode, 8, wrong.stderr)

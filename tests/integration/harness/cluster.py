@@ -28,7 +28,7 @@ STARTING, ACTIVE, PAUSED, COMPLETED, CANCELLED = 1, 2, 3, 4, 5
 # Outcome.
 MERGED, LATE, STALE, REJECTED, DROPPED, OUTCOME_CANCELLED = 1, 2, 3, 4, 5, 6
 # IslandState.
-JOINING, READY, LOST, LEFT, REMOVED = 1, 2, 3, 4, 5
+JOINING, READY, LOST, LEFT, REMOVED, READMITTED = 1, 2, 3, 4, 5, 6
 
 
 # The coordinator's argument for a snapshot after every record.

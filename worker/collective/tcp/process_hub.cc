@@ -99,7 +99,8 @@ void ProcessHub::Loop() {
           {stranger.connection.fd(), stranger.connection.events(), 0});
     }
     if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
-      return;  // Only a broken descriptor table does this.
+      return Fail(absl::ErrnoToStatus(
+          errno, absl::StrCat("cannot poll ", polled.size(), " connections")));
     }
     if (polled[0].revents != 0) ClearWaker(waker_.get());
     for (size_t i = 0; i < processes.size(); ++i) {
@@ -124,6 +125,20 @@ void ProcessHub::Loop() {
     ended_round_ = begun_;
     condition_.SignalAll();
   }
+}
+
+void ProcessHub::Fail(const absl::Status& why) {
+  const absl::Status failure = absl::UnavailableError(
+      absl::StrCat("process ", identity_.process_index,
+                   " hears the others no more: ", why.message()));
+  World* world;
+  {
+    MutexLock lock(&mutex_);
+    failure_ = failure;
+    world = world_;
+    condition_.SignalAll();
+  }
+  if (world != nullptr) world->Break(failure).IgnoreError();
 }
 
 void ProcessHub::AcceptAll() {
@@ -369,7 +384,9 @@ std::string ProcessHub::Missing() const {
 absl::Status ProcessHub::Await(absl::Time deadline,
                                absl::FunctionRef<bool()> ready,
                                absl::FunctionRef<std::string()> what) {
-  while (!ready()) {
+  for (;;) {
+    RETURN_IF_ERROR(failure_);
+    if (ready()) return absl::OkStatus();
     if (world_ != nullptr && world_->broken()) {
       return absl::UnavailableError("the world ended");
     }
@@ -384,7 +401,6 @@ absl::Status ProcessHub::Await(absl::Time deadline,
     }
     condition_.WaitWithTimeout(&mutex_, left);
   }
-  return absl::OkStatus();
 }
 
 absl::Status ProcessHub::AwaitAll(absl::Time deadline) {
@@ -519,7 +535,7 @@ void ProcessHub::ReadNews() {
   wanted_round_ = std::max(wanted_round_, round);
   SetWaker(waker_.get());
   condition_.AwaitWithTimeout(&mutex_, identity_.timeouts.news, [&] {
-    return ended_round_ >= round || stopping_;
+    return ended_round_ >= round || stopping_ || !failure_.ok();
   });
 }
 

@@ -124,6 +124,8 @@ class ProcessHub : public RemoteWorld {
   ProcessHub(Identity identity, UniqueFd listener, UniqueFd waker);
 
   void Loop();
+  // The thread cannot go on: ends the world, and whatever waits for others.
+  void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void AcceptAll();
   // False: it is done with, known or refused.
   bool ReadStranger(Stranger& stranger) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -142,8 +144,8 @@ class ProcessHub : public RemoteWorld {
   void ControlEnded(int process) ABSL_LOCKS_EXCLUDED(mutex_);
   void TellAll(const Message& message) ABSL_LOCKS_EXCLUDED(mutex_);
   Message Hello(MessageType type) const;
-  // Waits until `ready`, the world's end, or the deadline, which the message
-  // explains with `what`.
+  // Waits until `ready`, the world's or the thread's end, or the deadline, which
+  // the message explains with `what`.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> ready,
                      absl::FunctionRef<std::string()> what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -163,6 +165,7 @@ class ProcessHub : public RemoteWorld {
   Mutex mutex_;
   CondVar condition_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Why the thread has ended.
   // Rounds of the thread: begun, ended, and up to which it does not wait.
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t ended_round_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -32,6 +32,9 @@ constexpr absl::Duration kPatience = absl::Minutes(1);
 
 absl::Time Soon() { return SystemClock().Now() + kPatience; }
 
+// For what fails before.
+absl::Time InAWhile() { return SystemClock().Now() + absl::Seconds(10); }
+
 // True once the other end has closed; false if it has not until `deadline`.
 bool IsSentAway(int fd, absl::Time deadline) {
   char bytes[256];
@@ -55,6 +58,34 @@ bool EndsByItself(const std::function<void()>& wait,
   thread.join();
   return in_time;
 }
+
+// Says nothing until it is let go.
+class StuckClock : public Clock {
+ public:
+  absl::Time Now() const override {
+    let_go_.WaitWithTimeout(absl::InfiniteDuration());
+    return absl::UnixEpoch();
+  }
+
+  void LetGo() { let_go_.Notify(); }
+
+ private:
+  Notification let_go_;
+};
+
+// While it lives poll fails: for more descriptors than a process may have.
+class FewDescriptors {
+ public:
+  FewDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit one = {1, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  }
+  ~FewDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_;
+};
 
 // The hub of process 0 of two; the test is the other one.
 class ProcessHubTest : public testing::Test {
@@ -166,17 +197,62 @@ TEST_F(ProcessHubTest, ARankThatDoesNotAnswerIsNotDialledForEver) {
   hub_->Stop();
 }
 
+// What reads news is busy for ever.
 TEST_F(ProcessHubTest, NewsAreNotWaitedForWhereNobodyReadsThem) {
+  StuckClock stuck;
+  identity_.clock = &stuck;
   identity_.timeouts.news = absl::Milliseconds(1);
   Start();
-  // With more descriptors than a process may have, poll fails: the thread ends.
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit one = {1, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
-  EXPECT_TRUE(
-      EndsByItself([&] { hub_->ReadNews(); }, [&] { hub_->Stop(); }));
-  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(EndsByItself([&] { hub_->ReadNews(); }, [&] { stuck.LetGo(); }));
+  stuck.LetGo();
+  hub_->Stop();
+}
+
+TEST_F(ProcessHubTest, WhoComesTogetherHearsWhyNobodyListensAnyMore) {
+  Start();
+  absl::Status gathered;
+  {
+    FewDescriptors few;
+    gathered =
+        hub_->GatherRoster({"127.0.0.1", port_, 1}, InAWhile()).status();
+  }
+  EXPECT_TRUE(absl::IsUnavailable(gathered)) << gathered;
+  EXPECT_TRUE(absl::StrContains(gathered.message(),
+                                "process 0 hears the others no more: cannot "
+                                "poll 2 connections: "))
+      << gathered;
+}
+
+TEST_F(ProcessHubTest, AWorldEndsForAllWhereNobodyListensAnyMore) {
+  Start();
+  Connection joined = Join(1);
+  ASSERT_TRUE(hub_->GatherRoster({"127.0.0.1", port_, 1}, Soon()).ok());
+  World world({0, 1}, 0, WorldOptions());
+  world.SetRemote(hub_.get());
+  ASSERT_TRUE(hub_->ConnectAll(&world, Soon()).ok());
+  absl::Status connected;
+  {
+    FewDescriptors few;
+    // Rank 0 is to dial rank 1, which is here.
+    connected = hub_->Connect("world", 1, {1, 0}, InAWhile()).status();
+    EXPECT_TRUE(
+        EndsByItself([&] { hub_->ReadNews(); }, [&] { hub_->Stop(); }));
+  }
+  EXPECT_TRUE(absl::StrContains(connected.message(), "cannot poll 3"))
+      << connected;
+  hub_->Stop();
+  EXPECT_EQ(world.status(), connected);
+  // The other process, too.
+  std::string told;
+  char bytes[4096];
+  while (WaitFor(joined.fd(), POLLIN, InAWhile())) {
+    const iovec room = {bytes, sizeof(bytes)};
+    const ssize_t count = joined.Receive({&room, 1});
+    if (count < 0) break;
+    told.append(bytes, static_cast<size_t>(count));
+    if (absl::StrContains(told, "cannot poll")) break;
+  }
+  EXPECT_TRUE(absl::StrContains(told, connected.message())) << told;
 }
 
 }  // namespace
