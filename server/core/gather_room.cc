@@ -1,11 +1,20 @@
 #include "server/core/gather_room.h"
 
+#include <algorithm>
+
 namespace atl::server {
 
-bool GatherRoom::Take(const void* holder, int64_t bytes) {
+GatherRoom::Own GatherRoom::OwnOf(const void* holder) const {
   const auto own = by_holder_.find(holder);
-  const int64_t own_bytes = own == by_holder_.end() ? 0 : own->second;
-  if (own_bytes + bytes > bytes_max_ - bytes_) return false;
+  return own == by_holder_.end() ? Own() : own->second;
+}
+
+bool GatherRoom::Fits(const void* holder, int64_t bytes) const {
+  return OwnOf(holder).bytes + bytes <= bytes_max_ - bytes_;
+}
+
+bool GatherRoom::Take(const void* holder, int64_t bytes) {
+  if (!Fits(holder, bytes)) return false;
   Count(holder, bytes);
   return true;
 }
@@ -17,15 +26,20 @@ void GatherRoom::TakeBeyond(const void* holder, int64_t bytes) {
 
 void GatherRoom::Count(const void* holder, int64_t bytes) {
   bytes_ += bytes;
-  by_holder_[holder] += bytes;
+  by_holder_[holder].bytes += bytes;
 }
 
-void GatherRoom::Give(const void* holder, int64_t bytes, bool is_beyond) {
+void GatherRoom::Receive(const void* holder, int64_t bytes) {
+  if (bytes > 0) by_holder_[holder].reserved_bytes -= bytes;
+}
+
+void GatherRoom::Give(const void* holder, int64_t bytes, Kind kind) {
   if (bytes == 0) return;
   bytes_ -= bytes;
-  if (is_beyond) beyond_bytes_ -= bytes;
+  if (kind == Kind::kBeyond) beyond_bytes_ -= bytes;
   const auto own = by_holder_.find(holder);
-  if ((own->second -= bytes) == 0) by_holder_.erase(own);
+  if (kind == Kind::kReserved) own->second.reserved_bytes -= bytes;
+  if ((own->second.bytes -= bytes) == 0) by_holder_.erase(own);
 }
 
 void GatherRoom::Wait(int64_t number, const Turn& turn) {
@@ -40,12 +54,26 @@ void GatherRoom::Leave(int64_t number) {
   turns_.erase(it);
 }
 
+bool GatherRoom::IsScarce() const {
+  for (const auto& [number, turn] : turns_) {
+    if (!Fits(turn.holder, turn.bytes)) return true;
+  }
+  return false;
+}
+
 std::vector<int64_t> GatherRoom::LetIn() {
   std::vector<int64_t> let_in;
   for (const auto& [index, number] : order_) {
     if (bytes_ >= bytes_max_) break;
     const Turn& turn = turns_[number];
-    if (Take(turn.holder, turn.bytes)) let_in.push_back(number);
+    const int64_t reserved_bytes_max = std::max(
+        kReservedBytesMin, (bytes_max_ - bytes_) / kReservedPart);
+    if (OwnOf(turn.holder).reserved_bytes + turn.bytes > reserved_bytes_max ||
+        !Take(turn.holder, turn.bytes)) {
+      continue;
+    }
+    by_holder_[turn.holder].reserved_bytes += turn.bytes;
+    let_in.push_back(number);
   }
   for (const int64_t number : let_in) Leave(number);
   return let_in;

@@ -4,7 +4,8 @@
 // Who holds (a contribution) may have as much as is left free, at most: one
 // alone half of the bound, two a third each, and whoever comes next finds room.
 // What has to be taken all the same, so that a round goes on, is taken beyond
-// the bound.
+// the bound. What is taken before it has come is reserved, and may never come:
+// of that a holder has a sixteenth of what is left free, at most, or 4 MiB.
 //
 // Who finds no room takes a turn and waits. Those come in first whose
 // contribution is merged first: by its index in its set, then by the order in
@@ -28,6 +29,18 @@ namespace atl::server {
 
 class GatherRoom {
  public:
+  // What a holder may have reserved: this, and 1 / kReservedPart of what is
+  // left free if that is more.
+  static constexpr int64_t kReservedBytesMin = int64_t{4} << 20;
+  static constexpr int64_t kReservedPart = 16;
+
+  // How bytes are held.
+  enum class Kind {
+    kReserved,  // They have not come yet.
+    kCome,
+    kBeyond,  // They have come, and the bound did not allow it.
+  };
+
   // At most `bytes_max` are taken, but for what is beyond.
   explicit GatherRoom(int64_t bytes_max) : bytes_max_(bytes_max) {}
 
@@ -36,14 +49,16 @@ class GatherRoom {
   bool Take(const void* holder, int64_t bytes);
   // The same, whatever the bound says.
   void TakeBeyond(const void* holder, int64_t bytes);
+  // `bytes` (>= 0) that were reserved have come.
+  void Receive(const void* holder, int64_t bytes);
   // `bytes` (>= 0) that were taken are free again.
-  void Give(const void* holder, int64_t bytes, bool is_beyond);
+  void Give(const void* holder, int64_t bytes, Kind kind);
   bool Holds(const void* holder) const { return by_holder_.count(holder) > 0; }
 
   // Who waits, and for what.
   struct Turn {
     const void* holder = nullptr;
-    int64_t bytes = 0;          // > 0.
+    int64_t bytes = 0;          // > 0, at most kReservedBytesMin.
     const void* set = nullptr;  // Of contributions that are merged together.
     int index = 0;              // Of the holder, in the order of the merge.
   };
@@ -53,7 +68,11 @@ class GatherRoom {
   void Leave(int64_t number);
   size_t waiting_count() const { return turns_.size(); }
 
-  // Who comes in now, in order: takes the bytes of each, who waits no more.
+  // Somebody waits for what others have, and not only for what is reserved for
+  // its own contribution to come.
+  bool IsScarce() const;
+
+  // Who comes in now, in order: reserves the bytes of each, who waits no more.
   std::vector<int64_t> LetIn();
   // Those of `set` up to `index`, which is next: they need no room.
   std::vector<int64_t> LetInNext(const void* set, int index);
@@ -65,12 +84,19 @@ class GatherRoom {
   int64_t beyond_bytes() const { return beyond_bytes_; }
 
  private:
+  struct Own {
+    int64_t bytes = 0;           // > 0.
+    int64_t reserved_bytes = 0;  // Of them.
+  };
+
+  Own OwnOf(const void* holder) const;
+  bool Fits(const void* holder, int64_t bytes) const;
   void Count(const void* holder, int64_t bytes);
 
-  const int64_t bytes_max_;
+  int64_t bytes_max_;
   int64_t bytes_ = 0;
   int64_t beyond_bytes_ = 0;
-  std::map<const void*, int64_t> by_holder_;
+  std::map<const void*, Own> by_holder_;
   std::map<int64_t, Turn> turns_;
   std::set<std::pair<int, int64_t>> order_;  // (index, number) of each.
 };

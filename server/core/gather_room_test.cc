@@ -8,6 +8,7 @@ namespace atl::server {
 namespace {
 
 using Numbers = std::vector<int64_t>;
+using Kind = GatherRoom::Kind;
 
 class GatherRoomTest : public testing::Test {
  protected:
@@ -30,11 +31,11 @@ TEST_F(GatherRoomTest, WhoIsMergedFirstComesInFirst) {
   Wait(3, 4);
   Wait(4, 3);
   EXPECT_EQ(room_.LetIn(), Numbers());
-  room_.Give(Holder(0), 15, /*is_beyond=*/true);
+  room_.Give(Holder(0), 15, Kind::kBeyond);
   EXPECT_EQ(room_.LetIn(), Numbers({2}));
-  room_.Give(Holder(0), 20, true);
+  room_.Give(Holder(0), 20, Kind::kBeyond);
   EXPECT_EQ(room_.LetIn(), Numbers({4, 3}));
-  room_.Give(Holder(0), 65, true);
+  room_.Give(Holder(0), 65, Kind::kBeyond);
   EXPECT_EQ(room_.LetIn(), Numbers({1}));
   EXPECT_EQ(room_.waiting_count(), 0u);
   EXPECT_EQ(room_.bytes(), 40);
@@ -80,6 +81,59 @@ TEST_F(GatherRoomTest, WhoHasLeftIsNotLetIn) {
   EXPECT_EQ(room_.LetIn(), Numbers({2}));
   room_.Leave(2);
   EXPECT_EQ(room_.bytes(), 10);
+}
+
+// A stream that is let in may never bring anything.
+class ReservedRoomTest : public GatherRoomTest {
+ protected:
+  static constexpr int64_t kMib = int64_t{1} << 20;
+
+  // `count` streams of a contribution begin to wait; how many come in.
+  size_t LetIn(int index, int count) {
+    for (int i = 0; i < count; ++i) Wait(++number_, index, kMib);
+    return room_.LetIn().size();
+  }
+
+  int64_t number_ = 0;
+};
+
+TEST_F(ReservedRoomTest, OfWhatIsFreeAContributionReservesASixteenth) {
+  room_ = GatherRoom(1024 * kMib);
+  // After 60 of them there are 964 MiB left.
+  EXPECT_EQ(LetIn(1, 256), 60u);
+  EXPECT_EQ(LetIn(2, 256), 56u);
+  EXPECT_FALSE(room_.IsScarce());
+}
+
+TEST_F(ReservedRoomTest, HoweverLittleIsLeftFourStreamsOfAContributionAreRead) {
+  room_ = GatherRoom(10 * kMib);
+  EXPECT_EQ(LetIn(1, 256), 4u);
+  // The others may not have more, though there is room: it is not scarce.
+  EXPECT_FALSE(room_.IsScarce());
+  EXPECT_EQ(LetIn(2, 256), 3u);
+  EXPECT_TRUE(room_.IsScarce());
+}
+
+TEST_F(ReservedRoomTest, WhatHasComeOrIsGivenBackIsReservedNoMore) {
+  room_ = GatherRoom(32 * kMib);
+  EXPECT_EQ(LetIn(1, 8), 4u);
+  room_.Receive(Holder(1), 2 * kMib);
+  EXPECT_EQ(room_.bytes(), 4 * kMib);
+  EXPECT_EQ(LetIn(1, 0), 2u);
+  EXPECT_EQ(room_.bytes(), 6 * kMib);
+  room_.Give(Holder(1), kMib, Kind::kReserved);
+  EXPECT_EQ(LetIn(1, 0), 1u);
+  // What has come is no matter: it was not reserved any more.
+  room_.Give(Holder(1), 2 * kMib, Kind::kCome);
+  EXPECT_EQ(LetIn(1, 0), 0u);
+  EXPECT_EQ(room_.bytes(), 4 * kMib);
+}
+
+TEST_F(ReservedRoomTest, WhoIsNextIsNotHeldUpByWhatIsReserved) {
+  room_ = GatherRoom(32 * kMib);
+  EXPECT_EQ(LetIn(1, 8), 4u);
+  EXPECT_EQ(room_.LetInNext(&holders_[0], 1), Numbers({5, 6, 7, 8}));
+  EXPECT_EQ(room_.bytes(), 4 * kMib);
 }
 
 }  // namespace

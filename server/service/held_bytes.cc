@@ -11,83 +11,111 @@ std::optional<HeldBytes::Hold> HeldBytes::Take(const void* holder,
 
 std::optional<HeldBytes::Hold> HeldBytes::TakeIfRoom(const void* holder,
                                                      int64_t bytes) {
+  Due due;
   {
     MutexLock lock(&mutex_);
     if (!room_.Take(holder, bytes)) return std::nullopt;
+    LookForScarcity(due);
   }
-  return Hold(shared_from_this(), holder, bytes, /*is_beyond=*/false);
+  PostAll(std::move(due));
+  return Hold(shared_from_this(), holder, bytes, GatherRoom::Kind::kCome);
 }
 
 HeldBytes::Hold HeldBytes::TakeBeyond(const void* holder, int64_t bytes) {
+  Due due;
   {
     MutexLock lock(&mutex_);
     room_.TakeBeyond(holder, bytes);
+    LookForScarcity(due);
   }
-  return Hold(shared_from_this(), holder, bytes, /*is_beyond=*/true);
+  PostAll(std::move(due));
+  return Hold(shared_from_this(), holder, bytes, GatherRoom::Kind::kBeyond);
 }
 
-void HeldBytes::Give(const void* holder, int64_t bytes, bool is_beyond) {
-  std::function<void()> forgotten;  // Ends after the lock.
-  std::vector<std::shared_ptr<WaiterGate>> gates;
+void HeldBytes::Receive(const void* holder, int64_t bytes) {
+  Due due;
   {
     MutexLock lock(&mutex_);
-    room_.Give(holder, bytes, is_beyond);
+    room_.Receive(holder, bytes);
+    due = LetIn();
+  }
+  PostAll(std::move(due));
+}
+
+void HeldBytes::Give(const void* holder, int64_t bytes,
+                     GatherRoom::Kind kind) {
+  std::function<void()> forgotten;  // Ends after the lock.
+  Due due;
+  {
+    MutexLock lock(&mutex_);
+    room_.Give(holder, bytes, kind);
     const auto abandoned = abandoned_.find(holder);
     if (abandoned != abandoned_.end() && !room_.Holds(holder)) {
       forgotten.swap(abandoned->second);
       abandoned_.erase(abandoned);
     }
-    gates = LetIn();
+    due = LetIn();
   }
-  CallOnRoom(std::move(gates));
+  PostAll(std::move(due));
 }
 
 std::unique_ptr<HeldBytes::Turn> HeldBytes::Wait(
     const GatherRoom::Turn& turn, std::shared_ptr<WaiterGate> gate) {
-  std::vector<std::shared_ptr<WaiterGate>> gates;
+  Due due;
   int64_t number = 0;
-  bool makes_room = false;
   {
     MutexLock lock(&mutex_);
     number = ++last_number_;
     Waiter& own = waiters_[number];
     own.turn = turn;
     room_.Wait(number, turn);
-    gates = LetIn();
+    due = LetIn();
     // Whoever is let in at once need not be called.
     own.gate = std::move(gate);
-    makes_room = !own.is_in && !makes_room_;
-    makes_room_ |= makes_room;
+    if (!own.is_in && is_scarce_) AskForRoom(due);
   }
-  CallOnRoom(std::move(gates));
-  if (makes_room) post_([held = shared_from_this()] { held->MakeRoom(); });
+  PostAll(std::move(due));
   return std::make_unique<Turn>(shared_from_this(), number);
 }
 
-std::vector<std::shared_ptr<WaiterGate>> HeldBytes::LetIn(
-    const std::vector<int64_t>& numbers) {
-  std::vector<std::shared_ptr<WaiterGate>> gates;
+HeldBytes::Due HeldBytes::LetIn(const std::vector<int64_t>& numbers) {
+  Due due;
   const auto let_in = [&](int64_t number) {
     mutex_.AssertHeld();
     Waiter& waiter = waiters_[number];
     waiter.is_in = true;
-    if (waiter.gate != nullptr) gates.push_back(waiter.gate);
+    if (waiter.gate != nullptr) due.gates.push_back(waiter.gate);
     return &waiter;
   };
   for (const int64_t number : numbers) let_in(number);
   for (const int64_t number : room_.LetIn()) {
     Waiter* const waiter = let_in(number);
     waiter->room.emplace(Hold(shared_from_this(), waiter->turn.holder,
-                              waiter->turn.bytes, /*is_beyond=*/false));
+                              waiter->turn.bytes,
+                              GatherRoom::Kind::kReserved));
   }
-  return gates;
+  LookForScarcity(due);
+  return due;
 }
 
-void HeldBytes::CallOnRoom(std::vector<std::shared_ptr<WaiterGate>> gates) {
-  if (gates.empty()) return;
-  post_([gates = std::move(gates)] {
-    for (const auto& gate : gates) gate->Call(&PushWaiter::OnRoom);
-  });
+void HeldBytes::LookForScarcity(Due& due) {
+  const bool was_scarce = std::exchange(is_scarce_, room_.IsScarce());
+  if (is_scarce_ && !was_scarce) AskForRoom(due);
+}
+
+void HeldBytes::AskForRoom(Due& due) {
+  if (!std::exchange(makes_room_, true)) due.makes_room = true;
+}
+
+void HeldBytes::PostAll(Due due) {
+  if (!due.gates.empty()) {
+    post_([gates = std::move(due.gates)] {
+      for (const auto& gate : gates) gate->Call(&PushWaiter::OnRoom);
+    });
+  }
+  if (due.makes_room) {
+    post_([held = shared_from_this()] { held->MakeRoom(); });
+  }
 }
 
 bool HeldBytes::AnyoneWaits() const {
@@ -95,22 +123,27 @@ bool HeldBytes::AnyoneWaits() const {
   return room_.waiting_count() > 0;
 }
 
+bool HeldBytes::IsScarce() const {
+  MutexLock lock(&mutex_);
+  return is_scarce_;
+}
+
 void HeldBytes::LetInNext(const void* set, int index) {
-  std::vector<std::shared_ptr<WaiterGate>> gates;
+  Due due;
   {
     MutexLock lock(&mutex_);
-    gates = LetIn(room_.LetInNext(set, index));
+    due = LetIn(room_.LetInNext(set, index));
   }
-  CallOnRoom(std::move(gates));
+  PostAll(std::move(due));
 }
 
 void HeldBytes::LetInHolder(const void* holder) {
-  std::vector<std::shared_ptr<WaiterGate>> gates;
+  Due due;
   {
     MutexLock lock(&mutex_);
-    gates = LetIn(room_.LetInHolder(holder));
+    due = LetIn(room_.LetInHolder(holder));
   }
-  CallOnRoom(std::move(gates));
+  PostAll(std::move(due));
 }
 
 void HeldBytes::AddSet(const void* set, std::function<bool()> fold) {
@@ -138,6 +171,7 @@ void HeldBytes::Leave(int64_t number) {
   std::optional<Hold> room;  // Ends after the lock.
   MutexLock lock(&mutex_);
   room_.Leave(number);
+  is_scarce_ = room_.IsScarce();  // It may not be any more.
   const auto it = waiters_.find(number);
   room = std::move(it->second.room);
   waiters_.erase(it);
@@ -157,7 +191,7 @@ void HeldBytes::Abandon(const void* holder, std::function<void()> give_up) {
   {
     MutexLock lock(&mutex_);
     if (!room_.Holds(holder)) return;
-    if (room_.waiting_count() == 0) {
+    if (!is_scarce_) {
       abandoned_[holder].swap(give_up);
       return;
     }

@@ -34,40 +34,46 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
         : held_(std::move(other.held_)),
           holder_(other.holder_),
           bytes_(other.bytes_),
-          is_beyond_(other.is_beyond_) {}
+          kind_(other.kind_) {}
     Hold& operator=(Hold&& other) noexcept {
       std::swap(held_, other.held_);
       std::swap(holder_, other.holder_);
       std::swap(bytes_, other.bytes_);
-      std::swap(is_beyond_, other.is_beyond_);
+      std::swap(kind_, other.kind_);
       return *this;
     }
     ~Hold() {
-      if (held_ != nullptr) held_->Give(holder_, bytes_, is_beyond_);
+      if (held_ != nullptr) held_->Give(holder_, bytes_, kind_);
     }
 
     // The bound did not allow it.
-    bool is_beyond() const { return is_beyond_; }
+    bool is_beyond() const { return kind_ == GatherRoom::Kind::kBeyond; }
     int64_t bytes() const { return bytes_; }
     // Parts `bytes` of it, which are held for themselves.
     Hold Split(int64_t bytes) {
       bytes_ -= bytes;
-      return Hold(held_, holder_, bytes, is_beyond_);
+      return Hold(held_, holder_, bytes, kind_);
+    }
+    // The same of what was reserved, of which they have come.
+    Hold Receive(int64_t bytes) {
+      bytes_ -= bytes;
+      held_->Receive(holder_, bytes);
+      return Hold(held_, holder_, bytes, GatherRoom::Kind::kCome);
     }
 
    private:
     friend class HeldBytes;
     Hold(std::shared_ptr<HeldBytes> held, const void* holder, int64_t bytes,
-         bool is_beyond)
+         GatherRoom::Kind kind)
         : held_(std::move(held)),
           holder_(holder),
           bytes_(bytes),
-          is_beyond_(is_beyond) {}
+          kind_(kind) {}
 
     std::shared_ptr<HeldBytes> held_;
     const void* holder_;
     int64_t bytes_;
-    bool is_beyond_;
+    GatherRoom::Kind kind_;
   };
 
   // Somebody who waits for room, and leaves when this ends.
@@ -82,8 +88,8 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
     int64_t number() const { return number_; }  // > 0, and of no other.
     // True once it has been let in.
     bool is_in() const { return held_->IsIn(number_); }
-    // The room for which it has waited, once; none if it was let in without,
-    // because its contribution is next. Requires: is_in().
+    // The room for which it has waited, reserved, once; none if it was let in
+    // without, because its contribution is next. Requires: is_in().
     std::optional<Hold> TakeRoom() { return held_->TakeRoom(number_); }
 
    private:
@@ -108,19 +114,21 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   // The same, whatever the bound says.
   Hold TakeBeyond(const void* holder, int64_t bytes);
 
-  // Waits for room. It may be in when this returns; if it is not, room is made
-  // of what can be, and it is let in when there is some: then `gate` is called
-  // (OnRoom).
+  // Waits for room. It may be in when this returns; if it is not, it is let in
+  // when there is some: then `gate` is called (OnRoom). If others have what it
+  // waits for, room is made of what can be.
   std::unique_ptr<Turn> Wait(const GatherRoom::Turn& turn,
                              std::shared_ptr<WaiterGate> gate);
   bool AnyoneWaits() const;
+  // GatherRoom::IsScarce.
+  bool IsScarce() const;
   // Contributions of `set` up to `index` need no room any more.
   void LetInNext(const void* set, int index);
   // `holder` needs no room any more: it has everything.
   void LetInHolder(const void* holder);
   // Has `fold` called, on the thread of `post`, whenever somebody begins to
-  // wait: it makes room with what `set` holds, if that can be, and returns
-  // false once there is no such set any more.
+  // wait for what others have: it makes room with what `set` holds, if that can
+  // be, and returns false once there is no such set any more.
   void AddSet(const void* set, std::function<bool()> fold);
 
   // Nobody goes on with what `holder` holds: `give_up`, called once, from any
@@ -163,13 +171,20 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   };
 
   std::optional<Hold> TakeIfRoom(const void* holder, int64_t bytes);
-  void Give(const void* holder, int64_t bytes, bool is_beyond);
-  // Lets in who can be, and returns their gates. Those of `numbers` are in
-  // already, and need no room.
-  std::vector<std::shared_ptr<WaiterGate>> LetIn(
-      const std::vector<int64_t>& numbers = {})
+  void Receive(const void* holder, int64_t bytes);
+  void Give(const void* holder, int64_t bytes, GatherRoom::Kind kind);
+  // What is posted once the lock is free.
+  struct Due {
+    std::vector<std::shared_ptr<WaiterGate>> gates;  // Of who was let in.
+    bool makes_room = false;
+  };
+  // Lets in who can be. Those of `numbers` are in already, and need no room.
+  Due LetIn(const std::vector<int64_t>& numbers = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CallOnRoom(std::vector<std::shared_ptr<WaiterGate>> gates);
+  // Has room made when it becomes scarce.
+  void LookForScarcity(Due& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AskForRoom(Due& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostAll(Due due);
   // Has every set folded, and what is abandoned given up.
   void MakeRoom();
   void Leave(int64_t number);
@@ -185,6 +200,7 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<bool()>> sets_ ABSL_GUARDED_BY(mutex_);
+  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // As room_ says.
   // MakeRoom is posted, and has not begun.
   bool makes_room_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t slice_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

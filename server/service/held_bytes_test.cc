@@ -177,6 +177,36 @@ TEST_F(HeldBytesTest, WhoWaitsHasRoomMadeOfAllThatCanBe) {
   }
 }
 
+TEST_F(HeldBytesTest, WhoHasReservedEnoughWaitsUntilItHasCome) {
+  constexpr int64_t kTurn = GatherRoom::kReservedBytesMin;
+  WaitingStream stream;
+  const auto gate = std::make_shared<WaiterGate>(&stream);
+  const auto held = std::make_shared<HeldBytes>(
+      10 * kTurn, 0, [this](std::function<void()> task) {
+        posted_.push_back(std::move(task));
+      });
+  const auto first = held->Wait({&holders_[1], kTurn, this, 1}, gate);
+  const auto second = held->Wait({&holders_[1], kTurn, this, 1}, gate);
+  const auto third = held->Wait({&holders_[1], kTurn, this, 1}, gate);
+  EXPECT_TRUE(first->is_in());
+  EXPECT_FALSE(second->is_in());
+  EXPECT_FALSE(held->IsScarce());
+  // Nobody has what it waits for.
+  EXPECT_TRUE(posted_.empty());
+  std::optional<HeldBytes::Hold> reserved = first->TakeRoom();
+  const HeldBytes::Hold come = reserved->Receive(kTurn);
+  EXPECT_TRUE(second->is_in());
+  EXPECT_FALSE(third->is_in());
+  EXPECT_EQ(held->bytes(), 2 * kTurn);
+  ASSERT_EQ(posted_.size(), 1u);
+  posted_[0]();
+  EXPECT_EQ(stream.called_count, 1);
+  // The rest is taken: now others have it.
+  const HeldBytes::Hold rest = held->TakeBeyond(&holders_[2], 8 * kTurn);
+  EXPECT_TRUE(held->IsScarce());
+  EXPECT_EQ(posted_.size(), 2u);
+}
+
 TEST_F(HeldBytesTest, WhoHasEverythingWaitsNoMore) {
   WaitingStream stream;
   const auto gate = std::make_shared<WaiterGate>(&stream);

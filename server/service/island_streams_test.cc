@@ -1,6 +1,7 @@
 // Streams of level ISLAND, between the steps of a round.
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -56,12 +57,12 @@ class RawPush {
     }
     return missing;
   }
-  // `encoding` of the blocks; zeros if it is empty.
+  // `encoding` of the blocks; f32 zeros if it is empty.
   void Send(IndexRange blocks, absl::Span<const char> encoding = {}) {
     v1::PushOuterGradientRequest request;
     v1::Chunk& chunk = *request.mutable_chunk();
     *chunk.mutable_key() = info_.key();
-    chunk.set_codec(v1::CODEC_F32);
+    chunk.set_codec(info_.codec());
     chunk.set_first_block(blocks.begin);
     chunk.set_block_count(static_cast<int32_t>(blocks.size()));
     chunk.set_payload(std::string(blocks.size() * 4096 * sizeof(float), 0));
@@ -97,8 +98,9 @@ class IslandStreamsTest : public testing::Test {
  protected:
   // A server of its own, which holds the whole run.
   void Begin(const std::function<void(ParameterServer::Options&)>& change =
-                 [](auto&) {}) {
-    cluster_ = std::make_unique<TestCluster>(IslandRun(), 1);
+                 [](auto&) {},
+             const v1::Run& run = IslandRun()) {
+    cluster_ = std::make_unique<TestCluster>(run, 1);
     change(cluster_->options());
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
@@ -344,6 +346,89 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   EXPECT_EQ(*digest, expected);
   ASSERT_TRUE(cluster_->Commit(0, 0, *digest).ok());
   for (RawPush* push : {&first, &second}) ExpectCommitted(*push);
+  ExpectNothingIsHeld();
+  cluster_->Stop(0);
+}
+
+// One that sends nothing has its room until the watchdog ends it.
+TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
+  Notification waits;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "an upload waits for room") waits.Notify();
+  });
+  Begin();
+  const Digest128 expected = Round(0, 2);
+  Begin([](auto& options) { options.gather_bytes_max = 64 << 20; });
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  std::deque<RawPush> firsts, seconds;
+  firsts.emplace_back(*cluster_, infos[0]);
+  const std::vector<IndexRange> all = {{0, 79}};
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(seconds.emplace_back(*cluster_, infos[1]).AskedFor(), all) << i;
+  }
+  RawPush fifth(*cluster_, infos[1]);
+  ASSERT_TRUE(waits.WaitWithTimeout(kPatience));
+  EXPECT_EQ(cluster_->server(0).held_bytes(), 4 << 20);
+  EXPECT_FALSE(cluster_->server(0).held().IsScarce());
+  // Whoever is next reserves nothing.
+  ASSERT_EQ(firsts.front().AskedFor(), all);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(firsts.emplace_back(*cluster_, infos[0]).AskedFor(), all) << i;
+  }
+  EXPECT_EQ(cluster_->server(0).held_bytes(), 4 << 20);
+  const std::vector<char> encoded =
+      cluster_->Encode(0, cluster_->Gradient(0, 1, 0));
+  const size_t last_bytes = 15 * 16384;
+  const auto cells = absl::MakeConstSpan(encoded);
+  seconds.front().Send({64, 79}, cells.last(last_bytes));
+  EXPECT_EQ(fifth.AskedFor(), (std::vector<IndexRange>{{0, 64}}));
+  fifth.Send({0, 64}, cells.first(cells.size() - last_bytes));
+  SendAll(firsts.front(), 0);
+  const auto digest = cluster_->WaitForPrepared(0, 0);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_EQ(*digest, expected);
+  ASSERT_TRUE(cluster_->Commit(0, 0, *digest).ok());
+  for (RawPush& push : firsts) ExpectCommitted(push);
+  for (RawPush& push : seconds) ExpectCommitted(push);
+  ExpectCommitted(fifth);
+  ExpectNothingIsHeld();
+  cluster_->Stop(0);
+}
+
+// Its cells wait for those of another island.
+TEST_F(IslandStreamsTest, AStreamThatIsNotReadReservesNothing) {
+  v1::Run run = IslandRun();
+  run.mutable_spec()->mutable_exchange()->set_up(v1::CODEC_BF16);
+  run.mutable_spec()->mutable_layout()->mutable_tensors(2)->set_shape(0, 2000);
+  Begin([](auto&) {}, run);
+  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
+  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  RawPush first(*cluster_, infos[0]);
+  RawPush second(*cluster_, infos[1]);
+  // A chunk of one cell is half of what is reserved for it.
+  const int64_t cell_bytes = 64 * 8192;
+  const int64_t first_cell_bytes = cell_bytes - 8192 + 12 * 2;
+  const auto send = [&](RawPush& push, int32_t slot) {
+    ASSERT_FALSE(push.AskedFor().empty());
+    const std::vector<char> encoded =
+        cluster_->Encode(0, cluster_->Gradient(0, slot, 0));
+    absl::Span<const char> left(encoded);
+    for (int64_t cell = 0; cell < 4; ++cell) {
+      const int64_t bytes = cell == 0 ? first_cell_bytes : cell_bytes;
+      push.Send({64 * cell, 64 * cell + 64}, left.first(bytes));
+      left.remove_prefix(bytes);
+    }
+  };
+  send(second, 1);
+  EXPECT_TRUE(WaitForHeld([&](int64_t held) {
+    return held == first_cell_bytes + 3 * cell_bytes;
+  }));
+  send(first, 0);
+  for (RawPush* push : {&first, &second}) {
+    const absl::Status ended = push->Finish();
+    EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  }
   ExpectNothingIsHeld();
   cluster_->Stop(0);
 }

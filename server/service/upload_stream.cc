@@ -478,6 +478,7 @@ void UploadStream::ReadOnOrPause(const Shard::Gathering& gathering) {
   {
     MutexLock lock(&gather_mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
+    if (is_full) read_room_.reset();  // Nothing is read that could need it.
     waits = !is_full && !HasRoom();
     if (is_full || waits) {
       is_paused_ = true;
@@ -613,7 +614,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     }
   }
   // Others wait for what this one would hold.
-  const bool scarce = context_.held->AnyoneWaits();
+  const bool scarce = context_.held->IsScarce();
   if (!whole.empty()) {
     const bool at_once = scarce || room->is_beyond();
     const auto held = std::make_shared<HeldChunk>(
@@ -630,7 +631,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
                scarce || one->room->is_beyond());
   }
   // Who has begun to wait since may have looked before this was offered.
-  if (!scarce && context_.held->AnyoneWaits()) gatherer.FoldWaiting();
+  if (!scarce && context_.held->IsScarce()) gatherer.FoldWaiting();
   // Not before what was offered counts: who waits looks once it is listed.
   context_.held->LetInNext(&gatherer, gatherer.next());
   if (gathering.contribution->HasAll()) {
@@ -645,7 +646,7 @@ std::optional<HeldBytes::Hold> UploadStream::TakeRoom(
   {
     MutexLock lock(&gather_mutex_);
     if (read_room_.has_value() && read_room_->bytes() >= bytes) {
-      return read_room_->Split(bytes);
+      return read_room_->Receive(bytes);
     }
   }
   const void* const holder = gathering.contribution.get();
