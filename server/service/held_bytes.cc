@@ -146,23 +146,22 @@ void HeldBytes::LetInHolder(const void* holder) {
   PostAll(std::move(due));
 }
 
-void HeldBytes::AddSet(const void* set, std::function<bool()> fold) {
+void HeldBytes::AddSet(std::weak_ptr<FoldingSet> set) {
   MutexLock lock(&mutex_);
-  sets_[set].swap(fold);
+  std::erase_if(sets_, [](const auto& other) { return other.expired(); });
+  sets_.push_back(std::move(set));
 }
 
 void HeldBytes::MakeRoom() {
-  std::map<const void*, std::function<bool()>> sets;
+  std::vector<std::weak_ptr<FoldingSet>> sets;
   {
     MutexLock lock(&mutex_);
     makes_room_ = false;
-    sets.swap(sets_);
+    sets = sets_;
   }
-  std::erase_if(sets, [](const auto& set) { return !set.second(); });
-  {
-    MutexLock lock(&mutex_);
-    // A set that was added meanwhile may be where one was.
-    sets_.merge(sets);
+  for (const std::weak_ptr<FoldingSet>& weak : sets) {
+    const std::shared_ptr<FoldingSet> set = weak.lock();
+    if (set != nullptr) set->FoldWaiting();
   }
   GiveUpAbandoned();
 }

@@ -25,6 +25,15 @@
 
 namespace atl::server {
 
+// A set that is gathered, as far as it can make room.
+class FoldingSet {
+ public:
+  virtual ~FoldingSet() = default;
+  // Folds what waits and can be, for there is no room for more to wait. True if
+  // anything was.
+  virtual bool FoldWaiting() = 0;
+};
+
 class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
  public:
   // Bytes that are held while it lives.
@@ -126,10 +135,9 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   void LetInNext(const void* set, int index);
   // `holder` needs no room any more: it has everything.
   void LetInHolder(const void* holder);
-  // Has `fold` called, on the thread of `post`, whenever somebody begins to
-  // wait for what others have: it makes room with what `set` holds, if that can
-  // be, and returns false once there is no such set any more.
-  void AddSet(const void* set, std::function<bool()> fold);
+  // Has `set` fold what it can, on the thread of `post`, whenever somebody
+  // begins to wait for what others have; for as long as there is such a set.
+  void AddSet(std::weak_ptr<FoldingSet> set);
 
   // Nobody goes on with what `holder` holds: `give_up`, called once, from any
   // thread, when somebody finds no room, lets go of it if that is still so.
@@ -199,7 +207,7 @@ class HeldBytes : public std::enable_shared_from_this<HeldBytes> {
   std::map<int64_t, Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
-  std::map<const void*, std::function<bool()>> sets_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<FoldingSet>> sets_ ABSL_GUARDED_BY(mutex_);
   bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // As room_ says.
   // MakeRoom is posted, and has not begun.
   bool makes_room_ ABSL_GUARDED_BY(mutex_) = false;

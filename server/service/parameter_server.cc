@@ -76,11 +76,6 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
-  server->held_ = std::make_shared<HeldBytes>(
-      options.gather_bytes_max, spec.memory_bytes_max / 4,
-      [&queue = server->room_queue_](std::function<void()> task) {
-        queue.Post(std::move(task));
-      });
   server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
       *server, server->push_watchdog_, server->pull_watchdog_,
       std::make_shared<BufferPool>(),
@@ -116,6 +111,11 @@ ParameterServer::ParameterServer(const Options& options,
       low_queue_(1, kBackgroundNice),
       room_queue_(1),
       images_(ImagePool::Create(options.image_bytes_max)),
+      held_(std::make_shared<HeldBytes>(
+          options.gather_bytes_max, rpc::RpcServer::Spec().memory_bytes_max / 4,
+          [this](std::function<void()> task) {
+            room_queue_.Post(std::move(task));
+          })),
       push_watchdog_(options.stream_limits, SystemClock()),
       pull_watchdog_(options.stream_limits, SystemClock()) {}
 
@@ -151,6 +151,7 @@ ShardResources ParameterServer::Resources() {
           finish_queue_,
           low_queue_,
           images_,
+          *held_,
           [this] {
             MutexLock lock(&mutex_);
             ++change_count_;

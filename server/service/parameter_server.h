@@ -144,6 +144,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue low_queue_;
   WorkQueue room_queue_;  // Tells streams of level ISLAND that there is room.
   const std::shared_ptr<ImagePool> images_;
+  const std::shared_ptr<HeldBytes> held_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -157,7 +158,6 @@ class ParameterServer final : public ShardDirectory {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
 
-  std::shared_ptr<HeldBytes> held_;  // Set by Start.
   StreamWatchdog push_watchdog_;
   StreamWatchdog pull_watchdog_;
   std::unique_ptr<ParameterServiceImpl> service_;

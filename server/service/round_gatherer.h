@@ -37,6 +37,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/service/cell_pieces.h"
+#include "server/service/held_bytes.h"
 #include "server/service/merge_tile.h"
 #include "server/service/view_maker.h"
 #include "server/store/run_store.h"
@@ -46,7 +47,7 @@ namespace atl::server {
 // Blocks of a cell: those of the largest chunk.
 inline constexpr int64_t kCellBlocks = 64;
 
-class RoundGatherer {
+class RoundGatherer : public FoldingSet {
  public:
   // Makes the version after `set.version` of `set.fragment` in `store`.
   // Everything must outlive it.
@@ -58,7 +59,7 @@ class RoundGatherer {
       const GatherSet& set);
 
   // Gives up the files of what was not prepared.
-  ~RoundGatherer();
+  ~RoundGatherer() override;
 
   const GatherSet& set() const { return set_; }
 
@@ -81,9 +82,7 @@ class RoundGatherer {
   // The first contribution that has not offered all its cells, or the last one:
   // each cell of it, and of those before, can be folded at once. It never falls.
   int next() const;
-  // Folds what waits and can be, for there is no room for more to wait. True if
-  // anything was.
-  bool FoldWaiting();
+  bool FoldWaiting() override;
 
   // A stream that brings cells of contribution `index` has begun, or has ended;
   // `crowded`: it is (it was) not read, for cells of its own wait. From within

@@ -489,6 +489,7 @@ void Shard::RunGather(const Action& action) {
     Ended(action, status);
     return;
   }
+  resources_.held.AddSet(made.gatherer);
   {
     MutexLock lock(&mutex_);
     gathered_[action.fragment] = std::move(made);

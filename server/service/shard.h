@@ -30,6 +30,7 @@
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
+#include "server/service/held_bytes.h"
 #include "server/service/push_waiters.h"
 #include "server/service/round_gatherer.h"
 #include "server/service/round_merger.h"
@@ -47,6 +48,7 @@ struct ShardResources {
   WorkQueue& finish_queue;  // Syncs contributions.
   WorkQueue& low_queue;     // One thread of low priority: manifests.
   std::shared_ptr<ImagePool> images;  // Memory for versions.
+  HeldBytes& held;                    // And for what waits to be merged.
   // Called, from any thread, when the report has changed.
   std::function<void()> on_change;
 };

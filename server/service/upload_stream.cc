@@ -321,13 +321,6 @@ void UploadStream::BeginGather() {
     MutexLock lock(&gather_mutex_);
     if (gathering_.gatherer == nullptr) {
       gathering_ = *std::move(found);
-      context_.held->AddSet(
-          gathering_.gatherer.get(),
-          [weak = std::weak_ptr<RoundGatherer>(gathering_.gatherer)] {
-            const std::shared_ptr<RoundGatherer> gatherer = weak.lock();
-            if (gatherer != nullptr) gatherer->FoldWaiting();
-            return gatherer != nullptr;
-          });
       asks = JoinGather();
       waits = at_header_ = !asks;
     }
