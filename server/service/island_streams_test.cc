@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,15 +36,17 @@ v1::Run IslandRun() {
 // One push by hand.
 class RawPush {
  public:
-  RawPush(TestCluster& cluster, const v1::ContributionInfo& info)
+  RawPush(TestCluster& cluster, const v1::ContributionInfo& info,
+          bool to_twin = false, absl::Duration patience = kPatience)
       : info_(info), stub_(cluster.Stub(0)) {
     context_.AddMetadata(
         rpc::kSessionMetadata,
         rpc::HexOf(TestCluster::Secret(info.key().slot())));
-    context_.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + patience));
     stream_ = stub_->PushOuterGradient(&context_);
     v1::PushOuterGradientRequest request;
     *request.mutable_header() = cluster.Header(info, 0);
+    if (to_twin) request.mutable_header()->set_run_id(TestCluster::kTwin);
     stream_->Write(request);
   }
 
@@ -99,9 +102,10 @@ class IslandStreamsTest : public testing::Test {
   // A server of its own, which holds the whole run.
   void Begin(const std::function<void(ParameterServer::Options&)>& change =
                  [](auto&) {},
-             const v1::Run& run = IslandRun()) {
+             const v1::Run& run = IslandRun(), bool twin = false) {
     cluster_ = std::make_unique<TestCluster>(run, 1);
     change(cluster_->options());
+    if (twin) cluster_->AddTwin();
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
     if (begun.ok()) begun = cluster_->WaitForPlan(0);
@@ -558,6 +562,86 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   EXPECT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
   cluster_->Stop(0);
+}
+
+// Two runs on a server that has room for the first cell of one contribution,
+// and for nothing beside it; each merges two islands.
+class TwinStreamsTest : public IslandStreamsTest {
+ protected:
+  TwinStreamsTest()
+      : hook_([this](absl::string_view point) {
+          if (point == "an upload is not read for want of room") {
+            is_paused_.Notify();
+          }
+          if (point == "an upload waits for room") waits_.Notify();
+        }) {}
+
+  void SetUp() override {
+    Begin([](auto& options) { options.gather_bytes_max = 1100000; },
+          IslandRun(), /*twin=*/true);
+    infos_ = {Info(0, 0), Info(0, 1)};
+    cluster_->AddSeal(0, 0, infos_);
+    *cluster_->twin_plan().mutable_seals() = cluster_->plan().seals();
+    cluster_->Publish();
+    const absl::Status planned = cluster_->WaitForPlan(0);
+    ASSERT_TRUE(planned.ok()) << planned;
+    // What it has brought is to wait for longer than the twin's streams.
+    first_.emplace(*cluster_, infos_[0], /*to_twin=*/false, 2 * kPatience);
+    second_.emplace(*cluster_, infos_[1]);
+    ASSERT_EQ(first_->AskedFor(), all_);
+    ASSERT_EQ(second_->AskedFor(), all_);
+  }
+
+  // The second island's first cell waits for the first island's, and no more of
+  // it is read; the twin's second island waits.
+  void FillRoom() {
+    const std::vector<char> encoded =
+        cluster_->Encode(0, cluster_->Gradient(0, 1, 0));
+    second_->Send({0, 64}, absl::MakeConstSpan(encoded).first(kCellBytes));
+    ASSERT_TRUE(is_paused_.WaitWithTimeout(kPatience));
+    BeginTwin();
+    ASSERT_TRUE(waits_.WaitWithTimeout(kPatience));
+    EXPECT_EQ(cluster_->server(0).held_bytes(), kCellBytes);
+  }
+  void BeginTwin() {
+    twins_first_.emplace(*cluster_, infos_[0], /*to_twin=*/true);
+    twins_second_.emplace(*cluster_, infos_[1], /*to_twin=*/true);
+  }
+  void TearDown() override { cluster_->Stop(0); }
+
+  static constexpr int64_t kCellBytes = 63 * 16384 + 48;
+  const std::vector<IndexRange> all_ = {{0, 79}};
+  Notification is_paused_, waits_;
+  const ScopedTestHook hook_;
+  std::vector<v1::ContributionInfo> infos_;
+  std::optional<RawPush> first_, second_, twins_first_, twins_second_;
+};
+
+TEST_F(TwinStreamsTest, WhatARunHasMergedIsRoomForAnother) {
+  FillRoom();
+  SendAll(*first_, 0);
+  // Of equals the one goes on first that has waited longer.
+  second_->Send({64, 79});
+  EXPECT_EQ(twins_second_->AskedFor(), all_);
+}
+
+TEST_F(TwinStreamsTest, WhatARunGivesUpIsRoomForAnother) {
+  FillRoom();
+  v1::Seal& seal = *cluster_->plan().mutable_seals(0);
+  seal.set_attempt(1);
+  seal.mutable_contributions(0)->set_weight(0.25f);
+  cluster_->Publish();
+  EXPECT_EQ(twins_second_->AskedFor(), all_);
+  EXPECT_TRUE(absl::IsUnavailable(second_->AwaitEnd()));
+}
+
+TEST_F(TwinStreamsTest, WhatARunCanFoldIsFoldedForAnother) {
+  EXPECT_TRUE(absl::IsUnavailable(second_->Finish()));  // It reserves nothing.
+  first_->Send({64, 79});
+  ASSERT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
+  BeginTwin();
+  EXPECT_EQ(twins_second_->AskedFor(), all_);
+  EXPECT_EQ(cluster_->server(0).held_bytes(), 1 << 20);
 }
 
 // Else other runs of the server would find no room for ever.

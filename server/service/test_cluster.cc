@@ -91,6 +91,11 @@ TestCluster::TestCluster(const v1::Run& run, int server_count,
   }
 }
 
+void TestCluster::AddTwin() {
+  twin_plan_ = plan_;
+  twin_plan_->set_run_id(kTwin);
+}
+
 TestCluster::~TestCluster() {
   for (size_t i = 0; i < nodes_.size(); ++i) Stop(static_cast<int>(i));
 }
@@ -135,10 +140,10 @@ absl::Status TestCluster::Start(int shard) {
           options,
           {node.fs, node.records, *node.control,
            [this](const std::string& run_id) -> absl::StatusOr<v1::Run> {
-             if (run_id != run_.run_id()) {
-               return absl::NotFoundError(run_id);
-             }
-             return run_;
+             v1::Run run = run_;
+             if (run_id == kTwin) run.set_run_id(kTwin);
+             if (run_id == run.run_id()) return run;
+             return absl::NotFoundError(run_id);
            }}));
   if (revision_ > 0) Publish();
   return absl::OkStatus();
@@ -162,7 +167,10 @@ void TestCluster::Publish() {
     plan.set_revision(revision_);
     plan.set_coordinator_epoch(1);
     *plan.add_runs() = plan_;
-    plan.mutable_runs(0)->set_shard(static_cast<int32_t>(i));
+    if (twin_plan_.has_value()) *plan.add_runs() = *twin_plan_;
+    for (v1::ServerRunPlan& run : *plan.mutable_runs()) {
+      run.set_shard(static_cast<int32_t>(i));
+    }
     nodes_[i]->control->SetPlan(std::move(plan));
   }
 }
@@ -179,14 +187,17 @@ void TestCluster::PublishWithoutRun() {
 }
 
 absl::StatusOr<v1::ShardReport> TestCluster::WaitForReport(
-    int shard, const std::function<bool(const v1::ShardReport&)>& done) {
+    int shard, const std::function<bool(const v1::ShardReport&)>& done,
+    bool twin) {
+  const std::string run_id = twin ? kTwin : run_.run_id();
   coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
   const absl::Time deadline = absl::Now() + kPatience;
   while (true) {
     const std::vector<v1::ReportShardsRequest> reports = control.reports();
-    if (!reports.empty() && reports.back().shards_size() > 0) {
-      const v1::ShardReport& report = reports.back().shards(0);
-      if (done(report)) return report;
+    if (!reports.empty()) {
+      for (const v1::ShardReport& report : reports.back().shards()) {
+        if (report.run_id() == run_id && done(report)) return report;
+      }
     }
     if (!control.WaitForReports(reports.size() + 1, deadline - absl::Now())) {
       return absl::DeadlineExceededError(absl::StrCat(
@@ -225,11 +236,16 @@ bool TestCluster::WaitForRegistrations(int shard, size_t count) {
 absl::Status TestCluster::Begin() {
   std::vector<Digest128> digests(layout_.fragment_count());
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    ASSIGN_OR_RETURN(
-        const v1::ShardReport report,
-        WaitForReport(static_cast<int>(i), [](const v1::ShardReport& r) {
-          return r.initialized();
-        }));
+    const auto initialized = [](const v1::ShardReport& report) {
+      return report.initialized();
+    };
+    const int shard = static_cast<int>(i);
+    ASSIGN_OR_RETURN(const v1::ShardReport report,
+                     WaitForReport(shard, initialized));
+    if (twin_plan_.has_value()) {
+      RETURN_IF_ERROR(
+          WaitForReport(shard, initialized, /*twin=*/true).status());
+    }
     for (int f = 0; f < layout_.fragment_count(); ++f) {
       digests[f] += Digest128::FromProto(report.version0_digests(f));
     }
@@ -242,6 +258,7 @@ absl::Status TestCluster::Begin() {
     *version->mutable_digest() = digests[f].ToProto();
     plan_.add_open_rounds()->set_fragment(f);
   }
+  if (twin_plan_.has_value()) AddTwin();
   Publish();
   return absl::OkStatus();
 }

@@ -46,6 +46,10 @@ class TestCluster {
   TestCluster(const v1::Run& run, int server_count, int merge_threads = 1);
   ~TestCluster();
 
+  // Before Begin: the servers hold another run, too, of the same spec.
+  void AddTwin();
+  static constexpr char kTwin[] = "twin";  // Its id.
+
   // --- Servers --------------------------------------------------------------
   // Of those that are started from now on.
   ParameterServer::Options& options() { return options_; }
@@ -64,14 +68,17 @@ class TestCluster {
   // --- The coordinator's part -----------------------------------------------
   // Every server's plan, but for `shard`; Publish sends it to all.
   v1::ServerRunPlan& plan() { return plan_; }
+  // The twin's, which from Begin on is its own.
+  v1::ServerRunPlan& twin_plan() { return *twin_plan_; }
   void Publish();
   // A plan without the run, as when it has ended.
   void PublishWithoutRun();
-  // Newest report of a shard, once `done` says so.
+  // Newest report of a shard, once `done` says so; of the twin's if `twin`.
   //
   // DEADLINE_EXCEEDED: it never did; the message has the last report.
   absl::StatusOr<v1::ShardReport> WaitForReport(
-      int shard, const std::function<bool(const v1::ShardReport&)>& done);
+      int shard, const std::function<bool(const v1::ShardReport&)>& done,
+      bool twin = false);
   // The server has taken the newest plan in: without a client that asks again,
   // a call before that is refused for what the plan before said.
   //
@@ -156,6 +163,7 @@ class TestCluster {
   std::vector<rpc::TlsFiles> certificates_;  // Of the islands; empty: none.
   std::vector<std::unique_ptr<Node>> nodes_;
   v1::ServerRunPlan plan_;
+  std::optional<v1::ServerRunPlan> twin_plan_;
   int64_t revision_ = 0;
 };
 
