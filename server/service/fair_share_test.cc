@@ -65,7 +65,6 @@ class FairShareTest : public testing::Test {
     cluster_->options().stream_limits.window = absl::Hours(1);
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
-    if (begun.ok()) begun = cluster_->WaitForPlan(0);
     ASSERT_TRUE(begun.ok()) << begun;
     for (int32_t slot = 0; slot < 8; ++slot) {
       rpc::ChannelOptions options = cluster_->Channel(slot);

@@ -108,7 +108,6 @@ class IslandStreamsTest : public testing::Test {
     if (twin) cluster_->AddTwin();
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
-    if (begun.ok()) begun = cluster_->WaitForPlan(0);
     ASSERT_TRUE(begun.ok()) << begun;
   }
 

@@ -86,8 +86,6 @@ class ParameterServiceTest : public testing::Test {
     cluster_->options().finish_thread_count = finish_thread_count;
     absl::Status begun = cluster_->StartAll();
     if (begun.ok()) begun = cluster_->Begin();
-    // Calls of this test are not tried again: the plan has to be there.
-    if (begun.ok()) begun = cluster_->WaitForPlan(0);
     EXPECT_TRUE(begun.ok()) << begun;
     stub_ = cluster_->Stub(0);
     gradient_ = cluster_->Gradient(0, 0, 0);
@@ -493,7 +491,6 @@ TEST_F(ResumeTest, AfterARestartOnlyTheRestIsAskedFor) {
   cluster_->Stop(0);
   ASSERT_TRUE(cluster_->Start(0).ok());
   ASSERT_TRUE(cluster_->Begin().ok());
-  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
   stub_ = cluster_->Stub(0);
   EXPECT_EQ(MissingNow(), kRest);
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
@@ -504,7 +501,6 @@ TEST_F(ResumeTest, AfterAPowerCutWhatDidNotReachTheDiskIsAskedForAgain) {
   cluster_->CutPower(0);
   ASSERT_TRUE(cluster_->Start(0).ok());
   ASSERT_TRUE(cluster_->Begin().ok());
-  ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
   stub_ = cluster_->Stub(0);
   EXPECT_EQ(MissingNow(), Ranges({{0, 79}}));
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());

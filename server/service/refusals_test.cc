@@ -45,7 +45,6 @@ class RefusalsTest : public testing::Test {
       cluster_->fs(0).SetCapacity(1);
     }
     if (begun.ok() && started) begun = cluster_->Begin();
-    if (begun.ok() && started) begun = cluster_->WaitForPlan(0);
     if (!started) {
       begun = cluster_
                   ->WaitForReport(0, [](const auto& r) {

@@ -260,6 +260,9 @@ absl::Status TestCluster::Begin() {
   }
   if (twin_plan_.has_value()) AddTwin();
   Publish();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    RETURN_IF_ERROR(WaitForPlan(static_cast<int>(i)));
+  }
   return absl::OkStatus();
 }
 

@@ -90,7 +90,8 @@ class TestCluster {
   }
   // False if a server does not register `count` times.
   bool WaitForRegistrations(int shard, size_t count);
-  // All shards have version 0; the run is ACTIVE, rounds are open.
+  // All shards have version 0; the run is ACTIVE, rounds are open, and every
+  // server knows it.
   absl::Status Begin();
   // Seals the keys with equal weights.
   void AddSeal(int32_t fragment, int64_t version,
