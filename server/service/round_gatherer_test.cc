@@ -420,34 +420,6 @@ TEST_F(RoundGathererTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
   EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
 }
 
-// It is in the sum: what else the disk does not give is made again from that.
-TEST_F(RoundGathererTest, AFileThatAWholeSumReplacesNeedNotBeRead) {
-  for (const auto call : {FakeFileSystem::Fault::Call::kOpen,
-                          FakeFileSystem::Fault::Call::kRead}) {
-    Bench bench(v1::DURABILITY_ISLAND);
-    {
-      const auto gatherer = Gatherer(bench);
-      for (int i = 0; i < kIslands; ++i) {
-        for (int64_t cell = 0; cell < 3; ++cell) {
-          Offer(bench, *gatherer, i, cell, [] {});
-        }
-      }
-      ASSERT_TRUE(bench.store->RecordPrepared(*gatherer->Publish(0)).ok());
-    }
-    ASSERT_EQ(bench.Unfinished().size(), 2u);
-    const auto theta = bench.Read(1, 0);
-    FakeFileSystem::Fault fault;
-    fault.call = call;
-    fault.path_part = "f0-v1.ver";
-    fault.error_number = EIO;
-    bench.fs.AddFault(std::move(fault));
-    const absl::Status opened = bench.TryOpen();
-    ASSERT_TRUE(opened.ok()) << opened;
-    EXPECT_EQ(bench.store->Recovered().prepared_here.count(0), 1);
-    ExpectSameBits(bench.Read(1, 0), theta);
-  }
-}
-
 // Whatever a passing error says of a disk, it says nothing of what is there.
 TEST_F(RoundGathererTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
   for (const int64_t memory_mib : {64, 0}) {

@@ -310,10 +310,6 @@ class RunStore {
   // UNAVAILABLE: the disk does not give it.
   absl::StatusOr<bool> AdoptPrepared(const std::string& path, int32_t fragment,
                                      int64_t version);
-  // The disk does not give the file of what was prepared: `error`, or false if
-  // its sum is whole, which it is then made again from.
-  absl::StatusOr<bool> NotGiven(const PreparedFact& fact,
-                                const absl::Status& error);
   std::string SumPath(int32_t fragment, int64_t version) const;
   // The version is made and durable, or given up: its sum's file can be written
   // again.

@@ -202,9 +202,7 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
   if (!recorded || range.empty()) return false;
   absl::StatusOr<std::unique_ptr<VersionFile>> opened =
       VersionFile::Open(fs_, path, range, state_count_, /*writable=*/true);
-  if (absl::IsUnavailable(opened.status())) {
-    return NotGiven(*recorded, opened.status());
-  }
+  if (absl::IsUnavailable(opened.status())) return opened.status();
   if (!opened.ok()) return false;
   const VersionIdentity& identity = (*opened)->identity();
   if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
@@ -223,7 +221,7 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
       const absl::Status read =
           (*opened)->Read(array, block, elements.data());
       if ((*opened)->disk_has_failed()) {
-        return NotGiven(*recorded, absl::UnavailableError(read.message()));
+        return absl::UnavailableError(read.message());
       }
       if (!read.ok()) return false;
       if (array == 0) digest += BlockDigest(b, elements);
@@ -239,23 +237,6 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
   MutexLock lock(&mutex_);
   prepared_here_.insert(fragment);
   return true;
-}
-
-absl::StatusOr<bool> RunStore::NotGiven(const PreparedFact& fact,
-                                        const absl::Status& error) {
-  const absl::StatusOr<std::shared_ptr<VersionFile>> sum = OpenSum(fact);
-  if (!sum.ok() || *sum == nullptr) return error;
-  // Every block: it need not be whole, and is the only other one.
-  const ShardRange& range = ranges_[fact.fragment];
-  std::vector<float> elements;
-  for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
-    const IndexRange block = {b, b + 1};
-    elements.resize(range.ElementCount(block));
-    if (!(*sum)->Read(0, block, elements.data()).ok()) return error;
-  }
-  LOG(WARNING) << "run " << run_.run_id() << ": a version that was prepared is "
-               << "made again from its sum: " << error;
-  return false;
 }
 
 absl::Status RunStore::RecoverSegments() {
