@@ -319,7 +319,7 @@ TEST_F(IslandStreamsTest, WhoWasMergedIsToldSoWhoeverTellsIt) {
   const absl::Status committed = cluster_->Commit(0, 0, *digest);
   EXPECT_TRUE(committed.ok()) << committed;
   ExpectCommitted(push);
-  EXPECT_TRUE(persisted.HasBeenNotified());
+  EXPECT_TRUE(persisted.WaitWithTimeout(TestCluster::kPatience));
   cluster_->Stop(0);
 }
 

@@ -452,6 +452,38 @@ TEST_F(ParameterServiceTest, WhatIsDroppedAsItIsStoredIsNotReported) {
   cluster_->Stop(0);
 }
 
+// The thread that drops is busy with what came before.
+TEST_F(ParameterServiceTest, WhatIsAboutToBeDroppedIsNotSaidToBeStored) {
+  Begin(SmallRun(), /*finish_thread_count=*/1);
+  const std::vector<float> other = cluster_->Gradient(0, 1, 0);
+  const v1::ContributionInfo other_info = cluster_->Info(0, 1, 0, other);
+  ASSERT_TRUE(cluster_->Push(other_info, other).ok());
+  const auto digest = cluster_->Seal(0, 0, {other_info});
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  Notification busy, done;
+  const ScopedTestHook hook([&](absl::string_view point) {
+    if (point == "a commit is persisted") {
+      busy.Notify();
+      EXPECT_TRUE(done.WaitWithTimeout(TestCluster::kPatience));
+    }
+    if (point != "a contribution is stored" || done.HasBeenNotified()) return;
+    *cluster_->plan().add_dropped()->mutable_key() = info_.key();
+    cluster_->Publish();
+    EXPECT_TRUE(cluster_->WaitForPlan(0).ok());
+  });
+  auto push = Open();
+  push->Send(cluster_->Header(info_, 0));
+  push->Read();
+  push->Send(Chunk(0, 40));
+  cluster_->AddCommit(0, 0, *digest);
+  cluster_->Publish();
+  ASSERT_TRUE(busy.WaitWithTimeout(TestCluster::kPatience));
+  push->Send(Chunk(40, BlockCount()));
+  EXPECT_EQ(push->Finish().error_code(), StatusCode::ABORTED);
+  done.Notify();
+  cluster_->Stop(0);
+}
+
 TEST_F(ParameterServiceTest, AMessageBeyondTheLimitEndsItsStreamAlone) {
   v1::Chunk chunk = Chunk(0, 10);
   chunk.mutable_payload()->resize(3 << 20);

@@ -222,14 +222,9 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
       static_cast<size_t>(range.ElementCount(blocks)) * sizeof(float)};
   header.codec = v1::CODEC_F32;
   header.crc32c = rpc::ChunkCrc32c(header, {});
-  if (source_.array != 0) {
-    // Those of other arrays are there only when the file is.
-    header.crc32c = codec::ExtendCrc32c(header.crc32c, payload.bytes);
-    return absl::OkStatus();
-  }
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     header.crc32c = codec::CombineCrc32c(
-        header.crc32c, file.ThetaCrc32c(b),
+        header.crc32c, file.BlockCrc32c(source_.array, b),
         static_cast<uint64_t>(range.ElementCount({b, b + 1})) * sizeof(float));
   }
   return absl::OkStatus();

@@ -53,6 +53,15 @@ absl::Status DroppedStatus(const ContributionKey& key) {
                 absl::StrCat(key.ToString(), " is decided; fetch the plan"));
 }
 
+// Of one that was kept; `given_up` says why it is not, if nobody said that it
+// should not.
+absl::Status NotKeptStatus(const ContributionKey& key,
+                           const std::string& given_up) {
+  return Refuse(Code::kOutOfRange, "NOT_KEPT",
+                absl::StrCat(key.ToString(), " is not kept any more: ",
+                             given_up.empty() ? "no pin wants it" : given_up));
+}
+
 // What a COMMIT says of a contribution, to the streams that wait for it.
 absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
   return outcome.outcome() == v1::OUTCOME_MERGED
@@ -677,10 +686,10 @@ void Shard::RunDropKept(const Action& action) {
   }
   if (!status.ok()) OnQuietError(action, status);
   // An open file keeps its bytes on the disk, however slowly it is read.
-  readers_.OnKeptDropped(
-      [this](const ContributionKey& key) { return store_->HasKept(key); },
-      Refuse(Code::kOutOfRange, "NOT_KEPT",
-             "the contribution is kept no longer"));
+  readers_.OnKeptDropped([&](const ContributionKey& key) {
+    return store_->HasKept(key) ? absl::OkStatus()
+                                : NotKeptStatus(key, action.reason);
+  });
   Changed();
 }
 
@@ -797,21 +806,24 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
     return;
   }
   TestPoint("a contribution is stored");
+  absl::Status status;
   {
     MutexLock lock(&mutex_);
     if (key.is_import()) {
       machine_.OnImported(key.fragment);
     } else if (machine_.Knows(key) && store_->Find(key) == contribution) {
-      // Else it was dropped, or is about to be, and nobody would do so again.
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->gather_id());
+    } else {
+      // It was dropped, or is about to be, and nobody would do so again.
+      status = DroppedStatus(key);
     }
     hindrances_.erase({kLogHindrance, key.fragment});
   }
   Advance();
   Changed();
   // At level ISLAND the COMMIT settles it.
-  if (!contribution->is_gathered()) waiters_.Settle(key, absl::OkStatus());
+  if (!contribution->is_gathered()) waiters_.Settle(key, status);
 }
 
 absl::Status Shard::CheckWhole(const Contribution& contribution) const {

@@ -52,8 +52,7 @@ void VersionReaders::OnReleased(int32_t fragment, int64_t version) {
 }
 
 void VersionReaders::OnKeptDropped(
-    absl::FunctionRef<bool(const ContributionKey&)> is_kept,
-    const absl::Status& status) {
+    absl::FunctionRef<absl::Status(const ContributionKey&)> kept) {
   std::vector<std::pair<ContributionKey, std::shared_ptr<WaiterGate>>> read;
   {
     MutexLock lock(&mutex_);
@@ -64,7 +63,8 @@ void VersionReaders::OnKeptDropped(
     }
   }
   for (const auto& [key, gate] : read) {
-    if (!is_kept(key)) gate->CallDisplaced(status);
+    const absl::Status status = kept(key);
+    if (!status.ok()) gate->CallDisplaced(status);
   }
 }
 

@@ -72,10 +72,10 @@ class VersionReaders {
   // released, may be told to end, with VERSION_RELEASED (OnDisplaced).
   void OnReleased(int32_t fragment, int64_t version);
   // Kept contributions were dropped, for nobody wants them any more or others
-  // need their room: who reads one that `is_kept` denies is told to end, with
-  // `status` (OnDisplaced).
-  void OnKeptDropped(absl::FunctionRef<bool(const ContributionKey&)> is_kept,
-                     const absl::Status& status);
+  // need their room: who reads one for which `kept` has an error is told to end
+  // with that (OnDisplaced).
+  void OnKeptDropped(
+      absl::FunctionRef<absl::Status(const ContributionKey&)> kept);
 
  private:
   struct Fragment {

@@ -118,9 +118,10 @@ class VersionFile {
   // be damaged.
   bool disk_has_failed() const { return disk_has_failed_; }
 
-  // CRC-32C of a block of theta, as Write computed it or Open read it.
-  uint32_t ThetaCrc32c(int64_t block) const {
-    return table_[block - range_.blocks().begin];
+  // CRC-32C of a block of an array, as Write computed it or Open read it.
+  uint32_t BlockCrc32c(int array, int64_t block) const {
+    return table_[array * range_.block_count() + block -
+                  range_.blocks().begin];
   }
 
   // From now on Write writes into the file too, unsynced: what is in the file
