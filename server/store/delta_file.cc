@@ -1,6 +1,5 @@
 #include "server/store/delta_file.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -16,15 +15,6 @@ namespace atl::server {
 namespace {
 
 constexpr absl::string_view kMagic = "ATOLLDLT";
-
-// What Seal writes at a time.
-constexpr int64_t kSealBytes = 8 << 20;
-static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
-              "D is written past the system's cache");
-
-int64_t RoundUp(int64_t bytes) {
-  return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
-}
 
 absl::string_view BytesOf(const std::vector<uint32_t>& table) {
   return absl::string_view(reinterpret_cast<const char*>(table.data()),
@@ -44,19 +34,19 @@ DeltaFile::DeltaFile(std::unique_ptr<RandomAccessFile> file, std::string path,
       path_(std::move(path)) {}
 
 int64_t DeltaFile::TableOffset() const {
-  return kHeaderPageBytes + RoundUp(payload_bytes());
+  return kHeaderPageBytes + PaddedBytes(payload_bytes());
 }
 
 int64_t DeltaFile::ImageElementCount(const EncodedLayout& layout,
                                      IndexRange blocks) {
-  return RoundUp(layout.ByteCount(blocks)) /
+  return PaddedBytes(layout.ByteCount(blocks)) /
          static_cast<int64_t>(sizeof(float));
 }
 
 void DeltaFile::SetImage(VersionImage image) {
   if (image != nullptr) {
     std::memset(reinterpret_cast<char*>(image.get()) + payload_bytes(), 0,
-                static_cast<size_t>(RoundUp(payload_bytes()) -
+                static_cast<size_t>(PaddedBytes(payload_bytes()) -
                                     payload_bytes()));
   }
   MutexLock lock(&mutex_);
@@ -178,14 +168,10 @@ absl::Status DeltaFile::Read(IndexRange blocks, char* bytes) const {
 
 absl::Status DeltaFile::Seal(const DeltaIdentity& identity) {
   VersionImage keep;
-  const int64_t padded = RoundUp(payload_bytes());
   if (const char* const mapped = Map(blocks_, &keep)) {
-    for (int64_t at = 0; at < padded; at += kSealBytes) {
-      const int64_t size = std::min(kSealBytes, padded - at);
-      RETURN_IF_ERROR(file_->WriteStraightAt(
-          kHeaderPageBytes + at,
-          absl::string_view(mapped + at, static_cast<size_t>(size))));
-    }
+    RETURN_IF_ERROR(WriteStraight(
+        *file_, kHeaderPageBytes,
+        {mapped, static_cast<size_t>(PaddedBytes(payload_bytes()))}));
   }
   records::DeltaHeader header;
   header.set_run_id(identity.run_id);

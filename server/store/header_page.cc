@@ -13,6 +13,10 @@ namespace {
 // magic[8], format u32, length u32, crc u32 (of format, length and message).
 constexpr size_t kPrefixBytes = 20;
 
+constexpr int64_t kStraightPieceBytes = 8 << 20;
+static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
+              "what lies after the page is written past the system's cache");
+
 void PutU32(uint32_t value, char* out) {
   std::memcpy(out, &value, sizeof(value));  // Little-endian machines only.
 }
@@ -77,6 +81,16 @@ absl::Status ReadFully(const RandomAccessFile& file, const std::string& path,
   ASSIGN_OR_RETURN(const int64_t count, file.ReadAt(offset, out));
   if (count != static_cast<int64_t>(out.size())) {
     return EndsEarly(path, offset, count, out.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteStraight(RandomAccessFile& file, int64_t offset,
+                           absl::string_view bytes) {
+  for (; !bytes.empty(); offset += kStraightPieceBytes) {
+    const absl::string_view piece = bytes.substr(0, kStraightPieceBytes);
+    RETURN_IF_ERROR(file.WriteStraightAt(offset, piece));
+    bytes.remove_prefix(piece.size());
   }
   return absl::OkStatus();
 }

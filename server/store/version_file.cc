@@ -18,17 +18,6 @@ namespace {
 
 constexpr absl::string_view kMagic = "ATOLLVER";
 
-// What Seal writes at a time: the small records of others, which are synced
-// before anyone goes on, wait that long for the disk; and a thread of low
-// priority that is woken for less is behind.
-constexpr int64_t kSealBytes = 8 << 20;
-static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
-              "an array is written past the system's cache");
-
-int64_t RoundUp(int64_t bytes) {
-  return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
-}
-
 absl::string_view BytesOf(const float* elements, int64_t count) {
   return absl::string_view(reinterpret_cast<const char*>(elements),
                            static_cast<size_t>(count) * sizeof(float));
@@ -54,11 +43,11 @@ VersionFile::VersionFile(std::unique_ptr<RandomAccessFile> file,
 
 int64_t VersionFile::ArrayOffset(int array) const {
   return kHeaderPageBytes +
-         array * RoundUp(range_.element_count() * sizeof(float));
+         array * PaddedBytes(range_.element_count() * sizeof(float));
 }
 
 int64_t VersionFile::ImageElementCount(const ShardRange& range) {
-  return RoundUp(range.element_count() * static_cast<int64_t>(sizeof(float))) /
+  return PaddedBytes(range.element_count() * static_cast<int64_t>(sizeof(float))) /
          static_cast<int64_t>(sizeof(float));
 }
 
@@ -264,12 +253,8 @@ absl::Status VersionFile::WriteImage(int array) {
       BytesOf(elements, ImageElementCount(range_));
   // V that is left out is made of what is in files.
   const bool left_out = array == state_count_ && view_left_out();
-  const auto size = left_out ? 0 : static_cast<int64_t>(bytes.size());
-  for (int64_t at = 0; at < size; at += kSealBytes) {
-    RETURN_IF_ERROR(file_->WriteStraightAt(
-        ArrayOffset(array) + at,
-        bytes.substr(static_cast<size_t>(at),
-                     static_cast<size_t>(std::min(kSealBytes, size - at)))));
+  if (!left_out) {
+    RETURN_IF_ERROR(WriteStraight(*file_, ArrayOffset(array), bytes));
   }
   keep = nullptr;
   MutexLock lock(&mutex_);
