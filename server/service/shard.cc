@@ -53,15 +53,6 @@ absl::Status DroppedStatus(const ContributionKey& key) {
                 absl::StrCat(key.ToString(), " is decided; fetch the plan"));
 }
 
-// Of one that was kept; `given_up` says why it is not, if nobody said that it
-// should not.
-absl::Status NotKeptStatus(const ContributionKey& key,
-                           const std::string& given_up) {
-  return Refuse(Code::kOutOfRange, "NOT_KEPT",
-                absl::StrCat(key.ToString(), " is not kept any more: ",
-                             given_up.empty() ? "no pin wants it" : given_up));
-}
-
 // What a COMMIT says of a contribution, to the streams that wait for it.
 absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
   return outcome.outcome() == v1::OUTCOME_MERGED
@@ -688,7 +679,7 @@ void Shard::RunDropKept(const Action& action) {
   // An open file keeps its bytes on the disk, however slowly it is read.
   readers_.OnKeptDropped([&](const ContributionKey& key) {
     return store_->HasKept(key) ? absl::OkStatus()
-                                : NotKeptStatus(key, action.reason);
+                                : NotKept(key, action.reason);
   });
   Changed();
 }

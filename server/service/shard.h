@@ -174,6 +174,11 @@ class Shard {
   Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
         std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape);
 
+  // The error of a read of a contribution that is not kept: `given_up` says why,
+  // and is empty if nobody wanted it.
+  absl::Status NotKept(const ContributionKey& key,
+                       const std::string& given_up) const;
+
   // Names the machine's next actions and posts them.
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

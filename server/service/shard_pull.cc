@@ -148,18 +148,22 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
                     absl::StrCat("the commit of ", key.ToString(),
                                  " is not persisted here yet; call again"));
     }
-    return Refuse(
-        Code::kOutOfRange, "NOT_KEPT",
-        absl::StrCat(key.ToString(), " is not kept on shard ", store_->shard(),
-                     given_up.empty()
-                         ? ": no pin says that it should be"
-                         : absl::StrCat(" any more: ", given_up)));
+    return NotKept(key, given_up);
   }
   RETURN_IF_ERROR(kept.status());
   source.kept = std::move(kept->contribution);
   source.digest = kept->digest;
   source.view_digest = kept->view_digest;
   return source;
+}
+
+absl::Status Shard::NotKept(const ContributionKey& key,
+                            const std::string& given_up) const {
+  return Refuse(
+      Code::kOutOfRange, "NOT_KEPT",
+      absl::StrCat(key.ToString(), " is not kept on shard ", store_->shard(),
+                   given_up.empty() ? ": no pin says that it should be"
+                                    : absl::StrCat(" any more: ", given_up)));
 }
 
 void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
