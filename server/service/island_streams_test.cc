@@ -120,32 +120,53 @@ class IslandStreamsTest : public testing::Test {
                          cluster_->Gradient(fragment, slot, 0));
   }
 
+  // Seals the round of version 0 of `fragment`, of islands [0, `count`).
+  void SealRound(int32_t fragment, int count) {
+    infos_.clear();
+    for (int32_t slot = 0; slot < count; ++slot) {
+      infos_.push_back(Info(fragment, slot));
+    }
+    cluster_->AddSeal(fragment, 0, infos_);
+  }
+
   // A round of version 0 of `fragment`, of islands [0, `count`), of which those
   // from `first` on push now; the digest of version 1.
   Digest128 Round(int32_t fragment, int count, int first = 0) {
-    std::vector<v1::ContributionInfo> infos;
-    for (int32_t slot = 0; slot < count; ++slot) {
-      infos.push_back(Info(fragment, slot));
-    }
-    cluster_->AddSeal(fragment, 0, infos);
+    SealRound(fragment, count);
     std::vector<absl::Status> pushed(count);
     std::vector<std::thread> islands;
     for (int32_t slot = first; slot < count; ++slot) {
       islands.emplace_back(
           [&, slot] { pushed[slot] = Push(fragment, slot); });
     }
-    const auto digest = cluster_->WaitForPrepared(fragment, 0);
-    EXPECT_TRUE(digest.ok()) << digest.status();
-    if (digest.ok()) {
-      const absl::Status committed = cluster_->Commit(fragment, 0, *digest);
-      EXPECT_TRUE(committed.ok()) << committed;
-    }
+    const std::optional<Digest128> digest = CommitRound(fragment);
     for (std::thread& island : islands) island.join();
     // A stream that comes after the COMMIT is told that it is decided.
     for (const absl::Status& status : pushed) {
       EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
     }
-    return digest.ok() ? *digest : Digest128();
+    return digest.value_or(Digest128());
+  }
+
+  // Commits version 0's round of `fragment` once it is prepared: the digest of
+  // version 1.
+  std::optional<Digest128> CommitRound(int32_t fragment) {
+    const auto digest = cluster_->WaitForPrepared(fragment, 0);
+    EXPECT_TRUE(digest.ok()) << digest.status();
+    if (!digest.ok()) return std::nullopt;
+    const absl::Status committed = cluster_->Commit(fragment, 0, *digest);
+    EXPECT_TRUE(committed.ok()) << committed;
+    return committed.ok() ? std::optional(*digest) : std::nullopt;
+  }
+
+  // Plays fragment 0's round of islands [0, `count`) with room for all; then
+  // begins anew with `gather_bytes_max`, and seals it. What it has to come to.
+  Digest128 SealRoundWithRoom(int64_t gather_bytes_max, int count) {
+    Begin();
+    const Digest128 expected = Round(0, count);
+    Begin([&](auto& options) { options.gather_bytes_max = gather_bytes_max; });
+    SealRound(0, count);
+    return expected;
   }
 
   // The gradient of `slot`, of a block of fragment 0, all but the fourth of
@@ -206,6 +227,7 @@ class IslandStreamsTest : public testing::Test {
   }
 
   std::unique_ptr<TestCluster> cluster_;
+  std::vector<v1::ContributionInfo> infos_;  // Of the newest that is sealed.
 };
 
 // A set may be gathered, and its streams told, by another thread as soon as the
@@ -274,14 +296,10 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
       both_wait.Notify();
     }
   });
-  Begin();
-  const Digest128 expected = Round(0, 3);
-  Begin([](auto& options) { options.gather_bytes_max = 0; });
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1), Info(0, 2)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1], infos[2]});
-  RawPush third(*cluster_, infos[2]);
-  RawPush second(*cluster_, infos[1]);
-  RawPush first(*cluster_, infos[0]);
+  const Digest128 expected = SealRoundWithRoom(0, 3);
+  RawPush third(*cluster_, infos_[2]);
+  RawPush second(*cluster_, infos_[1]);
+  RawPush first(*cluster_, infos_[0]);
   RawPush* const pushes[] = {&first, &second, &third};
   ASSERT_TRUE(both_wait.WaitWithTimeout(kPatience));
   const std::vector<IndexRange> all = {{0, 79}};
@@ -291,11 +309,7 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
     EXPECT_EQ(cluster_->server(0).held().AnyoneWaits(), slot < 2) << slot;
     SendAll(*pushes[slot], slot);
   }
-  const auto digest = cluster_->WaitForPrepared(0, 0);
-  ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_EQ(*digest, expected);
-  const absl::Status committed = cluster_->Commit(0, 0, *digest);
-  ASSERT_TRUE(committed.ok()) << committed;
+  ASSERT_EQ(CommitRound(0), expected);
   for (RawPush* push : pushes) ExpectCommitted(*push);
   ExpectNothingIsHeld();
   cluster_->Stop(0);
@@ -314,10 +328,7 @@ TEST_F(IslandStreamsTest, WhoWasMergedIsToldSoWhoeverTellsIt) {
   RawPush push(*cluster_, info);
   ASSERT_FALSE(push.AskedFor().empty());
   SendAll(push, 0);
-  const auto digest = cluster_->WaitForPrepared(0, 0);
-  ASSERT_TRUE(digest.ok()) << digest.status();
-  const absl::Status committed = cluster_->Commit(0, 0, *digest);
-  EXPECT_TRUE(committed.ok()) << committed;
+  ASSERT_TRUE(CommitRound(0).has_value());
   ExpectCommitted(push);
   EXPECT_TRUE(persisted.WaitWithTimeout(TestCluster::kPatience));
   cluster_->Stop(0);
@@ -329,13 +340,9 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   const ScopedTestHook hook([&](absl::string_view point) {
     if (point == "an upload is not read for want of room") waits.Notify();
   });
-  Begin();
-  const Digest128 expected = Round(0, 2);
-  Begin([](auto& options) { options.gather_bytes_max = 1200000; });
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
-  RawPush first(*cluster_, infos[0]);
-  RawPush second(*cluster_, infos[1]);
+  const Digest128 expected = SealRoundWithRoom(1200000, 2);
+  RawPush first(*cluster_, infos_[0]);
+  RawPush second(*cluster_, infos_[1]);
   const std::vector<IndexRange> all = {{0, 79}};
   ASSERT_EQ(second.AskedFor(), all);
   std::thread sender([&] { SendAll(second, 1); });  // It is not read.
@@ -344,10 +351,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   EXPECT_EQ(first.AskedFor(), all);
   SendAll(first, 0);
   sender.join();
-  const auto digest = cluster_->WaitForPrepared(0, 0);
-  ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_EQ(*digest, expected);
-  ASSERT_TRUE(cluster_->Commit(0, 0, *digest).ok());
+  ASSERT_EQ(CommitRound(0), expected);
   for (RawPush* push : {&first, &second}) ExpectCommitted(*push);
   ExpectNothingIsHeld();
   cluster_->Stop(0);
@@ -359,25 +363,21 @@ TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
   const ScopedTestHook hook([&](absl::string_view point) {
     if (point == "an upload waits for room") waits.Notify();
   });
-  Begin();
-  const Digest128 expected = Round(0, 2);
-  Begin([](auto& options) { options.gather_bytes_max = 64 << 20; });
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
+  const Digest128 expected = SealRoundWithRoom(64 << 20, 2);
   std::deque<RawPush> firsts, seconds;
-  firsts.emplace_back(*cluster_, infos[0]);
+  firsts.emplace_back(*cluster_, infos_[0]);
   const std::vector<IndexRange> all = {{0, 79}};
   for (int i = 0; i < 4; ++i) {
-    ASSERT_EQ(seconds.emplace_back(*cluster_, infos[1]).AskedFor(), all) << i;
+    ASSERT_EQ(seconds.emplace_back(*cluster_, infos_[1]).AskedFor(), all) << i;
   }
-  RawPush fifth(*cluster_, infos[1]);
+  RawPush fifth(*cluster_, infos_[1]);
   ASSERT_TRUE(waits.WaitWithTimeout(kPatience));
   EXPECT_EQ(cluster_->server(0).held_bytes(), 4 << 20);
   EXPECT_FALSE(cluster_->server(0).held().IsScarce());
   // Whoever is next reserves nothing.
   ASSERT_EQ(firsts.front().AskedFor(), all);
   for (int i = 0; i < 5; ++i) {
-    ASSERT_EQ(firsts.emplace_back(*cluster_, infos[0]).AskedFor(), all) << i;
+    ASSERT_EQ(firsts.emplace_back(*cluster_, infos_[0]).AskedFor(), all) << i;
   }
   EXPECT_EQ(cluster_->server(0).held_bytes(), 4 << 20);
   const std::vector<char> encoded =
@@ -388,10 +388,7 @@ TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
   EXPECT_EQ(fifth.AskedFor(), (std::vector<IndexRange>{{0, 64}}));
   fifth.Send({0, 64}, cells.first(cells.size() - last_bytes));
   SendAll(firsts.front(), 0);
-  const auto digest = cluster_->WaitForPrepared(0, 0);
-  ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_EQ(*digest, expected);
-  ASSERT_TRUE(cluster_->Commit(0, 0, *digest).ok());
+  ASSERT_EQ(CommitRound(0), expected);
   for (RawPush& push : firsts) ExpectCommitted(push);
   for (RawPush& push : seconds) ExpectCommitted(push);
   ExpectCommitted(fifth);
@@ -405,10 +402,9 @@ TEST_F(IslandStreamsTest, AStreamThatIsNotReadReservesNothing) {
   run.mutable_spec()->mutable_exchange()->set_up(v1::CODEC_BF16);
   run.mutable_spec()->mutable_layout()->mutable_tensors(2)->set_shape(0, 2000);
   Begin([](auto&) {}, run);
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
-  RawPush first(*cluster_, infos[0]);
-  RawPush second(*cluster_, infos[1]);
+  SealRound(0, 2);
+  RawPush first(*cluster_, infos_[0]);
+  RawPush second(*cluster_, infos_[1]);
   // A chunk of one cell is half of what is reserved for it.
   const int64_t cell_bytes = 64 * 8192;
   const int64_t first_cell_bytes = cell_bytes - 8192 + 12 * 2;
@@ -444,10 +440,9 @@ TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
   });
   // Room for the first cell, of 64 blocks, and for nothing beside it.
   Begin([](auto& options) { options.gather_bytes_max = 1100000; });
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
-  RawPush first(*cluster_, infos[0]);
-  RawPush second(*cluster_, infos[1]);
+  SealRound(0, 2);
+  RawPush first(*cluster_, infos_[0]);
+  RawPush second(*cluster_, infos_[1]);
   const std::vector<IndexRange> all = {{0, 79}};
   ASSERT_EQ(second.AskedFor(), all);
   ASSERT_EQ(first.AskedFor(), all);
@@ -486,11 +481,10 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
     }
   });
   Begin([](auto& options) { options.gather_bytes_max = 0; });
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1), Info(0, 2)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1], infos[2]});
-  RawPush first(*cluster_, infos[0]);
-  RawPush second(*cluster_, infos[1]);
-  auto third = std::make_unique<RawPush>(*cluster_, infos[2]);
+  SealRound(0, 3);
+  RawPush first(*cluster_, infos_[0]);
+  RawPush second(*cluster_, infos_[1]);
+  auto third = std::make_unique<RawPush>(*cluster_, infos_[2]);
   ASSERT_TRUE(both_wait.WaitWithTimeout(kPatience));
   third.reset();
   v1::Seal& seal = *cluster_->plan().mutable_seals(0);
@@ -519,15 +513,14 @@ TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
   Begin();
   const Digest128 expected = Round(0, 2);
   Begin();
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
-  RawPush first(*cluster_, infos[0]);
+  SealRound(0, 2);
+  RawPush first(*cluster_, infos_[0]);
   for (int64_t block = 0; block < 3; ++block) {
-    WaitToBeAskedFor(infos[1], {{block, 79}}, [&](RawPush& push) {
+    WaitToBeAskedFor(infos_[1], {{block, 79}}, [&](RawPush& push) {
       push.Send({block, block + 1}, EncodedBlock(1, block));
     });
   }
-  WaitToBeAskedFor(infos[1], {{3, 79}});
+  WaitToBeAskedFor(infos_[1], {{3, 79}});
   EXPECT_GT(cluster_->server(0).held_bytes(), 0);
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
   cluster_->plan().clear_seals();
@@ -541,13 +534,12 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   });
   // Room for the first cell, of 64 blocks, and not for the second.
   Begin([](auto& options) { options.gather_bytes_max = 1100000; });
-  const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-  cluster_->AddSeal(0, 0, {infos[0], infos[1]});
-  RawPush first(*cluster_, infos[0]);
+  SealRound(0, 2);
+  RawPush first(*cluster_, infos_[0]);
   const std::vector<IndexRange> all = {{0, 79}};
   const int64_t cell_bytes = 63 * 16384 + 48;
   {
-    RawPush second(*cluster_, infos[1]);
+    RawPush second(*cluster_, infos_[1]);
     ASSERT_EQ(first.AskedFor(), all);
     ASSERT_EQ(second.AskedFor(), all);
     second.Send({0, 1});
@@ -578,8 +570,7 @@ class TwinStreamsTest : public IslandStreamsTest {
   void SetUp() override {
     Begin([](auto& options) { options.gather_bytes_max = 1100000; },
           IslandRun(), /*twin=*/true);
-    infos_ = {Info(0, 0), Info(0, 1)};
-    cluster_->AddSeal(0, 0, infos_);
+    SealRound(0, 2);
     *cluster_->twin_plan().mutable_seals() = cluster_->plan().seals();
     cluster_->Publish();
     const absl::Status planned = cluster_->WaitForPlan(0);
@@ -612,7 +603,6 @@ class TwinStreamsTest : public IslandStreamsTest {
   const std::vector<IndexRange> all_ = {{0, 79}};
   Notification is_paused_, waits_;
   const ScopedTestHook hook_;
-  std::vector<v1::ContributionInfo> infos_;
   std::optional<RawPush> first_, second_, twins_first_, twins_second_;
 };
 
@@ -648,10 +638,9 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
   for (const bool planned : {true, false}) {
     SCOPED_TRACE(planned);
     Begin();
-    const v1::ContributionInfo infos[] = {Info(0, 0), Info(0, 1)};
-    cluster_->AddSeal(0, 0, {infos[0], infos[1]});
-    RawPush first(*cluster_, infos[0]);
-    RawPush second(*cluster_, infos[1]);
+    SealRound(0, 2);
+    RawPush first(*cluster_, infos_[0]);
+    RawPush second(*cluster_, infos_[1]);
     ASSERT_FALSE(first.AskedFor().empty());
     ASSERT_FALSE(second.AskedFor().empty());
     first.Send({4, 5});     // A part of a cell that waits for its rest.
