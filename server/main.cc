@@ -28,7 +28,7 @@
 #include "base/status/status_macros.h"
 #include "coordinator/client/run_client.h"
 #include "coordinator/client/server_control_client.h"
-#include "server/service/parameter_server.h"
+#include "server/parameter_server.h"
 #include "server/store/rocksdb_record_store.h"
 
 namespace atl::server {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/codec/error_feedback.h"
-#include "base/codec/test_values.h"
+#include "base/codec/testing/test_values.h"
 #include "gtest/gtest.h"
 
 namespace atl::codec {

@@ -12,7 +12,7 @@
 #include "base/codec/codec.h"
 #include "base/codec/e3m0.h"
 #include "base/codec/int8.h"
-#include "base/codec/test_values.h"
+#include "base/codec/testing/test_values.h"
 #include "base/codec/two_bit.h"
 #include "gtest/gtest.h"
 

@@ -13,7 +13,7 @@
 #include "base/codec/bits.h"
 #include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
-#include "base/codec/test_values.h"
+#include "base/codec/testing/test_values.h"
 #include "gtest/gtest.h"
 
 namespace atl::codec {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "base/io/fake_file_system.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "gtest/gtest.h"
 
 namespace atl {

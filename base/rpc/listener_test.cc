@@ -20,7 +20,7 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/health.h"
 #include "base/rpc/status_details.h"
-#include "base/rpc/test_certificates.h"
+#include "base/rpc/testing/test_certificates.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 

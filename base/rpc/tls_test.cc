@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "base/rpc/test_certificates.h"
+#include "base/rpc/testing/test_certificates.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {

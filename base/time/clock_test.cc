@@ -2,7 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/time/fake_clock.h"
+#include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
 
 namespace atl {

@@ -1,6 +1,7 @@
 #include "cli/commands/commands.h"
 
 #include "absl/strings/str_cat.h"
+#include "cli/commands/run/run_commands.h"
 
 namespace atl::cli {
 

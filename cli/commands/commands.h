@@ -11,18 +11,6 @@
 
 namespace atl::cli {
 
-// atoll run ...
-void AddRunCreate(CLI::App& app, Context& context);
-void AddRunList(CLI::App& app, Context& context);
-void AddRunShow(CLI::App& app, Context& context);
-void AddRunWatch(CLI::App& app, Context& context);
-void AddRunPause(CLI::App& app, Context& context);
-void AddRunResume(CLI::App& app, Context& context);
-void AddRunCancel(CLI::App& app, Context& context);
-void AddRunExport(CLI::App& app, Context& context);
-void AddRunImport(CLI::App& app, Context& context);
-void AddRunPin(CLI::App& app, Context& context);
-
 // atoll island ..., atoll round list
 void AddIslandList(CLI::App& app, Context& context);
 void AddIslandRemove(CLI::App& app, Context& context);

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
-#include "cli/commands/describe.h"
+#include "cli/output/describe.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/describe.h"
+#include "cli/output/describe.h"
 #include "cli/output/output.h"
 
 namespace atl::cli {

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/commands/describe.h"
+#include "cli/output/describe.h"
 #include "cli/output/table.h"
 #include "cli/units/units.h"
 

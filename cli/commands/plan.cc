@@ -12,16 +12,15 @@
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/complete_spec.h"
-#include "cli/commands/number_check.h"
 #include "cli/commands/recipes.h"
+#include "cli/flags/number_check.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "cli/presets/presets.h"
+#include "cli/run_file/complete_spec.h"
 #include "cli/run_file/load.h"
 #include "cli/units/units.h"
 #include "worker/api/model_files.h"
-#include "worker/api/model_spec.h"
 #include "worker/api/planner.h"
 
 namespace atl::cli {

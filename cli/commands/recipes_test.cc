@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/codec.h"
-#include "cli/commands/complete_spec.h"
+#include "cli/run_file/complete_spec.h"
 #include "cli/run_file/load.h"
 #include "gtest/gtest.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/describe.h"
-#include "cli/commands/number_check.h"
+#include "cli/flags/number_check.h"
+#include "cli/output/describe.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {

@@ -61,7 +61,7 @@ struct RunFile {
   std::string model_directory;
   // Keys of [model] that the file itself gives, not its preset.
   std::set<std::string> model_keys;
-  // layout.fragment_pattern: "strided" or "balanced" (worker/api/model_spec.h);
+  // layout.fragment_pattern: "strided" or "balanced" (worker/planner/model_spec.h);
   // how complete_spec makes layout.tensors.
   std::string fragment_pattern = "strided";
   // layout.layers_a_fragment; 0: the file says how many fragments there are.

@@ -22,10 +22,10 @@
 #include "base/rpc/call.h"
 #include "base/rpc/listener.h"
 #include "coordinator/client/coordinator_client.h"
-#include "coordinator/client/fake_coordinator_client.h"
-#include "coordinator/client/fake_server_control_client.h"
 #include "coordinator/client/run_client.h"
 #include "coordinator/client/server_control_client.h"
+#include "coordinator/client/testing/fake_coordinator_client.h"
+#include "coordinator/client/testing/fake_server_control_client.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {

@@ -14,8 +14,8 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/fuzz/mutator.h"
-#include "coordinator/core/run_simulation.h"
-#include "coordinator/core/validate_spec.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {

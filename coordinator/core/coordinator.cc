@@ -8,11 +8,11 @@
 #include "base/layout/ids.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/errors.h"
-#include "coordinator/core/history.h"
-#include "coordinator/core/plans.h"
-#include "coordinator/core/proto_time.h"
-#include "coordinator/core/validate_spec.h"
+#include "coordinator/core/outputs/history.h"
+#include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/spec/errors.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/proto_time.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {

@@ -16,7 +16,7 @@
 #include "base/fuzz/mutator.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {

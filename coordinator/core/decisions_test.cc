@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/core/data_leases.h"
-#include "coordinator/core/outcome_table.h"
-#include "coordinator/core/pacing.h"
-#include "coordinator/core/sampling.h"
-#include "coordinator/core/weights.h"
+#include "coordinator/core/rounds/data_leases.h"
+#include "coordinator/core/rounds/pacing.h"
+#include "coordinator/core/rounds/sampling.h"
+#include "coordinator/core/rounds/weights.h"
+#include "coordinator/core/state/outcome_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

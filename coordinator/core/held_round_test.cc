@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include "coordinator/core/proto_time.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/run_simulation_fixture.h"
-#include "coordinator/core/validate_spec.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/proto_time.h"
+#include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -12,13 +12,13 @@
 #include "base/codec/sha256.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/contributions.h"
-#include "coordinator/core/data_leases.h"
-#include "coordinator/core/errors.h"
-#include "coordinator/core/island_requests.h"
-#include "coordinator/core/proto_time.h"
-#include "coordinator/core/recalls.h"
-#include "coordinator/core/validate_spec.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/data_leases.h"
+#include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/spec/errors.h"
+#include "coordinator/core/spec/island_requests.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

@@ -26,9 +26,9 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
-#include "coordinator/core/rounds.h"
-#include "coordinator/core/run_state.h"
-#include "coordinator/core/run_view.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/state/run_state.h"
+#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 

@@ -9,13 +9,13 @@
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
 #include "base/status/check.h"
-#include "coordinator/core/async_rounds.h"
-#include "coordinator/core/open_round.h"
-#include "coordinator/core/recalls.h"
-#include "coordinator/core/rounds.h"
-#include "coordinator/core/run_end.h"
+#include "coordinator/core/rounds/async_rounds.h"
+#include "coordinator/core/rounds/open_round.h"
+#include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/verdicts.h"
 #include "coordinator/core/run_machine.h"
-#include "coordinator/core/verdicts.h"
 
 namespace atl::coordinator {
 

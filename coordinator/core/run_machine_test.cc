@@ -10,11 +10,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/contributions.h"
-#include "coordinator/core/plans.h"
+#include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/run_simulation_fixture.h"
-#include "coordinator/core/validate_spec.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

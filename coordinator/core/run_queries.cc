@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/errors.h"
-#include "coordinator/core/plans.h"
-#include "coordinator/core/proto_time.h"
+#include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/spec/errors.h"
+#include "coordinator/core/state/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {

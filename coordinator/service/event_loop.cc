@@ -7,7 +7,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/errors.h"
+#include "coordinator/core/spec/errors.h"
 
 namespace atl::coordinator {
 namespace {

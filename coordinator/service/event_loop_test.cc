@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/time/fake_clock.h"
-#include "coordinator/core/run_simulation.h"
-#include "coordinator/store/memory_store.h"
+#include "base/time/testing/fake_clock.h"
+#include "coordinator/core/testing/run_simulation.h"
+#include "coordinator/store/testing/memory_store.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {

@@ -3,9 +3,9 @@
 #include <functional>
 
 #include "base/status/status_macros.h"
-#include "coordinator/core/errors.h"
-#include "coordinator/core/proto_time.h"
 #include "coordinator/core/run_queries.h"
+#include "coordinator/core/spec/errors.h"
+#include "coordinator/core/state/proto_time.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
 #include "openssl/rand.h"

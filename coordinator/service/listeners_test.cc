@@ -12,7 +12,7 @@
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/time/clock.h"
-#include "coordinator/store/memory_store.h"
+#include "coordinator/store/testing/memory_store.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"

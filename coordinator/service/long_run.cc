@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/testing/run_simulation.h"
 
 namespace atl::coordinator {
 namespace {

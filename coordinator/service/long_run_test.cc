@@ -4,7 +4,7 @@
 #include "coordinator/service/long_run.h"
 
 #include "coordinator/service/event_loop.h"
-#include "coordinator/store/memory_store.h"
+#include "coordinator/store/testing/memory_store.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {

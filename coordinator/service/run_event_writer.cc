@@ -8,8 +8,8 @@
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/errors.h"
-#include "coordinator/core/run_events.h"
+#include "coordinator/core/outputs/run_events.h"
+#include "coordinator/core/spec/errors.h"
 
 namespace atl::coordinator {
 namespace {

@@ -1,7 +1,7 @@
 #include "coordinator/service/run_service.h"
 
 #include "base/status/status_macros.h"
-#include "coordinator/core/plans.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 

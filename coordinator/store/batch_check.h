@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/core/batch.h"
+#include "coordinator/core/outputs/batch.h"
 
 namespace atl::coordinator {
 

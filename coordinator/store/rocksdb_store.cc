@@ -14,7 +14,7 @@
 #include "base/obs/rocksdb_log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/history.h"
+#include "coordinator/core/outputs/history.h"
 #include "coordinator/store/batch_check.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"

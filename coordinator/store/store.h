@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
-#include "coordinator/core/batch.h"
+#include "coordinator/core/outputs/batch.h"
 
 namespace atl::coordinator {
 

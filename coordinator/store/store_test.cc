@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/store/memory_store.h"
 #include "coordinator/store/rocksdb_store.h"
+#include "coordinator/store/testing/memory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/db.h"

@@ -1,9 +1,13 @@
-"""C++ of ours: the native rules, beginning with a precompiled header.
+"""C++ of ours: the native rules, with what a name already says left out.
 
-A target with flags of its own, but for warnings, has none: g++ takes a
-precompiled header only with the flags that it was made with, and here says so
-as an error. Nothing else differs, so a package that loads none of this builds
-too, only slower.
+A library `x` is x.cc and x.h, whichever is there, unless `srcs` or `hdrs` say
+otherwise; `test_deps`, also an empty list, adds its test, x_test.cc, which sees
+what the library sees and these. A test of its own is a cc_test; it is small
+unless it says otherwise.
+
+Each begins with a precompiled header. A target with flags of its own, but for
+warnings, has none: g++ takes a precompiled header only with the flags that it
+was made with, and here says so as an error.
 """
 
 _ROOM = "//deploy/bazel/precompiled:"
@@ -31,11 +35,29 @@ def _begins_with(name, kwargs):
     })
     return out
 
-def cc_library(**kwargs):
-    native.cc_library(**_begins_with("library", kwargs))
+def _with_sources(kwargs):
+    """`kwargs` of a library, with the files of its name."""
+    out = dict(kwargs)
+    for attribute, ending in [("srcs", ".cc"), ("hdrs", ".h")]:
+        if attribute not in kwargs:
+            out[attribute] = native.glob([kwargs["name"] + ending])
+    return out
+
+def cc_library(test_deps = None, test_tags = [], **kwargs):
+    native.cc_library(**_begins_with("library", _with_sources(kwargs)))
+    if test_deps != None:
+        cc_test(
+            name = kwargs["name"] + "_test",
+            tags = test_tags,
+            deps = [":" + kwargs["name"], "@gtest//:gtest_main"] +
+                   kwargs.get("deps", []) + test_deps,
+        )
 
 def cc_binary(**kwargs):
     native.cc_binary(**_begins_with("library", kwargs))
 
 def cc_test(**kwargs):
-    native.cc_test(**_begins_with("test", kwargs))
+    out = dict(kwargs)
+    out.setdefault("srcs", [kwargs["name"] + ".cc"])
+    out.setdefault("size", "small")
+    native.cc_test(**_begins_with("test", out))

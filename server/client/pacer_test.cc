@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "base/time/fake_clock.h"
+#include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {

@@ -15,7 +15,7 @@
 #include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "gtest/gtest.h"
-#include "server/client/loopback_parameter_server.h"
+#include "server/client/testing/loopback_parameter_server.h"
 
 namespace atl::server {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "server/client/loopback_parameter_server.h"
 #include "server/client/parameter_client.h"
+#include "server/client/testing/loopback_parameter_server.h"
 
 namespace atl::server {
 namespace {

@@ -15,8 +15,8 @@
 #include "base/codec/codec.h"
 #include "base/layout/encoded_layout.h"
 #include "gtest/gtest.h"
-#include "server/client/loopback_parameter_server.h"
 #include "server/client/parameter_client.h"
+#include "server/client/testing/loopback_parameter_server.h"
 
 namespace atl::server {
 namespace {

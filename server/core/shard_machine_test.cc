@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
-#include "server/core/shard_machine_fixture.h"
+#include "server/core/testing/shard_machine_fixture.h"
 
 namespace atl::server {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "server/core/contribution_key.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

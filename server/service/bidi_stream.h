@@ -17,8 +17,8 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/service/push_waiters.h"
 #include "server/service/stream_watchdog.h"
+#include "server/waiters/push_waiters.h"
 
 namespace atl::server {
 

@@ -22,7 +22,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

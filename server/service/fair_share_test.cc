@@ -15,14 +15,14 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
-#include "base/rpc/test_certificates.h"
+#include "base/rpc/testing/test_certificates.h"
 #include "base/sync/notification.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "server/client/transfer.h"
 #include "server/core/released_reads.h"
-#include "server/service/expect_no_place.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/expect_no_place.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

@@ -22,7 +22,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "gtest/gtest.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

@@ -9,10 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
+#include "server/live_merge/held_bytes.h"
 #include "server/service/buffer_pool.h"
-#include "server/service/held_bytes.h"
-#include "server/service/shard.h"
 #include "server/service/stream_watchdog.h"
+#include "server/shard/shard.h"
 
 namespace atl::server {
 

@@ -22,7 +22,7 @@
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "server/core/places.h"
-#include "server/service/push_waiters.h"
+#include "server/waiters/push_waiters.h"
 
 namespace atl::server {
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "base/rpc/status_details.h"
-#include "base/time/fake_clock.h"
+#include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
-#include "server/service/expect_no_place.h"
+#include "server/service/testing/expect_no_place.h"
 
 namespace atl::server {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "server/live_merge/cell_pieces.h"
 #include "server/service/block_check.h"
-#include "server/service/cell_pieces.h"
 
 namespace atl::server {
 namespace {

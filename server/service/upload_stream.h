@@ -18,8 +18,8 @@
 #include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
+#include "server/live_merge/held_bytes.h"
 #include "server/service/bidi_stream.h"
-#include "server/service/held_bytes.h"
 #include "server/service/service_context.h"
 
 namespace atl::server {

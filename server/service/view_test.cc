@@ -7,7 +7,7 @@
 #include "base/codec/codec.h"
 #include "base/layout/digest.h"
 #include "gtest/gtest.h"
-#include "server/service/test_cluster.h"
+#include "server/service/testing/test_cluster.h"
 
 namespace atl::server {
 namespace {

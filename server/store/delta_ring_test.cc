@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/codec/codec.h"
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "base/layout/layout.h"
 #include "base/status/check.h"
 #include "gtest/gtest.h"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/store/memory_record_store.h"
 #include "server/store/rocksdb_record_store.h"
+#include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "base/codec/codec.h"
 #include "base/codec/crc32c.h"
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "base/status/check.h"
 #include "gtest/gtest.h"
-#include "server/store/memory_record_store.h"
 #include "server/store/run_store.h"
+#include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {
 namespace {

@@ -13,13 +13,13 @@
 
 #include "base/codec/crc32c.h"
 #include "base/codec/sha256.h"
-#include "base/io/fake_file_system.h"
 #include "base/io/files.h"
+#include "base/io/testing/fake_file_system.h"
 #include "base/status/check.h"
 #include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "server/store/manifest.h"
-#include "server/store/memory_record_store.h"
+#include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "base/status/check.h"
 #include "gtest/gtest.h"
 

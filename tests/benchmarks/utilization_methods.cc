@@ -1,6 +1,6 @@
 #include "tests/benchmarks/utilization_methods.h"
 
-#include "worker/core/planner/preset.h"
+#include "worker/planner/preset.h"
 
 namespace atl::benchmarks {
 namespace {

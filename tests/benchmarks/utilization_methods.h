@@ -12,7 +12,7 @@
 
 #include "absl/types/span.h"
 #include "tests/benchmarks/utilization_simulator.h"
-#include "worker/core/planner/forecast.h"
+#include "worker/planner/forecast.h"
 
 namespace atl::benchmarks {
 

@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-#include "worker/core/planner/codec_size.h"
+#include "worker/planner/codec_size.h"
 
 namespace atl::benchmarks {
 namespace {

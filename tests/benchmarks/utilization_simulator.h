@@ -6,7 +6,7 @@
 // layer by layer, behind the backward pass, and need a layer again when the
 // next forward pass comes to it. SimulateServers is ours: islands push to
 // servers and pull from them, event by event, with the inputs that the
-// planner's formula has (worker/core/planner/forecast.h).
+// planner's formula has (worker/planner/forecast.h).
 //
 // Pure. Thread-safe.
 
@@ -17,7 +17,7 @@
 #include <functional>
 #include <vector>
 
-#include "worker/core/planner/forecast.h"
+#include "worker/planner/forecast.h"
 
 namespace atl::benchmarks {
 

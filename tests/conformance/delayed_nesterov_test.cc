@@ -18,7 +18,7 @@
 
 #include "gtest/gtest.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
-#include "server/service/kernel_table.h"
+#include "server/merge/kernel_table.h"
 
 namespace atl::server {
 namespace {

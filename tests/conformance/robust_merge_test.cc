@@ -27,7 +27,7 @@
 #include "gtest/gtest.h"
 #include "server/core/merge/gram_sums.h"
 #include "server/core/merge/merge_rule.h"
-#include "server/service/kernel_table.h"
+#include "server/merge/kernel_table.h"
 
 namespace atl {
 namespace {

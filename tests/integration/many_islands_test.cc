@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "base/rpc/channel.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
@@ -28,12 +28,12 @@
 #include "coordinator/client/server_control_client.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/listeners.h"
-#include "coordinator/store/memory_store.h"
+#include "coordinator/store/testing/memory_store.h"
 #include "gtest/gtest.h"
-#include "server/service/parameter_server.h"
-#include "server/store/memory_record_store.h"
+#include "server/parameter_server.h"
+#include "server/store/testing/memory_record_store.h"
 #include "worker/api/run_island.h"
-#include "worker/api/testing/tiny_run.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl {
 namespace {

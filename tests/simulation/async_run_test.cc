@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/layout/run_timing.h"
-#include "coordinator/core/plans.h"
+#include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/run_machine.h"
-#include "coordinator/core/run_simulation.h"
+#include "coordinator/core/testing/run_simulation.h"
 #include "gtest/gtest.h"
 #include "server/core/shard_machine.h"
 #include "worker/core/island_loop.h"

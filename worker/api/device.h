@@ -1,36 +1,8 @@
-// What this machine computes with. Thread-safe.
+// Whether this program can compute on a device, for those who start islands.
 
 #ifndef WORKER_API_DEVICE_H_
 #define WORKER_API_DEVICE_H_
 
-#include <memory>
-
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "atoll/v1/island_service.pb.h"
-#include "worker/engine/device/devices.h"
-#include "worker/engine/trainer.h"
-
-namespace atl::worker {
-
-// The processor: kind "cpu", its model's name ("cpu" if the system does not
-// say), the machine's memory in bytes (0 if it does not say).
-v1::Device DescribeCpu();
-// For a Join: the device of rank `rank`; of a processor the same.
-v1::Device DescribeDevice(const engine::Devices& devices, int rank);
-
-// Whether this program can compute on `device`, "cpu", "cuda" or "cuda:N", on
-// this machine.
-//
-// INVALID_ARGUMENT: that is no device. FAILED_PRECONDITION: the program was
-// built without it, or the machine has none; the message says what to do.
-absl::Status CheckDevice(absl::string_view device);
-
-// A trainer of one rank. Errors of engine::Trainer and engine::Devices.
-absl::StatusOr<std::unique_ptr<engine::Trainer>> MakeTrainerOn(
-    engine::Devices& devices, const engine::TrainerOptions& options);
-
-}  // namespace atl::worker
+#include "worker/island/group/device.h"  // IWYU pragma: export
 
 #endif  // WORKER_API_DEVICE_H_

@@ -15,13 +15,13 @@
 #include "base/layout/digest.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "worker/api/model_spec.h"
 #include "worker/api/tokenize.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
 #include "worker/engine/sampling.h"
 #include "worker/engine/trainer.h"
+#include "worker/planner/model_spec.h"
 
 namespace atl::worker {
 namespace {

@@ -13,10 +13,10 @@
 #include "base/layout/digest.h"
 #include "base/layout/init_generator.h"
 #include "gtest/gtest.h"
-#include "server/client/fake_parameter_client.h"
+#include "server/client/testing/fake_parameter_client.h"
 #include "worker/api/import_model.h"
-#include "worker/api/testing/tiny_run.h"
 #include "worker/api/train_alone.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

@@ -16,14 +16,14 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "coordinator/client/run_client.h"
-#include "worker/api/device.h"
-#include "worker/api/island_member.h"
-#include "worker/api/island_runner.h"
-#include "worker/api/island_world.h"
-#include "worker/api/rendezvous.h"
-#include "worker/api/retry_backoff.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
+#include "worker/island/group/device.h"
+#include "worker/island/group/island_world.h"
+#include "worker/island/group/rendezvous.h"
+#include "worker/island/island_member.h"
+#include "worker/island/island_runner.h"
+#include "worker/island/retry_backoff.h"
 
 namespace atl::worker {
 

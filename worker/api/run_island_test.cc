@@ -14,9 +14,9 @@
 #include "gtest/gtest.h"
 #include "server/client/bandwidth.h"
 #include "worker/api/testing/island_fixture.h"
-#include "worker/api/testing/memory_service.h"
-#include "worker/api/testing/tiny_run.h"
 #include "worker/api/train_alone.h"
+#include "worker/island/testing/memory_service.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

@@ -17,17 +17,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/file_system.h"
-#include "base/io/forwarding_file_system.h"
+#include "base/io/testing/forwarding_file_system.h"
 #include "base/status/status_macros.h"
 #include "gtest/gtest.h"
-#include "worker/api/device.h"
-#include "worker/api/island_world.h"
 #include "worker/api/run_island.h"
 #include "worker/api/testing/island_fixture.h"
-#include "worker/api/testing/memory_service.h"
-#include "worker/api/testing/tiny_run.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/engine/device/cpu_devices.h"
+#include "worker/island/group/device.h"
+#include "worker/island/group/island_world.h"
+#include "worker/island/testing/memory_service.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

@@ -10,14 +10,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/io/forwarding_file_system.h"
+#include "base/io/testing/forwarding_file_system.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "worker/api/run_island.h"
 #include "worker/api/testing/island_fixture.h"
-#include "worker/api/testing/memory_service.h"
-#include "worker/api/testing/tiny_run.h"
+#include "worker/island/testing/memory_service.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

@@ -9,12 +9,12 @@
 #include "base/layout/digest.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
-#include "worker/api/device.h"
-#include "worker/api/island_state.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
+#include "worker/island/group/device.h"
+#include "worker/island/island_state.h"
 
 namespace atl::worker {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "worker/api/testing/tiny_run.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
 namespace {

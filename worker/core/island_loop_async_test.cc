@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
-#include "worker/core/shaped_plan.h"
+#include "worker/core/testing/shaped_plan.h"
 
 namespace atl::worker {
 namespace {

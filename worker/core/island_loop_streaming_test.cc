@@ -10,8 +10,8 @@
 #include "base/layout/fragment_schedule.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
-#include "worker/core/shaped_plan.h"
 #include "worker/core/testing/own_slot.h"
+#include "worker/core/testing/shaped_plan.h"
 
 namespace atl::worker {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
-#include "worker/core/shaped_plan.h"
 #include "worker/core/testing/own_slot.h"
+#include "worker/core/testing/shaped_plan.h"
 
 namespace atl::worker {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {

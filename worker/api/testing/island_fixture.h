@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/io/fake_file_system.h"
+#include "base/io/testing/fake_file_system.h"
 #include "gtest/gtest.h"
 #include "worker/api/run_island.h"
-#include "worker/api/testing/memory_service.h"
-#include "worker/api/testing/tiny_run.h"
+#include "worker/island/testing/memory_service.h"
+#include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
 

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "base/sync/notification.h"
 #include "base/time/clock.h"
-#include "base/time/fake_clock.h"
+#include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
 #include "worker/collective/group.h"
 #include "worker/collective/tcp/connection.h"

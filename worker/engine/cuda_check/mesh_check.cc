@@ -19,8 +19,8 @@
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/compute_type.h"
-#include "worker/engine/parallel/mesh.h"
-#include "worker/engine/parallel/mesh_options.h"
+#include "worker/engine/parallel/layout/mesh.h"
+#include "worker/engine/parallel/layout/mesh_options.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 #include "worker/engine/trainer.h"
 

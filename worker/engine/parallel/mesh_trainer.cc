@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/parallel/rank_layout.h"
+#include "worker/engine/parallel/layout/rank_layout.h"
+#include "worker/engine/parallel/layout/reshard_plan.h"
 #include "worker/engine/parallel/rank_threads.h"
 #include "worker/engine/parallel/rank_trainer.h"
-#include "worker/engine/parallel/reshard_plan.h"
 #include "worker/engine/tensor/arena.h"
 #include "worker/engine/trainer_checks.h"
 

@@ -37,7 +37,7 @@
 #include "worker/collective/collective.h"
 #include "worker/engine/device/cpu_devices.h"
 #include "worker/engine/device/devices.h"
-#include "worker/engine/parallel/mesh_options.h"
+#include "worker/engine/parallel/layout/mesh_options.h"
 #include "worker/engine/trainer.h"
 
 namespace atl::engine {

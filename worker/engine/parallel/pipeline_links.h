@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/collective/collective.h"
-#include "worker/engine/parallel/rank_groups.h"
+#include "worker/engine/parallel/layout/rank_groups.h"
 #include "worker/engine/tensor/arena.h"
 #include "worker/engine/tensor/memory.h"
 

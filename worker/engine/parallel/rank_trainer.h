@@ -24,16 +24,16 @@
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/optimizer/optimizer_options.h"
-#include "worker/engine/parallel/mesh_options.h"
+#include "worker/engine/parallel/layout/mesh_options.h"
+#include "worker/engine/parallel/layout/rank_groups.h"
+#include "worker/engine/parallel/layout/rank_layout.h"
+#include "worker/engine/parallel/layout/resharder.h"
 #include "worker/engine/parallel/pipeline_links.h"
-#include "worker/engine/parallel/rank_groups.h"
-#include "worker/engine/parallel/rank_layout.h"
-#include "worker/engine/parallel/resharder.h"
-#include "worker/engine/parallel/shard_optimizer.h"
 #include "worker/engine/parallel/stage_model.h"
-#include "worker/engine/parallel/unit_gradients.h"
-#include "worker/engine/parallel/unit_parameters.h"
 #include "worker/engine/parallel/unit_visits.h"
+#include "worker/engine/parallel/zero/shard_optimizer.h"
+#include "worker/engine/parallel/zero/unit_gradients.h"
+#include "worker/engine/parallel/zero/unit_parameters.h"
 
 namespace atl::engine {
 

@@ -30,8 +30,8 @@
 #include "worker/engine/model/units.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/ops/ops.h"
-#include "worker/engine/parallel/mesh_options.h"
-#include "worker/engine/parallel/rank_layout.h"
+#include "worker/engine/parallel/layout/mesh_options.h"
+#include "worker/engine/parallel/layout/rank_layout.h"
 #include "worker/engine/tensor/arena.h"
 
 namespace atl::engine {

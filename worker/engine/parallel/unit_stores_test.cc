@@ -14,9 +14,9 @@
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/ops/plain_ops.h"
-#include "worker/engine/parallel/rank_groups.h"
-#include "worker/engine/parallel/unit_gradients.h"
-#include "worker/engine/parallel/unit_parameters.h"
+#include "worker/engine/parallel/layout/rank_groups.h"
+#include "worker/engine/parallel/zero/unit_gradients.h"
+#include "worker/engine/parallel/zero/unit_parameters.h"
 
 namespace atl::engine {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "worker/engine/parallel/pipeline_schedule.h"
-#include "worker/engine/parallel/rank_layout.h"
+#include "worker/engine/parallel/layout/pipeline_schedule.h"
+#include "worker/engine/parallel/layout/rank_layout.h"
 
 namespace atl::engine {
 

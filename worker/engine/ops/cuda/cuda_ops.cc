@@ -15,9 +15,9 @@
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/kernels.h"
-#include "worker/engine/ops/cuda/launch_plan.h"
 #include "worker/engine/ops/cuda/matmul.h"
-#include "worker/engine/ops/cuda/product_plan.h"
+#include "worker/engine/ops/cuda/plan/launch_plan.h"
+#include "worker/engine/ops/cuda/plan/product_plan.h"
 #include "worker/engine/ops/cuda/stream_copier.h"
 
 namespace atl::engine::cuda {

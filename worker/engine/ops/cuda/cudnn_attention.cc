@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "worker/engine/ops/cuda/attention_graph.h"
 #include "worker/engine/ops/cuda/cudnn_api.h"
 #include "worker/engine/ops/cuda/cudnn_plan.h"
+#include "worker/engine/ops/cuda/plan/attention_graph.h"
 
 namespace atl::engine::cuda {
 namespace {

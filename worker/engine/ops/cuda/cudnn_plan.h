@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker/engine/ops/cuda/attention_graph.h"
 #include "worker/engine/ops/cuda/cudnn_api.h"
+#include "worker/engine/ops/cuda/plan/attention_graph.h"
 
 namespace atl::engine::cuda {
 

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "worker/engine/ops/cuda/attention_graph.h"
 #include "worker/engine/ops/cuda/cudnn_api.h"
+#include "worker/engine/ops/cuda/plan/attention_graph.h"
 #include "worker/engine/ops/shapes.h"
 
 namespace atl::engine::cuda {

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "worker/engine/ops/cuda/block_cache.h"
+#include "worker/engine/ops/cuda/plan/block_cache.h"
 #include "worker/engine/ops/cuda/runtime.h"
 #include "worker/engine/tensor/memory.h"
 

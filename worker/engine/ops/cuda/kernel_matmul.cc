@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/kernels.h"
-#include "worker/engine/ops/cuda/product_plan.h"
+#include "worker/engine/ops/cuda/plan/product_plan.h"
 
 namespace atl::engine::cuda {
 namespace {

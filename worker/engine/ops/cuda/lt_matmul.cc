@@ -16,8 +16,8 @@
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/kernel_matmul.h"
-#include "worker/engine/ops/cuda/product_plan.h"
-#include "worker/engine/ops/cuda/recipe_cache.h"
+#include "worker/engine/ops/cuda/plan/product_plan.h"
+#include "worker/engine/ops/cuda/plan/recipe_cache.h"
 
 namespace atl::engine::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "worker/engine/ops/cuda/product_plan.h"
+#include "worker/engine/ops/cuda/plan/product_plan.h"
 #include "worker/engine/ops/cuda/runtime.h"
 
 namespace atl::engine::cuda {

@@ -4,7 +4,7 @@
 
 #include "worker/engine/ops/cuda/device.h"
 #include "worker/engine/ops/cuda/kernels.h"
-#include "worker/engine/ops/cuda/launch_plan.h"
+#include "worker/engine/ops/cuda/plan/launch_plan.h"
 
 namespace atl::engine::cuda {
 namespace {

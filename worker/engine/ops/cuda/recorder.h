@@ -15,7 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "worker/engine/ops/cuda/device_memory.h"
 #include "worker/engine/ops/cuda/error_latch.h"
-#include "worker/engine/ops/cuda/replay_policy.h"
+#include "worker/engine/ops/cuda/plan/replay_policy.h"
 #include "worker/engine/ops/cuda/runtime.h"
 
 namespace atl::engine::cuda {

@@ -1,0 +1,345 @@
+#include "base/io/testing/fake_file_system.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/io/files.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl {
+namespace {
+
+using Fault = FakeFileSystem::Fault;
+
+// As the messages of the real one begin.
+absl::string_view VerbOf(Fault::Call call) {
+  switch (call) {
+    case Fault::Call::kOpen:
+      return "open";
+    case Fault::Call::kRead:
+      return "read";
+    case Fault::Call::kWrite:
+      return "write";
+    case Fault::Call::kSync:
+      return "sync";
+    case Fault::Call::kReserve:
+      return "reserve";
+    case Fault::Call::kRename:
+      return "rename";
+    case Fault::Call::kRemove:
+      return "remove";
+    case Fault::Call::kSyncDirectory:
+      return "sync directory";
+    case Fault::Call::kList:
+      return "list";
+  }
+  return "call";
+}
+
+}  // namespace
+
+// A file's bytes, now and as of its last sync.
+struct FakeFileSystem::Node {
+  std::string bytes;
+  std::string synced_bytes;
+  // Begin and end of what the next sync would make durable.
+  std::vector<std::pair<size_t, size_t>> unsynced;
+
+  void Sync() {
+    synced_bytes.resize(bytes.size());
+    for (const auto& [begin, end] : unsynced) {
+      synced_bytes.replace(begin, end - begin, bytes, begin, end - begin);
+    }
+    unsynced.clear();
+  }
+};
+
+struct FakeFileSystem::State {
+  Mutex mutex;
+  std::map<std::string, std::shared_ptr<Node>> names ABSL_GUARDED_BY(mutex);
+  std::map<std::string, std::shared_ptr<Node>> synced_names
+      ABSL_GUARDED_BY(mutex);
+  std::set<std::string> directories ABSL_GUARDED_BY(mutex);
+  int64_t capacity ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
+  std::vector<Fault> faults ABSL_GUARDED_BY(mutex);
+
+  // How a call ends. `written_bytes`: what a write gets done before it fails.
+  absl::Status Check(Fault::Call call, const std::string& path,
+                     int64_t* written_bytes = nullptr) {
+    for (auto fault = faults.begin(); fault != faults.end(); ++fault) {
+      if (fault->call != call || !absl::StrContains(path, fault->path_part)) {
+        continue;
+      }
+      if (fault->pass_count > 0) {
+        --fault->pass_count;
+        continue;
+      }
+      if (written_bytes != nullptr) *written_bytes = fault->written_bytes;
+      const absl::Status status = ErrnoToStatus(
+          fault->error_number, absl::StrCat(VerbOf(call), " ", path));
+      if (--fault->fail_count == 0) faults.erase(fault);
+      return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // By how many open files; no node that is not open.
+  std::map<const Node*, int> open_counts ABSL_GUARDED_BY(mutex);
+
+  int64_t UsedBytes(bool with_open = false) const {
+    std::set<const Node*> nodes;
+    for (const auto& [name, node] : names) nodes.insert(node.get());
+    if (with_open) {
+      for (const auto& [node, count] : open_counts) nodes.insert(node);
+    }
+    int64_t used = 0;
+    for (const Node* node : nodes) used += node->bytes.size();
+    return used;
+  }
+
+  // Makes `node` at least `size` bytes long.
+  absl::Status Grow(Node& node, int64_t size, const std::string& path) {
+    const int64_t more = size - static_cast<int64_t>(node.bytes.size());
+    if (more <= 0) return absl::OkStatus();
+    if (UsedBytes() > capacity - more) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("write ", path, ": the disk is full"));
+    }
+    node.bytes.resize(size);
+    return absl::OkStatus();
+  }
+};
+
+class FakeFileSystem::File : public RandomAccessFile {
+ public:
+  File(std::shared_ptr<State> state, std::shared_ptr<Node> node,
+       std::string path, bool writable)
+      : state_(std::move(state)),
+        node_(std::move(node)),
+        path_(std::move(path)),
+        writable_(writable) {}
+  ~File() override {
+    MutexLock lock(&state_->mutex);
+    if (--state_->open_counts[node_.get()] == 0) {
+      state_->open_counts.erase(node_.get());
+    }
+  }
+
+  absl::StatusOr<int64_t> ReadAt(int64_t offset,
+                                 absl::Span<char> out) const override {
+    MutexLock lock(&state_->mutex);
+    RETURN_IF_ERROR(state_->Check(Fault::Call::kRead, path_));
+    const int64_t left = static_cast<int64_t>(node_->bytes.size()) - offset;
+    const int64_t count = std::clamp<int64_t>(left, 0, out.size());
+    if (count > 0) {
+      std::memcpy(out.data(), node_->bytes.data() + offset, count);
+    }
+    return count;
+  }
+
+  absl::Status WriteAt(int64_t offset,
+                       absl::Span<const absl::string_view> pieces) override {
+    MutexLock lock(&state_->mutex);
+    if (!writable_) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("write ", path_, ": opened for reading"));
+    }
+    int64_t room = 0;  // Of a write that fails.
+    const absl::Status failure =
+        state_->Check(Fault::Call::kWrite, path_, &room);
+    for (absl::string_view piece : pieces) {
+      if (!failure.ok()) {
+        piece = piece.substr(0, static_cast<size_t>(room));
+        room -= static_cast<int64_t>(piece.size());
+      }
+      RETURN_IF_ERROR(state_->Grow(*node_, offset + piece.size(), path_));
+      if (!piece.empty()) {
+        std::memcpy(node_->bytes.data() + offset, piece.data(), piece.size());
+        node_->unsynced.emplace_back(offset, offset + piece.size());
+        offset += piece.size();
+      }
+    }
+    return failure;
+  }
+
+  absl::Status Sync() override {
+    MutexLock lock(&state_->mutex);
+    const absl::Status status = state_->Check(Fault::Call::kSync, path_);
+    if (status.ok()) {
+      node_->Sync();
+    } else {
+      node_->unsynced.clear();
+    }
+    return status;
+  }
+
+  absl::Status Preallocate(int64_t size) override {
+    MutexLock lock(&state_->mutex);
+    RETURN_IF_ERROR(state_->Check(Fault::Call::kReserve, path_));
+    return state_->Grow(*node_, size, path_);
+  }
+
+  absl::StatusOr<int64_t> Size() const override {
+    MutexLock lock(&state_->mutex);
+    return node_->bytes.size();
+  }
+
+ private:
+  const std::shared_ptr<State> state_;
+  const std::shared_ptr<Node> node_;
+  const std::string path_;
+  const bool writable_;
+};
+
+FakeFileSystem::FakeFileSystem() : state_(std::make_shared<State>()) {
+  state_->directories = {"/", "."};
+}
+FakeFileSystem::~FakeFileSystem() = default;
+
+void FakeFileSystem::Crash() {
+  MutexLock lock(&state_->mutex);
+  state_->names = state_->synced_names;
+  for (auto& [name, node] : state_->names) node->bytes = node->synced_bytes;
+}
+
+void FakeFileSystem::SetCapacity(int64_t bytes) {
+  MutexLock lock(&state_->mutex);
+  state_->capacity = bytes;
+}
+
+void FakeFileSystem::AddFault(Fault fault) {
+  MutexLock lock(&state_->mutex);
+  state_->faults.push_back(std::move(fault));
+}
+
+void FakeFileSystem::ClearFaults() {
+  MutexLock lock(&state_->mutex);
+  state_->faults.clear();
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::Open(
+    const std::string& path, bool create) {
+  MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kOpen, path));
+  const auto found = state_->names.find(path);
+  std::shared_ptr<Node> node;
+  if (found != state_->names.end()) {
+    node = found->second;
+  } else if (!create || state_->directories.count(DirectoryOf(path)) == 0) {
+    return absl::NotFoundError(absl::StrCat("open ", path, ": not there"));
+  } else {
+    node = std::make_shared<Node>();
+    state_->names[path] = node;
+  }
+  ++state_->open_counts[node.get()];
+  return std::make_unique<File>(state_, node, path, create);
+}
+
+int64_t FakeFileSystem::HeldBytes() const {
+  MutexLock lock(&state_->mutex);
+  return state_->UsedBytes(/*with_open=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::OpenForRead(
+    const std::string& path) {
+  return Open(path, false);
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::OpenForWrite(
+    const std::string& path) {
+  return Open(path, true);
+}
+
+absl::Status FakeFileSystem::Rename(const std::string& from,
+                                    const std::string& to) {
+  MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kRename, from));
+  const auto found = state_->names.find(from);
+  if (found == state_->names.end()) {
+    return absl::NotFoundError(absl::StrCat("rename ", from, ": not there"));
+  }
+  const std::shared_ptr<Node> node = found->second;
+  state_->names.erase(found);
+  state_->names[to] = node;
+  return absl::OkStatus();
+}
+
+absl::Status FakeFileSystem::Link(const std::string& from,
+                                  const std::string& to) {
+  MutexLock lock(&state_->mutex);
+  const auto found = state_->names.find(from);
+  if (found == state_->names.end()) {
+    return absl::NotFoundError(absl::StrCat("link ", from, ": not there"));
+  }
+  if (!state_->names.emplace(to, found->second).second) {
+    return absl::AlreadyExistsError(absl::StrCat("link ", to, ": is there"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeFileSystem::Remove(const std::string& path) {
+  MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kRemove, path));
+  if (state_->names.erase(path) + state_->directories.erase(path) == 0) {
+    return absl::NotFoundError(absl::StrCat("remove ", path, ": not there"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeFileSystem::CreateDirectories(const std::string& path) {
+  MutexLock lock(&state_->mutex);
+  for (std::string at = path; state_->directories.insert(at).second;) {
+    at = DirectoryOf(at);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeFileSystem::SyncDirectory(const std::string& path) {
+  MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kSyncDirectory, path));
+  std::map<std::string, std::shared_ptr<Node>>& synced = state_->synced_names;
+  for (auto it = synced.begin(); it != synced.end();) {
+    it = DirectoryOf(it->first) == path ? synced.erase(it) : std::next(it);
+  }
+  for (const auto& [name, node] : state_->names) {
+    if (DirectoryOf(name) == path) synced[name] = node;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> FakeFileSystem::List(
+    const std::string& path) {
+  MutexLock lock(&state_->mutex);
+  RETURN_IF_ERROR(state_->Check(Fault::Call::kList, path));
+  if (state_->directories.count(path) == 0) {
+    return absl::NotFoundError(absl::StrCat("list ", path, ": not there"));
+  }
+  std::vector<std::string> names;
+  auto add = [&](const std::string& name) {
+    if (name != path && DirectoryOf(name) == path) {
+      names.push_back(name.substr(name.rfind('/') + 1));
+    }
+  };
+  for (const auto& [name, node] : state_->names) add(name);
+  for (const std::string& name : state_->directories) add(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool FakeFileSystem::Exists(const std::string& path) {
+  MutexLock lock(&state_->mutex);
+  return state_->names.count(path) > 0 || state_->directories.count(path) > 0;
+}
+
+absl::StatusOr<int64_t> FakeFileSystem::FreeBytes(const std::string&) {
+  MutexLock lock(&state_->mutex);
+  return state_->capacity - state_->UsedBytes();
+}
+
+}  // namespace atl

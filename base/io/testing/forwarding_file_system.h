@@ -1,0 +1,63 @@
+// Hands every call on to another file system: what a test's own one, which
+// changes a call or two, derives from.
+//
+// As thread-safe as the other.
+
+#ifndef BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_
+#define BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/io/file_system.h"
+
+namespace atl {
+
+class ForwardingFileSystem : public FileSystem {
+ public:
+  // `files` outlives this.
+  explicit ForwardingFileSystem(FileSystem& files) : files_(files) {}
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string& path) override {
+    return files_.OpenForRead(path);
+  }
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      const std::string& path) override {
+    return files_.OpenForWrite(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return files_.Rename(from, to);
+  }
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    return files_.Link(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    return files_.Remove(path);
+  }
+  absl::Status CreateDirectories(const std::string& path) override {
+    return files_.CreateDirectories(path);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return files_.SyncDirectory(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override {
+    return files_.List(path);
+  }
+  bool Exists(const std::string& path) override { return files_.Exists(path); }
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
+    return files_.FreeBytes(path);
+  }
+
+ private:
+  FileSystem& files_;
+};
+
+}  // namespace atl
+
+#endif  // BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_

@@ -1,0 +1,43 @@
+// A clock that stands still until a test moves it.
+//
+// Thread-safe.
+
+#ifndef BASE_TIME_TESTING_FAKE_CLOCK_H_
+#define BASE_TIME_TESTING_FAKE_CLOCK_H_
+
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+
+namespace atl {
+
+class FakeClock : public Clock {
+ public:
+  // Starts at `start`; the default is an arbitrary whole second.
+  explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'700'000'000))
+      : now_(start) {}
+
+  absl::Time Now() const override {
+    MutexLock lock(&mutex_);
+    return now_;
+  }
+
+  void Advance(absl::Duration duration) {
+    MutexLock lock(&mutex_);
+    now_ += duration;
+  }
+
+  // Also backwards, as a machine's clock may be set.
+  void Set(absl::Time now) {
+    MutexLock lock(&mutex_);
+    now_ = now;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl
+
+#endif  // BASE_TIME_TESTING_FAKE_CLOCK_H_

@@ -1,0 +1,81 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/flags/run_file_flags.h"
+#include "cli/output/describe.h"
+#include "cli/output/error.h"
+#include "cli/output/table.h"
+#include "cli/presets/presets.h"
+#include "cli/run_file/complete_spec.h"
+#include "cli/run_file/load.h"
+
+namespace atl::cli {
+namespace {
+
+struct CreateOptions {
+  std::string file;
+  RunFileChanges changes;
+  bool validate_only = false;
+};
+
+absl::Status CreateRun(Context& context, const CreateOptions& options) {
+  ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
+  RETURN_IF_ERROR(CompleteSpec(&run));
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  v1::CreateRunRequest request;
+  request.set_run_id(run.run_id);
+  *request.mutable_spec() = run.spec;
+  request.set_validate_only(options.validate_only);
+  absl::StatusOr<v1::CreateRunResponse> response = client->CreateRun(request);
+  if (absl::IsAlreadyExists(response.status())) {
+    return WithHint(response.status(),
+                    "Give another id with --run_id, or look at the one there "
+                    "is: atoll run show " +
+                        run.run_id);
+  }
+  RETURN_IF_ERROR(response.status());
+  Table table({"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", ">SERVERS"});
+  const v1::Run& created = response->run();
+  table.AddRow({run.run_id,
+                options.validate_only ? "VALID" : EnumName(created.state()),
+                RoundsOf(run.spec.schedule()), TokensOf(run.spec.schedule()),
+                absl::StrCat(run.spec.schedule().island_count_min()),
+                absl::StrCat(run.spec.server_count())});
+  context.output().Print(ToJson(*response), table.ToString());
+  if (const std::string doubt = DescribeShortRun(run.spec); !doubt.empty()) {
+    context.output().Message(doubt);
+  }
+  if (run.spec.init().import() && !options.validate_only &&
+      created.state() == v1::RUN_STATE_STARTING) {
+    context.output().Message(
+        absl::StrCat("it waits for its model: atoll run import ", run.run_id,
+                     " --model ", run.model_directory));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunCreate(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("create", "Create a run from a run file");
+  command->footer(absl::StrCat(
+      "FILE is TOML with the fields of RunSpec, or a preset: ", PresetNames(),
+      ".\nThe same file and id again give the same run, so that a retry is "
+      "safe.\n"
+      "Example:\n  atoll run create my.toml --run_id spring"));
+  auto options = std::make_shared<CreateOptions>();
+  AddRunFileFlags(*command, options->file, options->changes);
+  command->add_flag("--validate_only", options->validate_only,
+                    "Only check; create nothing");
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return CreateRun(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

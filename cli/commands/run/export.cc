@@ -1,0 +1,90 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/export_run.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/flags/server_wait.h"
+#include "cli/interrupt.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/units/units.h"
+
+namespace atl::cli {
+namespace {
+
+struct RunExportOptions {
+  ExportOptions what;
+  std::string patience = "60s";
+};
+
+absl::Status Export(Context& context, const RunExportOptions& flags) {
+  Interrupt interrupt;
+  ExportOptions options = flags.what;
+  options.stop = interrupt.first();
+  ASSIGN_OR_RETURN(options.patience, ParsePatience(flags.patience));
+  Progress progress(context.progress_options, context.messages());
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeRunClient({options.stop, &progress}));
+  const absl::Time begin = absl::Now();
+  options.on_progress = [&](const std::string& line) {
+    // One that is done at once says nothing.
+    if (absl::Now() - begin < absl::Seconds(1)) return;
+    progress.Update(line, absl::Now());
+  };
+  const absl::StatusOr<Exported> made = ExportRun(context, *client, options);
+  progress.Clear();
+  RETURN_IF_ERROR(made.status());
+  const Exported& exported = *made;
+  Json data;
+  data["run_id"] = options.run_id;
+  data["directory"] = exported.directory;
+  data["commit_seq"] = absl::StrCat(exported.commit_seq);
+  data["parameters_sha256"] = exported.parameters_sha256;
+  data["size_bytes"] = exported.size_bytes;
+  data["received_bytes"] = exported.received_bytes;
+  Fields fields;
+  fields.Add("directory", exported.directory);
+  fields.Add("commit", absl::StrCat(exported.commit_seq));
+  fields.Add("sha256", exported.parameters_sha256);
+  fields.Add("size", FormatBytes(exported.size_bytes));
+  context.output().Print(data, fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunExport(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "export", "Write a run's parameters as safetensors, for other tools");
+  command->footer(
+      "DIR then loads in transformers (AutoModelForCausalLM), in `atoll eval`\n"
+      "and `atoll generate`.\n"
+      "Example:\n  atoll run export laptop --output model");
+  auto flags = std::make_shared<RunExportOptions>();
+  ExportOptions* const options = &flags->what;
+  command->add_option("run", options->run_id, "Id of the run")->required();
+  command
+      ->add_option("output,--output", options->directory, "Directory to write")
+      ->required();
+  command->add_option("--checkpoint", options->checkpoint,
+                      "Id of a kept checkpoint, \"final\" for one; the newest "
+                      "cut without it");
+  command
+      ->add_option("--weight_file_mb", options->weight_file_mb_max,
+                   "Longest weight file in MB; more goes into several files "
+                   "with an index")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  AddPatience(*command, flags->patience);
+  command->callback([&context, flags] {
+    context.action = [flags](Context& context) {
+      return Export(context, *flags);
+    };
+  });
+}
+
+}  // namespace atl::cli

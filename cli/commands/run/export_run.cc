@@ -1,0 +1,130 @@
+#include "cli/commands/run/export_run.h"
+
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <stop_token>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/layout/layout.h"
+#include "base/status/status_macros.h"
+#include "cli/flags/server_wait.h"
+#include "cli/output/table.h"
+#include "server/client/parameter_client.h"
+#include "worker/api/model_files.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kPinLease = absl::Minutes(10);
+// So long an export that was stopped takes to say so to the coordinator.
+constexpr absl::Duration kReleaseTimeout = absl::Milliseconds(500);
+
+std::string RandomPinId() {
+  std::random_device device;
+  return absl::StrFormat("export-%08x%08x", device(), device());
+}
+
+// Lets the cut go when the export is over, however it ended.
+class PinRelease {
+ public:
+  PinRelease(coordinator::RunClient& client, std::string run_id,
+             std::string pin_id, std::stop_token stop)
+      : client_(client),
+        run_id_(std::move(run_id)),
+        pin_id_(std::move(pin_id)),
+        stop_(std::move(stop)) {}
+  ~PinRelease() {
+    if (pin_id_.empty()) return;
+    v1::ExportCheckpointRequest request;
+    request.set_run_id(run_id_);
+    request.set_pin_id(pin_id_);
+    request.set_release(true);
+    // Its lease ends by itself if this is not heard.
+    if (stop_.stop_requested()) {
+      client_.InBackground({}, kReleaseTimeout)
+          ->ExportCheckpoint(request)
+          .IgnoreError();
+    } else {
+      client_.ExportCheckpoint(request).IgnoreError();
+    }
+  }
+  PinRelease(const PinRelease&) = delete;
+  PinRelease& operator=(const PinRelease&) = delete;
+
+ private:
+  coordinator::RunClient& client_;
+  const std::string run_id_;
+  const std::string pin_id_;
+  const std::stop_token stop_;
+};
+
+}  // namespace
+
+absl::StatusOr<Exported> ExportRun(const Context& context,
+                                   coordinator::RunClient& client,
+                                   const ExportOptions& options) {
+  v1::ExportCheckpointRequest request;
+  request.set_run_id(options.run_id);
+  request.set_pin_id(options.checkpoint.empty() ? RandomPinId()
+                                                : options.checkpoint);
+  request.mutable_lease_duration()->set_seconds(
+      absl::ToInt64Seconds(kPinLease));
+  ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse pinned,
+                   client.ExportCheckpoint(request));
+  PinRelease release(client, options.run_id,
+                     options.checkpoint.empty() ? request.pin_id() : "",
+                     options.stop);
+  ASSIGN_OR_RETURN(const RunLayout layout,
+                   RunLayout::Create(pinned.run().spec().layout()));
+  server::ParameterClientOptions client_options =
+      server::OptionsOfRun(options.run_id, pinned.run().spec());
+  client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
+  ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
+                   server::MakeParameterClient(client_options, layout));
+  shards->SetRoutes(server::RoutesOf(pinned));
+
+  int64_t shown = -1;
+  bool is_waiting = false;
+  const auto show = [&](const std::string& line) {
+    if (options.on_progress) options.on_progress(line);
+  };
+  ServerWait wait(
+      client, options.run_id, server::RoutesOf(pinned), options.patience,
+      [&](const server::ShardRoutes& routes) { shards->SetRoutes(routes); },
+      show);
+  std::error_code error;
+  worker::ExportModelOptions export_options;
+  export_options.idle_max = options.patience;
+  export_options.stop = options.stop;
+  export_options.on_waiting = [&](const server::Waiting& waiting) {
+    wait.OnWaiting(waiting);
+    is_waiting = true;
+  };
+  export_options.on_progress = [&](int64_t done, int64_t total) {
+    // What it waits for stays to be seen until something comes.
+    if (is_waiting && done == shown) return;
+    is_waiting = false;
+    shown = done;
+    show(absl::StrCat("export ", options.run_id, "  ", FormatBytes(done),
+                      " of ", FormatBytes(total)));
+  };
+  export_options.directory = std::filesystem::absolute(options.directory, error)
+                                 .lexically_normal()
+                                 .string();
+  export_options.weight_file_bytes_max = options.weight_file_mb_max * 1000000;
+  ASSIGN_OR_RETURN(const worker::ExportedModel model,
+                   worker::ExportModel(pinned, *shards, export_options));
+  Exported exported;
+  exported.directory = export_options.directory;
+  exported.parameters_sha256 = model.parameters_sha256;
+  exported.commit_seq = pinned.pin().commit_seq();
+  exported.size_bytes = model.size_bytes;
+  exported.received_bytes = model.received_bytes;
+  return exported;
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,89 @@
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/import_run.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/interrupt.h"
+#include "cli/output/describe.h"
+#include "cli/output/error.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/units/units.h"
+
+namespace atl::cli {
+namespace {
+
+struct RunImportOptions {
+  std::string run_id;
+  std::string directory;
+  std::string patience = "5m";
+};
+
+absl::Status Import(Context& context, const RunImportOptions& options) {
+  Interrupt interrupt;
+  ImportOptions import_options;
+  import_options.directory = options.directory;
+  import_options.stop = interrupt.first();
+  ASSIGN_OR_RETURN(import_options.patience, ParsePatience(options.patience));
+  Progress progress(context.progress_options, context.messages());
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeRunClient({interrupt.first(), &progress}));
+  v1::GetRunRequest request;
+  request.set_run_id(options.run_id);
+  ASSIGN_OR_RETURN(const v1::GetRunResponse answer, client->GetRun(request));
+  import_options.on_progress = [&](const std::string& line) {
+    progress.Update(line, absl::Now());
+  };
+  const absl::StatusOr<Imported> imported =
+      ImportRun(context, *client, answer.run(), import_options);
+  progress.Clear();
+  RETURN_IF_ERROR(imported.status());
+  Json data;
+  data["run_id"] = options.run_id;
+  data["directory"] = imported->directory;
+  data["parameters_sha256"] = imported->parameters_sha256;
+  data["size_bytes"] = imported->size_bytes;
+  data["sent_bytes"] = imported->sent_bytes;
+  data["state"] = EnumName(imported->state);
+  Fields fields;
+  fields.Add("run", options.run_id);
+  fields.Add("state", EnumName(imported->state));
+  fields.Add("model", imported->directory);
+  fields.Add("sha256", imported->parameters_sha256);
+  fields.Add("size", FormatBytes(imported->size_bytes));
+  fields.Add("sent", FormatBytes(imported->sent_bytes));
+  context.output().Print(data, fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunImport(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "import", "Give a run the model that it was created to start from");
+  command->footer(
+      "The run's file names the model under [init]. DIR holds config.json and\n"
+      "safetensors (one file, or several with their index; F32, BF16 or "
+      "F16).\n"
+      "Everything is checked before anything is sent. Cut at any point, the\n"
+      "same command goes on from what the servers have.\n"
+      "Example:\n"
+      "  atoll run create tune.toml --run_id tune\n"
+      "  atoll run import tune --model export");
+  auto options = std::make_shared<RunImportOptions>();
+  command->add_option("run", options->run_id, "Id of the run")->required();
+  command->add_option("--model", options->directory, "Directory of the model")
+      ->required();
+  command->add_option("--patience", options->patience,
+                      "How long nothing may move before it gives up: 30s, 5m")
+      ->capture_default_str();
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Import(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

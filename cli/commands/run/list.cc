@@ -1,0 +1,45 @@
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/output/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+absl::Status ListRuns(Context& context) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  Table table(
+      {"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", "CREATED", "WHY"});
+  Json runs = Json::array();
+  v1::ListRunsRequest request;
+  do {
+    ASSIGN_OR_RETURN(v1::ListRunsResponse response, client->ListRuns(request));
+    for (const v1::Run& run : response.runs()) {
+      runs.push_back(ToJson(run));
+      table.AddRow({run.run_id(), EnumName(run.state()),
+                    RoundsOf(run.spec().schedule()),
+                    TokensOf(run.spec().schedule()),
+                    absl::StrCat(run.spec().schedule().island_count_min()),
+                    FormatTimestamp(ToTime(run.create_time())),
+                    run.state_reason()});
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  if (table.empty()) context.output().Message("no runs");
+  context.output().PrintList("runs", runs,
+                             table.empty() ? "" : table.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunList(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("list", "List runs");
+  command->footer("Example:\n  atoll run list -o json");
+  command->callback([&context] { context.action = ListRuns; });
+}
+
+}  // namespace atl::cli

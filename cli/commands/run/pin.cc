@@ -1,0 +1,85 @@
+// atoll run pin: keeps a cut, and what is merged after it, for `atoll replay`.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/output/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+struct PinOptions {
+  std::string run_id;
+  std::string pin_id;
+  int64_t keep_mb = 0;
+  double hours = 24;
+  bool release = false;
+};
+
+absl::Status Pin(Context& context, const PinOptions& options) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  v1::ExportCheckpointRequest request;
+  request.set_run_id(options.run_id);
+  request.set_pin_id(options.pin_id);
+  request.set_release(options.release);
+  request.set_keep_bytes_max(options.keep_mb * 1000000);
+  const absl::Duration lease = absl::Hours(options.hours);
+  request.mutable_lease_duration()->set_seconds(absl::ToInt64Seconds(lease));
+  ASSIGN_OR_RETURN(const v1::ExportCheckpointResponse response,
+                   client->ExportCheckpoint(request));
+  if (options.release) {
+    Json data;
+    data["pin_id"] = options.pin_id;
+    data["released"] = true;
+    context.output().Print(data,
+                           absl::StrCat("pin ", options.pin_id, " is gone\n"));
+    return absl::OkStatus();
+  }
+  const v1::Pin& pin = response.pin();
+  Fields fields;
+  fields.Add("pin", pin.pin_id());
+  fields.Add("first commit after it", absl::StrCat(pin.commit_seq()));
+  fields.Add("keeps", DescribeKept(pin));
+  fields.Add("until", absl::StrCat("it is released, or ", FormatSpan(lease),
+                                   " from now: the same command renews it"));
+  context.output().Print(ToJson(pin), fields.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunPin(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "pin", "Keep the newest cut, and what is merged after it");
+  command->footer(
+      "With --keep_mb the servers keep what every later commit merges, until\n"
+      "it comes to so many MB, for `atoll replay`. The same command again\n"
+      "renews the pin.\n"
+      "Example:\n  atoll run pin laptop --id audit --keep_mb 2000");
+  auto options = std::make_shared<PinOptions>();
+  command->add_option("run", options->run_id, "Id of the run")->required();
+  command->add_option("--id", options->pin_id, "Id of the pin")->required();
+  command
+      ->add_option("--keep_mb", options->keep_mb,
+                   "Contributions to keep, in MB over all servers; none "
+                   "without it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  command
+      ->add_option("--hours", options->hours,
+                   "How long the pin stays if it is not renewed (24)")
+      ->check(CLI::Range(0.01, 24.0));
+  command->add_flag("--release", options->release,
+                    "Let the pin go, and what is kept for it");
+  command->callback([&context, options] {
+    context.action = [options](Context& context) {
+      return Pin(context, *options);
+    };
+  });
+}
+
+}  // namespace atl::cli

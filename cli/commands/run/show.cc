@@ -1,0 +1,173 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/output/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+// "yes", "not yet", or what is wrong.
+std::string DescribeDurable(const v1::Checkpoint& checkpoint) {
+  for (const v1::CheckpointShard& shard : checkpoint.shards()) {
+    if (shard.fault().empty()) continue;
+    return absl::StrCat("no: on ", shard.server_id(), ", ", shard.fault());
+  }
+  return checkpoint.durable() ? "yes" : "not yet";
+}
+
+std::string DescribeCheckpoints(
+    const std::vector<v1::Checkpoint>& checkpoints) {
+  Table table({"CHECKPOINT", ">COMMIT", ">ROUND", "MADE", "DURABLE"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    const v1::Pin& pin = checkpoint.pin();
+    if (!pin.checkpoint()) continue;
+    table.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
+                  pin.cut().empty() ? "-" : absl::StrCat(pin.cut(0).version()),
+                  FormatTimestamp(ToTime(checkpoint.create_time())),
+                  DescribeDurable(checkpoint)});
+  }
+  Table kept({"PIN", ">COMMIT", "UNTIL", "KEEPS"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    const v1::Pin& pin = checkpoint.pin();
+    if (pin.keep_bytes_max() == 0) continue;
+    std::string keeps = DescribeKept(pin);
+    for (const v1::CheckpointShard& shard : checkpoint.shards()) {
+      keeps = absl::StrCat("on ", shard.server_id(), ", ", shard.fault());
+    }
+    kept.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
+                 FormatTimestamp(ToTime(checkpoint.expire_time())), keeps});
+  }
+  std::string text;
+  for (const Table* shown : {&table, &kept}) {
+    if (!shown->empty()) absl::StrAppend(&text, "\n", shown->ToString());
+  }
+  return text;
+}
+
+// Why a server keeps a run from going on; empty if it does not.
+std::string DescribeFault(const v1::ServerState& server) {
+  if (!server.fault().empty()) return server.fault();
+  if (!server.alive() && !server.placement().server_id().empty()) {
+    return "away: start it again on its --data_dir";
+  }
+  if (server.hindrance().empty()) return "";
+  return absl::StrCat("tries again: ", server.hindrance());
+}
+
+std::string DescribeState(const v1::GetRunStateResponse& state) {
+  const v1::Run& run = state.run();
+  Fields fields;
+  fields.Add("run", run.run_id());
+  fields.Add("state", EnumName(run.state()));
+  if (!run.state_reason().empty()) fields.Add("why", run.state_reason());
+  const std::string wait = DescribeWait(state);
+  if (!wait.empty()) fields.Add("waits", wait);
+  const v1::ScheduleSpec& schedule = run.spec().schedule();
+  fields.Add("rounds", DescribeRounds(CompleteRounds(state),
+                                      schedule.round_count()));
+  fields.Add("islands", absl::StrCat(state.live_island_count(), " live, ",
+                                     run.spec().schedule().island_count_min(),
+                                     " needed to start"));
+  if (state.has_evaluation()) {
+    fields.Add(
+        "validation loss",
+        absl::StrCat(FormatLoss(state.evaluation().loss()),
+                     " nats a token, version ", state.evaluation().version()));
+  }
+  if (state.has_training_loss()) {
+    fields.Add("training loss", FormatLoss(state.training_loss()));
+  }
+  fields.Add("tokens/s",
+             FormatCount(static_cast<int64_t>(state.tokens_per_second())));
+  fields.Add("merged tokens",
+             DescribeTokens(state.merged_token_count(), schedule));
+  const double tokens_left = static_cast<double>(
+      schedule.token_count() - state.merged_token_count());
+  if (tokens_left > 0 && state.tokens_per_second() > 0 &&
+      !HasEnded(run.state())) {
+    const absl::Duration left =
+        absl::Seconds(tokens_left / state.tokens_per_second());
+    fields.Add("left",
+               absl::StrCat(FormatSpan(left), " at the islands' speed"));
+  }
+  fields.Add("exchange", DescribeExchange(run.spec().exchange()));
+  fields.Add("bytes up", FormatBytes(state.sent_bytes()));
+  fields.Add("bytes down", FormatBytes(state.received_bytes()));
+  fields.Add("commits", absl::StrCat(state.commit_seq()));
+  fields.Add("last commit",
+             state.has_last_commit_time()
+                 ? FormatTimestamp(ToTime(state.last_commit_time()))
+                 : "-");
+  fields.Add("created", FormatTimestamp(ToTime(run.create_time())));
+  if (run.has_end_time()) {
+    fields.Add("ended", FormatTimestamp(ToTime(run.end_time())));
+  }
+  std::string text = fields.ToString();
+  if (!state.servers().empty()) {
+    Table table({"SHARD", "SERVER", "ADDRESS", "ALIVE", ">PERSISTED", "FAULT"});
+    for (const v1::ServerState& server : state.servers()) {
+      table.AddRow({absl::StrCat(server.placement().shard()),
+                    server.placement().server_id(),
+                    server.placement().address(), server.alive() ? "yes" : "no",
+                    absl::StrCat(server.persisted_commit_seq()),
+                    DescribeFault(server)});
+    }
+    absl::StrAppend(&text, "\n", table.ToString());
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
+    coordinator::RunClient& client, const std::string& run_id) {
+  std::vector<v1::Checkpoint> checkpoints;
+  v1::ListCheckpointsRequest request;
+  request.set_run_id(run_id);
+  do {
+    ASSIGN_OR_RETURN(v1::ListCheckpointsResponse page,
+                     client.ListCheckpoints(request));
+    checkpoints.insert(checkpoints.end(), page.checkpoints().begin(),
+                       page.checkpoints().end());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return checkpoints;
+}
+
+absl::Status ShowRun(Context& context, const std::string& run_id) {
+  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  v1::GetRunStateRequest request;
+  request.set_run_id(run_id);
+  ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
+                   client->GetRunState(request));
+  ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> checkpoints,
+                   ListAllCheckpoints(*client, run_id));
+  Json json = ToJson(state);
+  json["checkpoints"] = Json::array();
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    json["checkpoints"].push_back(ToJson(checkpoint));
+  }
+  context.output().Print(json, absl::StrCat(DescribeState(state),
+                                            DescribeCheckpoints(checkpoints)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRunShow(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("show", "Show where a run stands");
+  command->footer("Example:\n  atoll run show laptop -o json");
+  auto run_id = std::make_shared<std::string>();
+  command->add_option("run", *run_id, "Id of the run")->required();
+  command->callback([&context, run_id] {
+    context.action = [run_id](Context& context) {
+      return ShowRun(context, *run_id);
+    };
+  });
+}
+
+}  // namespace atl::cli

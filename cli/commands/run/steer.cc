@@ -1,0 +1,51 @@
+// atoll run pause, resume and cancel: one call each.
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/output/describe.h"
+#include "cli/output/output.h"
+
+namespace atl::cli {
+namespace {
+
+// Adds `name`, which calls `Method` with the run's id.
+template <typename Request, auto Method>
+void AddSteering(CLI::App& app, Context& context, const std::string& name,
+                 const std::string& help) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->footer(absl::StrCat("Example:\n  atoll run ", name, " laptop"));
+  auto run_id = std::make_shared<std::string>();
+  command->add_option("run", *run_id, "Id of the run")->required();
+  command->callback([&context, run_id] {
+    context.action = [run_id](Context& context) -> absl::Status {
+      ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+      Request request;
+      request.set_run_id(*run_id);
+      ASSIGN_OR_RETURN(const auto response, ((*client).*Method)(request));
+      context.output().Print(ToJson(response), DescribeRun(response.run()));
+      return absl::OkStatus();
+    };
+  });
+}
+
+}  // namespace
+
+void AddRunPause(CLI::App& app, Context& context) {
+  AddSteering<v1::PauseRunRequest, &coordinator::RunClient::PauseRun>(
+      app, context, "pause", "Open and seal no more rounds");
+}
+
+void AddRunResume(CLI::App& app, Context& context) {
+  AddSteering<v1::ResumeRunRequest, &coordinator::RunClient::ResumeRun>(
+      app, context, "resume", "Go on after a pause");
+}
+
+void AddRunCancel(CLI::App& app, Context& context) {
+  AddSteering<v1::CancelRunRequest, &coordinator::RunClient::CancelRun>(
+      app, context, "cancel", "End a run for good");
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,61 @@
+#include "cli/flags/cap_flags.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/output/error.h"
+#include "cli/units/units.h"
+
+namespace atl::cli {
+namespace {
+
+// 0 for an empty text.
+absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
+                               int process_count) {
+  if (text.empty()) return 0;
+  absl::StatusOr<double> cap = ParseBandwidth(text);
+  if (!cap.ok()) return WithContext(cap.status(), flag);
+  if (*cap < process_count * server::kCapBytesPerSecondMin) {
+    return UsageError(
+        absl::StrCat(flag, " ", text, " is less than ",
+                     FormatBandwidth(server::kCapBytesPerSecondMin),
+                     process_count == 1
+                         ? ""
+                         : absl::StrCat(" for each of the island's ",
+                                        process_count, " processes")),
+        "Slower streams may be taken for dead by the servers. Leave the flag "
+        "out for no cap.");
+  }
+  return cap;
+}
+
+}  // namespace
+
+void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags) {
+  command.add_option("--up", flags.up,
+                     absl::StrCat("Most that ", whose,
+                                  " sends to all servers: 5Mb/s, 1MB/s; no "
+                                  "cap without it"));
+  command.add_option("--down", flags.down,
+                     "The same for what it receives from them");
+}
+
+absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
+                                               int process_count) {
+  server::BandwidthCaps caps;
+  ASSIGN_OR_RETURN(caps.up_bytes_per_second,
+                   ReadCap("--up", flags.up, process_count));
+  ASSIGN_OR_RETURN(caps.down_bytes_per_second,
+                   ReadCap("--down", flags.down, process_count));
+  return caps;
+}
+
+std::vector<std::string> CapArguments(const CapFlags& flags) {
+  std::vector<std::string> arguments;
+  if (!flags.up.empty()) arguments.push_back(absl::StrCat("--up=", flags.up));
+  if (!flags.down.empty()) {
+    arguments.push_back(absl::StrCat("--down=", flags.down));
+  }
+  return arguments;
+}
+
+}  // namespace atl::cli

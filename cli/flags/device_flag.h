@@ -1,0 +1,25 @@
+// --device: what an island computes on.
+
+#ifndef CLI_FLAGS_DEVICE_FLAG_H_
+#define CLI_FLAGS_DEVICE_FLAG_H_
+
+#include <string>
+
+#include "CLI/App.hpp"
+#include "absl/status/status.h"
+
+namespace atl::cli {
+
+// Adds the flag to `command`: where `what` ("this island") computes.
+void AddDeviceFlag(CLI::App& command, const std::string& what,
+                   std::string& device);
+
+// Whether this program can compute there, on this machine, with a hint.
+//
+// A usage error (exit code 2): that is no device. Exit code 10: there is none
+// here.
+absl::Status CheckDeviceFlag(const std::string& device);
+
+}  // namespace atl::cli
+
+#endif  // CLI_FLAGS_DEVICE_FLAG_H_

@@ -1,0 +1,42 @@
+#include "cli/flags/number_check.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace atl::cli {
+namespace {
+
+// The sentence if `text` is no finite number; empty, and `number`, if it is.
+std::string Read(const std::string& text, double* number) {
+  if (absl::SimpleAtod(text, number) && std::isfinite(*number)) return "";
+  return absl::StrCat("'", text, "' is no number");
+}
+
+}  // namespace
+
+CLI::Validator Positive() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double number = 0;
+        const std::string wrong = Read(text, &number);
+        if (!wrong.empty() || number > 0) return wrong;
+        return absl::StrCat("must be above 0, not ", text);
+      },
+      "POSITIVE");
+}
+
+CLI::Validator NotNegative() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double number = 0;
+        const std::string wrong = Read(text, &number);
+        if (!wrong.empty() || number >= 0) return wrong;
+        return absl::StrCat("must be at least 0, not ", text);
+      },
+      "NONNEGATIVE");
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,121 @@
+#include "cli/flags/server_wait.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/rpc/watch.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
+// Longer than from one OnWaiting to the next: after it nobody waits any more.
+constexpr absl::Duration kWaitingMax = absl::Seconds(3);
+
+}  // namespace
+
+void AddPatience(CLI::App& command, std::string& patience) {
+  command
+      .add_option("--patience", patience,
+                  "How long no byte may come from the servers before it gives "
+                  "up: 30s, 5m")
+      ->capture_default_str();
+}
+
+std::string DescribeWaiting(const server::Waiting& waiting,
+                            const server::ShardRoutes& routes,
+                            absl::Duration patience) {
+  std::string who = absl::StrCat("the server of shard ", waiting.shard);
+  bool is_away = false;
+  for (const v1::ShardPlacement& shard : routes.shards) {
+    if (shard.shard() != waiting.shard) continue;
+    is_away = shard.address().empty();
+    if (!shard.server_id().empty()) {
+      who = absl::StrCat("server ", shard.server_id());
+    }
+    if (!is_away) absl::StrAppend(&who, " at ", shard.address());
+  }
+  const std::string why =
+      is_away ? "it is away"
+      : waiting.last_error.ok()
+          ? "it does not answer"
+          : std::string(waiting.last_error.message());
+  // The reason before the hint: a terminal cuts the end off.
+  return absl::StrCat("waits for ", who, ", at most ",
+                      absl::FormatDuration(patience), ": ", why,
+                      " (--patience; Ctrl-C ends it)");
+}
+
+server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state) {
+  server::ShardRoutes routes;
+  for (const v1::ServerState& server : state.servers()) {
+    routes.shards.push_back(server.placement());
+  }
+  return routes;
+}
+
+ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
+                       server::ShardRoutes routes, absl::Duration patience,
+                       SetRoutes set_routes, Show show)
+    : client_(client),
+      run_id_(std::move(run_id)),
+      patience_(patience),
+      set_routes_(std::move(set_routes)),
+      show_(std::move(show)),
+      routes_(std::move(routes)) {}
+
+void ServerWait::OnWaiting(const server::Waiting& waiting) {
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    waiting_time_ = absl::Now();
+    changed_.SignalAll();
+    line = DescribeWaiting(waiting, routes_, patience_);
+  }
+  if (!thread_.has_value()) {
+    thread_.emplace([this](std::stop_token stop) { Follow(stop); });
+  }
+  if (show_) show_(line);
+}
+
+void ServerWait::Follow(std::stop_token stop) {
+  const auto client = client_.InBackground(stop, absl::InfiniteDuration());
+  v1::GetRunStateRequest request;
+  request.set_run_id(run_id_);
+  int64_t placement_epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    placement_epoch = routes_.placement_epoch;
+  }
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(&mutex_);
+    changed_.SignalAll();
+  });
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stop.stop_requested() &&
+             absl::Now() - waiting_time_ > kWaitingMax) {
+        changed_.Wait(&mutex_);
+      }
+    }
+    if (stop.stop_requested()) return;
+    const absl::StatusOr<v1::GetRunStateResponse> answer =
+        client->GetRunState(request);
+    if (answer.ok()) {
+      server::ShardRoutes routes = RoutesOfState(*answer);
+      routes.placement_epoch = placement_epoch;
+      set_routes_(routes);
+      MutexLock lock(&mutex_);
+      routes_ = std::move(routes);
+    } else if (rpc::IsFinal(answer.status())) {
+      return;
+    }
+    MutexLock lock(&mutex_);
+    changed_.AwaitWithTimeout(&mutex_, kQueryInterval,
+                              [&] { return stop.stop_requested(); });
+  }
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,22 @@
+#include "cli/flags/threads_flag.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+
+namespace atl::cli {
+
+void AddThreadsFlag(CLI::App& command, int& threads) {
+  command
+      .add_option("--threads", threads, "Threads that compute; 0 for all")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+}
+
+int ThreadCountOf(int threads) {
+  if (threads > 0) return threads;
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,18 @@
+// --threads: how many threads a command computes with.
+
+#ifndef CLI_FLAGS_THREADS_FLAG_H_
+#define CLI_FLAGS_THREADS_FLAG_H_
+
+#include "CLI/App.hpp"
+
+namespace atl::cli {
+
+// Adds the flag to `command`: 0 to 256.
+void AddThreadsFlag(CLI::App& command, int& threads);
+
+// What the flag's value means: 0 is all that the machine has.
+int ThreadCountOf(int threads);
+
+}  // namespace atl::cli
+
+#endif  // CLI_FLAGS_THREADS_FLAG_H_

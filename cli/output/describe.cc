@@ -1,0 +1,254 @@
+#include "cli/output/describe.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/codec/codec.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+// ": why" or nothing.
+std::string Because(const std::string& reason) {
+  return reason.empty() ? "" : absl::StrCat(": ", reason);
+}
+
+// " of fragment 2" unless it is the only likely one.
+std::string OfFragment(int32_t fragment) {
+  return fragment == 0 ? "" : absl::StrCat(" of fragment ", fragment);
+}
+
+std::string DescribeCommit(const v1::Round& round,
+                           const v1::ScheduleSpec& schedule) {
+  std::map<std::string, int> outcomes;
+  for (const v1::RoundContribution& contribution : round.contributions()) {
+    ++outcomes[EnumName(contribution.outcome())];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : outcomes) {
+    parts.push_back(absl::StrCat(count, " ", name));
+  }
+  std::string text = absl::StrCat("round ", round.version(),
+                                  OfFragment(round.fragment()), " committed");
+  if (!parts.empty()) absl::StrAppend(&text, ": ", absl::StrJoin(parts, ", "));
+  if (round.has_training_loss()) {
+    absl::StrAppend(&text, ", training loss ",
+                    FormatLoss(round.training_loss()));
+  }
+  if (HasTokenBudget(schedule) && round.merged_token_count() > 0) {
+    absl::StrAppend(&text, ", ",
+                    DescribeTokens(round.merged_token_count(), schedule),
+                    " tokens");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string RoundsOf(const v1::ScheduleSpec& schedule) {
+  return schedule.round_count() == 0 ? "-"
+                                     : absl::StrCat(schedule.round_count());
+}
+
+std::string TokensOf(const v1::ScheduleSpec& schedule) {
+  return HasTokenBudget(schedule) ? FormatCount(schedule.token_count()) : "-";
+}
+
+std::string DescribeShortRun(const v1::RunSpec& spec) {
+  const int64_t round_count = spec.schedule().round_count();
+  const int64_t step_count = spec.schedule().inner_step_count();
+  const int64_t warmup = spec.inner().warmup_step_count();
+  // Without a product, which could overflow.
+  if (round_count == 0 || step_count == 0 ||
+      warmup / step_count < round_count) {
+    return "";
+  }
+  return absl::StrCat("the run ends while its learning rate still warms up: ",
+                      round_count, " rounds of ", step_count,
+                      " steps, and inner.warmup_step_count = ", warmup,
+                      "; give it about a tenth of all steps");
+}
+
+std::string DescribeRounds(int64_t done_count, int64_t round_count) {
+  if (round_count == 0) return absl::StrCat(done_count);
+  return absl::StrCat(done_count, " of ", round_count);
+}
+
+std::string DescribeKept(const v1::Pin& pin) {
+  if (pin.keep_bytes_max() == 0) return "no contributions";
+  std::string text = absl::StrCat(FormatBytes(pin.kept_bytes()), " of ",
+                                  FormatBytes(pin.keep_bytes_max()));
+  if (pin.keep_end() > 0) {
+    absl::StrAppend(&text, ", up to commit ", pin.keep_end() - 1,
+                    ": there is no room for more");
+  }
+  return text;
+}
+
+std::string DescribeTokens(int64_t merged_token_count,
+                           const v1::ScheduleSpec& schedule) {
+  const std::string merged = FormatCount(merged_token_count);
+  if (!HasTokenBudget(schedule)) return merged;
+  return absl::StrFormat("%s of %s (%.1f %%)", merged,
+                         FormatCount(schedule.token_count()),
+                         100 * static_cast<double>(merged_token_count) /
+                             static_cast<double>(schedule.token_count()));
+}
+
+std::string DescribeRun(const v1::Run& run) {
+  Table table({"RUN", "STATE", "WHY"});
+  table.AddRow({run.run_id(), EnumName(run.state()), run.state_reason()});
+  return table.ToString();
+}
+
+std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
+  std::string text =
+      absl::StrCat(codec::CodecName(CodecOf(exchange.up()).id()), " up");
+  if (exchange.error_feedback()) {
+    absl::StrAppend(&text, " with error feedback");
+    const double decay = exchange.error_feedback_decay();
+    if (decay != 0 && decay != 1)
+      absl::StrAppend(&text, " (decay ", decay, ")");
+  }
+  absl::StrAppend(&text, ", ", codec::CodecName(CodecOf(exchange.down()).id()),
+                  " down");
+  return text;
+}
+
+std::string EnumName(v1::RunState state) {
+  return std::string(absl::StripPrefix(v1::RunState_Name(state), "RUN_STATE_"));
+}
+
+std::string EnumName(v1::Outcome outcome) {
+  if (outcome == v1::OUTCOME_UNSPECIFIED) return "UNDECIDED";
+  return std::string(absl::StripPrefix(v1::Outcome_Name(outcome), "OUTCOME_"));
+}
+
+std::string EnumName(v1::IslandState state) {
+  return std::string(
+      absl::StripPrefix(v1::IslandState_Name(state), "ISLAND_STATE_"));
+}
+
+absl::Time ToTime(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) +
+         absl::Nanoseconds(time.nanos());
+}
+
+bool HasEnded(v1::RunState state) {
+  return state == v1::RUN_STATE_COMPLETED || state == v1::RUN_STATE_CANCELLED;
+}
+
+int64_t CompleteRounds(const v1::GetRunStateResponse& state) {
+  if (state.cut().empty()) return 0;
+  int64_t rounds = std::numeric_limits<int64_t>::max();
+  for (const v1::FragmentVersion& fragment : state.cut()) {
+    rounds = std::min(rounds, fragment.version());
+  }
+  return rounds;
+}
+
+double DoneShare(const v1::GetRunStateResponse& state) {
+  const v1::ScheduleSpec& schedule = state.run().spec().schedule();
+  double share = 0;
+  if (schedule.round_count() > 0) {
+    share = static_cast<double>(CompleteRounds(state)) /
+            static_cast<double>(schedule.round_count());
+  }
+  if (HasTokenBudget(schedule)) {
+    share = std::max(share, static_cast<double>(state.merged_token_count()) /
+                                static_cast<double>(schedule.token_count()));
+  }
+  return std::min(share, 1.0);
+}
+
+std::string DescribeEvent(const v1::RunEvent& event,
+                          const v1::ScheduleSpec& schedule) {
+  std::string text;
+  switch (event.event_case()) {
+    case v1::RunEvent::kRunStateChanged: {
+      const v1::RunStateChanged& change = event.run_state_changed();
+      text = absl::StrCat("run ", EnumName(change.state()),
+                          Because(change.reason()));
+      break;
+    }
+    case v1::RunEvent::kIslandChanged: {
+      const v1::IslandChanged& change = event.island_changed();
+      text = absl::StrCat("island ", change.island_id(), " (slot ",
+                          change.slot(), ") ", EnumName(change.state()));
+      break;
+    }
+    case v1::RunEvent::kRoundOpened: {
+      const v1::OpenRound& round = event.round_opened().round();
+      text = absl::StrCat("round ", round.version() + 1,
+                          OfFragment(round.fragment()), " opened for ",
+                          round.slots_size(), " islands");
+      break;
+    }
+    case v1::RunEvent::kRoundSealed: {
+      const v1::Seal& seal = event.round_sealed();
+      text = absl::StrCat("round ", seal.version() + 1,
+                          OfFragment(seal.fragment()), " sealed with ",
+                          seal.contributions_size(), " contributions");
+      break;
+    }
+    case v1::RunEvent::kRoundCommitted:
+      text = DescribeCommit(event.round_committed(), schedule);
+      break;
+    case v1::RunEvent::kRoundAborted: {
+      const v1::RoundAborted& abort = event.round_aborted();
+      text = absl::StrCat("round ", abort.version() + 1,
+                          OfFragment(abort.fragment()), " aborted",
+                          Because(abort.reason()));
+      break;
+    }
+    case v1::RunEvent::kPinChanged: {
+      const v1::PinChanged& change = event.pin_changed();
+      text = absl::StrCat("pin ", change.pin().pin_id());
+      absl::StrAppend(&text, change.released()
+                                 ? " released"
+                                 : absl::StrCat(" made at commit ",
+                                                change.pin().commit_seq()));
+      break;
+    }
+    case v1::RunEvent::kEvaluated:
+      text = absl::StrCat("version ", event.evaluated().version(),
+                          " evaluated: validation loss ",
+                          FormatLoss(event.evaluated().loss()));
+      break;
+    case v1::RunEvent::EVENT_NOT_SET:
+      text = "an event that this program does not know";
+      break;
+  }
+  return absl::StrCat(FormatTimestamp(ToTime(event.time())), "  ",
+                      Printable(text));
+}
+
+std::string DescribeWait(const v1::GetRunStateResponse& state) {
+  const auto longest = std::min_element(
+      state.waiting_rounds().begin(), state.waiting_rounds().end(),
+      [](const v1::WaitingRound& a, const v1::WaitingRound& b) {
+        return ToTime(a.since_time()) < ToTime(b.since_time());
+      });
+  if (longest == state.waiting_rounds().end()) return "";
+  std::string whom = absl::StrJoin(longest->island_ids(), ", ");
+  const int more = longest->awaited_count() - longest->island_ids_size();
+  if (more > 0) absl::StrAppend(&whom, " and ", more, " more");
+  if (whom.empty()) whom = "an island to join or come back";
+  return absl::StrCat("for ", whom, " since ",
+                      FormatTimestamp(ToTime(longest->since_time())),
+                      ": round ", longest->version() + 1,
+                      OfFragment(longest->fragment()), " has ",
+                      longest->received_count(), " of ",
+                      longest->expected_count());
+}
+
+}  // namespace atl::cli

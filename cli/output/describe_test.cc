@@ -1,0 +1,132 @@
+#include "cli/output/describe.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::ScheduleSpec Schedule(int64_t round_count, int64_t token_count) {
+  v1::ScheduleSpec schedule;
+  schedule.set_round_count(round_count);
+  schedule.set_token_count(token_count);
+  return schedule;
+}
+
+// A run whose two fragments are at these versions.
+v1::GetRunStateResponse State(const v1::ScheduleSpec& schedule, int64_t first,
+                              int64_t second, int64_t merged_token_count) {
+  v1::GetRunStateResponse state;
+  *state.mutable_run()->mutable_spec()->mutable_schedule() = schedule;
+  state.add_cut()->set_version(first);
+  state.add_cut()->set_version(second);
+  state.set_merged_token_count(merged_token_count);
+  return state;
+}
+
+TEST(DescribeTest, TellsTheLengthThatARunWasGiven) {
+  EXPECT_EQ(RoundsOf(Schedule(30, 0)), "30");
+  EXPECT_EQ(TokensOf(Schedule(30, 0)), "-");
+  EXPECT_EQ(RoundsOf(Schedule(0, 1843200)), "-");
+  EXPECT_EQ(TokensOf(Schedule(0, 1843200)), "1,843,200");
+}
+
+TEST(DescribeTest, TellsWhereARunEndsBeforeItHasWarmedUp) {
+  v1::RunSpec spec;
+  *spec.mutable_schedule() = Schedule(30, 0);
+  spec.mutable_schedule()->set_inner_step_count(20);
+  spec.mutable_inner()->set_warmup_step_count(599);
+  EXPECT_EQ(DescribeShortRun(spec), "");
+  spec.mutable_inner()->set_warmup_step_count(600);
+  EXPECT_THAT(DescribeShortRun(spec),
+              HasSubstr("30 rounds of 20 steps, and inner.warmup_step_count = "
+                        "600"));
+  // Tokens end it: nobody knows how many steps these are.
+  spec.mutable_schedule()->set_round_count(0);
+  EXPECT_EQ(DescribeShortRun(spec), "");
+}
+
+TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {
+  EXPECT_EQ(DescribeRounds(12, 30), "12 of 30");
+  EXPECT_EQ(DescribeRounds(12, 0), "12");
+}
+
+TEST(DescribeTest, TellsTokensAsAShareOfTheirBudget) {
+  EXPECT_EQ(DescribeTokens(1234, Schedule(3, 0)), "1,234");
+  EXPECT_EQ(DescribeTokens(1234, Schedule(0, 5000)), "1,234 of 5,000 (24.7 %)");
+  EXPECT_EQ(DescribeTokens(5100, Schedule(0, 5000)),
+            "5,100 of 5,000 (102.0 %)");
+}
+
+TEST(DescribeTest, TheShareThatIsDoneIsTheFurtherOfRoundsAndTokens) {
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(4, 0), 2, 1, 900)), 0.25);
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(0, 1000), 2, 1, 900)), 0.9);
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(2, 1000), 2, 2, 900)), 1);
+  EXPECT_DOUBLE_EQ(DoneShare(State(Schedule(0, 1000), 9, 9, 1100)), 1);
+}
+
+TEST(DescribeTest, APinSaysWhatItKeepsAndWhereItEnded) {
+  v1::Pin pin;
+  EXPECT_EQ(DescribeKept(pin), "no contributions");
+  pin.set_keep_bytes_max(20'000'000);
+  pin.set_kept_bytes(1'200'000);
+  EXPECT_THAT(DescribeKept(pin), Not(HasSubstr("commit")));
+  pin.set_keep_end(12);
+  EXPECT_THAT(DescribeKept(pin), HasSubstr("up to commit 11"));
+}
+
+// Of a round that the other side calls `version`.
+v1::WaitingRound* AddWait(v1::GetRunStateResponse& state, int64_t version,
+                          int64_t since_s) {
+  v1::WaitingRound* const round = state.add_waiting_rounds();
+  round->set_version(version);
+  round->set_expected_count(8);
+  round->set_received_count(2);
+  round->mutable_since_time()->set_seconds(since_s);
+  return round;
+}
+
+TEST(DescribeTest, AWaitNamesTheIslandsAndTheRoundAsItsOpenAndItsCommitDo) {
+  v1::GetRunStateResponse state;
+  EXPECT_EQ(DescribeWait(state), "");
+  v1::WaitingRound* const round = AddWait(state, 11, 1000);
+  round->add_island_ids("b");
+  round->add_island_ids("c");
+  round->set_awaited_count(6);
+  EXPECT_EQ(DescribeWait(state),
+            "for b, c and 4 more since 1970-01-01T00:16:40Z: round 12 has 2 of "
+            "8");
+  v1::RunEvent event;
+  event.mutable_round_opened()->mutable_round()->set_version(11);
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)), HasSubstr("round 12 "));
+  AddWait(state, 4, 999)->set_fragment(3);
+  EXPECT_THAT(DescribeWait(state), HasSubstr("round 5 of fragment 3 has "));
+}
+
+TEST(DescribeTest, AWaitForNobodyThatIsThereIsForAnyIsland) {
+  v1::GetRunStateResponse state;
+  AddWait(state, 0, 0);
+  EXPECT_THAT(DescribeWait(state),
+              HasSubstr("for an island to join or come back since "));
+}
+
+TEST(DescribeTest, ACommitOfARunByTokensTellsHowManyAreMerged) {
+  v1::RunEvent event;
+  v1::Round& round = *event.mutable_round_committed();
+  round.set_version(12);
+  round.set_merged_token_count(614);
+  EXPECT_THAT(DescribeEvent(event, Schedule(0, 1000)),
+              EndsWith("round 12 committed, 614 of 1,000 (61.4 %) tokens"));
+  EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)), Not(HasSubstr("tokens")));
+  // Of a coordinator that did not count yet.
+  round.clear_merged_token_count();
+  EXPECT_THAT(DescribeEvent(event, Schedule(0, 1000)),
+              Not(HasSubstr("tokens")));
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,111 @@
+#include "cli/run_file/complete_spec.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/output/error.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/text_format.h"
+#include "worker/api/import_model.h"
+#include "worker/api/model_files.h"
+#include "worker/api/planner.h"
+
+namespace atl::cli {
+namespace {
+
+using google::protobuf::TextFormat;
+
+// Takes [model] from the config.json of the model to import. What the file
+// says itself must agree, but for how it is trained: the length of windows, the
+// weight of the loss that balances experts, and their capacity.
+absl::Status FollowConfig(RunFile* run) {
+  ASSIGN_OR_RETURN(v1::ModelSpec config,
+                   worker::ReadModelSpec(run->model_directory));
+  v1::ModelSpec& model = *run->spec.mutable_model();
+  if (run->model_keys.count("sequence_length") != 0) {
+    config.set_sequence_length(model.sequence_length());
+  }
+  if (run->model_keys.count("router_loss_weight") != 0) {
+    config.set_router_loss_weight(model.router_loss_weight());
+  }
+  if (run->model_keys.count("expert_capacity_factor") != 0) {
+    config.set_expert_capacity_factor(model.expert_capacity_factor());
+  }
+  for (const std::string& key : run->model_keys) {
+    const auto* field = v1::ModelSpec::descriptor()->FindFieldByName(key);
+    std::string said, is;
+    TextFormat::PrintFieldValueToString(model, field, -1, &said);
+    TextFormat::PrintFieldValueToString(config, field, -1, &is);
+    if (said != is) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[model] ", key, " is ", said, ", but config.json in ",
+                       run->model_directory, " says ", is, ": leave it out"));
+    }
+  }
+  model = std::move(config);
+  return absl::OkStatus();
+}
+
+absl::Status CompleteImport(RunFile* run) {
+  v1::InitSpec& init = *run->spec.mutable_init();
+  ASSIGN_OR_RETURN(const worker::ModelToImport model,
+                   worker::ReadModelToImport(run->model_directory,
+                                             run->spec.layout()));
+  init.set_import(true);
+  init.mutable_fragment_digests()->Assign(model.fragment_digests.begin(),
+                                          model.fragment_digests.end());
+  return absl::OkStatus();
+}
+
+absl::Status ModelUnusable(const absl::Status& status) {
+  return WithReason(WithContext(status, "[init] model"), "MODEL_UNUSABLE");
+}
+
+}  // namespace
+
+absl::Status CompleteLayout(RunFile* run) {
+  v1::RunSpec& spec = run->spec;
+  ASSIGN_OR_RETURN(const worker::FragmentAssignment assignment,
+                   worker::ParseFragmentAssignment(run->fragment_pattern));
+  absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
+      spec.model(),
+      worker::FragmentCountOf(spec.model().layer_count(),
+                              run->layers_a_fragment,
+                              spec.layout().fragment_count()),
+      assignment);
+  if (!layout.ok()) {
+    return WithReason(WithContext(layout.status(), "[model]"), "MODEL_INVALID");
+  }
+  *spec.mutable_layout() = *std::move(layout);
+  return absl::OkStatus();
+}
+
+absl::Status CompleteSpec(RunFile* run) {
+  v1::RunSpec& spec = run->spec;
+  if (!run->model_directory.empty()) {
+    const absl::Status followed = FollowConfig(run);
+    if (!followed.ok()) return ModelUnusable(followed);
+  }
+  RETURN_IF_ERROR(CompleteLayout(run));
+  if (!run->model_directory.empty()) {
+    const absl::Status complete = CompleteImport(run);
+    if (!complete.ok()) return ModelUnusable(complete);
+  }
+  if (run->has_fingerprint) return absl::OkStatus();
+  absl::StatusOr<std::string> fingerprint =
+      worker::DataFingerprint(spec.data());
+  if (!fingerprint.ok()) {
+    return WithReason(WithContext(fingerprint.status(), "[data]"),
+                      "DATA_UNUSABLE");
+  }
+  spec.mutable_data()->set_fingerprint(*fingerprint);
+  const absl::Status enough = worker::CheckData(spec).status();
+  if (!enough.ok()) {
+    return WithReason(WithContext(enough, "[data]"), "DATA_UNUSABLE");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,91 @@
+// What the fakes of the two control clients have in common: a plan that the
+// test sets, waited for by position, and errors that it lets calls end with.
+//
+// Thread-safe.
+
+#ifndef COORDINATOR_CLIENT_TESTING_FAKE_PLAN_SOURCE_H_
+#define COORDINATOR_CLIENT_TESTING_FAKE_PLAN_SOURCE_H_
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "coordinator/client/plan_position.h"
+
+namespace atl::coordinator {
+
+// `Plan` is v1::IslandPlan or v1::ServerPlan.
+template <typename Plan>
+class FakePlanSource {
+ public:
+  // The newest plan; wakes WaitForPlan.
+  void SetPlan(Plan plan) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    plan_ = std::move(plan);
+    changed_.notify_all();
+  }
+
+  // The next calls of `method`, in order, end with these.
+  void FailNext(const std::string& method, absl::Status status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    errors_[method].push_back(std::move(status));
+    changed_.notify_all();
+  }
+
+  // The error that this call of `method` ends with, or OK.
+  absl::Status NextError(const std::string& method) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return TakeError(method);
+  }
+
+  // As CoordinatorClient::WaitForPlan; fails by the name "WaitForPlan".
+  absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,
+                                   absl::Duration timeout,
+                                   std::stop_token stop) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto newer = [&] {
+      return plan_.has_value() && PositionOf(*plan_) > after;
+    };
+    const auto failing = [&] {
+      const auto found = errors_.find("WaitForPlan");
+      return found != errors_.end() && !found->second.empty();
+    };
+    changed_.wait_for(lock, stop, absl::ToChronoNanoseconds(timeout),
+                      [&] { return newer() || failing(); });
+    RETURN_IF_ERROR(TakeError("WaitForPlan"));
+    if (newer()) return *plan_;
+    if (stop.stop_requested()) return absl::CancelledError("stopped");
+    return absl::DeadlineExceededError("no newer plan");
+  }
+
+ private:
+  // Requires: mutex_ is held.
+  absl::Status TakeError(const std::string& method) {
+    const auto found = errors_.find(method);
+    if (found == errors_.end() || found->second.empty()) {
+      return absl::OkStatus();
+    }
+    absl::Status status = std::move(found->second.front());
+    found->second.pop_front();
+    return status;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Guarded by mutex_.
+  std::optional<Plan> plan_;
+  std::map<std::string, std::deque<absl::Status>> errors_;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_TESTING_FAKE_PLAN_SOURCE_H_

@@ -1,0 +1,52 @@
+// A ServerControlClient in memory, for tests of servers. Thread-safe.
+
+#ifndef COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_
+#define COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "coordinator/client/server_control_client.h"
+#include "coordinator/client/testing/fake_plan_source.h"
+
+namespace atl::coordinator {
+
+class FakeServerControlClient : public ServerControlClient {
+ public:
+  // What RegisterServer answers.
+  void SetRegisterResponse(v1::RegisterServerResponse response);
+  // The newest plan; wakes WaitForPlan.
+  void SetPlan(v1::ServerPlan plan);
+  // The next calls of `method` ("RegisterServer", "WaitForPlan",
+  // "ReportShards"), in order, end with these.
+  void FailNext(const std::string& method, absl::Status status);
+
+  std::vector<v1::RegisterServerRequest> registrations() const;
+  std::vector<v1::ReportShardsRequest> reports() const;
+  // Waits until `count` reports have come; false if they do not in `timeout`.
+  bool WaitForReports(size_t count, absl::Duration timeout);
+
+  absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
+      const v1::RegisterServerRequest& request) override;
+  absl::StatusOr<v1::ServerPlan> WaitForPlan(const PlanPosition& after,
+                                             absl::Duration timeout,
+                                             std::stop_token stop) override;
+  absl::StatusOr<absl::Duration> ReportShards(
+      v1::ReportShardsRequest report) override;
+
+ private:
+  FakePlanSource<v1::ServerPlan> plans_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  v1::RegisterServerResponse register_response_;
+  std::vector<v1::RegisterServerRequest> registrations_;
+  std::vector<v1::ReportShardsRequest> reports_;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_

@@ -1,0 +1,57 @@
+// What the core hands over to be made durable at once: all of it or none.
+//
+// Plain values; no behaviour. Pure. Thread-compatible.
+
+#ifndef COORDINATOR_CORE_OUTPUTS_BATCH_H_
+#define COORDINATOR_CORE_OUTPUTS_BATCH_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "atoll/storage/v1/coordinator_records.pb.h"
+
+namespace atl::coordinator {
+
+// A record of the log of `run_id`; empty for the coordinator's own.
+struct LogEntry {
+  std::string run_id;
+  storage::v1::Record record;
+};
+
+// What readers may ask of a run's past, however long it is: rows by number,
+// written once, read by range, never held in memory.
+enum class HistoryTable {
+  kRounds,       // v1.Round by commit_seq: from 1, without a gap.
+  kEvaluations,  // v1.Evaluation by version, of those that were evaluated.
+};
+
+struct HistoryRow {
+  std::string run_id;
+  HistoryTable table = HistoryTable::kRounds;
+  int64_t number = 0;
+  std::string value;  // The message, serialised.
+};
+
+// Of storage.v1.Snapshot; another is refused.
+inline constexpr int64_t kSnapshotFormat = 1;
+
+// The state that the log of `run_id` says after this batch.
+struct LogSnapshot {
+  std::string run_id;
+  storage::v1::Snapshot snapshot;
+};
+
+struct Batch {
+  std::vector<LogEntry> entries;
+  std::vector<HistoryRow> history;
+  std::vector<LogSnapshot> snapshots;
+
+  bool empty() const {
+    return entries.empty() && history.empty() && snapshots.empty();
+  }
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_OUTPUTS_BATCH_H_

@@ -1,0 +1,19 @@
+// What a record leaves to a run's history.
+//
+// Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_OUTPUTS_HISTORY_H_
+#define COORDINATOR_CORE_OUTPUTS_HISTORY_H_
+
+#include <optional>
+
+#include "coordinator/core/outputs/batch.h"
+
+namespace atl::coordinator {
+
+// The row of a COMMIT or of an evaluation; nullopt for all other records.
+std::optional<HistoryRow> HistoryOf(const LogEntry& entry);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_OUTPUTS_HISTORY_H_

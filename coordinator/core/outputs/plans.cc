@@ -1,0 +1,240 @@
+#include "coordinator/core/outputs/plans.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/layout/run_timing.h"
+#include "base/status/cut_utf8.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/rounds/run_end.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Of the reasons in an island's plan, all of them.
+constexpr size_t kReasonsBytesMax = 16 << 10;
+
+// What every island is told of `open`.
+v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
+  v1::OpenRound shared;
+  shared.set_fragment(open.fragment());
+  shared.set_version(open.version());
+  shared.set_attempt(open.attempt());
+  shared.set_min_quorum(open.min_quorum());
+  *shared.mutable_grace_window() = open.grace_window();
+  *shared.mutable_deadline() = open.deadline();
+  shared.set_slot_count(open.slots_size());
+  int64_t step_count_sum = 0;
+  for (const v1::SlotPlan& plan : open.slots()) {
+    step_count_sum += std::max<int64_t>(1, plan.step_count());
+  }
+  shared.set_step_count_sum(step_count_sum);
+  return shared;
+}
+
+// Adds what `slot` does in `open`, if it is expected there, to `told`.
+void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
+  told.clear_slots();
+  told.clear_slot_index();
+  const auto at = std::lower_bound(
+      open.slots().begin(), open.slots().end(), slot,
+      [](const v1::SlotPlan& plan, int32_t s) { return plan.slot() < s; });
+  if (at == open.slots().end() || at->slot() != slot) return;
+  *told.add_slots() = *at;
+  told.set_slot_index(static_cast<int32_t>(at - open.slots().begin()));
+}
+
+// Keeps the newest reasons, those of the last outcomes, as far as they go.
+void ShortenReasons(
+    google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes) {
+  size_t room = kReasonsBytesMax;
+  for (auto outcome = outcomes.rbegin(); outcome != outcomes.rend();
+       ++outcome) {
+    if (outcome->reason().empty()) continue;
+    std::string& reason = *outcome->mutable_reason();
+    reason.resize(CutUtf8(reason, std::min(room, kReasonBytesMax)).size());
+    room -= reason.size();
+  }
+}
+
+// Tells a shard what it need not keep: first what it still reports though it
+// has ended, merged or not, so that all of that goes, however much it is, some
+// with each report; then the newest, of which it may have parts that no report
+// names.
+void AddDropped(const RunState& state, const ShardView& shard,
+                v1::ServerRunPlan& plan) {
+  std::set<ContributionPlace> told;
+  // What these decide is theirs to free.
+  std::set<ContributionPlace> committed;
+  for (const v1::Commit& commit : plan.commits()) {
+    for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+      committed.insert(PlaceOf(outcome.key()));
+    }
+  }
+  const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
+    if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
+        committed.contains(PlaceOf(key)) ||
+        !told.insert(PlaceOf(key)).second) {
+      return;
+    }
+    v1::ContributionOutcome& dropped = *plan.add_dropped();
+    *dropped.mutable_key() = key;
+    dropped.set_outcome(outcome);
+  };
+  const auto add_ended = [&](const v1::ContributionKey& key) {
+    if (!state.outcomes().Contains(key)) return;
+    const v1::ContributionOutcome* const known = state.outcomes().Find(key);
+    // It may be forgotten how.
+    add(key, known == nullptr ? v1::OUTCOME_UNSPECIFIED : known->outcome());
+  };
+  for (const v1::StoredContribution& stored : shard.report.stored()) {
+    add_ended(stored.info().key());
+  }
+  for (const v1::RefusedContribution& refused : shard.report.refused()) {
+    add_ended(refused.key());
+  }
+  const size_t room = kDroppedMax - static_cast<size_t>(plan.dropped_size());
+  const auto& newest = state.dropped();
+  for (size_t i = newest.size() - std::min(newest.size(), room);
+       i < newest.size(); ++i) {
+    add(newest[i].key(), newest[i].outcome());
+  }
+}
+
+}  // namespace
+
+google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
+    const RunState& state, const ServerDirectory& servers) {
+  google::protobuf::RepeatedPtrField<v1::ShardPlacement> placements;
+  for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
+    v1::ShardPlacement& placement = *placements.Add();
+    placement.set_shard(static_cast<int32_t>(shard));
+    placement.set_server_id(state.server_ids()[shard]);
+    const ServerInfo* server = servers.FindServer(state.server_ids()[shard]);
+    if (server == nullptr) continue;
+    if (server->alive) placement.set_address(server->address);
+    placement.set_incarnation(server->incarnation);
+  }
+  return placements;
+}
+
+int64_t PersistedCommitSeq(const RunState& state, const RunView& view) {
+  // No commit is ever made further ahead than that.
+  const int64_t least =
+      std::max<int64_t>(0, state.commit_seq() - kCommitsAheadMax);
+  int64_t persisted = state.commit_seq();
+  for (const ShardView& shard : view.shards) {
+    persisted =
+        std::min(persisted,
+                 shard.reported ? shard.report.persisted_commit_seq() : least);
+  }
+  return std::max(persisted, least);
+}
+
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
+                                     const ServerDirectory& servers) {
+  v1::IslandPlan plan;
+  plan.set_run_id(state.run_id());
+  plan.set_run_epoch(state.run_epoch());
+  plan.set_run_state(state.state());
+  plan.set_layout_fingerprint(state.layout().fingerprint());
+  plan.set_placement_epoch(state.placement_epoch());
+  *plan.mutable_shards() = BuildPlacement(state, servers);
+  if (state.started()) {
+    // An async OPEN stands while one contribution of it is merged.
+    const bool is_async = IsAsync(state.spec().schedule());
+    for (const FragmentState& fragment : state.fragments()) {
+      *plan.add_cut() = fragment.newest;
+      if (fragment.phase == RoundPhase::kOpen ||
+          (is_async && fragment.phase == RoundPhase::kSealed)) {
+        *plan.add_open_rounds() = SharedOpenRound(fragment.open);
+      }
+      if (IsAtEnd(state, fragment.newest.fragment())) {
+        plan.add_ended_fragments(fragment.newest.fragment());
+      }
+    }
+  }
+  plan.set_commit_seq(state.commit_seq());
+  plan.set_persisted_commit_seq(PersistedCommitSeq(state, view));
+  return plan;
+}
+
+void AddIsland(const RunState& state, const RunView& view, int32_t slot,
+               v1::IslandPlan& plan) {
+  plan.set_slot(slot);
+  plan.set_island_epoch(state.members()[slot].record.island_epoch());
+  for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
+    AddSlot(state.fragments()[open.fragment()].open, slot, open);
+  }
+  plan.clear_outcomes();
+  for (v1::ContributionOutcome& outcome : state.outcomes().Newest(slot)) {
+    *plan.add_outcomes() = std::move(outcome);
+  }
+  ShortenReasons(*plan.mutable_outcomes());
+  plan.clear_needed_again();
+  for (v1::ContributionKey& key : NeededAgain(view, slot)) {
+    *plan.add_needed_again() = std::move(key);
+  }
+}
+
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
+                                     int32_t shard) {
+  v1::ServerRunPlan plan;
+  plan.set_run_id(state.run_id());
+  plan.set_run_epoch(state.run_epoch());
+  plan.set_run_state(state.state());
+  plan.set_shard(shard);
+  plan.set_shard_count(static_cast<int32_t>(state.server_ids().size()));
+  plan.set_placement_epoch(state.placement_epoch());
+  plan.set_layout_fingerprint(state.layout().fingerprint());
+  for (const Member& member : state.members()) {
+    if (!member.present()) continue;
+    v1::PlanMember& added = *plan.add_members();
+    added.set_slot(member.record.slot());
+    added.set_island_epoch(member.record.island_epoch());
+    added.set_session_sha256(member.record.session_sha256());
+  }
+  const int64_t persisted = PersistedCommitSeq(state, view);
+  for (const RecentCommit& recent : state.recent_commits()) {
+    if (recent.commit.commit_seq() <= persisted) continue;
+    v1::Commit& commit = *plan.add_commits();
+    commit = recent.commit;
+    for (auto& outcome : *commit.mutable_outcomes()) outcome.clear_reason();
+    *plan.add_seals() = recent.seal;
+  }
+  for (const FragmentState& fragment : state.fragments()) {
+    if (fragment.phase == RoundPhase::kOpen) {
+      v1::OpenRound& open = *plan.add_open_rounds();
+      open = fragment.open;
+      open.clear_slots();
+      if (state.spec().durability() == v1::DURABILITY_ISLAND) {
+        for (const v1::GatherSlot& slot :
+             ExpectedSeal(state, view, fragment.newest.fragment())) {
+          *open.add_gather() = slot;
+        }
+      }
+    } else if (fragment.phase == RoundPhase::kSealed) {
+      *plan.add_seals() = fragment.sealed.seal();
+    }
+  }
+  for (const auto& [pin_id, pin] : state.pins()) *plan.add_pins() = pin.pin;
+  std::sort(plan.mutable_pins()->begin(), plan.mutable_pins()->end(),
+            [](const v1::Pin& a, const v1::Pin& b) {
+              return a.commit_seq() != b.commit_seq()
+                         ? a.commit_seq() < b.commit_seq()
+                         : a.pin_id() < b.pin_id();
+            });
+  AddDropped(state, view.shards[shard], plan);
+  plan.set_commit_seq(state.commit_seq());
+  plan.set_started(state.started());
+  for (const v1::FragmentVersion& version : state.version0()) {
+    *plan.add_version0() = version;
+  }
+  return plan;
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,406 @@
+// How large plans are, and that an island is told what is its own of rounds.
+
+#include "coordinator/core/outputs/plans.h"
+
+#include <iostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/outcome_table.h"
+#include "coordinator/core/testing/run_simulation.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr size_t kPlanBytesMax = 64 << 10;  // Of 24 fragments and servers.
+constexpr size_t kLargestPlanBytesMax = 192 << 10;
+// A control message (proto/DESIGN.md, "Limits").
+constexpr size_t kMessageBytesMax = 4 << 20;
+constexpr int64_t kMany = int64_t{1} << 40;  // Of what is counted.
+
+v1::Digest SomeDigest() {
+  v1::Digest digest;
+  digest.set_high(1);
+  digest.set_low(2);
+  return digest;
+}
+
+// A run by its records, every name as long as names get, every count large.
+class PlansTest : public testing::Test, public ServerDirectory {
+ protected:
+  void Start(int fragment_count, int island_count, int server_count) {
+    storage::v1::Record record;
+    record.mutable_run_created()->set_run_id(std::string(63, 'r'));
+    *record.mutable_run_created()->mutable_spec() =
+        ElasticSpec(fragment_count);
+    record.mutable_run_created()->set_run_epoch(1);
+    Apply(record);
+    for (int i = 0; i < server_count; ++i) {
+      record.mutable_run_placed()->add_server_ids(
+          absl::StrCat(std::string(50, 's'), 1000 + i));
+    }
+    Apply(record);
+    for (int f = 0; f < fragment_count; ++f) {
+      v1::FragmentVersion& version =
+          *record.mutable_run_started()->add_version0();
+      version.set_fragment(f);
+      version.set_version(kMany);
+      version.set_commit_seq(kMany);
+      *version.mutable_digest() = SomeDigest();
+    }
+    Apply(record);
+    for (int slot = 0; slot < island_count; ++slot) {
+      record.mutable_member_set()->set_slot(slot);
+      record.mutable_member_set()->set_island_id(absl::StrCat("i", slot));
+      record.mutable_member_set()->set_island_epoch(1000);
+      record.mutable_member_set()->set_session_sha256(std::string(32, 'x'));
+      record.mutable_member_set()->set_state(v1::ISLAND_STATE_READY);
+      Apply(record);
+    }
+    for (int f = 0; f < fragment_count; ++f) Open(f);
+    view_.shards.resize(server_count);
+    view_.members.resize(island_count);
+  }
+
+  void Open(int fragment) {
+    storage::v1::Record record;
+    v1::OpenRound& open = *record.mutable_round_opened();
+    open.set_fragment(fragment);
+    open.set_version(state_.fragments()[fragment].newest.version());
+    open.set_min_quorum(1000);
+    open.mutable_grace_window()->set_seconds(1000);
+    open.mutable_deadline()->set_seconds(1000);
+    for (int slot = 0; slot < IslandCount(); ++slot) {
+      v1::SlotPlan& plan = *open.add_slots();
+      plan.set_slot(slot);
+      plan.set_step_count(100 + slot);
+      plan.set_start_step(kMany);
+      plan.set_data_shard(slot);
+      plan.set_data_position(kMany);
+    }
+    Apply(record);
+  }
+
+  v1::ContributionKey Key(int fragment, int slot) const {
+    v1::ContributionKey key;
+    key.set_run_epoch(1);
+    key.set_fragment(fragment);
+    key.set_slot(slot);
+    key.set_seq(1'000'000 + state_.commit_seq());
+    return key;
+  }
+
+  void Seal(int fragment) {
+    storage::v1::Record record;
+    v1::Seal& seal = *record.mutable_round_sealed()->mutable_seal();
+    seal.set_fragment(fragment);
+    seal.set_version(state_.fragments()[fragment].newest.version());
+    for (int slot = 0; slot < IslandCount(); ++slot) {
+      v1::SealedContribution& contribution = *seal.add_contributions();
+      *contribution.mutable_key() = Key(fragment, slot);
+      *contribution.mutable_digest() = SomeDigest();
+      contribution.set_weight(0.1f);
+      contribution.set_token_count(kMany);
+      record.mutable_round_sealed()->add_infos();
+    }
+    Apply(record);
+  }
+
+  // Of the sealed round; everybody's contribution is merged, and as many others
+  // rejected as a slot can have undecided.
+  void Commit(int fragment) {
+    storage::v1::Record record;
+    v1::Commit& commit = *record.mutable_round_committed()->mutable_commit();
+    commit.set_commit_seq(state_.commit_seq() + 1);
+    commit.set_fragment(fragment);
+    commit.set_version(state_.fragments()[fragment].newest.version() + 1);
+    *commit.mutable_digest() = SomeDigest();
+    for (int slot = 0; slot < IslandCount(); ++slot) {
+      v1::ContributionOutcome& outcome = *commit.add_outcomes();
+      *outcome.mutable_key() = Key(fragment, slot);
+      outcome.set_outcome(v1::OUTCOME_MERGED);
+      v1::DataPosition& position = *commit.add_data_positions();
+      position.set_data_shard(slot);
+      position.set_position(kMany);
+    }
+    for (int i = 0; i < 3 * IslandCount(); ++i) {
+      v1::ContributionOutcome& outcome = *commit.add_outcomes();
+      *outcome.mutable_key() = Key(fragment, i / 3);
+      outcome.mutable_key()->set_seq(2'000'000 + 3 * state_.commit_seq() +
+                                     i % 3);
+      outcome.set_outcome(v1::OUTCOME_REJECTED);
+      outcome.set_reason(std::string(kReasonBytesMax, 'x'));
+    }
+    Apply(record);
+  }
+
+  // An outcome of `slot` in each fragment.
+  void Reject(int slot, int64_t seq, const std::string& reason) {
+    storage::v1::Record record;
+    for (size_t f = 0; f < state_.fragments().size(); ++f) {
+      v1::ContributionOutcome& outcome =
+          *record.mutable_outcomes_set()->add_outcomes();
+      *outcome.mutable_key() = Key(static_cast<int>(f), slot);
+      outcome.mutable_key()->set_seq(seq);
+      outcome.set_outcome(v1::OUTCOME_REJECTED);
+      outcome.set_reason(reason);
+    }
+    Apply(record);
+  }
+
+  v1::IslandPlan PlanOf(int slot) const {
+    v1::IslandPlan plan = BuildSharedIslandPlan(state_, view_, *this);
+    AddIsland(state_, view_, slot, plan);
+    plan.set_revision(kMany);
+    plan.set_coordinator_epoch(kMany);
+    return plan;
+  }
+
+  void Apply(storage::v1::Record& record) {
+    record.set_revision(state_.revision() + 1);
+    const absl::Status applied = state_.Apply(record);
+    ASSERT_TRUE(applied.ok()) << applied;
+    record.Clear();
+  }
+
+  int IslandCount() const { return static_cast<int>(state_.members().size()); }
+
+  const ServerInfo* FindServer(const std::string& server_id) const override {
+    server_.server_id = server_id;
+    return &server_;
+  }
+  std::vector<std::string> AliveServers() const override { return {}; }
+
+  RunState state_;
+  RunView view_;
+  mutable ServerInfo server_ = {.server_id = "",
+                                .address = std::string(300, 'a'),
+                                .incarnation = 1000,
+                                .program_version = "",
+                                .alive = true};
+};
+
+TEST_F(PlansTest, AnIslandIsToldItsOwnSlotAndTheSumsOfAll) {
+  Start(2, 3, 1);
+  v1::IslandPlan plan = PlanOf(1);
+  ASSERT_EQ(plan.open_rounds_size(), 2);
+  for (const v1::OpenRound& open : plan.open_rounds()) {
+    ASSERT_EQ(open.slots_size(), 1);
+    EXPECT_EQ(open.slots(0).slot(), 1);
+    EXPECT_EQ(open.slots(0).step_count(), 101);
+    EXPECT_EQ(open.slot_index(), 1);
+    EXPECT_EQ(open.slot_count(), 3);
+    EXPECT_EQ(open.step_count_sum(), 100 + 101 + 102);
+    EXPECT_EQ(open.min_quorum(), 1000);
+  }
+  // Made over for another one, nothing of it is left.
+  AddIsland(state_, view_, 2, plan);
+  ASSERT_EQ(plan.open_rounds(1).slots_size(), 1);
+  EXPECT_EQ(plan.open_rounds(1).slots(0).slot(), 2);
+  EXPECT_EQ(plan.open_rounds(1).slot_index(), 2);
+}
+
+TEST_F(PlansTest, AnIslandThatIsNotExpectedIsToldHowManyAre) {
+  Start(1, 3, 1);
+  storage::v1::Record record;
+  record.mutable_member_set()->set_slot(3);
+  record.mutable_member_set()->set_island_id("late");
+  Apply(record);
+  view_.members.resize(4);
+  const v1::IslandPlan plan = PlanOf(3);
+  EXPECT_TRUE(plan.open_rounds(0).slots().empty());
+  EXPECT_EQ(plan.open_rounds(0).slot_count(), 3);
+}
+
+TEST_F(PlansTest, SlotsCountAsTheyAreOrdered) {
+  Start(1, 5, 1);
+  // A sample: every other one.
+  storage::v1::Record record;
+  record.mutable_round_aborted()->set_fragment(0);
+  Apply(record);
+  v1::OpenRound& open = *record.mutable_round_opened();
+  open.set_version(kMany);
+  open.set_attempt(1);
+  for (const int slot : {1, 3, 4}) open.add_slots()->set_slot(slot);
+  Apply(record);
+  EXPECT_EQ(PlanOf(4).open_rounds(0).slot_index(), 2);
+  EXPECT_EQ(PlanOf(4).open_rounds(0).slots(0).slot(), 4);
+  EXPECT_TRUE(PlanOf(2).open_rounds(0).slots().empty());
+  // Whoever does not say how many steps takes one.
+  EXPECT_EQ(PlanOf(2).open_rounds(0).step_count_sum(), 3);
+}
+
+TEST_F(PlansTest, AnIslandsPlanIsSmallHoweverManyIslandsAndFragments) {
+  Start(24, 256, 24);
+  Reject(255, 7, std::string(1000, 'x'));
+  EXPECT_LT(PlanOf(255).ByteSizeLong(), kPlanBytesMax);
+  std::cout << "island " << PlanOf(255).ByteSizeLong() << std::endl;
+  EXPECT_EQ(PlanOf(0).open_rounds_size(), 24);
+}
+
+TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
+  v1::RunSpec spec = ElasticSpec(kFragmentsMax);
+  const int islands = IslandsMax(spec);
+  Start(kFragmentsMax, islands, kServersMax);
+  for (int round = 0; round < 2; ++round) {
+    Reject(islands - 1, 100 + round, std::string(1000, 'x'));
+  }
+  // As many contributions as a fragment takes undecided ones of a slot.
+  for (int i = 0; i < 4 * kFragmentsMax; ++i) {
+    Recall recall;
+    recall.key = Key(i % kFragmentsMax, islands - 1);
+    recall.key.set_seq(kMany + i);
+    recall.shards = {0};
+    view_.recalls[{recall.key.fragment(), recall.key.slot(),
+                   recall.key.seq()}] = recall;
+  }
+  const v1::IslandPlan plan = PlanOf(islands - 1);
+  EXPECT_EQ(plan.outcomes_size(), 256);
+  EXPECT_EQ(plan.shards_size(), kServersMax);
+  EXPECT_EQ(plan.needed_again_size(), 4 * kFragmentsMax);
+  EXPECT_LT(plan.ByteSizeLong(), kLargestPlanBytesMax);
+  // Sixteen commits that nobody has persisted, and all fragments sealed.
+  for (int f = 0; f < kFragmentsMax; ++f) Seal(f);
+  for (int f = 0; f < 16; ++f) {
+    Commit(f);
+    Open(f);
+    Seal(f);
+  }
+  const v1::ServerRunPlan server = BuildServerRunPlan(state_, view_, 0);
+  EXPECT_EQ(server.commits_size(), 16);
+  EXPECT_EQ(server.seals_size(), kFragmentsMax + 16);
+  EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
+  std::cout << "island " << plan.ByteSizeLong() << ", server "
+            << server.ByteSizeLong() << std::endl;
+}
+
+TEST_F(PlansTest, AServersPlanOfTheMostIslandsFits) {
+  Start(kFragmentsTimesIslandsMax / kIslandsMax, kIslandsMax, 1);
+  for (size_t f = 0; f < state_.fragments().size(); ++f) {
+    Seal(static_cast<int>(f));
+  }
+  for (int f = 0; f < 16; ++f) {
+    Commit(f);
+    Open(f);
+    Seal(f);
+  }
+  const v1::ServerRunPlan server = BuildServerRunPlan(state_, view_, 0);
+  EXPECT_EQ(server.members_size(), kIslandsMax);
+  EXPECT_EQ(server.commits_size(), 16);
+  EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
+  EXPECT_LT(PlanOf(0).ByteSizeLong(), kPlanBytesMax);
+  std::cout << "server " << server.ByteSizeLong() << std::endl;
+}
+
+TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
+  Start(100, 1, 2);
+  std::set<std::string> left;
+  for (int64_t seq = 1; seq <= 6; ++seq) Reject(0, seq, "an old one");
+  for (int f = 0; f < 100; ++f) {
+    for (int64_t seq = 1; seq <= 7; ++seq) {
+      v1::ContributionKey key = Key(f, 0);
+      key.set_seq(seq);
+      *view_.shards[1].report.add_stored()->mutable_info()->mutable_key() = key;
+      // The last of each has not ended.
+      if (seq <= 6) left.insert(key.ShortDebugString());
+    }
+  }
+  // Whoever reports nothing is told the newest.
+  EXPECT_EQ(BuildServerRunPlan(state_, view_, 0).dropped(255).key().seq(), 6);
+  int part_count = 0;
+  for (; !left.empty(); ++part_count) {
+    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 1);
+    ASSERT_LE(plan.dropped_size(), 256);
+    const size_t before = left.size();
+    for (const v1::ContributionOutcome& outcome : plan.dropped()) {
+      left.erase(outcome.key().ShortDebugString());
+      EXPECT_EQ(outcome.outcome(), v1::OUTCOME_REJECTED);
+    }
+    ASSERT_LT(left.size(), before);
+    auto& stored = *view_.shards[1].report.mutable_stored();
+    for (int i = stored.size() - 1; i >= 0; --i) {
+      const v1::ContributionKey& key = stored[i].info().key();
+      if (key.seq() <= 6 && !left.contains(key.ShortDebugString())) {
+        stored.DeleteSubrange(i, 1);
+      }
+    }
+  }
+  EXPECT_EQ(part_count, 3);
+  EXPECT_EQ(view_.shards[1].report.stored_size(), 100);
+}
+
+// Its commit is no longer told, and then it is forgotten how it ended.
+TEST_F(PlansTest, WhatWasMergedAndIsStillReportedIsToldAsItEnded) {
+  Start(1, 1, 1);
+  Seal(0);
+  const v1::ContributionKey key =
+      state_.fragments()[0].sealed.seal().contributions(0).key();
+  *view_.shards[0].report.add_stored()->mutable_info()->mutable_key() = key;
+  Commit(0);
+  ShardView& shard = view_.shards[0];
+  shard.reported = true;
+  shard.report.set_persisted_commit_seq(state_.commit_seq());
+  const auto told = [&] {
+    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 0);
+    EXPECT_EQ(plan.commits_size(), 0);
+    for (const v1::ContributionOutcome& outcome : plan.dropped()) {
+      if (outcome.key().seq() == key.seq()) return outcome.outcome();
+    }
+    ADD_FAILURE() << "not told";
+    return v1::OUTCOME_CANCELLED;
+  };
+  EXPECT_EQ(told(), v1::OUTCOME_MERGED);
+  for (size_t i = 1; i <= OutcomeTable::kKeptMax; ++i) {
+    Reject(0, key.seq() + static_cast<int64_t>(i), "a newer one");
+  }
+  EXPECT_EQ(told(), v1::OUTCOME_UNSPECIFIED);
+}
+
+// It frees them when it has merged them and not before.
+TEST_F(PlansTest, WhatACommitOfThePlanDecidesIsNotToldAsDropped) {
+  Start(1, 2, 1);
+  Seal(0);
+  for (const v1::SealedContribution& sealed :
+       state_.fragments()[0].sealed.seal().contributions()) {
+    *view_.shards[0].report.add_stored()->mutable_info()->mutable_key() =
+        sealed.key();
+  }
+  Commit(0);
+  const v1::ServerRunPlan plan = BuildServerRunPlan(state_, view_, 0);
+  ASSERT_EQ(plan.commits_size(), 1);
+  for (const v1::ContributionOutcome& dropped : plan.dropped()) {
+    EXPECT_EQ(dropped.outcome(), v1::OUTCOME_REJECTED);
+  }
+}
+
+TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {
+  Start(100, 1, 1);
+  Reject(0, 1, "an old one");
+  // 256 bytes end within the last of 86 characters of three bytes.
+  std::string reason;
+  for (int i = 0; i < 86; ++i) reason += "\xe2\x82\xac";
+  Reject(0, 2, reason);
+  const v1::IslandPlan plan = PlanOf(0);
+  ASSERT_EQ(plan.outcomes_size(), 200);
+  EXPECT_EQ(plan.outcomes(199).reason(), reason.substr(0, 255));
+  size_t reason_bytes = 0;
+  for (const v1::ContributionOutcome& outcome : plan.outcomes()) {
+    EXPECT_EQ(outcome.outcome(), v1::OUTCOME_REJECTED);
+    reason_bytes += outcome.reason().size();
+  }
+  EXPECT_LE(reason_bytes, 16u << 10);
+  EXPECT_EQ(plan.outcomes(0).reason(), "");
+  // A server needs none.
+  const v1::ServerRunPlan server = BuildServerRunPlan(state_, view_, 0);
+  ASSERT_EQ(server.dropped_size(), 200);
+  EXPECT_EQ(server.dropped(0).reason(), "");
+  EXPECT_EQ(server.dropped(0).key().seq(), 1);
+}
+
+}  // namespace
+}  // namespace atl::coordinator

@@ -1,0 +1,21 @@
+// A run's durable records as the events that WatchRun streams.
+//
+// Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
+#define COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
+
+#include <optional>
+
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+
+namespace atl::coordinator {
+
+// The event of a record; nullopt for a record that readers are not told of
+// (placement, version 0, outcomes outside of rounds).
+std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_

@@ -1,0 +1,183 @@
+#include "coordinator/core/rounds/async_rounds.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/layout/run_timing.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/open_round.h"
+#include "coordinator/core/rounds/pacing.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/rounds/run_end.h"
+
+namespace atl::coordinator {
+namespace {
+
+std::vector<int32_t> ReadySlots(const RunState& state) {
+  std::vector<int32_t> slots;
+  for (const Member& member : state.members()) {
+    if (member.ready()) slots.push_back(member.record.slot());
+  }
+  return slots;
+}
+
+// Of the data shards that `slot` may read, the one that has been read least.
+int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
+                  int32_t slot) {
+  return *std::min_element(
+      dealt.begin(), dealt.end(), [&](int32_t a, int32_t b) {
+        return state.DataPosition(a, slot) < state.DataPosition(b, slot);
+      });
+}
+
+// What each ready island does for its next contribution to `fragment`, by slot.
+std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
+                                             const RunView& view,
+                                             int32_t fragment) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const std::vector<int32_t> slots = ReadySlots(state);
+  const std::vector<int64_t> steps =
+      DyluSteps(Speeds(state, view, slots), schedule.inner_step_count());
+  const bool is_local = state.spec().data().fingerprint().empty();
+  const std::vector<std::vector<int32_t>> dealt =
+      DealToSlots(state, slots, /*adopt_free=*/!is_local);
+  std::map<int32_t, v1::SlotPlan> plans;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    v1::SlotPlan& plan = plans[slots[i]];
+    plan.set_slot(slots[i]);
+    plan.set_step_count(steps[i]);
+    plan.set_start_step(StartStepOf(state, fragment));
+    plan.set_data_shard(LeastRead(state, dealt[i], slots[i]));
+    plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
+  }
+  return plans;
+}
+
+bool IsSealed(const FragmentState& fragment, const v1::ContributionKey& key) {
+  const auto& sealed = fragment.sealed.seal().contributions();
+  return std::any_of(sealed.begin(), sealed.end(), [&](const auto& other) {
+    return other.key().slot() == key.slot() && other.key().seq() == key.seq();
+  });
+}
+
+}  // namespace
+
+Decision DecideAsyncOpen(const RunState& state, const RunView& view) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const auto ready_count = static_cast<int64_t>(ReadySlots(state).size());
+  Decision decision;
+  for (const FragmentState& fragment : state.fragments()) {
+    const int64_t version = fragment.newest.version();
+    if (fragment.phase != RoundPhase::kIdle ||
+        IsAtEnd(state, fragment.newest.fragment())) {
+      continue;
+    }
+    const bool is_first = version == 0 && fragment.attempt == 0;
+    const int64_t needed = is_first ? schedule.island_count_min() : 1;
+    if (ready_count < needed) {
+      decision.reason =
+          absl::StrCat("waits for islands: ", ready_count, " of ", needed,
+                       " are ready for version ", version);
+      continue;
+    }
+    std::map<int32_t, v1::SlotPlan> plans = fragment.standing_plans;
+    plans.merge(MakeNewPlans(state, view, fragment.newest.fragment()));
+    storage::v1::Record record;
+    v1::OpenRound& open = *record.mutable_round_opened();
+    open.set_fragment(fragment.newest.fragment());
+    open.set_version(version);
+    open.set_attempt(fragment.attempt);
+    for (auto& [slot, plan] : plans) *open.add_slots() = std::move(plan);
+    open.set_min_quorum(1);
+    decision.records.push_back(std::move(record));
+  }
+  if (!decision.records.empty()) {
+    const v1::OpenRound& open = decision.records[0].round_opened();
+    decision.reason = absl::StrCat("opens version ", open.version(), " for ",
+                                   open.slots_size(), " islands");
+  }
+  return decision;
+}
+
+Decision DecideAsyncSeal(const RunState& state, const RunView& view,
+                         int32_t fragment) {
+  const FragmentState& at = state.fragments()[fragment];
+  const int64_t version = at.newest.version();
+  const std::string name =
+      absl::StrCat("fragment ", fragment, ", version ", version);
+  const SeenContributions seen =
+      CollectContributions(state, view.shards, fragment);
+  const SeenContribution* oldest = nullptr;  // By anchor, then (slot, seq).
+  for (const auto& [place, contribution] : seen) {
+    if (!contribution.received ||
+        !IsFreshEnough(state.spec().schedule(),
+                       contribution.info->anchor_version(), version)) {
+      continue;
+    }
+    if (oldest == nullptr || contribution.info->anchor_version() <
+                                 oldest->info->anchor_version()) {
+      oldest = &contribution;
+    }
+  }
+  if (oldest != nullptr) {
+    const std::string& island =
+        state.members()[oldest->key.slot()].record.island_id();
+    return {{MakeSeal(state, fragment, {oldest})},
+            absl::StrCat("seals ", name, " with the contribution of ", island,
+                         ", made from version ",
+                         oldest->info->anchor_version())};
+  }
+  std::vector<std::string> newcomers;
+  std::vector<std::string> asked;
+  for (const Member& member : state.members()) {
+    const std::string& island = member.record.island_id();
+    if (at.standing_plans.contains(member.record.slot())) {
+      asked.push_back(island);
+    } else if (member.ready()) {
+      newcomers.push_back(island);
+    }
+  }
+  if (!newcomers.empty()) {
+    const std::string reason =
+        absl::StrCat(name, ": asks ", absl::StrJoin(newcomers, ", "), " too");
+    return {{MakeAbort(state, fragment, reason, {})}, reason};
+  }
+  return {{},
+          asked.empty()
+              ? absl::StrCat(name, ": waits for an island to join or come back")
+              : absl::StrCat(name, ": waits for a contribution of ",
+                             absl::StrJoin(asked, ", "))};
+}
+
+std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
+                                                 const RunView& view,
+                                                 int32_t fragment) {
+  const FragmentState& at = state.fragments()[fragment];
+  const int64_t version = at.newest.version();
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const bool is_over = state.ended() || IsAtEnd(state, fragment);
+  std::vector<v1::ContributionOutcome> outcomes;
+  for (const auto& [place, seen] :
+       CollectContributions(state, view.shards, fragment)) {
+    if (IsSealed(at, seen.key)) continue;
+    if (state.state() == v1::RUN_STATE_CANCELLED) {
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
+    } else if (!seen.refusal.empty()) {
+      outcomes.push_back(
+          MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal));
+    } else if (!IsFreshEnough(schedule, seen.info->anchor_version(), version)) {
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_STALE));
+    } else if (is_over) {
+      outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
+    }
+  }
+  return outcomes;
+}
+
+}  // namespace atl::coordinator

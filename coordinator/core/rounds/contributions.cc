@@ -1,0 +1,131 @@
+#include "coordinator/core/rounds/contributions.h"
+
+#include <algorithm>
+
+#include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
+#include "base/status/cut_utf8.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+
+namespace atl::coordinator {
+namespace {
+
+bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+// Why a header makes no sense; empty if it does.
+std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
+  const int64_t version =
+      state.fragments()[info.key().fragment()].newest.version();
+  if (info.anchor_version() < 0 || info.anchor_version() > version) {
+    return "its anchor is a version that does not exist";
+  }
+  if (info.key().seq() > SeqMaxOf(state.members()[info.key().slot()])) {
+    return "its seq is far beyond the next_seq that its island was given";
+  }
+  if (info.codec() != ProtoOf(UpCodec(state.spec()))) {
+    return "its codec is not the run's";
+  }
+  if (info.step_count() < 1) return "it claims no steps";
+  if (info.token_count() < 1 &&
+      state.spec().outer().weighting() != v1::WEIGHTING_UNIFORM) {
+    return "it claims no tokens, so it has no weight";
+  }
+  if (info.token_count() < (HasTokenBudget(state.spec().schedule()) ? 1 : 0)) {
+    return "it claims no tokens, and the run counts them";
+  }
+  return "";
+}
+
+bool Belongs(const RunState& state, int32_t fragment,
+             const v1::ContributionKey& key) {
+  return key.fragment() == fragment && IsUndecided(state, key);
+}
+
+}  // namespace
+
+bool IsUndecided(const RunState& state, const v1::ContributionKey& key) {
+  return key.fragment() >= 0 && key.fragment() < state.fragments().size() &&
+         key.run_epoch() == state.run_epoch() && key.slot() >= 0 &&
+         key.slot() < state.members().size() && key.seq() >= 1 &&
+         key.seq() <= kSeqMax && !state.outcomes().Contains(key);
+}
+
+int64_t SeqMaxOf(const Member& member) {
+  return std::min(kSeqMax, member.record.next_seq() + kSeqsALifeMax);
+}
+
+std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment) {
+  std::vector<int32_t> shards;
+  const auto shard_count = static_cast<int32_t>(state.server_ids().size());
+  for (int32_t shard = 0; shard < shard_count; ++shard) {
+    if (!state.layout().ShardBlocks(fragment, shard, shard_count).empty()) {
+      shards.push_back(shard);
+    }
+  }
+  return shards;
+}
+
+SeenContributions CollectContributions(const RunState& state,
+                                       const std::vector<ShardView>& shards,
+                                       int32_t fragment) {
+  SeenContributions all;
+  const std::vector<int32_t> holders = ShardsOf(state, fragment);
+  for (int32_t shard : holders) {
+    if (shard >= shards.size() || !shards[shard].reported) continue;
+    const v1::ShardReport& report = shards[shard].report;
+    for (const v1::StoredContribution& stored : report.stored()) {
+      const v1::ContributionKey& key = stored.info().key();
+      if (!Belongs(state, fragment, key)) continue;
+      SeenContribution& seen = all[{key.slot(), key.seq()}];
+      if (!seen.info.has_value()) {
+        seen.key = key;
+        seen.info = stored.info();
+        seen.anchor_version = stored.info().anchor_version();
+        if (seen.refusal.empty()) {
+          seen.refusal = InfoFault(state, stored.info());
+        }
+      } else if (!SameInfo(*seen.info, stored.info())) {
+        seen.refusal = "shards were given different headers under its key";
+      }
+      seen.stored_count += 1;
+      seen.norm_squared += stored.norm_squared();
+    }
+    for (const v1::RefusedContribution& refused : report.refused()) {
+      const v1::ContributionKey& key = refused.key();
+      if (!Belongs(state, fragment, key)) continue;
+      SeenContribution& seen = all[{key.slot(), key.seq()}];
+      seen.key = key;
+      if (!seen.anchor_version.has_value() && refused.has_anchor_version()) {
+        seen.anchor_version = refused.anchor_version();
+      }
+      seen.refusal = refused.reason().empty()
+                         ? std::string("a shard refused it")
+                         : std::string(
+                               CutUtf8(refused.reason(), kReasonBytesMax));
+    }
+    // What it had and has lost ends too.
+    for (const auto& [place, info] : shards[shard].had) {
+      if (!Belongs(state, fragment, info.key())) continue;
+      SeenContribution& seen = all[{info.key().slot(), info.key().seq()}];
+      if (seen.info.has_value() || !seen.refusal.empty()) continue;
+      seen.key = info.key();
+      seen.info = info;
+      seen.anchor_version = info.anchor_version();
+      seen.refusal = InfoFault(state, info);
+    }
+  }
+  const bool is_judged =
+      MakeVerdictRule(state.spec().outer().merge()) != nullptr;
+  for (auto& [place, seen] : all) {
+    if (is_judged && seen.refusal.empty() &&
+        !(seen.norm_squared < kVerdictNormSquaredMax)) {
+      seen.refusal = "its norm is not below 2^26, as the merge rule needs it";
+    }
+    seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
+  }
+  return all;
+}
+
+}  // namespace atl::coordinator

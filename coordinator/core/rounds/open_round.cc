@@ -1,0 +1,207 @@
+#include "coordinator/core/rounds/open_round.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/fragment_schedule.h"
+#include "base/layout/run_length.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/data_leases.h"
+#include "coordinator/core/rounds/pacing.h"
+#include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/sampling.h"
+#include "coordinator/core/verdict/contributions_max.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Fragments that may open now, those in one list together: in a streaming run
+// each idle one that is not at its end by itself, else all of the smallest
+// version.
+std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
+  std::vector<int32_t> idle;
+  int64_t version = INT64_MAX;
+  for (const FragmentState& fragment : state.fragments()) {
+    version = std::min(version, fragment.newest.version());
+    if (fragment.phase == RoundPhase::kIdle &&
+        !IsAtEnd(state, fragment.newest.fragment())) {
+      idle.push_back(fragment.newest.fragment());
+    }
+  }
+  if (IsStreaming(state.spec().schedule())) {
+    std::vector<std::vector<int32_t>> openable;
+    for (int32_t fragment : idle) openable.push_back({fragment});
+    return openable;
+  }
+  std::vector<int32_t> openable;
+  for (int32_t fragment : idle) {
+    if (state.fragments()[fragment].newest.version() == version) {
+      openable.push_back(fragment);
+    }
+  }
+  if (openable.empty()) return {};
+  return {openable};
+}
+
+// Slots whose contribution to the next attempt at `fragment` is there already.
+std::set<int32_t> ReceivedSlots(const RunState& state, const RunView& view,
+                                int32_t fragment) {
+  std::set<int32_t> slots;
+  const int64_t version = state.fragments()[fragment].newest.version();
+  for (const auto& [place, seen] :
+       CollectContributions(state, view.shards, fragment)) {
+    if (seen.received && seen.info->anchor_version() == version) {
+      slots.insert(place.first);
+    }
+  }
+  return slots;
+}
+
+// What each of `slots` does in round `version` of `fragment`, and of those that
+// open with it.
+std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
+                                        const RunView& view,
+                                        const std::vector<int32_t>& slots,
+                                        int32_t fragment, int64_t version) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const bool elastic = schedule.timing() == v1::TIMING_ELASTIC;
+  const bool is_local = state.spec().data().fingerprint().empty();
+  const auto fragment_count = static_cast<int32_t>(state.fragments().size());
+  const int64_t start_step = StartStepOf(state, fragment);
+  const int64_t step_count =
+      PushStep(schedule, fragment_count, fragment, version) -
+      StartStep(schedule, fragment_count, fragment, version);
+  std::vector<int64_t> steps(slots.size(), step_count);
+  if (elastic) {
+    steps = ElasticSteps(Speeds(state, view, slots), step_count);
+  }
+  // Rounds of a streaming run overlap: an island reads one data shard for all
+  // of them.
+  const std::vector<std::vector<int32_t>> dealt =
+      DealToSlots(state, slots, elastic && !is_local && !IsStreaming(schedule));
+  std::vector<v1::SlotPlan> plans;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    v1::SlotPlan plan;
+    plan.set_slot(slots[i]);
+    plan.set_step_count(steps[i]);
+    plan.set_start_step(start_step);
+    plan.set_data_shard(dealt[i][version % dealt[i].size()]);
+    plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+// OPENs of `openable`, which are of one version.
+Decision DecideOpenOf(const RunState& state, const RunView& view,
+                      const std::vector<int32_t>& openable) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  const int64_t version = state.fragments()[openable[0]].newest.version();
+  int64_t attempt = 0;
+  std::set<int32_t> candidates;
+  std::set<int32_t> received;
+  for (const Member& member : state.members()) {
+    if (member.ready()) candidates.insert(member.record.slot());
+  }
+  for (int32_t fragment : openable) {
+    attempt = std::max(attempt, state.fragments()[fragment].attempt);
+    if (state.fragments()[fragment].attempt == 0) continue;
+    for (int32_t slot : ReceivedSlots(state, view, fragment)) {
+      received.insert(slot);
+    }
+  }
+  candidates.insert(received.begin(), received.end());
+  const bool is_first = version == 0 && attempt == 0;
+  const int64_t needed = std::max<int64_t>(
+      is_first ? schedule.island_count_min() : 1, schedule.min_quorum());
+  if (static_cast<int64_t>(candidates.size()) < needed) {
+    return {{},
+            absl::StrCat("waits for islands: ", candidates.size(), " of ",
+                         needed, " are ready for round ", version + 1)};
+  }
+  const int64_t most = ContributionsMax(state.layout(), state.spec());
+  std::vector<int32_t> slots =
+      SampleSlots(std::vector<int32_t>(candidates.begin(), candidates.end()),
+                  std::min(SampleSize(candidates.size(),
+                                      schedule.sample_fraction(),
+                                      schedule.min_quorum()),
+                           most),
+                  schedule.sample_seed(), version, attempt);
+  // What is there already counts, and takes the place of what would be new.
+  std::set<int32_t> expected = std::move(received);
+  for (const int32_t slot : slots) {
+    if (static_cast<int64_t>(expected.size()) < most) expected.insert(slot);
+  }
+  slots.assign(expected.begin(), expected.end());
+  const std::vector<v1::SlotPlan> plans =
+      MakeSlotPlans(state, view, slots, openable[0], version);
+  Decision decision;
+  decision.reason = absl::StrCat("opens round ", version + 1, " for ",
+                                 slots.size(), " of ", candidates.size(),
+                                 " islands");
+  for (int32_t fragment : openable) {
+    storage::v1::Record record;
+    v1::OpenRound& open = *record.mutable_round_opened();
+    open.set_fragment(fragment);
+    open.set_version(version);
+    open.set_attempt(state.fragments()[fragment].attempt);
+    for (const v1::SlotPlan& plan : plans) *open.add_slots() = plan;
+    open.set_min_quorum(schedule.min_quorum());
+    *open.mutable_grace_window() = schedule.grace_window();
+    *open.mutable_deadline() = schedule.round_deadline();
+    decision.records.push_back(std::move(record));
+  }
+  return decision;
+}
+
+}  // namespace
+
+std::vector<double> Speeds(const RunState& state, const RunView& view,
+                           const std::vector<int32_t>& slots) {
+  std::vector<double> speeds;
+  for (int32_t slot : slots) {
+    const MemberView& member = view.members[slot];
+    const double reported =
+        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
+    speeds.push_back(
+        reported > 0
+            ? reported
+            : state.members()[slot].record.capabilities().tokens_per_second());
+  }
+  return speeds;
+}
+
+Decision DecideOpen(const RunState& state, const RunView& view) {
+  Decision all;
+  for (const std::vector<int32_t>& openable : OpenableFragments(state)) {
+    Decision decision = DecideOpenOf(state, view, openable);
+    if (all.reason.empty() ||
+        (all.records.empty() && !decision.records.empty())) {
+      all.reason = decision.reason;
+    }
+    for (storage::v1::Record& record : decision.records) {
+      all.records.push_back(std::move(record));
+    }
+  }
+  return all;
+}
+
+std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
+                                              const std::vector<int32_t>& slots,
+                                              bool adopt_free) {
+  std::set<int32_t> leased;
+  for (const Member& member : state.members()) {
+    if (member.present()) leased.insert(member.record.data_shard());
+  }
+  std::vector<int32_t> primary;
+  for (int32_t slot : slots) {
+    primary.push_back(state.members()[slot].record.data_shard());
+  }
+  return DealDataShards(primary, leased,
+                        state.spec().data().data_shard_count(), adopt_free);
+}
+
+}  // namespace atl::coordinator

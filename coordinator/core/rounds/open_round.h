@@ -1,0 +1,37 @@
+// OPEN: which round begins, for whom, with how many steps on which data.
+//
+// A pure function of the durable state and the reports. Thread-safe.
+
+#ifndef COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_
+#define COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "coordinator/core/state/decision.h"
+#include "coordinator/core/state/run_state.h"
+#include "coordinator/core/state/run_view.h"
+
+namespace atl::coordinator {
+
+// OPENs of the fragments that may be opened now. Fragments of one version open
+// together, so that an island trains once for all of them; in a streaming run
+// each opens its own next round after its COMMIT. Expected are the
+// ready islands, or the round's sample of them; of a reopened round those too
+// whose contributions are received, for these outlive the attempt.
+Decision DecideOpen(const RunState& state, const RunView& view);
+
+// Tokens a second of the islands in `slots`: the newest that each reported, or
+// what it said when it joined; 0 for one that has not said.
+std::vector<double> Speeds(const RunState& state, const RunView& view,
+                           const std::vector<int32_t>& slots);
+
+// The data shards that each of `slots` may read, in order: its own, and with
+// `adopt_free` those that no present island has (data_leases.h).
+std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
+                                              const std::vector<int32_t>& slots,
+                                              bool adopt_free);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_

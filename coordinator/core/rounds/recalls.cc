@@ -1,0 +1,236 @@
+#include "coordinator/core/rounds/recalls.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/layout/run_timing.h"
+#include "base/status/cut_utf8.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/state/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Of a fault's text, what a sentence for people takes.
+constexpr size_t kFaultBytesMax = 512;
+
+// Its word counts: it has reported, and it works.
+bool IsHeard(const ShardView& shard) {
+  return shard.reported && shard.report.fault().empty();
+}
+
+// What one shard's newest report names.
+struct Named {
+  std::set<ContributionPlace> here;  // Stored or refused.
+  std::map<ContributionPlace, std::string> refused;
+};
+
+Named NamedBy(const ShardView& shard, int64_t run_epoch) {
+  Named named;
+  for (const v1::StoredContribution& stored : shard.report.stored()) {
+    if (stored.info().key().run_epoch() != run_epoch) continue;
+    named.here.insert(PlaceOf(stored.info().key()));
+  }
+  for (const v1::RefusedContribution& refused : shard.report.refused()) {
+    if (refused.key().run_epoch() != run_epoch) continue;
+    named.here.insert(PlaceOf(refused.key()));
+    named.refused[PlaceOf(refused.key())] =
+        std::string(CutUtf8(refused.reason(), kReasonBytesMax));
+  }
+  return named;
+}
+
+// True if the shard has merged the sealed round: it needs no contribution.
+bool HasPrepared(const ShardView& shard, const v1::Seal& seal) {
+  return std::any_of(shard.report.prepared().begin(),
+                     shard.report.prepared().end(),
+                     [&](const v1::PreparedRound& prepared) {
+                       return prepared.fragment() == seal.fragment() &&
+                              prepared.version() == seal.version() &&
+                              prepared.attempt() == seal.attempt();
+                     });
+}
+
+// Whether a round may still take it, as far as its header says.
+bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
+  if (!IsUndecided(state, info.key())) return false;
+  const int64_t newest =
+      state.fragments()[info.key().fragment()].newest.version();
+  return info.anchor_version() >= 0 && info.anchor_version() <= newest &&
+         IsFreshEnough(state.spec().schedule(), info.anchor_version(), newest);
+}
+
+// Takes in what the shard has now; forgets what is decided or cannot be merged
+// any more.
+void NoteHad(const RunState& state, const ShardView& shard,
+             std::map<ContributionPlace, v1::ContributionInfo>& had) {
+  if (shard.reported) {
+    for (const v1::StoredContribution& stored : shard.report.stored()) {
+      if (stored.info().key().run_epoch() != state.run_epoch()) continue;
+      had[PlaceOf(stored.info().key())] = stored.info();
+    }
+  }
+  std::erase_if(had, [&](const auto& entry) {
+    return !MayBeMerged(state, entry.second);
+  });
+}
+
+// What the owner of a sealed contribution that is lost makes of it; empty if
+// the round can wait for it.
+v1::ContributionOutcome LostOutcome(const RunState& state, const RunView& view,
+                                    const Recall& recall, absl::Time deadline,
+                                    absl::Time now) {
+  for (int32_t shard : recall.shards) {
+    const Named named = NamedBy(view.shards[shard], state.run_epoch());
+    const auto refused = named.refused.find(PlaceOf(recall.key));
+    if (refused != named.refused.end()) {
+      return MakeOutcome(recall.key, v1::OUTCOME_REJECTED, refused->second);
+    }
+  }
+  const std::string lost =
+      absl::StrCat("shard ", absl::StrJoin(recall.shards, ", "),
+                   " lost it before its round was committed, and its island ");
+  if (!state.members()[recall.key.slot()].present()) {
+    return MakeOutcome(recall.key, v1::OUTCOME_DROPPED,
+                       absl::StrCat(lost, "was away"));
+  }
+  if (now >= deadline) {
+    return MakeOutcome(recall.key, v1::OUTCOME_DROPPED,
+                       absl::StrCat(lost, "did not push it again in time"));
+  }
+  return {};
+}
+
+absl::Duration RecallWait(const RunState& state) {
+  const absl::Duration deadline =
+      FromProto(state.spec().schedule().round_deadline());
+  return deadline > absl::ZeroDuration() ? deadline : kRecallWait;
+}
+
+}  // namespace
+
+bool UpdateRecalls(const RunState& state, absl::Time now, RunView& view) {
+  std::map<ContributionPlace, Recall> recalls;
+  const auto add = [&](const v1::ContributionKey& key, int32_t shard) {
+    Recall& recall = recalls[PlaceOf(key)];
+    recall.key = key;
+    recall.shards.insert(shard);
+  };
+  const bool under_way = state.started() && !state.ended();
+  for (int32_t shard = 0; under_way && shard < view.shards.size(); ++shard) {
+    ShardView& seen = view.shards[shard];
+    const bool heard = IsHeard(seen);
+    const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
+    for (const FragmentState& fragment : state.fragments()) {
+      const int32_t f = fragment.newest.fragment();
+      if (fragment.phase != RoundPhase::kSealed ||
+          state.layout().ShardBlocks(f, shard, view.shards.size()).empty()) {
+        continue;
+      }
+      const v1::Seal& seal = fragment.sealed.seal();
+      const bool prepared = heard && HasPrepared(seen, seal);
+      for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
+        const v1::ContributionKey& key = sealed.info().key();
+        seen.had[PlaceOf(key)] = sealed.info();
+        // Refused is what was pushed again and is not what was sealed.
+        if (heard && !prepared &&
+            (!named.here.contains(PlaceOf(key)) ||
+             named.refused.contains(PlaceOf(key)))) {
+          add(key, shard);
+        }
+      }
+    }
+    NoteHad(state, seen, seen.had);
+    for (const auto& [place, info] : seen.had) {
+      const FragmentState& fragment = state.fragments()[std::get<0>(place)];
+      if (heard && fragment.phase != RoundPhase::kSealed &&
+          !named.here.contains(place)) {
+        add(info.key(), shard);
+      }
+    }
+  }
+  bool changed = recalls.size() != view.recalls.size();
+  for (auto& [place, recall] : recalls) {
+    const auto before = view.recalls.find(place);
+    changed |= before == view.recalls.end();
+    recall.since = before == view.recalls.end() ? now : before->second.since;
+  }
+  view.recalls = std::move(recalls);
+  return changed;
+}
+
+std::vector<v1::ContributionKey> NeededAgain(const RunView& view,
+                                             int32_t slot) {
+  std::vector<v1::ContributionKey> keys;
+  for (const auto& [place, recall] : view.recalls) {
+    if (recall.key.slot() == slot) keys.push_back(recall.key);
+  }
+  return keys;
+}
+
+Decision DecideRecall(const RunState& state, const RunView& view,
+                      int32_t fragment, absl::Time now) {
+  const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
+  const std::string name =
+      absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
+  std::vector<v1::ContributionOutcome> outcomes;
+  std::set<int32_t> shards;
+  std::vector<std::string> islands;
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const auto found = view.recalls.find(PlaceOf(sealed.key()));
+    if (found == view.recalls.end()) continue;
+    const Recall& recall = found->second;
+    shards.insert(recall.shards.begin(), recall.shards.end());
+    islands.push_back(state.members()[sealed.key().slot()].record.island_id());
+    v1::ContributionOutcome outcome =
+        LostOutcome(state, view, recall, recall.since + RecallWait(state), now);
+    if (outcome.outcome() != v1::OUTCOME_UNSPECIFIED) {
+      outcomes.push_back(std::move(outcome));
+    }
+  }
+  if (shards.empty()) return {};
+  if (!outcomes.empty()) {
+    const std::string reason = absl::StrCat(
+        name, ": the contribution of ",
+        state.members()[outcomes[0].key().slot()].record.island_id(),
+        " cannot be merged: ", outcomes[0].reason());
+    return {{MakeAbort(state, fragment, reason, std::move(outcomes))}, reason};
+  }
+  return {{},
+          absl::StrCat(name, ": sealed; shard ", absl::StrJoin(shards, ", "),
+                       " has lost contributions and waits for ",
+                       absl::StrJoin(islands, ", "), " to push them again")};
+}
+
+absl::Time RecallTimer(const RunState& state, const RunView& view) {
+  absl::Time timer = absl::InfiniteFuture();
+  for (const auto& [place, recall] : view.recalls) {
+    const FragmentState& fragment = state.fragments()[std::get<0>(place)];
+    if (fragment.phase != RoundPhase::kSealed) continue;
+    timer = std::min(timer, recall.since + RecallWait(state));
+  }
+  return timer;
+}
+
+std::string ShardFault(const RunState& state, const RunView& view) {
+  for (size_t shard = 0; shard < view.shards.size(); ++shard) {
+    const ShardView& seen = view.shards[shard];
+    if (!seen.reported || seen.report.fault().empty()) continue;
+    const std::string& server = state.server_ids()[shard];
+    return absl::StrCat(
+        "shard ", shard, " on server ", server,
+        " has stopped: ", CutUtf8(seen.report.fault(), kFaultBytesMax),
+        ". Bring back what it "
+        "names (the disk, or a copy of the server's data directory) and start ",
+        server, " again, then `atoll run resume ", state.run_id(),
+        "`; or end the run with `atoll run cancel ", state.run_id(), "`");
+  }
+  return "";
+}
+
+}  // namespace atl::coordinator

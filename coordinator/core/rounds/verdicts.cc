@@ -1,0 +1,168 @@
+#include "coordinator/core/rounds/verdicts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/layout/gram.h"
+#include "base/layout/merge_groups.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+
+namespace atl::coordinator {
+namespace {
+
+// What the shards say of a sealed round, added up.
+struct Statistics {
+  std::vector<int32_t> missing;  // Shards that have not said it.
+  std::vector<GramMatrix> grams;
+};
+
+const v1::RoundStatistics* FindStatistics(const ShardView& shard,
+                                          const v1::Seal& seal) {
+  // What a shard that has stopped says is not to be built on.
+  if (!shard.reported || !shard.report.fault().empty()) return nullptr;
+  for (const v1::RoundStatistics& statistics : shard.report.statistics()) {
+    if (statistics.fragment() == seal.fragment() &&
+        statistics.version() == seal.version() &&
+        statistics.attempt() == seal.attempt()) {
+      return &statistics;
+    }
+  }
+  return nullptr;
+}
+
+// INVALID_ARGUMENT: a shard's statistics are not those of the round.
+absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
+                                             const RunView& view,
+                                             int32_t fragment) {
+  const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
+  const MergeGroups groups(state.layout(), state.spec(), fragment);
+  Statistics all;
+  all.grams.assign(groups.count(), GramMatrix(seal.contributions_size()));
+  for (const int32_t shard : ShardsOf(state, fragment)) {
+    const v1::RoundStatistics* statistics =
+        FindStatistics(view.shards[shard], seal);
+    if (statistics == nullptr) {
+      all.missing.push_back(shard);
+      continue;
+    }
+    if (statistics->grams_size() != groups.count()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shard ", shard, " reports ", statistics->grams_size(),
+                       " Gram matrices, not ", groups.count()));
+    }
+    for (int g = 0; g < groups.count(); ++g) {
+      ASSIGN_OR_RETURN(const GramMatrix gram,
+                       GramMatrix::FromBytes(seal.contributions_size(),
+                                             statistics->grams(g)));
+      all.grams[g] += gram;
+    }
+  }
+  return all;
+}
+
+// What the rule reads. INTERNAL: a sum overflows.
+absl::StatusOr<VerdictInput> MakeInput(const FragmentState& fragment,
+                                       std::vector<GramMatrix> grams) {
+  VerdictInput input;
+  const v1::Seal& seal = fragment.sealed.seal();
+  for (const GramMatrix& gram : grams) {
+    if (gram.overflow()) {
+      return absl::InternalError(
+          "an inner product of contributions is not finite or overflows");
+    }
+  }
+  for (int i = 0; i < seal.contributions_size(); ++i) {
+    input.weights.push_back(
+        static_cast<double>(seal.contributions(i).weight()));
+    // Over all groups: the whole fragment, but for tensors of no group.
+    ExactSum square;
+    for (const GramMatrix& gram : grams) square += gram.at(i, i);
+    if (square.overflow()) {
+      return absl::InternalError("the norm of a contribution overflows");
+    }
+    input.norms.push_back(std::sqrt(square.ToDouble()));
+  }
+  input.grams = std::move(grams);
+  input.past_median_norms.assign(fragment.median_norms.begin(),
+                                 fragment.median_norms.end());
+  return input;
+}
+
+Decision AbortAndPause(const RunState& state, int32_t fragment,
+                       const std::string& reason) {
+  std::vector<v1::ContributionOutcome> outcomes;
+  for (const v1::SealedContribution& sealed :
+       state.fragments()[fragment].sealed.seal().contributions()) {
+    outcomes.push_back(MakeOutcome(sealed.key(), v1::OUTCOME_DROPPED,
+                                   "its round's merge has no verdict"));
+  }
+  storage::v1::Record pause;
+  pause.mutable_run_state_set()->set_state(v1::RUN_STATE_PAUSED);
+  pause.mutable_run_state_set()->set_reason(reason);
+  return {{MakeAbort(state, fragment, reason, std::move(outcomes)), pause},
+          reason};
+}
+
+}  // namespace
+
+bool WaitsForVerdict(const RunState& state, int32_t fragment) {
+  const FragmentState& round = state.fragments()[fragment];
+  return round.phase == RoundPhase::kSealed &&
+         !round.sealed.seal().has_verdict() &&
+         MakeVerdictRule(state.spec().outer().merge()) != nullptr;
+}
+
+Decision DecideVerdict(const RunState& state, const RunView& view,
+                       int32_t fragment) {
+  const FragmentState& round = state.fragments()[fragment];
+  const v1::Seal& seal = round.sealed.seal();
+  const std::string name =
+      absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
+  absl::StatusOr<Statistics> statistics =
+      CollectStatistics(state, view, fragment);
+  if (!statistics.ok()) {
+    return AbortAndPause(
+        state, fragment,
+        absl::StrCat(name, ": ", statistics.status().message()));
+  }
+  if (!statistics->missing.empty()) {
+    return {{},
+            absl::StrCat(name, ": sealed; waits for the statistics of shards ",
+                         absl::StrJoin(statistics->missing, ", "))};
+  }
+  const auto rule = MakeVerdictRule(state.spec().outer().merge());
+  const absl::StatusOr<VerdictInput> input =
+      MakeInput(round, std::move(statistics->grams));
+  absl::StatusOr<Coefficients> coefficients =
+      input.ok() ? rule->Decide(*input)
+                 : absl::StatusOr<Coefficients>(input.status());
+  if (!coefficients.ok()) {
+    return AbortAndPause(
+        state, fragment,
+        absl::StrCat(name, ": ", coefficients.status().message()));
+  }
+  storage::v1::Record record;
+  storage::v1::RoundJudged& judged = *record.mutable_round_judged();
+  judged.set_fragment(fragment);
+  judged.set_version(seal.version());
+  judged.set_attempt(seal.attempt());
+  v1::Verdict& verdict = *judged.mutable_verdict();
+  for (const std::vector<float>& row : coefficients->rows) {
+    v1::CoefficientRow& added = *verdict.add_rows();
+    for (const float value : row) added.add_coefficients(value);
+  }
+  verdict.set_median_norm(MedianOf(input->norms));
+  verdict.set_reason(coefficients->reason);
+  return {{std::move(record)},
+          absl::StrCat(rule->name(), " of ", name, " ", coefficients->reason)};
+}
+
+}  // namespace atl::coordinator

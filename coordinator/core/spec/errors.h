@@ -1,0 +1,37 @@
+// Errors of the core, with the details that callers read (google.rpc).
+//
+// A detail is a payload of the absl::Status under its type URL; base/rpc puts
+// it on the wire. Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_SPEC_ERRORS_H_
+#define COORDINATOR_CORE_SPEC_ERRORS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/status/refusal.h"
+
+namespace atl::coordinator {
+
+using atl::Refuse;
+using atl::RefuseForNow;
+
+// One wrong field of a request.
+struct FieldViolation {
+  std::string field;        // Path from the request: "spec.inner.batch_size".
+  std::string description;  // What is wrong and what would be right.
+};
+
+// INVALID_ARGUMENT that names every violation, with a BadRequest.
+// Requires: not empty.
+absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
+
+// OK if `id` is one (base/layout/ids.h), else INVALID_ARGUMENT that names
+// `field`, with a BadRequest.
+absl::Status CheckId(absl::string_view field, absl::string_view id);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_SPEC_ERRORS_H_

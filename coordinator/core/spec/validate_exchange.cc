@@ -1,0 +1,68 @@
+#include "coordinator/core/spec/validate_exchange.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Codecs that say so little of a gradient that what they leave out has to be
+// said later.
+bool NeedsFeedback(v1::Codec codec) {
+  return codec == v1::CODEC_TWO_BIT || codec == v1::CODEC_TOP_K;
+}
+
+bool IsF32(v1::Codec codec) {
+  return codec == v1::CODEC_UNSPECIFIED || codec == v1::CODEC_F32;
+}
+
+}  // namespace
+
+void CheckExchange(const v1::RunSpec& spec,
+                   std::vector<FieldViolation>& violations) {
+  const v1::ExchangeSpec& exchange = spec.exchange();
+  const auto require = [&](bool holds, absl::string_view field,
+                           absl::string_view description) {
+    if (holds) return;
+    violations.push_back(
+        {absl::StrCat("spec.", field), std::string(description)});
+  };
+  require(v1::Codec_IsValid(exchange.up()), "exchange.up",
+          "must be one of the codecs of this program");
+  // What one version leaves unsaid stays in theta - V and is part of what the
+  // next one says, so that any codec will do.
+  require(v1::Codec_IsValid(exchange.down()), "exchange.down",
+          "must be one of the codecs of this program");
+  if (exchange.error_feedback()) {
+    require(!IsF32(exchange.up()), "exchange.error_feedback",
+            "must be false: exchange.up is F32, which leaves nothing unsaid");
+    const double fraction = spec.schedule().sample_fraction();
+    require(fraction == 0 || fraction == 1, "exchange.error_feedback",
+            "must be false with client sampling (schedule.sample_fraction < "
+            "1): what an island has left unsaid would wait until it is drawn "
+            "again, and be wrong by then");
+    const double decay = exchange.error_feedback_decay();
+    // Also false for NaN.
+    require(decay >= 0 && decay <= 1, "exchange.error_feedback_decay",
+            absl::StrCat("is ", decay, "; must be in (0, 1]; 0 means 1"));
+  } else {
+    require(!NeedsFeedback(exchange.up()), "exchange.error_feedback",
+            "must be true: exchange.up says so little of an outer gradient "
+            "that what it leaves out has to come later, or the run does not "
+            "converge");
+    require(exchange.error_feedback_decay() == 0,
+            "exchange.error_feedback_decay",
+            "only exchange.error_feedback reads it: leave it 0");
+  }
+  const v1::MergeRuleKind rule = spec.outer().merge().rule();
+  require(exchange.up() != v1::CODEC_TOP_K ||
+              (rule != v1::MERGE_RULE_KIND_MEDIAN &&
+               rule != v1::MERGE_RULE_KIND_TRIMMED_MEAN),
+          "outer.merge.rule",
+          "must not be MEDIAN or TRIMMED_MEAN with exchange.up TOP_K: of most "
+          "elements most contributions say 0, and so would the merge");
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,23 @@
+// What CreateRun refuses of how islands and servers exchange tensors, each with
+// a sentence why.
+//
+// Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
+#define COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
+
+#include <vector>
+
+#include "atoll/v1/run.pb.h"
+#include "coordinator/core/spec/errors.h"
+
+namespace atl::coordinator {
+
+// Appends what is wrong with `spec.exchange`, and with it beside the rest of
+// `spec`, to `violations`.
+void CheckExchange(const v1::RunSpec& spec,
+                   std::vector<FieldViolation>& violations);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_

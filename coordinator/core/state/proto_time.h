@@ -1,0 +1,21 @@
+// Times and durations of messages, to and from Abseil's. Pure. Thread-safe.
+
+#ifndef COORDINATOR_CORE_STATE_PROTO_TIME_H_
+#define COORDINATOR_CORE_STATE_PROTO_TIME_H_
+
+#include "absl/time/time.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
+
+namespace atl::coordinator {
+
+// Rounded down to nanoseconds.
+google::protobuf::Timestamp ToProto(absl::Time time);
+google::protobuf::Duration ToProto(absl::Duration duration);
+
+absl::Time FromProto(const google::protobuf::Timestamp& time);
+absl::Duration FromProto(const google::protobuf::Duration& duration);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_STATE_PROTO_TIME_H_

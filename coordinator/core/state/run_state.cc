@@ -1,0 +1,431 @@
+#include "coordinator/core/state/run_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/encoded_layout.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_timing.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/state/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+// What a shard's file of a contribution takes beside the contribution.
+constexpr int64_t kFilePageBytes = 4096;
+
+absl::Status Misfit(absl::string_view what) {
+  return absl::DataLossError(
+      absl::StrCat("the log does not fit together: ", what));
+}
+
+v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
+  v1::MetricPoint point;
+  *point.mutable_time() = ToProto(time);
+  point.set_commit_seq(commit_seq);
+  point.set_value(value);
+  return point;
+}
+
+// Where the data that `plan` lets an island read ends at the latest. What it
+// claims beyond would be skipped by whoever reads the data shard after it.
+int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
+  int64_t steps = std::max<int64_t>(1, plan.step_count());
+  int64_t end = 0;
+  if (spec.schedule().timing() == v1::TIMING_ELASTIC) {
+    steps += spec.schedule().max_ahead_steps();
+  }
+  if (__builtin_mul_overflow(steps, spec.inner().batch_size(), &end) ||
+      __builtin_add_overflow(end, plan.data_position(), &end)) {
+    return INT64_MAX;
+  }
+  return end;
+}
+
+template <typename T>
+void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
+  queue.push_back(std::move(value));
+  while (queue.size() > size_max) queue.pop_front();
+}
+
+}  // namespace
+
+absl::Status RunState::Apply(const storage::v1::Record& record) {
+  if (record.revision() != revision_ + 1) {
+    return Misfit(
+        absl::StrCat("record ", record.revision(), " follows ", revision_));
+  }
+  if (created() == (record.body_case() == storage::v1::Record::kRunCreated)) {
+    return Misfit("the run's creation is its first record and no other");
+  }
+  revision_ = record.revision();
+  const absl::Time time = FromProto(record.time());
+  switch (record.body_case()) {
+    case storage::v1::Record::kRunCreated:
+      return ApplyCreated(record.run_created(), time);
+    case storage::v1::Record::kRunPlaced:
+      placement_epoch_ = record.run_placed().placement_epoch();
+      server_ids_.assign(record.run_placed().server_ids().begin(),
+                         record.run_placed().server_ids().end());
+      return absl::OkStatus();
+    case storage::v1::Record::kRunStarted:
+      return ApplyStarted(record.run_started());
+    case storage::v1::Record::kRunStateSet:
+      state_ = record.run_state_set().state();
+      state_reason_ = record.run_state_set().reason();
+      if (ended()) end_time_ = time;
+      return absl::OkStatus();
+    case storage::v1::Record::kMemberSet:
+      return ApplyMember(record.member_set());
+    case storage::v1::Record::kRoundOpened:
+      return ApplyOpened(record.round_opened(), time);
+    case storage::v1::Record::kRoundSealed:
+      return ApplySealed(record.round_sealed(), time);
+    case storage::v1::Record::kRoundJudged:
+      return ApplyJudged(record.round_judged());
+    case storage::v1::Record::kRoundCommitted:
+      return ApplyCommitted(record.round_committed(), time);
+    case storage::v1::Record::kRoundAborted:
+      return ApplyAborted(record.round_aborted());
+    case storage::v1::Record::kOutcomesSet:
+      for (const auto& outcome : record.outcomes_set().outcomes()) {
+        ApplyOutcome(outcome);
+      }
+      return absl::OkStatus();
+    case storage::v1::Record::kPinSet: {
+      const storage::v1::PinSet& body = record.pin_set();
+      const auto [pin, is_new] =
+          pins_.try_emplace(body.pin().pin_id(), PinState{});
+      pin->second.pin = body.pin();
+      pin->second.lease_duration = FromProto(body.lease_duration());
+      if (is_new) pin->second.create_time = time;
+      return absl::OkStatus();
+    }
+    case storage::v1::Record::kPinReleased:
+      pins_.erase(record.pin_released().pin_id());
+      return absl::OkStatus();
+    case storage::v1::Record::kEvaluated:
+      ApplyEvaluated(record.evaluated().evaluation(), time);
+      return absl::OkStatus();
+    case storage::v1::Record::kCoordinatorStarted:
+    case storage::v1::Record::kServerSet:
+    case storage::v1::Record::BODY_NOT_SET:
+      break;
+  }
+  return Misfit(absl::StrCat("record ", record.revision(),
+                             " is of no kind that a run has"));
+}
+
+const Member* RunState::FindMember(const std::string& island_id) const {
+  const auto slot = slots_.find(island_id);
+  return slot == slots_.end() ? nullptr : &members_[slot->second];
+}
+
+FragmentState* RunState::FindFragment(int32_t fragment) {
+  if (fragment < 0 || fragment >= fragments_.size()) return nullptr;
+  return &fragments_[fragment];
+}
+
+int64_t RunState::MergedTokenCountWith(int64_t more) const {
+  return fragments_.empty() ? 0
+                            : (fragment_token_count_ + more) /
+                                  static_cast<int64_t>(fragments_.size());
+}
+
+int64_t RunState::DataPosition(int32_t data_shard, int32_t slot) const {
+  if (spec_.data().fingerprint().empty()) {
+    return slot < members_.size() ? members_[slot].local_position : 0;
+  }
+  const auto position = data_positions_.find(data_shard);
+  return position == data_positions_.end() ? 0 : position->second;
+}
+
+absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
+                                    absl::Time time) {
+  absl::StatusOr<RunLayout> layout = RunLayout::Create(body.spec().layout());
+  if (!layout.ok()) return Misfit(layout.status().message());
+  layout_ = std::make_shared<const RunLayout>(*std::move(layout));
+  run_id_ = body.run_id();
+  spec_ = body.spec();
+  run_epoch_ = body.run_epoch();
+  state_ = v1::RUN_STATE_STARTING;
+  create_time_ = time;
+  fragments_.resize(layout_->fragment_count());
+  for (int32_t f = 0; f < fragments_.size(); ++f) {
+    fragments_[f].newest.set_fragment(f);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::ApplyStarted(const storage::v1::RunStarted& body) {
+  if (started() || body.version0_size() != fragments_.size()) {
+    return Misfit("a start that comes twice, or for other fragments");
+  }
+  version0_.assign(body.version0().begin(), body.version0().end());
+  for (int32_t f = 0; f < fragments_.size(); ++f) {
+    fragments_[f].newest = version0_[f];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::ApplyMember(const storage::v1::MemberSet& body) {
+  if (body.slot() < 0 || body.slot() > members_.size()) {
+    return Misfit(absl::StrCat("member with slot ", body.slot()));
+  }
+  if (body.slot() == members_.size()) {
+    members_.emplace_back();
+    slots_[body.island_id()] = body.slot();
+  }
+  members_[body.slot()].record = body;
+  if (!members_[body.slot()].present()) {
+    for (FragmentState& fragment : fragments_) {
+      fragment.standing_plans.erase(body.slot());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::ApplyOpened(const v1::OpenRound& body, absl::Time time) {
+  FragmentState* fragment = FindFragment(body.fragment());
+  if (fragment == nullptr || fragment->phase != RoundPhase::kIdle ||
+      body.version() != fragment->newest.version() ||
+      body.attempt() != fragment->attempt) {
+    return Misfit(absl::StrCat("OPEN of fragment ", body.fragment(),
+                               ", version ", body.version()));
+  }
+  fragment->phase = RoundPhase::kOpen;
+  fragment->open = body;
+  fragment->open_time = time;
+  if (IsAsync(spec_.schedule())) {
+    fragment->standing_plans.clear();
+    for (const v1::SlotPlan& plan : body.slots()) {
+      fragment->standing_plans[plan.slot()] = plan;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::ApplySealed(const storage::v1::RoundSealed& body,
+                                   absl::Time time) {
+  FragmentState* fragment = FindFragment(body.seal().fragment());
+  if (fragment == nullptr || fragment->phase != RoundPhase::kOpen ||
+      body.seal().version() != fragment->newest.version() ||
+      body.seal().attempt() != fragment->attempt ||
+      body.infos_size() != body.seal().contributions_size()) {
+    return Misfit(absl::StrCat("SEAL of fragment ", body.seal().fragment(),
+                               ", version ", body.seal().version()));
+  }
+  fragment->phase = RoundPhase::kSealed;
+  fragment->sealed = body;
+  fragment->seal_time = time;
+  return absl::OkStatus();
+}
+
+absl::Status RunState::ApplyJudged(const storage::v1::RoundJudged& body) {
+  FragmentState* fragment = FindFragment(body.fragment());
+  if (fragment == nullptr || fragment->phase != RoundPhase::kSealed ||
+      body.version() != fragment->newest.version() ||
+      body.attempt() != fragment->attempt ||
+      fragment->sealed.seal().has_verdict()) {
+    return Misfit(absl::StrCat("VERDICT of fragment ", body.fragment(),
+                               ", version ", body.version()));
+  }
+  *fragment->sealed.mutable_seal()->mutable_verdict() = body.verdict();
+  return absl::OkStatus();
+}
+
+absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
+                                      absl::Time time) {
+  const v1::Commit& commit = body.commit();
+  FragmentState* fragment = FindFragment(commit.fragment());
+  if (fragment == nullptr || fragment->phase != RoundPhase::kSealed ||
+      commit.version() != fragment->newest.version() + 1 ||
+      commit.attempt() != fragment->attempt ||
+      commit.commit_seq() != commit_seq_ + 1) {
+    return Misfit(absl::StrCat("COMMIT ", commit.commit_seq(), " of fragment ",
+                               commit.fragment(), ", version ",
+                               commit.version()));
+  }
+  AdvanceData(*fragment);
+  for (const v1::SealedContribution& merged :
+       fragment->sealed.seal().contributions()) {
+    fragment_token_count_ += merged.token_count();
+    fragment->token_count += merged.token_count();
+  }
+  CountKept(*fragment);
+  for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+    ApplyOutcome(outcome);
+  }
+  commit_seq_ = commit.commit_seq();
+  last_commit_time_ = time;
+  PushBounded(recent_commits_, RecentCommit{commit, fragment->sealed.seal()},
+              kCommitsAheadMax);
+  if (body.round().has_training_loss()) {
+    PushBounded(loss_points_,
+                Point(time, commit_seq_, body.round().training_loss()),
+                kMetricPointsMax);
+  }
+  PushBounded(norm_points_,
+              Point(time, commit_seq_, body.round().outer_gradient_norm()),
+              kMetricPointsMax);
+  if (fragment->sealed.seal().has_verdict()) {
+    PushBounded(fragment->median_norms,
+                fragment->sealed.seal().verdict().median_norm(),
+                kMedianNormsMax);
+  }
+  fragment->newest.set_version(commit.version());
+  fragment->newest.set_commit_seq(commit.commit_seq());
+  *fragment->newest.mutable_digest() = commit.digest();
+  fragment->phase = RoundPhase::kIdle;
+  fragment->attempt = 0;
+  fragment->open.Clear();
+  fragment->sealed.Clear();
+  return absl::OkStatus();
+}
+
+// Merged contributions move the data on, by what their plan let them read at
+// most; what was read in vain is read again.
+// A contribution that names another data shard than the plan did moves nothing.
+void RunState::AdvanceData(const FragmentState& fragment) {
+  const bool is_local = spec_.data().fingerprint().empty();
+  for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
+    const v1::ContributionInfo& info = sealed.info();
+    for (const v1::SlotPlan& plan : fragment.open.slots()) {
+      if (plan.slot() != info.key().slot() ||
+          plan.data_shard() != info.data_shard()) {
+        continue;
+      }
+      int64_t& position = is_local ? members_[plan.slot()].local_position
+                                   : data_positions_[plan.data_shard()];
+      position = std::max(
+          position, std::min(info.data_end(), DataEndMax(spec_, plan)));
+    }
+  }
+}
+
+void RunState::CountKept(const FragmentState& fragment) {
+  int64_t bytes = 0;
+  for (auto& [pin_id, state] : pins_) {
+    v1::Pin& pin = state.pin;
+    if (pin.keep_bytes_max() == 0 || pin.keep_end() != 0) continue;
+    if (bytes == 0) {
+      bytes = fragment.sealed.seal().contributions_size() *
+              (EncodedLayout(*layout_, fragment.newest.fragment(),
+                             UpCodec(spec_))
+                   .byte_count() +
+               kFilePageBytes * std::max(spec_.server_count(), 1));
+    }
+    if (bytes > pin.keep_bytes_max() - pin.kept_bytes()) {
+      pin.set_keep_end(commit_seq_ + 1);
+    } else {
+      pin.set_kept_bytes(pin.kept_bytes() + bytes);
+    }
+  }
+}
+
+absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body) {
+  FragmentState* fragment = FindFragment(body.fragment());
+  if (fragment == nullptr || fragment->phase == RoundPhase::kIdle ||
+      body.attempt() != fragment->attempt) {
+    return Misfit(absl::StrCat("ABORT of fragment ", body.fragment(),
+                               ", version ", body.version()));
+  }
+  for (const v1::ContributionOutcome& outcome : body.outcomes()) {
+    ApplyOutcome(outcome);
+  }
+  fragment->phase = RoundPhase::kIdle;
+  fragment->attempt += 1;
+  fragment->open.Clear();
+  fragment->sealed.Clear();
+  return absl::OkStatus();
+}
+
+void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome) {
+  if (!outcomes_.Add(outcome)) return;
+  const bool merged = outcome.outcome() == v1::OUTCOME_MERGED;
+  if (outcome.key().slot() < members_.size()) {
+    Member& member = members_[outcome.key().slot()];
+    (merged ? member.merged_count : member.unmerged_count) += 1;
+  }
+  if (FragmentState* fragment = FindFragment(outcome.key().fragment())) {
+    fragment->standing_plans.erase(outcome.key().slot());
+  }
+  if (!merged) PushBounded(dropped_, outcome, kDroppedMax);
+}
+
+void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
+                              absl::Time time) {
+  evaluations_[evaluation.version()] = evaluation;
+  if (evaluations_.size() > kEvaluationsMax) {
+    evaluations_begin_ = evaluations_.begin()->first + 1;
+    evaluations_.erase(evaluations_.begin());
+  }
+  PushBounded(evaluation_points_,
+              Point(time, evaluation.commit_seq(), evaluation.loss()),
+              kMetricPointsMax);
+}
+
+std::string RunState::DebugString() const {
+  std::string text = absl::StrCat(
+      run_id_, " state ", state_, " (", state_reason_, ") revision ", revision_,
+      " placement ", placement_epoch_, " commit_seq ", commit_seq_, " tokens ",
+      fragment_token_count_, " created ", absl::FormatTime(create_time_), " end ",
+      absl::FormatTime(end_time_), " last commit ",
+      absl::FormatTime(last_commit_time_), "\n");
+  for (const std::string& id : server_ids_) absl::StrAppend(&text, id, "\n");
+  for (const auto& v : version0_) absl::StrAppend(&text, v.DebugString());
+  for (const Member& member : members_) {
+    absl::StrAppend(&text, member.record.DebugString(), " ",
+                    member.local_position, " ", member.merged_count, " ",
+                    member.unmerged_count, "\n");
+  }
+  for (const FragmentState& fragment : fragments_) {
+    absl::StrAppend(&text, fragment.newest.DebugString(), "phase ",
+                    static_cast<int>(fragment.phase), " attempt ",
+                    fragment.attempt, " tokens ", fragment.token_count, "\n",
+                    fragment.open.DebugString(),
+                    fragment.sealed.DebugString());
+    for (double norm : fragment.median_norms) {
+      absl::StrAppend(&text, "median norm ", norm, "\n");
+    }
+    for (const auto& [slot, plan] : fragment.standing_plans) {
+      absl::StrAppend(&text, "plan ", plan.ShortDebugString(), "\n");
+    }
+    if (fragment.phase != RoundPhase::kIdle) {
+      absl::StrAppend(&text, absl::FormatTime(fragment.open_time), "\n");
+    }
+    if (fragment.phase == RoundPhase::kSealed) {
+      absl::StrAppend(&text, absl::FormatTime(fragment.seal_time), "\n");
+    }
+  }
+  for (const RecentCommit& recent : recent_commits_) {
+    absl::StrAppend(&text, recent.commit.DebugString(),
+                    recent.seal.DebugString());
+  }
+  absl::StrAppend(&text, outcomes_.DebugString());
+  for (const auto& d : dropped_) absl::StrAppend(&text, d.DebugString());
+  for (const auto& [shard, position] : data_positions_) {
+    absl::StrAppend(&text, "data ", shard, "=", position, "\n");
+  }
+  for (const auto& [id, pin] : pins_) {
+    absl::StrAppend(&text, pin.pin.DebugString(),
+                    absl::FormatDuration(pin.lease_duration), " ",
+                    absl::FormatTime(pin.create_time), "\n");
+  }
+  for (const auto& [version, evaluation] : evaluations_) {
+    absl::StrAppend(&text, evaluation.DebugString());
+  }
+  absl::StrAppend(&text, "evaluations from ", evaluations_begin_, "\n");
+  for (const auto* points :
+       {&loss_points_, &norm_points_, &evaluation_points_}) {
+    absl::StrAppend(&text, points->size(), " points\n");
+    for (const v1::MetricPoint& point : *points) {
+      absl::StrAppend(&text, point.ShortDebugString(), "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,248 @@
+// The durable state of one run: what its records say.
+//
+// Pure. Thread-compatible. Apply is the only thing that changes it, so that the
+// replay of a run's log gives the state that the log was written from; so does
+// a snapshot and the replay of the records behind it. Bounded by the run's
+// members, fragments and data shards, not by its rounds: what readers ask of
+// old rounds is history (history.h).
+
+#ifndef COORDINATOR_CORE_STATE_RUN_STATE_H_
+#define COORDINATOR_CORE_STATE_RUN_STATE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "base/layout/layout.h"
+#include "coordinator/core/state/outcome_table.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+
+namespace atl::coordinator {
+
+// Commits that may be made beyond what the slowest shard has persisted: W.
+inline constexpr int64_t kCommitsAheadMax = 16;
+// Newest points that a time series keeps.
+inline constexpr size_t kMetricPointsMax = 4096;
+// Newest versions whose evaluation is known.
+inline constexpr size_t kEvaluationsMax = 64;
+// Newest unmerged outcomes that servers are told.
+inline constexpr size_t kDroppedMax = 256;
+
+// One island, present or past.
+struct Member {
+  storage::v1::MemberSet record;  // As last written.
+  int64_t local_position = 0;     // Next window of its own data, if local.
+  int64_t merged_count = 0;
+  int64_t unmerged_count = 0;
+
+  // Leases its data shard and may push.
+  bool present() const {
+    return record.state() == v1::ISLAND_STATE_JOINING ||
+           record.state() == v1::ISLAND_STATE_READY;
+  }
+  bool ready() const { return record.state() == v1::ISLAND_STATE_READY; }
+  // An operator has put it out.
+  bool removed() const { return record.state() == v1::ISLAND_STATE_REMOVED; }
+};
+
+// Where the newest round of a fragment is.
+enum class RoundPhase { kIdle, kOpen, kSealed };
+
+// One fragment. The round under way makes `newest.version() + 1`.
+struct FragmentState {
+  v1::FragmentVersion newest;
+  RoundPhase phase = RoundPhase::kIdle;
+  int64_t attempt = 0;              // Of the round under way, or the next.
+  v1::OpenRound open;               // kOpen and kSealed.
+  absl::Time open_time;             // kOpen and kSealed.
+  storage::v1::RoundSealed sealed;  // kSealed.
+  absl::Time seal_time;             // kSealed.
+  // Median norms of the newest kMedianNormsMax commits that had a verdict,
+  // oldest first.
+  std::deque<double> median_norms;
+  // Async runs, by slot: what an island was last asked for, from the OPEN that
+  // first said so until a contribution of it is decided or it is gone.
+  std::map<int32_t, v1::SlotPlan> standing_plans;
+  int64_t token_count = 0;  // In merged contributions to it.
+};
+
+// A kept cut.
+struct PinState {
+  v1::Pin pin;
+  absl::Time create_time;
+  absl::Duration lease_duration;  // Zero for a checkpoint.
+};
+
+// A commit that some shard may still have to apply.
+struct RecentCommit {
+  v1::Commit commit;
+  v1::Seal seal;
+};
+
+class RunState {
+ public:
+  RunState() = default;
+
+  // Takes `record` in.
+  //
+  // DATA_LOSS: the record does not follow from the state; the state is then
+  // undefined and must be dropped. Never for a record that the core made.
+  absl::Status Apply(const storage::v1::Record& record);
+
+  // All of it as it is written down. Requires: created.
+  storage::v1::RunSnapshot ToSnapshot() const;
+  // Begins as the state that `snapshot` was made of, after record `revision`.
+  //
+  // DATA_LOSS: it is no whole snapshot, or there is a state already; the state
+  // is then undefined and must be dropped.
+  absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
+                       int64_t revision);
+
+  // --- The run ---
+  bool created() const { return layout_ != nullptr; }
+  const std::string& run_id() const { return run_id_; }
+  const v1::RunSpec& spec() const { return spec_; }
+  const RunLayout& layout() const { return *layout_; }
+  v1::RunState state() const { return state_; }
+  const std::string& state_reason() const { return state_reason_; }
+  int64_t run_epoch() const { return run_epoch_; }
+  int64_t revision() const { return revision_; }
+  absl::Time create_time() const { return create_time_; }
+  absl::Time end_time() const { return end_time_; }  // InfiniteFuture before.
+  bool ended() const {
+    return state_ == v1::RUN_STATE_COMPLETED ||
+           state_ == v1::RUN_STATE_CANCELLED;
+  }
+
+  // --- Placement ---
+  int64_t placement_epoch() const { return placement_epoch_; }
+  // In the order of shards; empty before the placement.
+  const std::vector<std::string>& server_ids() const { return server_ids_; }
+  // True once version 0 is decided.
+  bool started() const { return !version0_.empty(); }
+  const std::vector<v1::FragmentVersion>& version0() const { return version0_; }
+
+  // --- Members, by slot ---
+  const std::vector<Member>& members() const { return members_; }
+  // nullptr if the island never joined.
+  const Member* FindMember(const std::string& island_id) const;
+
+  // --- Rounds ---
+  // In the order of fragments; empty before `created`.
+  const std::vector<FragmentState>& fragments() const { return fragments_; }
+  int64_t commit_seq() const { return commit_seq_; }
+  absl::Time last_commit_time() const { return last_commit_time_; }
+  // The newest kCommitsAheadMax commits, oldest first.
+  const std::deque<RecentCommit>& recent_commits() const {
+    return recent_commits_;
+  }
+  const OutcomeTable& outcomes() const { return outcomes_; }
+  const std::deque<v1::ContributionOutcome>& dropped() const {
+    return dropped_;
+  }
+  // Next window of `data_shard` for the island with `slot`.
+  int64_t DataPosition(int32_t data_shard, int32_t slot) const;
+  // Tokens in merged contributions, each once: a contribution to one of P
+  // fragments holds a P-th of what its island trained on. Rounded down to whole
+  // tokens, over the sum and not over each.
+  int64_t merged_token_count() const { return MergedTokenCountWith(0); }
+  // The same, with a contribution to one fragment of `more` tokens merged.
+  int64_t MergedTokenCountWith(int64_t more) const;
+
+  // --- Cuts ---
+  const std::map<std::string, PinState>& pins() const { return pins_; }
+
+  // --- History ---
+  // True if the parameters of `version` were evaluated, or if it is older than
+  // the newest kEvaluationsMax versions that were.
+  bool IsEvaluated(int64_t version) const {
+    return version < evaluations_begin_ || evaluations_.contains(version);
+  }
+  // Of the newest version that was evaluated; nullptr if none was.
+  const v1::Evaluation* newest_evaluation() const {
+    return evaluations_.empty() ? nullptr : &evaluations_.rbegin()->second;
+  }
+  // One point a commit: loss of the islands, norm of the outer gradient; one
+  // an evaluation.
+  const std::deque<v1::MetricPoint>& loss_points() const {
+    return loss_points_;
+  }
+  const std::deque<v1::MetricPoint>& norm_points() const {
+    return norm_points_;
+  }
+  const std::deque<v1::MetricPoint>& evaluation_points() const {
+    return evaluation_points_;
+  }
+
+  // All of it as text, for comparing two states in tests.
+  std::string DebugString() const;
+
+ private:
+  absl::Status ApplyCreated(const storage::v1::RunCreated& body,
+                            absl::Time time);
+  absl::Status ApplyStarted(const storage::v1::RunStarted& body);
+  absl::Status ApplyMember(const storage::v1::MemberSet& body);
+  absl::Status ApplyOpened(const v1::OpenRound& body, absl::Time time);
+  absl::Status ApplySealed(const storage::v1::RoundSealed& body,
+                           absl::Time time);
+  absl::Status ApplyJudged(const storage::v1::RoundJudged& body);
+  absl::Status ApplyCommitted(const storage::v1::RoundCommitted& body,
+                              absl::Time time);
+  absl::Status ApplyAborted(const storage::v1::RoundAborted& body);
+  void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
+  void ApplyOutcome(const v1::ContributionOutcome& outcome);
+  void AdvanceData(const FragmentState& fragment);
+  // Counts what the next commit merges against what pins keep.
+  void CountKept(const FragmentState& fragment);
+  absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
+  FragmentState* FindFragment(int32_t fragment);
+
+  std::string run_id_;
+  v1::RunSpec spec_;
+  std::shared_ptr<const RunLayout> layout_;  // Shared by copies of the state.
+  v1::RunState state_ = v1::RUN_STATE_UNSPECIFIED;
+  std::string state_reason_;
+  int64_t run_epoch_ = 0;
+  int64_t revision_ = 0;
+  absl::Time create_time_;
+  absl::Time end_time_ = absl::InfiniteFuture();
+
+  int64_t placement_epoch_ = 0;
+  std::vector<std::string> server_ids_;
+  std::vector<v1::FragmentVersion> version0_;
+
+  std::vector<Member> members_;
+  std::map<std::string, int32_t> slots_;  // By island_id.
+
+  std::vector<FragmentState> fragments_;
+  int64_t commit_seq_ = 0;
+  absl::Time last_commit_time_ = absl::InfinitePast();
+  std::deque<RecentCommit> recent_commits_;
+  OutcomeTable outcomes_;
+  std::deque<v1::ContributionOutcome> dropped_;
+  std::map<int32_t, int64_t> data_positions_;
+  // Tokens in merged contributions, summed over fragments.
+  int64_t fragment_token_count_ = 0;
+
+  std::map<std::string, PinState> pins_;
+
+  std::map<int64_t, v1::Evaluation> evaluations_;  // By version; the newest.
+  int64_t evaluations_begin_ = 0;  // Smaller versions count as evaluated.
+  std::deque<v1::MetricPoint> loss_points_;
+  std::deque<v1::MetricPoint> norm_points_;
+  std::deque<v1::MetricPoint> evaluation_points_;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CORE_STATE_RUN_STATE_H_

@@ -1,0 +1,194 @@
+// The state of a run as it is written down, and back.
+
+#include <utility>
+
+#include "coordinator/core/state/proto_time.h"
+#include "coordinator/core/state/run_state.h"
+
+namespace atl::coordinator {
+namespace {
+
+absl::Status Broken() {
+  return absl::DataLossError("a run's snapshot does not fit together");
+}
+
+storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
+  storage::v1::MemberSnapshot snapshot;
+  *snapshot.mutable_member() = member.record;
+  snapshot.set_local_position(member.local_position);
+  snapshot.set_merged_count(member.merged_count);
+  snapshot.set_unmerged_count(member.unmerged_count);
+  return snapshot;
+}
+
+storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
+  storage::v1::FragmentSnapshot snapshot;
+  *snapshot.mutable_newest() = fragment.newest;
+  snapshot.set_attempt(fragment.attempt);
+  snapshot.set_token_count(fragment.token_count);
+  for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
+  for (const auto& [slot, plan] : fragment.standing_plans) {
+    *snapshot.add_standing_plans() = plan;
+  }
+  if (fragment.phase != RoundPhase::kIdle) {
+    *snapshot.mutable_open() = fragment.open;
+    *snapshot.mutable_open_time() = ToProto(fragment.open_time);
+  }
+  if (fragment.phase == RoundPhase::kSealed) {
+    *snapshot.mutable_sealed() = fragment.sealed;
+    *snapshot.mutable_seal_time() = ToProto(fragment.seal_time);
+  }
+  return snapshot;
+}
+
+storage::v1::PinSnapshot ToSnapshot(const PinState& pin) {
+  storage::v1::PinSnapshot snapshot;
+  *snapshot.mutable_pin_set()->mutable_pin() = pin.pin;
+  *snapshot.mutable_pin_set()->mutable_lease_duration() =
+      ToProto(pin.lease_duration);
+  *snapshot.mutable_create_time() = ToProto(pin.create_time);
+  return snapshot;
+}
+
+}  // namespace
+
+storage::v1::RunSnapshot RunState::ToSnapshot() const {
+  using coordinator::ToSnapshot;
+  storage::v1::RunSnapshot snapshot;
+  snapshot.mutable_created()->set_run_id(run_id_);
+  *snapshot.mutable_created()->mutable_spec() = spec_;
+  snapshot.mutable_created()->set_run_epoch(run_epoch_);
+  *snapshot.mutable_create_time() = ToProto(create_time_);
+  snapshot.mutable_state()->set_state(state_);
+  snapshot.mutable_state()->set_reason(state_reason_);
+  if (ended()) *snapshot.mutable_end_time() = ToProto(end_time_);
+  if (!server_ids_.empty()) {
+    snapshot.mutable_placed()->set_placement_epoch(placement_epoch_);
+    for (const std::string& id : server_ids_) {
+      snapshot.mutable_placed()->add_server_ids(id);
+    }
+  }
+  for (const v1::FragmentVersion& version : version0_) {
+    *snapshot.mutable_started()->add_version0() = version;
+  }
+  for (const Member& member : members_) {
+    *snapshot.add_members() = ToSnapshot(member);
+  }
+  for (const FragmentState& fragment : fragments_) {
+    *snapshot.add_fragments() = ToSnapshot(fragment);
+  }
+  snapshot.set_commit_seq(commit_seq_);
+  if (commit_seq_ > 0) {
+    *snapshot.mutable_last_commit_time() = ToProto(last_commit_time_);
+  }
+  for (const RecentCommit& recent : recent_commits_) {
+    storage::v1::CommitSnapshot& added = *snapshot.add_recent_commits();
+    *added.mutable_commit() = recent.commit;
+    *added.mutable_seal() = recent.seal;
+  }
+  for (storage::v1::OutcomesSnapshot& row : outcomes_.ToSnapshot()) {
+    *snapshot.add_outcomes() = std::move(row);
+  }
+  for (const v1::ContributionOutcome& outcome : dropped_) {
+    *snapshot.add_dropped() = outcome;
+  }
+  for (const auto& [data_shard, position] : data_positions_) {
+    v1::DataPosition& added = *snapshot.add_data_positions();
+    added.set_data_shard(data_shard);
+    added.set_position(position);
+  }
+  snapshot.set_fragment_token_count(fragment_token_count_);
+  for (const auto& [id, pin] : pins_) *snapshot.add_pins() = ToSnapshot(pin);
+  for (const auto& [version, evaluation] : evaluations_) {
+    *snapshot.add_evaluations() = evaluation;
+  }
+  snapshot.set_evaluations_begin(evaluations_begin_);
+  for (const auto& point : loss_points_) *snapshot.add_loss_points() = point;
+  for (const auto& point : norm_points_) *snapshot.add_norm_points() = point;
+  for (const auto& point : evaluation_points_) {
+    *snapshot.add_evaluation_points() = point;
+  }
+  return snapshot;
+}
+
+absl::Status RunState::RestoreFragment(
+    const storage::v1::FragmentSnapshot& snapshot) {
+  FragmentState* fragment = FindFragment(snapshot.newest().fragment());
+  if (fragment == nullptr) return Broken();
+  fragment->newest = snapshot.newest();
+  fragment->attempt = snapshot.attempt();
+  fragment->token_count = snapshot.token_count();
+  fragment->median_norms.assign(snapshot.median_norms().begin(),
+                                snapshot.median_norms().end());
+  for (const v1::SlotPlan& plan : snapshot.standing_plans()) {
+    fragment->standing_plans[plan.slot()] = plan;
+  }
+  if (!snapshot.has_open()) return absl::OkStatus();
+  fragment->phase = RoundPhase::kOpen;
+  fragment->open = snapshot.open();
+  fragment->open_time = FromProto(snapshot.open_time());
+  if (!snapshot.has_sealed()) return absl::OkStatus();
+  fragment->phase = RoundPhase::kSealed;
+  fragment->sealed = snapshot.sealed();
+  fragment->seal_time = FromProto(snapshot.seal_time());
+  return absl::OkStatus();
+}
+
+absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
+                               int64_t revision) {
+  if (created() || revision < 1) return Broken();
+  absl::Status created =
+      ApplyCreated(snapshot.created(), FromProto(snapshot.create_time()));
+  if (!created.ok()) return created;
+  if (snapshot.fragments_size() != fragments_.size()) return Broken();
+  revision_ = revision;
+  state_ = snapshot.state().state();
+  state_reason_ = snapshot.state().reason();
+  if (snapshot.has_end_time()) end_time_ = FromProto(snapshot.end_time());
+  placement_epoch_ = snapshot.placed().placement_epoch();
+  server_ids_.assign(snapshot.placed().server_ids().begin(),
+                     snapshot.placed().server_ids().end());
+  version0_.assign(snapshot.started().version0().begin(),
+                   snapshot.started().version0().end());
+  for (const storage::v1::MemberSnapshot& member : snapshot.members()) {
+    if (member.member().slot() != members_.size()) return Broken();
+    slots_[member.member().island_id()] = member.member().slot();
+    members_.push_back({member.member(), member.local_position(),
+                        member.merged_count(), member.unmerged_count()});
+  }
+  for (const storage::v1::FragmentSnapshot& fragment : snapshot.fragments()) {
+    absl::Status restored = RestoreFragment(fragment);
+    if (!restored.ok()) return restored;
+  }
+  commit_seq_ = snapshot.commit_seq();
+  if (snapshot.has_last_commit_time()) {
+    last_commit_time_ = FromProto(snapshot.last_commit_time());
+  }
+  for (const storage::v1::CommitSnapshot& recent : snapshot.recent_commits()) {
+    recent_commits_.push_back({recent.commit(), recent.seal()});
+  }
+  for (const auto& row : snapshot.outcomes()) outcomes_.Restore(row);
+  dropped_.assign(snapshot.dropped().begin(), snapshot.dropped().end());
+  for (const v1::DataPosition& position : snapshot.data_positions()) {
+    data_positions_[position.data_shard()] = position.position();
+  }
+  fragment_token_count_ = snapshot.fragment_token_count();
+  for (const storage::v1::PinSnapshot& pin : snapshot.pins()) {
+    pins_[pin.pin_set().pin().pin_id()] = {
+        pin.pin_set().pin(), FromProto(pin.create_time()),
+        FromProto(pin.pin_set().lease_duration())};
+  }
+  for (const v1::Evaluation& evaluation : snapshot.evaluations()) {
+    evaluations_[evaluation.version()] = evaluation;
+  }
+  evaluations_begin_ = snapshot.evaluations_begin();
+  loss_points_.assign(snapshot.loss_points().begin(),
+                      snapshot.loss_points().end());
+  norm_points_.assign(snapshot.norm_points().begin(),
+                      snapshot.norm_points().end());
+  evaluation_points_.assign(snapshot.evaluation_points().begin(),
+                            snapshot.evaluation_points().end());
+  return absl::OkStatus();
+}
+
+}  // namespace atl::coordinator

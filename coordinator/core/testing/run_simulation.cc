@@ -1,0 +1,682 @@
+#include "coordinator/core/testing/run_simulation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/gram.h"
+#include "base/layout/run_timing.h"
+#include "base/status/check.h"
+#include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/proto_time.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr char kFingerprint[] =
+    "abababababababababababababababababababababababababababababababab";
+
+}  // namespace
+
+v1::RunSpec SimpleSpec(int fragment_count) {
+  v1::RunSpec spec;
+  spec.mutable_layout()->set_fragment_count(fragment_count);
+  for (int i = 0; i < fragment_count; ++i) {
+    v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
+    tensor.set_name(absl::StrCat("t", i));
+    tensor.add_shape(3 * 4096);
+    tensor.set_dtype(v1::DATA_TYPE_F32);
+    tensor.set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+    tensor.set_fragment(i);
+    tensor.mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  }
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_architecture("llama");
+  model.set_vocab_size(2);
+  model.set_hidden_size(4);
+  model.set_intermediate_size(4);
+  model.set_layer_count(1);
+  model.set_head_count(1);
+  model.set_kv_head_count(1);
+  model.set_sequence_length(10);
+  model.set_rope_theta(10000);
+  spec.mutable_inner()->set_optimizer(v1::INNER_OPTIMIZER_KIND_SGD);
+  spec.mutable_inner()->set_learning_rate(0.1);
+  spec.mutable_inner()->set_batch_size(2);
+  spec.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_FEDAVG);
+  spec.mutable_outer()->set_weighting(v1::WEIGHTING_TOKENS);
+  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
+  schedule.set_timing(v1::TIMING_STRICT);
+  schedule.set_inner_step_count(4);
+  schedule.set_round_count(3);
+  schedule.set_island_count_min(2);
+  schedule.set_min_quorum(2);
+  spec.mutable_data()->set_format(v1::DATA_FORMAT_BYTES);
+  spec.mutable_data()->set_fingerprint(kFingerprint);
+  spec.mutable_data()->set_data_shard_count(4);
+  spec.set_server_count(2);
+  return spec;
+}
+
+v1::RunSpec ElasticSpec(int fragment_count) {
+  v1::RunSpec spec = SimpleSpec(fragment_count);
+  spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  spec.mutable_schedule()->set_min_quorum(1);
+  spec.mutable_schedule()->mutable_grace_window()->set_seconds(1);
+  return spec;
+}
+
+v1::RunSpec AsyncSpec(int fragment_count) {
+  v1::RunSpec spec = ElasticSpec(fragment_count);
+  spec.mutable_schedule()->clear_grace_window();
+  spec.mutable_schedule()->set_max_staleness(3);
+  spec.mutable_schedule()->set_round_count(8);
+  spec.mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
+  spec.mutable_outer()->set_optimizer(
+      v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  spec.mutable_outer()->set_learning_rate(0.7);
+  spec.mutable_outer()->set_momentum(0.9);
+  spec.mutable_outer()->set_buffer_count(2);
+  return spec;
+}
+
+RunSimulation::RunSimulation(const v1::RunSpec& spec)
+    : machine_(std::make_unique<RunMachine>(*this)),
+      shards_(spec.server_count()) {
+  CHECK(ValidateSpec(spec).empty()) << ValidateSpec(spec)[0].field;
+  machine_->Create("run", spec, now_);
+  Collect();
+}
+
+// --- Steps -------------------------------------------------------------------
+
+bool RunSimulation::Collect() {
+  std::vector<storage::v1::Record> records = machine_->TakeRecords();
+  if (loses_next_batch_ && !records.empty()) {
+    loses_next_batch_ = false;
+    Replay(0);
+    return false;
+  }
+  for (storage::v1::Record& record : records) {
+    log_.push_back(std::move(record));
+  }
+  snapshots_[state().revision()] = state().DebugString();
+  // Else its caller would ask it again and again.
+  EXPECT_GT(machine_->NextTimer(), now_) << machine_->waits_for();
+  return true;
+}
+
+void RunSimulation::StartServers() {
+  for (int32_t shard = 0; shard < shard_count(); ++shard) {
+    const std::string id = absl::StrCat("server-", shard);
+    servers_[id] = {id, "127.0.0.1:1", 1, "", true};
+    machine_->OnServerChanged(id, /*restarted=*/true, now_);
+  }
+  Collect();
+  for (int32_t shard = 0; shard < shard_count(); ++shard) {
+    SetFault(shard, fault_at_start);
+  }
+}
+
+absl::Status RunSimulation::Join(const std::string& island_id) {
+  v1::JoinRequest request;
+  request.set_run_id("run");
+  request.set_island_id(island_id);
+  request.mutable_capabilities()->add_devices()->set_kind("cpu");
+  request.mutable_capabilities()->set_data_fingerprint(kFingerprint);
+  Island& island = islands_[island_id];
+  const std::string secret =
+      absl::StrCat("secret of ", island_id, " ", island.epoch);
+  const absl::StatusOr<v1::JoinResponse> joined =
+      machine_->Join(request, secret, now_);
+  if (!Collect()) return absl::UnavailableError("it restarts");
+  if (!joined.ok()) return joined.status();
+  island.slot = joined->slot();
+  island.epoch = joined->island_epoch();
+  island.next_seq = std::max(island.next_seq, joined->next_seq());
+  island.secret = secret;
+  return absl::OkStatus();
+}
+
+IslandCredentials RunSimulation::Credentials(
+    const std::string& island_id) const {
+  const Island& island = islands_.at(island_id);
+  return {island_id, island.epoch, island.secret};
+}
+
+absl::Status RunSimulation::Ready(const std::string& island_id) {
+  const absl::Status status =
+      machine_->ReportReady(Credentials(island_id), state().commit_seq(), now_);
+  Collect();
+  return status;
+}
+
+absl::Status RunSimulation::Leave(const std::string& island_id) {
+  const absl::Status status = machine_->Leave(Credentials(island_id), now_);
+  Collect();
+  return status;
+}
+
+absl::Status RunSimulation::Remove(const std::string& island_id,
+                                   bool readmit) {
+  const absl::Status status =
+      machine_->RemoveIsland(island_id, readmit, now_);
+  Collect();
+  return status;
+}
+
+absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
+  return machine_->Heartbeat(Credentials(island_id), now_);
+}
+
+absl::Status RunSimulation::Evaluate(const std::string& island_id,
+                                     int64_t version, double loss) {
+  v1::ReportProgressRequest request;
+  v1::Evaluation& evaluation = *request.add_evaluations();
+  evaluation.set_version(version);
+  evaluation.set_loss(loss);
+  const absl::Status status =
+      machine_->ReportProgress(Credentials(island_id), request, now_);
+  Collect();
+  return status;
+}
+
+const v1::ContributionInfo* RunSimulation::MakeContribution(
+    const std::string& island_id, int32_t f) {
+  Island& island = islands_.at(island_id);
+  const FragmentState& at = fragment(f);
+  if (at.phase == RoundPhase::kIdle) return nullptr;
+  const auto made = island.newest.find(f);
+  if (made != island.newest.end() &&
+      IsFreshEnough(state().spec().schedule(), made->second.anchor_version(),
+                    at.newest.version()) &&
+      !state().outcomes().Contains(made->second.key())) {
+    return &made->second;
+  }
+  if (at.phase != RoundPhase::kOpen) return nullptr;
+  for (const v1::SlotPlan& plan : at.open.slots()) {
+    if (plan.slot() != island.slot) continue;
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_fragment(f);
+    info.mutable_key()->set_slot(island.slot);
+    info.mutable_key()->set_seq(island.next_seq++);
+    info.set_anchor_version(at.newest.version());
+    info.set_codec(v1::CODEC_F32);
+    info.set_step_count(plan.step_count());
+    info.set_token_count(claims_tokens ? plan.step_count() * 20 : 0);
+    info.set_data_shard(plan.data_shard());
+    info.set_data_begin(plan.data_position());
+    info.set_data_end(plan.data_position() + 8 + claims_windows_more);
+    if (!claims_tokens) {
+      refused_anchors_.insert({f, island.slot, info.anchor_version()});
+    }
+    island.newest[f] = info;
+    return &island.newest[f];
+  }
+  return nullptr;
+}
+
+bool RunSimulation::Train(const std::string& island_id, int32_t f) {
+  return MakeContribution(island_id, f) != nullptr;
+}
+
+void RunSimulation::PushLate(const std::string& island_id, int32_t f) {
+  const v1::ContributionInfo& info = islands_.at(island_id).newest.at(f);
+  const Key key = {f, info.key().slot(), info.key().seq()};
+  ever_stored_.insert(key);
+  for (int32_t shard = 0; shard < shard_count(); ++shard) {
+    *shards_[shard].stored[key].mutable_info() = info;
+    Report(shard);
+  }
+}
+
+bool RunSimulation::Push(const std::string& island_id, int32_t f,
+                         int32_t shard) {
+  const v1::ContributionInfo* info = MakeContribution(island_id, f);
+  if (info == nullptr) return false;
+  const Key key = {f, info->key().slot(), info->key().seq()};
+  if (shards_[shard].refused.contains(key)) return false;
+  shards_[shard].lost.erase(key);
+  forgotten_.erase(key);
+  v1::StoredContribution& stored = shards_[shard].stored[key];
+  *stored.mutable_info() = *info;
+  stored.set_norm_squared(2);
+  ever_stored_.insert(key);
+  Report(shard);
+  return true;
+}
+
+void RunSimulation::PushAll(const std::string& island_id) {
+  for (int32_t f = 0; f < state().fragments().size(); ++f) {
+    for (int32_t shard = 0; shard < shard_count(); ++shard) {
+      Push(island_id, f, shard);
+    }
+  }
+}
+
+void RunSimulation::RefusePush(const std::string& island_id, int32_t f,
+                               int32_t shard) {
+  const v1::ContributionInfo* info = MakeContribution(island_id, f);
+  if (info == nullptr) return;
+  const Key key = {f, info->key().slot(), info->key().seq()};
+  if (shards_[shard].stored.contains(key)) return;
+  Refuse(*info, shard);
+}
+
+bool RunSimulation::RefuseLate(const std::string& island_id, int32_t f,
+                               int32_t shard) {
+  const auto made = islands_.at(island_id).newest.find(f);
+  if (made == islands_.at(island_id).newest.end()) return false;
+  const v1::ContributionKey& key = made->second.key();
+  if (state().outcomes().Contains(key) ||
+      shards_[shard].stored.contains({f, key.slot(), key.seq()})) {
+    return false;
+  }
+  Refuse(made->second, shard);
+  return true;
+}
+
+void RunSimulation::Refuse(const v1::ContributionInfo& info, int32_t shard) {
+  const Key key = {info.key().fragment(), info.key().slot(), info.key().seq()};
+  // Pushed again after a loss, and refused this time.
+  shards_[shard].lost.erase(key);
+  shards_[shard].refused[key] = info.anchor_version();
+  refused_anchors_.insert(
+      {info.key().fragment(), info.key().slot(), info.anchor_version()});
+  ever_stored_.insert(key);
+  Report(shard);
+}
+
+void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
+  if (!state().started()) return Report(shard_index);
+  Shard& shard = shards_[shard_index];
+  const v1::ServerRunPlan plan =
+      BuildServerRunPlan(state(), machine_->view(), shard_index);
+  const auto drop = [&](const v1::ContributionOutcome& outcome) {
+    const Key key = {outcome.key().fragment(), outcome.key().slot(),
+                     outcome.key().seq()};
+    shard.stored.erase(key);
+    shard.refused.erase(key);
+  };
+  for (const v1::Commit& commit : plan.commits()) {
+    if (commit.commit_seq() <= shard.applied || stalled) continue;
+    // A shard applies all decisions, in their order.
+    EXPECT_TRUE(commit.commit_seq() == shard.applied + 1 || alter_report);
+    shard.applied = commit.commit_seq();
+    for (const auto& outcome : commit.outcomes()) drop(outcome);
+  }
+  for (const auto& outcome : plan.dropped()) drop(outcome);
+  if (persist && !stalled) shard.persisted = shard.applied;
+  shard.prepared.clear();
+  shard.measured.clear();
+  const bool judged =
+      MakeVerdictRule(state().spec().outer().merge()) != nullptr;
+  for (const v1::Seal& seal : plan.seals()) {
+    const bool is_under_way =
+        std::none_of(plan.commits().begin(), plan.commits().end(),
+                     [&](const v1::Commit& commit) {
+                       return commit.fragment() == seal.fragment() &&
+                              commit.version() == seal.version() + 1;
+                     });
+    if (!is_under_way) continue;
+    bool whole = true;
+    for (const v1::SealedContribution& sealed : seal.contributions()) {
+      const Key key = {seal.fragment(), sealed.key().slot(),
+                       sealed.key().seq()};
+      EXPECT_TRUE(shard.stored.contains(key) || shard.lost.contains(key) ||
+                  shard.refused.contains(key) || alter_report)
+          << "sealed what shard " << shard_index << " lacks";
+      whole = whole && shard.stored.contains(key);
+    }
+    if (!whole) continue;
+    if (judged && !seal.has_verdict()) {
+      shard.measured.push_back(seal);
+      continue;
+    }
+    shard.prepared[{seal.fragment(), seal.version(), seal.attempt()}] = finite;
+  }
+  Report(shard_index);
+}
+
+bool RunSimulation::Lose(const std::string& island_id, int32_t f,
+                         int32_t shard_index, bool keeps_merges) {
+  const auto made = islands_.at(island_id).newest.find(f);
+  if (made == islands_.at(island_id).newest.end()) return false;
+  const v1::ContributionKey& key = made->second.key();
+  const Key place = {f, key.slot(), key.seq()};
+  Shard& shard = shards_[shard_index];
+  if (state().outcomes().Contains(key) || shard.stored.erase(place) == 0) {
+    return false;
+  }
+  shard.lost.insert(place);
+  for (auto it = shard.prepared.begin();
+       !keeps_merges && it != shard.prepared.end();) {
+    it = std::get<0>(it->first) == f ? shard.prepared.erase(it) : std::next(it);
+  }
+  Report(shard_index);
+  return true;
+}
+
+std::vector<v1::ContributionKey> RunSimulation::NeededAgain(
+    const std::string& island_id) {
+  v1::IslandPlan plan;
+  AddIsland(state(), machine_->view(), islands_.at(island_id).slot, plan);
+  return {plan.needed_again().begin(), plan.needed_again().end()};
+}
+
+bool RunSimulation::PushAgain(const std::string& island_id) {
+  bool pushed = false;
+  for (const v1::ContributionKey& key : NeededAgain(island_id)) {
+    const auto made = islands_.at(island_id).newest.find(key.fragment());
+    // A newer life of the island has not kept it.
+    if (made == islands_.at(island_id).newest.end() ||
+        made->second.key().seq() != key.seq()) {
+      continue;
+    }
+    for (int32_t shard = 0; shard < shard_count(); ++shard) {
+      pushed |= Push(island_id, key.fragment(), shard);
+    }
+  }
+  return pushed;
+}
+
+void RunSimulation::SetFault(int32_t shard, const std::string& fault) {
+  shards_[shard].fault = fault;
+  Report(shard);
+}
+
+void RunSimulation::SetHindrance(int32_t shard, const std::string& hindrance) {
+  shards_[shard].hindrance = hindrance;
+  Report(shard);
+}
+
+void RunSimulation::FollowPlans() {
+  for (int32_t shard = 0; shard < shard_count(); ++shard) FollowPlan(shard);
+}
+
+void RunSimulation::Report(int32_t shard_index) {
+  const Shard& shard = shards_[shard_index];
+  v1::ShardReport report;
+  report.set_run_id("run");
+  report.set_run_epoch(1);
+  report.set_shard(shard_index);
+  report.set_initialized(true);
+  for (size_t f = 0; f < state().fragments().size(); ++f) {
+    report.add_version0_digests()->set_low(f + 1);
+  }
+  report.set_fault(shard.fault);
+  report.set_hindrance(shard.hindrance);
+  report.set_persisted_commit_seq(shard.persisted);
+  for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
+  for (const auto& [key, anchor] : shard.refused) {
+    v1::RefusedContribution& refused = *report.add_refused();
+    refused.mutable_key()->set_run_epoch(1);
+    refused.mutable_key()->set_fragment(std::get<0>(key));
+    refused.mutable_key()->set_slot(std::get<1>(key));
+    refused.mutable_key()->set_seq(std::get<2>(key));
+    refused.set_reason("a value is not finite");
+    refused.set_anchor_version(anchor);
+  }
+  for (const auto& [round, is_finite] : shard.prepared) {
+    v1::PreparedRound& prepared = *report.add_prepared();
+    prepared.set_fragment(std::get<0>(round));
+    prepared.set_version(std::get<1>(round));
+    prepared.set_attempt(std::get<2>(round));
+    prepared.mutable_digest()->set_low(std::get<1>(round) + 100);
+    prepared.set_finite(is_finite);
+  }
+  for (const v1::Seal& seal : shard.measured) {
+    v1::RoundStatistics& statistics = *report.add_statistics();
+    statistics.set_fragment(seal.fragment());
+    statistics.set_version(seal.version());
+    statistics.set_attempt(seal.attempt());
+    std::vector<double> products;
+    for (int i = 0; i < seal.contributions_size(); ++i) {
+      products.insert(products.end(), i, 0.0);
+      products.push_back(overflow ? 1e300
+                                  : seal.contributions(i).key().slot() + 1.0);
+    }
+    GramMatrix gram(seal.contributions_size());
+    gram.AddProducts(products);
+    statistics.add_grams(gram.ToBytes());
+  }
+  if (alter_report) alter_report(report);
+  machine_->OnShardReport(absl::StrCat("server-", shard_index), report, now_);
+  Collect();
+}
+
+void RunSimulation::Settle() {
+  int64_t revision = -1;
+  while (revision != state().revision()) {
+    revision = state().revision();
+    for (const auto& [id, island] : islands_) {
+      if (!machine_->CheckIsland(Credentials(id)).ok()) continue;
+      PushAgain(id);
+      PushAll(id);
+    }
+    FollowPlans();
+  }
+}
+
+void RunSimulation::Pass(absl::Duration duration,
+                         const std::set<std::string>& silent) {
+  const absl::Time end = now_ + duration;
+  while (now_ < end) {
+    now_ = std::min(end, now_ + absl::Milliseconds(500));
+    for (const auto& [id, island] : islands_) {
+      if (!silent.contains(id)) Heartbeat(id).IgnoreError();
+    }
+    machine_->Advance(now_);
+    Collect();
+  }
+}
+
+void RunSimulation::Restart(int64_t snapshot_revision) {
+  Collect();
+  Replay(snapshot_revision);
+}
+
+void RunSimulation::Replay(int64_t snapshot_revision) {
+  machine_ = std::make_unique<RunMachine>(*this);
+  if (snapshot_revision > 0) {
+    RunState cut;
+    for (int64_t i = 0; i < snapshot_revision; ++i) {
+      ASSERT_TRUE(cut.Apply(log_[i]).ok());
+    }
+    // As it would come back from a disk.
+    storage::v1::RunSnapshot snapshot;
+    ASSERT_TRUE(snapshot.ParseFromString(cut.ToSnapshot().SerializeAsString()));
+    const absl::Status restored =
+        machine_->Restore(snapshot, snapshot_revision,
+                          FromProto(log_[snapshot_revision - 1].time()));
+    ASSERT_TRUE(restored.ok()) << restored;
+  }
+  for (const storage::v1::Record& record : log_) {
+    if (record.revision() <= snapshot_revision) continue;
+    storage::v1::Record read;
+    ASSERT_TRUE(read.ParseFromString(record.SerializeAsString()));
+    ASSERT_TRUE(machine_->Replay(read).ok());
+  }
+  const auto before = snapshots_.find(state().revision());
+  ASSERT_NE(before, snapshots_.end());
+  EXPECT_EQ(state().DebugString(), before->second)
+      << "from a snapshot of " << snapshot_revision << " records";
+  // What no shard has any more, nobody has known of since.
+  for (const Shard& shard : shards_) {
+    for (const Key& key : shard.lost) {
+      if (std::none_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
+            return s.stored.contains(key) || s.refused.contains(key);
+          })) {
+        forgotten_.insert(key);
+      }
+    }
+  }
+  machine_->Recover(now_);
+  Collect();
+}
+
+void RunSimulation::RestartServer(int32_t shard) {
+  const std::string id = absl::StrCat("server-", shard);
+  servers_[id].incarnation += 1;
+  shards_[shard].prepared.clear();
+  shards_[shard].measured.clear();
+  machine_->OnServerChanged(id, /*restarted=*/true, now_);
+  Collect();
+}
+
+// --- To look at --------------------------------------------------------------
+
+std::vector<int32_t> RunSimulation::Expected(int32_t f) const {
+  std::vector<int32_t> slots;
+  for (const v1::SlotPlan& plan : fragment(f).open.slots()) {
+    slots.push_back(plan.slot());
+  }
+  return slots;
+}
+
+v1::Outcome RunSimulation::OutcomeOf(const std::string& island_id, int32_t f) {
+  const v1::ContributionKey& key = islands_.at(island_id).newest.at(f).key();
+  for (const auto& outcome : state().outcomes().Newest(key.slot())) {
+    if (outcome.key().seq() == key.seq() && outcome.key().fragment() == f) {
+      return outcome.outcome();
+    }
+  }
+  return v1::OUTCOME_UNSPECIFIED;
+}
+
+// What is sealed is fresh enough, and alone in an async run.
+static void CheckStaleness(const RunState& state,
+                           const storage::v1::RoundSealed& sealed) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  if (IsAsync(schedule)) {
+    EXPECT_EQ(sealed.infos_size(), 1);
+  }
+  for (const storage::v1::SealedInfo& info : sealed.infos()) {
+    EXPECT_TRUE(IsFreshEnough(schedule, info.info().anchor_version(),
+                              sealed.seal().version()))
+        << sealed.ShortDebugString();
+  }
+}
+
+void RunSimulation::CheckNobodyIsLeftOut(const RunState& state,
+                                         const v1::Seal& seal) const {
+  if (state.spec().schedule().timing() != v1::TIMING_STRICT || alter_report) {
+    return;
+  }
+  std::set<int32_t> sealed;
+  for (const v1::SealedContribution& contribution : seal.contributions()) {
+    sealed.insert(contribution.key().slot());
+  }
+  for (const v1::SlotPlan& plan :
+       state.fragments()[seal.fragment()].open.slots()) {
+    EXPECT_TRUE(sealed.contains(plan.slot()) ||
+                !state.members()[plan.slot()].present() ||
+                refused_anchors_.contains(
+                    {seal.fragment(), plan.slot(), seal.version()}))
+        << "slot " << plan.slot() << " is not in " << seal.ShortDebugString();
+  }
+}
+
+void RunSimulation::CheckLog() {
+  Collect();
+  RunState replayed;
+  std::set<Key> decided;
+  std::map<int32_t, v1::Seal> seals;
+  std::set<std::pair<int32_t, int64_t>> versions;
+  int64_t commit_seq = 0;
+  const auto decide = [&](const v1::ContributionOutcome& outcome) {
+    EXPECT_TRUE(decided
+                    .insert({outcome.key().fragment(), outcome.key().slot(),
+                             outcome.key().seq()})
+                    .second)
+        << "decided twice: " << outcome.ShortDebugString();
+  };
+  for (const storage::v1::Record& record : log_) {
+    if (record.has_pin_set()) {
+      // A cut is one for good, whoever asks for it again.
+      const v1::Pin& pin = record.pin_set().pin();
+      const auto held = replayed.pins().find(pin.pin_id());
+      EXPECT_TRUE(held == replayed.pins().end() ||
+                  held->second.pin.commit_seq() == pin.commit_seq())
+          << pin.ShortDebugString();
+    }
+    if (record.has_round_opened() || record.has_round_sealed()) {
+      EXPECT_EQ(replayed.state(), v1::RUN_STATE_ACTIVE);
+    }
+    if (record.has_round_sealed()) {
+      const v1::Seal& seal = record.round_sealed().seal();
+      seals[seal.fragment()] = seal;
+      double sum = 0;
+      std::pair<int32_t, int64_t> last = {-1, 0};
+      for (const auto& sealed : seal.contributions()) {
+        sum += sealed.weight();
+        const std::pair<int32_t, int64_t> place = {sealed.key().slot(),
+                                                   sealed.key().seq()};
+        EXPECT_LT(last, place);
+        last = place;
+      }
+      CheckStaleness(replayed, record.round_sealed());
+      CheckNobodyIsLeftOut(replayed, seal);
+      EXPECT_NEAR(sum, 1, 1e-6 * seal.contributions_size());
+    } else if (record.has_round_committed()) {
+      const v1::Commit& commit = record.round_committed().commit();
+      EXPECT_EQ(commit.commit_seq(), ++commit_seq);
+      EXPECT_TRUE(
+          versions.insert({commit.fragment(), commit.version()}).second);
+      std::set<std::pair<int32_t, int64_t>> sealed;
+      std::set<std::pair<int32_t, int64_t>> merged;
+      for (const auto& c : seals[commit.fragment()].contributions()) {
+        sealed.insert({c.key().slot(), c.key().seq()});
+      }
+      for (const auto& outcome : commit.outcomes()) {
+        decide(outcome);
+        if (outcome.outcome() == v1::OUTCOME_MERGED) {
+          merged.insert({outcome.key().slot(), outcome.key().seq()});
+        }
+      }
+      EXPECT_EQ(sealed, merged);
+    } else if (record.has_round_aborted()) {
+      for (const auto& o : record.round_aborted().outcomes()) decide(o);
+    } else if (record.has_outcomes_set()) {
+      for (const auto& o : record.outcomes_set().outcomes()) decide(o);
+    }
+    const absl::Status applied = replayed.Apply(record);
+    ASSERT_TRUE(applied.ok()) << applied;
+    const auto snapshot = snapshots_.find(record.revision());
+    if (snapshot != snapshots_.end()) {
+      ASSERT_EQ(replayed.DebugString(), snapshot->second);
+    }
+  }
+}
+
+void RunSimulation::CheckAllDecided() {
+  for (const Key& key : ever_stored_) {
+    if (forgotten_.contains(key)) continue;
+    v1::ContributionKey wanted;
+    wanted.set_fragment(std::get<0>(key));
+    wanted.set_slot(std::get<1>(key));
+    wanted.set_seq(std::get<2>(key));
+    EXPECT_TRUE(state().outcomes().Contains(wanted))
+        << "never decided: " << wanted.ShortDebugString();
+  }
+}
+
+const ServerInfo* RunSimulation::FindServer(
+    const std::string& server_id) const {
+  const auto server = servers_.find(server_id);
+  return server == servers_.end() ? nullptr : &server->second;
+}
+
+std::vector<std::string> RunSimulation::AliveServers() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, server] : servers_) {
+    if (server.alive) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace atl::coordinator

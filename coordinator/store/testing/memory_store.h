@@ -1,0 +1,53 @@
+// A Store in memory: everyone's fake. Errors can be injected.
+//
+// Thread-safe.
+
+#ifndef COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
+#define COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/sync/mutex.h"
+#include "coordinator/store/store.h"
+
+namespace atl::coordinator {
+
+class MemoryStore : public Store {
+ public:
+  absl::Status Append(const Batch& batch) override;
+  absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(
+      const std::string& run_id) const override;
+  absl::StatusOr<std::vector<storage::v1::Record>> Scan(
+      const std::string& run_id, int64_t after_revision,
+      int64_t count_max) const override;
+  absl::StatusOr<std::vector<HistoryRow>> ReadHistory(
+      const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
+      int64_t bytes_max) const override;
+  absl::StatusOr<std::vector<std::string>> ListLogs() const override;
+
+  // Every Append fails with `status` until it is OK again.
+  void FailAppends(absl::Status status);
+  // Appends that were made.
+  int append_count() const;
+
+ private:
+  struct Log {
+    std::optional<storage::v1::Snapshot> snapshot;
+    std::map<int64_t, storage::v1::Record> records;  // By revision.
+    std::map<std::pair<HistoryTable, int64_t>, HistoryRow> history;
+  };
+
+  mutable Mutex mutex_;
+  std::map<std::string, Log> logs_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  int append_count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_STORE_TESTING_MEMORY_STORE_H_

@@ -1,0 +1,138 @@
+// One shard in memory behind a real gRPC server on loopback, for tests of what
+// calls it. Messages are parsed by the protobuf library, so that it also checks
+// our hand-written bytes.
+//
+// Keeps what is pushed, serves what it is told to, and fails as it is told to.
+// Thread-safe.
+
+#ifndef SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
+#define SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "atoll/v1/parameter_service.grpc.pb.h"
+#include "base/codec/codec.h"
+#include "base/layout/layout.h"
+#include "base/rpc/listener.h"
+
+namespace atl::server {
+
+class LoopbackParameterServer : public v1::ParameterService::Service {
+ public:
+  // How one stream goes wrong.
+  struct Fault {
+    enum Kind {
+      kEnd,              // Ends with `status` ...
+      kHang,             // Moves nothing more until it is cancelled ...
+      kLateAnswer,       // Push: says what it misses ...
+      kCorruptChecksum,  // Pull: a chunk's checksum is wrong ...
+      kCorruptDigest,    // Pull: the header's digest is wrong.
+      kLoseChains,       // Pull: ends, and no chain is told any more ...
+    };
+    Kind kind = kEnd;
+    int after_chunk_count = 0;  // ... after so many chunks.
+    absl::Status status;
+  };
+
+  // One contribution, or one import: as far as it has come.
+  struct Received {
+    v1::PushHeader header;           // Of a push.
+    v1::ImportHeader import_header;  // Of an import.
+    std::vector<char> encoded;       // Of the shard's range.
+    std::vector<bool> blocks;        // Which have come.
+    bool stored = false;
+    int sending_count = 0;  // Streams that may bring more.
+  };
+
+  // `layout` must outlive it.
+  LoopbackParameterServer(const RunLayout& layout, int32_t shard,
+                          int32_t shard_count);
+  ~LoopbackParameterServer() override;
+
+  const std::string& address() const { return server_->address(); }
+
+  // The next streams, in order, go wrong like this.
+  void FailNext(Fault fault);
+  // Serves `elements`, the whole fragment, as `version`.
+  void SetVersion(int32_t fragment, int64_t version,
+                  std::vector<float> elements);
+
+  // Tells whoever holds the view of `from_version` the view of `version`, which
+  // SetVersion has, by these encodings of the whole fragment, one a version.
+  void SetChain(int32_t fragment, int64_t from_version, int64_t version,
+                codec::CodecId codec, std::vector<std::string> deltas);
+
+  // By fragment and seq; imports have seq 0.
+  std::map<std::pair<int32_t, int64_t>, Received> received() const;
+  int chunk_count() const;        // Received, all streams together.
+  int64_t payload_bytes() const;  // Of them.
+  int stream_count() const;       // Opened.
+  std::string session() const;    // Metadata of the newest stream.
+  int64_t first_chunk_bytes() const;  // Of the newest pull.
+  // Waits until so many chunks have come; false if they do not soon.
+  bool WaitForChunks(int count);
+  // The same of streams.
+  bool WaitForStreams(int count);
+
+  grpc::Status PushOuterGradient(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::PushOuterGradientResponse,
+                               v1::PushOuterGradientRequest>* stream) override;
+  grpc::Status PullParameters(
+      grpc::ServerContext* context, const v1::PullParametersRequest* request,
+      grpc::ServerWriter<v1::PullParametersResponse>* writer) override;
+  grpc::Status ImportParameters(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ImportParametersResponse,
+                               v1::ImportParametersRequest>* stream) override;
+
+ private:
+  template <typename Request, typename Response>
+  absl::Status Receive(grpc::ServerContext* context, Received& received,
+                       int32_t fragment, const Fault& fault,
+                       grpc::ServerReaderWriter<Response, Request>* stream);
+  // Checks and keeps one chunk.
+  absl::Status Keep(Received& received, int32_t fragment,
+                    const v1::Chunk& chunk);
+  struct Chain {
+    int64_t from_version = -1;
+    codec::CodecId codec = codec::CodecId::kF32;
+    std::vector<std::string> deltas;
+  };
+
+  // What the chunks of a pull carry, a payload a link of the chain.
+  Chain ChainOf(const v1::PullParametersRequest& request) const;
+  Fault BeginStream(const grpc::ServerContext& context);
+  void Hang(grpc::ServerContext* context);
+
+  const RunLayout& layout_;
+  const int32_t shard_;
+  const int32_t shard_count_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::map<std::pair<int32_t, int64_t>, Received> received_;
+  std::map<std::pair<int32_t, int64_t>, std::vector<float>> versions_;
+  std::map<std::pair<int32_t, int64_t>, Chain> chains_;
+  std::deque<Fault> faults_;
+  int chunk_count_ = 0;
+  int64_t payload_bytes_ = 0;
+  int stream_count_ = 0;
+  std::string session_;
+  int64_t first_chunk_bytes_ = 0;
+  // Last: it serves this object.
+  std::unique_ptr<rpc::RpcServer> server_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_

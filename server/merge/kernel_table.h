@@ -1,0 +1,18 @@
+// Gives the core's rules the vectorised kernels.
+//
+// Thread-safe; stateless.
+
+#ifndef SERVER_MERGE_KERNEL_TABLE_H_
+#define SERVER_MERGE_KERNEL_TABLE_H_
+
+#include "server/core/merge/merge_rule.h"
+#include "server/core/outer_optimizer/outer_optimizer.h"
+
+namespace atl::server {
+
+const OuterKernels& FastOuterKernels();
+const MergeKernels& FastMergeKernels();
+
+}  // namespace atl::server
+
+#endif  // SERVER_MERGE_KERNEL_TABLE_H_

@@ -1,0 +1,100 @@
+#include "server/merge/merge_tile.h"
+
+#include <algorithm>
+
+#include "base/codec/block_grid.h"
+#include "base/status/status_macros.h"
+#include "server/kernels/merge_kernels.h"
+#include "server/merge/kernel_table.h"
+
+namespace atl::server {
+namespace {
+
+constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
+
+// Says where the old version's arrays are, and where the new one's are made:
+// those that were given to the new one become it in their place; the others are
+// made in `buffers`, from the old one's images or from what is read there.
+// `keep` has one of each array.
+absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
+                      TileBuffers& buffers, OuterTile& tile,
+                      VersionImage* keep) {
+  for (int array = 0; array <= step.optimizer.state_count(); ++array) {
+    float*& made = array == 0 ? tile.theta : tile.state[array - 1];
+    const float*& old = array == 0 ? tile.old_theta : tile.old_state[array - 1];
+    if (step.to.carries(array)) {
+      made = step.to.Map(array, blocks, &keep[array]);
+      continue;
+    }
+    made = array == 0 ? buffers.theta.data() : buffers.state[array - 1].data();
+    old = step.from.Map(array, blocks, &keep[array]);
+    if (old == nullptr) {
+      RETURN_IF_ERROR(step.from.Read(array, blocks, made));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t TileCount(const ShardRange& range) {
+  return (range.block_count() + kTileBlocks - 1) / kTileBlocks;
+}
+
+IndexRange TileBlocks(const ShardRange& range, int64_t tile) {
+  const int64_t begin = range.blocks().begin + tile * kTileBlocks;
+  return {begin, std::min(begin + kTileBlocks, range.blocks().end)};
+}
+
+TileBuffers::TileBuffers()
+    : theta(kTileElements),
+      gradient(kTileElements),
+      contributions(kTileElements) {
+  for (auto& array : state) array.resize(kTileElements);
+}
+
+TileResult StepTile(const OuterStep& step, IndexRange blocks,
+                    TileBuffers& buffers) {
+  TileResult result;
+  const int64_t count = step.range.ElementCount(blocks);
+  const kernels::NormResult merged =
+      kernels::CheckAndNorm(count, buffers.gradient.data());
+  result.norm_squared = merged.sum_of_squares;
+  result.finite = merged.finite;
+  OuterTile tile;
+  tile.count = count;
+  tile.version = step.version;
+  tile.gradient = buffers.gradient.data();
+  VersionImage keep[1 + OuterOptimizer::kMaxStateCount];
+  result.status = LoadTile(step, blocks, buffers, tile, keep);
+  if (!result.status.ok()) return result;
+  step.optimizer.Step(FastOuterKernels(), tile);
+  result.finite &= kernels::AllFinite(count, tile.theta);
+  result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
+                              blocks, absl::MakeConstSpan(tile.theta, count));
+  if (step.view != nullptr && result.finite) {
+    result.status =
+        step.view->MakeTile(blocks, tile.theta, buffers.view,
+                            result.view_digest, result.finite);
+    if (!result.status.ok()) return result;
+  }
+  result.status = step.to.Write(0, blocks, tile.theta);
+  for (int i = 0; i < step.optimizer.state_count() && result.status.ok(); ++i) {
+    result.finite &= kernels::AllFinite(count, tile.state[i]);
+    result.status = step.to.Write(1 + i, blocks, tile.state[i]);
+  }
+  return result;
+}
+
+absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact) {
+  for (const TileResult& result : results) {
+    RETURN_IF_ERROR(result.status);
+    fact.digest += result.digest;
+    fact.finite &= result.finite;
+    fact.norm_squared += result.norm_squared;
+    fact.view_digest += result.view_digest;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

@@ -1,0 +1,71 @@
+// The arithmetic of a merge on one tile: few blocks whose arrays stay in cache.
+//
+// Pure but for the version files that it reads and writes. Thread-safe for
+// different tiles and buffers.
+
+#ifndef SERVER_MERGE_MERGE_TILE_H_
+#define SERVER_MERGE_MERGE_TILE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "server/core/outer_optimizer/outer_optimizer.h"
+#include "server/core/shard_machine.h"
+#include "server/merge/view_maker.h"
+#include "server/store/shard_range.h"
+#include "server/store/version_file.h"
+
+namespace atl::server {
+
+// Blocks of a tile: 64 KiB an array.
+inline constexpr int64_t kTileBlocks = 4;
+
+int64_t TileCount(const ShardRange& range);
+// Tiles are counted from the range's first block.
+IndexRange TileBlocks(const ShardRange& range, int64_t tile);
+
+// One thread's buffers, each of a tile.
+struct TileBuffers {
+  TileBuffers();
+  std::vector<float> theta;
+  std::vector<float> state[OuterOptimizer::kMaxStateCount];
+  std::vector<float> gradient;
+  std::vector<float> contributions;  // A tile of one, or a block of each.
+  ViewBuffers view;
+};
+
+// What one tile came to.
+struct TileResult {
+  absl::Status status;
+  Digest128 digest;  // Of theta's blocks.
+  bool finite = true;
+  double norm_squared = 0;  // Of the merged gradient.
+  Digest128 view_digest;    // Of V's blocks, in a run with a view.
+};
+
+// From which version, by which rule, to which.
+struct OuterStep {
+  const ShardRange& range;
+  const OuterOptimizer& optimizer;
+  VersionFile& from;
+  VersionFile& to;
+  int64_t version = 0;  // Of `from`.
+  const ViewMaker* view = nullptr;  // Null if the run has none.
+};
+
+// Takes the outer step, and that of the view, on `blocks` with the merged gradient in
+// `buffers.gradient`.
+TileResult StepTile(const OuterStep& step, IndexRange blocks,
+                    TileBuffers& buffers);
+
+// Digest, finiteness and norm of all tiles, in their order, into `fact`; or the
+// first error.
+absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact);
+
+}  // namespace atl::server
+
+#endif  // SERVER_MERGE_MERGE_TILE_H_

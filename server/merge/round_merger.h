@@ -1,0 +1,80 @@
+// Makes versions: version 0 from the generator or an import, version v + 1 from
+// version v and a sealed round.
+//
+// With them their views (core/view.h), if the run has one.
+//
+// Works tile by tile, from the contributions' files and the version's image (or
+// file, without one) into the next version's, so that its own memory does not
+// depend on the size of the shard, nor on the number of contributions. What a
+// tile becomes does not depend on the threads, nor on the other tiles.
+//
+// Thread-compatible: one call at a time, because the tiles' buffers are its
+// own. Blocks for as long as the disk and the arithmetic take.
+
+#ifndef SERVER_MERGE_ROUND_MERGER_H_
+#define SERVER_MERGE_ROUND_MERGER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/layout/digest.h"
+#include "server/core/merge/merge_rule.h"
+#include "server/core/outer_optimizer/outer_optimizer.h"
+#include "server/core/shard_machine.h"
+#include "server/merge/merge_tile.h"
+#include "server/merge/view_maker.h"
+#include "server/merge/work_queue.h"
+#include "server/store/run_store.h"
+
+namespace atl::server {
+
+class RoundMerger {
+ public:
+  // `pool` must outlive it.
+  explicit RoundMerger(TilePool& pool);
+
+  // Makes version 0 of `fragment`, by the generator or from the stored import,
+  // and publishes it in `store`; returns its digest. Not durable yet.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: the import is damaged.
+  // FAILED_PRECONDITION: there is no import yet.
+  absl::StatusOr<Digest128> MakeVersion0(RunStore& store,
+                                         const OuterOptimizer& optimizer,
+                                         int32_t fragment);
+
+  // Merges `seal` into version seal.version + 1 and publishes that in `store`,
+  // not durable and not committed.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: a file is damaged; the
+  // message names it. FAILED_PRECONDITION: version or contributions are not
+  // here.
+  absl::StatusOr<PreparedFact> Merge(RunStore& store,
+                                     const OuterOptimizer& optimizer,
+                                     const MergeRule& rule,
+                                     const v1::Seal& seal);
+
+  // The statistics of `seal`'s contributions on this shard, for its verdict.
+  //
+  // DATA_LOSS: a file is damaged. FAILED_PRECONDITION: a contribution is not
+  // here.
+  absl::StatusOr<MeasuredFact> Measure(RunStore& store, const MergeRule& rule,
+                                       const v1::Seal& seal);
+
+ private:
+  // What the tiles of one merge share.
+  struct Round;
+
+  TileResult MergeTile(const Round& round, IndexRange blocks,
+                       TileBuffers& buffers) const;
+
+  TilePool& pool_;
+  std::vector<TileBuffers> buffers_;  // One a thread.
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_MERGE_ROUND_MERGER_H_

@@ -1,0 +1,85 @@
+// The contributions of a sealed round on one shard, read block by block: their
+// merge, and the statistics that a verdict is made from.
+//
+// Immutable after Open, so thread-safe. Blocks on the disk.
+
+#ifndef SERVER_MERGE_SEALED_SET_H_
+#define SERVER_MERGE_SEALED_SET_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/layout/layout.h"
+#include "base/layout/merge_groups.h"
+#include "server/core/merge/gram_sums.h"
+#include "server/core/merge/merge_rule.h"
+#include "server/store/encoded_source.h"
+#include "server/store/run_store.h"
+
+namespace atl::server {
+
+class SealedSet {
+ public:
+  // `store`, `rule` and `seal` must outlive it.
+  //
+  // FAILED_PRECONDITION: a contribution is not stored here, or the rule needs
+  // a verdict that `seal` has, but not for these contributions.
+  static absl::StatusOr<SealedSet> Open(RunStore& store, const MergeRule& rule,
+                                        const v1::Seal& seal);
+  // The same of contributions that are here, in the order of the seal; `range`
+  // must outlive it.
+  static absl::StatusOr<SealedSet> Of(
+      const ShardRange& range, const v1::RunSpec& spec, const MergeRule& rule,
+      const v1::Seal& seal,
+      std::vector<std::shared_ptr<const EncodedSource>> contributions);
+
+  // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer` is
+  // the caller's thread's: it grows to a tile, or, for a rule that takes rows,
+  // to a block of every contribution.
+  //
+  // DATA_LOSS: a file is damaged; the message names it.
+  absl::Status Merge(const MergeKernels& kernels, IndexRange blocks,
+                     std::vector<float>& buffer, float* gradient) const;
+
+  // All 0, for Measure.
+  GramSums NewSums() const;
+  // Adds the statistics of `blocks` to `sums`. `buffer` grows to a block of
+  // every contribution.
+  //
+  // DATA_LOSS: as Merge.
+  absl::Status Measure(const MergeKernels& kernels, IndexRange blocks,
+                       std::vector<float>& buffer, GramSums& sums) const;
+
+ private:
+  SealedSet(const ShardRange& range, const MergeRule& rule,
+            const v1::Seal& seal, MergeGroups groups, MergeNeeds needs)
+      : range_(range),
+        rule_(rule),
+        seal_(seal),
+        groups_(std::move(groups)),
+        needs_(needs) {}
+
+  int GroupOf(int64_t block) const;
+  // What contribution `i` is multiplied by in `group`.
+  float Factor(int i, int group) const;
+  absl::Status MergeSum(const MergeKernels& kernels, IndexRange blocks,
+                        std::vector<float>& buffer, float* gradient) const;
+  // Reads `block` of every contribution; `rows` are in `buffer`.
+  absl::Status ReadRows(int64_t block, std::vector<float>& buffer,
+                        std::vector<float*>& rows) const;
+
+  const ShardRange& range_;
+  const MergeRule& rule_;
+  const v1::Seal& seal_;
+  MergeGroups groups_;
+  MergeNeeds needs_;
+  std::vector<std::shared_ptr<const EncodedSource>> contributions_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_MERGE_SEALED_SET_H_

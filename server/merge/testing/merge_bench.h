@@ -1,0 +1,53 @@
+// A store of a run with one tensor, in memory, and what merges its rounds. For
+// tests. Thread-compatible.
+
+#ifndef SERVER_MERGE_TESTING_MERGE_BENCH_H_
+#define SERVER_MERGE_TESTING_MERGE_BENCH_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "base/io/testing/fake_file_system.h"
+#include "server/merge/round_merger.h"
+#include "server/store/testing/memory_record_store.h"
+
+namespace atl::server {
+
+struct MergeBench {
+  // Of the tensor: blocks of 4096 and, at its end, one that is short; more than
+  // a huge page.
+  static constexpr int64_t kElements = 4096 * 150 + 77;
+
+  // With version 0. `memory_bytes`: of images of versions. Ends the process if
+  // anything fails, as all below.
+  MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
+             int64_t memory_bytes);
+
+  // The store as after a restart.
+  void Open();
+
+  // Stores the contribution `info` with `bytes`, all of its blocks.
+  void Store(const v1::ContributionInfo& info, absl::string_view bytes);
+
+  PreparedFact Merge(const v1::Seal& seal);
+
+  // An array of a version.
+  std::vector<float> Read(int64_t version, int array);
+
+  FakeFileSystem fs;
+  MemoryRecordStore records;
+  TilePool pool;
+  RoundMerger merger;
+  std::shared_ptr<ImagePool> images;
+  std::unique_ptr<OuterOptimizer> optimizer;
+  std::unique_ptr<MergeRule> rule;
+  std::unique_ptr<RunStore> store;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_MERGE_TESTING_MERGE_BENCH_H_

@@ -1,0 +1,76 @@
+// Threads that carry out tasks in the order they were posted, and threads that
+// share the tiles of one task.
+//
+// Thread-safe.
+
+#ifndef SERVER_MERGE_WORK_QUEUE_H_
+#define SERVER_MERGE_WORK_QUEUE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/sync/mutex.h"
+
+namespace atl::server {
+
+// Tasks begin in order; with one thread they also end in order. The length is
+// bounded by who posts: each shard has a bounded number of actions under way,
+// each contribution one finish.
+class WorkQueue {
+ public:
+  // `nice` is added to the threads' niceness: 0 to 19.
+  explicit WorkQueue(int thread_count, int nice = 0);
+  // Waits for the task that runs; those that have not begun are dropped.
+  ~WorkQueue();
+
+  void Post(std::function<void()> task);
+  // Drops what has not begun and waits for what runs. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+// Runs fn(worker, index) for all indexes of [0, count), on `thread_count`
+// threads, the caller's among them; returns when all are done. `worker` is in
+// [0, thread_count) and no two calls at a time have the same.
+class TilePool {
+ public:
+  explicit TilePool(int thread_count);
+  ~TilePool();
+
+  int thread_count() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // One call at a time.
+  void Run(int64_t count, const std::function<void(int, int64_t)>& fn);
+
+ private:
+  void Work(int worker);
+  void Share(int worker, int64_t count,
+             const std::function<void(int, int64_t)>& fn);
+
+  Mutex mutex_;
+  CondVar changed_;
+  const std::function<void(int, int64_t)>* fn_ ABSL_GUARDED_BY(mutex_) =
+      nullptr;
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t job_ ABSL_GUARDED_BY(mutex_) = 0;
+  int busy_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_MERGE_WORK_QUEUE_H_

@@ -1,0 +1,490 @@
+#include "server/parameter_server.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
+#include "base/layout/ids.h"
+#include "base/obs/log.h"
+#include "base/obs/version.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+
+namespace atl::server {
+namespace {
+
+constexpr char kIncarnationName[] = "server/incarnation";
+constexpr char kServerIdName[] = "server/id";
+
+// Of the thread that makes versions durable.
+constexpr int kBackgroundNice = 10;
+
+// Largest message: a chunk of 1 MiB and its header, with room.
+constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
+
+// What a stream sends ahead of the chunk that is read is lost when it is cut,
+// and takes memory until then: so it is little, whatever the link could carry.
+constexpr int kReceiveWindowBytes = 256 << 10;
+
+// Checks whose directory it is, and begins a new life: durable, + 1.
+absl::StatusOr<int64_t> BeginLife(RecordStore& records,
+                                  const std::string& server_id) {
+  int64_t incarnation = 0;
+  const absl::StatusOr<std::string> id = records.Get(kServerIdName);
+  if (id.ok()) {
+    if (*id != server_id) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the data directory belongs to server ", *id, ", not ", server_id,
+          "; give --server_id=", *id, " or another --data_dir"));
+    }
+    ASSIGN_OR_RETURN(const std::string text, records.Get(kIncarnationName));
+    if (!absl::SimpleAtoi(text, &incarnation)) {
+      return absl::DataLossError("record server/incarnation is damaged");
+    }
+  } else if (!absl::IsNotFound(id.status())) {
+    return id.status();
+  }
+  ++incarnation;
+  RecordBatch batch;
+  batch.Put(kServerIdName, server_id);
+  batch.Put(kIncarnationName, absl::StrCat(incarnation));
+  failpoint::Hit("server.incarnation.before");
+  RETURN_IF_ERROR(records.Write(batch, Sync::kMachine));
+  failpoint::Hit("server.incarnation.after");
+  return incarnation;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
+    const Options& options, const Environment& environment) {
+  RETURN_IF_ERROR(ValidateId("server_id", options.server_id));
+  if (options.merge_thread_count < 1 || options.finish_thread_count < 1) {
+    return absl::InvalidArgumentError("thread counts must be >= 1");
+  }
+  RETURN_IF_ERROR(rpc::CheckListener(options.listener));
+  ASSIGN_OR_RETURN(const int64_t incarnation,
+                   BeginLife(environment.records, options.server_id));
+  std::unique_ptr<ParameterServer> server(
+      new ParameterServer(options, environment, incarnation));
+  RETURN_IF_ERROR(server->Recover());
+  rpc::RpcServer::Spec spec;
+  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
+      *server, server->push_watchdog_, server->pull_watchdog_,
+      std::make_shared<BufferPool>(),
+      server->held_});
+  spec.listener = options.listener;
+  spec.services = {server->service_.get()};
+  spec.message_bytes_max = kMessageBytesMax;
+  spec.receive_window_bytes = kReceiveWindowBytes;
+  ASSIGN_OR_RETURN(server->rpc_, rpc::RpcServer::Start(spec));
+  server->rpc_->SetServing(true);
+  server->ShowHealth();
+  ParameterServer* raw = server.get();
+  server->plan_thread_ =
+      std::jthread([raw](std::stop_token stop) { raw->FollowPlan(stop); });
+  server->report_thread_ =
+      std::jthread([raw](std::stop_token stop) { raw->SendReports(stop); });
+  return server;
+}
+
+ParameterServer::ParameterServer(const Options& options,
+                                 const Environment& environment,
+                                 int64_t incarnation)
+    : options_(options),
+      environment_(environment),
+      incarnation_(incarnation),
+      tile_pool_(options.merge_thread_count),
+      merger_(tile_pool_),
+      merge_queue_(1),
+      // What is done behind the commit leaves the processor to what islands
+      // wait for.
+      disk_queue_(1, kBackgroundNice),
+      finish_queue_(options.finish_thread_count),
+      low_queue_(1, kBackgroundNice),
+      room_queue_(1),
+      images_(ImagePool::Create(options.image_bytes_max)),
+      held_(std::make_shared<HeldBytes>(
+          options.gather_bytes_max, rpc::RpcServer::Spec().memory_bytes_max / 4,
+          [this](std::function<void()> task) {
+            room_queue_.Post(std::move(task));
+          })),
+      push_watchdog_(options.stream_limits, SystemClock()),
+      pull_watchdog_(options.stream_limits, SystemClock()) {}
+
+ParameterServer::~ParameterServer() { Stop(); }
+
+void ParameterServer::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  if (rpc_ != nullptr) {
+    rpc_->SetServing(false);
+    rpc_->Stop();
+  }
+  plan_thread_.request_stop();
+  report_thread_.request_stop();
+  if (plan_thread_.joinable()) plan_thread_.join();
+  if (report_thread_.joinable()) report_thread_.join();
+  finish_queue_.Stop();
+  merge_queue_.Stop();
+  disk_queue_.Stop();
+  low_queue_.Stop();
+  room_queue_.Stop();
+}
+
+// --- Shards -----------------------------------------------------------------
+
+ShardResources ParameterServer::Resources() {
+  return {merger_,
+          merge_queue_,
+          disk_queue_,
+          finish_queue_,
+          low_queue_,
+          images_,
+          *held_,
+          [this] {
+            MutexLock lock(&mutex_);
+            ++change_count_;
+            changed_.SignalAll();
+          }};
+}
+
+absl::Status ParameterServer::Recover() {
+  RETURN_IF_ERROR(environment_.fs.CreateDirectories(
+      absl::StrCat(options_.data_dir, "/runs")));
+  ASSIGN_OR_RETURN(const std::vector<records::RunRecord> runs,
+                   RunStore::ListRuns(environment_.records));
+  for (const records::RunRecord& record : runs) OpenShard(record);
+  return absl::OkStatus();
+}
+
+void ParameterServer::OpenShard(const records::RunRecord& record) {
+  const std::string& run_id = record.run().run_id();
+  Entry entry;
+  entry.shard_number = record.shard();
+  entry.run_epoch = record.run().run_epoch();
+  absl::StatusOr<std::unique_ptr<Shard>> shard =
+      Shard::Create(Resources(), environment_.fs, environment_.records,
+                    options_.data_dir, record);
+  if (shard.ok()) {
+    entry.shard = *std::move(shard);
+    LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
+              << record.shard_count() << " is open";
+  } else {
+    // The other runs go on; this one's report says why it does not.
+    entry.fault = shard.status().ToString();
+    LOG(ERROR) << "run " << run_id << " cannot be opened: " << entry.fault;
+  }
+  MutexLock lock(&mutex_);
+  entries_[run_id] = std::move(entry);
+}
+
+Shard* ParameterServer::FindShard(const std::string& run_id) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(run_id);
+  return it == entries_.end() ? nullptr : it->second.shard.get();
+}
+
+// --- The agent --------------------------------------------------------------
+
+bool ParameterServer::Register(std::stop_token stop) {
+  v1::RegisterServerRequest request;
+  request.set_server_id(options_.server_id);
+  request.set_address(options_.advertise.empty() ? rpc_->address()
+                                                 : options_.advertise);
+  request.set_incarnation(incarnation_);
+  request.set_program_version(kProgramVersion);
+  absl::Duration wait = absl::Milliseconds(50);
+  std::string logged;
+  while (!stop.stop_requested()) {
+    const absl::StatusOr<v1::RegisterServerResponse> response =
+        environment_.coordinator.RegisterServer(request);
+    if (response.ok()) {
+      LOG(INFO) << "registered as " << options_.server_id << ", incarnation "
+                << incarnation_ << ", at coordinator epoch "
+                << response->coordinator_epoch();
+      MutexLock lock(&mutex_);
+      lease_ = absl::Seconds(response->lease_duration().seconds()) +
+               absl::Nanoseconds(response->lease_duration().nanos());
+      if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(15);
+      registered_ = true;
+      ++change_count_;
+      changed_.SignalAll();
+      return true;
+    }
+    if (absl::IsAborted(response.status()) ||
+        absl::IsInvalidArgument(response.status()) ||
+        absl::IsPermissionDenied(response.status())) {
+      End(response.status());
+      return false;
+    }
+    if (response.status().message() != logged) {
+      logged = std::string(response.status().message());
+      LOG(WARNING) << "cannot register yet, asks again until it can: "
+                   << logged;
+    }
+    MutexLock lock(&mutex_);
+    if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
+    wait = std::min(wait * 2, absl::Seconds(1));
+  }
+  return false;
+}
+
+void ParameterServer::End(const absl::Status& status) {
+  absl::Status end = Annotate(status, "this server has to end");
+  if (absl::IsAborted(status)) {
+    end = absl::AbortedError(absl::StrCat(
+        end.message(), "; another process serves as ", options_.server_id,
+        ", or this data directory is an old copy: give another --server_id"));
+  }
+  LOG(ERROR) << end.message();
+  MutexLock lock(&mutex_);
+  if (end_.ok()) end_ = end;
+  changed_.SignalAll();
+}
+
+absl::Status ParameterServer::WaitForEnd(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  const absl::Time deadline = absl::Now() + timeout;
+  while (end_.ok() && !stopping_) {
+    if (changed_.WaitWithDeadline(&mutex_, deadline)) break;
+  }
+  return end_;
+}
+
+void ParameterServer::FollowPlan(std::stop_token stop) {
+  if (!Register(stop)) return;
+  coordinator::PlanPosition position;
+  while (!stop.stop_requested()) {
+    const absl::StatusOr<v1::ServerPlan> plan =
+        environment_.coordinator.WaitForPlan(position, absl::Milliseconds(500),
+                                             stop);
+    if (plan.ok()) {
+      position = coordinator::PositionOf(*plan);
+      ApplyPlan(*plan);
+    } else if (absl::IsAborted(plan.status())) {
+      End(plan.status());
+      return;
+    } else if (!absl::IsDeadlineExceeded(plan.status()) &&
+               !stop.stop_requested()) {
+      // Not registered any more, or the stream ended: the coordinator has
+      // restarted.
+      {
+        MutexLock lock(&mutex_);
+        registered_ = false;
+        if (!stopping_) {
+          changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(50));
+        }
+      }
+      if (!Register(stop)) return;
+    }
+    std::optional<v1::ServerPlan> unfinished;
+    std::vector<Shard*> shards;
+    {
+      MutexLock lock(&mutex_);
+      std::swap(unfinished, unfinished_plan_);
+      for (auto& [run_id, entry] : entries_) {
+        if (entry.shard != nullptr) shards.push_back(entry.shard.get());
+      }
+    }
+    bool no_room = false;
+    for (Shard* shard : shards) no_room |= shard->TakeNoRoom();
+    for (Shard* shard : shards) {
+      if (no_room) shard->GiveUpKept();
+      shard->Tick();
+    }
+    if (unfinished.has_value() && absl::IsDeadlineExceeded(plan.status())) {
+      ApplyPlan(*unfinished);
+    } else if (unfinished.has_value()) {
+      MutexLock lock(&mutex_);
+      unfinished_plan_ = std::move(unfinished);
+    }
+  }
+}
+
+void ParameterServer::ApplyPlan(const v1::ServerPlan& plan) {
+  bool complete = true;
+  for (const v1::ServerRunPlan& run : plan.runs()) {
+    complete &= ApplyRunPlan(run);
+  }
+  for (Shard* shard : ShardsWithout(plan)) shard->OnUnplanned();
+  MutexLock lock(&mutex_);
+  plan_revision_ = plan.revision();
+  unfinished_plan_.reset();
+  if (!complete) unfinished_plan_ = plan;
+  ++change_count_;
+  changed_.SignalAll();
+}
+
+std::vector<Shard*> ParameterServer::ShardsWithout(const v1::ServerPlan& plan) {
+  std::set<std::string> planned;
+  for (const v1::ServerRunPlan& run : plan.runs()) planned.insert(run.run_id());
+  std::vector<Shard*> shards;
+  MutexLock lock(&mutex_);
+  for (const auto& [run_id, entry] : entries_) {
+    if (entry.shard != nullptr && planned.count(run_id) == 0) {
+      shards.push_back(entry.shard.get());
+    }
+  }
+  return shards;
+}
+
+bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
+  {
+    MutexLock lock(&mutex_);
+    const auto it = entries_.find(plan.run_id());
+    if (it != entries_.end() && it->second.shard == nullptr) {
+      it->second.run_epoch = std::max(it->second.run_epoch, plan.run_epoch());
+      return true;
+    }
+  }
+  Shard* shard = FindShard(plan.run_id());
+  if (shard == nullptr) {
+    // A plan says where the run is; what it is has to be asked for, once.
+    const absl::StatusOr<v1::Run> run = environment_.get_run(plan.run_id());
+    if (!run.ok()) {
+      LOG(WARNING) << "run " << plan.run_id()
+                   << " is in the plan but cannot be read: "
+                   << run.status().ToString();
+      return false;
+    }
+    absl::Status created = ValidateId("run_id", plan.run_id());
+    if (created.ok()) {
+      created = RunStore::CreateRun(environment_.records, *run, plan.shard(),
+                                    plan.shard_count());
+    }
+    if (!created.ok()) {
+      LOG(WARNING) << "run " << plan.run_id()
+                   << " cannot be made here: " << created.ToString();
+      return false;
+    }
+    records::RunRecord record;
+    *record.mutable_run() = *run;
+    record.set_shard(plan.shard());
+    record.set_shard_count(plan.shard_count());
+    OpenShard(record);
+    shard = FindShard(plan.run_id());
+    if (shard == nullptr) return true;
+  }
+  shard->OnPlan(plan);
+  return true;
+}
+
+v1::ShardReport ParameterServer::FaultReport(const std::string& run_id,
+                                             const Entry& entry) {
+  v1::ShardReport report;
+  report.set_run_id(run_id);
+  report.set_run_epoch(entry.run_epoch);
+  report.set_shard(entry.shard_number);
+  report.set_fault(entry.fault);
+  return report;
+}
+
+absl::Status ParameterServer::ReportOnce() {
+  v1::ReportShardsRequest request;
+  std::vector<Shard*> shards;
+  {
+    MutexLock lock(&mutex_);
+    request.set_server_id(options_.server_id);
+    request.set_incarnation(incarnation_);
+    request.set_report_seq(++report_seq_);
+    request.set_plan_revision(plan_revision_);
+    for (const auto& [run_id, entry] : entries_) {
+      if (entry.shard != nullptr) {
+        shards.push_back(entry.shard.get());
+      } else {
+        *request.add_shards() = FaultReport(run_id, entry);
+      }
+    }
+  }
+  for (const Shard* shard : shards) *request.add_shards() = shard->Report();
+  const absl::StatusOr<absl::Duration> lease =
+      environment_.coordinator.ReportShards(std::move(request));
+  if (!lease.ok()) return lease.status();
+  MutexLock lock(&mutex_);
+  if (*lease > absl::ZeroDuration()) lease_ = *lease;
+  return absl::OkStatus();
+}
+
+void ParameterServer::ShowHealth() {
+  std::map<std::string, const Shard*> shards;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    for (const auto& [run_id, entry] : entries_) {
+      shards[run_id] = entry.shard.get();
+    }
+  }
+  std::map<std::string, bool> serves = {{kShardsHealth, true}};
+  for (const auto& [run_id, shard] : shards) {
+    const bool does = shard != nullptr && !shard->has_stopped();
+    serves[absl::StrCat(kShardsHealth, "/", run_id)] = does;
+    serves[kShardsHealth] &= does;
+  }
+  for (const auto& [name, serving] : serves) {
+    const auto shown = shown_health_.find(name);
+    if (shown != shown_health_.end() && shown->second == serving) continue;
+    rpc_->SetServing(name, serving);
+  }
+  shown_health_ = std::move(serves);
+}
+
+void ParameterServer::SendReports(std::stop_token stop) {
+  int64_t reported = -1;
+  int64_t shown = -1;  // By health.
+  absl::Time last = absl::InfinitePast();
+  std::string logged;
+  while (!stop.stop_requested()) {
+    int64_t seen;
+    bool is_due;
+    {
+      MutexLock lock(&mutex_);
+      const absl::Duration interval =
+          std::min(lease_ / 3, options_.report_interval_max);
+      const Clock& clock = SystemClock();
+      const auto due = [&] {
+        mutex_.AssertHeld();
+        return registered_ && (change_count_ != reported ||
+                               clock.Now() - last >= interval);
+      };
+      while (!stopping_ && change_count_ == shown && !due()) {
+        changed_.WaitWithTimeout(&mutex_, registered_
+                                              ? last + interval - clock.Now()
+                                              : absl::Milliseconds(200));
+      }
+      if (stopping_) return;
+      seen = change_count_;
+      is_due = due();
+    }
+    ShowHealth();
+    shown = seen;
+    if (!is_due) continue;
+    last = SystemClock().Now();
+    const absl::Status status = ReportOnce();
+    if (status.ok()) {
+      reported = seen;
+      logged.clear();
+      continue;
+    }
+    if (absl::IsAborted(status)) return End(status);
+    if (status.ToString() != logged) {
+      logged = status.ToString();
+      LOG(WARNING) << "cannot report: " << logged;
+    }
+    // FAILED_PRECONDITION and the rest: FollowPlan registers again.
+    MutexLock lock(&mutex_);
+    if (!stopping_) changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(100));
+  }
+}
+
+}  // namespace atl::server

@@ -1,0 +1,173 @@
+// A whole parameter server: storage, threads, the gRPC service and the agent
+// that follows the coordinator.
+//
+//   ParameterServer::Options options;
+//   ASSIGN_OR_RETURN(auto server, ParameterServer::Start(options));
+//   server->port();
+//
+// Thread-safe after Start.
+
+#ifndef SERVER_PARAMETER_SERVER_H_
+#define SERVER_PARAMETER_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/server_service.pb.h"
+#include "base/io/file_system.h"
+#include "base/rpc/listener.h"
+#include "base/sync/mutex.h"
+#include "coordinator/client/server_control_client.h"
+#include "server/live_merge/held_bytes.h"
+#include "server/service/parameter_service.h"
+#include "server/shard/shard.h"
+#include "server/store/record_store.h"
+#include "server/store/version_image.h"
+
+namespace atl::server {
+
+class ParameterServer final : public ShardDirectory {
+ public:
+  struct Options {
+    std::string server_id;  // [a-z0-9-]{1,63}
+    std::string data_dir;
+    rpc::ListenerOptions listener;
+    // host:port that islands reach; empty for the listener's.
+    std::string advertise;
+    // Threads that merge, >= 1.
+    int merge_thread_count = 1;
+    // Threads that sync contributions, >= 1.
+    int finish_thread_count = 2;
+    // Memory for versions: the newest of each run's fragments, and those that
+    // are made from it. What does not fit is read from and written to files.
+    int64_t image_bytes_max = int64_t{1} << 30;
+    // Memory for what waits at level ISLAND to be merged, of all runs. Where it
+    // is used up, an island after the other is let in.
+    int64_t gather_bytes_max = int64_t{1} << 30;
+    StreamLimits stream_limits;
+    // Longest time between two reports.
+    absl::Duration report_interval_max = absl::Seconds(5);
+  };
+  // What it needs of the world. Everything must outlive it.
+  struct Environment {
+    FileSystem& fs;
+    RecordStore& records;
+    coordinator::ServerControlClient& coordinator;
+    // RunService.GetRun of the coordinator.
+    std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
+  };
+
+  // Recovers, listens, and starts to follow the coordinator, which may be
+  // away.
+  //
+  // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory
+  // is another server's. Else as the store and the listener.
+  static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
+      const Options& options, const Environment& environment);
+
+  ~ParameterServer() override;
+
+  int port() const { return rpc_->port(); }
+  const std::string& address() const { return rpc_->address(); }
+  int64_t incarnation() const { return incarnation_; }
+  // Names of health beside those of the services: NOT_SERVING if any shard here
+  // has stopped, and the same of the shard of a run, kShardsHealth/RUN_ID. A
+  // start may help it; it does not keep the server from serving other runs.
+  static constexpr char kShardsHealth[] = "atoll.shards";
+  // Bytes that wait at level ISLAND to be merged.
+  int64_t held_bytes() const { return held_->bytes(); }
+  const HeldBytes& held() const { return *held_; }
+
+  // Ends the streams, then everything else. Idempotent.
+  void Stop();
+
+  // Waits until it has to end by itself, for at most `timeout`: a later life of
+  // this server_id has registered. OK if it has not.
+  absl::Status WaitForEnd(absl::Duration timeout);
+
+  Shard* FindShard(const std::string& run_id) override;
+
+ private:
+  // A run that this server knows: a shard, or why there is none.
+  struct Entry {
+    std::unique_ptr<Shard> shard;
+    int32_t shard_number = 0;
+    std::string fault;
+    int64_t run_epoch = 0;  // Of a run without a shard: the newest known.
+  };
+
+  ParameterServer(const Options& options, const Environment& environment,
+                  int64_t incarnation);
+
+  absl::Status Recover();
+  void OpenShard(const records::RunRecord& record);
+  ShardResources Resources();
+
+  // --- The agent ---
+  void FollowPlan(std::stop_token stop);
+  void SendReports(std::stop_token stop);
+  // Registers until it works; false if stopped.
+  bool Register(std::stop_token stop);
+  void ApplyPlan(const v1::ServerPlan& plan);
+  // Those of runs that `plan` does not have.
+  std::vector<Shard*> ShardsWithout(const v1::ServerPlan& plan);
+  // False if it must be tried again.
+  bool ApplyRunPlan(const v1::ServerRunPlan& plan);
+  v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
+  absl::Status ReportOnce();
+  // Has health say which shards serve.
+  void ShowHealth();
+  void End(const absl::Status& status);
+
+  const Options options_;
+  const Environment environment_;
+  const int64_t incarnation_;
+
+  TilePool tile_pool_;
+  RoundMerger merger_;
+  WorkQueue merge_queue_;
+  WorkQueue disk_queue_;
+  WorkQueue finish_queue_;
+  WorkQueue low_queue_;
+  WorkQueue room_queue_;  // Tells streams of level ISLAND that there is room.
+  const std::shared_ptr<ImagePool> images_;
+  const std::shared_ptr<HeldBytes> held_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ServerPlan> unfinished_plan_ ABSL_GUARDED_BY(mutex_);
+  int64_t plan_revision_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t change_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t report_seq_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool registered_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(15);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+
+  StreamWatchdog push_watchdog_;
+  StreamWatchdog pull_watchdog_;
+  std::unique_ptr<ParameterServiceImpl> service_;
+  std::unique_ptr<rpc::RpcServer> rpc_;
+  // What health says of shards, by name; of Start, then of report_thread_.
+  std::map<std::string, bool> shown_health_;
+  std::jthread plan_thread_;
+  std::jthread report_thread_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_PARAMETER_SERVER_H_

@@ -1,0 +1,333 @@
+// Whole strict runs against real servers over loopback.
+
+#include "server/parameter_server.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "server/service/testing/test_cluster.h"
+
+namespace atl::server {
+namespace {
+
+#define ASSERT_OK(expr)                                     \
+  do {                                                      \
+    const absl::Status assert_ok_status = (expr);           \
+    ASSERT_TRUE(assert_ok_status.ok()) << assert_ok_status; \
+  } while (false)
+
+// The state after `rounds` rounds of three islands.
+std::string StateOf(int server_count, int merge_threads, int rounds) {
+  TestCluster cluster(SmallRun(), server_count, merge_threads);
+  EXPECT_TRUE(cluster.StartAll().ok());
+  const absl::Status begun = cluster.Begin();
+  EXPECT_TRUE(begun.ok()) << begun;
+  for (int v = 0; v < rounds; ++v) {
+    const absl::Status round = cluster.Round(v, 3);
+    EXPECT_TRUE(round.ok()) << round;
+  }
+  const auto sha256 = cluster.Sha256();
+  EXPECT_TRUE(sha256.ok()) << sha256.status();
+  return sha256.ok() ? *sha256 : "";
+}
+
+TEST(ParameterServerTest, TheStateDependsNeitherOnShardsNorOnThreads) {
+  const std::string one = StateOf(1, 1, 3);
+  EXPECT_EQ(StateOf(3, 1, 3), one);
+  EXPECT_EQ(StateOf(2, 2, 3), one);
+  EXPECT_NE(StateOf(1, 1, 2), one);
+}
+
+TEST(ParameterServerTest, ARestartBetweenRoundsChangesNothing) {
+  const std::string undisturbed = StateOf(2, 1, 3);
+  TestCluster cluster(SmallRun(), 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  ASSERT_OK(cluster.Round(0, 3));
+  cluster.Stop(1);
+  ASSERT_OK(cluster.Start(1));
+  EXPECT_EQ(cluster.server(1).incarnation(), 2);
+  ASSERT_OK(cluster.Round(1, 3));
+  cluster.CutPower(0);
+  ASSERT_OK(cluster.Start(0));
+  ASSERT_OK(cluster.Round(2, 3));
+  EXPECT_EQ(*cluster.Sha256(), undisturbed);
+}
+
+// Pushes fragment 0's contributions of a round.
+std::vector<v1::ContributionInfo> PushAll(TestCluster& cluster,
+                                          int64_t version) {
+  std::vector<v1::ContributionInfo> infos;
+  for (int32_t slot = 0; slot < 3; ++slot) {
+    const auto gradient = cluster.Gradient(0, slot, version);
+    infos.push_back(cluster.Info(0, slot, version, gradient));
+    const absl::Status pushed = cluster.Push(infos.back(), gradient);
+    EXPECT_TRUE(pushed.ok()) << pushed;
+  }
+  return infos;
+}
+
+TEST(ParameterServerTest, WhatWasStoredOutlivesAPowerCut) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto infos = PushAll(cluster, 0);
+  cluster.CutPower(0);
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return r.stored_size() == 3; });
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto digest = cluster.Seal(0, 0, infos);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  ASSERT_OK(cluster.Commit(0, 0, *digest));
+}
+
+TEST(ParameterServerTest, ACommitThatWasNotPersistedIsRedone) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto infos = PushAll(cluster, 0);
+  const auto digest = cluster.Seal(0, 0, infos);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  // The coordinator commits while the shard is down.
+  cluster.CutPower(0);
+  cluster.AddCommit(0, 0, *digest);
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(0, [](const v1::ShardReport& r) {
+    return r.persisted_commit_seq() == 1;
+  });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stored_size(), 0);
+  EXPECT_TRUE(cluster.Pull(0, 1).ok());
+}
+
+TEST(ParameterServerTest, ACommitWithAnotherDigestStopsTheShard) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto digest = cluster.Seal(0, 0, PushAll(cluster, 0));
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  Digest128 wrong = *digest;
+  wrong.low ^= 1;
+  cluster.AddCommit(0, 0, wrong);
+  cluster.Publish();
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_NE(report->fault().find("DATA_LOSS"), std::string::npos);
+  EXPECT_EQ(report->persisted_commit_seq(), 0);
+}
+
+TEST(ParameterServerTest, AnAbortedAttemptIsMergedAgainWithItsNewSet) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto infos = PushAll(cluster, 0);
+  const auto first = cluster.Seal(0, 0, infos);
+  ASSERT_TRUE(first.ok()) << first.status();
+  cluster.plan().clear_seals();
+  cluster.plan().mutable_open_rounds(0)->set_attempt(1);
+  const auto second = cluster.Seal(0, 0, {infos[0], infos[1]}, /*attempt=*/1);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(*first, *second);
+  ASSERT_OK(cluster.Commit(0, 0, *second, /*attempt=*/1));
+}
+
+TEST(ParameterServerTest, APinnedVersionStaysReadableAndAnOldOneDoesNot) {
+  TestCluster cluster(SmallRun(), 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  ASSERT_OK(cluster.Round(0, 1));
+  const auto pinned = cluster.Pull(0, 1);
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  v1::Pin* pin = cluster.plan().add_pins();
+  pin->set_pin_id("kept");
+  for (int f = 0; f < 2; ++f) {
+    v1::FragmentVersion* version = pin->add_cut();
+    version->set_fragment(f);
+    version->set_version(1);
+  }
+  for (int v = 1; v < 5; ++v) ASSERT_OK(cluster.Round(v, 1));
+  EXPECT_EQ(*cluster.Pull(0, 1), *pinned);
+  EXPECT_TRUE(cluster.Pull(0, 4).ok());  // The one before the newest.
+  EXPECT_TRUE(absl::IsOutOfRange(cluster.Pull(0, 2).status()))
+      << cluster.Pull(0, 2).status();
+}
+
+TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
+  TestCluster cluster(SmallRun(), 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  ASSERT_OK(cluster.Round(0, 1));
+  v1::Pin* pin = cluster.plan().add_pins();
+  pin->set_pin_id("round-1");
+  pin->set_commit_seq(3);
+  pin->set_checkpoint(true);
+  for (int f = 0; f < 2; ++f) {
+    v1::FragmentVersion* version = pin->add_cut();
+    version->set_fragment(f);
+    version->set_version(1);
+  }
+  const auto durable = [](const v1::ShardReport& r) {
+    return r.checkpoints_size() == 1 && r.checkpoints(0).durable() &&
+           r.checkpoints(0).pin_id() == "round-1";
+  };
+  const std::string path = "data/runs/small/checkpoints/round-1.json";
+  cluster.Publish();
+  for (int shard = 0; shard < 2; ++shard) {
+    ASSERT_OK(cluster.WaitForReport(shard, durable).status());
+    EXPECT_TRUE(cluster.fs(shard).Exists(path));
+  }
+  for (int v = 1; v < 4; ++v) ASSERT_OK(cluster.Round(v, 1));
+  cluster.CutPower(1);
+  ASSERT_OK(cluster.Start(1));
+  ASSERT_OK(cluster.WaitForReport(1, durable).status());
+  EXPECT_TRUE(cluster.Pull(0, 1).ok());
+  cluster.plan().clear_pins();
+  cluster.Publish();
+  for (int shard = 0; shard < 2; ++shard) {
+    ASSERT_OK(cluster
+                  .WaitForReport(shard,
+                                 [](const v1::ShardReport& r) {
+                                   return r.checkpoints().empty();
+                                 })
+                  .status());
+  }
+  // The version goes after the manifest that names it.
+  const absl::Time end = absl::Now() + TestCluster::kPatience;
+  while (cluster.Pull(0, 1).ok() && absl::Now() < end) {
+  }
+  EXPECT_TRUE(absl::IsOutOfRange(cluster.Pull(0, 1).status()));
+  // A pull of both ends with the first of them that has released it.
+  for (int shard = 0; shard < 2; ++shard) {
+    while (cluster.fs(shard).Exists(path) && absl::Now() < end) {
+    }
+    EXPECT_FALSE(cluster.fs(shard).Exists(path));
+  }
+}
+
+TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
+  Digest128 undisturbed;
+  {
+    TestCluster cluster(SmallRun(), 1);
+    ASSERT_OK(cluster.StartAll());
+    ASSERT_OK(cluster.Begin());
+    undisturbed = *cluster.Seal(0, 0, PushAll(cluster, 0));
+  }
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto gradient = cluster.Gradient(0, 0, 0);
+  const auto lost = cluster.Info(0, 0, 0, gradient);
+  ASSERT_OK(cluster.Push(lost, gradient));
+  // More segments are made for the round; the first is the one that is used.
+  const std::string log = "data/runs/small/log";
+  const auto names = cluster.fs(0).List(log);
+  for (const std::string& name : *names) {
+    auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
+    ASSERT_OK((*file)->WriteAt(*(*file)->Size() - 100, "damaged"));
+  }
+  auto infos = PushAll(cluster, 0);  // Slot 0's is there already.
+  // An older report has two of them as well.
+  ASSERT_OK(cluster
+                .WaitForReport(0,
+                               [](const v1::ShardReport& r) {
+                                 return r.stored_size() == 3;
+                               })
+                .status());
+  cluster.AddSeal(0, 0, infos);
+  ASSERT_OK(cluster
+                .WaitForReport(0,
+                               [](const v1::ShardReport& r) {
+                                 return r.stored_size() == 2 &&
+                                        r.fault().empty();
+                               })
+                .status());
+  ASSERT_OK(cluster.Push(lost, gradient));
+  const auto digest = cluster.WaitForPrepared(0, 0);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_EQ(*digest, undisturbed);
+  ASSERT_OK(cluster.Commit(0, 0, *digest));
+}
+
+TEST(ParameterServerTest, ACommittedContributionThatIsDamagedStopsTheShard) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  const auto infos = PushAll(cluster, 0);
+  const auto digest = cluster.Seal(0, 0, infos);
+  ASSERT_OK(digest.status());
+  cluster.CutPower(0);
+  cluster.AddCommit(0, 0, *digest);
+  const std::string log = "data/runs/small/log";
+  const auto names = cluster.fs(0).List(log);
+  for (const std::string& name : *names) {
+    auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
+    ASSERT_OK((*file)->WriteAt(*(*file)->Size() - 100, "damaged"));
+    ASSERT_OK((*file)->Sync());
+  }
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_NE(report->fault().find("DATA_LOSS"), std::string::npos);
+  EXPECT_NE(report->fault().find(".seg"), std::string::npos) << report->fault();
+}
+
+TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.Stop(0);
+  const std::string versions = "data/runs/small/versions";
+  const auto names = cluster.fs(0).List(versions);
+  for (const std::string& name : *names) {
+    ASSERT_OK(cluster.fs(0).Remove(versions + "/" + name));
+  }
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->run_epoch(), 1);
+}
+
+TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
+  v1::Run run = SmallRun();
+  run.mutable_spec()->mutable_init()->set_import(true);
+  TestCluster cluster(run, 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_TRUE(
+      cluster
+          .WaitForReport(
+              1, [](const v1::ShardReport& r) { return !r.initialized(); })
+          .ok());
+  for (int32_t f = 0; f < 2; ++f) {
+    ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
+    // The same again is fine.
+    ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
+  }
+  ASSERT_OK(cluster.Begin());
+  EXPECT_EQ(*cluster.Pull(0, 0), cluster.Gradient(0, 5, 5));
+  EXPECT_TRUE(
+      absl::IsAlreadyExists(cluster.Import(0, cluster.Gradient(0, 6, 5))));
+  ASSERT_OK(cluster.Round(0, 2));
+  cluster.CutPower(0);
+  ASSERT_OK(cluster.Start(0));
+  ASSERT_OK(cluster.Round(1, 2));
+}
+
+TEST(ParameterServerTest, ItRegistersAgainWhenTheCoordinatorForgotIt) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.FailNext(0, "WaitForPlan",
+                   absl::FailedPreconditionError("not registered"));
+  ASSERT_TRUE(cluster.WaitForRegistrations(0, 2));
+  ASSERT_OK(cluster.Round(0, 2));
+}
+
+}  // namespace
+}  // namespace atl::server

@@ -1,0 +1,22 @@
+// What a stream is told that has no place. For tests.
+
+#ifndef SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_
+#define SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_
+
+#include "absl/status/status.h"
+#include "base/rpc/status_details.h"
+#include "gtest/gtest.h"
+
+namespace atl::server {
+
+inline void ExpectNoPlace(const absl::Status& status) {
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(rpc::RetryDelayOf(status).has_value()) << status;
+  const auto reason = rpc::ReasonOf(status);
+  ASSERT_TRUE(reason.has_value()) << status;
+  EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
+}
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_

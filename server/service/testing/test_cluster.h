@@ -1,0 +1,173 @@
+// Parameter servers in this process, over loopback, with the test as their
+// coordinator. For tests.
+//
+// Verbs: start and stop servers, push and pull through the real client, open,
+// seal and commit rounds. Waits have a bound and end the test's patience with
+// an error, never with a sleep. Not thread-safe, but Push may run in threads.
+
+#ifndef SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
+#define SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/parameter_service.grpc.pb.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/io/testing/fake_file_system.h"
+#include "base/layout/digest.h"
+#include "base/layout/layout.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/tls.h"
+#include "coordinator/client/testing/fake_server_control_client.h"
+#include "server/client/parameter_client.h"
+#include "server/parameter_server.h"
+#include "server/store/testing/memory_record_store.h"
+
+namespace atl::server {
+
+// A run of two fragments, the second of one short tensor, with Nesterov.
+v1::Run SmallRun();
+
+// Makes a chunk's checksum right, whatever the rest of it says.
+void SumChunk(v1::Chunk& chunk);
+
+class TestCluster {
+ public:
+  static constexpr absl::Duration kPatience = absl::Seconds(20);
+
+  TestCluster(const v1::Run& run, int server_count, int merge_threads = 1);
+  ~TestCluster();
+
+  // Before Begin: the servers hold another run, too, of the same spec.
+  void AddTwin();
+  static constexpr char kTwin[] = "twin";  // Its id.
+
+  // --- Servers --------------------------------------------------------------
+  // Of those that are started from now on.
+  ParameterServer::Options& options() { return options_; }
+  // Before any is started: each island and server has a certificate of its own,
+  // which `issue` gives for its common name.
+  void UseTls(std::function<rpc::TlsFiles(const std::string&)> issue);
+  absl::Status StartAll();
+  absl::Status Start(int shard);
+  void Stop(int shard);
+  // Stops it and forgets what was not synced.
+  void CutPower(int shard);
+  ParameterServer& server(int shard) { return *nodes_[shard]->server; }
+  FakeFileSystem& fs(int shard) { return nodes_[shard]->fs; }
+  MemoryRecordStore& records(int shard) { return nodes_[shard]->records; }
+
+  // --- The coordinator's part -----------------------------------------------
+  // Every server's plan, but for `shard`; Publish sends it to all.
+  v1::ServerRunPlan& plan() { return plan_; }
+  // The twin's, which from Begin on is its own.
+  v1::ServerRunPlan& twin_plan() { return *twin_plan_; }
+  void Publish();
+  // A plan without the run, as when it has ended.
+  void PublishWithoutRun();
+  // Newest report of a shard, once `done` says so; of the twin's if `twin`.
+  //
+  // DEADLINE_EXCEEDED: it never did; the message has the last report.
+  absl::StatusOr<v1::ShardReport> WaitForReport(
+      int shard, const std::function<bool(const v1::ShardReport&)>& done,
+      bool twin = false);
+  // The server has taken the newest plan in: without a client that asks again,
+  // a call before that is refused for what the plan before said.
+  //
+  // DEADLINE_EXCEEDED: it never did.
+  absl::Status WaitForPlan(int shard);
+  // The server's next call of `method` fails.
+  void FailNext(int shard, const std::string& method, absl::Status status) {
+    nodes_[shard]->control->FailNext(method, std::move(status));
+  }
+  // False if a server does not register `count` times.
+  bool WaitForRegistrations(int shard, size_t count);
+  // All shards have version 0; the run is ACTIVE, rounds are open, and every
+  // server knows it.
+  absl::Status Begin();
+  // Seals the keys with equal weights.
+  void AddSeal(int32_t fragment, int64_t version,
+               std::vector<v1::ContributionInfo> infos, int64_t attempt = 0);
+  // The same, and waits until all shards of the fragment are prepared; returns
+  // the sum of their digests.
+  absl::StatusOr<Digest128> Seal(int32_t fragment, int64_t version,
+                                 std::vector<v1::ContributionInfo> infos,
+                                 int64_t attempt = 0);
+  absl::StatusOr<Digest128> WaitForPrepared(int32_t fragment, int64_t version,
+                                            int64_t attempt = 0);
+  // Commits what Seal returned; waits until all have persisted it.
+  absl::Status Commit(int32_t fragment, int64_t version,
+                      const Digest128& digest, int64_t attempt = 0);
+  void AddCommit(int32_t fragment, int64_t version, const Digest128& digest,
+                 int64_t attempt = 0);
+  int64_t commit_seq() const { return plan_.commit_seq(); }
+
+  // --- An island's part -----------------------------------------------------
+  const RunLayout& layout() const { return layout_; }
+  // Outer gradient of a slot in a round: the same values for the same numbers.
+  std::vector<float> Gradient(int32_t fragment, int32_t slot,
+                              int64_t version) const;
+  v1::ContributionInfo Info(int32_t fragment, int32_t slot, int64_t version,
+                            const std::vector<float>& gradient) const;
+  // `gradient` as it is pushed, by the run's codec.
+  std::vector<char> Encode(int32_t fragment,
+                           const std::vector<float>& gradient) const;
+  absl::Status Push(const v1::ContributionInfo& info,
+                    const std::vector<float>& gradient,
+                    absl::Duration patience = kPatience);
+  // Pushes any bytes.
+  absl::Status PushEncoded(const v1::ContributionInfo& info,
+                           absl::Span<const char> encoded,
+                           absl::Duration patience = kPatience);
+  absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version,
+                                          int32_t slot = 0);
+  // Takes `view`, V of `from_version` (-1: none), to `version`; returns the
+  // payload bytes that came.
+  absl::StatusOr<int64_t> PullView(int32_t fragment, int64_t version,
+                                   int64_t from_version,
+                                   std::vector<float>& view);
+  absl::Status Import(int32_t fragment, const std::vector<float>& elements);
+  // Pushes, seals and commits a round of all fragments with `slots` islands.
+  absl::Status Round(int64_t version, int slots);
+  // Of the newest version of all fragments, in the model order.
+  absl::StatusOr<std::string> Sha256();
+
+  static std::string Secret(int32_t slot);
+  // How an island dials, with its certificate if there are any.
+  rpc::ChannelOptions Channel(int32_t slot) const;
+  // An island's own client.
+  absl::StatusOr<std::unique_ptr<ParameterClient>> Client(int32_t slot);
+  // A client for hand-made messages, of that island.
+  std::unique_ptr<v1::ParameterService::Stub> Stub(int shard, int32_t slot = 0);
+  // A header that is right for `info`.
+  v1::PushHeader Header(const v1::ContributionInfo& info, int shard) const;
+
+ private:
+  struct Node {
+    FakeFileSystem fs;
+    MemoryRecordStore records;
+    std::unique_ptr<coordinator::FakeServerControlClient> control;
+    std::unique_ptr<ParameterServer> server;
+  };
+
+  const v1::Run run_;
+  const RunLayout layout_;
+  ParameterServer::Options options_;
+  std::vector<rpc::TlsFiles> certificates_;  // Of the islands; empty: none.
+  std::vector<std::unique_ptr<Node>> nodes_;
+  v1::ServerRunPlan plan_;
+  std::optional<v1::ServerRunPlan> twin_plan_;
+  int64_t revision_ = 0;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_SERVICE_TESTING_TEST_CLUSTER_H_

@@ -1,0 +1,44 @@
+// A RecordStore in memory, for tests.
+//
+// Thread-safe. Keeps what Sync::kMachine made durable apart from the rest, so
+// that a test can cut the power.
+
+#ifndef SERVER_STORE_TESTING_MEMORY_RECORD_STORE_H_
+#define SERVER_STORE_TESTING_MEMORY_RECORD_STORE_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/sync/mutex.h"
+#include "server/store/record_store.h"
+
+namespace atl::server {
+
+class MemoryRecordStore final : public RecordStore {
+ public:
+  absl::Status Write(const RecordBatch& batch, Sync sync) override;
+  absl::StatusOr<std::string> Get(absl::string_view name) const override;
+  absl::StatusOr<std::vector<Record>> Scan(
+      absl::string_view prefix) const override;
+
+  // Forgets every write since the last that was synced.
+  void CutPower();
+  // Every Write fails with `status` from now on; OK ends that.
+  void FailWrites(absl::Status status);
+  // The next Write calls `hook` first; what that writes comes before it.
+  void BeforeNextWrite(std::function<void()> hook);
+
+ private:
+  mutable Mutex mutex_;
+  std::map<std::string, std::string> records_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> synced_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> before_next_write_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_TESTING_MEMORY_RECORD_STORE_H_

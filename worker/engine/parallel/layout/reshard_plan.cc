@@ -1,0 +1,109 @@
+#include "worker/engine/parallel/layout/reshard_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace atl::engine {
+namespace {
+
+// Elements [begin, end) of the model between a rank's shards and a holder.
+struct Crossing {
+  int unit = 0;
+  int holder = 0;
+  int64_t global_begin = 0;
+  ReshardPlan::Run shard;
+};
+
+// All of `rank`'s, in the model's order within a unit and holder.
+std::vector<Crossing> CrossingsOf(const ModelConfig& config,
+                                  const MeshOptions& options, int rank,
+                                  const std::vector<int64_t>& boundaries) {
+  const RankLayout rank_layout = MakeRankLayout(config, options, rank);
+  std::vector<Crossing> crossings;
+  ForEachShardRun(rank_layout, [&](const ShardRun& run) {
+    const int unit =
+        rank_layout.units[rank_layout.spans[run.span].rank_unit].unit;
+    for (int64_t done = 0; done < run.count;) {
+      const int64_t at = run.global_begin + done;
+      const auto after =
+          std::upper_bound(boundaries.begin(), boundaries.end(), at);
+      const int64_t count = std::min(run.count - done, *after - at);
+      crossings.push_back(
+          {.unit = unit,
+           .holder = static_cast<int>(after - boundaries.begin()) - 1,
+           .global_begin = at,
+           .shard = {.span = run.span,
+                     .offset = run.shard_offset + done,
+                     .count = count,
+                     .is_counted = run.is_counted}});
+      done += count;
+    }
+  });
+  // A table's copy may come behind: with its unit, in the order of both ends.
+  std::stable_sort(crossings.begin(), crossings.end(),
+                   [](const Crossing& a, const Crossing& b) {
+                     return a.global_begin < b.global_begin;
+                   });
+  return crossings;
+}
+
+int64_t CountOf(const std::vector<std::vector<ReshardPlan::Run>>& by_rank) {
+  int64_t count = 0;
+  for (const auto& runs : by_rank) {
+    for (const ReshardPlan::Run& run : runs) count += run.count;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<int64_t> HeldBoundaries(const ParameterLayout& layout,
+                                    int rank_count) {
+  std::vector<int64_t> boundaries = {0};
+  size_t parameter = 0;
+  for (int rank = 1; rank < rank_count; ++rank) {
+    // Not element_count * rank, which may overflow.
+    const int64_t target =
+        layout.element_count / rank_count * rank +
+        layout.element_count % rank_count * rank / rank_count;
+    while (parameter + 1 < layout.parameters.size() &&
+           layout.parameters[parameter + 1].offset <= target) {
+      ++parameter;
+    }
+    const int64_t offset = layout.parameters[parameter].offset;
+    boundaries.push_back(offset + (target - offset) / kHeldBlockElements *
+                                      kHeldBlockElements);
+  }
+  boundaries.push_back(layout.element_count);
+  return boundaries;
+}
+
+ReshardPlan::ReshardPlan(const ModelConfig& config,
+                         const ParameterLayout& layout,
+                         const MeshOptions& options, int rank) {
+  const int rank_count = options.mesh.rank_count();
+  const std::vector<int64_t> boundaries = HeldBoundaries(layout, rank_count);
+  held_ = {.begin = boundaries[rank], .end = boundaries[rank + 1]};
+  units_.resize(layout.units.size());
+  for (UnitExchange& unit : units_) {
+    unit.shards.resize(rank_count);
+    unit.held.resize(rank_count);
+  }
+  for (int other = 0; other < rank_count; ++other) {
+    for (const Crossing& crossing :
+         CrossingsOf(config, options, other, boundaries)) {
+      UnitExchange& unit = units_[crossing.unit];
+      if (other == rank) unit.shards[crossing.holder].push_back(crossing.shard);
+      if (crossing.holder != rank) continue;
+      unit.held[other].push_back({.offset = crossing.global_begin - held_.begin,
+                                  .count = crossing.shard.count,
+                                  .is_counted = crossing.shard.is_counted});
+    }
+  }
+  for (const UnitExchange& unit : units_) {
+    exchange_count_max_ = std::max(
+        {exchange_count_max_, CountOf(unit.shards), CountOf(unit.held)});
+  }
+}
+
+}  // namespace atl::engine

@@ -1,0 +1,74 @@
+// Moves parameters and moments between the shards of ranks and what processes
+// hold, as a ReshardPlan says.
+//
+// Thread-compatible. All ranks of the world make the same calls. Its buffers
+// are those of one unit, in memory of the operations, which is what the world
+// exchanges; what is held, and what runs are read to and written from, is the
+// host's.
+
+#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_
+#define WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/collective/collective.h"
+#include "worker/engine/ops/ops.h"
+#include "worker/engine/parallel/layout/reshard_plan.h"
+#include "worker/engine/tensor/arena.h"
+
+namespace atl::engine {
+
+// Instantiated for float and double.
+template <typename T>
+class Resharder {
+ public:
+  // `world` and `ops` outlive it.
+  //
+  // RESOURCE_EXHAUSTED: no memory.
+  static absl::StatusOr<std::unique_ptr<Resharder>> Create(
+      ReshardPlan plan, collective::Collective& world, BasicOps<T>& ops);
+
+  const ParameterSpan& held() const { return plan_.held(); }
+
+  // From `held` [held().size()] of all ranks to their shards: `write` puts the
+  // elements of a run of this rank's.
+  using Write =
+      absl::FunctionRef<absl::Status(const ReshardPlan::Run&, const T* in)>;
+  absl::Status Scatter(const T* held, Write write);
+
+  // Back: each element from the rank that counts it.
+  using Read = absl::FunctionRef<absl::Status(const ReshardPlan::Run&, T* out)>;
+  absl::Status Gather(Read read, T* held);
+
+ private:
+  Resharder(ReshardPlan plan, collective::Collective& world, BasicOps<T>& ops)
+      : plan_(std::move(plan)), world_(world), ops_(ops) {}
+
+  // Sends `send_counts` elements of host_sent_ and waits for what arrives in
+  // host_received_.
+  absl::Status Exchange(std::vector<int64_t> send_counts,
+                        std::vector<int64_t> receive_counts);
+
+  const ReshardPlan plan_;
+  collective::Collective& world_;
+  BasicOps<T>& ops_;
+  Arena arena_, host_arena_;
+  T* sent_ = nullptr;
+  T* received_ = nullptr;
+  // Where the host reads and writes them: there, or with a device elsewhere.
+  T* host_sent_ = nullptr;
+  T* host_received_ = nullptr;
+};
+
+extern template class Resharder<float>;
+extern template class Resharder<double>;
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_

@@ -1,0 +1,56 @@
+// How a rank's unit lies in a buffer that its spans are gathered to.
+//
+// Pure. A gathered span has padding at its end. With one span that is behind
+// the unit. With two, the dense one would run into the experts, so it is
+// gathered beside the unit and copied to its place.
+
+#ifndef WORKER_ENGINE_PARALLEL_ZERO_UNIT_FRAME_H_
+#define WORKER_ENGINE_PARALLEL_ZERO_UNIT_FRAME_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "worker/engine/parallel/layout/rank_layout.h"
+
+namespace atl::engine {
+
+struct UnitFrame {
+  int64_t size = 0;  // Elements, a multiple of kShardAlignment.
+  // Where a span is gathered to, for each of the unit's.
+  int64_t span_begin[2] = {0, 0};
+  // Dense elements to copy between span_begin[0] and the unit's start; 0 if
+  // they are in place.
+  int64_t copy_count = 0;
+
+  static UnitFrame Of(const RankLayout& layout, int unit) {
+    const auto up = [](int64_t n) {
+      return (n + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+    };
+    const RankUnit& rank_unit = layout.units[unit];
+    const ShardSpan& first = layout.spans[rank_unit.first_span];
+    UnitFrame frame;
+    if (rank_unit.span_count == 1) {
+      frame.size = up(first.gathered_count());
+      return frame;
+    }
+    const ShardSpan& second = layout.spans[rank_unit.first_span + 1];
+    frame.span_begin[1] = second.begin;
+    frame.span_begin[0] = up(second.begin + second.gathered_count());
+    frame.copy_count = first.count;
+    frame.size = up(frame.span_begin[0] + first.gathered_count());
+    return frame;
+  }
+
+  // The largest of all units.
+  static int64_t SizeMax(const RankLayout& layout) {
+    int64_t size = 0;
+    for (size_t u = 0; u < layout.units.size(); ++u) {
+      size = std::max(size, Of(layout, static_cast<int>(u)).size);
+    }
+    return size;
+  }
+};
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_PARALLEL_ZERO_UNIT_FRAME_H_

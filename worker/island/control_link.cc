@@ -1,0 +1,357 @@
+#include "worker/island/control_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/failpoint/failpoint.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/time/clock.h"
+#include "coordinator/client/plan_position.h"
+
+namespace atl::worker {
+namespace {
+
+// Longest wait for a plan before the thread looks at other things.
+constexpr absl::Duration kPlanWait = absl::Seconds(1);
+// Longest wait between two heartbeats: an elastic island should soon know that
+// the coordinator is away.
+constexpr absl::Duration kHeartbeatMax = absl::Seconds(2);
+// Between two looks at a coordinator that does not answer.
+constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
+
+// Nobody who sets the machine's clock delays a heartbeat.
+absl::Time Now() { return SystemClock().Now(); }
+
+// A join that asking again does not help.
+bool JoinIsRefused(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+ControlLink::ControlLink(const ControlLinkOptions& options,
+                         coordinator::CoordinatorClient& client,
+                         Mailbox& mailbox, Listener listener)
+    : options_(options),
+      client_(client),
+      mailbox_(mailbox),
+      listener_(std::move(listener)),
+      last_contact_(Now()),
+      control_thread_([this](std::stop_token stop) { RunControl(stop); }),
+      plan_thread_([this](std::stop_token stop) { RunPlans(stop); }) {}
+
+ControlLink::~ControlLink() {
+  control_thread_.request_stop();
+  plan_thread_.request_stop();
+  MutexLock lock(&mutex_);
+  stopping_ = true;
+  changed_.SignalAll();
+}
+
+void ControlLink::RunControl(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    if (!JoinUntilDone(stop)) return;
+    if (KeepMembership(stop)) return;
+    LOG(WARNING) << "the membership has ended; joining again";
+  }
+}
+
+bool ControlLink::JoinUntilDone(std::stop_token stop) {
+  rpc::Backoff backoff(options_.retry, options_.seed);
+  bool before = false;
+  {
+    MutexLock lock(&mutex_);
+    before = was_member_;
+    member_ = false;
+    rejoin_ = false;
+  }
+  const absl::Duration patience =
+      before ? options_.patience : options_.join_patience;
+  absl::Time last_answer = Now();
+  while (!stop.stop_requested()) {
+    absl::StatusOr<v1::JoinResponse> response = client_.Join(options_.join);
+    if (response.ok()) {
+      failpoint::Hit("island.joined.after");
+      const absl::Status taken = listener_.on_joined(*response);
+      if (!taken.ok()) {
+        mailbox_.PutRefused(Annotate(taken, "cannot take part in the run"));
+        return false;
+      }
+      const google::protobuf::Duration lease = response->lease_duration();
+      // Before any plan of the new life.
+      mailbox_.PutJoined(*std::move(response));
+      {
+        MutexLock lock(&mutex_);
+        was_member_ = true;
+        member_ = true;
+        connected_ = true;
+        last_contact_ = Now();
+        ++join_count_;
+        lease_ = absl::Seconds(lease.seconds()) +
+                 absl::Nanoseconds(lease.nanos());
+        if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(30);
+        changed_.SignalAll();
+      }
+      return true;
+    }
+    if (JoinIsRefused(response.status())) {
+      mailbox_.PutRefused(Annotate(response.status(), "cannot join the run"));
+      return false;
+    }
+    // A coordinator that answers "no room" is there.
+    if (absl::IsResourceExhausted(response.status())) last_answer = Now();
+    if (Now() - last_answer > patience) {
+      mailbox_.PutRefused(Annotate(response.status(), "cannot join the run"));
+      return false;
+    }
+    if (backoff.attempt_count() == 0) {
+      LOG(WARNING) << "cannot join yet; asks again "
+                   << (absl::IsResourceExhausted(response.status())
+                           ? std::string("until there is room")
+                           : absl::StrCat("for ",
+                                          absl::FormatDuration(patience),
+                                          " at most"))
+                   << ": " << response.status().message();
+    }
+    SetConnected(false);
+    if (!Sleep(backoff.Next(response.status()), stop)) return false;
+  }
+  return false;
+}
+
+LatencyHistogram ControlLink::heartbeat_latency() const {
+  MutexLock lock(&mutex_);
+  return heartbeat_latency_;
+}
+
+bool ControlLink::KeepMembership(std::stop_token stop) {
+  absl::Time next_heartbeat = Now();
+  absl::Time next_report = Now();
+  while (!stop.stop_requested()) {
+    absl::Time now = Now();
+    if (now >= next_heartbeat) {
+      const absl::StatusOr<absl::Duration> lease = client_.Heartbeat();
+      const absl::Duration latency = Now() - now;
+      now += latency;
+      MutexLock lock(&mutex_);
+      if (lease.ok()) {
+        heartbeat_latency_.Add(latency);
+        if (*lease > absl::ZeroDuration()) lease_ = *lease;
+        last_contact_ = now;
+        next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);
+      } else if (absl::IsFailedPrecondition(lease.status())) {
+        return false;
+      } else {
+        next_heartbeat = now + std::min(kAwayWait, lease_ / 3);
+      }
+      if (absl::IsAborted(lease.status())) {
+        mailbox_.PutRefused(Annotate(
+            lease.status(), "another process joined as this island"));
+        return true;
+      }
+      if (now - last_contact_ > options_.patience) {
+        mailbox_.PutRefused(
+            Annotate(lease.status(), "the coordinator is away for too long"));
+        return true;
+      }
+      if (connected_ != lease.ok()) {
+        connected_ = lease.ok();
+        mailbox_.PutConnection(lease.ok());
+        if (lease.ok()) {
+          LOG(INFO) << "the coordinator is back";
+        } else {
+          LOG(WARNING) << "the coordinator is away; it is asked again for "
+                       << options_.patience
+                       << " at most: " << lease.status().message();
+        }
+      }
+    }
+    if (now >= next_report) {
+      if (ReportDue()) ReportOnce().IgnoreError();
+      next_report = Now() + options_.report_interval;
+    }
+    {
+      MutexLock lock(&mutex_);
+      if (rejoin_) return false;
+    }
+    const absl::Duration wait =
+        std::min(next_heartbeat, next_report) - Now();
+    if (!Sleep(std::max(wait, absl::Milliseconds(1)), stop)) return true;
+  }
+  return true;
+}
+
+void ControlLink::RunPlans(std::stop_token stop) {
+  coordinator::PlanPosition position;
+  while (!stop.stop_requested()) {
+    int64_t join_count = 0;
+    {
+      MutexLock lock(&mutex_);
+      if (!member_ || rejoin_) {
+        if (!stopping_) changed_.WaitWithTimeout(&mutex_, kPlanWait);
+        continue;
+      }
+      join_count = join_count_;
+    }
+    absl::StatusOr<v1::IslandPlan> plan =
+        client_.WaitForPlan(position, kPlanWait, stop);
+    if (plan.ok()) {
+      {
+        // One that came while we joined again may be of the new life already,
+        // and would look like another process's.
+        MutexLock lock(&mutex_);
+        if (!member_ || join_count != join_count_) continue;
+      }
+      position = coordinator::PositionOf(*plan);
+      const absl::Status taken = listener_.on_plan(*plan);
+      if (!taken.ok()) {
+        mailbox_.PutRefused(Annotate(taken, "cannot follow the run"));
+        return;
+      }
+      mailbox_.PutPlan(*std::move(plan));
+      continue;
+    }
+    if (absl::IsDeadlineExceeded(plan.status())) continue;
+    if (absl::IsCancelled(plan.status())) return;
+    if (absl::IsAborted(plan.status())) {
+      mailbox_.PutRefused(Annotate(plan.status(),
+                                   "another process joined as this island"));
+      return;
+    }
+    if (absl::IsFailedPrecondition(plan.status())) {
+      MutexLock lock(&mutex_);
+      rejoin_ = true;
+      changed_.SignalAll();
+      continue;
+    }
+    // The run has ended, or the coordinator is away: heartbeats find out.
+    Sleep(kAwayWait, stop);
+  }
+}
+
+absl::Status ControlLink::ReportReady(int64_t commit_seq) {
+  const absl::Status status = client_.ReportReady(commit_seq);
+  if (absl::IsFailedPrecondition(status)) {
+    MutexLock lock(&mutex_);
+    rejoin_ = true;
+    changed_.SignalAll();
+  }
+  return status;
+}
+
+void ControlLink::SetProgress(const v1::ReportProgressRequest& progress) {
+  MutexLock lock(&mutex_);
+  progress_.set_step(progress.step());
+  progress_.set_token_count(progress.token_count());
+  progress_.set_tokens_per_second(progress.tokens_per_second());
+  progress_.set_gradient_norm(progress.gradient_norm());
+  progress_.set_sent_bytes(progress.sent_bytes());
+  progress_.set_received_bytes(progress.received_bytes());
+  progress_changed_ = true;
+}
+
+void ControlLink::AddLoss(double loss) {
+  MutexLock lock(&mutex_);
+  loss_sum_ += loss;
+  progress_.set_loss_step_count(progress_.loss_step_count() + 1);
+}
+
+void ControlLink::AddEvaluation(const v1::Evaluation& evaluation) {
+  MutexLock lock(&mutex_);
+  *progress_.add_evaluations() = evaluation;
+  progress_changed_ = true;
+}
+
+bool ControlLink::ReportDue() {
+  MutexLock lock(&mutex_);
+  return progress_changed_;
+}
+
+absl::Status ControlLink::ReportOnce() {
+  MutexLock report_lock(&report_mutex_);
+  v1::ReportProgressRequest report;
+  double loss_sum = 0;
+  {
+    MutexLock lock(&mutex_);
+    report = progress_;
+    loss_sum = loss_sum_;
+    progress_changed_ = false;
+  }
+  if (report.loss_step_count() > 0) {
+    report.set_loss(loss_sum / static_cast<double>(report.loss_step_count()));
+  }
+  const absl::Status status = client_.ReportProgress(report);
+  MutexLock lock(&mutex_);
+  if (!status.ok() && !absl::IsInvalidArgument(status)) {
+    progress_changed_ = true;
+    return status;
+  }
+  // What was reported is taken off; what came meanwhile stays.
+  loss_sum_ -= loss_sum;
+  progress_.set_loss_step_count(progress_.loss_step_count() -
+                                report.loss_step_count());
+  if (progress_.loss_step_count() == 0) loss_sum_ = 0;
+  progress_.mutable_evaluations()->DeleteSubrange(0,
+                                                  report.evaluations_size());
+  return status;
+}
+
+void ControlLink::Flush(absl::Duration timeout) {
+  const absl::Time deadline = Now() + timeout;
+  rpc::Backoff backoff(options_.retry, options_.seed);
+  while (ReportDue()) {
+    const absl::Status status = ReportOnce();
+    if (status.ok() || !(absl::IsUnavailable(status) ||
+                         absl::IsDeadlineExceeded(status))) {
+      return;
+    }
+    if (Now() >= deadline) return;
+    if (!Sleep(backoff.Next(status), std::stop_token())) return;
+  }
+}
+
+absl::Status ControlLink::Leave(absl::string_view reason) {
+  failpoint::Hit("island.leave.before");
+  // Nobody may take the membership's end for a lost lease and join again.
+  control_thread_.request_stop();
+  plan_thread_.request_stop();
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  return client_.Leave(reason);
+}
+
+bool ControlLink::Sleep(absl::Duration duration, std::stop_token stop) {
+  const absl::Time deadline = Now() + duration;
+  MutexLock lock(&mutex_);
+  while (!stopping_ && !stop.stop_requested() && !rejoin_ &&
+         Now() < deadline) {
+    changed_.WaitWithTimeout(&mutex_, deadline - Now());
+  }
+  return !stopping_ && !stop.stop_requested();
+}
+
+void ControlLink::SetConnected(bool up) {
+  {
+    MutexLock lock(&mutex_);
+    if (connected_ == up) return;
+    connected_ = up;
+  }
+  mailbox_.PutConnection(up);
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,116 @@
+// The island's side of the control connection: joins, heartbeats, plans,
+// reports. It never waits for what computes, so a saturated data link or a long
+// inner step never costs a lease.
+//
+// Two threads: one joins, renews the lease and reports; one follows the plan.
+// Thread-safe.
+
+#ifndef WORKER_ISLAND_CONTROL_LINK_H_
+#define WORKER_ISLAND_CONTROL_LINK_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "atoll/v1/island_service.pb.h"
+#include "base/obs/latency_histogram.h"
+#include "base/rpc/retry.h"
+#include "base/sync/mutex.h"
+#include "coordinator/client/coordinator_client.h"
+#include "worker/island/mailbox.h"
+
+namespace atl::worker {
+
+struct ControlLinkOptions {
+  v1::JoinRequest join;
+  // Without an answer for this long the island gives up: the first join, and
+  // later.
+  absl::Duration join_patience = absl::Minutes(5);
+  absl::Duration patience = absl::Hours(1);
+  // Between two reports of progress.
+  absl::Duration report_interval = absl::Seconds(1);
+  rpc::RetryPolicy retry;
+  uint64_t seed = 0;  // Of the jitter.
+};
+
+class ControlLink {
+ public:
+  // Called on the plan's thread with every join and plan, before the mailbox
+  // gets it: for routes and identities. What it returns an error for the
+  // mailbox does not get: the run is refused with it.
+  struct Listener {
+    std::function<absl::Status(const v1::JoinResponse&)> on_joined;
+    std::function<absl::Status(const v1::IslandPlan&)> on_plan;
+  };
+
+  // Starts. `client` and `mailbox` must outlive it.
+  ControlLink(const ControlLinkOptions& options,
+              coordinator::CoordinatorClient& client, Mailbox& mailbox,
+              Listener listener);
+  // Stops, without leaving.
+  ~ControlLink();
+  ControlLink(const ControlLink&) = delete;
+  ControlLink& operator=(const ControlLink&) = delete;
+
+  // Reports ready once; the loop asks again if it fails.
+  absl::Status ReportReady(int64_t commit_seq);
+  // Replaces what is reported next, all but evaluations and losses, which add
+  // up until they are reported.
+  void SetProgress(const v1::ReportProgressRequest& progress);
+  void AddLoss(double loss);
+  void AddEvaluation(const v1::Evaluation& evaluation);
+  // Reports what is left, at most for `timeout`.
+  void Flush(absl::Duration timeout);
+  // Best effort.
+  absl::Status Leave(absl::string_view reason);
+
+  // How long heartbeats took that were answered.
+  LatencyHistogram heartbeat_latency() const;
+
+ private:
+  void RunControl(std::stop_token stop);
+  void RunPlans(std::stop_token stop);
+  bool JoinUntilDone(std::stop_token stop);
+  // False: the membership is gone.
+  bool KeepMembership(std::stop_token stop);
+  absl::Status ReportOnce();
+  bool ReportDue();
+  // Waits; false if stopped.
+  bool Sleep(absl::Duration duration, std::stop_token stop);
+  void SetConnected(bool up);
+
+  const ControlLinkOptions options_;
+  coordinator::CoordinatorClient& client_;
+  Mailbox& mailbox_;
+  const Listener listener_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  int64_t join_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool was_member_ ABSL_GUARDED_BY(mutex_) = false;  // Joined once.
+  bool member_ ABSL_GUARDED_BY(mutex_) = false;      // As far as is known.
+  bool rejoin_ ABSL_GUARDED_BY(mutex_) = false;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(30);
+  absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  LatencyHistogram heartbeat_latency_ ABSL_GUARDED_BY(mutex_);
+  v1::ReportProgressRequest progress_ ABSL_GUARDED_BY(mutex_);
+  double loss_sum_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool progress_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  Mutex report_mutex_;  // One report at a time, so that none adds up twice.
+
+  std::jthread control_thread_;
+  std::jthread plan_thread_;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_ISLAND_CONTROL_LINK_H_

@@ -1,0 +1,166 @@
+#include "worker/island/control_link.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "coordinator/client/testing/fake_coordinator_client.h"
+#include "gtest/gtest.h"
+
+namespace atl::worker {
+namespace {
+
+class ControlLinkTest : public testing::Test {
+ protected:
+  ControlLinkTest() : loop_("run") {
+    options_.retry.initial_delay = absl::Milliseconds(1);
+    options_.retry.max_delay = absl::Milliseconds(2);
+    options_.report_interval = absl::Milliseconds(1);
+    v1::JoinResponse response;
+    response.set_island_epoch(1);
+    response.mutable_lease_duration()->set_nanos(3'000'000);
+    response.mutable_plan()->set_revision(1);
+    client_.SetJoinResponse(response);
+  }
+
+  void Start() {
+    link_ = std::make_unique<ControlLink>(
+        options_, client_, mailbox_,
+        ControlLink::Listener{
+            [this](const v1::JoinResponse&) { return join_check_; },
+            [this](const v1::IslandPlan&) { return plan_check_; }});
+  }
+  // Hands news to the loop until `done`.
+  void Until(const std::function<bool()>& done) {
+    while (!done()) {
+      mailbox_.Wait(absl::Milliseconds(1));
+      mailbox_.DrainInto(loop_);
+    }
+  }
+
+  coordinator::FakeCoordinatorClient client_;
+  absl::Status join_check_, plan_check_;  // Before Start().
+  Mailbox mailbox_;
+  IslandLoop loop_;
+  ControlLinkOptions options_;
+  std::unique_ptr<ControlLink> link_;
+};
+
+TEST_F(ControlLinkTest, JoinsAndRenewsItsLease) {
+  Start();
+  Until([&] { return loop_.joined() && client_.heartbeat_count() >= 3; });
+  EXPECT_EQ(client_.joins().size(), 1);
+}
+
+TEST_F(ControlLinkTest, TriesAgainWhileTheCoordinatorIsAway) {
+  for (int i = 0; i < 3; ++i) {
+    client_.FailNext("Join", absl::UnavailableError("away"));
+  }
+  Start();
+  Until([&] { return loop_.joined(); });
+}
+
+TEST_F(ControlLinkTest, GivesUpWhenTheJoinIsRefused) {
+  client_.FailNext("Join", absl::NotFoundError("no such run"));
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_EQ(loop_.Next().status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ControlLinkTest, GivesUpWhenNobodyAnswers) {
+  options_.join_patience = absl::ZeroDuration();
+  client_.FailNext("Join", absl::UnavailableError("away"));
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_EQ(loop_.Next().status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ControlLinkTest, JoinsAgainWhenItsLeaseHasEnded) {
+  client_.FailNext("Heartbeat", absl::FailedPreconditionError("ended"));
+  Start();
+  Until([&] { return client_.joins().size() == 2; });
+}
+
+TEST_F(ControlLinkTest, JoinsAgainWhenThePlanIsRefused) {
+  client_.FailNext("WaitForPlan", absl::FailedPreconditionError("ended"));
+  Start();
+  Until([&] { return client_.joins().size() == 2; });
+}
+
+TEST_F(ControlLinkTest, EndsWhenAnotherProcessIsTheIsland) {
+  client_.FailNext("Heartbeat", absl::AbortedError("epoch"));
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_EQ(loop_.Next().status.code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(ControlLinkTest, HandsPlansOn) {
+  Start();
+  Until([&] { return loop_.joined(); });
+  v1::IslandPlan plan;
+  plan.set_revision(7);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.plan().revision() == 7; });
+}
+
+TEST_F(ControlLinkTest, WhatDoesNotFitTheRunIsRefusedAndNotHandedOn) {
+  join_check_ = absl::InvalidArgumentError("no such fragment");
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_FALSE(loop_.joined());
+  EXPECT_EQ(loop_.Next().status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ControlLinkTest, APlanThatDoesNotFitTheRunEndsIt) {
+  plan_check_ = absl::InvalidArgumentError("no such fragment");
+  Start();
+  Until([&] { return loop_.joined(); });
+  v1::IslandPlan plan;
+  plan.set_revision(7);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  EXPECT_EQ(loop_.plan().revision(), 1);
+}
+
+TEST_F(ControlLinkTest, ReportsEveryLossAndEvaluationOnce) {
+  client_.FailNext("ReportProgress", absl::UnavailableError("away"));
+  Start();
+  Until([&] { return loop_.joined(); });
+  double loss_sum = 0;
+  for (int i = 1; i <= 10; ++i) {
+    link_->AddLoss(i);
+    loss_sum += i;
+    v1::ReportProgressRequest progress;
+    progress.set_step(i);
+    link_->SetProgress(progress);
+    v1::Evaluation evaluation;
+    evaluation.set_version(i);
+    link_->AddEvaluation(evaluation);
+  }
+  link_->Flush(absl::Seconds(20));
+  link_.reset();
+  double reported = 0;
+  int64_t step_count = 0, evaluation_count = 0;
+  const auto reports = client_.progress();
+  ASSERT_FALSE(reports.empty());
+  for (const v1::ReportProgressRequest& report : reports) {
+    reported += report.loss() * static_cast<double>(report.loss_step_count());
+    step_count += report.loss_step_count();
+    evaluation_count += report.evaluations_size();
+  }
+  EXPECT_NEAR(reported, loss_sum, 1e-9);
+  EXPECT_EQ(step_count, 10);
+  EXPECT_EQ(evaluation_count, 10);
+  EXPECT_EQ(reports.back().step(), 10);
+}
+
+TEST_F(ControlLinkTest, Leaves) {
+  Start();
+  Until([&] { return loop_.joined(); });
+  EXPECT_TRUE(link_->Leave("done").ok());
+  EXPECT_TRUE(client_.left());
+}
+
+}  // namespace
+}  // namespace atl::worker

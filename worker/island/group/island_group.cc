@@ -1,0 +1,194 @@
+#include "worker/island/group/island_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "worker/collective/call.h"
+
+namespace atl::worker {
+namespace {
+
+using collective::Call;
+using collective::DataType;
+
+// The first call of a message: its length and as much of it as fits, which is
+// nearly always all.
+constexpr size_t kFrameBytes = 512;
+constexpr size_t kInlineBytes = kFrameBytes - sizeof(uint32_t);
+// Longer ones are no message of ours.
+constexpr uint32_t kMessageBytesMax = 256 << 20;
+
+// ErrorInfo's place in a status; its reason is in the value's bytes.
+constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
+
+using Frame = std::array<char, kFrameBytes>;
+
+Frame FrameOf(absl::string_view message) {
+  Frame frame = {};
+  const auto size = static_cast<uint32_t>(message.size());
+  std::memcpy(frame.data(), &size, sizeof(size));
+  std::memcpy(frame.data() + sizeof(size), message.data(),
+              std::min(message.size(), kInlineBytes));
+  return frame;
+}
+
+uint32_t SizeIn(const char* frame) {
+  uint32_t size = 0;
+  std::memcpy(&size, frame, sizeof(size));
+  return size;
+}
+
+// "stop code message".
+std::string EncodeVerdict(int stop, const absl::Status& status) {
+  std::string text;
+  text += static_cast<char>(stop);
+  text += static_cast<char>(status.code());
+  absl::StrAppend(&text, status.message());
+  return text;
+}
+
+absl::Status StatusOf(absl::string_view verdict) {
+  if (verdict.size() < 2) return absl::InternalError("a verdict is too short");
+  return absl::Status(static_cast<absl::StatusCode>(verdict[1]),
+                      verdict.substr(2));
+}
+
+}  // namespace
+
+bool IsProcessLost(const absl::Status& status) {
+  const absl::optional<absl::Cord> info = status.GetPayload(kErrorInfoUrl);
+  return info.has_value() &&
+         absl::StrContains(std::string(*info), kProcessLost);
+}
+
+IslandGroup::IslandGroup(Lanes lanes)
+    : index_(lanes[0]->rank()),
+      count_(lanes[0]->size()),
+      lanes_(std::move(lanes)) {}
+
+absl::Status IslandGroup::Send(Lane lane, absl::string_view message) {
+  Frame frame = FrameOf(message);
+  absl::Status sent = At(lane).Run(
+      Call::Broadcast(DataType::kBytes, frame.data(), kFrameBytes, 0));
+  if (sent.ok() && message.size() > kInlineBytes) {
+    std::string rest(message.substr(kInlineBytes));
+    sent = At(lane).Run(Call::Broadcast(DataType::kBytes, rest.data(),
+                                        static_cast<int64_t>(rest.size()), 0));
+  }
+  return sent.ok() ? sent : Lost(sent);
+}
+
+absl::StatusOr<std::string> IslandGroup::Receive(Lane lane) {
+  Frame frame;
+  absl::Status got = At(lane).Run(
+      Call::Broadcast(DataType::kBytes, frame.data(), kFrameBytes, 0));
+  if (!got.ok()) return Lost(got);
+  const size_t size = SizeIn(frame.data());
+  if (size > kMessageBytesMax) {
+    return Lost(absl::InternalError("process 0 sent what is no message"));
+  }
+  std::string message(size, '\0');
+  std::memcpy(message.data(), frame.data() + sizeof(uint32_t),
+              std::min(size, kInlineBytes));
+  if (size > kInlineBytes) {
+    got = At(lane).Run(Call::Broadcast(
+        DataType::kBytes, message.data() + kInlineBytes,
+        static_cast<int64_t>(size - kInlineBytes), 0));
+    if (!got.ok()) return Lost(got);
+  }
+  return message;
+}
+
+absl::StatusOr<std::vector<std::string>> IslandGroup::Exchange(
+    Lane lane, absl::string_view message) {
+  const Frame mine = FrameOf(message);
+  std::vector<char> frames(kFrameBytes * count_);
+  absl::Status got = At(lane).Run(Call::AllGather(
+      DataType::kBytes, mine.data(), frames.data(), kFrameBytes));
+  if (!got.ok()) return Lost(got);
+  size_t rest_max = 0;
+  std::vector<std::string> messages;
+  for (int i = 0; i < count_; ++i) {
+    const char* const frame = frames.data() + i * kFrameBytes;
+    const size_t size = SizeIn(frame);
+    if (size > kMessageBytesMax) {
+      return Lost(absl::InternalError("a process sent what is no message"));
+    }
+    messages.emplace_back(frame + sizeof(uint32_t),
+                          std::min(size, kInlineBytes));
+    messages.back().resize(size);
+    rest_max = std::max(rest_max, size - std::min(size, kInlineBytes));
+  }
+  if (rest_max == 0) return messages;
+  std::vector<char> rest(rest_max), rests(rest_max * count_);
+  if (message.size() > kInlineBytes) {
+    const absl::string_view tail = message.substr(kInlineBytes);
+    std::memcpy(rest.data(), tail.data(), tail.size());
+  }
+  got = At(lane).Run(Call::AllGather(DataType::kBytes, rest.data(),
+                                     rests.data(),
+                                     static_cast<int64_t>(rest_max)));
+  if (!got.ok()) return Lost(got);
+  for (int i = 0; i < count_; ++i) {
+    if (messages[i].size() <= kInlineBytes) continue;
+    std::memcpy(messages[i].data() + kInlineBytes, rests.data() + i * rest_max,
+                messages[i].size() - kInlineBytes);
+  }
+  return messages;
+}
+
+absl::Status IslandGroup::Agree(Lane lane, const absl::Status& status) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> verdicts,
+                   Exchange(lane, EncodeVerdict(own_stop_, status)));
+  int stop = stop_;
+  int first = -1;
+  for (int i = 0; i < count_; ++i) {
+    const absl::Status one = StatusOf(verdicts[i]);
+    stop = std::max<int>(stop, verdicts[i].empty() ? 0 : verdicts[i][0]);
+    if (one.ok()) continue;
+    if (first < 0 || (absl::IsCancelled(StatusOf(verdicts[first])) &&
+                      !absl::IsCancelled(one))) {
+      first = i;
+    }
+  }
+  stop_ = std::max<int>(stop, stop_);
+  if (first < 0) return absl::OkStatus();
+  if (first == index_) return status;
+  const absl::Status theirs = StatusOf(verdicts[first]);
+  return absl::Status(
+      theirs.code(),
+      absl::StrCat("process ", first, " of the island: ", theirs.message()));
+}
+
+void IslandGroup::RequestStop(int level) {
+  int before = own_stop_;
+  while (before < level && !own_stop_.compare_exchange_weak(before, level)) {
+  }
+}
+
+absl::Status IslandGroup::lost() const {
+  MutexLock lock(&mutex_);
+  return lost_;
+}
+
+void IslandGroup::Abort(absl::string_view reason) { lanes_[0]->Abort(reason); }
+
+absl::Status IslandGroup::Lost(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (!lost_.ok()) return lost_;
+    lost_ = Refuse(absl::StatusCode::kUnavailable, kProcessLost,
+                   absl::StrCat("the processes of the island are apart: ",
+                                status.message()));
+  }
+  // Who waits in another lane wakes up.
+  Abort(status.message());
+  return lost();
+}
+
+}  // namespace atl::worker

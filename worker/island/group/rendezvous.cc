@@ -1,0 +1,122 @@
+#include "worker/island/group/rendezvous.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/codec/sha256.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/rpc/host_port.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr size_t kSecretBytesMin = 16;
+constexpr size_t kMachineSecretBytes = 32;
+constexpr int64_t kFileBytesMax = 1 << 20;
+
+// Closes and removes what was made on the way.
+struct Draft {
+  ~Draft() {
+    if (fd >= 0) ::close(fd);
+    ::unlink(path.c_str());
+  }
+  std::string path;
+  int fd = -1;
+};
+
+// Makes the file with fresh random bytes, whole or not at all, unless another
+// process is faster; only its owner can read it.
+absl::Status MakeMachineSecret(const std::string& path) {
+  RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(DirectoryOf(path)));
+  std::string bytes(kMachineSecretBytes, '\0');
+  if (::getrandom(bytes.data(), bytes.size(), 0) !=
+      static_cast<ssize_t>(bytes.size())) {
+    return ErrnoToStatus(errno, "getrandom");
+  }
+  Draft draft{absl::StrCat(path, ".XXXXXX")};
+  draft.fd = ::mkostemp(draft.path.data(), O_CLOEXEC);  // Its mode is 0600.
+  if (draft.fd < 0) return ErrnoToStatus(errno, draft.path);
+  if (::write(draft.fd, bytes.data(), bytes.size()) !=
+          static_cast<ssize_t>(bytes.size()) ||
+      ::fsync(draft.fd) != 0) {
+    return ErrnoToStatus(errno, draft.path);
+  }
+  if (::link(draft.path.c_str(), path.c_str()) != 0 && errno != EEXIST) {
+    return ErrnoToStatus(errno, path);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MachineSecret(const std::string& path) {
+  struct stat found = {};
+  if (::stat(path.c_str(), &found) != 0) {
+    RETURN_IF_ERROR(MakeMachineSecret(path));
+    if (::stat(path.c_str(), &found) != 0) return ErrnoToStatus(errno, path);
+  }
+  if (found.st_uid != ::geteuid() ||
+      (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is the secret by which processes of this machine meet, and "
+              "others than you may read or write it; remove it, and a new one "
+              "is made"));
+  }
+  return ReadFile(PosixFileSystem(), path, kFileBytesMax);
+}
+
+absl::StatusOr<std::string> SecretBytes(const RendezvousOptions& options,
+                                        bool loopback) {
+  if (!options.secret_path.empty()) {
+    ASSIGN_OR_RETURN(
+        std::string bytes,
+        ReadFile(PosixFileSystem(), options.secret_path, kFileBytesMax));
+    // An editor's newline is not a part of it.
+    bytes = std::string(absl::StripTrailingAsciiWhitespace(bytes));
+    if (bytes.size() < kSecretBytesMin) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the secret in ", options.secret_path, " has ", bytes.size(),
+          " bytes, which can be guessed; `openssl rand -hex 32` makes a good "
+          "one"));
+    }
+    return bytes;
+  }
+  if (!options.tls_key_path.empty()) {
+    return ReadFile(PosixFileSystem(), options.tls_key_path, kFileBytesMax);
+  }
+  if (loopback) return MachineSecret(options.machine_secret_path);
+  if (options.insecure) return std::string();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the processes are to meet at ", options.address,
+      ", which is not this machine, and nothing keeps strangers out: give all "
+      "of them the same --rendezvous_secret FILE, or the island's --tls_key; "
+      "--insecure lets in whoever comes, in the clear"));
+}
+
+}  // namespace
+
+absl::StatusOr<Rendezvous> MakeRendezvous(const RendezvousOptions& options) {
+  ASSIGN_OR_RETURN(const rpc::HostPort address,
+                   rpc::ParseHostPort(options.address));
+  const bool loopback = rpc::IsLoopbackHost(address.host);
+  const absl::StatusOr<std::string> bytes = SecretBytes(options, loopback);
+  if (!bytes.ok()) {
+    return Annotate(bytes.status(), "the rendezvous has no secret");
+  }
+  Rendezvous rendezvous;
+  rendezvous.secret = codec::ToHex(codec::Sha256Of(
+      absl::StrCat("atoll rendezvous\n", options.run_id, "\n",
+                   options.island_id, "\n", *bytes)));
+  rendezvous.in_the_clear = loopback || options.insecure;
+  return rendezvous;
+}
+
+}  // namespace atl::worker

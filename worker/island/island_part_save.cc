@@ -1,0 +1,380 @@
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
+#include "base/layout/digest.h"
+#include "base/layout/exchange.h"
+#include "base/layout/run_length.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "worker/island/island_part.h"
+
+// Contributions, and what a process keeps for its next life: the SAVE, both
+// ways.
+
+namespace atl::worker {
+namespace {
+
+// The names of the first list that all lists have, in its order.
+std::vector<std::string> CommonOf(const std::vector<std::string>& lists) {
+  std::vector<std::vector<std::string>> names;
+  for (const std::string& list : lists) {
+    names.push_back(absl::StrSplit(list, ' ', absl::SkipEmpty()));
+  }
+  std::vector<std::string> common;
+  for (const std::string& name : names.front()) {
+    if (absl::c_all_of(names, [&](const std::vector<std::string>& of_one) {
+          return absl::c_linear_search(of_one, name);
+        })) {
+      common.push_back(name);
+    }
+  }
+  return common;
+}
+
+void LogUnused(const SaveSet& set, const absl::Status& why) {
+  LOG(WARNING) << "the save of contribution "
+               << set.outline.header.summary.seq << " by " << set.process_count
+               << " processes is not used: " << why;
+}
+
+}  // namespace
+
+SavePlace IslandPart::Place() const {
+  return {options_.work_directory.empty() ? "." : options_.work_directory,
+          options_.run_id, options_.island_id};
+}
+
+std::string IslandPart::OwnSavePath(bool is_next) const {
+  return group_ == nullptr
+             ? SavePath(Place(), 0, 1)
+             : SavePath(Place(), group_->process_index(),
+                        group_->process_count(), is_next);
+}
+
+// The newest that all processes have what they need of, whoever wrote it: one
+// that died may have left some with the next, but none without the one before.
+// Read is none that another process lacks some of.
+absl::Status IslandPart::LoadSave(PartResult& result) {
+  save_.reset();
+  const FoundSaves found = FindSaves(*links_.file_system, Place());
+  for (const std::string& note : found.notes) {
+    LOG(WARNING) << "a save is not used: " << note;
+  }
+  std::vector<std::string> names;  // The newest first.
+  for (const SaveSet& set : found.sets) {
+    const absl::Status status = CheckSaveSet(Place(), set, state_->held());
+    if (status.ok()) {
+      names.push_back(set.name);
+    } else {
+      LogUnused(set, status);
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> lists,
+                   OfAllProcesses(absl::StrJoin(names, " ")));
+  const std::vector<std::string> common = CommonOf(lists);
+  for (const std::string& name : common) {
+    const SaveSet& set = *absl::c_find_if(
+        found.sets, [&](const SaveSet& of) { return of.name == name; });
+    absl::StatusOr<Save> save =
+        ReadSaveSet(*links_.file_system, Place(), set, state_->held(),
+                    UpCodec(spec_));
+    if (!save.ok()) LogUnused(set, save.status());
+    ASSIGN_OR_RETURN(const std::vector<std::string> read,
+                     OfAllProcesses(save.ok() ? name : ""));
+    if (absl::c_linear_search(read, "")) continue;
+    save_ = *std::move(save);
+    break;
+  }
+  if (!save_.has_value()) {
+    if (!found.sets.empty()) {
+      // Of those that all have, some process has said why it reads none.
+      const bool is_lacked = !names.empty() && common.empty();
+      LOG(WARNING) << "no save in " << Place().directory
+                   << " is used, training goes on from the servers' parameters"
+                   << (is_lacked ? ": another process of the island lacks what "
+                                   "it needs of it"
+                                 : "");
+    }
+    return absl::OkStatus();
+  }
+  std::vector<Outbox::Item> items;
+  for (EncodedContribution& contribution : save_->contributions) {
+    items.push_back(
+        std::make_shared<EncodedContribution>(std::move(contribution)));
+  }
+  save_->contributions.clear();
+  outbox_.Set(std::move(items), /*pushed=*/true);
+  result.save = save_->header.summary;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> IslandPart::OfAllProcesses(
+    const std::string& own) {
+  if (group_ == nullptr) return std::vector<std::string>{own};
+  return group_->Exchange(Lane::kTraining, own);
+}
+
+absl::Status IslandPart::RestoreSave(PartResult& result) {
+  RETURN_IF_ERROR(state_->Gather());
+  const absl::Status restored = Agree(Lane::kTraining, RestoreSaveHere());
+  if (!restored.ok()) {
+    encoder_.emplace(state_->held(), spec_);
+    return restored;
+  }
+  result.saved_step = save_->header.step;
+  save_.reset();
+  return absl::OkStatus();
+}
+
+absl::Status IslandPart::RestoreSaveHere() {
+  if (!save_.has_value()) return absl::InternalError("there is no save");
+  const engine::OptimizerState state = state_->optimizer();
+  const SaveArrays<std::vector<float>>& arrays = save_->arrays;
+  if (state.first_moment.size() != arrays.first_moment.size() ||
+      state.second_moment.size() != arrays.second_moment.size()) {
+    return absl::DataLossError("the save is of another optimizer");
+  }
+  for (SavedFeedback& feedback : save_->feedback) {
+    RETURN_IF_ERROR(encoder_->Restore(feedback.View()));
+  }
+  save_->feedback.clear();
+  if (streaming_) RETURN_IF_ERROR(RestoreLocal());
+  absl::c_copy(arrays.first_moment, state.first_moment.begin());
+  absl::c_copy(arrays.second_moment, state.second_moment.begin());
+  state_->SetOptimizerStepCount(save_->header.optimizer_step_count);
+  state_->set_restart_step_count(save_->header.restart_step_count);
+  return absl::OkStatus();
+}
+
+absl::Status IslandPart::RestoreLocal() {
+  const SaveArrays<std::vector<float>>& arrays = save_->arrays;
+  const std::pair<const std::vector<float>&, absl::Span<float>> parts[] = {
+      {arrays.local, state_->mutable_local()},
+      {arrays.eager_momentum, state_->eager_momentum()},
+      {arrays.eager_foreseen, state_->eager_foreseen()},
+  };
+  for (const auto& [saved, to] : parts) {
+    if (saved.size() != to.size()) {
+      return absl::DataLossError("the save is of another schedule");
+    }
+  }
+  for (const auto& [saved, to] : parts) absl::c_copy(saved, to.begin());
+  return absl::OkStatus();
+}
+
+namespace {
+
+v1::ContributionInfo Describe(const v1::RunSpec& spec, const Action& action,
+                              const AnchoredFragment& at) {
+  v1::ContributionInfo info;
+  info.mutable_key()->set_run_epoch(action.run_epoch);
+  info.mutable_key()->set_fragment(at.fragment);
+  info.mutable_key()->set_slot(action.slot);
+  info.mutable_key()->set_seq(action.seq);
+  info.set_anchor_version(at.anchor_version);
+  info.set_step_count(action.step_count);
+  info.set_token_count(TokensOfSteps(spec, action.step_count));
+  info.set_data_shard(action.data_shard);
+  info.set_data_begin(action.data_begin);
+  info.set_data_end(action.data_position);
+  return info;
+}
+
+}  // namespace
+
+// Outer gradient, and what an eager island foresees: once for a key, for local
+// parameters move on with it.
+IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
+                                                  const AnchoredFragment& at) {
+  v1::ContributionInfo info = Describe(spec_, action, at);
+  for (const TakenContribution& taken : taken_.contributions) {
+    const v1::ContributionInfo& own = taken.contribution->info;
+    if (own.key().fragment() == at.fragment &&
+        own.key().seq() == action.seq &&
+        own.anchor_version() == at.anchor_version &&
+        own.data_end() == info.data_end()) {
+      return taken;
+    }
+  }
+  TakenContribution taken = {.contribution = outbox_.MakeItem()};
+  taken.contribution->info = std::move(info);
+  state_->OuterGradient(at.fragment,
+                        encoder_->GradientRoom(*taken.contribution));
+  state_->Foresee(at.fragment, action.weight);
+  return taken;
+}
+
+void IslandPart::Take(const PartCommand& command) {
+  const Action& action = command.action;
+  std::vector<TakenContribution> contributions;
+  for (const AnchoredFragment& at : action.contributions) {
+    contributions.push_back(TakeOne(action, at));
+  }
+  taken_.seq = action.seq;
+  taken_.contributions = std::move(contributions);
+  taken_.header = command.save;
+  taken_.header.optimizer_step_count = state_->optimizer().step_count;
+  taken_.header.restart_step_count = state_->restart_step_count();
+  if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
+}
+
+// Each process names its contributions by the digests of all processes' parts
+// of them.
+absl::Status IslandPart::Encode(Lane lane) {
+  absl::Status status;
+  std::vector<TakenContribution*> made;
+  std::string digests;
+  for (TakenContribution& taken : taken_.contributions) {
+    if (taken.encoded) continue;
+    status = encoder_->Encode(*taken.contribution);
+    if (!status.ok()) break;
+    made.push_back(&taken);
+    absl::StrAppend(
+        &digests,
+        Digest128::FromProto(taken.contribution->info.digest()).ToHex());
+  }
+  RETURN_IF_ERROR(Agree(lane, status));
+  std::vector<std::string> all;
+  if (group_ != nullptr) {
+    ASSIGN_OR_RETURN(all, group_->Exchange(lane, digests));
+  }
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i]->encoded = true;
+    if (group_ == nullptr) continue;
+    Digest128 sum;
+    for (const std::string& of_one : all) {
+      const auto part = of_one.size() == digests.size()
+                            ? Digest128::FromHex(of_one.substr(32 * i, 32))
+                            : std::nullopt;
+      if (!part.has_value()) {
+        return absl::InternalError("a process's digests are not as many");
+      }
+      sum += *part;
+    }
+    *made[i]->contribution->info.mutable_digest() = sum.ToProto();
+  }
+  return absl::OkStatus();
+}
+
+// What stays as it is until the SAVE is written is not copied.
+absl::Status IslandPart::Contribute(const PartCommand& command,
+                                    PartResult& result) {
+  RETURN_IF_ERROR(state_->Gather());
+  save_.reset();
+  // In a run in rounds the contributions of the save before are decided: their
+  // room is free.
+  if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
+  Take(command);
+  if (!command.action.beside) {
+    return EncodeAndSave(Lane::kTraining, ArraysOfSave(), result);
+  }
+  copy_.Begin([this, arrays = ArraysOfSave()] {
+    const auto copy = [](absl::Span<const float> from, std::vector<float>& to) {
+      to.assign(from.begin(), from.end());
+    };
+    copy(arrays.first_moment, taken_.arrays.first_moment);
+    copy(arrays.second_moment, taken_.arrays.second_moment);
+    copy(arrays.local, taken_.arrays.local);
+    copy(arrays.eager_momentum, taken_.arrays.eager_momentum);
+    copy(arrays.eager_foreseen, taken_.arrays.eager_foreseen);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status IslandPart::SaveTaken(const Action& action, PartResult& result) {
+  if (taken_.seq != action.seq || taken_.contributions.empty()) {
+    return absl::InternalError("what is to be saved was not taken");
+  }
+  copy_.Finish();
+  const SaveArrays<std::vector<float>>& arrays = taken_.arrays;
+  return EncodeAndSave(Lane::kSave,
+                       {.first_moment = arrays.first_moment,
+                        .second_moment = arrays.second_moment,
+                        .local = arrays.local,
+                        .eager_momentum = arrays.eager_momentum,
+                        .eager_foreseen = arrays.eager_foreseen},
+                       result);
+}
+
+absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
+                                       PartResult& result) {
+  failpoint::Hit("island.encode.before");
+  RETURN_IF_ERROR(Encode(lane));
+  std::vector<Outbox::Item> items;
+  // What else is in flight stays in the SAVE.
+  for (const SavedTrack& track : taken_.header.summary.tracks) {
+    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
+    if (track.seq != taken_.seq && item != nullptr) items.push_back(item);
+  }
+  for (const TakenContribution& taken : taken_.contributions) {
+    items.push_back(taken.contribution);
+    const int32_t fragment = taken.contribution->info.key().fragment();
+    result.byte_count += state_->layout().fragment_element_count(fragment) *
+                         static_cast<int64_t>(sizeof(float));
+  }
+  RETURN_IF_ERROR(WriteSaveOf(lane, items, arrays));
+  taken_.contributions.clear();
+  outbox_.Set(std::move(items));
+  failpoint::Hit("island.save.after");
+  return absl::OkStatus();
+}
+
+IslandPart::SaveSpans IslandPart::ArraysOfSave() {
+  SaveSpans arrays;
+  const engine::OptimizerState optimizer = state_->optimizer();
+  arrays.first_moment = optimizer.first_moment;
+  arrays.second_moment = optimizer.second_moment;
+  if (!streaming_) return arrays;
+  arrays.local = state_->local();
+  arrays.eager_momentum = state_->eager_momentum();
+  arrays.eager_foreseen = state_->eager_foreseen();
+  return arrays;
+}
+
+// Of several processes each writes the next save beside the one before, which
+// it replaces when all have written theirs: whoever dies, all have one that is
+// the same. Then what another number of processes left is out of date.
+absl::Status IslandPart::WriteSaveOf(Lane lane,
+                                     const std::vector<Outbox::Item>& items,
+                                     const SaveSpans& arrays) {
+  const std::vector<FeedbackView> feedback = encoder_->Feedback();
+  SaveView view;
+  view.feedback = feedback;
+  view.arrays = arrays;
+  for (const Outbox::Item& item : items) {
+    view.contributions.push_back(item.get());
+  }
+  failpoint::Hit("island.save.before");
+  FileSystem& files = *links_.file_system;
+  const auto explain = [](const absl::Status& status) {
+    return Annotate(
+        status, "cannot write the save; free some space in the work directory");
+  };
+  const std::string next = OwnSavePath(/*is_next=*/true);
+  RETURN_IF_ERROR(
+      Agree(lane, explain(WriteSave(files, next, taken_.header, view))));
+  failpoint::Hit("island.save.agreed");
+  if (group_ != nullptr) {
+    const std::string path = OwnSavePath(/*is_next=*/false);
+    absl::Status replaced = files.Rename(next, path);
+    if (replaced.ok()) replaced = files.SyncDirectory(DirectoryOf(path));
+    RETURN_IF_ERROR(Agree(lane, explain(replaced)));
+  }
+  if (others_removed_) return absl::OkStatus();
+  RemoveOtherSaves(files, Place(),
+                   group_ == nullptr ? 1 : group_->process_count());
+  others_removed_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,502 @@
+#include "worker/island/island_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
+#include "base/layout/fragment_schedule.h"
+#include "base/layout/ids.h"
+#include "base/layout/run_length.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+#include "worker/core/check_plan.h"
+#include "worker/island/group/part_command.h"
+#include "worker/island/retry_backoff.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr absl::Duration kFlushMax = absl::Seconds(5);
+// The longest wait between two attempts to read the run.
+constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
+    const RunIslandOptions& options, const IslandLinks& links) {
+  RETURN_IF_ERROR(ValidateId("run_id", options.run_id));
+  RETURN_IF_ERROR(ValidateId("island_id", options.island_id));
+  if (options.thread_count < 1) {
+    return absl::InvalidArgumentError("thread_count must be at least 1");
+  }
+  auto runner =
+      std::unique_ptr<IslandRunner>(new IslandRunner(options, links));
+  const absl::StatusOr<v1::Run> run = runner->ReadRun();
+  if (links.group != nullptr) {
+    RETURN_IF_ERROR(
+        links.group->Send(Lane::kTraining, EncodeSetup(run)));
+  }
+  RETURN_IF_ERROR(run.status());
+  RETURN_IF_ERROR(runner->Setup(*run));
+  return runner;
+}
+
+absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
+  const absl::Time give_up = SystemClock().Now() + options_.join_patience;
+  for (int attempt = 1;; ++attempt) {
+    const absl::StatusOr<v1::Run> run = links_.get_run();
+    if (run.ok()) {
+      if (run->state() == v1::RUN_STATE_COMPLETED ||
+          run->state() == v1::RUN_STATE_CANCELLED) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("run ", options_.run_id, " has ended: there is "
+                         "nothing left to train"));
+      }
+      if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run->spec()));
+      return run;
+    }
+    const bool away = absl::IsUnavailable(run.status()) ||
+                      absl::IsDeadlineExceeded(run.status());
+    if (!away || SystemClock().Now() > give_up) {
+      return Annotate(run.status(), "cannot read the run");
+    }
+    if (options_.stop.stop_requested()) {
+      return absl::CancelledError("stopped before the run could be read");
+    }
+    if (attempt == 1) {
+      LOG(WARNING) << "cannot read the run yet; asks again for "
+                   << options_.join_patience
+                   << " at most: " << run.status().message();
+    }
+    // One small call, and nothing is trained before it: asked often.
+    mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
+  }
+}
+
+absl::Status IslandRunner::Setup(const v1::Run& run) {
+  spec_ = run.spec();
+  streaming_ = IsStreaming(spec_.schedule());
+  ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, spec_));
+  part_->set_around([this](const TransferWhat& what,
+                           const IslandPart::Transfer& transfer) {
+    return Bound(what, transfer);
+  });
+  progress_.round_count = spec_.schedule().round_count();
+  progress_.step_count = PlannedStepCount(spec_);
+  return absl::OkStatus();
+}
+
+v1::JoinRequest IslandRunner::MakeJoinRequest() const {
+  v1::JoinRequest request;
+  request.set_run_id(options_.run_id);
+  request.set_island_id(options_.island_id);
+  v1::IslandCapabilities* capabilities = request.mutable_capabilities();
+  *capabilities->add_devices() = links_.describe_device();
+  capabilities->set_thread_count(options_.thread_count);
+  capabilities->set_program_version(options_.program_version);
+  capabilities->set_data_fingerprint(part_->data_fingerprint());
+  capabilities->set_tokens_per_second(part_->tokens_per_second());
+  return request;
+}
+
+absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
+  RETURN_IF_ERROR(CheckJoin(spec_, response));
+  part_->SetIdentity(response.island_epoch(), response.session_secret());
+  part_->SetRoutes(server::RoutesOf(response.plan()));
+  TellServers(response.plan());
+  MutexLock lock(&mutex_);
+  if (first_seq_ == 0) first_seq_ = std::max<int64_t>(response.next_seq(), 1);
+  return absl::OkStatus();
+}
+
+absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
+  RETURN_IF_ERROR(CheckPlan(spec_, plan));
+  part_->SetRoutes(server::RoutesOf(plan));
+  TellServers(plan);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<IslandProgress> IslandRunner::Run() {
+  ControlLinkOptions link_options;
+  link_options.join = MakeJoinRequest();
+  link_options.join_patience = options_.join_patience;
+  link_options.patience = options_.patience;
+  ControlLink::Listener listener;
+  listener.on_joined = [this](const v1::JoinResponse& joined) {
+    return OnJoined(joined);
+  };
+  listener.on_plan = [this](const v1::IslandPlan& plan) {
+    return OnPlan(plan);
+  };
+  link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
+                                        mailbox_, std::move(listener));
+  // Who asks to stop need not wait for the next step's news.
+  const std::stop_callback wake(options_.stop, [this] { mailbox_.Wake(); });
+  const std::stop_callback stop_transfer(options_.stop_at_once, [this] {
+    mailbox_.Wake();
+    mailbox_.StopTransfer();
+  });
+  StartLanes();
+  while (true) {
+    int64_t seen = 0;
+    const Action action = NextAction(Lane::kTraining, &seen);
+    Report(action);
+    if (action.kind == ActionKind::kFinish) {
+      StopLanes();
+      EndOthers(Lane::kTraining, action.status);
+      return Finish(action);
+    }
+    const absl::Time begin = absl::Now();
+    Do(action, seen);
+    if (action.kind != ActionKind::kTrain) Paused(action, absl::Now() - begin);
+    if (lost()) {
+      // The membership goes on: the island comes back under its id.
+      StopLanes();
+      link_.reset();
+      return links_.group->lost();
+    }
+  }
+}
+
+bool IslandRunner::lost() const {
+  return links_.group != nullptr && !links_.group->lost().ok();
+}
+
+void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
+  if (links_.group == nullptr) return;
+  PartCommand command;
+  command.action.kind = ActionKind::kFinish;
+  command.action.status = status;
+  // Who cannot be told finds out.
+  links_.group->Send(lane, EncodeCommand(command)).IgnoreError();
+}
+
+Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
+  MutexLock lock(&mutex_);
+  *seen = mailbox_.DrainInto(loop_);
+  if (lane == Lane::kTraining && *seen != outcomes_seen_) {
+    outcomes_seen_ = *seen;
+    TellOutcomes();
+  }
+  if (lane == Lane::kTraining && !loop_.saving()) LearnOutcomes();
+  ForwardStops();
+  Action action = loop_.Next(lane);
+  if (streaming_ && action.kind != ActionKind::kWait) {
+    loop_.OnStarted(lane, action);
+  }
+  return action;
+}
+
+void IslandRunner::Done(const Action& action, const absl::Status& status) {
+  // The attempt is over: nothing follows from what did not get through.
+  if (lost()) return;
+  if (absl::IsCancelled(status)) {
+    LOG(INFO) << ActionName(action.kind) << " broken off: "
+              << status.message();
+  } else if (!status.ok()) {
+    LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
+  }
+  {
+    MutexLock lock(&mutex_);
+    loop_.OnDone(action, status);
+  }
+  // Other lanes may have waited for it, but not for a step.
+  const bool is_step = action.kind == ActionKind::kTrain && status.ok();
+  if (streaming_ && !is_step) mailbox_.Wake();
+}
+
+void IslandRunner::ForwardStops() {
+  int requested = options_.stop_at_once.stop_requested() ? 2
+                  : options_.stop.stop_requested()       ? 1
+                                                         : 0;
+  if (links_.group != nullptr) {
+    requested = std::max(requested, links_.group->stop());
+  }
+  for (; stops_forwarded_ < requested; ++stops_forwarded_) {
+    loop_.OnStopRequested();
+  }
+}
+
+void IslandRunner::Do(const Action& action, int64_t seen) {
+  if (action.kind != ActionKind::kWait) wait_until_.reset();
+  absl::Status status;
+  switch (action.kind) {
+    case ActionKind::kWait:
+      Wait(Lane::kTraining, action, seen, wait_until_).IgnoreError();
+      return;
+    case ActionKind::kReportReady:
+      status = link_->ReportReady(action.commit_seq);
+      break;
+    case ActionKind::kLeave:
+      link_->Flush(kFlushMax);
+      status = link_->Leave(action.reason);
+      break;
+    case ActionKind::kFinish:
+      return;
+    default:
+      status = DoTogether(Lane::kTraining, action);
+      if (action.kind == ActionKind::kLoadSave) return mailbox_.Wake();
+  }
+  Done(action, status);
+}
+
+absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
+  PartCommand command;
+  command.action = action;
+  if (action.kind == ActionKind::kContribute) {
+    command.save = DescribeSave(action);
+  }
+  if (links_.group != nullptr) {
+    if (NeedsSession(action.kind)) part_->AddSession(command);
+    if (lane == Lane::kTraining) {
+      MutexLock lock(&mutex_);
+      command.resolved.swap(untold_);
+    }
+    RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
+  }
+  const absl::Time begin = absl::Now();
+  PartResult result;
+  const absl::Status status = part_->Do(lane, command, result);
+  if (action.kind == ActionKind::kLoadSave) {
+    if (lost()) return status;
+    MutexLock lock(&mutex_);
+    loop_.OnSaveLoaded(std::move(result.save));
+  }
+  RETURN_IF_ERROR(status);
+  switch (action.kind) {
+    case ActionKind::kRestoreSave:
+      progress_.step = result.saved_step;
+      break;
+    case ActionKind::kBeginRound:
+      loss_sum_ = 0;
+      loss_count_ = 0;
+      break;
+    case ActionKind::kTrain:
+      Trained(action, result);
+      break;
+    case ActionKind::kContribute:
+      Contributed(action);
+      if (action.beside) break;
+      [[fallthrough]];
+    case ActionKind::kSave: {
+      MutexLock lock(&mutex_);
+      meter_.Contributed(result.byte_count, absl::Now() - begin);
+      break;
+    }
+    case ActionKind::kEvaluate:
+      Evaluated(action, result);
+      break;
+    default:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+// The error feedback of a contribution moves on when it is merged, and only
+// then.
+void IslandRunner::LearnOutcomes() {
+  for (const v1::ContributionKey& key : part_->Pending()) {
+    const v1::Outcome outcome = loop_.OutcomeOf(key);
+    if (outcome == v1::OUTCOME_UNSPECIFIED) continue;
+    v1::ContributionOutcome known;
+    *known.mutable_key() = key;
+    known.set_outcome(outcome);
+    part_->Resolve(known);
+    if (links_.group != nullptr) untold_.push_back(std::move(known));
+  }
+}
+
+// Says of what was pushed in this life, and is not merged, what became of it.
+void IslandRunner::TellOutcomes() {
+  for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
+    const v1::ContributionKey& key = outcome.key();
+    int64_t& told = outcomes_told_[key.fragment()];
+    if (key.seq() < first_seq_ || key.seq() <= told) continue;
+    told = key.seq();
+    if (outcome.outcome() == v1::OUTCOME_MERGED) continue;
+    LOG(WARNING) << "contribution " << key.seq() << " of fragment "
+                 << key.fragment() << " is not merged: "
+                 << absl::StripPrefix(v1::Outcome_Name(outcome.outcome()),
+                                      "OUTCOME_")
+                 << (outcome.reason().empty() ? "" : ", ") << outcome.reason();
+  }
+}
+
+// Says which servers have gone away or come back: what they hold waits.
+void IslandRunner::TellServers(const v1::IslandPlan& plan) {
+  MutexLock lock(&mutex_);
+  for (const v1::ShardPlacement& shard : plan.shards()) {
+    const bool away = shard.address().empty() && !shard.server_id().empty();
+    bool& was_away = servers_away_[shard.server_id()];
+    if (away == was_away) continue;
+    was_away = away;
+    if (away) {
+      LOG(WARNING) << "server " << shard.server_id()
+                   << " is away; what it holds waits until it is back";
+    } else {
+      LOG(INFO) << "server " << shard.server_id() << " is back at "
+                << shard.address();
+    }
+  }
+}
+
+void IslandRunner::Trained(const Action& action, const PartResult& result) {
+  {
+    MutexLock lock(&mutex_);
+    meter_.Stepped(result.begin, result.end);
+  }
+  const StepResult& step = result.step;
+  step_speed_.Add(step.token_count,
+                  absl::ToDoubleSeconds(result.end - result.begin));
+  progress_.tokens_per_second = step_speed_.tokens_per_second();
+  progress_.step = action.step + 1;
+  progress_.token_count += step.token_count;
+  progress_.loss = step.loss;
+  progress_.gradient_norm = step.gradient_norm;
+  loss_sum_ += step.loss;
+  ++loss_count_;
+  link_->AddLoss(step.loss);
+}
+
+void IslandRunner::Paused(const Action& action, absl::Duration span) {
+  const bool waited = action.kind == ActionKind::kWait;
+  const std::string what = waited
+                               ? absl::StrCat("wait: ", action.reason)
+                               : std::string(ActionName(action.kind));
+  MutexLock lock(&mutex_);
+  meter_.Paused(what, span);
+}
+
+SaveHeader IslandRunner::DescribeSave(const Action& action) const {
+  SaveHeader header;
+  SaveSummary& summary = header.summary;
+  {
+    MutexLock lock(&mutex_);
+    if (streaming_) {
+      summary = loop_.StreamSave(action);
+    } else if (action.contributions[0].fragment == 0) {
+      summary = loop_.EvaluatorOf(action.contributions[0].anchor_version + 1);
+    }
+  }
+  summary.run_id = options_.run_id;
+  summary.run_epoch = action.run_epoch;
+  summary.slot = action.slot;
+  summary.seq = action.seq;
+  summary.data_shard = action.data_shard;
+  summary.data_position = action.data_position;
+  header.step = progress_.step;
+  return header;
+}
+
+void IslandRunner::Contributed(const Action& action) {
+  LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
+            << " steps, training loss "
+            << loss_sum_ / static_cast<double>(std::max<int64_t>(1, loss_count_))
+            << ", " << static_cast<int64_t>(progress_.tokens_per_second)
+            << " tokens/s";
+  loss_sum_ = 0;
+  loss_count_ = 0;
+}
+
+void IslandRunner::Evaluated(const Action& action, const PartResult& result) {
+  if (!result.loss.has_value()) return;
+  v1::Evaluation evaluation;
+  evaluation.set_commit_seq(action.commit_seq);
+  evaluation.set_version(action.version);
+  evaluation.set_loss(*result.loss);
+  evaluation.set_token_count(result.token_count);
+  LOG(INFO) << "version " << action.version << ": held-out loss "
+            << *result.loss << " nats a token";
+  link_->AddEvaluation(evaluation);
+  progress_.evaluation = evaluation;
+  failpoint::Hit("island.evaluated.after");
+}
+
+absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
+  if (action.status.ok()) link_->Flush(kFlushMax);
+  progress_.heartbeat_latency = link_->heartbeat_latency();
+  link_.reset();
+  if (absl::IsFailedPrecondition(action.status)) {
+    // Joining again may be refused because the run has ended meanwhile.
+    const absl::StatusOr<v1::Run> run = links_.get_run();
+    if (run.ok() && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
+    if (run.ok() && run->state() == v1::RUN_STATE_CANCELLED) {
+      return absl::CancelledError("the run was cancelled");
+    }
+  }
+  RETURN_IF_ERROR(action.status);
+  return progress_;
+}
+
+void IslandRunner::Log(const Action& action) {
+  switch (action.kind) {
+    // What every round does.
+    case ActionKind::kBeginRound:
+    case ActionKind::kTrain:
+    case ActionKind::kContribute:
+    case ActionKind::kSave:
+    case ActionKind::kPush:
+    case ActionKind::kPull:
+    case ActionKind::kApply:
+      return;
+    default:
+      break;
+  }
+  std::string line = absl::StrCat(ActionName(action.kind), ": ", action.reason);
+  if (line == logged_) return;
+  LOG(INFO) << line;
+  logged_ = std::move(line);
+}
+
+void IslandRunner::Report(const Action& action) {
+  progress_.activity = ActionName(action.kind);
+  progress_.reason = action.reason;
+  {
+    MutexLock lock(&mutex_);
+    progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
+    progress_.version =
+        loop_.plan().cut_size() > 0 ? loop_.plan().cut(0).version() : 0;
+    progress_.utilization = meter_.utilization();
+    progress_.computing = meter_.computing();
+    progress_.training_begin_time = meter_.begin_time();
+    progress_.training_end_time = meter_.end_time();
+    progress_.pauses = meter_.pauses();
+    progress_.measured = meter_.measurements(progress_.tokens_per_second);
+  }
+  const server::TransferCounters counters = part_->counters();
+  progress_.sent_bytes = counters.sent_payload_bytes;
+  progress_.received_bytes = counters.received_payload_bytes;
+  {
+    MutexLock lock(&mutex_);
+    progress_.sent_bytes += others_sent_bytes_;
+    progress_.received_bytes += others_received_bytes_;
+  }
+  progress_.measured.round_trip_seconds =
+      absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
+  if (!progress_.forecast.has_value()) {
+    // The first estimate stays: what came after shows how good it was.
+    const absl::StatusOr<planner::Forecast> forecast =
+        ForecastOfRun(spec_, progress_.measured);
+    if (forecast.ok()) progress_.forecast = *forecast;
+    auto recipes =
+        ForecastOfRecipes(spec_, progress_.measured, options_.recipes);
+    if (recipes.ok()) progress_.recipes = *std::move(recipes);
+  }
+  Log(action);
+  v1::ReportProgressRequest report;
+  report.set_step(progress_.step);
+  report.set_token_count(progress_.token_count);
+  report.set_tokens_per_second(progress_.tokens_per_second);
+  report.set_gradient_norm(progress_.gradient_norm);
+  report.set_sent_bytes(progress_.sent_bytes);
+  report.set_received_bytes(progress_.received_bytes);
+  link_->SetProgress(report);
+  if (options_.on_progress) options_.on_progress(progress_);
+}
+
+}  // namespace atl::worker

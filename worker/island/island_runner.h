@@ -1,0 +1,127 @@
+// Does what IslandLoop decides: the computing thread of an island, and in a
+// streaming run a thread that pushes, one that pulls, and one that encodes and
+// saves beside it. Where the island is several processes it is process 0's, and
+// leads the others (island_member.h).
+//
+// Thread-compatible but for OnJoined and OnPlan, which the control link calls.
+
+#ifndef WORKER_ISLAND_ISLAND_RUNNER_H_
+#define WORKER_ISLAND_ISLAND_RUNNER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "worker/core/island_loop.h"
+#include "worker/island/control_link.h"
+#include "worker/island/island_meter.h"
+#include "worker/island/island_part.h"
+#include "worker/island/mailbox.h"
+#include "worker/island/options.h"
+#include "worker/island/step_speed.h"
+#include "worker/save/save_file.h"
+
+namespace atl::worker {
+
+class IslandRunner {
+ public:
+  // Reads the run, opens the data, makes the trainer. Errors as RunIsland.
+  static absl::StatusOr<std::unique_ptr<IslandRunner>> Create(
+      const RunIslandOptions& options, const IslandLinks& links);
+
+  // Joins and works to the end.
+  absl::StatusOr<IslandProgress> Run();
+
+ private:
+  IslandRunner(const RunIslandOptions& options, const IslandLinks& links)
+      : options_(options), links_(links), loop_(options.run_id) {}
+
+  absl::StatusOr<v1::Run> ReadRun();
+  absl::Status Setup(const v1::Run& run);
+  v1::JoinRequest MakeJoinRequest() const;
+  absl::Status OnJoined(const v1::JoinResponse& response);
+  absl::Status OnPlan(const v1::IslandPlan& plan);
+
+  // Takes news in and asks what `lane` does next; notes that it begins.
+  Action NextAction(Lane lane, int64_t* seen);
+  void Done(const Action& action, const absl::Status& status);
+  void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const Action& action, int64_t seen);
+  // Does it on all parts; what follows from its result is noted here.
+  absl::Status DoTogether(Lane lane, const Action& action);
+  absl::Status Wait(Lane lane, const Action& action, int64_t seen,
+                    std::optional<absl::Time>& wait_until);
+  void StartLanes();
+  void StopLanes();
+  // Pushes, pulls or saves until the lanes are stopped.
+  void RunLane(Lane lane);
+  void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellServers(const v1::IslandPlan& plan);
+  void Trained(const Action& action, const PartResult& result);
+  // The computing thread did `action`, no step, for `span`.
+  void Paused(const Action& action, absl::Duration span);
+  SaveHeader DescribeSave(const Action& action) const;
+  void Contributed(const Action& action);
+  void Evaluated(const Action& action, const PartResult& result);
+  // What bounds a transfer: news, and the wish to leave.
+  IslandPart::Transferred Bound(const TransferWhat& what,
+                                const IslandPart::Transfer& transfer);
+  IslandPart::Transferred BoundPush(const TransferWhat& what,
+                                    const IslandPart::Transfer& transfer);
+  IslandPart::Transferred BoundPull(const TransferWhat& what,
+                                    const IslandPart::Transfer& transfer);
+  // Tells the other processes that it is over, in each lane.
+  void EndOthers(Lane lane, const absl::Status& status);
+  bool lost() const;
+  absl::StatusOr<IslandProgress> Finish(const Action& action);
+  void Report(const Action& action);
+  void Log(const Action& action);
+
+  const RunIslandOptions options_;
+  const IslandLinks links_;
+  Mailbox mailbox_;
+
+  mutable Mutex mutex_;
+  IslandLoop loop_ ABSL_GUARDED_BY(mutex_);
+  IslandMeter meter_ ABSL_GUARDED_BY(mutex_);
+  int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> lanes_;
+
+  // Of what the log was told: the newest outcome of each fragment, how much had
+  // come then, and the servers that are away.
+  std::map<int32_t, int64_t> outcomes_told_ ABSL_GUARDED_BY(mutex_);
+  int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;  // Of this life; 0: none.
+  std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
+
+  v1::RunSpec spec_;
+  bool streaming_ = false;
+  std::unique_ptr<IslandPart> part_;
+  // Outcomes that the other processes do not know yet.
+  std::vector<v1::ContributionOutcome> untold_ ABSL_GUARDED_BY(mutex_);
+  // Payload of the other processes, beside what the part counts.
+  int64_t others_sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t others_received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  IslandProgress progress_;
+  std::optional<absl::Time> wait_until_;
+  std::string logged_;  // Last activity and reason that were logged.
+  double loss_sum_ = 0;  // Since the last contribution, for the log.
+  int64_t loss_count_ = 0;
+  StepSpeed step_speed_;
+  std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_ISLAND_ISLAND_RUNNER_H_

@@ -1,0 +1,42 @@
+// Tokens a second of inner steps, over about the last five seconds.
+//
+// Tokens over time, not the mean of each step's speed: an island that stands
+// still every now and then, as on a busy machine or behind a cap, is as slow as
+// that makes it.
+//
+// Pure: times are handed in. Thread-compatible.
+
+#ifndef WORKER_ISLAND_STEP_SPEED_H_
+#define WORKER_ISLAND_STEP_SPEED_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace atl::worker {
+
+class StepSpeed {
+ public:
+  // A step of `token_count` tokens took `seconds` (>= 0).
+  void Add(int64_t token_count, double seconds) {
+    seconds = std::max(1e-9, seconds);
+    const double kept = std::exp(-seconds / kMemorySeconds);
+    tokens_ = kept * tokens_ + static_cast<double>(token_count);
+    seconds_ = kept * seconds_ + seconds;
+  }
+
+  // 0 before the first step.
+  double tokens_per_second() const {
+    return seconds_ > 0 ? tokens_ / seconds_ : 0;
+  }
+
+ private:
+  static constexpr double kMemorySeconds = 5;
+
+  double tokens_ = 0;  // Decayed sums.
+  double seconds_ = 0;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_ISLAND_STEP_SPEED_H_

@@ -1,0 +1,33 @@
+// A run that is small enough for a test, and its data.
+
+#ifndef WORKER_ISLAND_TESTING_TINY_RUN_H_
+#define WORKER_ISLAND_TESTING_TINY_RUN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "atoll/v1/run.pb.h"
+
+namespace atl::worker {
+
+struct TinyRunOptions {
+  int island_count = 1;
+  int64_t inner_step_count = 2;
+  int64_t round_count = 3;
+  int32_t layer_count = 2;
+  int32_t fragment_count = 1;  // At most layer_count.
+  bool adamw = true;
+  std::string data_path;
+};
+
+// A strict run of a small model with vocabulary 256.
+v1::RunSpec TinyRun(const TinyRunOptions& options);
+
+// Writes text of `size_bytes` to a new file under `directory`, a pure function
+// of `seed`; returns its path.
+std::string WriteTinyText(const std::string& directory, uint64_t seed,
+                          int64_t size_bytes);
+
+}  // namespace atl::worker
+
+#endif  // WORKER_ISLAND_TESTING_TINY_RUN_H_
