@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/obs/flags.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/allocator.h"
@@ -57,7 +58,7 @@ void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
     }
     const std::string name = definition.name == "format"
                                  ? "-o,--format"
-                                 : absl::StrCat("--", definition.name);
+                                 : FlagName(definition.name);
     app.add_option(name, flags.values[definition.name], definition.help)
         ->default_str(definition.default_value);
   }
@@ -70,7 +71,7 @@ std::map<std::string, std::string> GivenFlags(const CLI::App& app,
                                               const SettingFlags& flags) {
   std::map<std::string, std::string> given;
   for (const auto& [name, value] : flags.values) {
-    if (app.count(absl::StrCat("--", name)) > 0) given[name] = value;
+    if (app.count(FlagName(name)) > 0) given[name] = value;
   }
   if (flags.insecure) given["insecure"] = "true";
   return given;
@@ -201,6 +202,7 @@ int Main(int argc, char** argv) {
 
   // CLI11 reports by exceptions; they end here.
   try {
+    SpellFlagsWithDashes(argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success, std::cout, std::cerr);

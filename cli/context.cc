@@ -21,19 +21,19 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
   return rpc::MakeChannelOptions(kind, MakeSecurity());
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
+absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> Context::MakeOperatorClient(
     const ClientUse& use) const {
-  return MakeRunClient(settings.Get("coordinator"), use);
+  return MakeOperatorClient(settings.Get("coordinator"), use);
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient()
+absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> Context::MakeOperatorClient()
     const {
-  return MakeRunClient(ClientUse{});
+  return MakeOperatorClient(ClientUse{});
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
+absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> Context::MakeOperatorClient(
     const std::string& address, const ClientUse& use) const {
-  coordinator::RunClientOptions options;
+  coordinator::OperatorClientOptions options;
   options.address = address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = settings.timeout();
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<coordinator::RunClient>> Context::MakeRunClient(
       messages_ << line + "\n" << std::flush;
     }
   };
-  return coordinator::MakeRunClient(options);
+  return coordinator::MakeOperatorClient(options);
 }
 
 }  // namespace atl::cli

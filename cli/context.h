@@ -18,7 +18,7 @@
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 
 namespace atl::cli {
 
@@ -50,12 +50,12 @@ class Context {
   };
 
   // A client of the coordinator that the settings name.
-  absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient(
+  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> MakeOperatorClient(
       const ClientUse& use) const;
-  absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient() const;
+  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> MakeOperatorClient() const;
 
   // The same for another address.
-  absl::StatusOr<std::unique_ptr<coordinator::RunClient>> MakeRunClient(
+  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> MakeOperatorClient(
       const std::string& address, const ClientUse& use) const;
 
   // What the settings say of connections.

@@ -78,7 +78,7 @@ has err "atoll run create --help"
 expect 2 run
 expect 2 run show
 has err "run"
-expect 2 run list --no_such_flag
+expect 2 run list --no-such-flag
 expect 2 join 127.0.0.1:1 --threads many
 expect 2 join 127.0.0.1:1 --run x --processes 2
 has err "--mesh"
@@ -100,13 +100,13 @@ CUDA_VISIBLE_DEVICES='' expect 10 dev up laptop --dir "$work/dev" \
 has out '"reason": "NO_DEVICE"'
 CUDA_VISIBLE_DEVICES='' expect 10 dev baseline laptop --output "$work/alone" \
   --device cuda
-expect 2 join 127.0.0.1:1 --optimizer_host --optimizer_dir "$work"
+expect 2 join 127.0.0.1:1 --optimizer-host --optimizer-dir "$work"
 expect 2 run list --timeout soon
 expect 2 version -o yaml
 has err "table, json and jsonl"
 
 # A plan needs nobody; its quantities have units.
-plan=(plan --model 1B --tokens_per_second 80000)
+plan=(plan --model 1B --tokens-per-second 80000)
 expect 0 "${plan[@]}" --link 20Mb/s --rtt 40ms
 has out "PRESET"
 has out "Take eager"
@@ -131,34 +131,34 @@ has out "20B IN"
 has out "20B tokens take"
 has out "Its price: a little loss"
 has out "each way it would compute 95 %"
-expect 0 "${plan[@]}" --link 20Mb/s --local_data
+expect 0 "${plan[@]}" --link 20Mb/s --local-data
 has out "Take fedopt"
 has out "Compared were fedavg and fedopt alone"
 expect 2 "${plan[@]}" --link 0Mb/s
 has err "--link: '0Mb/s' is no bandwidth"
 expect 2 "${plan[@]}" --link 20Mb/s --rtt=-40ms
 has err "--rtt: '-40ms' is no duration"
-expect 2 "${plan[@]}" --link 20Mb/s --inner_steps 0
-has err "--inner_steps: must be above 0, not 0"
+expect 2 "${plan[@]}" --link 20Mb/s --inner-steps 0
+has err "--inner-steps: must be above 0, not 0"
 for model in 0 -1B; do
-  expect 2 plan --model=$model --link 20Mb/s --tokens_per_second 80000
+  expect 2 plan --model=$model --link 20Mb/s --tokens-per-second 80000
   has err "--model: '$model' is no count"
 done
-expect 8 plan --model streming --link 20Mb/s --tokens_per_second 80000
+expect 8 plan --model streming --link 20Mb/s --tokens-per-second 80000
 has err "or a preset: async"
-expect 2 plan --model 1B --link 20Mb/s --tokens_per_second nan
-has err "--tokens_per_second: 'nan' is no number"
+expect 2 plan --model 1B --link 20Mb/s --tokens-per-second nan
+has err "--tokens-per-second: 'nan' is no number"
 expect 2 "${plan[@]}" --link 20Mbps
 expect 2 "${plan[@]}" --link 20Mb/s --rtt 40
 has err "--rtt: '40' is no duration"
-expect 2 "${plan[@]}" --link 20Mb/s --up_codec zip
+expect 2 "${plan[@]}" --link 20Mb/s --up-codec zip
 has err "e3m0"
 expect 2 "${plan[@]}" --link 20Mb/s --overlap 500
 expect 2 "${plan[@]}" --link 20Mb/s --fragments 25
 has err "--fragments: 25 fragments"
-expect 2 plan --model 1X --tokens_per_second 1 --link 1Mb/s
+expect 2 plan --model 1X --tokens-per-second 1 --link 1Mb/s
 expect 2 plan --model 1B --link 1Mb/s
-expect 8 plan --model nothing --tokens_per_second 1 --link 1Mb/s
+expect 8 plan --model nothing --tokens-per-second 1 --link 1Mb/s
 
 # With -o json an error is an envelope on stdout, too.
 expect 2 run show -o json

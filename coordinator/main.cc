@@ -1,7 +1,7 @@
 // atoll-coordinator: the control plane of Atoll.
 //
 // Serves RunService, TrainingStateService, IslandService and ServerService, on
-// one port unless flags say otherwise, keeps its state in --data_dir, and dials
+// one port unless flags say otherwise, keeps its state in --data-dir, and dials
 // nobody. SIGTERM or
 // SIGINT stop it; whatever stops it, started again on the same directory it
 // goes on where it was.
@@ -55,12 +55,12 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
   if (!(flags.server_lease_s >= 0.1 && flags.server_lease_s <= 3600)) {
     return absl::InvalidArgumentError(
-        "--server_lease_s must be in [0.1, 3600]");
+        "--server-lease-s must be in [0.1, 3600]");
   }
   if (flags.snapshots.log_records_max < 1 ||
       flags.snapshots.log_bytes_max < 1) {
     return absl::InvalidArgumentError(
-        "--log_records_max and --log_bytes_max must be at least 1");
+        "--log-records-max and --log-bytes-max must be at least 1");
   }
   Listeners::Spec listeners_spec = flags.listeners;
   listeners_spec.connection_age_max = absl::Seconds(flags.connection_age_s);
@@ -120,43 +120,43 @@ int main(int argc, char** argv) {
   app.add_option("--listen", flags.listeners.main,
                  "host:port to serve on; port 0 takes a free one")
       ->capture_default_str();
-  app.add_option("--island_listen", flags.listeners.island,
+  app.add_option("--island-listen", flags.listeners.island,
                  "host:port for islands alone; default: as --listen");
-  app.add_option("--server_listen", flags.listeners.server,
+  app.add_option("--server-listen", flags.listeners.server,
                  "host:port for parameter servers alone; default: as --listen");
-  app.add_option("--query_listen", flags.listeners.query,
+  app.add_option("--query-listen", flags.listeners.query,
                  "host:port for queries alone; default: as --listen");
-  app.add_option("--data_dir", flags.data_dir,
+  app.add_option("--data-dir", flags.data_dir,
                  "Directory of the coordinator's state; made if missing")
       ->required();
-  app.add_option("--port_file", flags.port_file,
+  app.add_option("--port-file", flags.port_file,
                  "File that the port of --listen is written to once serving");
   app.add_option("--failpoint", flags.failpoint,
                  "For tests: die at the named point, NAME or NAME@N");
-  app.add_option("--log_level", flags.log_level, "info, warning or error")
+  app.add_option("--log-level", flags.log_level, "info, warning or error")
       ->capture_default_str();
-  app.add_option("--server_lease_s", flags.server_lease_s,
+  app.add_option("--server-lease-s", flags.server_lease_s,
                  "Seconds after which a silent server is away")
       ->capture_default_str();
-  app.add_option("--connection_age_s", flags.connection_age_s,
+  app.add_option("--connection-age-s", flags.connection_age_s,
                  "Seconds after which a connection has to be made anew; what "
                  "goes on is cut as long after that, a minute at most")
       ->capture_default_str();
-  app.add_option("--log_records_max", flags.snapshots.log_records_max,
+  app.add_option("--log-records-max", flags.snapshots.log_records_max,
                  "Records of a run after which a snapshot replaces them, if "
                  "they are not fewer bytes than it")
       ->capture_default_str();
-  app.add_option("--log_bytes_max", flags.snapshots.log_bytes_max,
+  app.add_option("--log-bytes-max", flags.snapshots.log_bytes_max,
                  "The same by their bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
   app.footer(
       "Example, and then the same for a network, with certificates (README):\n"
-      "  atoll-coordinator --listen 127.0.0.1:7400 --data_dir "
+      "  atoll-coordinator --listen 127.0.0.1:7400 --data-dir "
       "/var/lib/atoll/c\n"
-      "  atoll-coordinator --listen 0.0.0.0:7400 --data_dir /var/lib/atoll/c "
+      "  atoll-coordinator --listen 0.0.0.0:7400 --data-dir /var/lib/atoll/c "
       "\\\n"
-      "    --tls_cert coordinator.pem --tls_key coordinator.key --tls_ca "
+      "    --tls-cert coordinator.pem --tls-key coordinator.key --tls-ca "
       "ca.pem");
   if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
     return *end;

@@ -26,7 +26,7 @@
 #include "base/rpc/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
 #include "server/parameter_server.h"
 #include "server/store/rocksdb_record_store.h"
@@ -45,7 +45,7 @@ struct Flags {
   std::string log_level = "info";
   int threads = 0;
   int64_t memory_mib = 0;
-  int64_t gather_mib = 1024;
+  int64_t live_merge_mib = 1024;
   double slow_stream_s = 20;
   double connection_age_s = 600;
   rpc::Security security;
@@ -60,39 +60,39 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--coordinator", flags.coordinator,
                  "host:port of the coordinator")
       ->required();
-  app.add_option("--server_id", flags.server_id,
+  app.add_option("--server-id", flags.server_id,
                  "name of this server, kept over restarts: [a-z0-9-]{1,63}")
       ->required();
-  app.add_option("--data_dir", flags.data_dir,
+  app.add_option("--data-dir", flags.data_dir,
                  "directory of its state; made if it is not there")
       ->required();
-  app.add_option("--port_file", flags.port_file,
+  app.add_option("--port-file", flags.port_file,
                  "file to write the port to, once it serves");
   app.add_option("--threads", flags.threads,
                  "threads that merge; 0: as many as the machine has cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
-  app.add_option("--memory_mib", flags.memory_mib,
+  app.add_option("--memory-mib", flags.memory_mib,
                  "memory for parameters and optimizer state, in MiB; what does "
                  "not fit is slower; 0: half of the machine's")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  app.add_option("--gather_mib", flags.gather_mib,
+  app.add_option("--live-merge-mib", flags.live_merge_mib,
                  "memory for what waits to be merged in runs of durability "
                  "island, in MiB; where it is used up islands are let in one "
                  "after the other")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  app.add_option("--slow_stream_s", flags.slow_stream_s,
+  app.add_option("--slow-stream-s", flags.slow_stream_s,
                  "a push or pull that moves less than 16 KiB in so many "
                  "seconds, while the server waits for it, is ended")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--connection_age_s", flags.connection_age_s,
+  app.add_option("--connection-age-s", flags.connection_age_s,
                  "seconds after which a connection has to be made anew; what "
                  "goes on is cut as long after that, a minute at most")
       ->capture_default_str();
-  app.add_option("--log_level", flags.log_level, "info, warning or error")
+  app.add_option("--log-level", flags.log_level, "info, warning or error")
       ->capture_default_str();
   app.add_option("--failpoint", flags.failpoint,
                  "for tests: NAME[@N], where the process kills itself");
@@ -100,13 +100,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.footer(
       "Examples, on one machine and on a network, with certificates "
       "(README):\n"
-      "  atoll-server --coordinator 127.0.0.1:7400 --server_id s0 "
-      "--data_dir /var/lib/atoll/s0\n"
+      "  atoll-server --coordinator 127.0.0.1:7400 --server-id s0 "
+      "--data-dir /var/lib/atoll/s0\n"
       "  atoll-server --listen 0.0.0.0:7401 --advertise s0.example.org:7401 "
       "\\\n"
-      "    --coordinator c.example.org:7400 --server_id s0 --data_dir "
+      "    --coordinator c.example.org:7400 --server-id s0 --data-dir "
       "/var/lib/atoll/s0 \\\n"
-      "    --tls_cert s0.pem --tls_key s0.key --tls_ca ca.pem");
+      "    --tls-cert s0.pem --tls-key s0.key --tls-ca ca.pem");
 }
 
 // A coordinator's state lies in its directory itself, a server's below it.
@@ -117,7 +117,7 @@ absl::Status CheckDirectory(const std::string& data_dir) {
   return absl::FailedPreconditionError(
       absl::StrCat(data_dir,
                    " is a coordinator's data directory; give another "
-                   "--data_dir"));
+                   "--data-dir"));
 }
 
 int64_t PhysicalMemoryBytes() {
@@ -143,7 +143,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   RaiseOpenFileLimit();
   FileSystem& fs = PosixFileSystem();
   RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
-  RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data_dir"));
+  RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data-dir"));
   ASSIGN_OR_RETURN(
       std::unique_ptr<RocksDbRecordStore> records,
       RocksDbRecordStore::Open(absl::StrCat(flags.data_dir, "/records")));
@@ -155,11 +155,11 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   control_options.channel = channel;
   ASSIGN_OR_RETURN(std::unique_ptr<coordinator::ServerControlClient> control,
                    coordinator::MakeServerControlClient(control_options));
-  coordinator::RunClientOptions run_options;
+  coordinator::OperatorClientOptions run_options;
   run_options.address = flags.coordinator;
   run_options.channel = channel;
-  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::RunClient> runs,
-                   coordinator::MakeRunClient(run_options));
+  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::OperatorClient> runs,
+                   coordinator::MakeOperatorClient(run_options));
 
   ParameterServer::Options options;
   options.server_id = flags.server_id;
@@ -173,7 +173,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
       flags.threads > 0
           ? flags.threads
           : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  options.gather_bytes_max = flags.gather_mib << 20;
+  options.live_merge_bytes_max = flags.live_merge_mib << 20;
   options.image_bytes_max = flags.memory_mib > 0
                                 ? flags.memory_mib << 20
                                 : PhysicalMemoryBytes() / 2;

@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> BeginLife(RecordStore& records,
     if (*id != server_id) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the data directory belongs to server ", *id, ", not ", server_id,
-          "; give --server_id=", *id, " or another --data_dir"));
+          "; give --server-id=", *id, " or another --data-dir"));
     }
     ASSIGN_OR_RETURN(const std::string text, records.Get(kIncarnationName));
     if (!absl::SimpleAtoi(text, &incarnation)) {
@@ -111,8 +111,8 @@ ParameterServer::ParameterServer(const Options& options,
       low_queue_(1, kBackgroundNice),
       room_queue_(1),
       images_(ImagePool::Create(options.image_bytes_max)),
-      held_(std::make_shared<HeldBytes>(
-          options.gather_bytes_max, rpc::RpcServer::Spec().memory_bytes_max / 4,
+      held_(std::make_shared<ReceiveBudget>(
+          options.live_merge_bytes_max, rpc::RpcServer::Spec().memory_bytes_max / 4,
           [this](std::function<void()> task) {
             room_queue_.Post(std::move(task));
           })),
@@ -245,7 +245,7 @@ void ParameterServer::End(const absl::Status& status) {
   if (absl::IsAborted(status)) {
     end = absl::AbortedError(absl::StrCat(
         end.message(), "; another process serves as ", options_.server_id,
-        ", or this data directory is an old copy: give another --server_id"));
+        ", or this data directory is an old copy: give another --server-id"));
   }
   LOG(ERROR) << end.message();
   MutexLock lock(&mutex_);

@@ -31,7 +31,7 @@
 #include "base/rpc/listener.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/server_control_client.h"
-#include "server/live_merge/held_bytes.h"
+#include "server/live_merge/receive_budget.h"
 #include "server/service/parameter_service.h"
 #include "server/shard/shard.h"
 #include "server/store/record_store.h"
@@ -56,7 +56,7 @@ class ParameterServer final : public ShardDirectory {
     int64_t image_bytes_max = int64_t{1} << 30;
     // Memory for what waits at level ISLAND to be merged, of all runs. Where it
     // is used up, an island after the other is let in.
-    int64_t gather_bytes_max = int64_t{1} << 30;
+    int64_t live_merge_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
     // Longest time between two reports.
     absl::Duration report_interval_max = absl::Seconds(5);
@@ -88,8 +88,8 @@ class ParameterServer final : public ShardDirectory {
   // start may help it; it does not keep the server from serving other runs.
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes that wait at level ISLAND to be merged.
-  int64_t held_bytes() const { return held_->bytes(); }
-  const HeldBytes& held() const { return *held_; }
+  int64_t receive_budget() const { return held_->bytes(); }
+  const ReceiveBudget& held() const { return *held_; }
 
   // Ends the streams, then everything else. Idempotent.
   void Stop();
@@ -144,7 +144,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue low_queue_;
   WorkQueue room_queue_;  // Tells streams of level ISLAND that there is room.
   const std::shared_ptr<ImagePool> images_;
-  const std::shared_ptr<HeldBytes> held_;
+  const std::shared_ptr<ReceiveBudget> held_;
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -34,7 +34,7 @@ inline const codec::Codec& DownCodec(const v1::RunSpec& spec) {
 // True if versions travel in a codec that loses something: then islands hold V,
 // a view that follows theta, and theta itself is what servers keep, what is
 // evaluated and what is exported. Else V is theta.
-inline bool HasView(const v1::RunSpec& spec) {
+inline bool HasReplica(const v1::RunSpec& spec) {
   const v1::Codec down = spec.exchange().down();
   return down != v1::CODEC_UNSPECIFIED && down != v1::CODEC_F32;
 }

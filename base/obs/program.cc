@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/obs/flags.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/status/exit_code.h"
@@ -31,6 +32,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version",
                        absl::StrCat(app.get_name(), " ", kProgramVersion));
+  SpellFlagsWithDashes(argc, argv);
   const int code = Parse(app, argc, argv);
   if (code == kGoesOn) return std::nullopt;
   return code == 0 ? 0 : static_cast<int>(ExitCode::kUsage);

@@ -12,7 +12,8 @@
 
 namespace atl {
 
-// Adds --version to `app` and reads the command line with it. The exit code if
+// Adds --version to `app` and reads the command line with it, whose flags may
+// be spelt with dashes or underscores. The exit code if
 // the program is over: 0 after --help and --version, 2 after a wrong command
 // line, which stderr is told.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);

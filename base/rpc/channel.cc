@@ -85,7 +85,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     if (!IsLoopbackHost(host_port.host) && !options.insecure) {
       return absl::InvalidArgumentError(absl::StrCat(
           "will not dial ", address,
-          " in plaintext: give --tls_cert, --tls_key and --tls_ca, or "
+          " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
           "--insecure if the network is trusted"));
     }
     credentials = grpc::InsecureChannelCredentials();

@@ -5,12 +5,12 @@
 namespace atl::rpc {
 
 void AddSecurityFlags(CLI::App& app, Security& security) {
-  app.add_option("--tls_cert", security.tls.cert,
+  app.add_option("--tls-cert", security.tls.cert,
                  "Our certificate (PEM). Off loopback the three --tls_ flags "
                  "or --insecure are needed.");
-  app.add_option("--tls_key", security.tls.key,
-                 "The private key of --tls_cert (PEM).");
-  app.add_option("--tls_ca", security.tls.ca,
+  app.add_option("--tls-key", security.tls.key,
+                 "The private key of --tls-cert (PEM).");
+  app.add_option("--tls-ca", security.tls.ca,
                  "Who signs the certificates of the other side (PEM).");
   app.add_flag("--insecure", security.insecure,
                "Plaintext off loopback too: whoever reaches the port is an "

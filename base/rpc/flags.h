@@ -8,7 +8,7 @@
 
 namespace atl::rpc {
 
-// Adds --tls_cert, --tls_key, --tls_ca and --insecure to `app`. `security` must
+// Adds --tls-cert, --tls-key, --tls-ca and --insecure to `app`. `security` must
 // outlive the parse.
 void AddSecurityFlags(CLI::App& app, Security& security);
 

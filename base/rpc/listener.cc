@@ -91,19 +91,19 @@ absl::Status CheckListener(const ListenerOptions& options) {
   RETURN_IF_ERROR(CheckTlsFiles(options.tls));
   if (!options.tls.empty() && options.insecure) {
     return absl::InvalidArgumentError(
-        "--insecure contradicts --tls_cert, --tls_key and --tls_ca: give one "
+        "--insecure contradicts --tls-cert, --tls-key and --tls-ca: give one "
         "or the other");
   }
   if (options.connection_age_max < absl::Seconds(1) ||
       options.connection_age_max > absl::Hours(24)) {
     return absl::InvalidArgumentError(
-        "--connection_age_s must be in [1, 86400]");
+        "--connection-age-s must be in [1, 86400]");
   }
   if (options.tls.empty() && !options.insecure &&
       !IsLoopbackHost(host_port.host)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "will not listen on ", options.address,
-        " in plaintext: give --tls_cert, --tls_key and --tls_ca, or "
+        " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
         "--insecure to let whoever reaches the port be an operator"));
   }
   return absl::OkStatus();

@@ -120,7 +120,7 @@ TEST_F(ListenerTest, RefusesPlaintextOffLoopbackAndNamesTheFlags) {
     const absl::Status status = CheckListener(options);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     for (const char* flag :
-         {"--tls_cert", "--tls_key", "--tls_ca", "--insecure"}) {
+         {"--tls-cert", "--tls-key", "--tls-ca", "--insecure"}) {
       EXPECT_TRUE(absl::StrContains(status.message(), flag)) << status;
     }
     RpcServer::Spec spec;

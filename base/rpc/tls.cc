@@ -82,30 +82,30 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
     if (!path.empty()) return;
     absl::StrAppend(&missing, missing.empty() ? "" : ", ", flag);
   };
-  check("--tls_cert", files.cert);
-  check("--tls_key", files.key);
-  check("--tls_ca", files.ca);
+  check("--tls-cert", files.cert);
+  check("--tls-key", files.key);
+  check("--tls-ca", files.ca);
   const bool several = absl::StrContains(missing, ",");
   if (missing.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "TLS is mutual and needs all of --tls_cert, --tls_key and --tls_ca; ",
+      "TLS is mutual and needs all of --tls-cert, --tls-key and --tls-ca; ",
       missing, several ? " are missing" : " is missing"));
 }
 
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
   if (files.empty()) {
     return absl::InvalidArgumentError(
-        "TLS needs --tls_cert, --tls_key and --tls_ca");
+        "TLS needs --tls-cert, --tls-key and --tls-ca");
   }
   RETURN_IF_ERROR(CheckTlsFiles(files));
   TlsMaterial material;
-  ASSIGN_OR_RETURN(material.cert_pem, ReadPem("--tls_cert", files.cert));
+  ASSIGN_OR_RETURN(material.cert_pem, ReadPem("--tls-cert", files.cert));
   RETURN_IF_ERROR(Annotate(CheckValidity(material.cert_pem, absl::Now()),
-                           absl::StrCat("--tls_cert: \"", files.cert, "\"")));
-  ASSIGN_OR_RETURN(material.key_pem, ReadPem("--tls_key", files.key));
+                           absl::StrCat("--tls-cert: \"", files.cert, "\"")));
+  ASSIGN_OR_RETURN(material.key_pem, ReadPem("--tls-key", files.key));
   RETURN_IF_ERROR(Annotate(CheckKey(material.cert_pem, material.key_pem),
-                           absl::StrCat("--tls_key: \"", files.key, "\"")));
-  ASSIGN_OR_RETURN(material.ca_pem, ReadPem("--tls_ca", files.ca));
+                           absl::StrCat("--tls-key: \"", files.key, "\"")));
+  ASSIGN_OR_RETURN(material.ca_pem, ReadPem("--tls-ca", files.ca));
   return material;
 }
 
@@ -139,7 +139,7 @@ absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
   if (certificate == nullptr ||
       X509_check_private_key(certificate.get(), key.get()) != 1) {
     return absl::InvalidArgumentError(
-        "is not the key of the certificate that --tls_cert names");
+        "is not the key of the certificate that --tls-cert names");
   }
   return absl::OkStatus();
 }

@@ -17,9 +17,9 @@ namespace atl::rpc {
 
 // Paths of PEM files; all set or all empty.
 struct TlsFiles {
-  std::string cert;  // --tls_cert: our certificate, with its chain.
-  std::string key;   // --tls_key: its private key.
-  std::string ca;    // --tls_ca: who signs the other side's certificates.
+  std::string cert;  // --tls-cert: our certificate, with its chain.
+  std::string key;   // --tls-key: its private key.
+  std::string ca;    // --tls-ca: who signs the other side's certificates.
 
   bool empty() const { return cert.empty() && key.empty() && ca.empty(); }
 };

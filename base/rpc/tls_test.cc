@@ -18,7 +18,7 @@ TEST(TlsTest, WantsAllThreeFilesOrNone) {
   const absl::Status status = CheckTlsFiles({"c", "", ""});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(
-      absl::StrContains(status.message(), "--tls_key, --tls_ca are missing"))
+      absl::StrContains(status.message(), "--tls-key, --tls-ca are missing"))
       << status;
 }
 
@@ -27,7 +27,7 @@ TEST(TlsTest, NamesTheFlagOfAFileThatCannotBeRead) {
       ReadTlsFiles({"/nowhere/cert.pem", "/nowhere/key.pem", "/nowhere/ca.pem"})
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StrContains(status.message(), "--tls_cert"));
+  EXPECT_TRUE(absl::StrContains(status.message(), "--tls-cert"));
 }
 
 std::string ReadAll(const std::string& path) {
@@ -58,7 +58,7 @@ TEST(TlsTest, RefusesAKeyThatIsNotTheCertificates) {
   files.key = authority.Issue("atoll:island:garage").key;
   const absl::Status status = ReadTlsFiles(files).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(absl::StrContains(status.message(), "--tls_key: ")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "--tls-key: ")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "is not the key of"))
       << status;
   files.key = files.cert;

@@ -76,7 +76,7 @@ void AddDataTokenize(CLI::App& app, Context& context) {
   command->add_option("--output", options->output, "Directory to write")
       ->required();
   command->add_option(
-      "--document_token", options->document_token,
+      "--document-token", options->document_token,
       "Added token before each file; \"\" for none; not given: "
       "<|endoftext|> or <|end_of_text|>, if the tokenizer has it");
   command->callback([&context, options] {

@@ -129,7 +129,7 @@ void AddDevReport(CLI::App& app, Context& context) {
   command->add_option("--prompt", options->prompt, "Start of the sample")
       ->capture_default_str();
   command
-      ->add_option("--sample_tokens", options->sample_tokens,
+      ->add_option("--sample-tokens", options->sample_tokens,
                    "Length of the sample")
       ->check(Positive())
       ->capture_default_str();

@@ -114,7 +114,7 @@ class DevUp {
   RunFile run_;
   std::unique_ptr<DevDirectory> directory_;
   std::unique_ptr<Cluster> cluster_;
-  std::unique_ptr<coordinator::RunClient> client_;
+  std::unique_ptr<coordinator::OperatorClient> client_;
   v1::GetRunStateResponse state_;
   // For the time left: where this life of the command began.
   std::optional<std::pair<double, absl::Time>> first_seen_;
@@ -199,7 +199,7 @@ absl::Status DevUp::Serve() {
                               " islands in ", directory_->path()));
   RETURN_IF_ERROR(cluster_->StartCoordinator());
   ASSIGN_OR_RETURN(client_,
-                   context_.MakeRunClient(cluster_->coordinator_address(),
+                   context_.MakeOperatorClient(cluster_->coordinator_address(),
                                           {.progress = &progress_}));
   RETURN_IF_ERROR(CreateRun());
   RETURN_IF_ERROR(cluster_->StartServers());
@@ -478,11 +478,11 @@ void AddDevUp(CLI::App& app, Context& context) {
   AddCapFlags(*command, "each island", options->caps);
   command->add_flag("--keep", options->keep,
                     "Serve on after the run's end, until Ctrl-C");
-  command->add_flag("--no_restart", options->no_restart,
+  command->add_flag("--no-restart", options->no_restart,
                     "Leave processes that die dead");
-  command->add_option("--coordinator_binary", options->coordinator_binary,
+  command->add_option("--coordinator-binary", options->coordinator_binary,
                       "Path of atoll-coordinator");
-  command->add_option("--server_binary", options->server_binary,
+  command->add_option("--server-binary", options->server_binary,
                       "Path of atoll-server");
   command
       ->add_option("--child_flag", options->child_flags,

@@ -73,7 +73,7 @@ void AddEval(CLI::App& app, Context& context) {
   command->add_option("--data", options->data, "A file, or a directory")
       ->required();
   command
-      ->add_option("--data_format", options->data_format,
+      ->add_option("--data-format", options->data_format,
                    "bytes (a token each), llmc or uint16")
       ->check(CLI::IsMember({"bytes", "llmc", "uint16"}))
       ->capture_default_str();

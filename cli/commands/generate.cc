@@ -64,7 +64,7 @@ void AddGenerate(CLI::App& app, Context& context) {
       "tokenizer.json or *.tiktoken; not given: the model's own, else bytes");
   command->add_option("--seed", options->seed, "Of the choice of tokens")
       ->capture_default_str();
-  command->add_option("--max_tokens", options->max_tokens, "Tokens to write")
+  command->add_option("--max-tokens", options->max_tokens, "Tokens to write")
       ->check(Positive())
       ->capture_default_str();
   command

@@ -11,7 +11,7 @@ namespace atl::cli {
 namespace {
 
 absl::Status ListIslands(Context& context, const std::string& run_id) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">TOKENS/S", ">LOSS",
                ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD"});
   Json islands = Json::array();

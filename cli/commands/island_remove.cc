@@ -25,7 +25,7 @@ void AddRemoval(CLI::App& app, Context& context, const std::string& name,
       ->required();
   command->callback([&context, request] {
     context.action = [request](Context& context) -> absl::Status {
-      ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+      ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
       ASSIGN_OR_RETURN(const v1::RemoveIslandResponse response,
                        client->RemoveIsland(*request));
       context.output().Print(ToJson(response), DescribeRun(response.run()));

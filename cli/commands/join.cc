@@ -58,7 +58,7 @@ absl::Status CheckPlace(const JoinOptions& options) {
                       "processes.");
   }
   if (options.place.process_count > 1 && options.island_id.empty()) {
-    return UsageError("several processes need the same --island_id",
+    return UsageError("several processes need the same --island-id",
                       "Name the island; a host's name would be each "
                       "process's own.");
   }
@@ -97,7 +97,7 @@ std::string DefaultIslandId(const rpc::Security& security) {
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address,
                                     std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient(address, {.stop = stop}));
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient(address, {.stop = stop}));
   v1::ListRunsRequest request;
   request.set_page_size(500);
   std::string found;
@@ -304,7 +304,7 @@ void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
-      .add_option("--micro_batches", place.micro_batch_count,
+      .add_option("--micro-batches", place.micro_batch_count,
                   "Parts of a step's batch, one after the other; 0: one, or "
                   "what keeps a pipeline busy")
       ->check(CLI::Range(0, 65536))
@@ -313,10 +313,10 @@ void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
           "What is computed again in the backward pass: nothing, norms and "
           "activation functions, all but a block's input",
           place.checkpointing);
-  command.add_option("--optimizer_dir", place.optimizer_directory,
+  command.add_option("--optimizer-dir", place.optimizer_directory,
                      "Directory on a fast disk for the inner optimizer's "
                      "state, which is then not in memory");
-  command.add_flag("--optimizer_host", place.optimizer_on_host,
+  command.add_flag("--optimizer-host", place.optimizer_on_host,
                    "The inner optimizer's state in the host's memory, where "
                    "ranks compute on devices");
 }
@@ -331,34 +331,34 @@ void AddJoin(CLI::App& app, Context& context) {
       "nothing that was acknowledged. Started again with the same island id\n"
       "and directory it goes on where it was.\n"
       "Example:\n"
-      "  atoll join 10.0.0.7:7400 --run laptop --island_id kitchen "
+      "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
       "  atoll join 10.0.0.7:7400 --up 5Mb/s --down 20Mb/s\n"
       "An island on the GPUs of this machine, one rank each:\n"
       "  atoll join 10.0.0.7:7400 --device cuda --mesh dp_shard=8\n"
       "An island of two processes with four ranks each, started like "
       "torchrun's\n"
-      "(the second with --process_index 1); one that is started again finds "
+      "(the second with --process-index 1); one that is started again finds "
       "the\n"
       "others, and the island goes on from the servers' parameters:\n"
-      "  atoll join 10.0.0.7:7400 --island_id rack --mesh dp_shard=4,tp=2 \\\n"
-      "    --processes 2 --process_index 0 --rendezvous 10.0.1.1:29500 \\\n"
-      "    --rendezvous_secret rack.secret\n"
+      "  atoll join 10.0.0.7:7400 --island-id rack --mesh dp_shard=4,tp=2 \\\n"
+      "    --processes 2 --process-index 0 --rendezvous 10.0.1.1:29500 \\\n"
+      "    --rendezvous-secret rack.secret\n"
       "The secret is the same on all machines, made once by `openssl rand -hex "
       "32`;\n"
-      "an island with --tls_key needs none, nor do processes of one machine.");
+      "an island with --tls-key needs none, nor do processes of one machine.");
   auto options = std::make_shared<JoinOptions>();
   command->add_option("address", options->address,
                       "HOST:PORT of the coordinator; the setting without it");
   command->add_option("--run", options->run_id,
                       "Id of the run; the only one that goes on without it");
-  command->add_option("--island_id", options->island_id,
+  command->add_option("--island-id", options->island_id,
                       "Name of this island, kept over restarts; without it the "
                       "certificate's, else the host's");
   command->add_option("--data", options->data_path,
                       "Where the data is on this machine, if not where the "
                       "run says");
-  command->add_option("--dir,--work_dir", options->work_directory,
+  command->add_option("--dir,--work-dir", options->work_directory,
                       "Directory for what this island saves");
   AddThreadsFlag(*command, options->threads);
   AddDeviceFlag(*command, "this island", options->place.device);
@@ -379,17 +379,17 @@ void AddJoin(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   command
-      ->add_option("--process_index", options->place.process_index,
+      ->add_option("--process-index", options->place.process_index,
                    "Which of them this is; 0 talks with the coordinator")
       ->capture_default_str();
   command->add_option("--rendezvous", options->place.rendezvous,
                       "HOST:PORT where process 0 listens for the others; "
                       "encrypted if that is not this machine, unless "
                       "--insecure");
-  command->add_option("--rendezvous_secret", options->rendezvous_secret,
+  command->add_option("--rendezvous-secret", options->rendezvous_secret,
                       "File with the secret that all processes of the island "
                       "have, and strangers do not; without it the file of "
-                      "--tls_key, and on one machine one that is made there");
+                      "--tls-key, and on one machine one that is made there");
   AddMeshFlags(*command, options->place);
   command
       ->add_option("--restarts", options->place.restart_count_max,

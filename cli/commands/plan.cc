@@ -123,7 +123,7 @@ absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
   }
   if (!options.tokens_per_step.empty()) {
     const absl::StatusOr<int64_t> count = ParseCount(options.tokens_per_step);
-    RETURN_IF_ERROR(Named("--tokens_per_step", count.status()));
+    RETURN_IF_ERROR(Named("--tokens-per-step", count.status()));
     subject.tokens_a_step = *count;
   } else if (subject.tokens_a_step == 0) {
     const int64_t sequence = subject.model.sequence_length > 0
@@ -175,7 +175,7 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   scene.service.decode_bytes_per_second = scene.service.encode_bytes_per_second;
   if (!options.server_link.empty()) {
     ASSIGN_OR_RETURN(scene.service.server_bytes_per_second,
-                     Bandwidth("--server_link", options.server_link, ""));
+                     Bandwidth("--server-link", options.server_link, ""));
   }
   scene.service.island_count = options.islands;
   if (options.islands == 0) {
@@ -216,9 +216,9 @@ absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
   }
   exchange.overlap_step_count =
       std::min(exchange.overlap_step_count, exchange.inner_step_count - 1);
-  RETURN_IF_ERROR(SetCodec("--up_codec", options.up_codec, &exchange.up_codec));
+  RETURN_IF_ERROR(SetCodec("--up-codec", options.up_codec, &exchange.up_codec));
   RETURN_IF_ERROR(
-      SetCodec("--down_codec", options.down_codec, &exchange.down_codec));
+      SetCodec("--down-codec", options.down_codec, &exchange.down_codec));
   return exchange;
 }
 
@@ -416,14 +416,14 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
             ? absl::StrCat("At ", FullAt(forecast, ""),
                            " each way it would compute 95 %. ")
             : "No bandwidth would take it to 95 %. ",
-        "More inner steps a round (--inner_steps), a codec of\nfewer bits "
-        "(--up_codec, --down_codec) or a smaller model ask for less.\n");
+        "More inner steps a round (--inner-steps), a codec of\nfewer bits "
+        "(--up-codec, --down-codec) or a smaller model ask for less.\n");
   }
   absl::StrAppend(&text, options.local_data
                              ? "Compared were fedavg and fedopt alone"
                              : "Not compared were fedavg and fedopt",
                   ", which are for data that may not leave its island "
-                  "(--local_data).\n");
+                  "(--local-data).\n");
   return text;
 }
 
@@ -469,16 +469,16 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
 
 void AddNumbers(CLI::App& command, PlanOptions& options) {
   command
-      .add_option("--tokens_per_second", options.tokens_per_second,
+      .add_option("--tokens-per-second", options.tokens_per_second,
                   "Tokens that an island trains on a second")
       ->required()
       ->check(Positive());
   command
-      .add_option("--slowest_tokens_per_second",
+      .add_option("--slowest-tokens-per-second",
                   options.slowest_tokens_per_second,
                   "The same of the slowest island, if islands differ")
       ->check(Positive());
-  command.add_option("--tokens_per_step", options.tokens_per_step,
+  command.add_option("--tokens-per-step", options.tokens_per_step,
                      "Tokens an inner step; 8 sequences without it");
   command.add_option("--tokens", options.tokens,
                      "Tokens in all (20B), for how long they take; a run "
@@ -491,7 +491,7 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
                   "Layers, for a model given by its size")
       ->check(CLI::Range(1, 1000000));
   command
-      .add_option("--inner_steps", options.inner_steps,
+      .add_option("--inner-steps", options.inner_steps,
                   "Inner steps a round, instead of each preset's")
       ->check(Positive());
   command
@@ -521,14 +521,14 @@ void AddPlan(CLI::App& app, Context& context) {
       "others stand counts. 95 % AT is the bandwidth, each way, that would\n"
       "take it to 95 %.\n"
       "A PRESET is the run file of its name (preset = \"streaming\") with this\n"
-      "model and these islands; --inner_steps and the like change it here as\n"
+      "model and these islands; --inner-steps and the like change it here as\n"
       "the same keys would in a run file, where fewer inner steps may also ask\n"
       "for a shorter overlap and fewer fragments; here they follow.\n"
       "Examples:\n"
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
-      "--tokens_per_second 30000\n"
+      "--tokens-per-second 30000\n"
       "  atoll plan --up 5Mb/s --down 50Mb/s --model laptop "
-      "--tokens_per_second 8000");
+      "--tokens-per-second 8000");
   auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("--model", options->model,
@@ -549,13 +549,13 @@ void AddPlan(CLI::App& app, Context& context) {
       ->add_option("--codec", options->codec,
                    "f32 bytes that an island encodes, or decodes, a second")
       ->capture_default_str();
-  command->add_option("--server_link", options->server_link,
+  command->add_option("--server-link", options->server_link,
                       "All servers' bandwidth each way, shared by the islands");
-  command->add_option("--up_codec", options->up_codec,
+  command->add_option("--up-codec", options->up_codec,
                       "Codec of outer gradients, instead of each preset's");
-  command->add_option("--down_codec", options->down_codec,
+  command->add_option("--down-codec", options->down_codec,
                       "Codec of what servers send, instead of each preset's");
-  command->add_flag("--local_data", options->local_data,
+  command->add_flag("--local-data", options->local_data,
                     "Data may not leave its island: compare fedavg and fedopt");
   AddNumbers(*command, *options);
   command->callback([&context, options] {

@@ -40,7 +40,7 @@ absl::Status CannotReplay(const std::string& message,
 }
 
 // The pin, which must be there: asked for by its id alone it would be made.
-absl::StatusOr<v1::Pin> FindPin(coordinator::RunClient& client,
+absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
                                 const ReplayFlags& flags) {
   v1::ListCheckpointsRequest request;
   request.set_run_id(flags.run_id);
@@ -55,7 +55,7 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::RunClient& client,
                                       " keeps no contributions"),
                          "NOTHING_IS_KEPT"),
             absl::StrCat("atoll run pin ", flags.run_id,
-                         " --id NAME --keep_mb N makes one that does, for what "
+                         " --id NAME --keep-mb N makes one that does, for what "
                          "comes after it"));
       }
       if (checkpoint.shards_size() > 0) {
@@ -75,7 +75,7 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::RunClient& client,
 
 // The commits to make again.
 absl::StatusOr<std::vector<v1::Round>> ListDecisions(
-    Context& context, coordinator::RunClient& client, const ReplayFlags& flags,
+    Context& context, coordinator::OperatorClient& client, const ReplayFlags& flags,
     const v1::Pin& pin) {
   std::vector<v1::Round> rounds;
   int64_t beyond = 0;  // What was not kept any more.
@@ -135,7 +135,7 @@ std::string DescribeDifference(const server::ReplayDifference& difference) {
       difference.shard < 0
           ? std::string("its digest")
           : absl::StrCat("shard ", difference.shard, "'s part of ",
-                         difference.is_view ? "the view" : "it"),
+                         difference.is_replica ? "the view" : "it"),
       " comes out as ", difference.replayed.ToHex(), ", and ",
       difference.committed.ToHex(), " was committed");
 }
@@ -222,7 +222,7 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
 absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   ASSIGN_OR_RETURN(const absl::Duration patience,
                    ParsePatience(flags.patience));
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   server::ReplayOptions options;
   ASSIGN_OR_RETURN(options.from, FindPin(*client, flags));
   ASSIGN_OR_RETURN(options.rounds,
@@ -295,7 +295,7 @@ void AddReplay(CLI::App& app, Context& context) {
       "and memory for the largest fragment and its outer optimizer's state.\n"
       "Exits with 5 if one differs.\n"
       "Example:\n"
-      "  atoll run pin laptop --id audit --keep_mb 2000\n"
+      "  atoll run pin laptop --id audit --keep-mb 2000\n"
       "  atoll replay laptop --from audit");
   auto flags = std::make_shared<ReplayFlags>();
   command->add_option("run", flags->run_id, "Id of the run")->required();

@@ -55,7 +55,7 @@ void AddRoundRow(const v1::Round& round, Table* table) {
 }
 
 absl::Status ListRounds(Context& context, const RoundListOptions& options) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   Table table({">COMMIT", ">ROUND", ">FRAGMENT", ">TRAINING", ">VALIDATION",
                ">BYTES", ">MS", "COMMITTED", "CONTRIBUTIONS"});
   Json rounds = Json::array();

@@ -76,7 +76,7 @@ absl::Status Cluster::AddMember(Role role, const std::string& name,
     command.insert(command.end(), arguments.begin(), arguments.end());
     if (!state->port_path.empty()) {
       command.push_back(absl::StrCat("--listen=127.0.0.1:", state->port));
-      command.push_back(absl::StrCat("--port_file=", state->port_path));
+      command.push_back(absl::StrCat("--port-file=", state->port_path));
     }
     if (start_count == 0) {
       command.insert(command.end(), first_flags.begin(), first_flags.end());
@@ -101,7 +101,7 @@ absl::Status Cluster::StartMember(Member& member) {
 absl::Status Cluster::StartCoordinator() {
   RETURN_IF_ERROR(AddMember(
       Role::kCoordinator, "coordinator", options_.programs.coordinator,
-      {absl::StrCat("--data_dir=", directory_.File("coordinator/data"))}));
+      {absl::StrCat("--data-dir=", directory_.File("coordinator/data"))}));
   return AwaitPorts();
 }
 
@@ -111,8 +111,8 @@ absl::Status Cluster::StartServers() {
     RETURN_IF_ERROR(AddMember(
         Role::kServer, name, options_.programs.server,
         {absl::StrCat("--coordinator=", coordinator_address()),
-         absl::StrCat("--server_id=", name),
-         absl::StrCat("--data_dir=", directory_.File(name), "/data")}));
+         absl::StrCat("--server-id=", name),
+         absl::StrCat("--data-dir=", directory_.File(name), "/data")}));
   }
   return AwaitPorts();
 }
@@ -121,7 +121,7 @@ absl::Status Cluster::StartIslands(const std::string& run_id) {
   for (int i = 0; i < options_.island_count; ++i) {
     const std::string name = absl::StrCat("island-", i);
     std::vector<std::string> arguments = {
-        "join", coordinator_address(), "--run", run_id, "--island_id", name,
+        "join", coordinator_address(), "--run", run_id, "--island-id", name,
         "--dir", absl::StrCat(directory_.File(name), "/work"), "--threads",
         absl::StrCat(options_.threads)};
     arguments.insert(arguments.end(), options_.island_flags.begin(),

@@ -45,9 +45,9 @@ class ClusterTest : public ::testing::Test {
     return lines;
   }
 
-  // Writes the port to the file that --port_file names, then goes on.
+  // Writes the port to the file that --port-file names, then goes on.
   static std::string Serve(const std::string& port) {
-    return absl::StrCat("for a in \"$@\"; do case $a in --port_file=*) echo ",
+    return absl::StrCat("for a in \"$@\"; do case $a in --port-file=*) echo ",
                         port, " > ${a#*=};; esac; done\nexec sleep 600");
   }
 
@@ -86,12 +86,12 @@ TEST_F(ClusterTest, StartsEachWithWhatItNeedsToKnow) {
   EXPECT_THAT(cluster.server_addresses(), ElementsAre("127.0.0.1:4712"));
   EXPECT_THAT(Calls("server"),
               ElementsAre(HasSubstr("--coordinator=127.0.0.1:4711 "
-                                    "--server_id=server-0")));
+                                    "--server-id=server-0")));
   ASSERT_TRUE(cluster.StartIslands("run").ok());
   ASSERT_TRUE(TendUntil(cluster, [&] { return cluster.IslandsEnded(); }).ok());
   EXPECT_THAT(Calls("atoll"),
               ElementsAre(HasSubstr("join 127.0.0.1:4711 --run run "
-                                    "--island_id island-0")));
+                                    "--island-id island-0")));
   cluster.Stop();
 }
 

@@ -7,7 +7,7 @@ namespace atl::cli {
 void AddRunFileFlags(CLI::App& command, std::string& file,
                      RunFileChanges& changes) {
   command.add_option("file", file, "Run file, or a preset's name")->required();
-  command.add_option("--run_id,--run", changes.run_id,
+  command.add_option("--run-id,--run", changes.run_id,
                      "Id of the run; the file's name without it");
   command
       .add_option("--servers", changes.server_count,

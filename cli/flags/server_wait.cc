@@ -55,7 +55,7 @@ server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state) {
   return routes;
 }
 
-ServerWait::ServerWait(coordinator::RunClient& client, std::string run_id,
+ServerWait::ServerWait(coordinator::OperatorClient& client, std::string run_id,
                        server::ShardRoutes routes, absl::Duration patience,
                        SetRoutes set_routes, Show show)
     : client_(client),

@@ -16,7 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 #include "server/client/shard_routes.h"
 #include "server/client/transfer.h"
 
@@ -42,7 +42,7 @@ class ServerWait {
   using Show = std::function<void(const std::string&)>;
 
   // `client` outlives this. Calls nobody before the first wait.
-  ServerWait(coordinator::RunClient& client, std::string run_id,
+  ServerWait(coordinator::OperatorClient& client, std::string run_id,
              server::ShardRoutes routes, absl::Duration patience,
              SetRoutes set_routes, Show show);
 
@@ -54,7 +54,7 @@ class ServerWait {
  private:
   void Follow(std::stop_token stop);
 
-  coordinator::RunClient& client_;
+  coordinator::OperatorClient& client_;
   const std::string run_id_;
   const absl::Duration patience_;
   const SetRoutes set_routes_;

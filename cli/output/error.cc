@@ -37,13 +37,13 @@ absl::string_view HintOfReason(absl::string_view reason) {
   }
   if (reason == "STALE_ISLAND_EPOCH") {
     return "One process at a time may be an island: give one of them another "
-           "--island_id.";
+           "--island-id.";
   }
   if (reason == "NO_SUCH_ISLAND") {
     return "`atoll island list RUN` shows the islands that there are.";
   }
   if (reason == "ISLAND_REMOVED") {
-    return "Ask whoever steers the run; another --island_id is another island.";
+    return "Ask whoever steers the run; another --island-id is another island.";
   }
   if (reason == "NOT_YOURS") {
     return "A certificate stands for the one id in its common name, "
@@ -106,7 +106,7 @@ std::string GetHint(const absl::Status& status) {
   const absl::string_view of_reason = HintOfReason(GetReason(status));
   if (!of_reason.empty()) return std::string(of_reason);
   if (IsHandshakeFailure(status)) {
-    return "The two sides do not trust each other: --tls_ca has to be who "
+    return "The two sides do not trust each other: --tls-ca has to be who "
            "signed the other side's certificate, and that one has to be good "
            "for the host that is dialled.";
   }
@@ -116,7 +116,7 @@ std::string GetHint(const absl::Status& status) {
       // take.
       if (absl::StrContains(status.message(), "Socket closed")) {
         return "Somebody answered and closed the connection: does it want TLS, "
-               "or a certificate that another --tls_ca signed?";
+               "or a certificate that another --tls-ca signed?";
       }
       return "Is the coordinator running, and is --coordinator (or "
              "ATOLL_COORDINATOR) its address? `atoll settings` shows what is "
@@ -129,7 +129,7 @@ std::string GetHint(const absl::Status& status) {
       }
       return "Try again, or give more time with --timeout.";
     case absl::StatusCode::kUnauthenticated:
-      return "Give --tls_cert, --tls_key and --tls_ca of a valid certificate.";
+      return "Give --tls-cert, --tls-key and --tls-ca of a valid certificate.";
     case absl::StatusCode::kPermissionDenied:
       return "This certificate's role may not do that; use an operator's.";
     case absl::StatusCode::kUnimplemented:

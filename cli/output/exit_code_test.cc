@@ -41,7 +41,7 @@ TEST(ExitCodeTest, AFailedHandshakeIsAMatterOfCredentials) {
       "coordinator a:1: failed to connect to all addresses; last error: "
       "UNKNOWN: ipv4:1.2.3.4:1: Ssl handshake failed: SSL_ERROR_SSL");
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kForbidden);
-  EXPECT_NE(GetHint(status).find("--tls_ca"), std::string::npos);
+  EXPECT_NE(GetHint(status).find("--tls-ca"), std::string::npos);
 }
 
 TEST(ErrorTest, ATransferThatWasGivenUpAsksForTheServer) {

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/obs/flags.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"
 #include "toml++/toml.h"
@@ -138,7 +139,7 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
     if (flag != sources.flags.end()) {
       setting.value = flag->second;
       setting.source = SettingSource::kFlag;
-      setting.origin = absl::StrCat("--", definition.name);
+      setting.origin = FlagName(definition.name);
     } else if (in_environment != sources.environment.end()) {
       setting.value = in_environment->second;
       setting.source = SettingSource::kEnvironment;

@@ -31,8 +31,8 @@ absl::string_view SettingSourceName(SettingSource source);
 
 // One setting that exists.
 struct SettingDefinition {
-  std::string name;           // "coordinator"; the flag is --coordinator, the
-                              // variable ATOLL_COORDINATOR.
+  std::string name;           // "tls_ca"; the flag is --tls-ca, the variable
+                              // ATOLL_TLS_CA.
   std::string default_value;  // Empty for none.
   std::string help;
   bool is_path = false;  // Profile values are relative to the profile.

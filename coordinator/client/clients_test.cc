@@ -21,10 +21,10 @@
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/call.h"
 #include "base/rpc/listener.h"
-#include "coordinator/client/coordinator_client.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/island_control_client.h"
+#include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
-#include "coordinator/client/testing/fake_coordinator_client.h"
+#include "coordinator/client/testing/fake_island_control_client.h"
 #include "coordinator/client/testing/fake_server_control_client.h"
 #include "gtest/gtest.h"
 
@@ -240,17 +240,17 @@ class ClientsTest : public ::testing::Test {
     rpc::RetryPolicy fast;
     fast.initial_delay = absl::Milliseconds(1);
     fast.max_delay = absl::Milliseconds(10);
-    CoordinatorClientOptions island;
+    IslandControlClientOptions island;
     island.address = server_->address();
     island.watch_retry = fast;
-    client_ = *MakeCoordinatorClient(island);
+    client_ = *MakeIslandControlClient(island);
     ServerControlClientOptions control;
     control.address = server_->address();
     control.watch_retry = fast;
     control_ = *MakeServerControlClient(control);
     run_options_.address = server_->address();
     run_options_.watch_retry = fast;
-    run_client_ = *MakeRunClient(run_options_);
+    run_client_ = *MakeOperatorClient(run_options_);
   }
 
   static v1::IslandPlan Plan(int64_t epoch, int64_t revision) {
@@ -267,15 +267,15 @@ class ClientsTest : public ::testing::Test {
     ASSERT_TRUE(client_->Join(request).ok());
   }
 
-  RunClientOptions run_options_;
+  OperatorClientOptions run_options_;
   IslandServiceDouble islands_;
   ServerServiceDouble servers_;
   RunServiceDouble runs_;
   StateServiceDouble states_;
   std::unique_ptr<rpc::RpcServer> server_;
-  std::unique_ptr<CoordinatorClient> client_;
+  std::unique_ptr<IslandControlClient> client_;
   std::unique_ptr<ServerControlClient> control_;
-  std::unique_ptr<RunClient> run_client_;
+  std::unique_ptr<OperatorClient> run_client_;
 };
 
 // --- Islands -----------------------------------------------------------------
@@ -423,10 +423,10 @@ TEST_F(ClientsTest, AsksForARun) {
 
 TEST_F(ClientsTest, ACallWithoutAnAnswerEndsWhenItsClientIsStopped) {
   std::stop_source stop;
-  RunClientOptions options = run_options_;
+  OperatorClientOptions options = run_options_;
   options.timeout = absl::Hours(1);
   options.stop = stop.get_token();
-  const auto client = *MakeRunClient(options);
+  const auto client = *MakeOperatorClient(options);
   v1::GetRunRequest request;
   request.set_run_id(kSilent);
   std::thread stopper([&] {
@@ -451,11 +451,11 @@ TEST_F(ClientsTest, ACallWithoutAnAnswerEndsWhenItsClientIsStopped) {
 }
 
 TEST_F(ClientsTest, WhatIsAskedInTheBackgroundSaysNothingAndHasItsOwnBound) {
-  RunClientOptions options = run_options_;
+  OperatorClientOptions options = run_options_;
   options.timeout = absl::Hours(1);
   std::atomic<int> count{0};
   options.on_waiting = [&](absl::string_view, absl::Duration) { ++count; };
-  const auto client = *MakeRunClient(options);
+  const auto client = *MakeOperatorClient(options);
   v1::GetRunRequest request;
   request.set_run_id(kSilent);
   const auto background =
@@ -498,14 +498,14 @@ TEST_F(ClientsTest, LosesPatienceWithACoordinatorThatIsAway) {
 }
 
 TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
-  RunClientOptions options = run_options_;
+  OperatorClientOptions options = run_options_;
   int count = 0;
   options.on_waiting = [&](absl::string_view peer, absl::Duration patience) {
     ++count;
     EXPECT_EQ(peer, "coordinator " + run_options_.address);
     EXPECT_EQ(patience, rpc::kSlowAfter + absl::Milliseconds(200));
   };
-  const auto client = *MakeRunClient(options);
+  const auto client = *MakeOperatorClient(options);
   server_.reset();
   EXPECT_EQ(client
                 ->WatchRun({}, rpc::kSlowAfter + absl::Milliseconds(200),
@@ -517,9 +517,9 @@ TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
 
 // Nothing happens in a run for long, and then its coordinator starts again.
 TEST_F(ClientsTest, AQuietStreamThatBreaksIsNoSilence) {
-  RunClientOptions options = run_options_;
+  OperatorClientOptions options = run_options_;
   options.watch_had_after = absl::Milliseconds(50);
-  const auto client = *MakeRunClient(options);
+  const auto client = *MakeOperatorClient(options);
   states_.set_quiet_count(3);
   int count = 0;
   const absl::Status status = client->WatchRun(
@@ -536,7 +536,7 @@ TEST_F(ClientsTest, AQuietStreamThatBreaksIsNoSilence) {
 // --- Fakes -------------------------------------------------------------------
 
 TEST(FakeCoordinatorClientTest, ActsAsItIsTold) {
-  FakeCoordinatorClient fake;
+  FakeIslandControlClient fake;
   v1::JoinResponse response;
   response.set_slot(2);
   response.mutable_plan()->set_revision(1);

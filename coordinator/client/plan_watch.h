@@ -1,6 +1,6 @@
 // The newest plan of a stream of plans, by position.
 //
-// What CoordinatorClient and ServerControlClient have in common: a Watch, the
+// What IslandControlClient and ServerControlClient have in common: a Watch, the
 // last plan that it gave, and the rule that a plan of an older life of the
 // coordinator never follows a newer one.
 
@@ -33,7 +33,7 @@ class PlanWatch {
                  return PositionOf(came.plan()) < PositionOf(held.plan());
                }) {}
 
-  // As CoordinatorClient::WaitForPlan.
+  // As IslandControlClient::WaitForPlan.
   absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,
                                    absl::Time deadline, std::stop_token stop) {
     while (true) {

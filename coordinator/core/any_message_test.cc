@@ -42,9 +42,9 @@ class AnyMessageTest : public testing::Test {
         v1::MERGE_RULE_KIND_NORM_CLIP, v1::MERGE_RULE_KIND_MEDIAN};
     spec.mutable_outer()->mutable_merge()->set_rule(rules[any_.Pick(4)]);
     if (any_.Pick(3) == 0) {
-      v1::RunSpec gathered = spec;
-      gathered.set_durability(v1::DURABILITY_ISLAND);
-      if (ValidateSpec(gathered).empty()) spec = gathered;
+      v1::RunSpec merged_live = spec;
+      merged_live.set_durability(v1::DURABILITY_ISLAND);
+      if (ValidateSpec(merged_live).empty()) spec = merged_live;
     }
     return spec;
   }
@@ -132,7 +132,7 @@ TEST_F(AnyMessageTest, ProgressBeyondReasonIsRefused) {
   };
   EXPECT_TRUE(absl::IsInvalidArgument(report(INT64_MAX)));
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(report(int64_t{1} << 52).ok());
-  EXPECT_EQ(run.machine().view().members[0].loss_step_count, int64_t{1} << 52);
+  EXPECT_EQ(run.machine().seen().members[0].loss_step_count, int64_t{1} << 52);
 }
 
 TEST_F(AnyMessageTest, WhateverSpecIsTakenCanBeRun) {

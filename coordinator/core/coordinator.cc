@@ -24,7 +24,7 @@ constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 // True once a shard has told, of a run that has ended and has no pin, that it
 // keeps no contribution of it, and nothing for pins: until then it has to be
 // told that the run has ended, and that the pins are gone.
-bool HasLetGo(const ShardView& shard) {
+bool HasLetGo(const ObservedShard& shard) {
   return shard.reported && shard.report.stored().empty() &&
          shard.report.refused().empty() && shard.report.held_for_pins() == 0;
 }
@@ -443,8 +443,8 @@ int64_t Coordinator::PlanRevision() const {
 
 v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
                                        int32_t slot) const {
-  v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.view(), *this);
-  AddIsland(run.state(), run.view(), slot, plan);
+  v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.seen(), *this);
+  AddIsland(run.state(), run.seen(), slot, plan);
   plan.set_revision(PlanRevision());
   plan.set_coordinator_epoch(coordinator_epoch_);
   return plan;
@@ -459,11 +459,11 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
     for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
       if (state.server_ids()[shard] != server_id) continue;
       if (state.ended() && state.pins().empty() &&
-          HasLetGo(run->view().shards[shard])) {
+          HasLetGo(run->seen().shards[shard])) {
         continue;
       }
       *plan.add_runs() =
-          BuildServerRunPlan(state, run->view(), static_cast<int32_t>(shard));
+          BuildServerRunPlan(state, run->seen(), static_cast<int32_t>(shard));
     }
   }
   return plan;

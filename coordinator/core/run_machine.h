@@ -27,8 +27,8 @@
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
@@ -130,7 +130,7 @@ class RunMachine {
   bool TakePlanChanged();
 
   const RunState& state() const { return state_; }
-  const RunView& view() const { return view_; }
+  const Observations& seen() const { return seen_; }
   // What an active or starting run waits for; empty if for nothing.
   const std::string& waits_for() const { return waits_for_; }
 
@@ -160,7 +160,7 @@ class RunMachine {
   absl::Status CheckNotEnded() const;
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
-  void ResizeView();
+  void ResizeObservations();
   v1::Pin MakePin(const std::string& pin_id, bool checkpoint) const;
   // Whether a pin can keep the contributions that `request` asks for.
   absl::Status CheckKeep(const v1::ExportCheckpointRequest& request) const;
@@ -170,7 +170,7 @@ class RunMachine {
 
   const ServerDirectory& servers_;
   RunState state_;
-  RunView view_;
+  Observations seen_;
   absl::Time now_ = absl::InfinitePast();
   std::string waits_for_;
 

@@ -110,13 +110,13 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
   std::filesystem::create_directories(directory, error);
   if (error) {
     return ErrnoToStatus(error.value(),
-                         absl::StrCat("--data_dir: cannot make ", directory));
+                         absl::StrCat("--data-dir: cannot make ", directory));
   }
   if (std::filesystem::exists(directory + "/records", error)) {
     return absl::FailedPreconditionError(
         absl::StrCat(directory,
                      " is a parameter server's data directory; give another "
-                     "--data_dir"));
+                     "--data-dir"));
   }
   rocksdb::Options options;
   options.create_if_missing = true;
@@ -137,13 +137,13 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
       return absl::FailedPreconditionError(
           absl::StrCat(directory,
                        " is in use by another process: stop it, or choose "
-                       "another --data_dir"));
+                       "another --data-dir"));
     }
     const absl::Status status = ToStatus(opened, directory);
     if (absl::IsResourceExhausted(status)) return status;
     return absl::DataLossError(absl::StrCat(
         directory, " cannot be opened as a coordinator's store: ", text,
-        "; restore it from a copy, or choose an empty --data_dir"));
+        "; restore it from a copy, or choose an empty --data-dir"));
   }
   std::unique_ptr<RocksDbStore> store(
       new RocksDbStore(directory, std::unique_ptr<rocksdb::DB>(raw)));
@@ -163,7 +163,7 @@ absl::Status RocksDbStore::CheckFormat() {
       return absl::DataLossError(
           absl::StrCat(directory_,
                        " holds a database that is not a coordinator's: choose "
-                       "another --data_dir"));
+                       "another --data-dir"));
     }
     rocksdb::WriteOptions write;
     write.sync = true;

@@ -346,7 +346,7 @@ TEST(RocksDbStoreTest, RefusesAServersDirectory) {
   const absl::Status status = RocksDbStore::Open(directory).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("--data_dir"));
+              testing::HasSubstr("--data-dir"));
   EXPECT_FALSE(std::filesystem::exists(directory + "/CURRENT"));
 }
 

@@ -40,7 +40,7 @@ class DownloadStream
       : stub_(channel), download_(download), events_(events) {
     request.mutable_range()->set_begin(download.next_block);
     request.mutable_range()->set_end(download.blocks.end);
-    if (download.is_view) request.set_content(v1::PULL_CONTENT_VIEW);
+    if (download.is_replica) request.set_content(v1::PULL_CONTENT_REPLICA);
     if (download.from_version >= 0) {
       request.set_from_version(download.from_version);
     }
@@ -159,7 +159,7 @@ class DownloadStream
 
   // What follows the header is what can be taken in.
   absl::Status CheckContent(const v1::PullHeader& header) {
-    if (download_.is_view && header.content() == v1::PULL_CONTENT_CHAIN) {
+    if (download_.is_replica && header.content() == v1::PULL_CONTENT_CHAIN) {
       codec_ = codec::FindCodec(header.codec());
       chain_count_ = download_.version - download_.from_version;
       if (codec_ != nullptr && download_.from_version >= 0 &&
@@ -168,8 +168,8 @@ class DownloadStream
         return absl::OkStatus();
       }
     } else if (header.codec() == v1::CODEC_F32) {
-      const bool is_view = header.content() == v1::PULL_CONTENT_VIEW;
-      if (is_view == download_.is_view) return absl::OkStatus();
+      const bool is_replica = header.content() == v1::PULL_CONTENT_REPLICA;
+      if (is_replica == download_.is_replica) return absl::OkStatus();
     }
     return absl::InternalError(absl::StrCat(
         "a pull of ", v1::PullContent_Name(header.content()), " from version ",
@@ -274,19 +274,19 @@ class DownloadStream
     const absl::Span<float> out = Out(blocks);
     if (link_ == 0) {
       group_ = blocks;
-      view_.assign(out.begin(), out.end());
+      replica_.assign(out.begin(), out.end());
     }
     const bool last = link_ + 1 == chain_count_;
     rpc::PayloadReader payload(chunk);
-    float* view = view_.data();
+    float* replica = replica_.data();
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       const size_t n = Out({block, block + 1}).size();
-      RETURN_IF_ERROR(AddDelta(payload, block, last, absl::MakeSpan(view, n)));
-      view += n;
+      RETURN_IF_ERROR(AddDelta(payload, block, last, absl::MakeSpan(replica, n)));
+      replica += n;
     }
     link_ = last ? 0 : link_ + 1;
     if (!last) return absl::OkStatus();
-    std::copy(view_.begin(), view_.end(), out.begin());
+    std::copy(replica_.begin(), replica_.end(), out.begin());
     download_.digest +=
         RangeDigest(*download_.layout, download_.fragment, blocks, out);
     download_.next_block = blocks.end;
@@ -298,16 +298,16 @@ class DownloadStream
   // memory by then: nothing is left to build on, and what has not come is asked
   // for in full.
   absl::Status AddDelta(rpc::PayloadReader& payload, int64_t block, bool last,
-                        absl::Span<float> view) {
-    const size_t size = codec_->EncodedBytes(view.size());
+                        absl::Span<float> replica) {
+    const size_t size = codec_->EncodedBytes(replica.size());
     const codec::BlockFault fault =
-        codec_->DecodeAccumulate(payload.Next(size, encoded_), 1.0f, view);
+        codec_->DecodeAccumulate(payload.Next(size, encoded_), 1.0f, replica);
     if (fault != codec::BlockFault::kNone) {
       download_.from_version = -1;
       return absl::InternalError(absl::StrCat("a delta of block ", block, " ",
                                               codec::FaultText(fault)));
     }
-    if (last && !codec::AllFinite(view)) {
+    if (last && !codec::AllFinite(replica)) {
       download_.from_version = -1;
       return absl::InternalError("a view with a value that is not finite");
     }
@@ -366,7 +366,7 @@ class DownloadStream
   int64_t chain_count_ = 0;  // D's of each group.
   int64_t link_ = 0;         // Those of `group_` that have come.
   IndexRange group_;
-  std::vector<float> view_;  // Of `group_`, as far as they lead.
+  std::vector<float> replica_;  // Of `group_`, as far as they lead.
   // A block that came in several pieces.
   alignas(64) char encoded_[codec::kBlockElements * sizeof(float)];
   absl::Status failure_;  // Found here; wins over the call's status.

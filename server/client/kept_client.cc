@@ -85,9 +85,9 @@ class KeptStream
     }
     has_header_ = true;
     download_.digests.digest = Digest128::FromProto(header.digest());
-    if (header.has_view_digest()) {
-      download_.digests.view_digest =
-          Digest128::FromProto(header.view_digest());
+    if (header.has_replica_digest()) {
+      download_.digests.replica_digest =
+          Digest128::FromProto(header.replica_digest());
     }
     events_.Moved(0);
     return absl::OkStatus();

@@ -33,7 +33,7 @@ namespace atl::server {
 struct KeptDigests {
   int32_t shard = 0;
   Digest128 digest;
-  std::optional<Digest128> view_digest;
+  std::optional<Digest128> replica_digest;
 };
 
 class KeptClient {

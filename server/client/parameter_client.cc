@@ -307,7 +307,7 @@ class GrpcParameterClient : public ParameterClient {
     return outcome;
   }
 
-  TransferOutcome PullView(int32_t fragment, int64_t version,
+  TransferOutcome PullReplica(int32_t fragment, int64_t version,
                            int64_t from_version, absl::Span<float> out,
                            const CallBounds& bounds) override {
     if (from_version > version) {
@@ -319,7 +319,7 @@ class GrpcParameterClient : public ParameterClient {
     download.fragment = fragment;
     download.version = version;
     download.out = out;
-    download.is_view = true;
+    download.is_replica = true;
     download.from_version = from_version;
     Digest128 digest;
     return ReceiveAll(download, bounds, digest);

@@ -103,7 +103,7 @@ class ParameterClient {
   // Errors and retries as Pull. Where what leads there is no encoding, or leads
   // to values that are not finite, V is asked for in full. After an error `out`
   // holds no defined values.
-  virtual TransferOutcome PullView(int32_t fragment, int64_t version,
+  virtual TransferOutcome PullReplica(int32_t fragment, int64_t version,
                                    int64_t from_version, absl::Span<float> out,
                                    const CallBounds& bounds) = 0;
 

@@ -34,7 +34,7 @@ class AnyMessageTest : public testing::Test {
     shape.layout_fingerprint = kFingerprint;
     shape.fragments = {{true, true}, {true, false}};
     shape.judged = any_.Pick(3) == 0;
-    shape.gather = !shape.judged && any_.Pick(2) == 0;
+    shape.live_merge = !shape.judged && any_.Pick(2) == 0;
     shape.max_staleness = any_.Pick(3) == 0 ? 2 : 0;
     shape.codec = v1::CODEC_F32;
     RecoveredShard recovered;
@@ -53,8 +53,8 @@ class AnyMessageTest : public testing::Test {
       plan_.add_version0()->set_fragment(f);
       v1::OpenRound& open = *plan_.add_open_rounds();
       open.set_fragment(f);
-      for (int32_t slot = 0; shape.gather && slot < 3; ++slot) {
-        open.add_gather()->set_slot(slot);
+      for (int32_t slot = 0; shape.live_merge && slot < 3; ++slot) {
+        open.add_live_merge()->set_slot(slot);
       }
     }
     for (int32_t slot = 0; slot < 3; ++slot) {

@@ -16,7 +16,7 @@ absl::string_view KindName(ActionKind kind) {
       return "reserve";
     case ActionKind::kMeasure:
       return "measure";
-    case ActionKind::kGather:
+    case ActionKind::kLiveMerge:
       return "gather";
     case ActionKind::kPrepare:
       return "prepare";
@@ -79,8 +79,8 @@ std::string Action::ToString() const {
                         absl::StrJoin(pins, ", "));
   }
   absl::StrAppend(&text, " fragment ", fragment, " version ", version);
-  if (kind == ActionKind::kGather) {
-    absl::StrAppend(&text, " of ", gather.keys.size());
+  if (kind == ActionKind::kLiveMerge) {
+    absl::StrAppend(&text, " of ", live_merge.keys.size());
   }
   if (kind == ActionKind::kPrepare || kind == ActionKind::kMeasure) {
     absl::StrAppend(&text, " attempt ", attempt, " of ",
@@ -169,11 +169,11 @@ void ShardMachine::OnBound(const v1::ContributionInfo& info) {
 }
 
 void ShardMachine::OnStored(const v1::ContributionInfo& info,
-                            double norm_squared, int64_t gather_id) {
-  if (shape_.gather) {
-    const std::optional<GatherSet>& set =
-        fragments_[info.key().fragment()].gathering;
-    if (!set || set->id != gather_id) return;
+                            double norm_squared, int64_t live_set_id) {
+  if (shape_.live_merge) {
+    const std::optional<LiveSet>& set =
+        fragments_[info.key().fragment()].live_merge;
+    if (!set || set->id != live_set_id) return;
   }
   const auto key = ContributionKey::FromProto(info.key());
   partial_.erase(key);
@@ -192,10 +192,10 @@ void ShardMachine::OnRefused(const v1::ContributionInfo& info,
   partial_.erase(key);
   stored_.erase(key);
   refused_[key] = {std::string(reason), info.anchor_version()};
-  const std::optional<GatherSet>& set = fragments_[key.fragment].gathering;
+  const std::optional<LiveSet>& set = fragments_[key.fragment].live_merge;
   if (set &&
       std::find(set->keys.begin(), set->keys.end(), key) != set->keys.end()) {
-    LoseGathered(key.fragment);
+    DiscardLiveMerge(key.fragment);
   }
 }
 
@@ -214,14 +214,14 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
   if (record && record->version == prepared.version &&
       record->attempt == prepared.attempt &&
       (record->digest != prepared.digest ||
-       record->view_digest != prepared.view_digest)) {
+       record->replica_digest != prepared.replica_digest)) {
     OnFault(absl::StrCat("DATA_LOSS: fragment ", prepared.fragment, " version ",
                          prepared.version + 1, " attempt ", prepared.attempt,
                          " was prepared before with digest ",
                          record->digest.ToHex(), ", and now with ",
                          prepared.digest.ToHex(), " (views ",
-                         record->view_digest.ToHex(), " and ",
-                         prepared.view_digest.ToHex(), ")"));
+                         record->replica_digest.ToHex(), " and ",
+                         prepared.replica_digest.ToHex(), ")"));
     return;
   }
   fragment.recorded = prepared;
@@ -277,15 +277,15 @@ void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
     case ActionKind::kMeasure:
       fragment.measuring.reset();
       break;
-    case ActionKind::kGather:
-      LoseGathered(action.fragment);
+    case ActionKind::kLiveMerge:
+      DiscardLiveMerge(action.fragment);
       break;
     case ActionKind::kPrepare:
       fragment.preparing.reset();
       // What its files could not take of it while it came, they do not have.
-      if (shape_.gather && !absl::IsResourceExhausted(status) &&
-          fragment.gathering && fragment.gathering->Merges(action.seal)) {
-        LoseGathered(action.fragment);
+      if (shape_.live_merge && !absl::IsResourceExhausted(status) &&
+          fragment.live_merge && fragment.live_merge->Merges(action.seal)) {
+        DiscardLiveMerge(action.fragment);
       }
       break;
     case ActionKind::kPersist:
@@ -325,7 +325,7 @@ std::vector<Action> ShardMachine::NextActions() {
     NameApplies(&actions);
     for (size_t f = 0; f < fragments_.size() && fault_.empty(); ++f) {
       NamePrepare(static_cast<int32_t>(f), &actions);
-      NameGather(static_cast<int32_t>(f), &actions);
+      NameLiveSet(static_cast<int32_t>(f), &actions);
     }
     NamePersist(&actions);
     NameReserves(&actions);
@@ -410,8 +410,8 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
       }
     }
     fragment.prepared.reset();
-    fragment.gathering.reset();
-    fragment.holds_gathered = false;
+    fragment.live_merge.reset();
+    fragment.holds_live_merge = false;
     fragment.version = commit->version();
     applied_commit_seq_ = commit->commit_seq();
     for (const v1::ContributionOutcome& outcome : commit->outcomes()) {
@@ -506,7 +506,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
     fragment.prepared.reset();
     held_.erase({f, fragment.version + 1});
     // What was gathered went into it.
-    if (shape_.gather) LoseGathered(f);
+    if (shape_.live_merge) DiscardLiveMerge(f);
     Action action{ActionKind::kDiscard};
     action.fragment = f;
     action.version = fragment.version + 1;
@@ -517,13 +517,13 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
   }
   fragment.measured.reset();
   if (seal == nullptr || fragment.prepared || fragment.preparing) return;
-  if (shape_.gather &&
-      !(fragment.gathering && fragment.gathering->Merges(*seal))) {
+  if (shape_.live_merge &&
+      !(fragment.live_merge && fragment.live_merge->Merges(*seal))) {
     return;
   }
   // What is committed and not persisted needs its PREPARED record: there is one
   // a fragment.
-  if (shape_.gather && fragment.persisted_version != fragment.version) return;
+  if (shape_.live_merge && fragment.persisted_version != fragment.version) return;
   if (!SealIsStored(*seal)) return;
   fragment.preparing = {fragment.version, seal->attempt()};
   Action action{ActionKind::kPrepare};

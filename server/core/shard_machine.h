@@ -44,7 +44,7 @@
 #include "base/layout/digest.h"
 #include "server/core/checkpoint_keeper.h"
 #include "server/core/contribution_key.h"
-#include "server/core/gather_set.h"
+#include "server/core/live_set.h"
 
 namespace atl::server {
 
@@ -55,7 +55,7 @@ struct ShardShape {
   uint64_t layout_fingerprint = 0;
   bool import = false;  // Version 0 comes from a client.
   bool judged = false;  // The merge rule needs a verdict.
-  bool gather = false;  // Level ISLAND: contributions are merged as they come.
+  bool live_merge = false;  // Level ISLAND: contributions are merged as they come.
   v1::Codec codec = v1::CODEC_F32;  // Of contributions.
   int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
@@ -89,7 +89,7 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
-  Digest128 view_digest;  // Of V of v + 1, in a run with a view.
+  Digest128 replica_digest;  // Of V of v + 1, in a run with a view.
 };
 
 // The statistics of a sealed round, which its verdict is made from. Not kept:
@@ -134,7 +134,7 @@ enum class ActionKind {
                   // OnVersion0.
   kReserve,       // fragment, version, count: space for a round. No answer.
   kMeasure,       // seal: statistics of its contributions, OnMeasured.
-  kGather,        // gather: take in these as they come; all others, and what
+  kLiveMerge,        // gather: take in these as they come; all others, and what
                   // came for another set, are pushed again. Answer: OnFailed.
                   // Without a key: give up what was taken in.
   kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
@@ -161,7 +161,7 @@ struct Action {
   int64_t count = 0;
   v1::Seal seal;
   v1::Commit commit;
-  GatherSet gather;
+  LiveSet live_merge;
   std::vector<ContributionKey> keys;
   bool keep = false;  // kPersist: what it merged is kept for a pin.
   v1::Pin pin;
@@ -190,9 +190,9 @@ class ShardMachine {
   void OnVersion0(int32_t fragment, const Digest128& digest);
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
-  // It is whole and durable; at level ISLAND: taken in, for set `gather_id`.
+  // It is whole and durable; at level ISLAND: taken in, for set `live_set_id`.
   void OnStored(const v1::ContributionInfo& info, double norm_squared,
-                int64_t gather_id = 0);
+                int64_t live_set_id = 0);
   // It was, and is not there any more. Until its COMMIT it can be pushed again;
   // after it the shard has to stop.
   void OnLost(const ContributionKey& key, absl::string_view why);
@@ -299,8 +299,8 @@ class ShardMachine {
     std::optional<PreparedFact> prepared;  // Ready now.
     std::optional<PreparedFact> recorded;  // What a record says of a round.
     // Level ISLAND: what is merged as it comes.
-    std::optional<GatherSet> gathering;
-    bool holds_gathered = false;  // A set was named that was not given up.
+    std::optional<LiveSet> live_merge;
+    bool holds_live_merge = false;  // A set was named that was not given up.
     // kPrepare that is under way.
     std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
     std::optional<MeasuredFact> measured;  // Reported while `seal` waits.
@@ -310,7 +310,7 @@ class ShardMachine {
   void NameVersion0(std::vector<Action>* actions);
   void NameReserves(std::vector<Action>* actions);
   void NameApplies(std::vector<Action>* actions);
-  void NameGather(int32_t f, std::vector<Action>* actions);
+  void NameLiveSet(int32_t f, std::vector<Action>* actions);
   // What fragment f has gathered, or was gathering, is let go.
   void NameGiveUp(int32_t f, std::vector<Action>* actions);
   void NamePrepare(int32_t f, std::vector<Action>* actions);
@@ -333,14 +333,14 @@ class ShardMachine {
   // The seal that fragment f has to merge now; null for none.
   const v1::Seal* WantedSeal(int32_t f) const;
   // What fragment f has to gather now; none if a header is missing.
-  std::optional<GatherSet> WantedSet(int32_t f);
+  std::optional<LiveSet> WantedSet(int32_t f);
   // True if what fragment f gathers may still be what it has to merge.
-  bool GathersForPlan(int32_t f) const;
+  bool MergesLiveForPlan(int32_t f) const;
   // The newest contribution of a slot to a round that is bound here.
   const v1::ContributionInfo* FindBound(int32_t f, int64_t version,
                                         int32_t slot) const;
   // What fragment f has gathered is of no use: nothing of it is stored.
-  void LoseGathered(int32_t f);
+  void DiscardLiveMerge(int32_t f);
   // The next commit to apply; null for none.
   const v1::Commit* NextCommit() const;
   // True if all contributions of `seal` are stored; stops the shard if one has
@@ -367,7 +367,7 @@ class ShardMachine {
   int64_t persisted_commit_seq_ = 0;
   std::vector<Fragment> fragments_;
   std::deque<v1::Commit> to_persist_;  // Applied, in order.
-  int64_t gather_count_ = 0;
+  int64_t live_merge_count_ = 0;
   bool persisting_ = false;  // kPersist of the first is under way.
   bool persist_keeps_ = false;  // Its `keep`.
   std::set<int64_t> kept_commits_;

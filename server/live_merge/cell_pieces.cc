@@ -20,12 +20,12 @@ size_t CellPieces::open_count() const {
 bool CellPieces::HoldsBeyond() const {
   MutexLock lock(&mutex_);
   return absl::c_any_of(
-      open_, [](const auto& one) { return one.second->room->is_beyond(); });
+      open_, [](const auto& one) { return one.second->room->is_over_budget(); });
 }
 
 absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
-    absl::Span<const BlockFact> facts, std::optional<HeldBytes::Hold> room) {
+    absl::Span<const BlockFact> facts, std::optional<ReceiveBudget::Hold> room) {
   MutexLock lock(&mutex_);
   if (open_.count(cell.begin) == 0 && !room.has_value()) {
     return absl::ResourceExhaustedError("a cell would begin without room");

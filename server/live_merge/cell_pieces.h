@@ -23,7 +23,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/sync/mutex.h"
-#include "server/live_merge/held_bytes.h"
+#include "server/live_merge/receive_budget.h"
 #include "server/store/contribution.h"
 #include "server/store/encoded_range.h"
 
@@ -33,7 +33,7 @@ class CellPieces {
  public:
   // Cells that are begun and not whole, at a time: an island has one less than
   // processes, and one a stream that sends parts. Each takes up to 1 MiB, which
-  // is a part of the server's HeldBytes.
+  // is a part of the server's ReceiveBudget.
   static constexpr size_t kOpenMax = 1024;
   // Beyond that bound, so that a round goes on, contributions that are next
   // begin cells while the server has fewer bytes beyond it than these, and one
@@ -45,7 +45,7 @@ class CellPieces {
     IndexRange blocks;
     rpc::ReceivedChunk chunk;  // Its payload is the cell's encoding.
     std::vector<BlockFact> facts;
-    std::optional<HeldBytes::Hold> room;  // For its encoding.
+    std::optional<ReceiveBudget::Hold> room;  // For its encoding.
 
    private:
     friend class CellPieces;
@@ -62,7 +62,7 @@ class CellPieces {
   bool IsOpen(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Cells that are begun.
   size_t open_count() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // True if one of them is beyond the bound of HeldBytes.
+  // True if one of them is beyond the bound of ReceiveBudget.
   bool HoldsBeyond() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Copies the encoding of `blocks` of cell `cell`, which nobody has brought
@@ -73,7 +73,7 @@ class CellPieces {
   // RESOURCE_EXHAUSTED: this would begin it, without `room`; nothing is kept.
   absl::StatusOr<std::shared_ptr<Whole>> Add(
       IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
-      absl::Span<const BlockFact> facts, std::optional<HeldBytes::Hold> room)
+      absl::Span<const BlockFact> facts, std::optional<ReceiveBudget::Hold> room)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Nobody goes on with the cells that are begun, until something is added.

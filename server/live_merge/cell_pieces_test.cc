@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/live_merge/held_bytes.h"
+#include "server/live_merge/receive_budget.h"
 
 namespace atl::server {
 namespace {
@@ -83,8 +83,8 @@ class CellPiecesTest : public testing::Test {
   std::unique_ptr<ShardRange> range_;
   std::unique_ptr<EncodedRange> encoded_;
   std::vector<char> bytes_;
-  const std::shared_ptr<HeldBytes> held_ =
-      std::make_shared<HeldBytes>(1000, 0);
+  const std::shared_ptr<ReceiveBudget> held_ =
+      std::make_shared<ReceiveBudget>(1000, 0);
 };
 
 TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
@@ -166,7 +166,7 @@ TEST_F(CellPiecesTest, WhatIsBeyondTheBoundIsKnown) {
                          FactsOf({0, 1}), held_->Take(this, 30)).ok());
   EXPECT_FALSE(pieces.HoldsBeyond());
   ASSERT_TRUE(pieces.Add({64, 128}, {64, 65}, rpc::PayloadReader(*chunk),
-                         FactsOf({64, 65}), held_->TakeBeyond(this, 30)).ok());
+                         FactsOf({64, 65}), held_->TakeOverBudget(this, 30)).ok());
   EXPECT_TRUE(pieces.HoldsBeyond());
 }
 

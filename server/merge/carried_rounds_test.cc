@@ -75,10 +75,10 @@ class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
  protected:
   CarriedRoundsTest() : seed_(std::random_device()()) {}
 
-  bool has_view() const { return GetParam() != v1::CODEC_F32; }
+  bool has_replica() const { return GetParam() != v1::CODEC_F32; }
   // Theta, state, V, two D of bf16; or theta twice and state.
   int64_t bytes_max() const {
-    return (has_view() ? 3 + 1 : 3) * ImagePool::BytesOf(kElements);
+    return (has_replica() ? 3 + 1 : 3) * ImagePool::BytesOf(kElements);
   }
 
   void ExpectSameVersion(Bench& a, Bench& b, int64_t version) {
@@ -105,8 +105,8 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
     VersionFile& made = bench.File(v + 1);
     EXPECT_TRUE(made.carries(1));
     EXPECT_TRUE(made.InMemory());
-    EXPECT_EQ(made.carries(0), has_view());
-    if (has_view()) {
+    EXPECT_EQ(made.carries(0), has_replica());
+    if (has_replica()) {
       EXPECT_TRUE(made.carries(2));
     }
     // The version before is read from its file, and so it is when the round is
@@ -118,7 +118,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
       EXPECT_FALSE(bench.File(v + 1).carries(1));
     }
     EXPECT_EQ(fact.digest, expected.digest);
-    EXPECT_EQ(fact.view_digest, expected.view_digest);
+    EXPECT_EQ(fact.replica_digest, expected.replica_digest);
     EXPECT_LE(bench.images->bytes(), bytes_max());
     for (Bench* one : {&bench, &files}) {
       one->Commit(seal);
@@ -134,8 +134,8 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
 }
 
 // Every second file does without V, and needs the one before.
-TEST_P(CarriedRoundsTest, AViewThatIsLeftOutIsMadeOfTheVersionBefore) {
-  if (!has_view()) GTEST_SKIP() << "no view";
+TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
+  if (!has_replica()) GTEST_SKIP() << "no view";
   SCOPED_TRACE(seed_);
   Bench files(GetParam(), 0, seed_);
   Bench bench(GetParam(), 64 << 20, seed_);
@@ -147,8 +147,8 @@ TEST_P(CarriedRoundsTest, AViewThatIsLeftOutIsMadeOfTheVersionBefore) {
       one->Commit(seal);
       one->Persist(seal);
     }
-    EXPECT_EQ(bench.File(v + 1).view_left_out(), v % 2 == 0);
-    EXPECT_FALSE(files.File(v + 1).view_left_out());
+    EXPECT_EQ(bench.File(v + 1).replica_left_out(), v % 2 == 0);
+    EXPECT_FALSE(files.File(v + 1).replica_left_out());
     bench.File(v + 1).DropImage();
     ExpectSameVersion(bench, files, v + 1);
     bench.store->RemoveVersion(0, v - 1);
@@ -171,8 +171,8 @@ TEST_P(CarriedRoundsTest, AViewThatIsLeftOutIsMadeOfTheVersionBefore) {
       2, bench.store->range(0).blocks(), elements.data())));
 }
 
-TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestViewIsDataLoss) {
-  if (!has_view()) GTEST_SKIP() << "no view";
+TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestReplicaIsDataLoss) {
+  if (!has_replica()) GTEST_SKIP() << "no view";
   Bench bench(GetParam(), 64 << 20, seed_);
   const v1::Seal seal = bench.Push(0);
   bench.Merge(seal);
@@ -196,7 +196,7 @@ TEST_P(CarriedRoundsTest, WhatTheFileDoesNotHaveStaysAndTheBoundHolds) {
     const PreparedFact expected = files.Merge(files.Push(v));
     const PreparedFact fact = bench.Merge(seals.back());
     EXPECT_EQ(fact.digest, expected.digest);
-    EXPECT_EQ(fact.view_digest, expected.view_digest);
+    EXPECT_EQ(fact.replica_digest, expected.replica_digest);
     EXPECT_EQ(bench.File(v + 1).carries(1), v == 0);
     EXPECT_LE(bench.images->bytes(), bytes_max());
     for (Bench* one : {&bench, &files}) one->Commit(seals.back());

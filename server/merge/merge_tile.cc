@@ -72,10 +72,10 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   result.finite &= kernels::AllFinite(count, tile.theta);
   result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
                               blocks, absl::MakeConstSpan(tile.theta, count));
-  if (step.view != nullptr && result.finite) {
+  if (step.replica != nullptr && result.finite) {
     result.status =
-        step.view->MakeTile(blocks, tile.theta, buffers.view,
-                            result.view_digest, result.finite);
+        step.replica->MakeTile(blocks, tile.theta, buffers.replica,
+                            result.replica_digest, result.finite);
     if (!result.status.ok()) return result;
   }
   result.status = step.to.Write(0, blocks, tile.theta);
@@ -92,7 +92,7 @@ absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact) {
     fact.digest += result.digest;
     fact.finite &= result.finite;
     fact.norm_squared += result.norm_squared;
-    fact.view_digest += result.view_digest;
+    fact.replica_digest += result.replica_digest;
   }
   return absl::OkStatus();
 }

@@ -15,7 +15,7 @@
 #include "base/layout/layout.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
-#include "server/merge/view_maker.h"
+#include "server/merge/replica_maker.h"
 #include "server/store/shard_range.h"
 #include "server/store/version_file.h"
 
@@ -35,7 +35,7 @@ struct TileBuffers {
   std::vector<float> state[OuterOptimizer::kMaxStateCount];
   std::vector<float> gradient;
   std::vector<float> contributions;  // A tile of one, or a block of each.
-  ViewBuffers view;
+  ReplicaBuffers replica;
 };
 
 // What one tile came to.
@@ -44,7 +44,7 @@ struct TileResult {
   Digest128 digest;  // Of theta's blocks.
   bool finite = true;
   double norm_squared = 0;  // Of the merged gradient.
-  Digest128 view_digest;    // Of V's blocks, in a run with a view.
+  Digest128 replica_digest;    // Of V's blocks, in a run with a view.
 };
 
 // From which version, by which rule, to which.
@@ -54,7 +54,7 @@ struct OuterStep {
   VersionFile& from;
   VersionFile& to;
   int64_t version = 0;  // Of `from`.
-  const ViewMaker* view = nullptr;  // Null if the run has none.
+  const ReplicaMaker* replica = nullptr;  // Null if the run has none.
 };
 
 // Takes the outer step, and that of the view, on `blocks` with the merged gradient in

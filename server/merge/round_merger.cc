@@ -57,7 +57,7 @@ struct RoundMerger::Round {
   const SealedSet& set;
   std::shared_ptr<VersionFile> from;
   std::shared_ptr<VersionFile> to;
-  std::unique_ptr<ViewMaker> view;  // Null if the run has none.
+  std::unique_ptr<ReplicaMaker> replica;  // Null if the run has none.
 };
 
 RoundMerger::RoundMerger(TilePool& pool)
@@ -97,9 +97,9 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
       result.status =
           WriteInitialState(*file, range, optimizer, blocks, buffers.gradient);
     }
-    if (result.status.ok() && store.view_array() != 0) {
+    if (result.status.ok() && store.replica_array() != 0) {
       result.status =
-          file->Write(store.view_array(), blocks, buffers.theta.data());
+          file->Write(store.replica_array(), blocks, buffers.theta.data());
     }
     buffers.gradient.resize(buffers.theta.size());
   });
@@ -109,7 +109,7 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     digest += result.digest;
   }
   HeldVersion held = {std::move(file), 0, digest};
-  if (store.view_array() != 0) held.view_digest = digest;
+  if (store.replica_array() != 0) held.replica_digest = digest;
   store.PublishVersion(fragment, 0, std::move(held));
   return digest;
 }
@@ -125,7 +125,7 @@ TileResult RoundMerger::MergeTile(const Round& round, IndexRange blocks,
     return failed;
   }
   return StepTile({round.range, round.optimizer, *round.from, *round.to,
-                   round.seal.version(), round.view.get()},
+                   round.seal.version(), round.replica.get()},
                   blocks, buffers);
 }
 
@@ -147,8 +147,8 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   const absl::Cleanup give_up = [&store, &seal, made = round.to] {
     store.GiveUp(seal.fragment(), seal.version() + 1, made, nullptr);
   };
-  ASSIGN_OR_RETURN(round.view,
-                   ViewMaker::Create(store, fragment, seal.version() + 1,
+  ASSIGN_OR_RETURN(round.replica,
+                   ReplicaMaker::Create(store, fragment, seal.version() + 1,
                                      round.from, round.to));
 
   const int64_t tile_count = TileCount(round.range);
@@ -162,10 +162,10 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   fact.version = seal.version();
   fact.attempt = seal.attempt();
   RETURN_IF_ERROR(AddUp(results, fact));
-  if (round.view != nullptr) round.view->Publish();
+  if (round.replica != nullptr) round.replica->Publish();
   store.PublishVersion(
       fragment, seal.version() + 1,
-      {std::move(round.to), 0, fact.digest, fact.view_digest});
+      {std::move(round.to), 0, fact.digest, fact.replica_digest});
   return fact;
 }
 

@@ -26,7 +26,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/merge/merge_tile.h"
-#include "server/merge/view_maker.h"
+#include "server/merge/replica_maker.h"
 #include "server/merge/work_queue.h"
 #include "server/store/run_store.h"
 

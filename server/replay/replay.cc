@@ -20,7 +20,7 @@
 #include "server/core/contribution_key.h"
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
-#include "server/core/view.h"
+#include "server/core/replica.h"
 #include "server/merge/kernel_table.h"
 #include "server/merge/sealed_set.h"
 #include "server/merge/work_queue.h"
@@ -117,7 +117,7 @@ struct Buffers {
 // What the blocks of one shard's range of a version came to.
 struct PartDigests {
   Digest128 theta;
-  Digest128 view;
+  Digest128 replica;
 };
 
 // One fragment, at the version that its commits have come to.
@@ -155,10 +155,10 @@ class FragmentReplay {
     for (size_t i = 0; i < state_.size(); ++i) {
       RETURN_IF_ERROR(PullState(static_cast<int32_t>(i), state_[i]));
     }
-    if (!HasView(spec_)) return absl::OkStatus();
-    view_.resize(count);
+    if (!HasReplica(spec_)) return absl::OkStatus();
+    replica_.resize(count);
     return shards_
-        .PullView(fragment_, version_, -1, absl::MakeSpan(view_),
+        .PullReplica(fragment_, version_, -1, absl::MakeSpan(replica_),
                   options_.bounds)
         .status;
   }
@@ -336,7 +336,7 @@ class FragmentReplay {
     for (const std::vector<PartDigests>& tile : digests) {
       for (size_t shard = 0; shard < parts.size(); ++shard) {
         parts[shard].theta += tile[shard].theta;
-        parts[shard].view += tile[shard].view;
+        parts[shard].replica += tile[shard].replica;
       }
     }
     return absl::OkStatus();
@@ -370,16 +370,16 @@ class FragmentReplay {
               static_cast<size_t>(range_.ElementOffset(part.begin)),
               static_cast<size_t>(range_.ElementCount(part)));
       parts[shard].theta += RangeDigest(layout_, fragment_, part, theta);
-      if (view_.empty()) continue;
-      float* const view = view_.data() + range_.ElementOffset(part.begin);
+      if (replica_.empty()) continue;
+      float* const replica = replica_.data() + range_.ElementOffset(part.begin);
       buffers.delta.resize(static_cast<size_t>(down_.ByteCount(part)));
-      const ViewStep step(down_, spec_.exchange(), version_ + 1);
-      const ViewStep::Result made = step.Advance(part, theta.data(), view, view,
+      const ReplicaStep step(down_, spec_.exchange(), version_ + 1);
+      const ReplicaStep::Result made = step.Advance(part, theta.data(), replica, replica,
                                                  buffers.delta.data());
       if (!made.finite) {
         return absl::DataLossError("its view has values that are not finite");
       }
-      parts[shard].view += made.digest;
+      parts[shard].replica += made.digest;
     }
     return absl::OkStatus();
   }
@@ -404,9 +404,9 @@ class FragmentReplay {
         commit.differences.push_back(
             {shard.shard, false, shard.digest, part.theta});
       }
-      if (shard.view_digest.has_value() && *shard.view_digest != part.view) {
+      if (shard.replica_digest.has_value() && *shard.replica_digest != part.replica) {
         commit.differences.push_back(
-            {shard.shard, true, *shard.view_digest, part.view});
+            {shard.shard, true, *shard.replica_digest, part.replica});
       }
     }
     return commit;
@@ -427,7 +427,7 @@ class FragmentReplay {
   int64_t version_ = 0;
   std::vector<float> theta_;
   std::vector<std::vector<float>> state_;
-  std::vector<float> view_;  // Empty: the run has none.
+  std::vector<float> replica_;  // Empty: the run has none.
   std::vector<Buffers> buffers_;  // One a thread.
   // What is read, in order: blocks of all contributions of a round.
   struct BatchOf {

@@ -55,7 +55,7 @@ struct ReplayOptions {
 // A digest that came out otherwise.
 struct ReplayDifference {
   int32_t shard = -1;  // -1: of the whole fragment.
-  bool is_view = false;
+  bool is_replica = false;
   Digest128 committed;
   Digest128 replayed;
 };

@@ -187,9 +187,9 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
         .fault();
   }
 
-  std::string WaitForHindrance() {
-    return WaitForReport([](const auto& r) { return !r.hindrance().empty(); })
-        .hindrance();
+  std::string WaitForBlockedReason() {
+    return WaitForReport([](const auto& r) { return !r.blocked_reason().empty(); })
+        .blocked_reason();
   }
 
   // The round that the contribution goes into ends with the undisturbed bits.
@@ -277,7 +277,7 @@ TEST_P(DiskErrorsTest, HealthSaysThatAShardHasStopped) {
   EXPECT_FALSE(Serves("atoll.shards/other"));
   Break(Call::kWrite, ".seg", ENOSPC);
   EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FULL");
-  WaitForHindrance();
+  WaitForBlockedReason();
   EXPECT_TRUE(Serves("atoll.shards"));
   cluster_->fs(0).ClearFaults();
   Break(Call::kWrite, ".seg", EIO);
@@ -311,11 +311,11 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
     EXPECT_EQ(pushed.code(), broken.code) << pushed;
     EXPECT_EQ(ReasonOf(pushed), broken.reason);
     EXPECT_THAT(pushed.message(), HasSubstr(".seg: "));
-    EXPECT_THAT(WaitForHindrance(), HasSubstr(".seg: "));
+    EXPECT_THAT(WaitForBlockedReason(), HasSubstr(".seg: "));
     EXPECT_EQ(Report().fault(), "");
     cluster_->fs(0).ClearFaults();
     ExpectARoundAsIfNothingWas();
-    EXPECT_EQ(Report().hindrance(), "");
+    EXPECT_EQ(Report().blocked_reason(), "");
   }
 }
 
@@ -327,16 +327,16 @@ TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
   info_.mutable_key()->set_seq(2);
   EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FAILS");
   info_ = stored;
-  EXPECT_THAT(WaitForHindrance(), HasSubstr(".seg: Read-only"));
+  EXPECT_THAT(WaitForBlockedReason(), HasSubstr(".seg: Read-only"));
   const auto digest = cluster_->Seal(0, 0, {info_});
   ASSERT_OK(digest.status());
   ASSERT_OK(cluster_->Commit(0, 0, *digest));
-  EXPECT_THAT(Report().hindrance(), HasSubstr(".seg: Read-only"));
+  EXPECT_THAT(Report().blocked_reason(), HasSubstr(".seg: Read-only"));
   cluster_->fs(0).ClearFaults();
   info_ = cluster_->Info(0, 0, 1, gradient_);
   info_.mutable_key()->set_seq(3);
   ASSERT_OK(Push());
-  EXPECT_EQ(WaitForReport([](const auto& r) { return r.hindrance().empty(); })
+  EXPECT_EQ(WaitForReport([](const auto& r) { return r.blocked_reason().empty(); })
                 .fault(),
             "");
 }
@@ -344,10 +344,10 @@ TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
 TEST_P(DiskErrorsTest, WhatAnEndedRunWantsNoMoreIsNotShown) {
   Break(Call::kWrite, ".seg", EROFS);
   EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FAILS");
-  WaitForHindrance();
+  WaitForBlockedReason();
   cluster_->plan().set_run_state(v1::RUN_STATE_CANCELLED);
   cluster_->Publish();
-  WaitForReport([](const auto& r) { return r.hindrance().empty(); });
+  WaitForReport([](const auto& r) { return r.blocked_reason().empty(); });
 }
 
 // What is there of a chunk parts it; all its other parts can come again.
@@ -398,10 +398,10 @@ TEST_P(DiskErrorsTest, AVersionThatCannotBeWrittenNowIsWrittenLater) {
       Break(call, "/versions", error_number);
       cluster_->AddCommit(0, 0, *digest);
       cluster_->Publish();
-      EXPECT_THAT(WaitForHindrance(), HasSubstr("/versions"));
+      EXPECT_THAT(WaitForBlockedReason(), HasSubstr("/versions"));
       cluster_->fs(0).ClearFaults();
       const v1::ShardReport report = WaitForReport([](const auto& r) {
-        return r.persisted_commit_seq() == 1 && r.hindrance().empty();
+        return r.persisted_commit_seq() == 1 && r.blocked_reason().empty();
       });
       EXPECT_EQ(report.fault(), "");
       RestartOnAWholeDisk();
@@ -429,7 +429,7 @@ TEST_P(DiskErrorsTest, AContributionThatCannotBeReadComesAgain) {
   const v1::ShardReport report = WaitForReport(
       [](const auto& r) { return r.stored_size() == 0; });
   EXPECT_EQ(report.fault(), "");
-  EXPECT_THAT(WaitForHindrance(), HasSubstr(".seg: Input/output error"));
+  EXPECT_THAT(WaitForBlockedReason(), HasSubstr(".seg: Input/output error"));
   cluster_->fs(0).ClearFaults();
   ASSERT_OK(Push());
   const auto digest = cluster_->WaitForPrepared(0, 0);
@@ -475,7 +475,7 @@ TEST_P(DiskErrorsTest, OfACheckpointThatIsGivenUpTheLogSaysSo) {
   const v1::ShardReport report = WaitForReport([](const auto& r) {
     return r.checkpoints_size() == 1 && !r.checkpoints(0).fault().empty();
   });
-  EXPECT_EQ(report.hindrance(), "");
+  EXPECT_EQ(report.blocked_reason(), "");
   const std::vector<std::string> told = log.With("write-manifest mine");
   ASSERT_EQ(told.size(), 1u);
   EXPECT_THAT(told[0], HasSubstr("given up: write-manifest mine failed: "));

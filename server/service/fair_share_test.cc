@@ -227,13 +227,13 @@ class SlowReadersTest : public FairShareTest {
   }
 
   // Bytes of the disk, once they are at most `bytes_max`.
-  int64_t HeldBytes(int64_t bytes_max) {
+  int64_t ReceiveBudget(int64_t bytes_max) {
     // Before those who read give up.
     const absl::Time deadline = absl::Now() + kPatience / 2;
-    int64_t held = cluster_->fs(0).HeldBytes();
+    int64_t held = cluster_->fs(0).ReceiveBudget();
     while (held > bytes_max && absl::Now() < deadline) {
       std::this_thread::yield();
-      held = cluster_->fs(0).HeldBytes();
+      held = cluster_->fs(0).ReceiveBudget();
     }
     return held;
   }
@@ -277,10 +277,10 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   const int64_t kept_bytes =
       cluster_->layout().element_count() * int64_t{sizeof(float)};
   // Little things may come meanwhile.
-  const int64_t bytes_max = cluster_->fs(0).HeldBytes() - kept_bytes / 2;
+  const int64_t bytes_max = cluster_->fs(0).ReceiveBudget() - kept_bytes / 2;
   cluster_->plan().clear_pins();
   cluster_->Publish();
-  EXPECT_LE(HeldBytes(bytes_max), bytes_max);
+  EXPECT_LE(ReceiveBudget(bytes_max), bytes_max);
   while (stream->Read(&response)) {
   }
   const absl::Status end = rpc::FromGrpc(stream->Finish());
@@ -300,10 +300,10 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
     greedy.push_back(BeginPull(1));
     Round(v);
     // Newest, the one before, and as many as may be read on.
-    if (v == kMax) held_before = cluster_->fs(0).HeldBytes();
+    if (v == kMax) held_before = cluster_->fs(0).ReceiveBudget();
   }
   const int64_t bytes_max = held_before + held_before / 2;
-  EXPECT_LE(HeldBytes(bytes_max), bytes_max);
+  EXPECT_LE(ReceiveBudget(bytes_max), bytes_max);
   for (int64_t v = 0; v < kRounds; ++v) {
     const absl::Status end = EndOf(*greedy[v]);
     if (v >= kMax && v < kRounds - 1) {

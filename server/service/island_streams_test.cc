@@ -160,11 +160,11 @@ class IslandStreamsTest : public testing::Test {
   }
 
   // Plays fragment 0's round of islands [0, `count`) with room for all; then
-  // begins anew with `gather_bytes_max`, and seals it. What it has to come to.
-  Digest128 SealRoundWithRoom(int64_t gather_bytes_max, int count) {
+  // begins anew with `live_merge_bytes_max`, and seals it. What it has to come to.
+  Digest128 SealRoundWithRoom(int64_t live_merge_bytes_max, int count) {
     Begin();
     const Digest128 expected = Round(0, count);
-    Begin([&](auto& options) { options.gather_bytes_max = gather_bytes_max; });
+    Begin([&](auto& options) { options.live_merge_bytes_max = live_merge_bytes_max; });
     SealRound(0, count);
     return expected;
   }
@@ -207,7 +207,7 @@ class IslandStreamsTest : public testing::Test {
 
   bool WaitForHeld(const std::function<bool(int64_t bytes)>& done) {
     const absl::Time deadline = absl::Now() + kPatience;
-    while (!done(cluster_->server(0).held_bytes())) {
+    while (!done(cluster_->server(0).receive_budget())) {
       if (absl::Now() > deadline) return false;
       std::this_thread::yield();
     }
@@ -281,7 +281,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsASetThatIsGivenUpPushesAgain) {
 TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   Begin();
   const Digest128 expected = Round(0, 3);
-  Begin([](auto& options) { options.gather_bytes_max = 0; });
+  Begin([](auto& options) { options.live_merge_bytes_max = 0; });
   EXPECT_EQ(Round(0, 3), expected);
   ExpectNothingIsHeld();
 }
@@ -347,7 +347,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   ASSERT_EQ(second.AskedFor(), all);
   std::thread sender([&] { SendAll(second, 1); });  // It is not read.
   EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).held_bytes(), 15 * 16384);
+  EXPECT_EQ(cluster_->server(0).receive_budget(), 15 * 16384);
   EXPECT_EQ(first.AskedFor(), all);
   SendAll(first, 0);
   sender.join();
@@ -372,14 +372,14 @@ TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
   }
   RawPush fifth(*cluster_, infos_[1]);
   ASSERT_TRUE(waits.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).held_bytes(), 4 << 20);
+  EXPECT_EQ(cluster_->server(0).receive_budget(), 4 << 20);
   EXPECT_FALSE(cluster_->server(0).held().IsScarce());
   // Whoever is next reserves nothing.
   ASSERT_EQ(firsts.front().AskedFor(), all);
   for (int i = 0; i < 5; ++i) {
     ASSERT_EQ(firsts.emplace_back(*cluster_, infos_[0]).AskedFor(), all) << i;
   }
-  EXPECT_EQ(cluster_->server(0).held_bytes(), 4 << 20);
+  EXPECT_EQ(cluster_->server(0).receive_budget(), 4 << 20);
   const std::vector<char> encoded =
       cluster_->Encode(0, cluster_->Gradient(0, 1, 0));
   const size_t last_bytes = 15 * 16384;
@@ -439,7 +439,7 @@ TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
     if (point == "an upload is not read for want of room") waits.Notify();
   });
   // Room for the first cell, of 64 blocks, and for nothing beside it.
-  Begin([](auto& options) { options.gather_bytes_max = 1100000; });
+  Begin([](auto& options) { options.live_merge_bytes_max = 1100000; });
   SealRound(0, 2);
   RawPush first(*cluster_, infos_[0]);
   RawPush second(*cluster_, infos_[1]);
@@ -457,7 +457,7 @@ TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
                     block_bytes, cell_bytes - block_bytes));
   });
   EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).held_bytes(), cell_bytes);
+  EXPECT_EQ(cluster_->server(0).receive_budget(), cell_bytes);
   const std::vector<char> firsts =
       cluster_->Encode(0, cluster_->Gradient(0, 0, 0));
   first.Send({0, 64}, absl::MakeConstSpan(firsts).first(cell_bytes));
@@ -480,7 +480,7 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
       both_wait.Notify();
     }
   });
-  Begin([](auto& options) { options.gather_bytes_max = 0; });
+  Begin([](auto& options) { options.live_merge_bytes_max = 0; });
   SealRound(0, 3);
   RawPush first(*cluster_, infos_[0]);
   RawPush second(*cluster_, infos_[1]);
@@ -521,7 +521,7 @@ TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
     });
   }
   WaitToBeAskedFor(infos_[1], {{3, 79}});
-  EXPECT_GT(cluster_->server(0).held_bytes(), 0);
+  EXPECT_GT(cluster_->server(0).receive_budget(), 0);
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
   cluster_->plan().clear_seals();
   EXPECT_EQ(Round(0, 2), expected);
@@ -533,7 +533,7 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
     if (point == "an upload is gone") gone.Notify();
   });
   // Room for the first cell, of 64 blocks, and not for the second.
-  Begin([](auto& options) { options.gather_bytes_max = 1100000; });
+  Begin([](auto& options) { options.live_merge_bytes_max = 1100000; });
   SealRound(0, 2);
   RawPush first(*cluster_, infos_[0]);
   const std::vector<IndexRange> all = {{0, 79}};
@@ -548,7 +548,7 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   }
   // The block is kept, until the other island has no room.
   ASSERT_TRUE(gone.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).held_bytes(), cell_bytes);
+  EXPECT_EQ(cluster_->server(0).receive_budget(), cell_bytes);
   first.Send({64, 65});
   EXPECT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
@@ -568,7 +568,7 @@ class TwinStreamsTest : public IslandStreamsTest {
         }) {}
 
   void SetUp() override {
-    Begin([](auto& options) { options.gather_bytes_max = 1100000; },
+    Begin([](auto& options) { options.live_merge_bytes_max = 1100000; },
           IslandRun(), /*twin=*/true);
     SealRound(0, 2);
     *cluster_->twin_plan().mutable_seals() = cluster_->plan().seals();
@@ -591,7 +591,7 @@ class TwinStreamsTest : public IslandStreamsTest {
     ASSERT_TRUE(is_paused_.WaitWithTimeout(kPatience));
     BeginTwin();
     ASSERT_TRUE(waits_.WaitWithTimeout(kPatience));
-    EXPECT_EQ(cluster_->server(0).held_bytes(), kCellBytes);
+    EXPECT_EQ(cluster_->server(0).receive_budget(), kCellBytes);
   }
   void BeginTwin() {
     twins_first_.emplace(*cluster_, infos_[0], /*to_twin=*/true);
@@ -630,7 +630,7 @@ TEST_F(TwinStreamsTest, WhatARunCanFoldIsFoldedForAnother) {
   ASSERT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   BeginTwin();
   EXPECT_EQ(twins_second_->AskedFor(), all_);
-  EXPECT_EQ(cluster_->server(0).held_bytes(), 1 << 20);
+  EXPECT_EQ(cluster_->server(0).receive_budget(), 1 << 20);
 }
 
 // Else other runs of the server would find no room for ever.
@@ -663,7 +663,7 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
 }
 
 // Each island has two streams, and is waited for by all others.
-TEST_F(IslandStreamsTest, MoreStreamsThanPlacesGather) {
+TEST_F(IslandStreamsTest, MoreStreamsThanPlacesLiveMerge) {
   Begin([](auto& options) { options.stream_limits.stream_count_max = 3; });
   Round(0, 4);
 }

@@ -124,7 +124,7 @@ absl::Status PullStream::OpenKept(const grpc::ByteBuffer& bytes) {
   if (source_.kept != nullptr) {
     *header->mutable_digest() = source_.digest.ToProto();
     if (shard_->store().deltas() != nullptr) {
-      *header->mutable_view_digest() = source_.view_digest.ToProto();
+      *header->mutable_replica_digest() = source_.replica_digest.ToProto();
     }
   }
   WriteFirst(response);

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
-#include "server/live_merge/held_bytes.h"
+#include "server/live_merge/receive_budget.h"
 #include "server/service/buffer_pool.h"
 #include "server/service/stream_watchdog.h"
 #include "server/shard/shard.h"
@@ -37,7 +37,7 @@ struct ServiceContext {
   StreamWatchdog& push_watchdog;
   StreamWatchdog& pull_watchdog;
   std::shared_ptr<BufferPool> buffers;
-  std::shared_ptr<HeldBytes> held;
+  std::shared_ptr<ReceiveBudget> held;
 };
 
 }  // namespace atl::server

@@ -34,8 +34,8 @@ constexpr int kOfferedChunksMax = 4;
 // too many are, copied, so that gRPC has its memory back.
 class HeldChunk {
  public:
-  HeldChunk(rpc::ReceivedChunk chunk, HeldBytes::Hold room,
-            std::shared_ptr<HeldBytes> held)
+  HeldChunk(rpc::ReceivedChunk chunk, ReceiveBudget::Hold room,
+            std::shared_ptr<ReceiveBudget> held)
       : chunk_(std::move(chunk)),
         room_(std::move(room)),
         slice_bytes_(static_cast<int64_t>(chunk_.payload_bytes)),
@@ -56,9 +56,9 @@ class HeldChunk {
  private:
   rpc::ReceivedChunk chunk_;
   std::unique_ptr<char[]> copy_;
-  const HeldBytes::Hold room_;
+  const ReceiveBudget::Hold room_;
   int64_t slice_bytes_;
-  const std::shared_ptr<HeldBytes> held_;
+  const std::shared_ptr<ReceiveBudget> held_;
 };
 
 }  // namespace
@@ -102,7 +102,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   contribution_ = std::move(opened.contribution);
   // Once it is listed others call this stream: all that they need is set. That
   // is before the state is looked at, so that no settlement is missed.
-  if (contribution_->is_gathered()) {
+  if (contribution_->is_merged_live()) {
     // What it waits for is not its sender's doing.
     progress().waits_for_us = true;
     if (!shard_->waiters().AddBounded(contribution_->key(), gate())) {
@@ -119,7 +119,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     // It may wait for as long as other islands take.
     LeavePlace();
     TestPoint("an upload waits for others");
-    BeginGather();
+    BeginLiveMerge();
     return absl::OkStatus();
   }
   shard_->waiters().Add(contribution_->key(), gate());
@@ -206,7 +206,7 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
   if (status.ok()) {
     const IndexRange blocks = {header.first_block,
                                header.first_block + header.block_count};
-    if (contribution_->is_gathered()) {
+    if (contribution_->is_merged_live()) {
       absl::StatusOr<std::vector<BlockFact>> facts =
           CheckBlocks(chunk, blocks);
       status = facts.ok() ? OfferChunk(chunk, blocks, *std::move(facts))
@@ -304,38 +304,38 @@ absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
 
 // --- Level ISLAND -----------------------------------------------------------
 
-void UploadStream::BeginGather() {
-  absl::StatusOr<Shard::Gathering> found =
-      shard_->FindGathering(contribution_->info());
+void UploadStream::BeginLiveMerge() {
+  absl::StatusOr<Shard::LiveMerge> found =
+      shard_->FindLiveMerge(contribution_->info());
   if (!found.ok()) {
     FinishWith(found.status());
     return;
   }
-  // OnGather comes when it is its turn.
-  if (found->gatherer == nullptr) return;
+  // OnLiveMerge comes when it is its turn.
+  if (found->live_merger == nullptr) return;
   TestPoint("a set is found");
   bool asks = false;
   bool waits = false;
-  std::shared_ptr<RoundGatherer> gatherer;
+  std::shared_ptr<LiveMerger> live_merger;
   {
-    MutexLock lock(&gather_mutex_);
-    if (gathering_.gatherer == nullptr) {
-      gathering_ = *std::move(found);
-      asks = JoinGather();
+    MutexLock lock(&live_merge_mutex_);
+    if (live_merge_.live_merger == nullptr) {
+      live_merge_ = *std::move(found);
+      asks = JoinLiveMerge();
       waits = at_header_ = !asks;
     }
-    gatherer = gathering_.gatherer;
+    live_merger = live_merge_.live_merger;
   }
   // What was found may have been given up before this stream had joined it:
   // then OnRestart came too early to find anything, and nobody merges what it
   // would bring. What is given up from here on, OnRestart ends.
-  found = shard_->FindGathering(contribution_->info());
+  found = shard_->FindLiveMerge(contribution_->info());
   if (!found.ok()) {
     // Decided since it was listed: who decided it settles it.
     if (!shard_->IsDecided(contribution_->key())) FinishWith(found.status());
     return;
   }
-  if (found->gatherer != gatherer) {
+  if (found->live_merger != live_merger) {
     OnRestart();
     return;
   }
@@ -347,7 +347,7 @@ void UploadStream::AskForMissing() {
   const std::vector<IndexRange> missing = contribution()->Missing();
   // Without a missing block it waits for the commit.
   if (missing.empty()) {
-    MutexLock lock(&gather_mutex_);
+    MutexLock lock(&live_merge_mutex_);
     read_room_.reset();
     return;
   }
@@ -355,18 +355,18 @@ void UploadStream::AskForMissing() {
   Send(*MakeAnswer(missing, false));
 }
 
-bool UploadStream::JoinGather() {
+bool UploadStream::JoinLiveMerge() {
   if (!HasRoom()) return false;
   joined_ = true;
-  gathering_.gatherer->Join(gathering_.index);
+  live_merge_.live_merger->Join(live_merge_.index);
   return true;
 }
 
 bool UploadStream::HasRoom() {
-  const Contribution& contribution = *gathering_.contribution;
+  const Contribution& contribution = *live_merge_.contribution;
   if (contribution.HasAll() ||
-      gathering_.gatherer->next() >= gathering_.index) {
-    EndTurn();
+      live_merge_.live_merger->next() >= live_merge_.index) {
+    EndTicket();
     if (contribution.HasAll()) read_room_.reset();
     return true;
   }
@@ -380,40 +380,40 @@ bool UploadStream::HasRoom() {
   // it would hold it for as long.
   if (read_room_.has_value() ||
       (part_cell_.has_value() &&
-       gathering_.gatherer->pieces(gathering_.index).IsOpen(*part_cell_))) {
-    EndTurn();
+       live_merge_.live_merger->pieces(live_merge_.index).IsOpen(*part_cell_))) {
+    EndTicket();
     return true;
   }
-  if (turn_ == nullptr) {
-    turn_ = context_.held->Wait({&contribution, bytes,
-                                 gathering_.gatherer.get(), gathering_.index},
+  if (ticket_ == nullptr) {
+    ticket_ = context_.held->Wait({&contribution, bytes,
+                                 live_merge_.live_merger.get(), live_merge_.index},
                                 gate());
     // Who lets in those that need none may have come before.
     if (contribution.HasAll() ||
-        gathering_.gatherer->next() >= gathering_.index) {
-      turn_.reset();
+        live_merge_.live_merger->next() >= live_merge_.index) {
+      ticket_.reset();
       return true;
     }
   }
   // Asked once: it may be let in at any moment, and is told after that.
-  if (!turn_->is_in()) {
-    progress().room_turn = turn_->number();
+  if (!ticket_->is_in()) {
+    progress().room_turn = ticket_->number();
     return false;
   }
-  read_room_ = turn_->TakeRoom();
-  EndTurn();
+  read_room_ = ticket_->TakeRoom();
+  EndTicket();
   return true;
 }
 
-void UploadStream::EndTurn() {
-  turn_.reset();
+void UploadStream::EndTicket() {
+  ticket_.reset();
   progress().room_turn = 0;
 }
 
 void UploadStream::OnRestart() {
   {
-    MutexLock lock(&gather_mutex_);
-    if (gathering_.gatherer == nullptr) return;
+    MutexLock lock(&live_merge_mutex_);
+    if (live_merge_.live_merger == nullptr) return;
   }
   FinishWith(Refuse(Code::kUnavailable, "SET_CHANGED",
                     "other contributions than expected are merged: push "
@@ -422,7 +422,7 @@ void UploadStream::OnRestart() {
 
 void UploadStream::OnTaken() {
   {
-    MutexLock lock(&gather_mutex_);
+    MutexLock lock(&live_merge_mutex_);
     --offered_count_;
     if (!ReadsOn()) return;
   }
@@ -433,14 +433,14 @@ void UploadStream::OnTaken() {
 void UploadStream::OnRoom() {
   bool asks = false;
   {
-    MutexLock lock(&gather_mutex_);
-    if (turn_ == nullptr) return;  // It has ended, or has seen it.
+    MutexLock lock(&live_merge_mutex_);
+    if (ticket_ == nullptr) return;  // It has ended, or has seen it.
     if (finishing()) {
-      EndTurn();
+      EndTicket();
       return;
     }
     if (at_header_) {
-      if (!JoinGather()) return;
+      if (!JoinLiveMerge()) return;
       at_header_ = false;
       asks = true;
     } else if (!ReadsOn()) {
@@ -460,16 +460,16 @@ bool UploadStream::ReadsOn() {
     return false;
   }
   is_paused_ = false;
-  if (crowded_) gathering_.gatherer->Crowd(gathering_.index, -1);
+  if (crowded_) live_merge_.live_merger->Crowd(live_merge_.index, -1);
   crowded_ = false;
   return true;
 }
 
-void UploadStream::ReadOnOrPause(const Shard::Gathering& gathering) {
+void UploadStream::ReadOnOrPause(const Shard::LiveMerge& live_merge) {
   bool crowded = false;
   bool waits = false;
   {
-    MutexLock lock(&gather_mutex_);
+    MutexLock lock(&live_merge_mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
     if (is_full) read_room_.reset();  // Nothing is read that could need it.
     waits = !is_full && !HasRoom();
@@ -480,32 +480,32 @@ void UploadStream::ReadOnOrPause(const Shard::Gathering& gathering) {
       if (joined_ && !crowded_) crowded = crowded_ = true;
     }
   }
-  if (crowded) gathering.gatherer->Crowd(gathering.index, 1);
+  if (crowded) live_merge.live_merger->Crowd(live_merge.index, 1);
   if (waits) TestPoint("an upload is not read for want of room");
 }
 
-void UploadStream::LeaveGather() {
-  Shard::Gathering gathering;
+void UploadStream::LeaveLiveMerge() {
+  Shard::LiveMerge live_merge;
   bool crowded = false;
-  std::optional<HeldBytes::Hold> room;
-  std::unique_ptr<HeldBytes::Turn> turn;
+  std::optional<ReceiveBudget::Hold> room;
+  std::unique_ptr<ReceiveBudget::Ticket> ticket;
   {
-    MutexLock lock(&gather_mutex_);
+    MutexLock lock(&live_merge_mutex_);
     at_header_ = false;
     room.swap(read_room_);
-    turn.swap(turn_);
+    ticket.swap(ticket_);
     progress().room_turn = 0;
     if (!joined_) return;
     joined_ = false;
     std::swap(crowded, crowded_);
-    gathering = gathering_;
+    live_merge = live_merge_;
   }
-  gathering.gatherer->Leave(gathering.index, crowded);
+  live_merge.live_merger->Leave(live_merge.index, crowded);
 }
 
 std::shared_ptr<Contribution> UploadStream::contribution() const {
-  MutexLock lock(&gather_mutex_);
-  return gathering_.contribution != nullptr ? gathering_.contribution
+  MutexLock lock(&live_merge_mutex_);
+  return live_merge_.contribution != nullptr ? live_merge_.contribution
                                             : contribution_;
 }
 
@@ -529,32 +529,32 @@ struct UploadStream::Offered {
 absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
                                       IndexRange blocks,
                                       std::vector<BlockFact> facts) {
-  Shard::Gathering gathering;
+  Shard::LiveMerge live_merge;
   {
-    MutexLock lock(&gather_mutex_);
-    if (!at_header_) gathering = gathering_;
+    MutexLock lock(&live_merge_mutex_);
+    if (!at_header_) live_merge = live_merge_;
   }
-  if (gathering.gatherer == nullptr) {
+  if (live_merge.live_merger == nullptr) {
     return Refuse(Code::kInvalidArgument, "WRONG_ORDER",
                   "a chunk came before the header was answered");
   }
-  RoundGatherer& gatherer = *gathering.gatherer;
+  LiveMerger& live_merger = *live_merge.live_merger;
   // Parts of cells are copied into these, and have their room.
-  std::optional<HeldBytes::Hold> room;
-  if (gatherer.HasWholeCell(blocks)) {
-    room = TakeRoom(gathering, static_cast<int64_t>(chunk.payload_bytes),
+  std::optional<ReceiveBudget::Hold> room;
+  if (live_merger.HasWholeCell(blocks)) {
+    room = TakeRoom(live_merge, static_cast<int64_t>(chunk.payload_bytes),
                     /*begins_cell=*/false);
     if (!room.has_value()) return NoRoomToWait();
   }
   // What no other stream has brought: cells, and parts of cells.
-  CellPieces& pieces = gatherer.pieces(gathering.index);
+  CellPieces& pieces = live_merger.pieces(live_merge.index);
   absl::Status status;
   std::vector<int64_t> whole;
   std::vector<std::pair<IndexRange, IndexRange>> parts;  // Cell, what of it.
   std::vector<std::shared_ptr<CellPieces::Whole>> put_together;
-  const IndexRange cells = gatherer.CellsOf(blocks);
+  const IndexRange cells = live_merger.CellsOf(blocks);
   for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
-    const IndexRange all = gatherer.CellBlocks(cell);
+    const IndexRange all = live_merger.CellBlocks(cell);
     const IndexRange part = {std::max(all.begin, blocks.begin),
                              std::min(all.end, blocks.end)};
     if (part.size() < all.size() && !pieces.IsOpen(all.begin) &&
@@ -566,7 +566,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
           " blocks, counted from the shard's first"));
     }
     const std::vector<IndexRange> claimed =
-        gathering.contribution->Claim(part);
+        live_merge.contribution->Claim(part);
     if (claimed.size() == 1 && claimed.front() == all) {
       whole.push_back(cell);
     } else {
@@ -574,16 +574,16 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
     }
   }
   for (const auto& [all, piece] : parts) {
-    std::optional<HeldBytes::Hold> cell_room;
+    std::optional<ReceiveBudget::Hold> cell_room;
     if (!pieces.IsOpen(all.begin)) {
       const int64_t bytes = contribution_->encoded().ByteCount(all);
       if (whole.empty() && room.has_value() && room->bytes() >= bytes) {
         cell_room = room->Split(bytes);  // The chunk itself does not wait.
       } else {
-        cell_room = TakeRoom(gathering, bytes, /*begins_cell=*/true);
+        cell_room = TakeRoom(live_merge, bytes, /*begins_cell=*/true);
       }
       if (!cell_room.has_value()) {
-        gathering.contribution->Settle(piece, {});
+        live_merge.contribution->Settle(piece, {});
         status = NoRoomToWait();
         continue;
       }
@@ -597,85 +597,85 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
                                            piece.size()),
         std::move(cell_room));
     if (!complete.ok()) {  // It was open, and was given up since.
-      gathering.contribution->Settle(piece, {});
+      live_merge.contribution->Settle(piece, {});
       status = NoRoomToWait();
     } else if (*complete != nullptr) {
       put_together.push_back(*std::move(complete));
     } else {
-      MutexLock lock(&gather_mutex_);
+      MutexLock lock(&live_merge_mutex_);
       part_cell_ = all.begin;
     }
   }
   // Others wait for what this one would hold.
   const bool scarce = context_.held->IsScarce();
   if (!whole.empty()) {
-    const bool at_once = scarce || room->is_beyond();
+    const bool at_once = scarce || room->is_over_budget();
     const auto held = std::make_shared<HeldChunk>(
         std::move(chunk), *std::move(room), context_.held);
-    OfferCells(gathering, whole,
+    OfferCells(live_merge, whole,
                std::make_shared<Offered>(blocks, held->chunk(),
                                          std::move(facts), held),
                at_once);
   }
   for (const std::shared_ptr<CellPieces::Whole>& one : put_together) {
-    OfferCells(gathering, {gatherer.CellsOf(one->blocks).begin},
+    OfferCells(live_merge, {live_merger.CellsOf(one->blocks).begin},
                std::make_shared<Offered>(one->blocks, one->chunk,
                                          std::move(one->facts), one),
-               scarce || one->room->is_beyond());
+               scarce || one->room->is_over_budget());
   }
   // Who has begun to wait since may have looked before this was offered.
-  if (!scarce && context_.held->IsScarce()) gatherer.FoldWaiting();
+  if (!scarce && context_.held->IsScarce()) live_merger.FoldWaiting();
   // Not before what was offered counts: who waits looks once it is listed.
-  context_.held->LetInNext(&gatherer, gatherer.next());
-  if (gathering.contribution->HasAll()) {
-    context_.held->LetInHolder(gathering.contribution.get());
+  context_.held->LetInNext(&live_merger, live_merger.next());
+  if (live_merge.contribution->HasAll()) {
+    context_.held->LetInHolder(live_merge.contribution.get());
   }
-  if (status.ok()) ReadOnOrPause(gathering);
+  if (status.ok()) ReadOnOrPause(live_merge);
   return status;
 }
 
-std::optional<HeldBytes::Hold> UploadStream::TakeRoom(
-    const Shard::Gathering& gathering, int64_t bytes, bool begins_cell) {
+std::optional<ReceiveBudget::Hold> UploadStream::TakeRoom(
+    const Shard::LiveMerge& live_merge, int64_t bytes, bool begins_cell) {
   {
-    MutexLock lock(&gather_mutex_);
+    MutexLock lock(&live_merge_mutex_);
     if (read_room_.has_value() && read_room_->bytes() >= bytes) {
       return read_room_->Receive(bytes);
     }
   }
-  const void* const holder = gathering.contribution.get();
-  std::optional<HeldBytes::Hold> room = context_.held->Take(holder, bytes);
+  const void* const holder = live_merge.contribution.get();
+  std::optional<ReceiveBudget::Hold> room = context_.held->Take(holder, bytes);
   if (room.has_value()) return room;
   // Else all could wait for what nobody lets in.
-  const bool may_be_beyond =
+  const bool may_be_over_budget =
       !begins_cell ||
-      context_.held->beyond_bytes() < CellPieces::kBeyondBytesMax ||
-      !gathering.gatherer->pieces(gathering.index).HoldsBeyond();
-  if (may_be_beyond && gathering.gatherer->next() >= gathering.index) {
-    room.emplace(context_.held->TakeBeyond(holder, bytes));
+      context_.held->over_budget_bytes() < CellPieces::kBeyondBytesMax ||
+      !live_merge.live_merger->pieces(live_merge.index).HoldsBeyond();
+  if (may_be_over_budget && live_merge.live_merger->next() >= live_merge.index) {
+    room.emplace(context_.held->TakeOverBudget(holder, bytes));
   } else {
-    gathering.gatherer->FoldWaiting();
+    live_merge.live_merger->FoldWaiting();
   }
   return room;
 }
 
-void UploadStream::OfferCells(const Shard::Gathering& gathering,
+void UploadStream::OfferCells(const Shard::LiveMerge& live_merge,
                               const std::vector<int64_t>& cells,
                               std::shared_ptr<Offered> offered, bool at_once) {
   offered->left_count = static_cast<int64_t>(cells.size());
   {
-    MutexLock lock(&gather_mutex_);
+    MutexLock lock(&live_merge_mutex_);
     ++offered_count_;
   }
   const EncodedRange& encoded = contribution_->encoded();
   for (const int64_t cell : cells) {
-    const IndexRange part = gathering.gatherer->CellBlocks(cell);
+    const IndexRange part = live_merge.live_merger->CellBlocks(cell);
     rpc::PayloadReader payload(offered->chunk);
     payload.Skip(static_cast<size_t>(
         encoded.ByteCount({offered->blocks.begin, part.begin})));
-    gathering.gatherer->Offer(
-        gathering.index, cell, payload,
+    live_merge.live_merger->Offer(
+        live_merge.index, cell, payload,
         [offered, part, shard = shard_, gate = gate(),
-         contribution = gathering.contribution] {
+         contribution = live_merge.contribution] {
           const bool whole = contribution->Settle(
               part,
               absl::MakeConstSpan(offered->facts)
@@ -697,30 +697,30 @@ void UploadStream::OnEnd() {
                       "the stream ended without a header"));
     return;
   }
-  LeaveGather();
+  LeaveLiveMerge();
   EndIfNobodySends(
       shard_->waiters().EndSending(contribution_->key(), gate().get()));
 }
 
 void UploadStream::EndIfNobodySends(bool nobody_sends) {
   if (!nobody_sends || contribution()->Missing().empty()) return;
-  Shard::Gathering gathering;
+  Shard::LiveMerge live_merge;
   {
-    MutexLock lock(&gather_mutex_);
-    gathering = gathering_;
+    MutexLock lock(&live_merge_mutex_);
+    live_merge = live_merge_;
   }
-  if (gathering.gatherer != nullptr) {
+  if (live_merge.live_merger != nullptr) {
     // Parts of cells wait for who brings the rest, unless somebody needs their
     // room before: then they come again.
-    gathering.gatherer->pieces(gathering.index).Abandon();
+    live_merge.live_merger->pieces(live_merge.index).Abandon();
     context_.held->Abandon(
-        gathering.contribution.get(),
-        [weak = std::weak_ptr<RoundGatherer>(gathering.gatherer),
-         index = gathering.index, contribution = gathering.contribution] {
-          const std::shared_ptr<RoundGatherer> gatherer = weak.lock();
-          if (gatherer == nullptr) return;
+        live_merge.contribution.get(),
+        [weak = std::weak_ptr<LiveMerger>(live_merge.live_merger),
+         index = live_merge.index, contribution = live_merge.contribution] {
+          const std::shared_ptr<LiveMerger> live_merger = weak.lock();
+          if (live_merger == nullptr) return;
           for (const IndexRange piece :
-               gatherer->pieces(index).GiveUpAbandoned()) {
+               live_merger->pieces(index).GiveUpAbandoned()) {
             contribution->Settle(piece, {});
           }
         });
@@ -733,7 +733,7 @@ void UploadStream::EndIfNobodySends(bool nobody_sends) {
 
 void UploadStream::OnGone() {
   if (contribution_ == nullptr) return;
-  LeaveGather();
+  LeaveLiveMerge();
   EndIfNobodySends(
       shard_->waiters().Remove(contribution_->key(), gate().get()));
   TestPoint("an upload is gone");

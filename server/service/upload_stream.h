@@ -18,7 +18,7 @@
 #include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
-#include "server/live_merge/held_bytes.h"
+#include "server/live_merge/receive_budget.h"
 #include "server/service/bidi_stream.h"
 #include "server/service/service_context.h"
 
@@ -57,39 +57,39 @@ class UploadStream : public BidiStream {
 
   // Level ISLAND: the blocks are asked for when a set with the contribution is
   // gathered, and `stored` is said when its round is committed.
-  void OnGather() final { BeginGather(); }
+  void OnLiveMerge() final { BeginLiveMerge(); }
   void OnRestart() final;
   void OnTaken() final;
   void OnRoom() final;
   // Asks for the blocks, once, or waits at the header until there is room.
-  void BeginGather();
+  void BeginLiveMerge();
   void AskForMissing();
   absl::Status OfferChunk(rpc::ReceivedChunk& chunk, IndexRange blocks,
                           std::vector<BlockFact> facts);
   struct Offered;
-  void OfferCells(const Shard::Gathering& gathering,
+  void OfferCells(const Shard::LiveMerge& live_merge,
                   const std::vector<int64_t>& cells,
                   std::shared_ptr<Offered> offered, bool at_once);
   // True if what is read next has room: what was taken for it, or what needs
   // none. Else it takes a turn, and OnRoom comes.
-  bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
   // It waits for room no more, if it did.
-  void EndTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  void EndTicket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
   // The stream brings blocks to what is gathered, if there is room.
-  bool JoinGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  bool JoinLiveMerge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
   // True if it was not read, and is now: Resume has to be called.
-  bool ReadsOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather_mutex_);
+  bool ReadsOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
   // After a chunk: the next one is not read while too many wait for their turn
   // or there is no room for it.
-  void ReadOnOrPause(const Shard::Gathering& gathering);
+  void ReadOnOrPause(const Shard::LiveMerge& live_merge);
   // Room for bytes of the contribution that wait, of what was taken before they
   // were read or else; none if there is none, unless the round needs them to go
   // on. `begins_cell`: they wait for the rest of their cell, so few are let in
   // beyond the bound.
-  std::optional<HeldBytes::Hold> TakeRoom(const Shard::Gathering& gathering,
+  std::optional<ReceiveBudget::Hold> TakeRoom(const Shard::LiveMerge& live_merge,
                                           int64_t bytes, bool begins_cell);
   // This stream brings nothing more to the round.
-  void LeaveGather();
+  void LeaveLiveMerge();
   // Where blocks go: as the header found it, or as gathered since.
   std::shared_ptr<Contribution> contribution() const;
 
@@ -112,22 +112,22 @@ class UploadStream : public BidiStream {
   Shard* shard_ = nullptr;
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
 
-  mutable Mutex gather_mutex_;
-  Shard::Gathering gathering_ ABSL_GUARDED_BY(gather_mutex_);
+  mutable Mutex live_merge_mutex_;
+  Shard::LiveMerge live_merge_ ABSL_GUARDED_BY(live_merge_mutex_);
   // It waits at its header: nothing is asked for yet.
-  bool at_header_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  bool at_header_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
   // Room for what is read next, or the turn that it waits for.
-  std::optional<HeldBytes::Hold> read_room_ ABSL_GUARDED_BY(gather_mutex_);
-  std::unique_ptr<HeldBytes::Turn> turn_ ABSL_GUARDED_BY(gather_mutex_);
+  std::optional<ReceiveBudget::Hold> read_room_ ABSL_GUARDED_BY(live_merge_mutex_);
+  std::unique_ptr<ReceiveBudget::Ticket> ticket_ ABSL_GUARDED_BY(live_merge_mutex_);
   // First block of the cell of which this stream brought a part last.
-  std::optional<int64_t> part_cell_ ABSL_GUARDED_BY(gather_mutex_);
+  std::optional<int64_t> part_cell_ ABSL_GUARDED_BY(live_merge_mutex_);
   // Chunks that were not taken in yet, and whether no more are read, for that
   // or for want of room.
-  int offered_count_ ABSL_GUARDED_BY(gather_mutex_) = 0;
-  bool is_paused_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  int offered_count_ ABSL_GUARDED_BY(live_merge_mutex_) = 0;
+  bool is_paused_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
   // What the round was told: that this stream brings blocks, and is not read.
-  bool joined_ ABSL_GUARDED_BY(gather_mutex_) = false;
-  bool crowded_ ABSL_GUARDED_BY(gather_mutex_) = false;
+  bool joined_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
+  bool crowded_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
 };
 
 // The header in the first message of a stream of `Request`s.

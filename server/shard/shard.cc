@@ -26,7 +26,7 @@ namespace {
 using Code = absl::StatusCode;
 
 // Of what a report says that the shard cannot do now.
-constexpr size_t kHindranceBytesMax = 512;
+constexpr size_t kBlockedReasonBytesMax = 512;
 
 ShardShape ShapeOf(const RunStore& store) {
   ShardShape shape;
@@ -37,7 +37,7 @@ ShardShape ShapeOf(const RunStore& store) {
   shape.max_staleness = store.run().spec().schedule().max_staleness();
   shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
                  MergeNeeds::kNothing;
-  shape.gather = store.gathers();
+  shape.live_merge = store.merges_live();
   shape.codec = ProtoOf(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
-  RETURN_IF_ERROR(RoundGatherer::MakeAgain(*store, *optimizer));
+  RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
   ShardShape shape = ShapeOf(*store);
   std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));
@@ -106,7 +106,7 @@ void Shard::OnPlan(const v1::ServerRunPlan& plan) {
   {
     MutexLock lock(&mutex_);
     machine_.OnPlan(plan);
-    ForgetHindrances();
+    ForgetBlockedReasons();
   }
   for (const int32_t slot : waiters_.Slots()) {
     const absl::Status member = CheckMember(slot);
@@ -138,8 +138,8 @@ v1::ShardReport Shard::Report() const {
   {
     MutexLock lock(&mutex_);
     report = machine_.Report();
-    if (!hindrances_.empty()) {
-      report.set_hindrance(hindrances_.begin()->second);
+    if (!blocked_reasons_.empty()) {
+      report.set_blocked_reason(blocked_reasons_.begin()->second);
     }
   }
   report.set_received_bytes(received_bytes_);
@@ -158,12 +158,12 @@ void Shard::Changed() { resources_.on_change(); }
 
 void Shard::Advance() {
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle;
-  std::vector<Gathered> done;
+  std::vector<MergedLive> done;
   {
     MutexLock lock(&mutex_);
     AdvanceLocked();
     to_settle.swap(to_settle_);
-    done.swap(gathered_done_);
+    done.swap(live_done_);
   }
   if (!to_settle.empty()) TestPoint("commits are applied");
   for (const auto& [key, status] : to_settle) waiters_.Settle(key, status);
@@ -192,8 +192,8 @@ void Shard::Post(Action action) {
     case ActionKind::kMeasure:
       resources_.merge_queue.Post([this, action] { RunMeasure(action); });
       return;
-    case ActionKind::kGather:
-      resources_.merge_queue.Post([this, action] { RunGather(action); });
+    case ActionKind::kLiveMerge:
+      resources_.merge_queue.Post([this, action] { RunLiveMerge(action); });
       return;
     case ActionKind::kPrepare:
       resources_.merge_queue.Post([this, action] { RunPrepare(action); });
@@ -210,9 +210,9 @@ void Shard::Post(Action action) {
       store_->CommitVersion(action.fragment, action.version,
                             action.commit.commit_seq());
       failpoint::Hit("server.commit.after");
-      if (!store_->gathers()) return;
+      if (!store_->merges_live()) return;
       // Now, and not before, they may be let go.
-      gathered_done_.push_back(std::exchange(gathered_[action.fragment], {}));
+      live_done_.push_back(std::exchange(merged_live_[action.fragment], {}));
       for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
         to_settle_.push_back({ContributionKey::FromProto(outcome.key()),
                               DecidedStatus(outcome)});
@@ -241,8 +241,8 @@ void Shard::Post(Action action) {
       resources_.disk_queue.Post([this, action] {
         {
           MutexLock lock(&mutex_);
-          hindrances_.erase(
-              {kReadHindrance, action.fragment, action.version});
+          blocked_reasons_.erase(
+              {kReadBlockedReason, action.fragment, action.version});
         }
         store_->RemoveVersion(action.fragment, action.version);
         readers_.OnReleased(action.fragment, action.version);
@@ -256,7 +256,7 @@ Shard::Cause Shard::CauseOf(const Action& action) {
           action.pin.pin_id()};
 }
 
-void Shard::ForgetHindrances() {
+void Shard::ForgetBlockedReasons() {
   const v1::ServerRunPlan& plan = machine_.plan();
   const bool has_ended = plan.run_state() == v1::RUN_STATE_COMPLETED ||
                          plan.run_state() == v1::RUN_STATE_CANCELLED;
@@ -277,14 +277,14 @@ void Shard::ForgetHindrances() {
                          return open.fragment() == fragment;
                        });
   };
-  std::erase_if(hindrances_, [&](const auto& entry) {
+  std::erase_if(blocked_reasons_, [&](const auto& entry) {
     const Cause& cause = entry.first;
     if (cause.kind == static_cast<int>(ActionKind::kPrepare) ||
         cause.kind == static_cast<int>(ActionKind::kMeasure)) {
       return !merges(cause.fragment);
     }
     // Imports come before there is any round.
-    if (cause.kind == kLogHindrance &&
+    if (cause.kind == kLogBlockedReason &&
         plan.run_state() == v1::RUN_STATE_ACTIVE && !takes(cause.fragment)) {
       return true;
     }
@@ -292,24 +292,24 @@ void Shard::ForgetHindrances() {
     return (!cause.pin_id.empty() && !has_pin(cause.pin_id)) ||
            (has_ended && cause.pin_id.empty() &&
             cause.kind != static_cast<int>(ActionKind::kPersist) &&
-            cause.kind != kReadHindrance);
+            cause.kind != kReadBlockedReason);
   });
 }
 
-void Shard::NoteHindrance(const Cause& cause, absl::string_view name,
+void Shard::NoteBlockedReason(const Cause& cause, absl::string_view name,
                           const absl::Status& status) {
   const std::string why(
       CutUtf8(absl::StrCat(name, " failed: ", status.message()),
-              kHindranceBytesMax));
-  std::string& hindrance = hindrances_[cause];
+              kBlockedReasonBytesMax));
+  std::string& blocked_reason = blocked_reasons_[cause];
   // It may fail in the same way for hours.
-  if (hindrance != why) {
+  if (blocked_reason != why) {
     LOG(WARNING) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << ", tried again until it can: " << why;
   }
-  hindrance = why;
+  blocked_reason = why;
   // The plan may have come while it was tried.
-  ForgetHindrances();
+  ForgetBlockedReasons();
 }
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
@@ -330,12 +330,12 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
     } else if (action.kind == ActionKind::kWriteManifest &&
                !CheckpointKeeper::MayPass(status)) {
       // The checkpoint's fault tells of it.
-      hindrances_.erase(CauseOf(action));
+      blocked_reasons_.erase(CauseOf(action));
       LOG(ERROR) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << ", given up: " << action.ToString()
                  << " failed: " << status.message();
     } else {
-      NoteHindrance(CauseOf(action), action.ToString(), status);
+      NoteBlockedReason(CauseOf(action), action.ToString(), status);
     }
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
@@ -343,12 +343,12 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
   } else {
     {
       MutexLock lock(&mutex_);
-      hindrances_.erase(CauseOf(action));
+      blocked_reasons_.erase(CauseOf(action));
       if (action.kind == ActionKind::kPrepare) {
         // What comes before it has been done, or was not needed.
         for (const ActionKind kind :
-             {ActionKind::kMeasure, ActionKind::kGather}) {
-          hindrances_.erase({static_cast<int>(kind), action.fragment});
+             {ActionKind::kMeasure, ActionKind::kLiveMerge}) {
+          blocked_reasons_.erase({static_cast<int>(kind), action.fragment});
         }
       }
     }
@@ -371,8 +371,8 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
       told = machine_.CheckServes();
     } else {
       // Not whose: many may try for hours.
-      NoteHindrance(
-          {kLogHindrance, key.fragment},
+      NoteBlockedReason(
+          {kLogBlockedReason, key.fragment},
           absl::StrCat("take contributions to fragment ", key.fragment), error);
       if (absl::IsResourceExhausted(error)) {
         no_room_ = true;
@@ -454,15 +454,15 @@ void Shard::RunMeasure(const Action& action) {
   Ended(action, status);
 }
 
-void Shard::RunGather(const Action& action) {
-  const GatherSet& set = action.gather;
-  Gathered old;
+void Shard::RunLiveMerge(const Action& action) {
+  const LiveSet& set = action.live_merge;
+  MergedLive old;
   {
     MutexLock lock(&mutex_);
-    old = std::exchange(gathered_[action.fragment], {});
+    old = std::exchange(merged_live_[action.fragment], {});
   }
-  if (old.gatherer != nullptr) {
-    for (const ContributionKey& key : old.gatherer->set().keys) {
+  if (old.live_merger != nullptr) {
+    for (const ContributionKey& key : old.live_merger->set().keys) {
       waiters_.Tell(key, &PushWaiter::OnRestart);
     }
     TestPoint("a set is given up");
@@ -471,52 +471,52 @@ void Shard::RunGather(const Action& action) {
   if (set.keys.empty()) {
     // Nothing is wanted that could be hindered.
     MutexLock lock(&mutex_);
-    hindrances_.erase(CauseOf(action));
+    blocked_reasons_.erase(CauseOf(action));
     return;
   }
-  Gathered made;
+  MergedLive made;
   made.contributions = store_->Renew(set.keys, set.id);
   absl::Status status;
   if (made.contributions.size() != set.keys.size()) {
     status = absl::UnavailableError("a contribution is not bound any more");
   } else {
-    absl::StatusOr<std::shared_ptr<RoundGatherer>> gatherer =
-        RoundGatherer::Create(*store_, *optimizer_, *rule_, set);
-    status = gatherer.status();
-    if (gatherer.ok()) made.gatherer = *std::move(gatherer);
+    absl::StatusOr<std::shared_ptr<LiveMerger>> live_merger =
+        LiveMerger::Create(*store_, *optimizer_, *rule_, set);
+    status = live_merger.status();
+    if (live_merger.ok()) made.live_merger = *std::move(live_merger);
   }
   if (!status.ok()) {
     Ended(action, status);
     return;
   }
-  resources_.held.AddSet(made.gatherer);
+  resources_.held.AddSet(made.live_merger);
   {
     MutexLock lock(&mutex_);
-    gathered_[action.fragment] = std::move(made);
-    hindrances_.erase(CauseOf(action));
+    merged_live_[action.fragment] = std::move(made);
+    blocked_reasons_.erase(CauseOf(action));
   }
   for (const ContributionKey& key : set.keys) {
-    waiters_.Tell(key, &PushWaiter::OnGather);
+    waiters_.Tell(key, &PushWaiter::OnLiveMerge);
   }
   TestPoint("a set is told to be gathered");
 }
 
-absl::StatusOr<Shard::Gathering> Shard::FindGathering(
+absl::StatusOr<Shard::LiveMerge> Shard::FindLiveMerge(
     const v1::ContributionInfo& info) const {
   const auto key = ContributionKey::FromProto(info.key());
-  Gathering found;
+  LiveMerge found;
   MutexLock lock(&mutex_);
   if (machine_.decided(key) ||
       info.anchor_version() < machine_.version(key.fragment)) {
     return DroppedStatus(key);
   }
-  const auto it = gathered_.find(key.fragment);
-  if (it == gathered_.end() || it->second.gatherer == nullptr) return found;
-  const std::vector<ContributionKey>& keys = it->second.gatherer->set().keys;
+  const auto it = merged_live_.find(key.fragment);
+  if (it == merged_live_.end() || it->second.live_merger == nullptr) return found;
+  const std::vector<ContributionKey>& keys = it->second.live_merger->set().keys;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!(keys[i] == key)) continue;
     found.contribution = it->second.contributions[i];
-    found.gatherer = it->second.gatherer;
+    found.live_merger = it->second.live_merger;
     found.index = static_cast<int>(i);
   }
   return found;
@@ -528,18 +528,18 @@ bool Shard::IsDecided(const ContributionKey& key) const {
 }
 
 absl::StatusOr<PreparedFact> Shard::Prepare(const v1::Seal& seal) {
-  if (!store_->gathers()) {
+  if (!store_->merges_live()) {
     return resources_.merger.Merge(*store_, *optimizer_, *rule_, seal);
   }
-  std::shared_ptr<RoundGatherer> gatherer;
+  std::shared_ptr<LiveMerger> live_merger;
   {
     MutexLock lock(&mutex_);
-    gatherer = gathered_[seal.fragment()].gatherer;
+    live_merger = merged_live_[seal.fragment()].live_merger;
   }
-  if (gatherer == nullptr || !gatherer->set().Merges(seal)) {
+  if (live_merger == nullptr || !live_merger->set().Merges(seal)) {
     return absl::FailedPreconditionError("another set was gathered");
   }
-  return gatherer->Publish(seal.attempt());
+  return live_merger->Publish(seal.attempt());
 }
 
 void Shard::RunPrepare(const Action& action) {
@@ -565,7 +565,7 @@ void Shard::GiveUpPrepared(int32_t fragment, int64_t version) {
       store_->FindVersion(fragment, version);
   store_->Unpublish(fragment, version);
   // What was gathered has it still, and may come to be prepared.
-  if (held.has_value() && !store_->gathers()) {
+  if (held.has_value() && !store_->merges_live()) {
     store_->GiveUp(fragment, version, held->file, nullptr);
   }
 }
@@ -717,7 +717,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     machine_.OnBound(header.info());
   }
   // It may have been the last that a set waits for.
-  if (store_->gathers()) Advance();
+  if (store_->merges_live()) Advance();
   return contribution;
 }
 
@@ -804,17 +804,17 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
       machine_.OnImported(key.fragment);
     } else if (machine_.Knows(key) && store_->Find(key) == contribution) {
       machine_.OnStored(contribution->info(), *norm_squared,
-                        contribution->gather_id());
+                        contribution->live_set_id());
     } else {
       // It was dropped, or is about to be, and nobody would do so again.
       status = DroppedStatus(key);
     }
-    hindrances_.erase({kLogHindrance, key.fragment});
+    blocked_reasons_.erase({kLogBlockedReason, key.fragment});
   }
   Advance();
   Changed();
   // At level ISLAND the COMMIT settles it.
-  if (!contribution->is_gathered()) waiters_.Settle(key, status);
+  if (!contribution->is_merged_live()) waiters_.Settle(key, status);
 }
 
 absl::Status Shard::CheckWhole(const Contribution& contribution) const {

@@ -30,8 +30,8 @@
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
-#include "server/live_merge/held_bytes.h"
-#include "server/live_merge/round_gatherer.h"
+#include "server/live_merge/live_merger.h"
+#include "server/live_merge/receive_budget.h"
 #include "server/merge/round_merger.h"
 #include "server/merge/work_queue.h"
 #include "server/store/run_store.h"
@@ -48,7 +48,7 @@ struct ShardResources {
   WorkQueue& finish_queue;  // Syncs contributions.
   WorkQueue& low_queue;     // One thread of low priority: manifests.
   std::shared_ptr<ImagePool> images;  // Memory for versions.
-  HeldBytes& held;                    // And for what waits to be merged.
+  ReceiveBudget& held;                    // And for what waits to be merged.
   // Called, from any thread, when the report has changed.
   std::function<void()> on_change;
 };
@@ -108,15 +108,15 @@ class Shard {
   // the finish queue, then settles the waiters.
   void FinishLater(std::shared_ptr<Contribution> contribution);
   // Level ISLAND: where the blocks of a contribution go.
-  struct Gathering {
+  struct LiveMerge {
     std::shared_ptr<Contribution> contribution;
-    std::shared_ptr<RoundGatherer> gatherer;  // Null: it is not its turn.
+    std::shared_ptr<LiveMerger> live_merger;  // Null: it is not its turn.
     int index = 0;                            // In the gatherer's set.
   };
-  // Its turn comes with PushWaiter::OnGather.
+  // Its turn comes with PushWaiter::OnLiveMerge.
   //
   // ABORTED: the contribution is decided, or of a round that is.
-  absl::StatusOr<Gathering> FindGathering(
+  absl::StatusOr<LiveMerge> FindLiveMerge(
       const v1::ContributionInfo& info) const;
   // True if a COMMIT or the plan has decided it: its streams are settled.
   bool IsDecided(const ContributionKey& key) const;
@@ -143,7 +143,7 @@ class Shard {
     bool is_state = false;  // `array` is the optimizer's, which is copied.
     // A merged contribution, in place of a version.
     std::shared_ptr<Contribution> kept;
-    Digest128 view_digest;  // Of the version that it was merged into.
+    Digest128 replica_digest;  // Of the version that it was merged into.
   };
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request,
                                       const Reader& reader);
@@ -186,19 +186,19 @@ class Shard {
   // What can be hindered, one at a time: an action of a kind on a fragment, to
   // take contributions to it, to read one of its versions.
   struct Cause {
-    int kind = 0;  // An ActionKind, kLogHindrance or kReadHindrance.
+    int kind = 0;  // An ActionKind, kLogBlockedReason or kReadBlockedReason.
     int32_t fragment = 0;
-    int64_t version = 0;  // kReadHindrance's.
+    int64_t version = 0;  // kReadBlockedReason's.
     std::string pin_id;   // Of actions on checkpoints.
 
     friend auto operator<=>(const Cause&, const Cause&) = default;
   };
   static Cause CauseOf(const Action& action);
-  void NoteHindrance(const Cause& cause, absl::string_view name,
+  void NoteBlockedReason(const Cause& cause, absl::string_view name,
                      const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets what the newest plan wants no more.
-  void ForgetHindrances()
+  void ForgetBlockedReasons()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The disk did not do what a contribution needs: what its streams are told.
   // The operator is told too; damage stops the shard, all else may pass.
@@ -217,7 +217,7 @@ class Shard {
   // Frees imports that are version 0 now.
   void DropImports();
   void RunMeasure(const Action& action);
-  void RunGather(const Action& action);
+  void RunLiveMerge(const Action& action);
   absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   void RunPrepare(const Action& action);
   // Nobody may hear of a version that is not recorded as prepared.
@@ -248,13 +248,13 @@ class Shard {
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
   // Level ISLAND: what is merged as it comes, by fragment.
-  struct Gathered {
-    std::shared_ptr<RoundGatherer> gatherer;
+  struct MergedLive {
+    std::shared_ptr<LiveMerger> live_merger;
     std::vector<std::shared_ptr<Contribution>> contributions;
   };
-  std::map<int32_t, Gathered> gathered_ ABSL_GUARDED_BY(mutex_);
+  std::map<int32_t, MergedLive> merged_live_ ABSL_GUARDED_BY(mutex_);
   // What was applied, and ends once the lock is released.
-  std::vector<Gathered> gathered_done_ ABSL_GUARDED_BY(mutex_);
+  std::vector<MergedLive> live_done_ ABSL_GUARDED_BY(mutex_);
   // Streams to be told once the lock is released.
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
       ABSL_GUARDED_BY(mutex_);
@@ -262,10 +262,10 @@ class Shard {
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
   // Of what is hindered beside actions: to take contributions, to read
   // versions.
-  static constexpr int kLogHindrance = -1;
-  static constexpr int kReadHindrance = 1000;  // Told last.
+  static constexpr int kLogBlockedReason = -1;
+  static constexpr int kReadBlockedReason = 1000;  // Told last.
   // What fails now, and why; until the same succeeds, or is wanted no more.
-  std::map<Cause, std::string> hindrances_ ABSL_GUARDED_BY(mutex_);
+  std::map<Cause, std::string> blocked_reasons_ ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::string> logged_reserves_ ABSL_GUARDED_BY(mutex_);
 };

@@ -71,7 +71,7 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
       request.content() == v1::PULL_CONTENT_PARAMETERS) {
     return absl::OkStatus();
   }
-  if (request.content() != v1::PULL_CONTENT_VIEW) {
+  if (request.content() != v1::PULL_CONTENT_REPLICA) {
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
                   "content must be PARAMETERS or VIEW");
   }
@@ -81,10 +81,10 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
                   absl::StrCat("from_version ", request.from_version(),
                                " is not in [0, ", source.version, "]"));
   }
-  source.content = v1::PULL_CONTENT_VIEW;
-  source.array = store_->view_array();
+  source.content = v1::PULL_CONTENT_REPLICA;
+  source.array = store_->replica_array();
   if (store_->deltas() == nullptr) return absl::OkStatus();
-  source.digest = source.held.view_digest;
+  source.digest = source.held.replica_digest;
   if (!request.has_from_version()) return absl::OkStatus();
   source.chain = store_->deltas()->Chain(
       request.fragment(), request.from_version(), source.version);
@@ -153,7 +153,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
   RETURN_IF_ERROR(kept.status());
   source.kept = std::move(kept->contribution);
   source.digest = kept->digest;
-  source.view_digest = kept->view_digest;
+  source.replica_digest = kept->replica_digest;
   return source;
 }
 
@@ -189,8 +189,8 @@ absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
     if (machine_.version(fragment) == version) {
       told = machine_.CheckServes();
     } else if (machine_.Holds(fragment, version)) {
-      NoteHindrance(
-          {kReadHindrance, fragment, version},
+      NoteBlockedReason(
+          {kReadBlockedReason, fragment, version},
           absl::StrCat("read fragment ", fragment, " version ", version),
           damage);
     }

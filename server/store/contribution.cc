@@ -13,13 +13,13 @@ namespace atl::server {
 
 Contribution::Contribution(const v1::ContributionInfo& info,
                            const EncodedRange& encoded,
-                           std::unique_ptr<Segment> segment, int64_t gather_id)
+                           std::unique_ptr<Segment> segment, int64_t live_set_id)
     : info_(info),
       key_(ContributionKey::FromProto(info.key())),
       encoded_(encoded),
       segment_number_(segment == nullptr ? 0 : segment->number),
-      is_gathered_(segment == nullptr),
-      gather_id_(gather_id),
+      is_merged_live_(segment == nullptr),
+      live_set_id_(live_set_id),
       absent_count_(encoded.range().block_count()),
       missing_count_(absent_count_),
       blocks_(encoded.range().block_count(), BlockState::kMissing),
@@ -85,7 +85,7 @@ void Contribution::Leave() const {
 
 absl::Status Contribution::Write(IndexRange blocks,
                                  absl::Span<const absl::string_view> pieces) {
-  if (is_gathered_) return absl::OkStatus();
+  if (is_merged_live_) return absl::OkStatus();
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
   const absl::Status written = segment_->file->WriteAt(
       kHeaderPageBytes + encoded_.ByteOffset(blocks.begin), pieces);

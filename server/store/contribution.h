@@ -50,7 +50,7 @@ class Contribution : public EncodedSource {
   // only counted: whoever writes them keeps nothing (level ISLAND).
   // `encoded` is that of the info's codec, and must outlive it.
   Contribution(const v1::ContributionInfo& info, const EncodedRange& encoded,
-               std::unique_ptr<Segment> segment, int64_t gather_id = 0);
+               std::unique_ptr<Segment> segment, int64_t live_set_id = 0);
 
   const v1::ContributionInfo& info() const { return info_; }
   const ContributionKey& key() const { return key_; }
@@ -59,9 +59,9 @@ class Contribution : public EncodedSource {
   std::string ToString() const override { return key_.ToString(); }
   int64_t segment_number() const { return segment_number_; }
   // Level ISLAND: its blocks are only counted.
-  bool is_gathered() const { return is_gathered_; }
+  bool is_merged_live() const { return is_merged_live_; }
   // The set that it is gathered for; 0 for none.
-  int64_t gather_id() const { return gather_id_; }
+  int64_t live_set_id() const { return live_set_id_; }
 
   State state() const;
   // Ranges that are not there and that nobody writes now, in order.
@@ -138,8 +138,8 @@ class Contribution : public EncodedSource {
   const ContributionKey key_;
   const EncodedRange& encoded_;
   const int64_t segment_number_;
-  const bool is_gathered_;
-  const int64_t gather_id_;
+  const bool is_merged_live_;
+  const int64_t live_set_id_;
 
   mutable Mutex mutex_;
   mutable CondVar idle_;

@@ -87,7 +87,7 @@ class DeltaRingTest : public testing::Test {
   std::unique_ptr<DeltaRing> ring_;
 };
 
-TEST_F(DeltaRingTest, HoldsAsManyAsTakeNoMoreThanTheViewInFull) {
+TEST_F(DeltaRingTest, HoldsAsManyAsTakeNoMoreThanTheReplicaInFull) {
   EXPECT_EQ(ring_->kept_count(0), 3);
   for (int64_t v = 1; v <= 5; ++v) MakeAndPersist(v);
   EXPECT_EQ(ring_->Chain(0, 2, 5).size(), 3u);

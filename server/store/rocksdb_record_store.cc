@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
       return absl::FailedPreconditionError(
           absl::StrCat(directory,
                        " is in use by another process: stop it, or choose "
-                       "another --data_dir"));
+                       "another --data-dir"));
     }
     return ToStatus(opened, absl::StrCat("cannot open ", directory));
   }

@@ -100,9 +100,9 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       layout_(std::move(layout)),
       shard_(record.shard()),
       shard_count_(record.shard_count()),
-      state_count_(state_count + (HasView(record.run().spec()) ? 1 : 0)),
+      state_count_(state_count + (HasReplica(record.run().spec()) ? 1 : 0)),
       durability_(SyncOf(record.run().spec().durability())),
-      gathers_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
+      merges_live_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
       ranges_(RangesOf(layout_, shard_, shard_count_)),
       encoded_ranges_(EncodedRanges(ranges_, UpCodec(run_.spec()))),
       import_ranges_(
@@ -270,11 +270,11 @@ void RunStore::RemoveVersion(int32_t fragment, int64_t version) {
     file = std::move(it->second.file);
     versions_.erase(it);
     const auto next = versions_.find({fragment, version + 1});
-    if (next != versions_.end() && next->second.file->view_left_out()) {
-      view_bases_[{fragment, version}] = std::move(file);
+    if (next != versions_.end() && next->second.file->replica_left_out()) {
+      replica_bases_[{fragment, version}] = std::move(file);
       return;
     }
-    auto before = view_bases_.extract({fragment, version - 1});
+    auto before = replica_bases_.extract({fragment, version - 1});
     if (!before.empty()) base = std::move(before.mapped());
   }
   RetireVersion(fragment, version, std::move(file));
@@ -322,7 +322,7 @@ absl::Status RunStore::PersistVersion0(int32_t fragment) {
   if (!held) return absl::InternalError("version 0 was not published");
   RETURN_IF_ERROR(
       held->file->Seal(
-          {run_.run_id(), shard_, 0, 0, held->digest, held->view_digest}));
+          {run_.run_id(), shard_, 0, 0, held->digest, held->replica_digest}));
   RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
   held->file->set_path(VersionPath(fragment, 0));
   RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
@@ -350,7 +350,7 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
   *record.mutable_digest() = prepared.digest.ToProto();
   record.set_finite(prepared.finite);
   record.set_norm_squared(prepared.norm_squared);
-  *record.mutable_view_digest() = prepared.view_digest.ToProto();
+  *record.mutable_replica_digest() = prepared.replica_digest.ToProto();
   RecordBatch batch;
   batch.Put(RecordName(absl::StrCat("prepared/", prepared.fragment)),
             record.SerializeAsString());
@@ -373,10 +373,10 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     const std::string path = VersionPath(f, commit.version());
     // First, so that its memory can be had for the next one.
     if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
-    LeaveOutView(f, commit.version(), *held->file);
+    LeaveOutReplica(f, commit.version(), *held->file);
     RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
                                       commit.commit_seq(), digest,
-                                      held->view_digest}));
+                                      held->replica_digest}));
     DropOldImages(f);
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {
@@ -420,7 +420,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     const v1::ContributionInfo& info) {
   const auto key = ContributionKey::FromProto(info.key());
   if (auto found = Find(key)) return found;
-  if (gathers_ && !key.is_import()) {
+  if (merges_live_ && !key.is_import()) {
     MutexLock lock(&mutex_);
     std::shared_ptr<Contribution>& bound = contributions_[key];
     if (bound == nullptr) {
@@ -470,14 +470,14 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
 }
 
 std::vector<std::shared_ptr<Contribution>> RunStore::Renew(
-    absl::Span<const ContributionKey> keys, int64_t gather_id) {
+    absl::Span<const ContributionKey> keys, int64_t live_set_id) {
   std::vector<std::shared_ptr<Contribution>> renewed;
   MutexLock lock(&mutex_);
   for (const ContributionKey& key : keys) {
     const auto it = contributions_.find(key);
     if (it == contributions_.end()) continue;
     it->second = std::make_shared<Contribution>(
-        it->second->info(), EncodedOf(key), nullptr, gather_id);
+        it->second->info(), EncodedOf(key), nullptr, live_set_id);
     renewed.push_back(it->second);
   }
   return renewed;
@@ -495,7 +495,7 @@ absl::StatusOr<bool> RunStore::WriteBlocks(
     absl::Span<const BlockFact> facts) {
   const Contribution::SegmentUse use(contribution);
   absl::Status status = contribution.Write(blocks, pieces);
-  if (status.ok() && !contribution.is_gathered()) {
+  if (status.ok() && !contribution.is_merged_live()) {
     records::ChunkRecord record;
     for (const BlockFact& fact : facts) {
       record.add_block_crc32c(fact.crc32c);
@@ -525,7 +525,7 @@ absl::StatusOr<double> RunStore::Finish(Contribution& contribution) {
       return absl::AbortedError(absl::StrCat(key.ToString(), " was dropped"));
     }
     const bool to_sync =
-        durability_ == Sync::kMachine && !contribution.is_gathered();
+        durability_ == Sync::kMachine && !contribution.is_merged_live();
     if (to_sync) synced = contribution.Sync();
     if (synced.ok()) return RecordStored(contribution);
   }
@@ -543,7 +543,7 @@ absl::StatusOr<double> RunStore::RecordStored(Contribution& contribution) {
   const ContributionKey& key = contribution.key();
   const double norm_squared = contribution.NormSquared();
   std::vector<uint32_t> crcs = contribution.BlockCrcs();
-  if (contribution.is_gathered()) {
+  if (contribution.is_merged_live()) {
     failpoint::Hit("server.stored.before");
     contribution.MarkStored(norm_squared, std::move(crcs));
     failpoint::Hit("server.stored.after");

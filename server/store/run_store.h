@@ -46,7 +46,7 @@ struct HeldVersion {
   std::shared_ptr<VersionFile> file;
   int64_t commit_seq = 0;
   Digest128 digest;       // This shard's part.
-  Digest128 view_digest;  // The same of V, in a run with a view.
+  Digest128 replica_digest;  // The same of V, in a run with a view.
 };
 
 class RunStore {
@@ -96,13 +96,13 @@ class RunStore {
   // a view.
   int state_count() const { return state_count_; }
   // The array of a version that is V; 0, theta, if the run has no view.
-  int view_array() const { return deltas_ == nullptr ? 0 : state_count_; }
+  int replica_array() const { return deltas_ == nullptr ? 0 : state_count_; }
   // Null if the run has no view.
   DeltaRing* deltas() { return deltas_.get(); }
   // How far OK'd contributions must have got.
   Sync durability() const { return durability_; }
   // Level ISLAND: contributions are merged as they come, and none is kept.
-  bool gathers() const { return gathers_; }
+  bool merges_live() const { return merges_live_; }
 
   // --- Versions -------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class RunStore {
     std::shared_ptr<Contribution> contribution;
     // This shard's part, at the version that it was merged into.
     Digest128 digest;
-    Digest128 view_digest;  // Of V, in a run with a view.
+    Digest128 replica_digest;  // Of V, in a run with a view.
   };
   // One, to be read.
   //
@@ -219,10 +219,10 @@ class RunStore {
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<std::shared_ptr<Contribution>> Bind(
       const v1::ContributionInfo& info);
-  // Level ISLAND: starts these contributions over, for set `gather_id`, and
+  // Level ISLAND: starts these contributions over, for set `live_set_id`, and
   // returns them, in this order. Those that are not bound are left out.
   std::vector<std::shared_ptr<Contribution>> Renew(
-      absl::Span<const ContributionKey> keys, int64_t gather_id);
+      absl::Span<const ContributionKey> keys, int64_t live_set_id);
   // Null if the key is not bound.
   std::shared_ptr<Contribution> Find(const ContributionKey& key) const;
   // Writes the encoding of claimed blocks, which `pieces` are one after the
@@ -274,11 +274,11 @@ class RunStore {
 
   // Makes V of `version`, which is `file`, from theta and V of `before`: for a
   // file that does without.
-  VersionFile::ArrayMaker MakerOfView(int32_t fragment, int64_t version,
+  VersionFile::ArrayMaker MakerOfReplica(int32_t fragment, int64_t version,
                                       const VersionFile& file,
                                       std::shared_ptr<VersionFile> before);
   // Lets a version's file do without V if the one before has it.
-  void LeaveOutView(int32_t fragment, int64_t version, VersionFile& file);
+  void LeaveOutReplica(int32_t fragment, int64_t version, VersionFile& file);
   // A version's file that nobody finds any more: spare, or removed.
   void RetireVersion(int32_t fragment, int64_t version,
                      std::shared_ptr<VersionFile> file);
@@ -293,7 +293,7 @@ class RunStore {
   absl::StatusOr<std::shared_ptr<VersionFile>> OpenSum(
       const PreparedFact& fact);
   // Finds what V of versions is made from whose files do without.
-  absl::Status RecoverViews();
+  absl::Status RecoverReplicas();
   absl::Status RecoverDeltas();
   // Makes D of a version that is held, as the one before is, if it is missing;
   // true if it did.
@@ -396,7 +396,7 @@ class RunStore {
   const int32_t shard_count_;
   const int state_count_;
   const Sync durability_;
-  const bool gathers_;
+  const bool merges_live_;
   const std::vector<ShardRange> ranges_;
   const std::vector<EncodedRange> encoded_ranges_;  // By the run's codec up.
   const std::vector<EncodedRange> import_ranges_;   // f32.
@@ -425,7 +425,7 @@ class RunStore {
       reserved_versions_ ABSL_GUARDED_BY(mutex_);
   // Released versions that V of the next one is made from, which is held.
   std::map<std::pair<int32_t, int64_t>, std::shared_ptr<VersionFile>>
-      view_bases_ ABSL_GUARDED_BY(mutex_);
+      replica_bases_ ABSL_GUARDED_BY(mutex_);
   // Released versions' files of a fragment, to be written again.
   std::map<int32_t, std::vector<std::shared_ptr<VersionFile>>> spare_versions_
       ABSL_GUARDED_BY(mutex_);

@@ -13,17 +13,17 @@
 namespace atl::server {
 
 int RunStore::optimizer_count() const {
-  return state_count_ - (HasView(run_.spec()) ? 1 : 0);
+  return state_count_ - (HasReplica(run_.spec()) ? 1 : 0);
 }
 
 int64_t RunStore::ImageBytesMax() const {
   // The next version is made in the places of the newest one's arrays; but
   // theta has two if islands pull it.
-  const int64_t arrays = 1 + state_count_ + (HasView(run_.spec()) ? 0 : 1);
+  const int64_t arrays = 1 + state_count_ + (HasReplica(run_.spec()) ? 0 : 1);
   int64_t bytes = 0;
   for (const ShardRange& range : ranges_) {
     bytes += arrays * ImagePool::BytesOf(VersionFile::ImageElementCount(range));
-    if (!HasView(run_.spec())) continue;
+    if (!HasReplica(run_.spec())) continue;
     const EncodedLayout delta(layout_, range.fragment(),
                               DownCodec(run_.spec()));
     bytes += 2 * ImagePool::BytesOf(
@@ -37,11 +37,11 @@ void RunStore::SetImages(int32_t fragment, int64_t version, VersionFile& file) {
   const std::optional<HeldVersion> from = FindVersion(fragment, version - 1);
   // What islands pull has two places, so that those who pull late find it in
   // memory; in a run with a view that is D.
-  const bool has_view = HasView(run_.spec());
+  const bool has_replica = HasReplica(run_.spec());
   std::vector<int> to_make;
   for (int array = 0; array <= state_count_; ++array) {
     VersionImage image;
-    if (from && maps_state_ && (array > 0 || has_view)) {
+    if (from && maps_state_ && (array > 0 || has_replica)) {
       image = from->file->TakeImage(array);
     }
     if (image != nullptr) {

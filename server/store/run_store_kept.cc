@@ -46,7 +46,7 @@ std::vector<std::shared_ptr<Contribution>> RunStore::AddKept(
     record.set_commit_seq(commit.commit_seq());
     *record.mutable_digest() = made->digest.ToProto();
     if (deltas_ != nullptr) {
-      *record.mutable_view_digest() = made->view_digest.ToProto();
+      *record.mutable_replica_digest() = made->replica_digest.ToProto();
     }
     batch->Put(KeyedName("kept", key), record.SerializeAsString());
     DeleteRecords(key, batch);
@@ -121,7 +121,7 @@ absl::StatusOr<RunStore::KeptContribution> RunStore::FindKept(
       std::vector<uint32_t>(record.stored().block_crc32c().begin(),
                             record.stored().block_crc32c().end()));
   kept.digest = Digest128::FromProto(record.digest());
-  kept.view_digest = Digest128::FromProto(record.view_digest());
+  kept.replica_digest = Digest128::FromProto(record.replica_digest());
   return kept;
 }
 

@@ -39,7 +39,7 @@ std::vector<ContributionKey> RunStore::FindDamaged(const v1::Seal& seal) const {
   for (const v1::SealedContribution& sealed : seal.contributions()) {
     const auto contribution = Find(ContributionKey::FromProto(sealed.key()));
     // Level ISLAND: it has no bytes here.
-    if (contribution == nullptr || contribution->is_gathered()) continue;
+    if (contribution == nullptr || contribution->is_merged_live()) continue;
     const absl::Status checked = CheckBytes(*contribution);
     if (!absl::IsDataLoss(checked)) continue;
     LOG(ERROR) << "run " << run_.run_id() << ": "

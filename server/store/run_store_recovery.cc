@@ -108,7 +108,7 @@ absl::Status RunStore::RecoverState() {
     prepared_.push_back({fact.fragment(), fact.version(), fact.attempt(),
                          Digest128::FromProto(fact.digest()), fact.finite(),
                          fact.norm_squared(),
-                         Digest128::FromProto(fact.view_digest())});
+                         Digest128::FromProto(fact.replica_digest())});
   }
   return absl::OkStatus();
 }
@@ -130,7 +130,7 @@ absl::Status RunStore::RecoverVersions() {
                         end == 'r' && absl::EndsWith(name, ".ver") &&
                         fragment >= 0 && fragment < layout_.fragment_count();
     // What is not in STATE may be prepared, and its contributions gone.
-    if (gathers_ && end == 'r' && fragment >= 0 &&
+    if (merges_live_ && end == 'r' && fragment >= 0 &&
         fragment < layout_.fragment_count() &&
         version == state.fragments(fragment).version() + 1) {
       ASSIGN_OR_RETURN(
@@ -166,7 +166,7 @@ absl::Status RunStore::RecoverVersions() {
     const std::shared_ptr<VersionFile> file = *std::move(opened);
     const VersionIdentity& identity = file->identity();
     HeldVersion held = {file, identity.commit_seq, identity.digest,
-                        identity.view_digest};
+                        identity.replica_digest};
     PublishVersion(static_cast<int32_t>(fragment), version, std::move(held));
   }
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
@@ -207,12 +207,12 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
   const VersionIdentity& identity = (*opened)->identity();
   if (identity.run_id != run_.run_id() || identity.shard != shard_ ||
       identity.version != version || identity.digest != recorded->digest ||
-      identity.view_digest != recorded->view_digest) {
+      identity.replica_digest != recorded->replica_digest) {
     return false;
   }
   // Every block, because not every one need have reached a disk that lost
   // power.
-  Digest128 digest, view_digest;
+  Digest128 digest, replica_digest;
   std::vector<float> elements;
   for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
     const IndexRange block = {b, b + 1};
@@ -227,13 +227,13 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
       if (array == 0) digest += BlockDigest(b, elements);
     }
     // The last array.
-    if (HasView(run_.spec())) view_digest += BlockDigest(b, elements);
+    if (HasReplica(run_.spec())) replica_digest += BlockDigest(b, elements);
   }
-  if (digest != recorded->digest || view_digest != recorded->view_digest) {
+  if (digest != recorded->digest || replica_digest != recorded->replica_digest) {
     return false;
   }
   PublishVersion(fragment, version,
-                 {*std::move(opened), 0, digest, view_digest});
+                 {*std::move(opened), 0, digest, replica_digest});
   MutexLock lock(&mutex_);
   prepared_here_.insert(fragment);
   return true;

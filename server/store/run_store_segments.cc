@@ -64,7 +64,7 @@ void RunStore::GiveNumberBack(int64_t number) {
 }
 
 bool RunStore::IsUsedAgain(int32_t fragment, const Segment& segment) const {
-  return !gathers_ &&
+  return !merges_live_ &&
          segment.payload_bytes == encoded_ranges_[fragment].byte_count();
 }
 
@@ -140,7 +140,7 @@ void RunStore::DropSpares() {
 
 absl::Status RunStore::ReserveRound(int32_t fragment, int64_t version,
                                     int64_t count) {
-  while (!gathers_) {
+  while (!merges_live_) {
     {
       MutexLock lock(&mutex_);
       int64_t have = static_cast<int64_t>(free_segments_[fragment].size());

@@ -63,7 +63,7 @@ absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
                                        std::shared_ptr<VersionFile> sum) {
   const int64_t version = prepared.version + 1;
   const VersionIdentity identity = {run_.run_id(), shard_,          version, 0,
-                                    prepared.digest, prepared.view_digest};
+                                    prepared.digest, prepared.replica_digest};
   if (sum != nullptr) {
     RETURN_IF_ERROR(sum->WriteHeader(identity));
     MutexLock lock(&mutex_);
@@ -73,7 +73,7 @@ absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
   }
   PublishVersion(
       prepared.fragment, version,
-      {std::move(file), 0, prepared.digest, prepared.view_digest});
+      {std::move(file), 0, prepared.digest, prepared.replica_digest});
   return absl::OkStatus();
 }
 
@@ -117,13 +117,13 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::OpenSum(
   const bool is_it =
       identity.run_id == run_.run_id() && identity.shard == shard_ &&
       identity.version == version && identity.digest == fact.digest &&
-      identity.view_digest == fact.view_digest;
+      identity.replica_digest == fact.replica_digest;
   if (!is_it) return std::shared_ptr<VersionFile>();
   return std::shared_ptr<VersionFile>(*std::move(opened));
 }
 
 absl::Status RunStore::RecoverSums() {
-  if (!gathers_) return absl::OkStatus();
+  if (!merges_live_) return absl::OkStatus();
   const std::string directory = absl::StrCat(directory_, "/sums");
   RETURN_IF_ERROR(fs_.CreateDirectories(directory));
   std::vector<PreparedFact> prepared;
@@ -162,7 +162,7 @@ void RunStore::AdoptUnmade(const Unmade& unmade,
                            std::shared_ptr<VersionFile> file) {
   const PreparedFact& fact = unmade.prepared;
   PublishVersion(fact.fragment, fact.version + 1,
-                 {std::move(file), 0, fact.digest, fact.view_digest});
+                 {std::move(file), 0, fact.digest, fact.replica_digest});
   MutexLock lock(&mutex_);
   prepared_here_.insert(fact.fragment);
 }

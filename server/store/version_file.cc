@@ -84,8 +84,8 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
   identity_ = VersionIdentity();
   MutexLock lock(&mutex_);
   for (ArrayPlace& place : places_) place = ArrayPlace();
-  view_left_out_ = false;
-  view_maker_ = nullptr;
+  replica_left_out_ = false;
+  replica_maker_ = nullptr;
   sealed_ = false;
   writes_through_ = false;
   written_back_ = false;
@@ -115,15 +115,15 @@ VersionImage VersionFile::TakeImage(int array) {
   return std::move(place.image);
 }
 
-void VersionFile::LeaveOutView(ArrayMaker maker) {
+void VersionFile::LeaveOutReplica(ArrayMaker maker) {
   MutexLock lock(&mutex_);
-  view_left_out_ = true;
-  view_maker_ = std::make_shared<const ArrayMaker>(std::move(maker));
+  replica_left_out_ = true;
+  replica_maker_ = std::make_shared<const ArrayMaker>(std::move(maker));
 }
 
-bool VersionFile::view_left_out() const {
+bool VersionFile::replica_left_out() const {
   MutexLock lock(&mutex_);
-  return view_left_out_;
+  return replica_left_out_;
 }
 
 void VersionFile::WriteThrough() {
@@ -198,10 +198,10 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
                         header.version(),
                         header.commit_seq(),
                         Digest128::FromProto(header.digest()),
-                        Digest128::FromProto(header.view_digest()),
-                        header.view_left_out()};
+                        Digest128::FromProto(header.replica_digest()),
+                        header.replica_left_out()};
   MutexLock lock(&version->mutex_);
-  version->view_left_out_ = header.view_left_out();
+  version->replica_left_out_ = header.replica_left_out();
   return version;
 }
 
@@ -252,7 +252,7 @@ absl::Status VersionFile::WriteImage(int array) {
   const absl::string_view bytes =
       BytesOf(elements, ImageElementCount(range_));
   // V that is left out is made of what is in files.
-  const bool left_out = array == state_count_ && view_left_out();
+  const bool left_out = array == state_count_ && replica_left_out();
   if (!left_out) {
     RETURN_IF_ERROR(WriteStraight(*file_, ArrayOffset(array), bytes));
   }
@@ -303,8 +303,8 @@ absl::Status VersionFile::ReadUnchecked(int array, IndexRange blocks,
     std::shared_ptr<const ArrayMaker> maker;
     {
       MutexLock lock(&mutex_);
-      maker = view_maker_;
-      if (view_left_out_ && maker == nullptr) {
+      maker = replica_maker_;
+      if (replica_left_out_ && maker == nullptr) {
         return absl::DataLossError(absl::StrCat(
             path_, " has no view, and the version before is not here"));
       }
@@ -340,10 +340,10 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   header.set_version(identity.version);
   header.set_commit_seq(identity.commit_seq);
   *header.mutable_digest() = identity.digest.ToProto();
-  if (identity.view_digest != Digest128()) {
-    *header.mutable_view_digest() = identity.view_digest.ToProto();
+  if (identity.replica_digest != Digest128()) {
+    *header.mutable_replica_digest() = identity.replica_digest.ToProto();
   }
-  header.set_view_left_out(view_left_out());
+  header.set_replica_left_out(replica_left_out());
   header.set_block_begin(range_.blocks().begin);
   header.set_block_end(range_.blocks().end);
   header.set_element_count(range_.element_count());
@@ -354,7 +354,7 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   RETURN_IF_ERROR(file_->WriteAt(0, page));
   identity_ = identity;
   MutexLock lock(&mutex_);
-  identity_.view_left_out = view_left_out_;
+  identity_.replica_left_out = replica_left_out_;
   written_back_ = true;
   for (ArrayPlace& place : places_) place.in_file = true;
   return absl::OkStatus();
@@ -370,7 +370,7 @@ absl::Status VersionFile::Seal(const VersionIdentity& identity) {
   for (int array = 0; !synced.ok() && array <= state_count_; ++array) {
     // What the disk may have lost cannot be written again, and the next sync
     // would not tell.
-    const bool left_out = array == state_count_ && view_left_out_;
+    const bool left_out = array == state_count_ && replica_left_out_;
     if (places_[array].image == nullptr && !left_out) {
       return absl::DataLossError(synced.message());
     }

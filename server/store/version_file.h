@@ -42,8 +42,8 @@ struct VersionIdentity {
   int64_t version = 0;
   int64_t commit_seq = 0;
   Digest128 digest;       // This shard's part.
-  Digest128 view_digest;  // The same of V, in a run with a view.
-  bool view_left_out = false;  // V is not in the file.
+  Digest128 replica_digest;  // The same of V, in a run with a view.
+  bool replica_left_out = false;  // V is not in the file.
 };
 
 class VersionFile {
@@ -96,8 +96,8 @@ class VersionFile {
   // The last array, V, is not written into the file, which has its checksums
   // only: where it is not in memory Read asks `maker`, and checks. Before Seal,
   // or after Open of a file of which that is true.
-  void LeaveOutView(ArrayMaker maker);
-  bool view_left_out() const;
+  void LeaveOutReplica(ArrayMaker maker);
+  bool replica_left_out() const;
 
   // Lets the memory go: from now on everything is read from the file. Does
   // nothing before Seal.
@@ -183,8 +183,8 @@ class VersionFile {
     bool in_file = false;
   };
   std::vector<ArrayPlace> places_ ABSL_GUARDED_BY(mutex_);  // By array.
-  bool view_left_out_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const ArrayMaker> view_maker_ ABSL_GUARDED_BY(mutex_);
+  bool replica_left_out_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const ArrayMaker> replica_maker_ ABSL_GUARDED_BY(mutex_);
   bool sealed_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_through_ ABSL_GUARDED_BY(mutex_) = false;
   // The file has what the image has.

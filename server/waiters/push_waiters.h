@@ -35,7 +35,7 @@ class PushWaiter {
   // it can. OnTooSlow follows if it does not.
   virtual void OnDisplaced(const absl::Status& status) = 0;
   // Level ISLAND. The contribution's blocks can be taken in now.
-  virtual void OnGather() {}
+  virtual void OnLiveMerge() {}
   // Level ISLAND. What was taken in is of no use: it has to be pushed again.
   virtual void OnRestart() {}
   // The block that was not taken at once has been.

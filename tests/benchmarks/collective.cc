@@ -31,6 +31,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/obs/flags.h"
 #include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
@@ -257,7 +258,7 @@ absl::Status StartGloo(const Flags& flags, int ranks, const std::string& folder,
       "gloo_ring";
   for (int r = 0; r < ranks; ++r) {
     RETURN_IF_ERROR(gloo.Start({program, absl::StrCat("--index=", r),
-                                absl::StrCat("--island_count=", ranks),
+                                absl::StrCat("--island-count=", ranks),
                                 absl::StrCat("--mib=", flags.mib),
                                 "--rendezvous=" + folder}));
   }
@@ -404,6 +405,7 @@ int Main(int argc, char** argv) {
   app.add_option("--count", flags.count)->group("");
   app.add_option("--port", flags.port)->group("");
   app.add_option("--listener", flags.listener)->group("");
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   if (flags.index >= 0) return Child(flags);
   const absl::Status status = Measure(flags);

@@ -1,7 +1,7 @@
 // One peer of Gloo's ring allreduce over loopback TCP, for the round benchmark:
 // the mean of a f32 vector, without a server and without an outer step.
 //
-//     gloo_ring --index=0 --island_count=2 --mib=256 --rendezvous=DIR
+//     gloo_ring --index=0 --island-count=2 --mib=256 --rendezvous=DIR
 //
 // Follows orders on standard input: "go V" plays a round and answers "done";
 // "sum" is the ring alone, without the mean; "check V" answers "ok" or what is
@@ -20,6 +20,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "base/obs/flags.h"
 #include "tests/benchmarks/vectors.h"
 
 namespace atl::benchmarks {
@@ -94,10 +95,11 @@ int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("A peer of Gloo's ring.");
   app.add_option("--index", flags.index);
-  app.add_option("--island_count", flags.island_count);
+  app.add_option("--island-count", flags.island_count);
   app.add_option("--mib", flags.mib);
   app.add_option("--rendezvous", flags.rendezvous, "An empty directory")
       ->required();
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   // Gloo reports by exceptions.
   try {

@@ -253,7 +253,7 @@ def create(cluster, values):
     """Creates the run, or raises Refused. A run file that is wrong in itself is
     a mistake of the table."""
     path = cluster.write_run_file(values)
-    done = cluster.run_cli("run", "create", path, "--run_id", "run", "-o",
+    done = cluster.run_cli("run", "create", path, "--run-id", "run", "-o",
                            "json")
     if done.returncode == 0:
         return

@@ -54,6 +54,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
 #include "tests/benchmarks/round_cluster.h"
@@ -155,7 +156,7 @@ absl::Status Time(const Children& children, const std::vector<pid_t>& pids,
 
 absl::StatusOr<Children> StartPeers(std::vector<std::string> command,
                                     int island_count) {
-  command.push_back(absl::StrCat("--island_count=", island_count));
+  command.push_back(absl::StrCat("--island-count=", island_count));
   Children children;
   for (int i = 0; i < island_count; ++i) {
     std::vector<std::string> one = command;
@@ -175,7 +176,7 @@ struct Yardstick {
     ASSIGN_OR_RETURN(
         server,
         ChildProcess::Start({SelfPath(), "--role=yardstick_server", mib,
-                             absl::StrCat("--island_count=", island_count),
+                             absl::StrCat("--island-count=", island_count),
                              absl::StrCat("--dir=", flags.directory)}));
     ASSIGN_OR_RETURN(const std::string port, server->ReadLine(kPatience));
     ASSIGN_OR_RETURN(islands, StartPeers({SelfPath(), "--role=yardstick_island",
@@ -236,7 +237,7 @@ absl::Status StartOurs(const Flags& flags, const std::string& name,
   options.coordinator_binary = flags.coordinator_binary;
   options.server_binary = flags.server_binary;
   options.island_command = {SelfPath(), "--role=island",
-                            absl::StrCat("--island_count=", island_count)};
+                            absl::StrCat("--island-count=", island_count)};
   return cluster->Start(options);
 }
 
@@ -552,15 +553,16 @@ int Main(int argc, char** argv) {
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
   app.add_option("--dir", flags.directory, "Where servers keep their files");
-  app.add_option("--coordinator_binary", flags.coordinator_binary, "");
-  app.add_option("--server_binary", flags.server_binary, "");
-  app.add_option("--gloo_binary", flags.gloo_binary, "");
+  app.add_option("--coordinator-binary", flags.coordinator_binary, "");
+  app.add_option("--server-binary", flags.server_binary, "");
+  app.add_option("--gloo-binary", flags.gloo_binary, "");
   const std::string hidden;
   app.add_option("--role", flags.role)->group(hidden);
   app.add_option("--index", flags.index)->group(hidden);
-  app.add_option("--island_count", flags.island_count)->group(hidden);
+  app.add_option("--island-count", flags.island_count)->group(hidden);
   app.add_option("--port", flags.port)->group(hidden);
   app.add_option("--coordinator", flags.coordinator)->group(hidden);
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   // A child that has ended is an error, not our end.
   signal(SIGPIPE, SIG_IGN);

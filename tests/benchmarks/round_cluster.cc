@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 #include "tests/benchmarks/vectors.h"
 
 namespace atl::benchmarks {
@@ -82,8 +82,8 @@ absl::StatusOr<std::string> StartService(const std::string& directory,
                                          std::unique_ptr<ChildProcess>& child) {
   const std::string port_file = absl::StrCat(directory, "/", name, ".port");
   command.push_back("--listen=127.0.0.1:0");
-  command.push_back(absl::StrCat("--data_dir=", directory, "/", name));
-  command.push_back(absl::StrCat("--port_file=", port_file));
+  command.push_back(absl::StrCat("--data-dir=", directory, "/", name));
+  command.push_back(absl::StrCat("--port-file=", port_file));
   const std::string log = absl::StrCat(directory, "/", name, ".log");
   ASSIGN_OR_RETURN(child, ChildProcess::Start(command, log));
   const absl::Time deadline = absl::Now() + kPatience;
@@ -100,9 +100,9 @@ absl::StatusOr<std::string> StartService(const std::string& directory,
 
 absl::Status CreateRun(const std::string& address,
                        const ClusterOptions& options) {
-  coordinator::RunClientOptions client_options;
+  coordinator::OperatorClientOptions client_options;
   client_options.address = address;
-  ASSIGN_OR_RETURN(auto client, coordinator::MakeRunClient(client_options));
+  ASSIGN_OR_RETURN(auto client, coordinator::MakeOperatorClient(client_options));
   v1::CreateRunRequest request;
   request.set_run_id("round");
   *request.mutable_spec() = MakeSpec(options);
@@ -131,7 +131,7 @@ absl::Status RoundCluster::Start(const ClusterOptions& options) {
                    StartService(directory_, "coordinator",
                                 {options.coordinator_binary}, coordinator_));
   RETURN_IF_ERROR(StartService(directory_, "server",
-                               {options.server_binary, "--server_id=server-0",
+                               {options.server_binary, "--server-id=server-0",
                                 absl::StrCat("--coordinator=", address)},
                                server_)
                       .status());

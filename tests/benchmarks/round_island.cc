@@ -21,7 +21,7 @@
 #include "base/layout/layout.h"
 #include "base/rpc/allocator.h"
 #include "base/status/status_macros.h"
-#include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/island_control_client.h"
 #include "server/client/parameter_client.h"
 #include "tests/benchmarks/vectors.h"
 #include "worker/core/contribution_encoder.h"
@@ -66,7 +66,7 @@ class RoundIsland {
   }
 
   const RoundIslandOptions options_;
-  std::unique_ptr<coordinator::CoordinatorClient> coordinator_;
+  std::unique_ptr<coordinator::IslandControlClient> coordinator_;
   std::unique_ptr<RunLayout> layout_;
   std::unique_ptr<server::ParameterClient> servers_;
   v1::IslandPlan plan_;
@@ -77,14 +77,14 @@ class RoundIsland {
   // where it is.
   std::unique_ptr<worker::ContributionEncoder> encoder_;
   worker::EncodedContribution contribution_;
-  bool has_view_ = false;
+  bool has_replica_ = false;
   int64_t held_version_ = -1;  // Of parameters_.
 };
 
 absl::Status RoundIsland::Start() {
-  coordinator::CoordinatorClientOptions control;
+  coordinator::IslandControlClientOptions control;
   control.address = options_.coordinator;
-  ASSIGN_OR_RETURN(coordinator_, coordinator::MakeCoordinatorClient(control));
+  ASSIGN_OR_RETURN(coordinator_, coordinator::MakeIslandControlClient(control));
   v1::JoinRequest request;
   request.set_run_id(options_.run_id);
   request.set_island_id(options_.island_id);
@@ -103,7 +103,7 @@ absl::Status RoundIsland::Start() {
   data.channel.kind = rpc::ChannelKind::kData;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
   const v1::RunSpec& spec = joined.run().spec();
-  has_view_ = HasView(spec);
+  has_replica_ = HasReplica(spec);
   if (spec.exchange().error_feedback()) {
     encoder_ = std::make_unique<worker::ContributionEncoder>(
         HeldLayout(*layout_), spec);
@@ -195,7 +195,7 @@ absl::Status RoundIsland::Pull() {
   servers_->SetRoutes(server::RoutesOf(plan_));
   const v1::FragmentVersion& newest = plan_.cut(0);
   const server::TransferOutcome outcome =
-      has_view_ ? servers_->PullView(0, newest.version(), held_version_,
+      has_replica_ ? servers_->PullReplica(0, newest.version(), held_version_,
                                      parameters_, Bounds())
                 : servers_->Pull(0, newest.version(),
                                  Digest128::FromProto(newest.digest()),

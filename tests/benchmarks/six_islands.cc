@@ -43,6 +43,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/round_cluster.h"
 #include "tests/benchmarks/round_island.h"
@@ -343,14 +344,15 @@ int Main(int argc, char** argv) {
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
   app.add_option("--dir", flags.directory, "Where the server keeps its files");
-  app.add_option("--coordinator_binary", flags.coordinator_binary, "");
-  app.add_option("--server_binary", flags.server_binary, "");
+  app.add_option("--coordinator-binary", flags.coordinator_binary, "");
+  app.add_option("--server-binary", flags.server_binary, "");
   const std::string hidden;
   app.add_option("--role", flags.role)->group(hidden);
   app.add_option("--index", flags.index)->group(hidden);
   app.add_option("--coordinator", flags.coordinator)->group(hidden);
   app.add_option("--gradient", flags.gradient)->group(hidden);
   app.add_option("--parameters", flags.parameters)->group(hidden);
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   // A child that has ended is an error, not our end.
   signal(SIGPIPE, SIG_IGN);

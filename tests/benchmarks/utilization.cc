@@ -16,7 +16,7 @@
 // as the round and codec benchmarks measure them. Our rows count round trips,
 // the merge, and 6 % of the link for TCP/IP; the published ones count none of
 // these. A model has a host an island, and a server, for every billion
-// parameters (--hosts_per_billion): they encode and merge side by side.
+// parameters (--hosts-per-billion): they encode and merge side by side.
 //
 // With --json each result is one JSON object a line, in the order
 //   {"case": "reduction", "model", "method", "utilization": [5 targets],
@@ -39,6 +39,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/codec/codec.h"
+#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tests/benchmarks/utilization_methods.h"
@@ -309,14 +310,15 @@ int Main(int argc, char** argv) {
   app.add_option("--services", flags.services, "JSON file of throughputs");
   app.add_option("--islands", flags.islands, "Islands")
       ->check(CLI::Range(1, 64));
-  app.add_option("--rtt_ms", flags.rtt_ms, "Round trip of our islands, ms")
+  app.add_option("--rtt-ms", flags.rtt_ms, "Round trip of our islands, ms")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--payload_share", flags.payload_share,
+  app.add_option("--payload-share", flags.payload_share,
                  "Payload over what the link of our islands carries")
       ->check(CLI::Range(0.01, 1.0));
-  app.add_option("--hosts_per_billion", flags.hosts_per_billion,
+  app.add_option("--hosts-per-billion", flags.hosts_per_billion,
                  "Hosts an island, and servers, a billion parameters")
       ->check(CLI::PositiveNumber);
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = Benchmark(flags);
   if (status.ok()) return 0;

@@ -5,7 +5,7 @@
 //
 // SPEC.bin is a serialised atoll.v1.RunSpec with one fragment, V0.bin its
 // version 0 as f32 in layout order. Takes H * rounds steps on data shard 0 and
-// writes the parameters. With --round_trip it takes, after every step, the same
+// writes the parameters. With --round-trip it takes, after every step, the same
 // f32 step that an outer SGD with rate 1 makes of it: theta - (theta - theta').
 //
 // It shares the trainer and the batches with the island, and neither its loop,
@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/run.pb.h"
+#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
@@ -122,7 +123,8 @@ int Main(int argc, char** argv) {
   app.add_option("--spec", flags.spec)->required();
   app.add_option("--parameters", flags.parameters)->required();
   app.add_option("--out", flags.out)->required();
-  app.add_flag("--round_trip", flags.round_trip);
+  app.add_flag("--round-trip", flags.round_trip);
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = Train(flags);
   if (!status.ok()) std::cerr << status << "\n";

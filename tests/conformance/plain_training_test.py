@@ -68,7 +68,7 @@ class PlainTrainingTest(cluster_module.IntegrationTest):
         self.assertEqual(run == twin, True, "the parameters differ")
 
     def test_inner_adamw_equals_plain_training_with_the_same_rounding(self):
-        run, twin, first = self.train(self.values(), "--round_trip")
+        run, twin, first = self.train(self.values(), "--round-trip")
         self.assertNotEqual(run, first)
         self.assertEqual(run == twin, True, "the parameters differ")
 

@@ -134,7 +134,7 @@ class ApiClientTest(cluster_module.IntegrationTest):
 
     def test_what_is_compacted_is_listed_and_the_watch_goes_on(self):
         cluster = self.cluster
-        cluster.start_coordinator(arguments=["--log_records_max=1"])
+        cluster.start_coordinator(arguments=["--log-records-max=1"])
         cluster.start_servers(2)
         members = toy.start(cluster, {"schedule": {"round_count": 9}})
         for version in range(8):
@@ -222,19 +222,19 @@ class ListenerTest(cluster_module.IntegrationTest):
     def assert_refuses(self, relative, *arguments):
         process = processes.Process(
             "refuses", [processes.binary(relative), "--listen=0.0.0.0:0",
-                        "--data_dir=" + self.root + "/refuses",
-                        "--port_file=" + self.root + "/refuses.port"] +
+                        "--data-dir=" + self.root + "/refuses",
+                        "--port-file=" + self.root + "/refuses.port"] +
             list(arguments), self.root + "/refuses.log")
         self.addCleanup(process.stop)
         self.assertNotEqual(process.wait(), 0)
-        for word in ("--tls_cert", "--insecure"):
+        for word in ("--tls-cert", "--insecure"):
             self.assertIn(word, process.tail())
 
     def test_a_coordinator_off_loopback_asks_for_tls(self):
         self.assert_refuses(processes.COORDINATOR)
 
     def test_a_server_off_loopback_asks_for_tls(self):
-        self.assert_refuses(processes.SERVER, "--server_id=a",
+        self.assert_refuses(processes.SERVER, "--server-id=a",
                             "--coordinator=127.0.0.1:1")
 
 

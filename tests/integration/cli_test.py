@@ -142,15 +142,15 @@ class CliTest(cluster_module.IntegrationTest):
                          "NOT_FOUND")
         self.atoll("run", "show", check=USAGE)
         self.atoll("run", "frobnicate", check=USAGE)
-        self.atoll("run", "list", "--no_such_flag", check=USAGE)
+        self.atoll("run", "list", "--no-such-flag", check=USAGE)
         values = self.run_values()
         path = self.cluster.write_run_file(values)
-        self.data("run", "create", path, "--run_id", "a")
+        self.data("run", "create", path, "--run-id", "a")
         # The same again is the same run; other content is a conflict.
-        self.data("run", "create", path, "--run_id", "a")
+        self.data("run", "create", path, "--run-id", "a")
         other = self.cluster.write_run_file(
             self.run_values({"init": {"seed": 1234}}), "other")
-        self.error(CONFLICT, "run", "create", other, "--run_id", "a")
+        self.error(CONFLICT, "run", "create", other, "--run-id", "a")
         self.data("run", "pause", "a")
         self.data("run", "resume", "a")
         self.data("run", "cancel", "a")
@@ -186,31 +186,31 @@ class CliTest(cluster_module.IntegrationTest):
         for program, arguments, code, words in (
                 (processes.COORDINATOR, ["--version"], OK, "atoll-coordinator"),
                 (processes.SERVER, ["--version"], OK, "atoll-server"),
-                (processes.COORDINATOR, [], USAGE, "--data_dir"),
-                (processes.SERVER, ["--no_such_flag"], USAGE, "--help"),
+                (processes.COORDINATOR, [], USAGE, "--data-dir"),
+                (processes.SERVER, ["--no-such-flag"], USAGE, "--help"),
                 (processes.COORDINATOR,
-                 ["--data_dir=" + new, "--listen=" + taken], CONFLICT,
+                 ["--data-dir=" + new, "--listen=" + taken], CONFLICT,
                  "the port is taken"),
                 (processes.COORDINATOR,
-                 ["--data_dir=" + new, "--listen=0.0.0.0:0"], INVALID_CONFIG,
+                 ["--data-dir=" + new, "--listen=0.0.0.0:0"], INVALID_CONFIG,
                  "--insecure"),
                 (processes.COORDINATOR,
-                 ["--data_dir=" + of_coordinator, "--listen=127.0.0.1:0"],
+                 ["--data-dir=" + of_coordinator, "--listen=127.0.0.1:0"],
                  CONFLICT, "another process"),
                 (processes.COORDINATOR,
-                 ["--data_dir=" + of_server, "--listen=127.0.0.1:0"], CONFLICT,
+                 ["--data-dir=" + of_server, "--listen=127.0.0.1:0"], CONFLICT,
                  "a parameter server's"),
                 (processes.COORDINATOR,
-                 ["--data_dir=" + a_file, "--listen=127.0.0.1:0"], NOT_FOUND,
-                 "--data_dir: cannot make"),
-                (processes.SERVER, [*server, "--server_id=server-0",
-                                    "--data_dir=" + of_server], CONFLICT,
+                 ["--data-dir=" + a_file, "--listen=127.0.0.1:0"], NOT_FOUND,
+                 "--data-dir: cannot make"),
+                (processes.SERVER, [*server, "--server-id=server-0",
+                                    "--data-dir=" + of_server], CONFLICT,
                  "another process"),
-                (processes.SERVER, [*server, "--server_id=server-1",
-                                    "--data_dir=" + of_coordinator], CONFLICT,
+                (processes.SERVER, [*server, "--server-id=server-1",
+                                    "--data-dir=" + of_coordinator], CONFLICT,
                  "a coordinator's"),
-                (processes.SERVER, [*server, "--server_id=server-0",
-                                    "--data_dir=" + stranger], CONFLICT,
+                (processes.SERVER, [*server, "--server-id=server-0",
+                                    "--data-dir=" + stranger], CONFLICT,
                  "another process serves as server-0")):
             with self.subTest(words=words):
                 got, said = self.serve(program, *arguments)

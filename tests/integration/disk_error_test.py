@@ -70,7 +70,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
         disk = self.start("process")
         disk.fail(call, part, error_number)
         wait.until("the operator is told",
-                   lambda: any(s.hindrance for s in
+                   lambda: any(s.blocked_reason for s in
                                cluster.run_state().servers))
         told = self.shown()
         self.assertIn("tries again", told)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Versions that travel in a codec that loses something: strict runs keep their
-bits over servers and kills, islands hold the servers' view, people get theta."""
+bits over servers and kills, islands hold the servers' replica, people get theta."""
 
 import array
 import struct
@@ -12,7 +12,7 @@ from harness import python_island
 from harness import run_file
 from harness import toy
 
-PARAMETERS, VIEW, CHAIN = 1, 2, 3
+PARAMETERS, REPLICA, CHAIN = 1, 2, 3
 F32, BF16 = 1, 2
 
 
@@ -139,8 +139,8 @@ class WireTest(cluster_module.IntegrationTest):
 
     def full_view(self, run, plan, version):
         data = b""
-        for header, chunks in self.pull(run, plan, version, content=VIEW):
-            self.assertEqual(header.content, VIEW)
+        for header, chunks in self.pull(run, plan, version, content=REPLICA):
+            self.assertEqual(header.content, REPLICA)
             self.assertEqual(header.codec, F32)
             data += b"".join(payload for _, _, payload in chunks)
         return data
@@ -148,9 +148,9 @@ class WireTest(cluster_module.IntegrationTest):
     def replay(self, run, plan, held, from_version, version):
         """V of `version`, from V of `from_version`; bf16 in Python."""
         layout = arithmetic.LayoutView(run.spec.layout)
-        view = array.array("f", held)
+        replica = array.array("f", held)
         digests = []
-        for header, chunks in self.pull(run, plan, version, content=VIEW,
+        for header, chunks in self.pull(run, plan, version, content=REPLICA,
                                         from_version=from_version):
             self.assertEqual(header.content, CHAIN)
             self.assertEqual(header.codec, BF16)
@@ -165,19 +165,19 @@ class WireTest(cluster_module.IntegrationTest):
                 for i, bits in enumerate(deltas):
                     delta = struct.unpack("<f", struct.pack("<I", bits << 16))
                     # Stored as f32, so rounded once.
-                    view[begin + i] = view[begin + i] + delta[0]
-        data = view.tobytes()
+                    replica[begin + i] = replica[begin + i] + delta[0]
+        data = replica.tobytes()
         self.assertEqual(arithmetic.sum_digests(digests),
                          layout.fragment_digest(0, data))
         return data
 
-    def test_a_chain_leads_to_the_view_and_exports_are_theta(self):
+    def test_a_chain_leads_to_the_replica_and_exports_are_theta(self):
         cluster = self.cluster
         members = toy.start(cluster, {"exchange": {"down": BF16}})
         run = cluster.runs.GetRun(run_id="run").run
         plan = members[0].plan
-        views = [self.full_view(run, plan, 0)]
-        self.assertEqual(views[0],
+        replicas = [self.full_view(run, plan, 0)]
+        self.assertEqual(replicas[0],
                          python_island.pull(cluster, run, plan.shards, 0))
         for version in range(3):
             for member in members:
@@ -187,21 +187,21 @@ class WireTest(cluster_module.IntegrationTest):
             for member in members:
                 member.wait_version(version + 1)
                 member.ready()
-            views.append(self.replay(run, plan, views[-1], version,
+            replicas.append(self.replay(run, plan, replicas[-1], version,
                                      version + 1))
             self.assertEqual(self.full_view(run, plan, version + 1),
-                             views[-1])
+                             replicas[-1])
         cluster.wait_state(cluster_module.COMPLETED)
         # Two versions at once; with bf16 no more: then in full.
-        self.assertEqual(self.replay(run, plan, views[1], 1, 3), views[3])
+        self.assertEqual(self.replay(run, plan, replicas[1], 1, 3), replicas[3])
         headers = [header for header, _ in self.pull(
-            run, plan, 3, content=VIEW, from_version=0)]
-        self.assertEqual([h.content for h in headers], [VIEW, VIEW])
+            run, plan, 3, content=REPLICA, from_version=0)]
+        self.assertEqual([h.content for h in headers], [REPLICA, REPLICA])
         theta = cluster.parameters()[0]
-        self.assertNotEqual(theta, views[3])
+        self.assertNotEqual(theta, replicas[3])
         # bf16 has 8 bits: what is left unsaid is small against a step.
         left = max(abs(a - b) for a, b in zip(array.array("f", theta),
-                                              array.array("f", views[3])))
+                                              array.array("f", replicas[3])))
         self.assertLess(left, 1e-3)
 
 

@@ -51,7 +51,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         cluster.start_coordinator()
         self.server = cluster.start_server(
             "server-0",
-            arguments=["--slow_stream_s=%d" % window_s] + list(arguments))
+            arguments=["--slow-stream-s=%d" % window_s] + list(arguments))
         members = toy.start(cluster, *changes, server_count=1)
         self.address = cluster.server_address("server-0")
         for member in members:
@@ -237,7 +237,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
 
     def test_a_request_that_never_ends_ends_with_its_connection(self):
         cluster = self.cluster
-        flag = ["--connection_age_s=1"]
+        flag = ["--connection-age-s=1"]
         cluster.start_coordinator(arguments=flag)
         self.server = cluster.start_server("server-0", arguments=flag)
         members = toy.start(cluster, server_count=1)
@@ -320,7 +320,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
 
     def test_cells_that_nobody_finishes_are_bounded_and_harm_nobody(self):
         members = self.start(CELLS, {"durability": 3}, window_s=20,
-                             arguments=["--gather_mib=2"])
+                             arguments=["--live-merge-mib=2"])
         honest = toy.gradients(members, 0, cases.seed())
         # What else the second island has: the first block of every cell.
         hostile = members[1].contribution(members[1].random_values("x"), 0)

@@ -242,7 +242,7 @@ class ImportTest(cluster_module.IntegrationTest):
                     self.import_values(other), "bad")
                 self.assertEqual(
                     self.error(INVALID_CONFIG, "run", "create", path,
-                               "--run_id", "bad")["reason"], "MODEL_UNUSABLE")
+                               "--run-id", "bad")["reason"], "MODEL_UNUSABLE")
         self.corrupt(model)
         state = self.cluster.run_state()
         self.assertEqual(state.run.state, cluster_module.STARTING)
@@ -284,7 +284,7 @@ class ImportTest(cluster_module.IntegrationTest):
         self.assertEqual(self.cluster.parameters_sha256(), sha)
         # The same id with another model is another run.
         path = self.cluster.write_run_file(self.import_values(other), "other")
-        self.error(CONFLICT, "run", "create", path, "--run_id", "run")
+        self.error(CONFLICT, "run", "create", path, "--run-id", "run")
         self.error(NOT_FOUND, "run", "import", "nobody", "--model", model)
         self.cluster.create_run(self.run_values(), "own")
         self.assertEqual(

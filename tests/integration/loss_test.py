@@ -89,11 +89,11 @@ class LossTest(cluster_module.IntegrationTest):
 
     def wait_needed(self, member, contribution):
         def named(plan):
-            return [(k.fragment, k.slot, k.seq) for k in plan.needed_again
+            return [(k.fragment, k.slot, k.seq) for k in plan.needs_repush
                     ] == [(0, member.slot, contribution.seq)]
         member.wait_plan("its contribution is needed again", named)
 
-    def test_the_plan_names_what_is_needed_again_until_it_is_there(self):
+    def test_the_plan_names_what_is_needs_repush_until_it_is_there(self):
         undisturbed = self.new_cluster("undisturbed-toy")
         expected = toy.play(undisturbed, toy.start(undisturbed), cases.seed())
         members, made = self.sealed_toys()
@@ -105,7 +105,7 @@ class LossTest(cluster_module.IntegrationTest):
             wait.until("it is stored again", lambda: self.stored(contribution))
         for member in members:
             member.wait_version(1)
-            self.assertEqual(list(member.plan.needed_again), [])
+            self.assertEqual(list(member.plan.needs_repush), [])
             member.ready()
         for version in range(1, 3):
             toy.play_round(members, version, cases.seed())
@@ -149,7 +149,7 @@ class LossTest(cluster_module.IntegrationTest):
                 plan = contribution.member.newest_plan()
                 if not plan.cut or plan.cut[0].version == 0:
                     waiting = True
-                    if plan.needed_again:
+                    if plan.needs_repush:
                         self.stored(contribution)
             return not waiting
 

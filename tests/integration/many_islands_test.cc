@@ -24,7 +24,7 @@
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/listeners.h"
@@ -86,7 +86,7 @@ class MeasuredControl : public coordinator::ServerControlClient {
 struct Server {
   FakeFileSystem fs;
   server::MemoryRecordStore records;
-  std::unique_ptr<coordinator::RunClient> runs;
+  std::unique_ptr<coordinator::OperatorClient> runs;
   std::unique_ptr<MeasuredControl> control;
   std::unique_ptr<server::ParameterServer> server;
 };
@@ -134,10 +134,10 @@ class Gate {
 // A run of all islands, from its creation to its end.
 class World {
  public:
-  // `gather_bytes_max`: room on a server for what waits to be merged.
+  // `live_merge_bytes_max`: room on a server for what waits to be merged.
   explicit World(v1::Durability durability,
-                 int64_t gather_bytes_max = int64_t{1} << 30)
-      : spec_(Spec(durability)), gather_bytes_max_(gather_bytes_max) {}
+                 int64_t live_merge_bytes_max = int64_t{1} << 30)
+      : spec_(Spec(durability)), live_merge_bytes_max_(live_merge_bytes_max) {}
 
   ~World() {
     for (const auto& one : servers_) {
@@ -173,7 +173,7 @@ class World {
       absl::StrAppend(&digests, version.digest().ShortDebugString(), "\n");
     }
     for (const auto& one : servers_) {
-      EXPECT_EQ(one->server->held_bytes(), 0);
+      EXPECT_EQ(one->server->receive_budget(), 0);
       std::cout << "largest plan " << one->control->plan_bytes_max()
                 << ", report " << one->control->report_bytes_max() << "\n";
     }
@@ -213,10 +213,10 @@ class World {
     ASSIGN_OR_RETURN(loop_, coordinator::EventLoop::Start(loop));
     ASSIGN_OR_RETURN(listeners_, coordinator::Listeners::Start(*loop_, {}));
     listeners_->SetServing(true);
-    coordinator::RunClientOptions runs;
+    coordinator::OperatorClientOptions runs;
     runs.address = address();
     runs.channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, {});
-    ASSIGN_OR_RETURN(runs_, coordinator::MakeRunClient(runs));
+    ASSIGN_OR_RETURN(runs_, coordinator::MakeOperatorClient(runs));
     for (int i = 0; i < kServers; ++i) RETURN_IF_ERROR(StartServer(i));
     v1::CreateRunRequest request;
     request.set_run_id(kRun);
@@ -237,7 +237,7 @@ class World {
     options.data_dir = "data";
     // Fewer places than islands.
     options.stream_limits.stream_count_max = 16;
-    options.gather_bytes_max = gather_bytes_max_;
+    options.live_merge_bytes_max = live_merge_bytes_max_;
     const auto get_run =
         [this](const std::string& run_id) -> absl::StatusOr<v1::Run> {
       v1::GetRunRequest request;
@@ -296,12 +296,12 @@ class World {
   }
 
   const v1::RunSpec spec_;
-  const int64_t gather_bytes_max_;
+  const int64_t live_merge_bytes_max_;
   Gate gate_;
   coordinator::MemoryStore store_;
   std::unique_ptr<coordinator::EventLoop> loop_;
   std::unique_ptr<coordinator::Listeners> listeners_;
-  std::unique_ptr<coordinator::RunClient> runs_;
+  std::unique_ptr<coordinator::OperatorClient> runs_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
 

@@ -30,7 +30,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
         self.port = processes.free_port()
 
     def arguments(self, index, *further, mesh="dp_shard=2"):
-        return ["--mesh", mesh, "--processes", "2", "--process_index",
+        return ["--mesh", mesh, "--processes", "2", "--process-index",
                 str(index), "--rendezvous", "%s:%d" % (HOST, self.port)] + \
             list(further)
 
@@ -43,7 +43,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
         path = os.path.join(self.cluster.directory, name)
         with open(path, "w", encoding="ascii") as file:
             file.write(bytes_ + "\n")
-        return ["--rendezvous_secret", path]
+        return ["--rendezvous-secret", path]
 
     def await_listener(self):
         def listens():
@@ -73,7 +73,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
         stranger = self.start(1, *self.secret("other", "another secret!!"),
                               name="stranger")
         self.refused(stranger, 7, "has another secret")
-        self.assertIn("--rendezvous_secret", stranger.tail())
+        self.assertIn("--rendezvous-secret", stranger.tail())
         # Nor is the machine's own secret enough.
         self.refused(self.start(1, name="neighbour"), 7, "has another secret")
         self.start(1, *secret)
@@ -138,7 +138,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
             return self.cluster.start_island("run", "rack", name=name,
                                              arguments=[
                 "--mesh", "dp_shard=2,tp=2", "--processes", "4",
-                "--process_index", str(index), "--rendezvous",
+                "--process-index", str(index), "--rendezvous",
                 "%s:%d" % (HOST, self.port)])
 
         start(0, "rack.0")
@@ -177,10 +177,10 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
     def test_off_the_machine_there_has_to_be_a_secret(self):
         ended = processes.run_cli(
             "join", self.cluster.coordinator_address, "--run", "run",
-            "--island_id", "rack", "--mesh", "dp_shard=2", "--processes", "2",
-            "--process_index", "1", "--rendezvous", "192.0.2.1:29500")
+            "--island-id", "rack", "--mesh", "dp_shard=2", "--processes", "2",
+            "--process-index", "1", "--rendezvous", "192.0.2.1:29500")
         self.assertEqual(ended.returncode, 4, ended)
-        for words in ("192.0.2.1:29500", "--rendezvous_secret", "--tls_key",
+        for words in ("192.0.2.1:29500", "--rendezvous-secret", "--tls-key",
                       "--insecure"):
             self.assertIn(words, ended.stderr)
 

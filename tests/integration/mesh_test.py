@@ -95,7 +95,7 @@ class MeshTest(cluster_module.IntegrationTest):
             return lambda cluster: cluster.start_islands(arguments=flags)
 
         one = self.course("one", on_ranks())
-        parts = self.course("parts", on_ranks("--micro_batches", "2"))
+        parts = self.course("parts", on_ranks("--micro-batches", "2"))
         meshes = self.course("meshes", lambda cluster: (
             cluster.start_mesh_islands((("dp_shard=2", 1),
                                         ("tp=2,pp=2", 2)))))
@@ -118,7 +118,7 @@ class MeshTest(cluster_module.IntegrationTest):
         values = self.run_values(MODEL)
         cluster = self.cluster
         self.start(cluster, values, flags=(
-            ("--checkpointing", "full", "--optimizer_dir",
+            ("--checkpointing", "full", "--optimizer-dir",
              cluster.directory),
             ("--pipeline", "gpipe", "--checkpointing", "selective")))
         self.assertEqual(self.finish(cluster, values), self.undisturbed())
@@ -202,7 +202,7 @@ class MeshTest(cluster_module.IntegrationTest):
         cluster.start_servers(2)
         cluster.create_run(self.run_values(MODEL))
         join = ["join", cluster.coordinator_address, "--run", "run",
-                "--island_id", "island-0"]
+                "--island-id", "island-0"]
         for arguments, code, sentence in (
                 (["--mesh", "tp=3", "--processes", "2",
                   "--rendezvous", "127.0.0.1:1"], 2, "cannot share evenly"),

@@ -49,7 +49,7 @@ class PresetRunTest(cluster_module.IntegrationTest):
              "evaluation": {"every_round_count": 1, "batch_count": 2}},
             CHANGES[name])
         path = cluster.write_run_file(values)
-        created = cluster.run_cli("run", "create", path, "--run_id", "run",
+        created = cluster.run_cli("run", "create", path, "--run-id", "run",
                                   "-o", "json", check=0)
         self.assertIn("run", created.stdout)
         spec = cluster.runs.GetRun(run_id="run").run.spec

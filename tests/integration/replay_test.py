@@ -45,7 +45,7 @@ class ReplayTest(cluster_module.IntegrationTest):
     def test_the_rounds_after_a_pin_come_out_as_they_were_committed(self):
         members = self.start()
         self.play(members, 0, 2)
-        pin = json.loads(self.pin("--keep_mb", "100").stdout)["data"]
+        pin = json.loads(self.pin("--keep-mb", "100").stdout)["data"]
         self.assertEqual(pin["cut"][0]["version"], "2")
         self.play(members, 2, ROUNDS)
         data = self.replay()["data"]
@@ -74,7 +74,7 @@ class ReplayTest(cluster_module.IntegrationTest):
 
     def test_a_byte_that_has_changed_names_its_contribution(self):
         members = self.start()
-        self.pin("--keep_mb", "100")
+        self.pin("--keep-mb", "100")
         self.play(members, 0, 2)
         for path in damage.segments(self.cluster, "server-1"):
             damage.flip(path)
@@ -84,7 +84,7 @@ class ReplayTest(cluster_module.IntegrationTest):
 
     def test_it_says_which_server_it_waits_for(self):
         members = self.start()
-        self.pin("--keep_mb", "100")
+        self.pin("--keep-mb", "100")
         self.play(members, 0, 2)
         address = self.cluster.server_address("server-0")
         self.cluster.kill("server-0")
@@ -95,7 +95,7 @@ class ReplayTest(cluster_module.IntegrationTest):
 
     def test_kill_9_of_servers_loses_nothing_that_is_kept(self):
         members = self.start()
-        self.pin("--keep_mb", "100")
+        self.pin("--keep-mb", "100")
         for version in range(ROUNDS):
             victim = "server-%d" % (version % 2)
             self.play(members, version, version + 1)
@@ -113,7 +113,7 @@ class ReplayTest(cluster_module.IntegrationTest):
     def test_a_release_frees_the_space(self):
         members = self.start()
         self.play(members, 0, 1)
-        self.pin("--keep_mb", "100")
+        self.pin("--keep-mb", "100")
         self.play(members, 1, 4)
         # Two contributions a round; beside them two are reserved.
         self.assertGreaterEqual(
@@ -138,7 +138,7 @@ class ReplayTest(cluster_module.IntegrationTest):
 
     def test_level_island_has_nothing_to_keep(self):
         self.start({"durability": 3})
-        error = json.loads(self.pin("--keep_mb", "1", check=9).stdout)["error"]
+        error = json.loads(self.pin("--keep-mb", "1", check=9).stdout)["error"]
         self.assertEqual(error["reason"], "NOTHING_TO_KEEP")
         self.assertIn("PROCESS or MACHINE", error["message"])
 
@@ -150,7 +150,7 @@ class ReplayTest(cluster_module.IntegrationTest):
         error = self.replay(check=9)["error"]
         self.assertEqual(error["reason"], "NOTHING_IS_KEPT")
         self.pin("--release")
-        self.pin("--keep_mb", "1")
+        self.pin("--keep-mb", "1")
         error = self.replay(check=9)["error"]
         self.assertEqual(error["reason"], "NOTHING_TO_REPLAY")
 

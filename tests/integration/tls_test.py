@@ -359,15 +359,15 @@ class TlsTest(cluster_module.IntegrationTest):
             "run", "list", "--coordinator", "127.0.0.1:1", "-o", "json",
             *expired.flags, check=FORBIDDEN)
         error = json.loads(done.stdout)["error"]
-        for word in ("--tls_cert", expired.cert, "expired"):
+        for word in ("--tls-cert", expired.cert, "expired"):
             self.assertIn(word, error["message"])
         for program, arguments in (
                 (processes.COORDINATOR, []),
-                (processes.SERVER, ["--server_id=a",
+                (processes.SERVER, ["--server-id=a",
                                     "--coordinator=127.0.0.1:1"])):
             process = processes.Process(
                 "expired", [processes.binary(program), "--listen=127.0.0.1:0",
-                            "--data_dir=" + self.root + "/expired"] +
+                            "--data-dir=" + self.root + "/expired"] +
                 arguments + expired.flags, self.root + "/expired.log")
             self.addCleanup(process.stop)
             self.assertNotEqual(process.wait(), 0)

@@ -2,7 +2,7 @@
 """Loads an exported model in transformers and compares its loss with ours.
 
     check_export.py --model DIR --data FILE --atoll PATH [--tolerance 1e-3]
-                    [--data_format bytes|uint16]
+                    [--data-format bytes|uint16]
 
 Needs torch and transformers, which nothing else here does:
 
@@ -28,7 +28,7 @@ def parse_arguments():
         description="Compares an export's loss in transformers with ours.")
     parser.add_argument("--model", required=True, help="exported directory")
     parser.add_argument("--data", required=True, help="file of tokens")
-    parser.add_argument("--data_format", default="bytes",
+    parser.add_argument("--data-format", default="bytes",
                         choices=("bytes", "uint16"))
     parser.add_argument("--atoll", default="bazel-bin/cli/atoll",
                         help="the atoll command")
@@ -40,7 +40,7 @@ def parse_arguments():
 def our_loss(atoll, model, data, data_format):
     """(loss, tokens) as `atoll eval` says."""
     done = subprocess.run(
-        [atoll, "eval", "--model", model, "--data", data, "--data_format",
+        [atoll, "eval", "--model", model, "--data", data, "--data-format",
          data_format, "-o", "json"],
         stdout=subprocess.PIPE, check=True, text=True)
     result = json.loads(done.stdout)["data"]

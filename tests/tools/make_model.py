@@ -2,10 +2,10 @@
 """Makes a model directory as transformers writes it, with random weights.
 
     make_model.py --kind llama|gpt2|mixtral --output DIR [--size tiny|124m]
-                  [--sequence_length N] [--file_mb N] [--seed N]
+                  [--sequence-length N] [--file-mb N] [--seed N]
 
 A run starts from it with [init] model = "DIR", and check_export.py compares
-what it exports. --file_mb cuts the weights into files of at most so many MB,
+what it exports. --file-mb cuts the weights into files of at most so many MB,
 with an index. Needs torch and transformers, as check_export.py does.
 """
 
@@ -25,8 +25,8 @@ def parse_arguments():
                         choices=("llama", "gpt2", "mixtral"))
     parser.add_argument("--output", required=True, help="directory to write")
     parser.add_argument("--size", default="tiny", choices=sorted(SIZES))
-    parser.add_argument("--sequence_length", type=int, default=256)
-    parser.add_argument("--file_mb", type=int, default=5000)
+    parser.add_argument("--sequence-length", type=int, default=256)
+    parser.add_argument("--file-mb", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

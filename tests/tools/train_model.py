@@ -136,7 +136,7 @@ def main():
     write_tokens(data, training_ids)
     write_tokens(held_out, held_out_ids)
     run(sys.executable, os.path.join(TOOLS, "make_model.py"), "--kind",
-        arguments.kind, "--size", arguments.size, "--sequence_length",
+        arguments.kind, "--size", arguments.size, "--sequence-length",
         str(SEQUENCE_LENGTH), "--output", model)
     before, _ = check_export.their_loss(model, held_out_ids, 8)
 
@@ -153,7 +153,7 @@ def main():
           (before, after), flush=True)
     subprocess.run(
         [sys.executable, os.path.join(TOOLS, "check_export.py"), "--model",
-         export, "--data", held_out, "--data_format", "uint16", "--atoll",
+         export, "--data", held_out, "--data-format", "uint16", "--atoll",
          arguments.atoll], check=True)
     if after >= before:
         sys.exit("FAILED: training has not made the text likelier")

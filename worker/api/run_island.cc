@@ -15,7 +15,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
 #include "worker/island/group/device.h"
@@ -55,8 +55,8 @@ absl::Status DoNotMeet(const absl::Status& status) {
   return absl::Status(
       told.code(),
       absl::StrCat(told.message(),
-                   "; all need the same --run, --island_id and secret: that of "
-                   "--rendezvous_secret, else the TLS key, else, on one "
+                   "; all need the same --run, --island-id and secret: that of "
+                   "--rendezvous-secret, else the TLS key, else, on one "
                    "machine, the file that its user's processes share"));
 }
 
@@ -200,15 +200,15 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
     const std::function<void(IslandLinks&)>& alter) {
   const rpc::ChannelOptions control =
       rpc::MakeChannelOptions(rpc::ChannelKind::kControl, options.security);
-  coordinator::CoordinatorClientOptions client_options;
+  coordinator::IslandControlClientOptions client_options;
   client_options.address = options.coordinator_address;
   client_options.channel = control;
   client_options.on_join_waiting = [](absl::string_view peer) {
     LOG(WARNING) << peer << " has not answered the join yet";
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::CoordinatorClient> client,
-                   coordinator::MakeCoordinatorClient(client_options));
-  coordinator::RunClientOptions run_options;
+  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::IslandControlClient> client,
+                   coordinator::MakeIslandControlClient(client_options));
+  coordinator::OperatorClientOptions run_options;
   run_options.address = options.coordinator_address;
   run_options.channel = control;
   run_options.on_waiting = [](absl::string_view peer,
@@ -216,15 +216,15 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
     LOG(WARNING) << peer << " has not answered yet; it is waited for "
                  << patience << " at most, then asked again";
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::RunClient> run_client,
-                   coordinator::MakeRunClient(run_options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::OperatorClient> operator_client,
+                   coordinator::MakeOperatorClient(run_options));
   IslandLinks links;
   links.coordinator = client.get();
   links.file_system = &PosixFileSystem();
   links.get_run = [&]() -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;
     request.set_run_id(options.run_id);
-    ASSIGN_OR_RETURN(v1::GetRunResponse response, run_client->GetRun(request));
+    ASSIGN_OR_RETURN(v1::GetRunResponse response, operator_client->GetRun(request));
     return std::move(*response.mutable_run());
   };
   links.make_parameter_client =

@@ -82,10 +82,10 @@ struct Action {
   int64_t data_begin = 0;
   double weight = 1;  // This island's share, if all contribute.
   int64_t rate_offset = 0;  // Streaming: SaveSummary::rate_offset from then on.
-  bool beside = false;  // Encoding and SAVE are kSave's.
+  bool in_background = false;  // Encoding and SAVE are kSave's.
 
   bool adopt = false;         // kApply: nothing of the local values is kept.
-  bool needed_again = false;  // kPush: a shard lost it; also while paused.
+  bool needs_repush = false;  // kPush: a shard lost it; also while paused.
   bool warm_up = false;       // kResetOptimizer.
   int failure_count = 0;      // kWait: attempts in a row that failed.
   absl::Status status;        // kFinish.

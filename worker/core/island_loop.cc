@@ -98,7 +98,7 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
   }
   if (sync_.has_value()) {
     for (Sync::Part& part : sync_->parts) {
-      if (unproven || NeededAgain(*sync_, part)) part.pushed = false;
+      if (unproven || NeedsRepush(*sync_, part)) part.pushed = false;
     }
   }
   stream_.Unprove(View(), unproven);
@@ -293,11 +293,11 @@ v1::Outcome IslandLoop::OutcomeOf(const v1::ContributionKey& key) const {
 }
 
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
-  return Moot(part.at) || Decided(OutcomeOf(part.at.fragment, sync.seq));
+  return Obsolete(part.at) || Decided(OutcomeOf(part.at.fragment, sync.seq));
 }
 
-bool IslandLoop::NeededAgain(const Sync& sync, const Sync::Part& part) const {
-  return View().NeededAgain(part.at.fragment, sync.seq);
+bool IslandLoop::NeedsRepush(const Sync& sync, const Sync::Part& part) const {
+  return View().NeedsRepush(part.at.fragment, sync.seq);
 }
 
 bool IslandLoop::Away() const { return !connected_ || View().ShardAway(); }
@@ -379,7 +379,7 @@ void IslandLoop::SettleRound() {
   if (!round_.has_value()) return;
   auto& fragments = round_->fragments;
   const auto overtaken = [this](const AnchoredFragment& at) {
-    if (async()) return Moot(at);
+    if (async()) return Obsolete(at);
     if (CutVersion(at.fragment) != at.anchor_version) return true;
     const v1::OpenRound* open = FindOpen(at.fragment, at.anchor_version);
     return open != nullptr && FindSlot(*open) == nullptr;
@@ -408,7 +408,7 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
     const int64_t cut = CutVersion(at.fragment);
     const v1::Outcome outcome = OutcomeOf(at.fragment, save.seq);
     const bool open =
-        cut >= at.anchor_version && !Moot(at) && !Decided(outcome);
+        cut >= at.anchor_version && !Obsolete(at) && !Decided(outcome);
     const bool merged = outcome == v1::OUTCOME_MERGED &&
                         (async() || cut == at.anchor_version + 1);
     if (!open && !merged) return;

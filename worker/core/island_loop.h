@@ -133,7 +133,7 @@ class IslandLoop {
   v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
   // True if the plan says that a shard has lost it.
-  bool NeededAgain(const Sync& sync, const Sync::Part& part) const;
+  bool NeedsRepush(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
 
   // After an action.
@@ -185,7 +185,7 @@ class IslandLoop {
   // What async runs do otherwise: island_loop_async.cc.
   bool async() const;
   // True if no version can take a contribution from this anchor any more.
-  bool Moot(const AnchoredFragment& at) const;
+  bool Obsolete(const AnchoredFragment& at) const;
   // True if it ended so that its optimizer is not to be carried on.
   bool DecidedAgainst(const Sync& sync, const Sync::Part& part) const;
   // True if `fragment` is held as new as the next round needs it.

@@ -14,7 +14,7 @@ namespace atl::worker {
 
 bool IslandLoop::async() const { return IsAsync(spec_.schedule()); }
 
-bool IslandLoop::Moot(const AnchoredFragment& at) const {
+bool IslandLoop::Obsolete(const AnchoredFragment& at) const {
   const int64_t cut = CutVersion(at.fragment);
   return !IsFreshEnough(spec_.schedule(), at.anchor_version, cut) ||
          (async() && View().Ended(at.fragment));

@@ -101,7 +101,7 @@ std::optional<Action> IslandLoop::NextSync() const {
   const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
   const auto pushes = [&](const Sync::Part& part) {
     return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
-           (!paused || NeededAgain(*sync_, part));
+           (!paused || NeedsRepush(*sync_, part));
   };
   if (paused &&
       std::none_of(sync_->parts.begin(), sync_->parts.end(), pushes)) {
@@ -117,11 +117,11 @@ std::optional<Action> IslandLoop::NextSync() const {
   for (const Sync::Part& part : sync_->parts) {
     if (!pushes(part)) continue;
     if (lanes_[0].backing_off) return Wait("a push failed");
-    const bool needed_again = NeededAgain(*sync_, part);
+    const bool needs_repush = NeedsRepush(*sync_, part);
     Action action = MakeAction(ActionKind::kPush,
-                         needed_again ? "a shard has lost the contribution"
+                         needs_repush ? "a shard has lost the contribution"
                                       : "the contribution is saved");
-    action.needed_again = needed_again;
+    action.needs_repush = needs_repush;
     action.fragment = part.at.fragment;
     action.seq = sync_->seq;
     action.run_epoch = run_epoch_;

@@ -101,7 +101,7 @@ class World : ShapedPlan {
   }
   // Nothing of fragment f is needed again any more.
   void Have(int32_t f) {
-    auto& keys = *plan_.mutable_needed_again();
+    auto& keys = *plan_.mutable_needs_repush();
     for (int i = keys.size() - 1; i >= 0; --i) {
       if (keys[i].fragment() == f) keys.DeleteSubrange(i, 1);
     }
@@ -164,7 +164,7 @@ class World : ShapedPlan {
             decided_.count({f, stored->second}) != 0) {
           break;
         }
-        v1::ContributionKey& key = *plan_.add_needed_again();
+        v1::ContributionKey& key = *plan_.add_needs_repush();
         key.set_run_epoch(1);
         key.set_fragment(f);
         key.set_slot(kSlot);

@@ -246,12 +246,12 @@ TEST_F(IslandLoopTest, PushesAgainToAShardInANewLife) {
 
 TEST_F(IslandLoopTest, PushesTheSameAgainForEveryPlanThatSaysAShardLostIt) {
   PushFirst();
-  v1::ContributionKey& key = *plan_.add_needed_again();
+  v1::ContributionKey& key = *plan_.add_needs_repush();
   key.set_run_epoch(1);
   key.set_slot(kSlot);
   key.set_seq(1);
   Publish();
-  EXPECT_TRUE(loop_.Next().needed_again);
+  EXPECT_TRUE(loop_.Next().needs_repush);
   EXPECT_EQ(Trace(), "push f0 #1; wait");
   EXPECT_EQ(NextLine(), "wait");
   Publish();
@@ -260,14 +260,14 @@ TEST_F(IslandLoopTest, PushesTheSameAgainForEveryPlanThatSaysAShardLostIt) {
   plan_.set_run_state(v1::RUN_STATE_PAUSED);
   Publish();
   EXPECT_EQ(Trace(), "push f0 #1; wait");
-  plan_.clear_needed_again();
+  plan_.clear_needs_repush();
   Publish();
   EXPECT_EQ(Trace(), "wait");
 }
 
 TEST_F(IslandLoopTest, PushesNothingAgainThatIsNotItsOwnOrIsDecided) {
   PushFirst();
-  v1::ContributionKey& key = *plan_.add_needed_again();
+  v1::ContributionKey& key = *plan_.add_needs_repush();
   key.set_run_epoch(1);
   key.set_slot(kSlot);
   key.set_seq(2);

@@ -48,8 +48,8 @@ v1::Outcome PlanView::OutcomeOf(int32_t fragment, int64_t seq) const {
   return v1::OUTCOME_UNSPECIFIED;
 }
 
-bool PlanView::NeededAgain(int32_t fragment, int64_t seq) const {
-  return std::any_of(plan.needed_again().begin(), plan.needed_again().end(),
+bool PlanView::NeedsRepush(int32_t fragment, int64_t seq) const {
+  return std::any_of(plan.needs_repush().begin(), plan.needs_repush().end(),
                      [&](const v1::ContributionKey& key) {
                        return key.run_epoch() == run_epoch &&
                               key.fragment() == fragment &&

@@ -45,7 +45,7 @@ struct PlanView {
            OutcomeOf(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
   }
   // True if the plan says that a shard has lost it.
-  bool NeededAgain(int32_t fragment, int64_t seq) const;
+  bool NeedsRepush(int32_t fragment, int64_t seq) const;
   bool ShardAway() const;
   // True if the newest version of `fragment` is its last. Of a run in rounds an
   // island knows that by itself; of one with a budget of tokens the plan says.

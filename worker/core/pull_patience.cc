@@ -11,7 +11,7 @@ namespace atl::worker {
 int64_t PullPatience(const v1::RunSpec& spec, const RunLayout& layout,
                      int32_t fragment) {
   const int64_t staleness = spec.schedule().max_staleness();
-  if (!HasView(spec) || IsAsync(spec.schedule())) return staleness;
+  if (!HasReplica(spec) || IsAsync(spec.schedule())) return staleness;
   const EncodedLayout delta(layout, fragment, DownCodec(spec));
   const int64_t full_bytes = layout.fragment_element_count(fragment) *
                              static_cast<int64_t>(sizeof(float));

@@ -151,7 +151,7 @@ std::optional<Action> Stream::NextContribution(
       action->rate_offset = HasTokenBudget(view.spec.schedule())
                                 ? behind
                                 : std::max(rate_offset_, behind);
-      action->beside = view.spec.schedule().overlap_step_count() > 0;
+      action->in_background = view.spec.schedule().overlap_step_count() > 0;
     }
     action->contributions.push_back({f, track.local_version});
   }
@@ -264,14 +264,14 @@ std::optional<Action> Stream::NextPush(const PlanView& view) const {
   for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
     if (!PushWanted(view, f) || !tracks_[f].flight->saved) continue;
     const Flight& flight = *tracks_[f].flight;
-    const bool needed_again = view.NeededAgain(f, flight.seq);
-    if (paused && !needed_again) continue;
+    const bool needs_repush = view.NeedsRepush(f, flight.seq);
+    if (paused && !needs_repush) continue;
     if (first != nullptr && flight.push_step >= first->push_step) continue;
     first = &flight;
     action = MakeAction(ActionKind::kPush,
-                        needed_again ? "a shard has lost the contribution"
+                        needs_repush ? "a shard has lost the contribution"
                                      : "the contribution is saved");
-    action->needed_again = needed_again;
+    action->needs_repush = needs_repush;
     action->fragment = f;
     action->seq = flight.seq;
     action->run_epoch = view.run_epoch;
@@ -328,7 +328,7 @@ void Stream::OnContributed(const Action& action) {
     if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
     Track& track = tracks_[at.fragment];
     track.flight =
-        Flight{action.seq, at.anchor_version, clock_, !action.beside};
+        Flight{action.seq, at.anchor_version, clock_, !action.in_background};
     track.since_step = clock_;
     track.data_begin = action.data_position;
   }
@@ -381,7 +381,7 @@ bool Stream::Settle(const PlanView& view) {
 void Stream::Unprove(const PlanView& view, bool all) {
   for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
     std::optional<Flight>& flight = tracks_[f].flight;
-    if (flight.has_value() && (all || view.NeededAgain(f, flight->seq))) {
+    if (flight.has_value() && (all || view.NeedsRepush(f, flight->seq))) {
       flight->pushed = false;
     }
   }

@@ -344,7 +344,7 @@ class World {
         break;
       case ActionKind::kContribute:
         Contribute(island, action);
-        if (!action.beside) KeepTaken(island);
+        if (!action.in_background) KeepTaken(island);
         break;
       case ActionKind::kSave:
         if (fails) status = absl::ResourceExhaustedError("test");

@@ -42,7 +42,7 @@ bool JoinIsRefused(const absl::Status& status) {
 }  // namespace
 
 ControlLink::ControlLink(const ControlLinkOptions& options,
-                         coordinator::CoordinatorClient& client,
+                         coordinator::IslandControlClient& client,
                          Mailbox& mailbox, Listener listener)
     : options_(options),
       client_(client),

@@ -23,7 +23,7 @@
 #include "base/obs/latency_histogram.h"
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
-#include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/island_control_client.h"
 #include "worker/island/mailbox.h"
 
 namespace atl::worker {
@@ -52,7 +52,7 @@ class ControlLink {
 
   // Starts. `client` and `mailbox` must outlive it.
   ControlLink(const ControlLinkOptions& options,
-              coordinator::CoordinatorClient& client, Mailbox& mailbox,
+              coordinator::IslandControlClient& client, Mailbox& mailbox,
               Listener listener);
   // Stops, without leaving.
   ~ControlLink();
@@ -87,7 +87,7 @@ class ControlLink {
   void SetConnected(bool up);
 
   const ControlLinkOptions options_;
-  coordinator::CoordinatorClient& client_;
+  coordinator::IslandControlClient& client_;
   Mailbox& mailbox_;
   const Listener listener_;
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "coordinator/client/testing/fake_coordinator_client.h"
+#include "coordinator/client/testing/fake_island_control_client.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -39,7 +39,7 @@ class ControlLinkTest : public testing::Test {
     }
   }
 
-  coordinator::FakeCoordinatorClient client_;
+  coordinator::FakeIslandControlClient client_;
   absl::Status join_check_, plan_check_;  // Before Start().
   Mailbox mailbox_;
   IslandLoop loop_;

@@ -39,7 +39,7 @@ TEST(CopyOnceTest, WhoComesSecondWaitsUntilItIsMade) {
     may_end.WaitForNotification();
     made = true;
   });
-  std::thread beside([&] { copy.Finish(); });
+  std::thread in_background([&] { copy.Finish(); });
   begun.WaitForNotification();
   std::atomic<bool> returned{false};
   std::thread writer([&] {
@@ -53,7 +53,7 @@ TEST(CopyOnceTest, WhoComesSecondWaitsUntilItIsMade) {
   writer.join();
   EXPECT_TRUE(made);
   EXPECT_EQ(copy.waiter_count(), 0);
-  beside.join();
+  in_background.join();
 }
 
 }  // namespace

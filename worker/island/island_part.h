@@ -64,7 +64,7 @@ struct TransferWhat {
   int32_t fragment = 0;
   int64_t version = 0;             // kPull, kEvaluate.
   const EncodedContribution* contribution = nullptr;  // kPush.
-  bool needed_again = false;                          // kPush.
+  bool needs_repush = false;                          // kPush.
 };
 
 class IslandPart {

@@ -275,7 +275,7 @@ absl::Status IslandPart::Contribute(const PartCommand& command,
   // room is free.
   if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
   Take(command);
-  if (!command.action.beside) {
+  if (!command.action.in_background) {
     return EncodeAndSave(Lane::kTraining, ArraysOfSave(), result);
   }
   copy_.Begin([this, arrays = ArraysOfSave()] {

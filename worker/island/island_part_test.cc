@@ -80,7 +80,7 @@ class IslandPartTest : public IslandFixture {
     PartCommand contribute;
     Action& action = contribute.action;
     action.kind = ActionKind::kContribute;
-    action.beside = true;
+    action.in_background = true;
     action.seq = seq;
     action.run_epoch = 1;
     action.step_count = 2;

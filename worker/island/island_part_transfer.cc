@@ -249,12 +249,12 @@ absl::Status IslandPart::Pull(const Action& action, Lane lane) {
                              .fragment = action.fragment,
                              .version = action.version};
   // The plan has the digest of theta; of a view the shards say it themselves.
-  const bool is_view = HasView(spec_);
+  const bool is_view = HasReplica(spec_);
   const std::optional<Digest128> expected =
       is_view ? std::nullopt
               : std::make_optional(Digest128::FromProto(action.digest));
   const auto pull = [&](const server::CallBounds& bounds) {
-    return is_view ? parameters_->PullView(
+    return is_view ? parameters_->PullReplica(
                          action.fragment, action.version, action.from_version,
                          state_->AnchorBuffer(action.fragment), bounds)
                    : parameters_->Pull(
@@ -279,7 +279,7 @@ absl::Status IslandPart::Push(const Action& action, Lane lane) {
                              .lane = lane,
                              .fragment = action.fragment,
                              .contribution = item.get(),
-                             .needed_again = action.needed_again};
+                             .needs_repush = action.needs_repush};
   const bool is_new = outbox_.TakeNew(item);
   const auto push = [&](server::CallBounds bounds) {
     bounds.is_new = is_new;
@@ -292,7 +292,7 @@ absl::Status IslandPart::Push(const Action& action, Lane lane) {
 
 // What is evaluated is theta: with a view it is not what anchors are.
 absl::Status IslandPart::PullForEvaluation(const Action& action) {
-  if (!HasView(spec_)) {
+  if (!HasReplica(spec_)) {
     state_->SetLocalToAnchors();
     return absl::OkStatus();
   }

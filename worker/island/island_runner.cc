@@ -281,7 +281,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
       break;
     case ActionKind::kContribute:
       Contributed(action);
-      if (action.beside) break;
+      if (action.in_background) break;
       [[fallthrough]];
     case ActionKind::kSave: {
       MutexLock lock(&mutex_);

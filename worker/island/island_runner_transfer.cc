@@ -172,8 +172,8 @@ IslandPart::Transferred IslandRunner::BoundPush(
                         ? kGatherIdleMax
                         : kTransferIdleMax;
   bounds.on_waiting = TellWaiting(what);
-  const bool stops_in_pause = !what.needed_again;
-  if (what.needed_again) {
+  const bool stops_in_pause = !what.needs_repush;
+  if (what.needs_repush) {
     LOG(WARNING) << "fragment " << what.fragment << ", contribution "
                  << info.key().seq()
                  << ": a shard has lost it: it is pushed again";

@@ -97,7 +97,7 @@ void Mailbox::Wait(absl::Duration timeout, std::optional<int64_t> seen) {
   }
 }
 
-std::stop_token Mailbox::BeginTransfer(MootCheck moot, Lane lane) {
+std::stop_token Mailbox::BeginTransfer(ObsoleteCheck moot, Lane lane) {
   MutexLock lock(&mutex_);
   Transfer& transfer = transfers_[Index(lane)];
   transfer.moot = std::move(moot);

@@ -26,7 +26,7 @@ namespace atl::worker {
 class Mailbox {
  public:
   // True for a plan that makes the transfer under way moot.
-  using MootCheck = std::function<bool(const v1::IslandPlan&)>;
+  using ObsoleteCheck = std::function<bool(const v1::IslandPlan&)>;
 
   void PutJoined(v1::JoinResponse response);
   void PutPlan(v1::IslandPlan plan);
@@ -45,7 +45,7 @@ class Mailbox {
   // From now until EndTransfer a plan for which `moot` is true, by itself or
   // with a join, requests a stop of the returned token; so do StopTransfer() and
   // PutRefused(). One transfer a lane.
-  std::stop_token BeginTransfer(MootCheck moot, Lane lane = Lane::kTraining);
+  std::stop_token BeginTransfer(ObsoleteCheck moot, Lane lane = Lane::kTraining);
   void EndTransfer(Lane lane = Lane::kTraining);
   // All of them.
   void StopTransfer();
@@ -54,7 +54,7 @@ class Mailbox {
 
  private:
   struct Transfer {
-    MootCheck moot;
+    ObsoleteCheck moot;
     std::stop_source stop{std::nostopstate};
   };
 

@@ -21,7 +21,7 @@
 #include "base/layout/held_layout.h"
 #include "base/obs/latency_histogram.h"
 #include "base/rpc/tls.h"
-#include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/island_control_client.h"
 #include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"
 #include "worker/engine/trainer.h"
@@ -106,7 +106,7 @@ struct RunIslandOptions {
 // What RunIsland is made of, for tests.
 struct IslandLinks {
   std::function<absl::StatusOr<v1::Run>()> get_run;
-  coordinator::CoordinatorClient* coordinator = nullptr;
+  coordinator::IslandControlClient* coordinator = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
       const v1::RunSpec& spec, const HeldLayout& held)>
       make_parameter_client;

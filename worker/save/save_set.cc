@@ -229,7 +229,7 @@ absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
                    " has not this save, one of ", set.process_count,
                    " processes, in ", missing,
                    " (where their number changes the files of all have to lie "
-                   "in one --work_dir)"));
+                   "in one --work-dir)"));
 }
 
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,

@@ -286,7 +286,7 @@ TEST_F(SaveSetTest, WhatIsMissingIsSaid) {
   std::cout << save.status() << std::endl;
   for (const std::string& what :
        {absl::StrCat("[", middle, ", ", end, ")"),
-        std::string("run.island.1-of-2.save"), std::string("--work_dir")}) {
+        std::string("run.island.1-of-2.save"), std::string("--work-dir")}) {
     EXPECT_TRUE(absl::StrContains(save.status().message(), what)) << what;
   }
   // Who needs nothing of it does not miss it.

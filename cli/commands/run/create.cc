@@ -24,7 +24,7 @@ struct CreateOptions {
 absl::Status CreateRun(Context& context, const CreateOptions& options) {
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
   RETURN_IF_ERROR(CompleteSpec(&run));
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   v1::CreateRunRequest request;
   request.set_run_id(run.run_id);
   *request.mutable_spec() = run.spec;
@@ -32,7 +32,7 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   absl::StatusOr<v1::CreateRunResponse> response = client->CreateRun(request);
   if (absl::IsAlreadyExists(response.status())) {
     return WithHint(response.status(),
-                    "Give another id with --run_id, or look at the one there "
+                    "Give another id with --run-id, or look at the one there "
                     "is: atoll run show " +
                         run.run_id);
   }
@@ -66,10 +66,10 @@ void AddRunCreate(CLI::App& app, Context& context) {
       "FILE is TOML with the fields of RunSpec, or a preset: ", PresetNames(),
       ".\nThe same file and id again give the same run, so that a retry is "
       "safe.\n"
-      "Example:\n  atoll run create my.toml --run_id spring"));
+      "Example:\n  atoll run create my.toml --run-id spring"));
   auto options = std::make_shared<CreateOptions>();
   AddRunFileFlags(*command, options->file, options->changes);
-  command->add_flag("--validate_only", options->validate_only,
+  command->add_flag("--validate-only", options->validate_only,
                     "Only check; create nothing");
   command->callback([&context, options] {
     context.action = [options](Context& context) {

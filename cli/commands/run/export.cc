@@ -28,7 +28,7 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
   ASSIGN_OR_RETURN(options.patience, ParsePatience(flags.patience));
   Progress progress(context.progress_options, context.messages());
   ASSIGN_OR_RETURN(auto client,
-                   context.MakeRunClient({options.stop, &progress}));
+                   context.MakeOperatorClient({options.stop, &progress}));
   const absl::Time begin = absl::Now();
   options.on_progress = [&](const std::string& line) {
     // One that is done at once says nothing.
@@ -74,7 +74,7 @@ void AddRunExport(CLI::App& app, Context& context) {
                       "Id of a kept checkpoint, \"final\" for one; the newest "
                       "cut without it");
   command
-      ->add_option("--weight_file_mb", options->weight_file_mb_max,
+      ->add_option("--weight-file-mb", options->weight_file_mb_max,
                    "Longest weight file in MB; more goes into several files "
                    "with an index")
       ->check(CLI::Range(1, 1000000))

@@ -31,7 +31,7 @@ std::string RandomPinId() {
 // Lets the cut go when the export is over, however it ended.
 class PinRelease {
  public:
-  PinRelease(coordinator::RunClient& client, std::string run_id,
+  PinRelease(coordinator::OperatorClient& client, std::string run_id,
              std::string pin_id, std::stop_token stop)
       : client_(client),
         run_id_(std::move(run_id)),
@@ -56,7 +56,7 @@ class PinRelease {
   PinRelease& operator=(const PinRelease&) = delete;
 
  private:
-  coordinator::RunClient& client_;
+  coordinator::OperatorClient& client_;
   const std::string run_id_;
   const std::string pin_id_;
   const std::stop_token stop_;
@@ -65,7 +65,7 @@ class PinRelease {
 }  // namespace
 
 absl::StatusOr<Exported> ExportRun(const Context& context,
-                                   coordinator::RunClient& client,
+                                   coordinator::OperatorClient& client,
                                    const ExportOptions& options) {
   v1::ExportCheckpointRequest request;
   request.set_run_id(options.run_id);

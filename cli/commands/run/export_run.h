@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/context.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 #include "worker/api/model_files.h"
 
 namespace atl::cli {
@@ -45,7 +45,7 @@ struct Exported {
 // UNAVAILABLE, DEADLINE_EXCEEDED: a server does not answer for long. CANCELLED:
 // stopped.
 absl::StatusOr<Exported> ExportRun(const Context& context,
-                                   coordinator::RunClient& client,
+                                   coordinator::OperatorClient& client,
                                    const ExportOptions& options);
 
 }  // namespace atl::cli

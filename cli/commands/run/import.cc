@@ -29,7 +29,7 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
   ASSIGN_OR_RETURN(import_options.patience, ParsePatience(options.patience));
   Progress progress(context.progress_options, context.messages());
   ASSIGN_OR_RETURN(auto client,
-                   context.MakeRunClient({interrupt.first(), &progress}));
+                   context.MakeOperatorClient({interrupt.first(), &progress}));
   v1::GetRunRequest request;
   request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse answer, client->GetRun(request));
@@ -70,7 +70,7 @@ void AddRunImport(CLI::App& app, Context& context) {
       "Everything is checked before anything is sent. Cut at any point, the\n"
       "same command goes on from what the servers have.\n"
       "Example:\n"
-      "  atoll run create tune.toml --run_id tune\n"
+      "  atoll run create tune.toml --run-id tune\n"
       "  atoll run import tune --model export");
   auto options = std::make_shared<RunImportOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();

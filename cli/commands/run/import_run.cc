@@ -33,7 +33,7 @@ constexpr char kGoOn[] =
 // the push when the run cannot start any more or nothing moves. Thread-safe.
 class RunFollower {
  public:
-  RunFollower(coordinator::RunClient& client, std::string run_id,
+  RunFollower(coordinator::OperatorClient& client, std::string run_id,
               server::ParameterClient& shards, const ImportOptions& options)
       : client_(client),
         run_id_(std::move(run_id)),
@@ -144,7 +144,7 @@ class RunFollower {
     }
   }
 
-  coordinator::RunClient& client_;
+  coordinator::OperatorClient& client_;
   const std::string run_id_;
   server::ParameterClient& shards_;
   const absl::Duration patience_;
@@ -209,7 +209,7 @@ absl::Status Explain(const absl::Status& status, const std::string& run_id) {
 }  // namespace
 
 absl::StatusOr<Imported> ImportRun(const Context& context,
-                                   coordinator::RunClient& client,
+                                   coordinator::OperatorClient& client,
                                    const v1::Run& run,
                                    const ImportOptions& options) {
   const v1::RunSpec& spec = run.spec();

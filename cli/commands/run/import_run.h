@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/context.h"
-#include "coordinator/client/run_client.h"
+#include "coordinator/client/operator_client.h"
 
 namespace atl::cli {
 
@@ -43,7 +43,7 @@ struct Imported {
 // or has ended. ALREADY_EXISTS: it was created for another model.
 // DEADLINE_EXCEEDED: `patience` is over. CANCELLED: stopped.
 absl::StatusOr<Imported> ImportRun(const Context& context,
-                                   coordinator::RunClient& client,
+                                   coordinator::OperatorClient& client,
                                    const v1::Run& run,
                                    const ImportOptions& options);
 

@@ -10,7 +10,7 @@ namespace atl::cli {
 namespace {
 
 absl::Status ListRuns(Context& context) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   Table table(
       {"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", "CREATED", "WHY"});
   Json runs = Json::array();

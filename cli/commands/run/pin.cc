@@ -22,7 +22,7 @@ struct PinOptions {
 };
 
 absl::Status Pin(Context& context, const PinOptions& options) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   v1::ExportCheckpointRequest request;
   request.set_run_id(options.run_id);
   request.set_pin_id(options.pin_id);
@@ -57,15 +57,15 @@ void AddRunPin(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "pin", "Keep the newest cut, and what is merged after it");
   command->footer(
-      "With --keep_mb the servers keep what every later commit merges, until\n"
+      "With --keep-mb the servers keep what every later commit merges, until\n"
       "it comes to so many MB, for `atoll replay`. The same command again\n"
       "renews the pin.\n"
-      "Example:\n  atoll run pin laptop --id audit --keep_mb 2000");
+      "Example:\n  atoll run pin laptop --id audit --keep-mb 2000");
   auto options = std::make_shared<PinOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
   command->add_option("--id", options->pin_id, "Id of the pin")->required();
   command
-      ->add_option("--keep_mb", options->keep_mb,
+      ->add_option("--keep-mb", options->keep_mb,
                    "Contributions to keep, in MB over all servers; none "
                    "without it")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));

@@ -54,10 +54,10 @@ std::string DescribeCheckpoints(
 std::string DescribeFault(const v1::ServerState& server) {
   if (!server.fault().empty()) return server.fault();
   if (!server.alive() && !server.placement().server_id().empty()) {
-    return "away: start it again on its --data_dir";
+    return "away: start it again on its --data-dir";
   }
-  if (server.hindrance().empty()) return "";
-  return absl::StrCat("tries again: ", server.hindrance());
+  if (server.blocked_reason().empty()) return "";
+  return absl::StrCat("tries again: ", server.blocked_reason());
 }
 
 std::string DescribeState(const v1::GetRunStateResponse& state) {
@@ -124,7 +124,7 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
-    coordinator::RunClient& client, const std::string& run_id) {
+    coordinator::OperatorClient& client, const std::string& run_id) {
   std::vector<v1::Checkpoint> checkpoints;
   v1::ListCheckpointsRequest request;
   request.set_run_id(run_id);
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
 }
 
 absl::Status ShowRun(Context& context, const std::string& run_id) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   v1::GetRunStateRequest request;
   request.set_run_id(run_id);
   ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,

@@ -21,7 +21,7 @@ void AddSteering(CLI::App& app, Context& context, const std::string& name,
   command->add_option("run", *run_id, "Id of the run")->required();
   command->callback([&context, run_id] {
     context.action = [run_id](Context& context) -> absl::Status {
-      ASSIGN_OR_RETURN(auto client, context.MakeRunClient());
+      ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
       Request request;
       request.set_run_id(*run_id);
       ASSIGN_OR_RETURN(const auto response, ((*client).*Method)(request));
@@ -34,17 +34,17 @@ void AddSteering(CLI::App& app, Context& context, const std::string& name,
 }  // namespace
 
 void AddRunPause(CLI::App& app, Context& context) {
-  AddSteering<v1::PauseRunRequest, &coordinator::RunClient::PauseRun>(
+  AddSteering<v1::PauseRunRequest, &coordinator::OperatorClient::PauseRun>(
       app, context, "pause", "Open and seal no more rounds");
 }
 
 void AddRunResume(CLI::App& app, Context& context) {
-  AddSteering<v1::ResumeRunRequest, &coordinator::RunClient::ResumeRun>(
+  AddSteering<v1::ResumeRunRequest, &coordinator::OperatorClient::ResumeRun>(
       app, context, "resume", "Go on after a pause");
 }
 
 void AddRunCancel(CLI::App& app, Context& context) {
-  AddSteering<v1::CancelRunRequest, &coordinator::RunClient::CancelRun>(
+  AddSteering<v1::CancelRunRequest, &coordinator::OperatorClient::CancelRun>(
       app, context, "cancel", "End a run for good");
 }
 

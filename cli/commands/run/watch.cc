@@ -46,7 +46,7 @@ class Printer {
 // In place of events that are compacted: the rounds that were committed since
 // `place` and the state that the run is in. Moves `place` to that state.
 absl::Status ListInstead(const std::string& run_id,
-                         coordinator::RunClient& client, Printer& printer,
+                         coordinator::OperatorClient& client, Printer& printer,
                          Place& place) {
   v1::GetRunStateRequest state_request;
   state_request.set_run_id(run_id);
@@ -89,7 +89,7 @@ absl::Status ListInstead(const std::string& run_id,
 // Until the run ends, or CANCELLED when `stop` is requested.
 absl::Status PrintEvents(Context& context, const WatchOptions& options,
                          std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeRunClient({.stop = stop}));
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient({.stop = stop}));
   // What does not change while it is watched: the run's specification.
   v1::GetRunRequest run_request;
   run_request.set_run_id(options.run_id);

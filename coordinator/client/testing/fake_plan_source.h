@@ -47,7 +47,7 @@ class FakePlanSource {
     return TakeError(method);
   }
 
-  // As CoordinatorClient::WaitForPlan; fails by the name "WaitForPlan".
+  // As IslandControlClient::WaitForPlan; fails by the name "WaitForPlan".
   absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,
                                    absl::Duration timeout,
                                    std::stop_token stop) {

@@ -65,7 +65,7 @@ void ShortenReasons(
 // has ended, merged or not, so that all of that goes, however much it is, some
 // with each report; then the newest, of which it may have parts that no report
 // names.
-void AddDropped(const RunState& state, const ShardView& shard,
+void AddDropped(const RunState& state, const ObservedShard& shard,
                 v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;
   // What these decide is theirs to free.
@@ -122,12 +122,12 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
   return placements;
 }
 
-int64_t PersistedCommitSeq(const RunState& state, const RunView& view) {
+int64_t PersistedCommitSeq(const RunState& state, const Observations& seen) {
   // No commit is ever made further ahead than that.
   const int64_t least =
       std::max<int64_t>(0, state.commit_seq() - kCommitsAheadMax);
   int64_t persisted = state.commit_seq();
-  for (const ShardView& shard : view.shards) {
+  for (const ObservedShard& shard : seen.shards) {
     persisted =
         std::min(persisted,
                  shard.reported ? shard.report.persisted_commit_seq() : least);
@@ -135,7 +135,7 @@ int64_t PersistedCommitSeq(const RunState& state, const RunView& view) {
   return std::max(persisted, least);
 }
 
-v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& seen,
                                      const ServerDirectory& servers) {
   v1::IslandPlan plan;
   plan.set_run_id(state.run_id());
@@ -159,11 +159,11 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
     }
   }
   plan.set_commit_seq(state.commit_seq());
-  plan.set_persisted_commit_seq(PersistedCommitSeq(state, view));
+  plan.set_persisted_commit_seq(PersistedCommitSeq(state, seen));
   return plan;
 }
 
-void AddIsland(const RunState& state, const RunView& view, int32_t slot,
+void AddIsland(const RunState& state, const Observations& seen, int32_t slot,
                v1::IslandPlan& plan) {
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
@@ -175,13 +175,13 @@ void AddIsland(const RunState& state, const RunView& view, int32_t slot,
     *plan.add_outcomes() = std::move(outcome);
   }
   ShortenReasons(*plan.mutable_outcomes());
-  plan.clear_needed_again();
-  for (v1::ContributionKey& key : NeededAgain(view, slot)) {
-    *plan.add_needed_again() = std::move(key);
+  plan.clear_needs_repush();
+  for (v1::ContributionKey& key : NeedsRepush(seen, slot)) {
+    *plan.add_needs_repush() = std::move(key);
   }
 }
 
-v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& seen,
                                      int32_t shard) {
   v1::ServerRunPlan plan;
   plan.set_run_id(state.run_id());
@@ -198,7 +198,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
     added.set_island_epoch(member.record.island_epoch());
     added.set_session_sha256(member.record.session_sha256());
   }
-  const int64_t persisted = PersistedCommitSeq(state, view);
+  const int64_t persisted = PersistedCommitSeq(state, seen);
   for (const RecentCommit& recent : state.recent_commits()) {
     if (recent.commit.commit_seq() <= persisted) continue;
     v1::Commit& commit = *plan.add_commits();
@@ -212,9 +212,9 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
       open = fragment.open;
       open.clear_slots();
       if (state.spec().durability() == v1::DURABILITY_ISLAND) {
-        for (const v1::GatherSlot& slot :
-             ExpectedSeal(state, view, fragment.newest.fragment())) {
-          *open.add_gather() = slot;
+        for (const v1::LiveMergeSlot& slot :
+             ExpectedSeal(state, seen, fragment.newest.fragment())) {
+          *open.add_live_merge() = slot;
         }
       }
     } else if (fragment.phase == RoundPhase::kSealed) {
@@ -228,7 +228,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
                          ? a.commit_seq() < b.commit_seq()
                          : a.pin_id() < b.pin_id();
             });
-  AddDropped(state, view.shards[shard], plan);
+  AddDropped(state, seen.shards[shard], plan);
   plan.set_commit_seq(state.commit_seq());
   plan.set_started(state.started());
   for (const v1::FragmentVersion& version : state.version0()) {

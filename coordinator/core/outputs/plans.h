@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "atoll/v1/plan.pb.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
@@ -18,21 +18,21 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
     const RunState& state, const ServerDirectory& servers);
 
 // What every island of the run is told: all but `slot`, `island_epoch`,
-// `outcomes`, `needed_again` and its own part in open rounds.
-v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const RunView& view,
+// `outcomes`, `needs_repush` and its own part in open rounds.
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& seen,
                                      const ServerDirectory& servers);
 
 // Adds what only the island with `slot` is told.
-void AddIsland(const RunState& state, const RunView& view, int32_t slot,
+void AddIsland(const RunState& state, const Observations& seen, int32_t slot,
                v1::IslandPlan& plan);
 
 // What the owner of `shard` is told of the run. Requires: placed.
-v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const RunView& view,
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& seen,
                                      int32_t shard);
 
 // Largest commit_seq that every shard has persisted, by the newest reports;
 // before all have reported, the least that it can be.
-int64_t PersistedCommitSeq(const RunState& state, const RunView& view);
+int64_t PersistedCommitSeq(const RunState& state, const Observations& seen);
 
 }  // namespace atl::coordinator
 

@@ -16,25 +16,25 @@
 #include <vector>
 
 #include "coordinator/core/state/decision.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
 // OPENs of the idle fragments that have not reached the last version, for
 // every ready island, and for those that are restarting and have a plan.
-Decision DecideAsyncOpen(const RunState& state, const RunView& view);
+Decision DecideAsyncOpen(const RunState& state, const Observations& seen);
 
 // SEAL of the one received contribution that was made from the oldest version,
 // the first by (slot, seq) if there are several; or else an ABORT that lets a
 // ready island in that has no plan yet.
-Decision DecideAsyncSeal(const RunState& state, const RunView& view,
+Decision DecideAsyncSeal(const RunState& state, const Observations& seen,
                          int32_t fragment);
 
 // Outcomes of contributions to `fragment` that no version can take any more:
 // refused, STALE, or what a run that is over leaves.
 std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
-                                                 const RunView& view,
+                                                 const Observations& seen,
                                                  int32_t fragment);
 
 }  // namespace atl::coordinator

@@ -68,7 +68,7 @@ std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment) {
 }
 
 SeenContributions CollectContributions(const RunState& state,
-                                       const std::vector<ShardView>& shards,
+                                       const std::vector<ObservedShard>& shards,
                                        int32_t fragment) {
   SeenContributions all;
   const std::vector<int32_t> holders = ShardsOf(state, fragment);

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "atoll/v1/plan.pb.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
@@ -57,7 +57,7 @@ bool IsUndecided(const RunState& state, const v1::ContributionKey& key);
 // sense for the run. Those of another run_epoch, of an unknown slot or of a seq
 // that no shard takes are left out.
 SeenContributions CollectContributions(const RunState& state,
-                                       const std::vector<ShardView>& shards,
+                                       const std::vector<ObservedShard>& shards,
                                        int32_t fragment);
 
 // The greatest seq that counts as one of `member`'s newest life.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "coordinator/core/state/decision.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
@@ -19,11 +19,11 @@ namespace atl::coordinator {
 // each opens its own next round after its COMMIT. Expected are the
 // ready islands, or the round's sample of them; of a reopened round those too
 // whose contributions are received, for these outlive the attempt.
-Decision DecideOpen(const RunState& state, const RunView& view);
+Decision DecideOpen(const RunState& state, const Observations& seen);
 
 // Tokens a second of the islands in `slots`: the newest that each reported, or
 // what it said when it joined; 0 for one that has not said.
-std::vector<double> Speeds(const RunState& state, const RunView& view,
+std::vector<double> Speeds(const RunState& state, const Observations& seen,
                            const std::vector<int32_t>& slots);
 
 // The data shards that each of `slots` may read, in order: its own, and with

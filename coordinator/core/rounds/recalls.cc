@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kFaultBytesMax = 512;
 
 // Its word counts: it has reported, and it works.
-bool IsHeard(const ShardView& shard) {
+bool IsHeard(const ObservedShard& shard) {
   return shard.reported && shard.report.fault().empty();
 }
 
@@ -30,7 +30,7 @@ struct Named {
   std::map<ContributionPlace, std::string> refused;
 };
 
-Named NamedBy(const ShardView& shard, int64_t run_epoch) {
+Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
   Named named;
   for (const v1::StoredContribution& stored : shard.report.stored()) {
     if (stored.info().key().run_epoch() != run_epoch) continue;
@@ -46,7 +46,7 @@ Named NamedBy(const ShardView& shard, int64_t run_epoch) {
 }
 
 // True if the shard has merged the sealed round: it needs no contribution.
-bool HasPrepared(const ShardView& shard, const v1::Seal& seal) {
+bool HasPrepared(const ObservedShard& shard, const v1::Seal& seal) {
   return std::any_of(shard.report.prepared().begin(),
                      shard.report.prepared().end(),
                      [&](const v1::PreparedRound& prepared) {
@@ -67,7 +67,7 @@ bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
 
 // Takes in what the shard has now; forgets what is decided or cannot be merged
 // any more.
-void NoteHad(const RunState& state, const ShardView& shard,
+void NoteHad(const RunState& state, const ObservedShard& shard,
              std::map<ContributionPlace, v1::ContributionInfo>& had) {
   if (shard.reported) {
     for (const v1::StoredContribution& stored : shard.report.stored()) {
@@ -82,11 +82,11 @@ void NoteHad(const RunState& state, const ShardView& shard,
 
 // What the owner of a sealed contribution that is lost makes of it; empty if
 // the round can wait for it.
-v1::ContributionOutcome LostOutcome(const RunState& state, const RunView& view,
+v1::ContributionOutcome LostOutcome(const RunState& state, const Observations& seen,
                                     const Recall& recall, absl::Time deadline,
                                     absl::Time now) {
   for (int32_t shard : recall.shards) {
-    const Named named = NamedBy(view.shards[shard], state.run_epoch());
+    const Named named = NamedBy(seen.shards[shard], state.run_epoch());
     const auto refused = named.refused.find(PlaceOf(recall.key));
     if (refused != named.refused.end()) {
       return MakeOutcome(recall.key, v1::OUTCOME_REJECTED, refused->second);
@@ -114,7 +114,7 @@ absl::Duration RecallWait(const RunState& state) {
 
 }  // namespace
 
-bool UpdateRecalls(const RunState& state, absl::Time now, RunView& view) {
+bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen) {
   std::map<ContributionPlace, Recall> recalls;
   const auto add = [&](const v1::ContributionKey& key, int32_t shard) {
     Recall& recall = recalls[PlaceOf(key)];
@@ -122,14 +122,14 @@ bool UpdateRecalls(const RunState& state, absl::Time now, RunView& view) {
     recall.shards.insert(shard);
   };
   const bool under_way = state.started() && !state.ended();
-  for (int32_t shard = 0; under_way && shard < view.shards.size(); ++shard) {
-    ShardView& seen = view.shards[shard];
+  for (int32_t shard = 0; under_way && shard < seen.shards.size(); ++shard) {
+    ObservedShard& seen = seen.shards[shard];
     const bool heard = IsHeard(seen);
     const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
     for (const FragmentState& fragment : state.fragments()) {
       const int32_t f = fragment.newest.fragment();
       if (fragment.phase != RoundPhase::kSealed ||
-          state.layout().ShardBlocks(f, shard, view.shards.size()).empty()) {
+          state.layout().ShardBlocks(f, shard, seen.shards.size()).empty()) {
         continue;
       }
       const v1::Seal& seal = fragment.sealed.seal();
@@ -154,26 +154,26 @@ bool UpdateRecalls(const RunState& state, absl::Time now, RunView& view) {
       }
     }
   }
-  bool changed = recalls.size() != view.recalls.size();
+  bool changed = recalls.size() != seen.recalls.size();
   for (auto& [place, recall] : recalls) {
-    const auto before = view.recalls.find(place);
-    changed |= before == view.recalls.end();
-    recall.since = before == view.recalls.end() ? now : before->second.since;
+    const auto before = seen.recalls.find(place);
+    changed |= before == seen.recalls.end();
+    recall.since = before == seen.recalls.end() ? now : before->second.since;
   }
-  view.recalls = std::move(recalls);
+  seen.recalls = std::move(recalls);
   return changed;
 }
 
-std::vector<v1::ContributionKey> NeededAgain(const RunView& view,
+std::vector<v1::ContributionKey> NeedsRepush(const Observations& seen,
                                              int32_t slot) {
   std::vector<v1::ContributionKey> keys;
-  for (const auto& [place, recall] : view.recalls) {
+  for (const auto& [place, recall] : seen.recalls) {
     if (recall.key.slot() == slot) keys.push_back(recall.key);
   }
   return keys;
 }
 
-Decision DecideRecall(const RunState& state, const RunView& view,
+Decision DecideRecall(const RunState& state, const Observations& seen,
                       int32_t fragment, absl::Time now) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const std::string name =
@@ -182,13 +182,13 @@ Decision DecideRecall(const RunState& state, const RunView& view,
   std::set<int32_t> shards;
   std::vector<std::string> islands;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const auto found = view.recalls.find(PlaceOf(sealed.key()));
-    if (found == view.recalls.end()) continue;
+    const auto found = seen.recalls.find(PlaceOf(sealed.key()));
+    if (found == seen.recalls.end()) continue;
     const Recall& recall = found->second;
     shards.insert(recall.shards.begin(), recall.shards.end());
     islands.push_back(state.members()[sealed.key().slot()].record.island_id());
     v1::ContributionOutcome outcome =
-        LostOutcome(state, view, recall, recall.since + RecallWait(state), now);
+        LostOutcome(state, seen, recall, recall.since + RecallWait(state), now);
     if (outcome.outcome() != v1::OUTCOME_UNSPECIFIED) {
       outcomes.push_back(std::move(outcome));
     }
@@ -207,9 +207,9 @@ Decision DecideRecall(const RunState& state, const RunView& view,
                        absl::StrJoin(islands, ", "), " to push them again")};
 }
 
-absl::Time RecallTimer(const RunState& state, const RunView& view) {
+absl::Time RecallTimer(const RunState& state, const Observations& seen) {
   absl::Time timer = absl::InfiniteFuture();
-  for (const auto& [place, recall] : view.recalls) {
+  for (const auto& [place, recall] : seen.recalls) {
     const FragmentState& fragment = state.fragments()[std::get<0>(place)];
     if (fragment.phase != RoundPhase::kSealed) continue;
     timer = std::min(timer, recall.since + RecallWait(state));
@@ -217,9 +217,9 @@ absl::Time RecallTimer(const RunState& state, const RunView& view) {
   return timer;
 }
 
-std::string ShardFault(const RunState& state, const RunView& view) {
-  for (size_t shard = 0; shard < view.shards.size(); ++shard) {
-    const ShardView& seen = view.shards[shard];
+std::string ShardFault(const RunState& state, const Observations& seen) {
+  for (size_t shard = 0; shard < seen.shards.size(); ++shard) {
+    const ObservedShard& seen = seen.shards[shard];
     if (!seen.reported || seen.report.fault().empty()) continue;
     const std::string& server = state.server_ids()[shard];
     return absl::StrCat(

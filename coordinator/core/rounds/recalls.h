@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "atoll/v1/plan.pb.h"
 #include "coordinator/core/state/decision.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
@@ -29,23 +29,23 @@ inline constexpr absl::Duration kRecallWait = absl::Minutes(10);
 
 // Brings `view.recalls` up to date with the reports. True if the keys that
 // islands are told have changed.
-bool UpdateRecalls(const RunState& state, absl::Time now, RunView& view);
+bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen);
 
 // The keys that the island in `slot` has to push again, in order.
-std::vector<v1::ContributionKey> NeededAgain(const RunView& view, int32_t slot);
+std::vector<v1::ContributionKey> NeedsRepush(const Observations& seen, int32_t slot);
 
 // What the losses mean for the sealed round of `fragment`: an ABORT if one
 // cannot be made good; no record and why the round waits, if it waits for one;
 // neither if nothing is lost.
-Decision DecideRecall(const RunState& state, const RunView& view,
+Decision DecideRecall(const RunState& state, const Observations& seen,
                       int32_t fragment, absl::Time now);
 
 // When DecideRecall has to be asked again at the latest without news.
-absl::Time RecallTimer(const RunState& state, const RunView& view);
+absl::Time RecallTimer(const RunState& state, const Observations& seen);
 
 // Why a shard has stopped and what an operator can do, in a sentence that
 // names server, shard and cause; empty if none has.
-std::string ShardFault(const RunState& state, const RunView& view);
+std::string ShardFault(const RunState& state, const Observations& seen);
 
 }  // namespace atl::coordinator
 

@@ -36,7 +36,7 @@ class RecallsTest : public RunSimulationTest {
   // Seqs that the island is asked for.
   std::vector<int64_t> Asked(const std::string& id) {
     std::vector<int64_t> seqs;
-    for (const auto& key : run_->NeededAgain(id)) seqs.push_back(key.seq());
+    for (const auto& key : run_->NeedsRepush(id)) seqs.push_back(key.seq());
     return seqs;
   }
   void TearDown() override {
@@ -100,7 +100,7 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
       }
     };
     run_->PushAll("i0");
-    for (const ShardView& shard : run_->machine().view().shards) {
+    for (const ObservedShard& shard : run_->machine().seen().shards) {
       EXPECT_TRUE(shard.had.empty());
     }
     // Nor is it when it is gone.
@@ -108,7 +108,7 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
       report.clear_stored();
     };
     run_->FollowPlans();
-    EXPECT_TRUE(run_->machine().view().recalls.empty());
+    EXPECT_TRUE(run_->machine().seen().recalls.empty());
   }
 }
 
@@ -270,10 +270,10 @@ TEST_F(RecallsTest, TheSeriesCountShardsThatHaveStoppedOrAreHindered) {
                           series.hindered_count.back().value());
   };
   EXPECT_EQ(sample(), std::make_pair(0.0, 0.0));
-  run_->SetHindrance(0, "the disk is full");
-  run_->SetHindrance(1, "the disk is full");
+  run_->SetBlockedReason(0, "the disk is full");
+  run_->SetBlockedReason(1, "the disk is full");
   EXPECT_EQ(sample(), std::make_pair(0.0, 2.0));
-  run_->SetHindrance(0, "");
+  run_->SetBlockedReason(0, "");
   run_->SetFault(0, "DATA_LOSS: test");
   EXPECT_EQ(sample(), std::make_pair(1.0, 1.0));
   run_->SetFault(0, "");

@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "coordinator/core/state/decision.h"
+#include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
-#include "coordinator/core/state/run_view.h"
 
 namespace atl::coordinator {
 
@@ -20,7 +20,7 @@ bool WaitsForVerdict(const RunState& state, int32_t fragment);
 
 // VERDICT of such a round, once every shard with a block of the fragment has
 // reported its statistics; or an ABORT and a pause if none can be made.
-Decision DecideVerdict(const RunState& state, const RunView& view,
+Decision DecideVerdict(const RunState& state, const Observations& seen,
                        int32_t fragment);
 
 }  // namespace atl::coordinator

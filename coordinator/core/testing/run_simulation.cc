@@ -295,7 +295,7 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   if (!state().started()) return Report(shard_index);
   Shard& shard = shards_[shard_index];
   const v1::ServerRunPlan plan =
-      BuildServerRunPlan(state(), machine_->view(), shard_index);
+      BuildServerRunPlan(state(), machine_->seen(), shard_index);
   const auto drop = [&](const v1::ContributionOutcome& outcome) {
     const Key key = {outcome.key().fragment(), outcome.key().slot(),
                      outcome.key().seq()};
@@ -361,16 +361,16 @@ bool RunSimulation::Lose(const std::string& island_id, int32_t f,
   return true;
 }
 
-std::vector<v1::ContributionKey> RunSimulation::NeededAgain(
+std::vector<v1::ContributionKey> RunSimulation::NeedsRepush(
     const std::string& island_id) {
   v1::IslandPlan plan;
-  AddIsland(state(), machine_->view(), islands_.at(island_id).slot, plan);
-  return {plan.needed_again().begin(), plan.needed_again().end()};
+  AddIsland(state(), machine_->seen(), islands_.at(island_id).slot, plan);
+  return {plan.needs_repush().begin(), plan.needs_repush().end()};
 }
 
 bool RunSimulation::PushAgain(const std::string& island_id) {
   bool pushed = false;
-  for (const v1::ContributionKey& key : NeededAgain(island_id)) {
+  for (const v1::ContributionKey& key : NeedsRepush(island_id)) {
     const auto made = islands_.at(island_id).newest.find(key.fragment());
     // A newer life of the island has not kept it.
     if (made == islands_.at(island_id).newest.end() ||
@@ -389,8 +389,8 @@ void RunSimulation::SetFault(int32_t shard, const std::string& fault) {
   Report(shard);
 }
 
-void RunSimulation::SetHindrance(int32_t shard, const std::string& hindrance) {
-  shards_[shard].hindrance = hindrance;
+void RunSimulation::SetBlockedReason(int32_t shard, const std::string& blocked_reason) {
+  shards_[shard].blocked_reason = blocked_reason;
   Report(shard);
 }
 
@@ -409,7 +409,7 @@ void RunSimulation::Report(int32_t shard_index) {
     report.add_version0_digests()->set_low(f + 1);
   }
   report.set_fault(shard.fault);
-  report.set_hindrance(shard.hindrance);
+  report.set_blocked_reason(shard.blocked_reason);
   report.set_persisted_commit_seq(shard.persisted);
   for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
   for (const auto& [key, anchor] : shard.refused) {

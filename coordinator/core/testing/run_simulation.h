@@ -81,11 +81,11 @@ class RunSimulation : public ServerDirectory {
   // The island pushes what its plan says is needed again. False if nothing is.
   bool PushAgain(const std::string& island_id);
   // What the island's plan says is needed again.
-  std::vector<v1::ContributionKey> NeededAgain(const std::string& island_id);
+  std::vector<v1::ContributionKey> NeedsRepush(const std::string& island_id);
   // The shard stops with `fault`; empty: it has none any more. It reports.
   void SetFault(int32_t shard, const std::string& fault);
   // The same of what it cannot do now.
-  void SetHindrance(int32_t shard, const std::string& hindrance);
+  void SetBlockedReason(int32_t shard, const std::string& blocked_reason);
   // All islands push, all shards follow, until nothing changes.
   void Settle();
   // Time passes; islands that are not `silent` heartbeat.
@@ -155,7 +155,7 @@ class RunSimulation : public ServerDirectory {
     std::map<std::tuple<int32_t, int64_t, int64_t>, bool> prepared;
     std::set<Key> lost;
     std::string fault;
-    std::string hindrance;
+    std::string blocked_reason;
     std::vector<v1::Seal> measured;  // Wait for their verdict.
     int64_t applied = 0;
     int64_t persisted = 0;

@@ -53,7 +53,7 @@ class FakeParameterClient : public ParameterClient {
                        absl::Span<float> out,
                        const CallBounds& bounds) override;
   // V is what SetVersion gave.
-  TransferOutcome PullView(int32_t fragment, int64_t version,
+  TransferOutcome PullReplica(int32_t fragment, int64_t version,
                            int64_t from_version, absl::Span<float> out,
                            const CallBounds& bounds) override {
     return Pull(fragment, version, std::nullopt, out, bounds);

@@ -468,15 +468,15 @@ absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
   return elements;
 }
 
-absl::StatusOr<int64_t> TestCluster::PullView(int32_t fragment,
+absl::StatusOr<int64_t> TestCluster::PullReplica(int32_t fragment,
                                               int64_t version,
                                               int64_t from_version,
-                                              std::vector<float>& view) {
+                                              std::vector<float>& replica) {
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
-  view.resize(layout_.fragment_element_count(fragment));
+  replica.resize(layout_.fragment_element_count(fragment));
   RETURN_IF_ERROR(client
-                      ->PullView(fragment, version, from_version,
-                                 absl::MakeSpan(view),
+                      ->PullReplica(fragment, version, from_version,
+                                 absl::MakeSpan(replica),
                                  {absl::Now() + kPatience, {}})
                       .status);
   return client->counters().received_payload_bytes;

@@ -1,7 +1,7 @@
 // An island that trains honestly and pushes something else: for the quality
 // benchmark's rows with a hostile island. No part of the product.
 //
-//   hostile_island join HOST:PORT --run R --island_id I --dir D --threads N
+//   hostile_island join HOST:PORT --run R --island-id I --dir D --threads N
 //       --attack sign_flip|scale:100|drift:1
 //
 // All but the push is `atoll join`'s own code; between the island and its
@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
+#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "server/client/parameter_client.h"
 #include "tests/benchmarks/quality/attack.h"
@@ -63,10 +64,10 @@ class HostileClient final : public server::ParameterClient {
     return honest_->Pull(fragment, version, expected, out, bounds);
   }
 
-  server::TransferOutcome PullView(int32_t fragment, int64_t version,
+  server::TransferOutcome PullReplica(int32_t fragment, int64_t version,
                                    int64_t from_version, absl::Span<float> out,
                                    const server::CallBounds& bounds) override {
-    return honest_->PullView(fragment, version, from_version, out, bounds);
+    return honest_->PullReplica(fragment, version, from_version, out, bounds);
   }
 
   server::TransferOutcome Import(int32_t fragment,
@@ -109,10 +110,11 @@ int Main(int argc, char** argv) {
   app.add_option("verb", verb)->required()->check(CLI::IsMember({"join"}));
   app.add_option("address", options.coordinator_address)->required();
   app.add_option("--run", options.run_id)->required();
-  app.add_option("--island_id", options.island_id)->required();
+  app.add_option("--island-id", options.island_id)->required();
   app.add_option("--dir", options.work_directory)->required();
   app.add_option("--threads", options.thread_count);
   app.add_option("--attack", attack_text)->required();
+  atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
   const absl::StatusOr<Attack> attack = ParseAttack(attack_text);
   const absl::Status status =

@@ -163,7 +163,7 @@ def version_0(values, directory):
 
 def _play_torch(row, values, directory, torch_python):
     if torch_python is None:
-        raise NotHere("no PyTorch here: --torch_python names one")
+        raise NotHere("no PyTorch here: --torch-python names one")
     start = version_0(values, directory)
     path = os.path.join(directory, "values.json")
     with open(path, "w", encoding="utf-8") as file:

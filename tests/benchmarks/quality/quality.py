@@ -186,7 +186,7 @@ def parse(argv):
                         "(tests/benchmarks/results/quality)")
     parser.add_argument("--data", default=newest_headers(),
                         help="text to train on (%(default)s)")
-    parser.add_argument("--any_commit", action="store_true",
+    parser.add_argument("--any-commit", action="store_true",
                         help="rows of other commits count too; the table names "
                         "them")
     parser.add_argument("--report", action="store_true",
@@ -195,7 +195,7 @@ def parse(argv):
                         help="print the rows and what is claimed")
     parser.add_argument("--smoke", action="store_true",
                         help="a tiny model and text: does it work at all?")
-    parser.add_argument("--torch_python",
+    parser.add_argument("--torch-python",
                         help="an interpreter with torch, for the reference")
     parser.add_argument("--nice", type=int, default=5)
     arguments = parser.parse_args(argv)

@@ -109,7 +109,7 @@ class TableTest(unittest.TestCase):
                     file.write(rows.run_file.to_toml(
                         rows.values_of(row, 1, "text")))
                 processes.run_cli("plan", "--model", path, "--link", "1Gb/s",
-                                  "--tokens_per_second", "1", check=0)
+                                  "--tokens-per-second", "1", check=0)
 
     def test_the_place_of_the_text_does_not_matter_but_the_text_does(self):
         row = rows.by_name()["diloco"]

@@ -1,6 +1,6 @@
 // A TCP relay that hands every byte on a set time after it came, both ways.
 //
-//   delay_relay --delay_ms 10 127.0.0.1:7400=10.77.0.1:7400 ...
+//   delay_relay --delay-ms 10 127.0.0.1:7400=10.77.0.1:7400 ...
 //
 // Each argument is LISTEN=TARGET. Prints "ready" once all listen, and runs
 // until it is killed. A connection whose target does not answer is closed. What
@@ -209,7 +209,7 @@ int main(int argc, char** argv) {
   std::vector<Route> routes;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--delay_ms" && i + 1 < argc &&
+    if (argument == "--delay-ms" && i + 1 < argc &&
         absl::SimpleAtod(argv[i + 1], &delay_ms) && delay_ms >= 0) {
       ++i;
       continue;
@@ -218,7 +218,7 @@ int main(int argc, char** argv) {
     Route route;
     if (sides.size() != 2 || !ParseAddress(sides[0], &route.listen) ||
         !ParseAddress(sides[1], &route.target)) {
-      std::cerr << "usage: delay_relay [--delay_ms D] HOST:PORT=HOST:PORT ...\n"
+      std::cerr << "usage: delay_relay [--delay-ms D] HOST:PORT=HOST:PORT ...\n"
                 << "not understood: " << argument << "\n";
       return 2;
     }

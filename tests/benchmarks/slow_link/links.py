@@ -71,7 +71,7 @@ class Link:
         self._start((), ["%s:%d=127.0.0.1:%d" % (self._here, p, p)
                          for p in ports])
         self._start(self.prefix,
-                    ["--delay_ms", str(self._round_trip_ms / 2)] +
+                    ["--delay-ms", str(self._round_trip_ms / 2)] +
                     ["127.0.0.1:%d=%s:%d" % (p, self._here, p) for p in ports])
 
     def _start(self, prefix, arguments):

@@ -1,7 +1,7 @@
 """How much of its time an island computes behind a slow link.
 
 usage: slow_link [--json] [--links 1Gb/s,100Mb/s,50Mb/s,10Mb/s] [--cases A,B]
-                 [--rtt_ms 20] [--islands 2] [--rounds 4]
+                 [--rtt-ms 20] [--islands 2] [--rounds 4]
                  [--rows FILE] [--minutes 3]
        slow_link --payload [--links 10Mb/s]
        slow_link --up 5Mb/s --down 20Mb/s [--links 100Mb/s] [--seconds 10]
@@ -242,7 +242,7 @@ def predict(path, link_name, arguments, tokens_per_second):
     done = processes.run_cli(
         "plan", "--model", path, "--link", link_name, "--rtt",
         "%gms" % arguments.rtt_ms, "--islands", str(arguments.islands),
-        "--tokens_per_second", "%f" % tokens_per_second, "-o", "json", check=0)
+        "--tokens-per-second", "%f" % tokens_per_second, "-o", "json", check=0)
     as_it_is = json.loads(done.stdout)["data"]["presets"][0]
     return share_of_so_many_rounds(
         as_it_is["utilization"],
@@ -494,7 +494,7 @@ def parse(argv):
                         help="bandwidths, each way (%(default)s)")
     parser.add_argument("--cases", default=",".join(CASES),
                         help="any of %(default)s")
-    parser.add_argument("--rtt_ms", type=float, default=20)
+    parser.add_argument("--rtt-ms", type=float, default=20)
     parser.add_argument("--islands", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--rows", metavar="FILE",

@@ -36,7 +36,7 @@ class RelayTest(unittest.TestCase):
         bytes_down = os.urandom(1 << 20)
         with socket.create_server(("127.0.0.1", 0)) as target:
             port = processes.free_port()
-            relay = self.start("--delay_ms", "1", "127.0.0.1:%d=127.0.0.1:%d" %
+            relay = self.start("--delay-ms", "1", "127.0.0.1:%d=127.0.0.1:%d" %
                                (port, target.getsockname()[1]))
             self.assertEqual(relay.stdout.readline(), "ready\n")
             caller = socket.create_connection(("127.0.0.1", port), 60)

@@ -29,8 +29,8 @@ class Certificate:
 
     @property
     def flags(self):
-        return ["--tls_cert=" + self.cert, "--tls_key=" + self.key,
-                "--tls_ca=" + self.ca]
+        return ["--tls-cert=" + self.cert, "--tls-key=" + self.key,
+                "--tls-ca=" + self.ca]
 
     @property
     def credentials(self):

@@ -32,7 +32,7 @@ JOINING, READY, LOST, LEFT, REMOVED, READMITTED = 1, 2, 3, 4, 5, 6
 
 
 # The coordinator's argument for a snapshot after every record.
-SNAPSHOTS = ("--log_records_max=1",)
+SNAPSHOTS = ("--log-records-max=1",)
 
 _OWN_PORT = re.compile(r"its (\w+) port is (\S+)")
 
@@ -107,8 +107,8 @@ class Cluster:
         command = [
             processes.binary(relative),
             "--listen=127.0.0.1:%d" % self._ports.get(name, 0),
-            "--data_dir=" + (data_dir or os.path.join(self.directory, name)),
-            "--port_file=" + port_file,
+            "--data-dir=" + (data_dir or os.path.join(self.directory, name)),
+            "--port-file=" + port_file,
         ] + arguments
         process = self._start(name, command, port_file, failpoint, prefix)
         try:
@@ -130,7 +130,7 @@ class Cluster:
         """Islands, servers and queries each have a port of their own."""
         names = ("island", "server", "query")
         process = self.start_coordinator(
-            arguments=["--%s_listen=127.0.0.1:0" % n for n in names])
+            arguments=["--%s-listen=127.0.0.1:0" % n for n in names])
 
         def told():
             self.check_alive()
@@ -146,7 +146,7 @@ class Cluster:
             self._servers.append(server_id)
         return self._serve(server_id, processes.SERVER, [
             "--coordinator=" + self.dialled_by("server"),
-            "--server_id=" + server_id,
+            "--server-id=" + server_id,
         ] + list(arguments), failpoint, data_dir, prefix)
 
     def start_servers(self, count, armed=None):
@@ -173,7 +173,7 @@ class Cluster:
         command = [
             processes.binary(program), "join",
             self.dialled_by("island"),
-            "--run", run_id, "--island_id", island_id,
+            "--run", run_id, "--island-id", island_id,
             "--dir", os.path.join(self.directory, directory or name),
             "--threads", str(threads),
         ] + list(arguments)
@@ -196,7 +196,7 @@ class Cluster:
             self.start_island("run", island_id, name=name, directory=directory,
                               failpoint=(armed or {}).get(name), arguments=[
                 "--mesh", mesh, "--processes", str(process_count),
-                "--process_index", str(index), "--rendezvous", rendezvous] +
+                "--process-index", str(index), "--rendezvous", rendezvous] +
                               list(arguments))
 
     def start_mesh_islands(self, meshes, armed=None, directory=None):
@@ -418,7 +418,7 @@ class Cluster:
     def create_run(self, values, run_id="run"):
         """Creates a run from a run file, as an operator does."""
         path = self.write_run_file(values, run_id)
-        self.run_cli("run", "create", path, "--run_id", run_id, "-o", "json",
+        self.run_cli("run", "create", path, "--run-id", run_id, "-o", "json",
                      check=0)
         return run_id
 

@@ -17,7 +17,7 @@
 #include "base/status/status_macros.h"
 #include "worker/collective/call.h"
 #include "worker/collective/collective.h"
-#include "worker/collective/nccl/nccl_fate.h"
+#include "worker/collective/nccl/nccl_watchdog.h"
 #include "worker/collective/nccl/steps.h"
 
 namespace atl::collective {
@@ -55,7 +55,7 @@ struct CallWords {
 class NcclCollective final : public Collective {
  public:
   // `control` is the group's on CPUs: `own`, or the world's.
-  NcclCollective(std::shared_ptr<NcclFate> fate, NcclOptions options,
+  NcclCollective(std::shared_ptr<NcclWatchdog> fate, NcclOptions options,
                  std::shared_ptr<NcclComm> comm, Collective& control,
                  std::unique_ptr<Collective> own, std::string name)
       : fate_(std::move(fate)),
@@ -269,7 +269,7 @@ class NcclCollective final : public Collective {
     return absl::OkStatus();
   }
 
-  const std::shared_ptr<NcclFate>
+  const std::shared_ptr<NcclWatchdog>
       fate_;  // Shared with the rank's other groups.
   const NcclOptions options_;
   const std::shared_ptr<NcclComm> comm_;
@@ -289,7 +289,7 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
   RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(options.device), "choosing a device"));
   auto fate =
-      std::make_shared<NcclFate>(control, options.device, options.call_timeout);
+      std::make_shared<NcclWatchdog>(control, options.device, options.call_timeout);
   ncclUniqueId id = {};
   if (control.rank() == 0) {
     const absl::Status status =

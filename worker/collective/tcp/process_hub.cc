@@ -413,7 +413,7 @@ absl::Status ProcessHub::AwaitAll(absl::Time deadline) {
       absl::StrCat(NameOf(*ended_.begin()), " ended"));
 }
 
-absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::GatherRoster(
+absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::CollectRoster(
     ProcessEntry own, absl::Time deadline) {
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitAll(deadline));

@@ -77,7 +77,7 @@ class ProcessHub : public RemoteWorld {
   //
   // DEADLINE_EXCEEDED: names the processes that did not come, and says who was
   // refused last, and why.
-  absl::StatusOr<std::vector<ProcessEntry>> GatherRoster(ProcessEntry own,
+  absl::StatusOr<std::vector<ProcessEntry>> CollectRoster(ProcessEntry own,
                                                          absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

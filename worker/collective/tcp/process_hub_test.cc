@@ -151,7 +151,7 @@ TEST_F(ProcessHubTest, WhoDoesNotSayWhatItWantsIsSentAwayInTimeAndNotBefore) {
   hub_->ReadNews();
   for (const int fd : fds) EXPECT_TRUE(IsSentAway(fd, Soon()));
   const absl::Status vain =
-      hub_->GatherRoster({"127.0.0.1", port_, 1}, absl::InfinitePast())
+      hub_->CollectRoster({"127.0.0.1", port_, 1}, absl::InfinitePast())
           .status();
   EXPECT_TRUE(absl::StrContains(vain.message(),
                                 "it has not said in 10s what it wants"))
@@ -167,7 +167,7 @@ TEST_F(ProcessHubTest, WhoDoesNotTakeTheRosterIsNotWaitedFor) {
   absl::Status gathered;
   EXPECT_TRUE(EndsByItself(
       [&] {
-        gathered = hub_->GatherRoster({name, port_, 1}, Soon()).status();
+        gathered = hub_->CollectRoster({name, port_, 1}, Soon()).status();
       },
       [&] { joined = Connection(); }));
   EXPECT_TRUE(absl::IsUnavailable(gathered)) << gathered;
@@ -181,7 +181,7 @@ TEST_F(ProcessHubTest, ARankThatDoesNotAnswerIsNotDialledForEver) {
   // Connections to it are made, and nobody takes part in a handshake.
   UniqueFd deaf = *Listen({"127.0.0.1", 0});
   const Connection joined = Join(LocalEndpoint(deaf.get())->port);
-  ASSERT_TRUE(hub_->GatherRoster({"127.0.0.1", port_, 1}, Soon()).ok());
+  ASSERT_TRUE(hub_->CollectRoster({"127.0.0.1", port_, 1}, Soon()).ok());
   World world({0, 1}, 0, WorldOptions());
   ASSERT_TRUE(hub_->ConnectAll(&world, Soon()).ok());
   absl::Status connected;
@@ -214,7 +214,7 @@ TEST_F(ProcessHubTest, WhoComesTogetherHearsWhyNobodyListensAnyMore) {
   {
     FewDescriptors few;
     gathered =
-        hub_->GatherRoster({"127.0.0.1", port_, 1}, InAWhile()).status();
+        hub_->CollectRoster({"127.0.0.1", port_, 1}, InAWhile()).status();
   }
   EXPECT_TRUE(absl::IsUnavailable(gathered)) << gathered;
   EXPECT_TRUE(absl::StrContains(gathered.message(),
@@ -226,7 +226,7 @@ TEST_F(ProcessHubTest, WhoComesTogetherHearsWhyNobodyListensAnyMore) {
 TEST_F(ProcessHubTest, AWorldEndsForAllWhereNobodyListensAnyMore) {
   Start();
   Connection joined = Join(1);
-  ASSERT_TRUE(hub_->GatherRoster({"127.0.0.1", port_, 1}, Soon()).ok());
+  ASSERT_TRUE(hub_->CollectRoster({"127.0.0.1", port_, 1}, Soon()).ok());
   World world({0, 1}, 0, WorldOptions());
   world.SetRemote(hub_.get());
   ASSERT_TRUE(hub_->ConnectAll(&world, Soon()).ok());

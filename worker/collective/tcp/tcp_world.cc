@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
                      ProcessHub::Create(identity, std::move(options.listener)));
     ASSIGN_OR_RETURN(
         roster,
-        world->hub_->GatherRoster(
+        world->hub_->CollectRoster(
             {rendezvous.host, rendezvous.port, options.rank_count}, deadline));
   } else {
     ASSIGN_OR_RETURN(roster, JoinFirst(options, rendezvous, identity, deadline,

@@ -27,10 +27,10 @@
 #include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/engine/ops/plain_ops.h"
-#include "worker/engine/ops/testing/apart_ops.h"
+#include "worker/engine/ops/testing/fake_device_ops.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/parallel/rank_trainer.h"
-#include "worker/engine/parallel/testing/apart_collective.h"
+#include "worker/engine/parallel/testing/fake_device_collective.h"
 #include "worker/engine/tensor/host_memory.h"
 
 namespace atl::engine {
@@ -228,13 +228,13 @@ class TestDevices final : public Devices {
     return absl::FailedPreconditionError("they would share a device");
   }
   absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int, ComputeType, int) override {
-    if (is_apart_) return std::make_unique<ApartOps<float>>();
+    if (is_apart_) return std::make_unique<FakeDeviceOps<float>>();
     return std::make_unique<PlainOps<float>>();
   }
   absl::StatusOr<std::unique_ptr<Collective>> JoinWorld(Collective& control,
                                                         Ops& ops) override {
     if (!is_apart_) return std::unique_ptr<Collective>();
-    return MakeApart(control, static_cast<ApartOps<float>&>(ops).memory());
+    return MakeFakeDeviceCollective(control, static_cast<FakeDeviceOps<float>&>(ops).memory());
   }
 
   int rank_count_max = 8;

@@ -35,8 +35,8 @@
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/ops/plain_ops.h"
-#include "worker/engine/ops/testing/apart_ops.h"
-#include "worker/engine/parallel/testing/apart_collective.h"
+#include "worker/engine/ops/testing/fake_device_ops.h"
+#include "worker/engine/parallel/testing/fake_device_collective.h"
 
 namespace atl::engine {
 namespace {
@@ -201,8 +201,8 @@ class MeshTest : public testing::Test {
                 count_passed_by);
       return;
     }
-    ApartOps<double> ops;
-    TrainRank(options, *MakeApart(world, ops.memory()), ops, from, first, steps,
+    FakeDeviceOps<double> ops;
+    TrainRank(options, *MakeFakeDeviceCollective(world, ops.memory()), ops, from, first, steps,
               outcome, [] {});
   }
 

@@ -79,9 +79,9 @@ std::string EncodeCommand(const PartCommand& command) {
   message.set_step_count(action.step_count);
   message.set_data_begin(action.data_begin);
   message.set_weight(action.weight);
-  message.set_beside(action.beside);
+  message.set_in_background(action.in_background);
   message.set_adopt(action.adopt);
-  message.set_needed_again(action.needed_again);
+  message.set_needs_repush(action.needs_repush);
   message.set_warm_up(action.warm_up);
   if (action.kind == ActionKind::kContribute) {
     message.set_save_header(SaveHeaderText(command.save));
@@ -130,9 +130,9 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
   action.step_count = message.step_count();
   action.data_begin = message.data_begin();
   action.weight = message.weight();
-  action.beside = message.beside();
+  action.in_background = message.in_background();
   action.adopt = message.adopt();
-  action.needed_again = message.needed_again();
+  action.needs_repush = message.needs_repush();
   action.warm_up = message.warm_up();
   if (action.kind == ActionKind::kContribute) {
     ASSIGN_OR_RETURN(command.save, ParseSaveHeaderText(message.save_header()));

@@ -34,9 +34,9 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   action.step_count = 12;
   action.data_begin = 13;
   action.weight = 0.1;
-  action.beside = true;
+  action.in_background = true;
   action.adopt = true;
-  action.needed_again = true;
+  action.needs_repush = true;
   action.warm_up = true;
   sent.save.summary.run_id = "run";
   sent.save.summary.tracks.resize(2);
@@ -52,7 +52,7 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   EXPECT_EQ(got->action.from_version, -1);
   EXPECT_EQ(got->action.contributions, action.contributions);
   EXPECT_EQ(got->action.weight, 0.1);
-  EXPECT_TRUE(got->action.beside);
+  EXPECT_TRUE(got->action.in_background);
   EXPECT_EQ(got->save.summary.tracks[1].push_step, 14);
   EXPECT_EQ(got->save.step, 15);
   EXPECT_EQ(got->resolved[0].outcome(), v1::OUTCOME_MERGED);

@@ -97,7 +97,7 @@ absl::StatusOr<std::string> SecretBytes(const RendezvousOptions& options,
   return absl::InvalidArgumentError(absl::StrCat(
       "the processes are to meet at ", options.address,
       ", which is not this machine, and nothing keeps strangers out: give all "
-      "of them the same --rendezvous_secret FILE, or the island's --tls_key; "
+      "of them the same --rendezvous-secret FILE, or the island's --tls-key; "
       "--insecure lets in whoever comes, in the clear"));
 }
 

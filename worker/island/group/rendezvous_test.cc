@@ -104,7 +104,7 @@ TEST_F(RendezvousTest, ASecretIsOfItsFileItsRunAndItsIsland) {
 TEST_F(RendezvousTest, OffTheMachineASecretHasToBeGivenAndBytesAreEncrypted) {
   options_.address = "10.0.0.1:29500";
   ExpectRefused(absl::StatusCode::kInvalidArgument,
-                "--rendezvous_secret FILE");
+                "--rendezvous-secret FILE");
   options_.secret_path = Write("secret", "0123456789abcdef");
   EXPECT_FALSE(MakeRendezvous(options_)->in_the_clear);
   // Asked for.

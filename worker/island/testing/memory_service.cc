@@ -16,7 +16,7 @@
 
 namespace atl::worker {
 
-class MemoryCoordinator : public coordinator::CoordinatorClient {
+class MemoryCoordinator : public coordinator::IslandControlClient {
  public:
   explicit MemoryCoordinator(MemoryService& service) : service_(service) {}
 
@@ -183,7 +183,7 @@ class MemoryParameters : public server::ParameterClient {
     return outcome;
   }
 
-  server::TransferOutcome PullView(int32_t fragment, int64_t version,
+  server::TransferOutcome PullReplica(int32_t fragment, int64_t version,
                                    int64_t from_version, absl::Span<float> out,
                                    const server::CallBounds& bounds) override {
     return Pull(fragment, version, std::nullopt, out, bounds);
@@ -315,7 +315,7 @@ v1::Run MemoryService::run() const {
   return run;
 }
 
-std::unique_ptr<coordinator::CoordinatorClient>
+std::unique_ptr<coordinator::IslandControlClient>
 MemoryService::MakeCoordinator() {
   return std::make_unique<MemoryCoordinator>(*this);
 }

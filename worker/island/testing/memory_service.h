@@ -22,7 +22,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
-#include "coordinator/client/coordinator_client.h"
+#include "coordinator/client/island_control_client.h"
 #include "server/client/parameter_client.h"
 
 namespace atl::worker {
@@ -33,7 +33,7 @@ class MemoryService {
   explicit MemoryService(const v1::RunSpec& spec);
 
   v1::Run run() const;
-  std::unique_ptr<coordinator::CoordinatorClient> MakeCoordinator();
+  std::unique_ptr<coordinator::IslandControlClient> MakeCoordinator();
   // Of a process that holds all, or so much, of the model.
   std::unique_ptr<server::ParameterClient> MakeParameters();
   std::unique_ptr<server::ParameterClient> MakeParameters(

@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "worker/engine/ops/plain_ops.h"
-#include "worker/engine/ops/testing/apart_ops.h"
+#include "worker/engine/ops/testing/fake_device_ops.h"
 
 namespace atl::engine {
 namespace {
@@ -79,7 +79,7 @@ TEST(MomentStoreTest, OffloadedIsWhatIsInMemory) {
 TEST(MomentStoreTest, WithADeviceItIsTheSame) {
   constexpr int64_t kCount = 57, kChunk = 9;
   PlainOps<float> plain;
-  ApartOps<float> apart;
+  FakeDeviceOps<float> apart;
   const auto use = [&](MomentStore<float>& store, Ops& ops) {
     // v = v + m / 2, m = 2 m, on memory of the operations.
     const auto update = [&](const MomentStore<float>::Chunk& chunk) {

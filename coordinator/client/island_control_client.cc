@@ -1,0 +1,163 @@
+#include "coordinator/client/island_control_client.h"
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/island_service.grpc.pb.h"
+#include "base/rpc/call.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "coordinator/client/plan_watch.h"
+
+namespace atl::coordinator {
+namespace {
+
+using Service = v1::IslandService;
+using IslandPlanWatch = PlanWatch<v1::WatchPlanResponse, v1::IslandPlan>;
+
+// Who we are since the last Join.
+struct Membership {
+  std::string run_id;
+  std::string island_id;
+  int64_t island_epoch = 0;
+  std::string session;  // Hex.
+  std::shared_ptr<IslandPlanWatch> watch;
+};
+
+absl::Duration ToDuration(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) +
+         absl::Nanoseconds(duration.nanos());
+}
+
+class GrpcIslandControlClient : public IslandControlClient {
+ public:
+  GrpcIslandControlClient(const IslandControlClientOptions& options,
+                        const std::shared_ptr<grpc::Channel>& channel)
+      : options_(options), stub_(Service::NewStub(channel)) {}
+
+  absl::StatusOr<v1::JoinResponse> Join(
+      const v1::JoinRequest& request) override {
+    rpc::CallOptions call = Options(options_.timeout, "");
+    if (options_.on_join_waiting) {
+      call.on_slow = [&] { options_.on_join_waiting(call.peer); };
+    }
+    ASSIGN_OR_RETURN(
+        v1::JoinResponse response,
+        rpc::Call(*stub_, &Service::Stub::Join, request, call));
+    auto member = std::make_shared<Membership>();
+    member->run_id = request.run_id();
+    member->island_id = request.island_id();
+    member->island_epoch = response.island_epoch();
+    member->session = rpc::HexOf(response.session_secret());
+    member->watch = MakeWatch(*member);
+    MutexLock lock(&mutex_);
+    // The old watch, if any, ends outside the lock with the last reference.
+    std::swap(member_, member);
+    return response;
+  }
+
+  absl::Status ReportReady(int64_t commit_seq) override {
+    ASSIGN_OR_RETURN(const auto member, Member());
+    auto request = For<v1::ReportReadyRequest>(*member);
+    request.set_commit_seq(commit_seq);
+    return rpc::Call(*stub_, &Service::Stub::ReportReady, request,
+                     Options(options_.timeout, member->session))
+        .status();
+  }
+
+  absl::StatusOr<absl::Duration> Heartbeat() override {
+    ASSIGN_OR_RETURN(const auto member, Member());
+    ASSIGN_OR_RETURN(
+        const v1::HeartbeatResponse response,
+        rpc::Call(*stub_, &Service::Stub::Heartbeat,
+                  For<v1::HeartbeatRequest>(*member),
+                  Options(options_.heartbeat_timeout, member->session)));
+    return ToDuration(response.lease_duration());
+  }
+
+  absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,
+                                             absl::Duration timeout,
+                                             std::stop_token stop) override {
+    const absl::Time deadline = absl::Now() + timeout;
+    ASSIGN_OR_RETURN(const auto member, Member());
+    return member->watch->WaitForPlan(after, deadline, stop);
+  }
+
+  absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
+    ASSIGN_OR_RETURN(const auto member, Member());
+    progress.set_run_id(member->run_id);
+    progress.set_island_id(member->island_id);
+    progress.set_island_epoch(member->island_epoch);
+    return rpc::Call(*stub_, &Service::Stub::ReportProgress, progress,
+                     Options(options_.timeout, member->session))
+        .status();
+  }
+
+  absl::Status Leave(absl::string_view reason) override {
+    ASSIGN_OR_RETURN(auto member, Member());
+    {
+      MutexLock lock(&mutex_);
+      if (member_ == member) member_.reset();
+    }
+    auto request = For<v1::LeaveRequest>(*member);
+    request.set_reason(std::string(reason));
+    return rpc::Call(*stub_, &Service::Stub::Leave, request,
+                     Options(options_.timeout, member->session))
+        .status();
+  }
+
+ private:
+  rpc::CallOptions Options(absl::Duration timeout,
+                           const std::string& session) const {
+    return {timeout, session, absl::StrCat("coordinator ", options_.address)};
+  }
+
+  template <typename Request>
+  static Request For(const Membership& member) {
+    Request request;
+    request.set_run_id(member.run_id);
+    request.set_island_id(member.island_id);
+    request.set_island_epoch(member.island_epoch);
+    return request;
+  }
+
+  // The stub outlives every watch: both belong to this object.
+  std::shared_ptr<IslandPlanWatch> MakeWatch(const Membership& member) {
+    const auto request = For<v1::WatchPlanRequest>(member);
+    return std::make_shared<IslandPlanWatch>(
+        rpc::WatchOptions{options_.watch_retry, options_.seed},
+        [this, request, session = member.session](grpc::ClientContext* context)
+            -> std::unique_ptr<
+                grpc::ClientReaderInterface<v1::WatchPlanResponse>> {
+          context->AddMetadata(rpc::kSessionMetadata, session);
+          return stub_->WatchPlan(context, request);
+        });
+  }
+
+  absl::StatusOr<std::shared_ptr<Membership>> Member() {
+    MutexLock lock(&mutex_);
+    if (member_ == nullptr) {
+      return absl::FailedPreconditionError("not a member: Join first");
+    }
+    return member_;
+  }
+
+  const IslandControlClientOptions options_;
+  const std::unique_ptr<Service::Stub> stub_;
+  Mutex mutex_;
+  std::shared_ptr<Membership> member_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IslandControlClient>> MakeIslandControlClient(
+    const IslandControlClientOptions& options) {
+  rpc::ChannelOptions channel_options = options.channel;
+  channel_options.kind = rpc::ChannelKind::kControl;
+  ASSIGN_OR_RETURN(const auto channel,
+                   rpc::MakeChannel(options.address, channel_options));
+  return std::make_unique<GrpcIslandControlClient>(options, channel);
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,105 @@
+// What operators and readers ask of the coordinator: RunService and
+// TrainingStateService, a call a method.
+//
+// Every call has a deadline and is made once. Errors are the service's own, and
+// UNAVAILABLE or DEADLINE_EXCEEDED, naming the address, if it is away, and
+// CANCELLED if the client was stopped.
+//
+// Thread-safe.
+
+#ifndef COORDINATOR_CLIENT_OPERATOR_CLIENT_H_
+#define COORDINATOR_CLIENT_OPERATOR_CLIENT_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "atoll/v1/run_service.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/retry.h"
+
+namespace atl::coordinator {
+
+class OperatorClient {
+ public:
+  virtual ~OperatorClient() = default;
+
+  // RunService.
+  virtual absl::StatusOr<v1::CreateRunResponse> CreateRun(
+      const v1::CreateRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetRunResponse> GetRun(
+      const v1::GetRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListRunsResponse> ListRuns(
+      const v1::ListRunsRequest& request) = 0;
+  virtual absl::StatusOr<v1::PauseRunResponse> PauseRun(
+      const v1::PauseRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::ResumeRunResponse> ResumeRun(
+      const v1::ResumeRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::CancelRunResponse> CancelRun(
+      const v1::CancelRunRequest& request) = 0;
+  virtual absl::StatusOr<v1::RemoveIslandResponse> RemoveIsland(
+      const v1::RemoveIslandRequest& request) = 0;
+  virtual absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
+      const v1::ExportCheckpointRequest& request) = 0;
+
+  // TrainingStateService.
+  virtual absl::StatusOr<v1::GetRunStateResponse> GetRunState(
+      const v1::GetRunStateRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListIslandsResponse> ListIslands(
+      const v1::ListIslandsRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListRoundsResponse> ListRounds(
+      const v1::ListRoundsRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetMetricsResponse> GetMetrics(
+      const v1::GetMetricsRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
+      const v1::ListCheckpointsRequest& request) = 0;
+
+  // Hands every event after request.after_revision to `on_event`, in order and
+  // once, until the run ends (OK), `on_event` returns false (OK), or `stop` is
+  // requested (CANCELLED). A stream that breaks is opened again behind the last
+  // event; one that cannot be had for `patience` ends with its error.
+  virtual absl::Status WatchRun(
+      v1::WatchRunRequest request, absl::Duration patience,
+      const std::function<bool(const v1::RunEvent&)>& on_event,
+      std::stop_token stop) = 0;
+
+  // A client on the same connection for what nobody waits for, which may
+  // outlive this: it tells nobody that it waits, its unary calls last
+  // `timeout_max` at most and end when `stop` is requested, and not when this
+  // client's options say so.
+  virtual std::unique_ptr<OperatorClient> InBackground(
+      std::stop_token stop, absl::Duration timeout_max) const = 0;
+};
+
+struct OperatorClientOptions {
+  std::string address;                         // host:port
+  rpc::ChannelOptions channel;                 // kControl.
+  absl::Duration timeout = absl::Seconds(10);  // Of every unary call.
+  rpc::RetryPolicy watch_retry;                // Of WatchRun.
+  // A stream of WatchRun that lasted so long was had, also without an event:
+  // longer than any attempt to connect.
+  absl::Duration watch_had_after = absl::Minutes(1);
+  uint64_t seed = 0;                           // Of its jitter.
+  // Called, from any thread, when there has been no answer for
+  // rpc::kSlowAfter, with who does not answer and for how long it is asked in
+  // all. Of WatchRun: of each time that it is away. May be empty.
+  std::function<void(absl::string_view peer, absl::Duration patience)>
+      on_waiting;
+  std::stop_token stop;  // Requested: unary calls end at once.
+};
+
+// A client on a connection of its own.
+//
+// Errors as rpc::MakeChannel.
+absl::StatusOr<std::unique_ptr<OperatorClient>> MakeOperatorClient(
+    const OperatorClientOptions& options);
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_OPERATOR_CLIENT_H_

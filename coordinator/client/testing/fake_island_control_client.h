@@ -1,0 +1,59 @@
+// A IslandControlClient in memory, for tests of islands.
+//
+// The test says what Join answers and which plan is the newest, lets calls
+// fail, and reads what was reported. Thread-safe.
+
+#ifndef COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_
+#define COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "coordinator/client/island_control_client.h"
+#include "coordinator/client/testing/fake_plan_source.h"
+
+namespace atl::coordinator {
+
+class FakeIslandControlClient : public IslandControlClient {
+ public:
+  // What Join answers. Its plan becomes the newest.
+  void SetJoinResponse(v1::JoinResponse response);
+  // The newest plan; wakes WaitForPlan.
+  void SetPlan(v1::IslandPlan plan);
+  // The next calls of `method` ("Join", "ReportReady", "Heartbeat",
+  // "WaitForPlan", "ReportProgress", "Leave"), in order, end with these.
+  void FailNext(const std::string& method, absl::Status status);
+
+  std::vector<v1::JoinRequest> joins() const;
+  std::vector<int64_t> ready() const;  // commit_seq of every ReportReady.
+  std::vector<v1::ReportProgressRequest> progress() const;
+  int heartbeat_count() const;
+  bool left() const;
+
+  absl::StatusOr<v1::JoinResponse> Join(
+      const v1::JoinRequest& request) override;
+  absl::Status ReportReady(int64_t commit_seq) override;
+  absl::StatusOr<absl::Duration> Heartbeat() override;
+  absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,
+                                             absl::Duration timeout,
+                                             std::stop_token stop) override;
+  absl::Status ReportProgress(v1::ReportProgressRequest progress) override;
+  absl::Status Leave(absl::string_view reason) override;
+
+ private:
+  FakePlanSource<v1::IslandPlan> plans_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  v1::JoinResponse join_response_;
+  std::vector<v1::JoinRequest> joins_;
+  std::vector<int64_t> ready_;
+  std::vector<v1::ReportProgressRequest> progress_;
+  int heartbeat_count_ = 0;
+  bool left_ = false;
+};
+
+}  // namespace atl::coordinator
+
+#endif  // COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_

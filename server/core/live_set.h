@@ -1,0 +1,36 @@
+// The contributions of a round that are merged in one pass, as they arrive.
+//
+// Pure. Thread-compatible.
+
+#ifndef SERVER_CORE_LIVE_SET_H_
+#define SERVER_CORE_LIVE_SET_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "atoll/v1/plan.pb.h"
+#include "server/core/contribution_key.h"
+
+namespace atl::server {
+
+// What a round of level ISLAND merges as it comes, in this order.
+struct LiveSet {
+  // Counts the sets of a shard: what came for an older one is of no use.
+  int64_t id = 0;
+  int32_t fragment = 0;
+  int64_t version = 0;  // v; the merge makes v + 1.
+  std::vector<ContributionKey> keys;
+  std::vector<float> weights;  // One a key.
+
+  // True if this is what `seal` merges, to the bit.
+  bool Merges(const v1::Seal& seal) const;
+  // But for the id.
+  friend bool operator==(const LiveSet& a, const LiveSet& b) {
+    return a.fragment == b.fragment && a.version == b.version &&
+           a.keys == b.keys && a.weights == b.weights;
+  }
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_LIVE_SET_H_

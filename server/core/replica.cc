@@ -1,0 +1,72 @@
+#include "server/core/replica.h"
+
+#include <algorithm>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/codec/block_grid.h"
+#include "base/codec/codec.h"
+#include "base/codec/f32_values.h"
+#include "base/codec/stream_copy.h"
+
+namespace atl::server {
+namespace {
+
+// The finaliser of SplitMix64: every bit depends on every bit.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment, int64_t version) {
+  return Mix(Mix(Mix(exchange_seed) ^ static_cast<uint64_t>(fragment)) ^
+             static_cast<uint64_t>(version));
+}
+
+ReplicaStep::Result ReplicaStep::Advance(IndexRange blocks, const float* theta,
+                                   const float* from, float* to,
+                                   char* encoded) const {
+  Result result;
+  const codec::Codec& codec = layout_.codec();
+  const RunLayout& layout = layout_.layout();
+  alignas(64) float residual[codec::kBlockElements];
+  alignas(64) float next[codec::kBlockElements];
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t n = layout_.ElementCount(b);
+    codec::Subtract(n, theta, from, residual);
+    const codec::BlockKey key = {
+        seed_,
+        static_cast<uint64_t>(layout.BlockOffset(layout_.fragment(), b))};
+    const size_t bytes = codec.EncodedBytes(n);
+    // Where V is made in its own place it is in the cache by now; else it is
+    // written past the caches.
+    float* const made = to == from ? to : next;
+    if (made != from) std::copy_n(from, n, made);
+    const absl::Span<float> replica = absl::MakeSpan(made, n);
+    if (codec.Encode(key, absl::MakeConstSpan(residual, n),
+                     absl::MakeSpan(encoded, bytes)) !=
+            codec::BlockFault::kNone ||
+        codec.DecodeAccumulate(absl::string_view(encoded, bytes), 1.0f, replica) !=
+            codec::BlockFault::kNone ||
+        !codec::AllFinite(replica)) {
+      result.finite = false;
+      return result;
+    }
+    result.digest += BlockDigest(b, replica);
+    if (made != to) {
+      codec::StreamCopy(n * sizeof(float), reinterpret_cast<const char*>(made),
+                        reinterpret_cast<char*>(to));
+    }
+    theta += n;
+    from += n;
+    to += n;
+    encoded += bytes;
+  }
+  return result;
+}
+
+}  // namespace atl::server

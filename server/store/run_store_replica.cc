@@ -1,0 +1,155 @@
+// What V and D of a run with a view are made again from.
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/exchange.h"
+#include "base/obs/log.h"
+#include "base/status/status_macros.h"
+#include "server/core/replica.h"
+#include "server/store/run_store.h"
+
+namespace atl::server {
+namespace {
+
+// What is read at a time: 1 MiB.
+constexpr int64_t kReadBlocks = 64;
+
+}  // namespace
+
+VersionFile::ArrayMaker RunStore::MakerOfReplica(
+    int32_t fragment, int64_t version, const VersionFile& file,
+    std::shared_ptr<VersionFile> before) {
+  const EncodedLayout& layout = deltas_->layout(fragment);
+  const ReplicaStep step(layout, run_.spec().exchange(), version);
+  // The file has the maker, and so outlives it.
+  return [&file, before = std::move(before), array = replica_array(),
+          &range = ranges_[fragment], &layout,
+          step](IndexRange blocks, float* replica) {
+    std::vector<float> theta(
+        static_cast<size_t>(range.ElementCount(blocks)));
+    std::string delta(static_cast<size_t>(layout.ByteCount(blocks)), '\0');
+    RETURN_IF_ERROR(file.Read(0, blocks, theta.data()));
+    RETURN_IF_ERROR(before->Read(array, blocks, replica));
+    // What comes out is checked by who asked.
+    step.Advance(blocks, theta.data(), replica, replica, delta.data());
+    return absl::OkStatus();
+  };
+}
+
+void RunStore::LeaveOutReplica(int32_t fragment, int64_t version,
+                            VersionFile& file) {
+  if (deltas_ == nullptr || !file.InMemory() || file.replica_left_out()) return;
+  const std::optional<HeldVersion> before = FindVersion(fragment, version - 1);
+  if (!before || before->file->replica_left_out()) return;
+  file.LeaveOutReplica(MakerOfReplica(fragment, version, file, before->file));
+}
+
+absl::Status RunStore::RecoverReplicas() {
+  std::map<std::pair<int32_t, int64_t>, HeldVersion> versions;
+  {
+    MutexLock lock(&mutex_);
+    versions = versions_;
+  }
+  for (const auto& [place, held] : versions) {
+    if (!held.file->replica_left_out()) continue;
+    const auto& [fragment, version] = place;
+    const auto before = versions.find({fragment, version - 1});
+    if (before != versions.end() && !before->second.file->replica_left_out()) {
+      held.file->LeaveOutReplica(MakerOfReplica(fragment, version, *held.file,
+                                          before->second.file));
+      continue;
+    }
+    const std::string why =
+        absl::StrCat("the view of ", held.file->path(),
+                     " is made from that of the version before, which is not "
+                     "here or has none");
+    MutexLock lock(&mutex_);
+    if (version == state_.fragments(fragment).version()) {
+      return absl::DataLossError(why);
+    }
+    LOG(ERROR) << "run " << run_.run_id() << ": an old version is lost: "
+               << why;
+    versions_.erase(place);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunStore::RecoverDeltas() {
+  if (!HasReplica(run_.spec())) return absl::OkStatus();
+  const std::string directory = absl::StrCat(directory_, "/deltas");
+  RETURN_IF_ERROR(fs_.CreateDirectories(directory));
+  std::vector<int64_t> persisted;
+  {
+    MutexLock lock(&mutex_);
+    for (const records::FragmentState& fragment : state_.fragments()) {
+      persisted.push_back(fragment.version());
+    }
+  }
+  ASSIGN_OR_RETURN(deltas_,
+                   DeltaRing::Open(fs_, directory, {run_.run_id(), shard_},
+                                   DownCodec(run_.spec()), ranges_, persisted,
+                                   images_));
+  RETURN_IF_ERROR(RecoverReplicas());
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    if (ranges_[f].empty()) continue;
+    // The newest persisted version, and one that an earlier process prepared.
+    for (const int64_t version : {persisted[f], persisted[f] + 1}) {
+      const absl::StatusOr<bool> made = MakeDeltaAgain(f, version);
+      if (!made.ok()) {
+        LOG(WARNING) << "run " << run_.run_id() << ": no D of version "
+                     << version << " of fragment " << f
+                     << ", islands get the view in full: " << made.status();
+      } else if (*made && version == persisted[f]) {
+        deltas_->Persist(f, version);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RunStore::MakeDeltaAgain(int32_t fragment,
+                                              int64_t version) {
+  const std::optional<HeldVersion> from = FindVersion(fragment, version - 1);
+  const std::optional<HeldVersion> to = FindVersion(fragment, version);
+  if (!from || !to || !deltas_->Chain(fragment, version - 1, version).empty()) {
+    return false;
+  }
+  const ShardRange& range = ranges_[fragment];
+  const EncodedLayout& layout = deltas_->layout(fragment);
+  const ReplicaStep step(layout, run_.spec().exchange(), version);
+  ASSIGN_OR_RETURN(const std::shared_ptr<DeltaFile> delta,
+                   deltas_->New(fragment, version));
+  std::vector<float> theta, replica_before, replica;
+  std::string encoded;
+  Digest128 digest;
+  for (int64_t b = range.blocks().begin; b < range.blocks().end;
+       b += kReadBlocks) {
+    const IndexRange blocks = {b,
+                               std::min(b + kReadBlocks, range.blocks().end)};
+    for (std::vector<float>* values : {&theta, &replica_before, &replica}) {
+      values->resize(range.ElementCount(blocks));
+    }
+    encoded.resize(layout.ByteCount(blocks));
+    RETURN_IF_ERROR(to->file->Read(0, blocks, theta.data()));
+    RETURN_IF_ERROR(
+        from->file->Read(replica_array(), blocks, replica_before.data()));
+    digest += step.Advance(blocks, theta.data(), replica_before.data(),
+                           replica.data(), encoded.data())
+                  .digest;
+    RETURN_IF_ERROR(delta->Write(blocks, encoded.data()));
+  }
+  if (digest != to->replica_digest) {
+    return absl::DataLossError("it does not lead to the view that is held");
+  }
+  deltas_->Publish(fragment, version, delta);
+  return true;
+}
+
+}  // namespace atl::server

@@ -1,0 +1,211 @@
+#include "worker/collective/nccl/nccl_watchdog.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+
+namespace atl::collective {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(3);
+constexpr absl::Duration kPollEvery = absl::Microseconds(20);
+
+}  // namespace
+
+absl::Status NcclStatus(ncclResult_t result, absl::string_view what) {
+  if (result == ncclSuccess || result == ncclInProgress) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("NCCL failed in ", what, ": ",
+                                             ncclGetErrorString(result), " (",
+                                             ncclGetLastError(nullptr), ")"));
+}
+
+absl::Status CudaStatus(cudaError_t error, absl::string_view what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("CUDA failed in ", what, ": ", cudaGetErrorString(error)));
+}
+
+absl::StatusOr<std::shared_ptr<CudaEvent>> CudaEvent::Create() {
+  cudaEvent_t event = nullptr;
+  RETURN_IF_ERROR(
+      CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                 "making an event"));
+  return std::shared_ptr<CudaEvent>(new CudaEvent(event));
+}
+
+cudaError_t CudaEvent::state() const {
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) (void)cudaGetLastError();
+  return state;
+}
+
+NcclWatchdog::NcclWatchdog(Collective& control, int device, absl::Duration call_timeout)
+    : control_(control),
+      device_(device),
+      call_timeout_(call_timeout),
+      thread_([this] { Watch(); }) {}
+
+NcclWatchdog::~NcclWatchdog() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    condition_.SignalAll();
+  }
+  thread_.join();
+}
+
+absl::Status NcclWatchdog::status() const {
+  MutexLock lock(&mutex_);
+  return status_;
+}
+
+absl::Status NcclWatchdog::Break(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return status_;
+    status_ = status;
+    // Kernels that wait for a peer end; calls from now on are refused.
+    for (const std::shared_ptr<NcclComm>& comm : comms_) {
+      if (comm->comm != nullptr) (void)ncclCommAbort(comm->comm);
+      comm->comm = nullptr;
+    }
+    comms_.clear();
+    expected_.clear();
+    condition_.SignalAll();
+  }
+  control_.Abort(status.message());
+  return status;
+}
+
+std::shared_ptr<NcclComm> NcclWatchdog::Adopt(ncclComm_t comm) {
+  auto adopted = std::make_shared<NcclComm>();
+  MutexLock lock(&mutex_);
+  if (!status_.ok()) {
+    (void)ncclCommAbort(comm);
+    return adopted;
+  }
+  adopted->comm = comm;
+  comms_.push_back(adopted);
+  return adopted;
+}
+
+absl::Status NcclWatchdog::Use(NcclComm& comm, absl::string_view what,
+                           absl::FunctionRef<ncclResult_t(ncclComm_t)> use) {
+  const absl::Time deadline = SystemClock().Now() + call_timeout_;
+  absl::Status status;
+  bool is_first = true;
+  while (true) {
+    ncclResult_t state = ncclSuccess;
+    {
+      MutexLock lock(&mutex_);
+      if (!status_.ok()) return status_;
+      if (comm.comm == nullptr) {
+        return absl::UnavailableError("the communicator has ended");
+      }
+      status = is_first ? NcclStatus(use(comm.comm), what) : absl::OkStatus();
+      if (status.ok()) {
+        status =
+            NcclStatus(ncclCommGetAsyncError(comm.comm, &state), "asking it");
+      }
+      if (status.ok()) status = NcclStatus(state, what);
+    }
+    is_first = false;
+    if (!status.ok()) return Break(status);
+    if (state == ncclSuccess) return status;
+    if (SystemClock().Now() > deadline) {
+      return Break(absl::DeadlineExceededError(
+          absl::StrCat("NCCL waited too long for other ranks in ", what)));
+    }
+    absl::SleepFor(kPollEvery);
+  }
+}
+
+void NcclWatchdog::Destroy(NcclComm& comm) {
+  // Peers may be gone: what does not end well in time is aborted.
+  const bool finalized = Use(comm, "ending a group", [](ncclComm_t c) {
+                           return ncclCommFinalize(c);
+                         }).ok();
+  MutexLock lock(&mutex_);
+  if (comm.comm == nullptr) return;
+  (void)(finalized ? ncclCommDestroy(comm.comm) : ncclCommAbort(comm.comm));
+  comm.comm = nullptr;
+  comms_.erase(std::remove_if(comms_.begin(), comms_.end(),
+                              [&](const std::shared_ptr<NcclComm>& c) {
+                                return c.get() == &comm;
+                              }),
+               comms_.end());
+}
+
+void NcclWatchdog::Expect(std::shared_ptr<CudaEvent> event, std::string late) {
+  MutexLock lock(&mutex_);
+  if (!status_.ok()) return;
+  expected_.push_back(
+      {std::move(event), SystemClock().Now() + call_timeout_, std::move(late)});
+}
+
+absl::Status NcclWatchdog::Await(const CudaEvent& event) {
+  while (true) {
+    const cudaError_t state = event.state();
+    if (state == cudaSuccess) return status();
+    if (state != cudaErrorNotReady) {
+      return Break(CudaStatus(state, "a collective call"));
+    }
+    RETURN_IF_ERROR(status());  // The watch keeps the time.
+    absl::SleepFor(kPollEvery);
+  }
+}
+
+absl::Status NcclWatchdog::Look() {
+  RETURN_IF_ERROR(control_.status());
+  MutexLock lock(&mutex_);
+  for (const std::shared_ptr<NcclComm>& comm : comms_) {
+    ncclResult_t state = ncclSuccess;
+    RETURN_IF_ERROR(
+        NcclStatus(ncclCommGetAsyncError(comm->comm, &state), "asking it"));
+    RETURN_IF_ERROR(NcclStatus(state, "a call that was queued"));
+  }
+  for (auto it = expected_.begin(); it != expected_.end();) {
+    const cudaError_t state = it->event->state();
+    if (state == cudaSuccess) {
+      it = expected_.erase(it);
+      continue;
+    }
+    if (state != cudaErrorNotReady) {
+      return CudaStatus(state, "a collective call");
+    }
+    if (SystemClock().Now() > it->deadline) {
+      return absl::DeadlineExceededError(it->late);
+    }
+    ++it;
+  }
+  return absl::OkStatus();
+}
+
+void NcclWatchdog::Watch() {
+  (void)cudaSetDevice(device_);
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
+      condition_.WaitWithTimeout(&mutex_, kLookEvery);
+      if (stopping_) return;
+      if (!status_.ok()) continue;
+    }
+    const absl::Status status = Look();
+    if (!status.ok()) (void)Break(status);
+  }
+}
+
+}  // namespace atl::collective

@@ -1,0 +1,119 @@
+// The fate that all NCCL communicators of one rank share: who waits for what on
+// the device, until when, and how it ends.
+//
+// A thread of its own looks, a few hundred times a second, at what is queued,
+// at NCCL's errors, and at the world of the control collective. The first error
+// aborts all communicators, so that no kernel waits on, and ends the control
+// world, which tells the other ranks. Thread-safe.
+
+#ifndef WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
+#define WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "worker/collective/collective.h"
+
+namespace atl::collective {
+
+// "NCCL failed in `what`: ..."; UNAVAILABLE, as a peer's end looks.
+absl::Status NcclStatus(ncclResult_t result, absl::string_view what);
+absl::Status CudaStatus(cudaError_t error, absl::string_view what);
+
+// A communicator that Break may abort at any time.
+struct NcclComm {
+  ncclComm_t comm = nullptr;  // Null once it was aborted.
+};
+
+// An event that ends itself.
+class CudaEvent {
+ public:
+  static absl::StatusOr<std::shared_ptr<CudaEvent>> Create();
+  ~CudaEvent() { (void)cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+  // Success once it has happened; cudaErrorNotReady before, which is not kept as
+  // the thread's last error: the next kernel would be blamed for it.
+  cudaError_t state() const;
+
+ private:
+  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+  const cudaEvent_t event_;
+};
+
+class NcclWatchdog {
+ public:
+  // `control` outlives it.
+  NcclWatchdog(Collective& control, int device, absl::Duration call_timeout);
+  ~NcclWatchdog();
+  NcclWatchdog(const NcclWatchdog&) = delete;
+  NcclWatchdog& operator=(const NcclWatchdog&) = delete;
+
+  absl::Duration call_timeout() const { return call_timeout_; }
+  // OK while the world has not ended.
+  absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends the world; the first call counts. Returns what it ended with.
+  absl::Status Break(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Takes a communicator to watch. It must not block.
+  std::shared_ptr<NcclComm> Adopt(ncclComm_t comm) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Calls `use` with the communicator, unless the world has ended, and waits
+  // until NCCL has taken what was asked of it, bounded by the call's timeout.
+  absl::Status Use(NcclComm& comm, absl::string_view what,
+                   absl::FunctionRef<ncclResult_t(ncclComm_t)> use)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Gives an idle communicator back.
+  void Destroy(NcclComm& comm) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // `event` is due within the call's timeout, or the world ends with `late`.
+  void Expect(std::shared_ptr<CudaEvent> event, std::string late)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits on the host for an expected event, or for the end of the world.
+  absl::Status Await(const CudaEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Expected {
+    std::shared_ptr<CudaEvent> event;
+    absl::Time deadline;
+    std::string late;
+  };
+
+  void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What is wrong now, if anything is.
+  absl::Status Look() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Collective& control_;
+  const int device_;
+  const absl::Duration call_timeout_;
+
+  mutable Mutex mutex_;
+  CondVar condition_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<NcclComm>> comms_ ABSL_GUARDED_BY(mutex_);
+  std::list<Expected> expected_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // Last: it uses all else.
+};
+
+}  // namespace atl::collective
+
+#endif  // WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
