@@ -18,7 +18,7 @@ sigset_t StopSignals() {
 }
 
 // Dies of `number` as a process does that knows nothing of signals.
-void DieOf(int number) {
+void DieBySignal(int number) {
   signal(number, SIG_DFL);
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
@@ -46,7 +46,7 @@ void Interrupt::Run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     const int number = sigtimedwait(&set, nullptr, &tick);
     if (number < 0) continue;
-    if (++count >= kill_at_) DieOf(number);
+    if (++count >= kill_at_) DieBySignal(number);
     if (first_.request_stop()) {
       if (on_first_) on_first_();
     } else {

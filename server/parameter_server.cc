@@ -270,7 +270,7 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
         environment_.coordinator.WaitForPlan(position, absl::Milliseconds(500),
                                              stop);
     if (plan.ok()) {
-      position = coordinator::PositionOf(*plan);
+      position = coordinator::ToPosition(*plan);
       ApplyPlan(*plan);
     } else if (absl::IsAborted(plan.status())) {
       End(plan.status());

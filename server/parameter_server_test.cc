@@ -20,7 +20,7 @@ namespace {
   } while (false)
 
 // The state after `rounds` rounds of three islands.
-std::string StateOf(int server_count, int merge_threads, int rounds) {
+std::string FindState(int server_count, int merge_threads, int rounds) {
   TestCluster cluster(SmallRun(), server_count, merge_threads);
   EXPECT_TRUE(cluster.StartAll().ok());
   const absl::Status begun = cluster.Begin();
@@ -35,14 +35,14 @@ std::string StateOf(int server_count, int merge_threads, int rounds) {
 }
 
 TEST(ParameterServerTest, TheStateDependsNeitherOnShardsNorOnThreads) {
-  const std::string one = StateOf(1, 1, 3);
-  EXPECT_EQ(StateOf(3, 1, 3), one);
-  EXPECT_EQ(StateOf(2, 2, 3), one);
-  EXPECT_NE(StateOf(1, 1, 2), one);
+  const std::string one = FindState(1, 1, 3);
+  EXPECT_EQ(FindState(3, 1, 3), one);
+  EXPECT_EQ(FindState(2, 2, 3), one);
+  EXPECT_NE(FindState(1, 1, 2), one);
 }
 
 TEST(ParameterServerTest, ARestartBetweenRoundsChangesNothing) {
-  const std::string undisturbed = StateOf(2, 1, 3);
+  const std::string undisturbed = FindState(2, 1, 3);
   TestCluster cluster(SmallRun(), 2);
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());

@@ -40,7 +40,7 @@ struct Bf16Vector : VectorLoops {
     const DU16 du16;
     RandomKey random;
     if constexpr (kStochastic) {
-      random = RandomKeyOf(key.seed, key.first_element);
+      random = MakeRandomKey(key.seed, key.first_element);
     }
     const VU magnitude_mask = hn::Set(du, kMagnitudeMask);
     const VU lane = hn::Iota(du, 0u);
@@ -92,7 +92,7 @@ struct Bf16Vector : VectorLoops {
     for (; i + kLanes <= n; i += kLanes) {
       const VU bits = hn::PromoteTo(du, hn::LoadU(du16, from + i));
       const VF d = hn::BitCast(df, hn::ShiftLeft<16>(bits));
-      most = hn::Max(most, MagnitudeBitsOf(d));
+      most = hn::Max(most, ToMagnitudeBits(d));
       DeliverVector<kInto>(d, weights, out + i);
     }
     if (static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, most))) >=
@@ -105,12 +105,12 @@ struct Bf16Vector : VectorLoops {
 };
 
 const Codec& Bf16Here() {
-  static const CodecOf<Bf16Vector<false>, kPath> codec;
+  static const ToCodec<Bf16Vector<false>, kPath> codec;
   return codec;
 }
 
 const Codec& Bf16StochasticHere() {
-  static const CodecOf<Bf16Vector<true>, kPath> codec;
+  static const ToCodec<Bf16Vector<true>, kPath> codec;
   return codec;
 }
 

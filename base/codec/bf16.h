@@ -45,12 +45,12 @@ struct Bf16Plain {
   ATL_CODEC_FN static BlockFault EncodeFrom(size_t begin, const BlockKey& key,
                                             size_t n, Values<kResidual>* v,
                                             uint8_t* encoded) {
-    const RandomKey random = RandomKeyOf(key.seed, key.first_element);
+    const RandomKey random = MakeRandomKey(key.seed, key.first_element);
     for (size_t i = begin; i < n; ++i) {
       if (!IsFinite(v[i])) return BlockFault::kNotFinite;
       uint16_t bits;
       if constexpr (kStochastic) {
-        const uint32_t sign = (BitsOf(v[i]) >> 16) & 0x8000;
+        const uint32_t sign = (ToBits(v[i]) >> 16) & 0x8000;
         bits = static_cast<uint16_t>(
             sign | CutToBf16(MagnitudeBits(v[i]),
                              Random16(random, static_cast<uint32_t>(i))));

@@ -25,13 +25,13 @@ inline constexpr uint32_t kMagnitudeMask = 0x7fffffff;
 // The largest finite bf16, 2^128 - 2^120.
 inline constexpr uint16_t kBf16Max = 0x7f7f;
 
-ATL_CODEC_FN uint32_t BitsOf(float value) {
+ATL_CODEC_FN uint32_t ToBits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
 
-ATL_CODEC_FN float FloatOf(uint32_t bits) {
+ATL_CODEC_FN float FromBits(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof(value));
   return value;
@@ -39,7 +39,7 @@ ATL_CODEC_FN float FloatOf(uint32_t bits) {
 
 // |value|'s bits: their order is the order of magnitudes.
 ATL_CODEC_FN uint32_t MagnitudeBits(float value) {
-  return BitsOf(value) & kMagnitudeMask;
+  return ToBits(value) & kMagnitudeMask;
 }
 
 ATL_CODEC_FN bool IsFinite(float value) {
@@ -59,7 +59,7 @@ ATL_CODEC_FN void StoreU16(uint16_t value, uint8_t* to) {
 }
 
 ATL_CODEC_FN float FloatOfBf16(uint16_t bits) {
-  return FloatOf(static_cast<uint32_t>(bits) << 16);
+  return FromBits(static_cast<uint32_t>(bits) << 16);
 }
 
 ATL_CODEC_FN bool IsFiniteBf16(uint16_t bits) {
@@ -77,7 +77,7 @@ ATL_CODEC_FN uint16_t CutToBf16(uint32_t magnitude, uint32_t addend) {
 // Requires: `value` is finite.
 ATL_CODEC_FN uint16_t NearestBf16(float value) {
   const uint32_t magnitude = MagnitudeBits(value);
-  const uint32_t sign = (BitsOf(value) >> 16) & 0x8000;
+  const uint32_t sign = (ToBits(value) >> 16) & 0x8000;
   const uint32_t addend = 0x7fff + ((magnitude >> 16) & 1);
   return static_cast<uint16_t>(sign | CutToBf16(magnitude, addend));
 }
@@ -85,7 +85,7 @@ ATL_CODEC_FN uint16_t NearestBf16(float value) {
 // The bf16 that is the least one >= `value`; saturates.
 // Requires: `value` is finite and >= 0.
 ATL_CODEC_FN uint16_t LeastBf16AtLeast(float value) {
-  return CutToBf16(BitsOf(value), 0xffff);
+  return CutToBf16(ToBits(value), 0xffff);
 }
 
 // Two words that (seed, place) give: the key of a block's random bits.
@@ -96,7 +96,7 @@ struct RandomKey {
 
 // The key of the block whose first element has number `place`. The mixer is
 // SplitMix64's (Steele, Lea and Flood 2014).
-ATL_CODEC_FN RandomKey RandomKeyOf(uint64_t seed, uint64_t place) {
+ATL_CODEC_FN RandomKey MakeRandomKey(uint64_t seed, uint64_t place) {
   uint64_t x = seed;
   for (int round = 0; round < 2; ++round) {
     x += 0x9e3779b97f4a7c15u;

@@ -36,7 +36,7 @@ class BoundsTest : public ValuesTest {
   }
 
   // A fault of decoding `bytes` as `n` elements.
-  BlockFault FaultOf(CodecId id, const std::string& bytes, size_t n) {
+  BlockFault FindFault(CodecId id, const std::string& bytes, size_t n) {
     std::vector<float> d(n);
     return GetCodec(id).Decode(bytes, absl::MakeSpan(d));
   }
@@ -67,7 +67,7 @@ TEST_F(BoundsTest, F32GivesBackEveryBit) {
     std::string bytes;
     const auto v = ValuesOfKind(kind, AnyCount());
     const auto d = RoundTrip(CodecId::kF32, v, &bytes);
-    for (size_t i = 0; i < v.size(); ++i) ASSERT_EQ(BitsOf(v[i]), BitsOf(d[i]));
+    for (size_t i = 0; i < v.size(); ++i) ASSERT_EQ(ToBits(v[i]), ToBits(d[i]));
   }
 }
 
@@ -88,8 +88,8 @@ TEST_F(BoundsTest, Bf16IsTheNearest) {
       ASSERT_EQ(std::signbit(v[i]), std::signbit(d[i]));
     }
   }
-  EXPECT_EQ(NearestBf16(FloatOf(0x3f808000)), 0x3f80);  // Ties to even.
-  EXPECT_EQ(NearestBf16(FloatOf(0x3f818000)), 0x3f82);
+  EXPECT_EQ(NearestBf16(FromBits(0x3f808000)), 0x3f80);  // Ties to even.
+  EXPECT_EQ(NearestBf16(FromBits(0x3f818000)), 0x3f82);
 }
 
 TEST_F(BoundsTest, StochasticBf16IsOneOfTheTwoNeighbours) {
@@ -195,12 +195,12 @@ TEST_F(BoundsTest, Int8RefusesWhatNoEncoderWrites) {
     RoundTrip(CodecId::kInt8, ValuesOfKind(0, n), &good);
     std::string bytes = good;
     bytes[bytes.size() - 1] = '\x80';
-    EXPECT_EQ(FaultOf(CodecId::kInt8, bytes, n), BlockFault::kBadCode);
+    EXPECT_EQ(FindFault(CodecId::kInt8, bytes, n), BlockFault::kBadCode);
     for (const int scale : {0x0000, 0x007f, 0x7c02, 0x7f80, 0xffff, 0xbf80}) {
       bytes = good;
       bytes[0] = static_cast<char>(scale);
       bytes[1] = static_cast<char>(scale >> 8);
-      EXPECT_EQ(FaultOf(CodecId::kInt8, bytes, n), BlockFault::kBadScale);
+      EXPECT_EQ(FindFault(CodecId::kInt8, bytes, n), BlockFault::kBadScale);
     }
   }
 }
@@ -232,11 +232,11 @@ TEST_F(BoundsTest, E3m0RefusesWhatNoEncoderWrites) {
   for (const int scale : {0, 7, 255}) {
     std::string bytes = good;
     bytes[1] = static_cast<char>(scale);
-    EXPECT_EQ(FaultOf(CodecId::kE3m0, bytes, 301), BlockFault::kBadScale);
+    EXPECT_EQ(FindFault(CodecId::kE3m0, bytes, 301), BlockFault::kBadScale);
   }
   std::string bytes = good;
   bytes.back() = static_cast<char>(bytes.back() | 0x10);
-  EXPECT_EQ(FaultOf(CodecId::kE3m0, bytes, 301), BlockFault::kBadPadding);
+  EXPECT_EQ(FindFault(CodecId::kE3m0, bytes, 301), BlockFault::kBadPadding);
 }
 
 // Sum of squares after quantising a group, by the formula of two_level.h.
@@ -311,13 +311,13 @@ TEST_F(BoundsTest, TwoBitsRefuseWhatNoEncoderWrites) {
     std::string bytes = good;
     bytes[0] = '\x80';
     bytes[1] = static_cast<char>(high);
-    EXPECT_EQ(FaultOf(CodecId::kTwoBit, bytes, 515), BlockFault::kBadScale);
+    EXPECT_EQ(FindFault(CodecId::kTwoBit, bytes, 515), BlockFault::kBadScale);
   }
   for (const size_t from_end : {size_t{1}, size_t{2}}) {
     std::string bytes = good;
     char& byte = bytes[bytes.size() - from_end];
     byte = static_cast<char>(byte | 0x08);
-    EXPECT_EQ(FaultOf(CodecId::kTwoBit, bytes, 515), BlockFault::kBadPadding);
+    EXPECT_EQ(FindFault(CodecId::kTwoBit, bytes, 515), BlockFault::kBadPadding);
   }
 }
 

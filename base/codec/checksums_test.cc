@@ -82,9 +82,9 @@ TEST_F(Crc32cTest, ExtendsAndCombinesAsIfThePartsWereOne) {
 }
 
 TEST_F(HashTest, Sha256GivesTheValuesOfFips180) {
-  EXPECT_EQ(ToHex(Sha256Of("abc")),
+  EXPECT_EQ(ToHex(ComputeSha256("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(ToHex(Sha256Of("")),
+  EXPECT_EQ(ToHex(ComputeSha256("")),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
@@ -98,13 +98,13 @@ TEST_F(HashTest, PiecesHashAsTheWhole) {
     sha.Update(piece);
     xxh.Update(piece);
   }
-  EXPECT_EQ(sha.Finish(), Sha256Of(bytes));
-  EXPECT_EQ(xxh.Current(), Xxh3Of(bytes));
+  EXPECT_EQ(sha.Finish(), ComputeSha256(bytes));
+  EXPECT_EQ(xxh.Current(), ComputeXxh3(bytes));
 }
 
 TEST_F(HashTest, Xxh3GivesTheKnownValueAndDependsOnTheSeed) {
-  EXPECT_EQ(Xxh3Of(""), (Hash128{0x99aa06d3014798d8, 0x6001c324468d497f}));
-  EXPECT_FALSE(Xxh3Of("abc", 1) == Xxh3Of("abc", 2));
+  EXPECT_EQ(ComputeXxh3(""), (Hash128{0x99aa06d3014798d8, 0x6001c324468d497f}));
+  EXPECT_FALSE(ComputeXxh3("abc", 1) == ComputeXxh3("abc", 2));
 }
 
 TEST(BlockGridTest, CountsAShortLastBlock) {

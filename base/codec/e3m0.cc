@@ -21,7 +21,7 @@ struct E3m0Vector : VectorLoops {
   using DU16Half = hn::Repartition<uint16_t, DU8>;
   using DU8Half = hn::Rebind<uint8_t, DU16Half>;
 
-  static HWY_INLINE VF LevelsOf(VI code, VI zero_exponent) {
+  static HWY_INLINE VF ToLevels(VI code, VI zero_exponent) {
     const DF df;
     const DI di;
     const VI c = hn::And(code, hn::Set(di, 7));
@@ -39,7 +39,7 @@ struct E3m0Vector : VectorLoops {
     const DU8 du8;
     const uint32_t most = GreatestMagnitude(Plain::kElements, v);
     if (most >= kInfinityBits) return BlockFault::kNotFinite;
-    const uint32_t b = Plain::ScaleOf(most);
+    const uint32_t b = Plain::ComputeScale(most);
     *scale = static_cast<uint8_t>(b);
     const VI zero_exponent = hn::Set(di, static_cast<int32_t>(b - 7));
     const VI half = hn::Set(di, static_cast<int32_t>(Plain::kHalfMantissa));
@@ -47,7 +47,7 @@ struct E3m0Vector : VectorLoops {
     const VI one = hn::Set(di, 1);
     for (size_t i = 0; i < Plain::kElements; i += kLanes) {
       const VF value = hn::LoadU(df, v + i);
-      const VI magnitude = MagnitudeBitsOf(value);
+      const VI magnitude = ToMagnitudeBits(value);
       // c < 0 is below every level; the cut exponent tells 1 from 0.
       VI c =
           hn::Sub(hn::ShiftRight<23>(hn::Add(magnitude, half)), zero_exponent);
@@ -60,7 +60,7 @@ struct E3m0Vector : VectorLoops {
                   hn::Set(di, 8));
       const VI code = hn::Or(c, sign);
       if constexpr (kResidual) {
-        const VF d = LevelsOf(code, zero_exponent);
+        const VF d = ToLevels(code, zero_exponent);
         hn::StoreU(hn::Sub(value, d), df, v + i);
       }
       // Two neighbours' bytes become one.
@@ -94,14 +94,14 @@ struct E3m0Vector : VectorLoops {
       const auto halves =
           hn::And(hn::Or(bytes, hn::ShiftLeft<4>(bytes)), low_halves);
       const VI code = hn::PromoteTo(di, hn::BitCast(du8, halves));
-      DeliverVector<kInto>(LevelsOf(code, zero_exponent), weights, out + i);
+      DeliverVector<kInto>(ToLevels(code, zero_exponent), weights, out + i);
     }
     return BlockFault::kNone;
   }
 };
 
 const Codec& E3m0Here() {
-  static const CodecOf<SubBlocked<E3m0Vector>, kPath> codec;
+  static const ToCodec<SubBlocked<E3m0Vector>, kPath> codec;
   return codec;
 }
 

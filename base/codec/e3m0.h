@@ -53,13 +53,13 @@ struct E3m0Plain {
   }
 
   // b for the bits of the greatest magnitude.
-  ATL_CODEC_FN static uint32_t ScaleOf(uint32_t most) {
+  ATL_CODEC_FN static uint32_t ComputeScale(uint32_t most) {
     const uint32_t b = (most + kHalfMantissa) >> 23;
     return b < kScaleMin ? kScaleMin : b > kScaleMax ? kScaleMax : b;
   }
 
   // c of a magnitude's bits.
-  ATL_CODEC_FN static uint32_t CodeOf(uint32_t magnitude, uint32_t b) {
+  ATL_CODEC_FN static uint32_t ToCode(uint32_t magnitude, uint32_t b) {
     const uint32_t zero = b - 7;  // The exponent field half of level 1's.
     const uint32_t nearest = (magnitude + kHalfMantissa) >> 23;
     const uint32_t c = nearest > zero ? nearest - zero : 0;
@@ -68,10 +68,10 @@ struct E3m0Plain {
     return c > 7 ? 7 : c > least ? c : least;
   }
 
-  ATL_CODEC_FN static float LevelOf(uint32_t code, uint32_t b) {
+  ATL_CODEC_FN static float ToLevel(uint32_t code, uint32_t b) {
     const uint32_t c = code & 7;
     const uint32_t bits = c == 0 ? 0 : (b - 7 + c) << 23;
-    return FloatOf(bits | (code & 8) << 28);
+    return FromBits(bits | (code & 8) << 28);
   }
 
   template <bool kResidual, typename T>
@@ -83,17 +83,17 @@ struct E3m0Plain {
       if (magnitude > most) most = magnitude;
     }
     if (most >= kInfinityBits) return BlockFault::kNotFinite;
-    const uint32_t b = ScaleOf(most);
+    const uint32_t b = ComputeScale(most);
     *scale = static_cast<uint8_t>(b);
     for (size_t i = 0; i < m; ++i) {
       const uint32_t code =
-          (BitsOf(v[i]) >> 31) << 3 | CodeOf(MagnitudeBits(v[i]), b);
+          (ToBits(v[i]) >> 31) << 3 | ToCode(MagnitudeBits(v[i]), b);
       if (i % 2 == 0) {
         codes[i / 2] = static_cast<uint8_t>(code);
       } else {
         codes[i / 2] = static_cast<uint8_t>(codes[i / 2] | code << 4);
       }
-      if constexpr (kResidual) v[i] = v[i] - LevelOf(code, b);
+      if constexpr (kResidual) v[i] = v[i] - ToLevel(code, b);
     }
     return BlockFault::kNone;
   }
@@ -106,7 +106,7 @@ struct E3m0Plain {
     if (b < kScaleMin || b > kScaleMax) return BlockFault::kBadScale;
     for (size_t i = 0; i < m; ++i) {
       const uint32_t code = i % 2 == 0 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
-      Deliver<kInto>(LevelOf(code, b), weight, out + i);
+      Deliver<kInto>(ToLevel(code, b), weight, out + i);
     }
     if (m % 2 == 1 && codes[m / 2] >> 4 != 0) return BlockFault::kBadPadding;
     return BlockFault::kNone;

@@ -28,7 +28,7 @@ struct F32Vector : VectorLoops {
     size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
       const VF value = hn::LoadU(df, v + i);
-      most = hn::Max(most, MagnitudeBitsOf(value));
+      most = hn::Max(most, ToMagnitudeBits(value));
       hn::StoreU(value, df, to + i);
       if constexpr (kResidual) hn::StoreU(hn::Sub(value, value), df, v + i);
     }
@@ -47,7 +47,7 @@ struct F32Vector : VectorLoops {
     size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
       const VF d = hn::LoadU(df, from + i);
-      most = hn::Max(most, MagnitudeBitsOf(d));
+      most = hn::Max(most, ToMagnitudeBits(d));
       DeliverVector<kInto>(d, weights, out + i);
     }
     if (!AllBelowInfinity(most)) return BlockFault::kNotFinite;
@@ -63,7 +63,7 @@ struct F32Vector : VectorLoops {
 };
 
 const Codec& F32Here() {
-  static const CodecOf<F32Vector, kPath> codec;
+  static const ToCodec<F32Vector, kPath> codec;
   return codec;
 }
 

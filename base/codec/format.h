@@ -150,7 +150,7 @@ struct PlainSub {
 
 // The Codec of format F.
 template <typename F, SimdPath kPath>
-class CodecOf final : public Codec {
+class ToCodec final : public Codec {
  public:
   CodecId id() const override { return F::kId; }
   SimdPath path() const override { return kPath; }
@@ -219,7 +219,7 @@ class CodecOf final : public Codec {
 template <typename F>
 const Codec& OnPath(SimdPath path, const Codec& (*avx2)(),
                     const Codec& (*avx512)()) {
-  static const CodecOf<F, SimdPath::kPlain> plain;
+  static const ToCodec<F, SimdPath::kPlain> plain;
   switch (path) {
     case SimdPath::kPlain:
       return plain;

@@ -25,7 +25,7 @@ struct Int8Vector : VectorLoops {
     const DU8 du8;
     const uint32_t most = GreatestMagnitude(Plain::kElements, v);
     if (most >= kInfinityBits) return BlockFault::kNotFinite;
-    const uint16_t bits = Plain::ScaleOf(FloatOf(most));
+    const uint16_t bits = Plain::ComputeScale(FromBits(most));
     StoreU16(bits, scale);
     const VF s = hn::Set(df, FloatOfBf16(bits));
     const VF inverse = hn::Set(df, 1.0f / FloatOfBf16(bits));
@@ -67,7 +67,7 @@ struct Int8Vector : VectorLoops {
 };
 
 const Codec& Int8Here() {
-  static const CodecOf<SubBlocked<Int8Vector>, kPath> codec;
+  static const ToCodec<SubBlocked<Int8Vector>, kPath> codec;
   return codec;
 }
 

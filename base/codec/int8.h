@@ -55,7 +55,7 @@ struct Int8Plain {
   }
 
   // The scale of a sub-block whose greatest magnitude is `most` (finite).
-  ATL_CODEC_FN static uint16_t ScaleOf(float most) {
+  ATL_CODEC_FN static uint16_t ComputeScale(float most) {
     const uint16_t bits = LeastBf16AtLeast(most / 127.0f);
     return bits < kScaleMin ? kScaleMin : bits > kScaleMax ? kScaleMax : bits;
   }
@@ -73,7 +73,7 @@ struct Int8Plain {
       const T magnitude = v[i] < 0 ? -v[i] : v[i];
       if (magnitude > most) most = magnitude;
     }
-    const uint16_t bits = ScaleOf(static_cast<float>(most));
+    const uint16_t bits = ComputeScale(static_cast<float>(most));
     StoreU16(bits, scale);
     const T s = FloatOfBf16(bits);
     const T inverse = T{1} / s;

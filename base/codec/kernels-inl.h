@@ -67,7 +67,7 @@ HWY_INLINE void DeliverVector(VF d, VF weight, float* out) {
 }
 
 // |v|'s bits, as signed numbers (their sign bit is 0).
-HWY_INLINE VI MagnitudeBitsOf(VF v) {
+HWY_INLINE VI ToMagnitudeBits(VF v) {
   const DI di;
   return hn::And(hn::BitCast(di, v),
                  hn::Set(di, static_cast<int32_t>(kMagnitudeMask)));
@@ -83,10 +83,10 @@ HWY_INLINE uint32_t GreatestMagnitude(size_t n, const float* v) {
   VI most3 = most0;
   for (size_t i = 0; i < n; i += 4 * kLanes) {
     const float* at = v + i;
-    most0 = hn::Max(most0, MagnitudeBitsOf(hn::LoadU(df, at)));
-    most1 = hn::Max(most1, MagnitudeBitsOf(hn::LoadU(df, at + kLanes)));
-    most2 = hn::Max(most2, MagnitudeBitsOf(hn::LoadU(df, at + 2 * kLanes)));
-    most3 = hn::Max(most3, MagnitudeBitsOf(hn::LoadU(df, at + 3 * kLanes)));
+    most0 = hn::Max(most0, ToMagnitudeBits(hn::LoadU(df, at)));
+    most1 = hn::Max(most1, ToMagnitudeBits(hn::LoadU(df, at + kLanes)));
+    most2 = hn::Max(most2, ToMagnitudeBits(hn::LoadU(df, at + 2 * kLanes)));
+    most3 = hn::Max(most3, ToMagnitudeBits(hn::LoadU(df, at + 3 * kLanes)));
   }
   const VI most = hn::Max(hn::Max(most0, most1), hn::Max(most2, most3));
   return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, most)));

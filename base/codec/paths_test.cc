@@ -41,7 +41,7 @@ class PathsTest : public ValuesTest {
     }
   }
 
-  std::string EncodedOf(const Codec& codec, const BlockKey& key,
+  std::string FindEncoded(const Codec& codec, const BlockKey& key,
                         const std::vector<float>& v) {
     std::string bytes(codec.EncodedBytes(v.size()), '\x5a');
     EXPECT_EQ(codec.Encode(key, v, absl::MakeSpan(&bytes[0], bytes.size())),
@@ -73,7 +73,7 @@ TEST_F(PathsTest, EncodeGivesTheSameBytes) {
           const size_t n = AnyCount();
           const auto v = ValuesOfKind(round % kKinds, n);
           const BlockKey key{random_(), random_()};
-          ASSERT_EQ(EncodedOf(plain, key, v), EncodedOf(other, key, v))
+          ASSERT_EQ(FindEncoded(plain, key, v), FindEncoded(other, key, v))
               << label << ", kind " << round % kKinds << ", n " << n;
         }
       });
@@ -126,7 +126,7 @@ TEST_F(PathsTest, DecodeGivesTheSameValuesInAllForms) {
     for (int round = 0; round < kRounds; ++round) {
       const size_t n = AnyCount();
       const auto v = ValuesOfKind(round % kKinds, n);
-      const std::string bytes = EncodedOf(plain, BlockKey(), v);
+      const std::string bytes = FindEncoded(plain, BlockKey(), v);
       const float weight = 0.37f;
       const auto start = ValuesOfKind(0, n);
       std::vector<float> d[2], scaled[2], sum[2];
@@ -174,13 +174,13 @@ TEST_F(PathsTest, BytesAreThoseOfTheFormat) {
   for (size_t i = 0; i < v.size(); ++i) {
     const uint32_t high = Random16({1, 2}, static_cast<uint32_t>(i));
     const uint32_t low = Random16({3, 4}, static_cast<uint32_t>(i));
-    v[i] = FloatOf((high & 0x8000) << 16 | (100 + high % 40) << 23 |
+    v[i] = FromBits((high & 0x8000) << 16 | (100 + high % 40) << 23 |
                    (low << 7 & 0x007fffff));
   }
   for (const auto& [id, crc] : expected) {
     for (const SimdPath path : SupportedPaths()) {
       const Codec& codec = GetCodec(id, path);
-      const std::string bytes = EncodedOf(codec, {7, 8192}, v);
+      const std::string bytes = FindEncoded(codec, {7, 8192}, v);
       std::vector<float> sum = v;
       ASSERT_EQ(codec.DecodeAccumulate(bytes, -0.7f, absl::MakeSpan(sum)),
                 BlockFault::kNone);
@@ -200,7 +200,7 @@ TEST_F(PathsTest, AnyBytesDecodeToFiniteValuesOrAFault) {
                   const std::string& label) {
     for (int round = 0; round < 4 * kRounds; ++round) {
       const size_t n = AnyCount();
-      std::string bytes = EncodedOf(plain, BlockKey(), ValuesOfKind(0, n));
+      std::string bytes = FindEncoded(plain, BlockKey(), ValuesOfKind(0, n));
       if (round % 4 == 0) {
         for (char& byte : bytes) byte = static_cast<char>(random_());
       } else {
@@ -247,7 +247,7 @@ TEST_F(PathsTest, ASingleBadValueIsNotEncodedWhereverItIs) {
   const float bad[] = {std::numeric_limits<float>::infinity(),
                        -std::numeric_limits<float>::infinity(),
                        std::numeric_limits<float>::quiet_NaN(),
-                       FloatOf(0xff800001)};
+                       FromBits(0xff800001)};
   ForEachPath([&](const Codec&, const Codec& other, const std::string& label) {
     for (int round = 0; round < kRounds; ++round) {
       const size_t n = AnyCount();

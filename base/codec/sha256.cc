@@ -30,7 +30,7 @@ Sha256Digest Sha256::Finish() {
   return digest;
 }
 
-Sha256Digest Sha256Of(absl::string_view bytes) {
+Sha256Digest ComputeSha256(absl::string_view bytes) {
   Sha256 hash;
   hash.Update(bytes);
   return hash.Finish();

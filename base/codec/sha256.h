@@ -36,7 +36,7 @@ class Sha256 {
 };
 
 // The digest of `bytes`.
-Sha256Digest Sha256Of(absl::string_view bytes);
+Sha256Digest ComputeSha256(absl::string_view bytes);
 
 // 64 lower-case hex digits.
 std::string ToHex(const Sha256Digest& digest);

@@ -36,7 +36,7 @@ struct TopKVector : VectorLoops {
     for (size_t column = 0; column < kColumns; column += kLanes) {
       VI greatest = hn::Zero(di);
       for (size_t i = column; i < kBlock; i += kColumns) {
-        greatest = hn::Max(greatest, MagnitudeBitsOf(hn::LoadU(df, v + i)));
+        greatest = hn::Max(greatest, ToMagnitudeBits(hn::LoadU(df, v + i)));
       }
       most = hn::Max(most, greatest);
       hn::StoreU(greatest, di, reinterpret_cast<int32_t*>(maxima + column));
@@ -51,7 +51,7 @@ struct TopKVector : VectorLoops {
         hn::Set(di, static_cast<int32_t>(maxima[kSubsetCountMax - 1]) - 1);
     size_t count = 0;
     for (size_t i = 0; i < kBlock; i += kLanes) {
-      const VI magnitude = MagnitudeBitsOf(hn::LoadU(df, v + i));
+      const VI magnitude = ToMagnitudeBits(hn::LoadU(df, v + i));
       uint8_t bytes[8] = {};
       hn::StoreMaskBits(di, hn::Gt(magnitude, bound), bytes);
       uint64_t bits;
@@ -65,7 +65,7 @@ struct TopKVector : VectorLoops {
   }
 
   // The places of the k greatest of n keys, which are in order of places.
-  static void ChooseOf(size_t count, uint64_t* keys, size_t k,
+  static void ChooseAmong(size_t count, uint64_t* keys, size_t k,
                        uint16_t* places) {
     uint64_t sorted[kBlock];
     std::copy(keys, keys + count, sorted);
@@ -96,7 +96,7 @@ struct TopKVector : VectorLoops {
     }
     const size_t k = SubsetCount(n);
     uint16_t places[kSubsetCountMax];
-    ChooseOf(count, keys, k, places);
+    ChooseAmong(count, keys, k, places);
     TopKBytes::Write<kResidual>(TheSubsetModel(), k, places, v, encoded);
     return BlockFault::kNone;
   }
@@ -133,7 +133,7 @@ struct TopKVector : VectorLoops {
 };
 
 const Codec& TopKHere() {
-  static const CodecOf<TopKVector, kPath> codec;
+  static const ToCodec<TopKVector, kPath> codec;
   return codec;
 }
 

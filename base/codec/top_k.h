@@ -79,7 +79,7 @@ struct TopKBytes {
       const uint32_t magnitude = MagnitudeBits(sent[i]);
       if (magnitude < least) least = magnitude;
     }
-    const TwoLevelGroup group = MakeTwoLevels(k, sent, FloatOf(least));
+    const TwoLevelGroup group = MakeTwoLevels(k, sent, FromBits(least));
     StoreTwoLevels(group.levels, encoded);
     TwoBitPlain::EncodePlanes<true>(k, sent, group, encoded + kTwoLevelsBytes);
     if constexpr (kResidual) {

@@ -142,7 +142,7 @@ TEST_F(SubsetCoderTest, AnyBytesAreAscendingPlaces) {
 
 class TopKTest : public ValuesTest {
  protected:
-  std::string EncodedOf(const std::vector<float>& v) {
+  std::string FindEncoded(const std::vector<float>& v) {
     const Codec& codec = GetCodec(CodecId::kTopK);
     std::string bytes(codec.EncodedBytes(v.size()), '\0');
     EXPECT_EQ(
@@ -170,7 +170,7 @@ TEST_F(TopKTest, SendsTheGreatestAndOfEqualOnesTheFirst) {
     const size_t n = AnyCount();
     const auto v = ValuesOfKind(round % kKinds, n);
     std::vector<float> d(n);
-    const std::string bytes = EncodedOf(v);
+    const std::string bytes = FindEncoded(v);
     ASSERT_EQ(GetCodec(CodecId::kTopK).Decode(bytes, absl::MakeSpan(d)),
               BlockFault::kNone);
     std::vector<size_t> order(n);
@@ -206,7 +206,7 @@ TEST_F(TopKTest, SendsTheGreatestAndOfEqualOnesTheFirst) {
 
 TEST_F(TopKTest, RefusesWhatNoEncoderWrites) {
   const Codec& codec = GetCodec(CodecId::kTopK);
-  const std::string good = EncodedOf(ValuesOfKind(0, 3000));
+  const std::string good = FindEncoded(ValuesOfKind(0, 3000));
   std::vector<float> d(3000);
   std::string bytes = good;
   bytes[1] = '\xff';

@@ -69,7 +69,7 @@ struct TwoBitVector : VectorLoops {
     }
     const double sum = sums.Sum();
     TwoLevelGroup group;
-    group.threshold = ThresholdOf(sum, Plain::kElements, 0);
+    group.threshold = ComputeThreshold(sum, Plain::kElements, 0);
     const VF threshold = hn::Set(df, group.threshold);
     LaneSums high_sums;
     size_t high_count = 0;
@@ -90,11 +90,11 @@ struct TwoBitVector : VectorLoops {
       high_count = Plain::kElements;
       for (size_t i = 0; i < kPlaneBytes; ++i) classes[i] = 0xff;
     }
-    group.levels = LevelsOf(sum, Plain::kElements, high_sum, high_count);
+    group.levels = ToLevels(sum, Plain::kElements, high_sum, high_count);
     return group;
   }
 
-  static HWY_INLINE VF ValuesOf(const uint8_t* signs, const uint8_t* classes,
+  static HWY_INLINE VF ToValues(const uint8_t* signs, const uint8_t* classes,
                                 size_t i, VF high, VF low) {
     const DF df;
     const auto is_high = hn::LoadMaskBits(df, classes + i / 8);
@@ -122,7 +122,7 @@ struct TwoBitVector : VectorLoops {
           hn::BitCast(df, hn::BroadcastSignBit(hn::BitCast(DI(), value))));
       hn::StoreMaskBits(df, negative, codes + i / 8);
       if constexpr (kResidual) {
-        const VF d = ValuesOf(codes, classes, i, high, low);
+        const VF d = ToValues(codes, classes, i, high, low);
         hn::StoreU(hn::Sub(value, d), df, v + i);
       }
     }
@@ -139,7 +139,7 @@ struct TwoBitVector : VectorLoops {
     const VF low = hn::Set(df, levels.Low());
     const VF weights = hn::Set(df, weight);
     for (size_t i = 0; i < Plain::kElements; i += kLanes) {
-      DeliverVector<kInto>(ValuesOf(codes, codes + kPlaneBytes, i, high, low),
+      DeliverVector<kInto>(ToValues(codes, codes + kPlaneBytes, i, high, low),
                            weights, out + i);
     }
     return BlockFault::kNone;
@@ -147,7 +147,7 @@ struct TwoBitVector : VectorLoops {
 };
 
 const Codec& TwoBitHere() {
-  static const CodecOf<SubBlocked<TwoBitVector>, kPath> codec;
+  static const ToCodec<SubBlocked<TwoBitVector>, kPath> codec;
   return codec;
 }
 

@@ -66,7 +66,7 @@ struct TwoBitPlain {
       uint32_t signs = 0;
       uint32_t classes = 0;
       for (size_t i = 8 * byte; i < m && i < 8 * byte + 8; ++i) {
-        const bool negative = BitsOf(v[i]) >> 31 != 0;
+        const bool negative = ToBits(v[i]) >> 31 != 0;
         const bool is_high = IsHigh(v[i], group.threshold);
         signs |= static_cast<uint32_t>(negative) << (i % 8);
         classes |= static_cast<uint32_t>(is_high) << (i % 8);

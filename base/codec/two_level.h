@@ -66,15 +66,15 @@ ATL_CODEC_FN TwoLevels LoadTwoLevels(const uint8_t* from) {
 }
 
 // t from the sum of magnitudes of `count` (> 0) values.
-ATL_CODEC_FN float ThresholdOf(double sum, size_t count, double base) {
+ATL_CODEC_FN float ComputeThreshold(double sum, size_t count, double base) {
   const double mean = sum / static_cast<double>(count);
   const double t = mean + (mean - base) * 0.25;
-  const double most = FloatOf(kInfinityBits - 1);
+  const double most = FromBits(kInfinityBits - 1);
   return static_cast<float>(t < most ? t : most);
 }
 
 // The levels from the sums of both classes and of the high one (not empty).
-ATL_CODEC_FN TwoLevels LevelsOf(double sum, size_t count, double high_sum,
+ATL_CODEC_FN TwoLevels ToLevels(double sum, size_t count, double high_sum,
                                 size_t high_count) {
   TwoLevels levels;
   levels.high = NearestBf16(
@@ -100,16 +100,16 @@ ATL_CODEC_FN TwoLevelGroup MakeTwoLevels(size_t m, const float* v,
                                          double base) {
   double lanes[kSumLanes] = {};
   for (size_t i = 0; i < m; ++i) {
-    lanes[i % kSumLanes] += FloatOf(MagnitudeBits(v[i]));
+    lanes[i % kSumLanes] += FromBits(MagnitudeBits(v[i]));
   }
   double sum = 0;
   for (size_t i = 0; i < kSumLanes; ++i) sum += lanes[i];
   TwoLevelGroup group;
-  group.threshold = ThresholdOf(sum, m, base);
+  group.threshold = ComputeThreshold(sum, m, base);
   double high_lanes[kSumLanes] = {};
   size_t high_count = 0;
   for (size_t i = 0; i < m; ++i) {
-    const float magnitude = FloatOf(MagnitudeBits(v[i]));
+    const float magnitude = FromBits(MagnitudeBits(v[i]));
     if (magnitude >= group.threshold) {
       high_lanes[i % kSumLanes] += magnitude;
       ++high_count;
@@ -122,19 +122,19 @@ ATL_CODEC_FN TwoLevelGroup MakeTwoLevels(size_t m, const float* v,
     high_sum = sum;
     high_count = m;
   }
-  group.levels = LevelsOf(sum, m, high_sum, high_count);
+  group.levels = ToLevels(sum, m, high_sum, high_count);
   return group;
 }
 
 // sign(v)'s and the class's bit, and what they decode to.
 ATL_CODEC_FN bool IsHigh(float v, float threshold) {
-  return FloatOf(MagnitudeBits(v)) >= threshold;
+  return FromBits(MagnitudeBits(v)) >= threshold;
 }
 
 ATL_CODEC_FN float TwoLevelValue(bool negative, bool is_high, float high,
                                  float low) {
-  const uint32_t magnitude = BitsOf(is_high ? high : low);
-  return FloatOf(magnitude | (negative ? 0x80000000u : 0u));
+  const uint32_t magnitude = ToBits(is_high ? high : low);
+  return FromBits(magnitude | (negative ? 0x80000000u : 0u));
 }
 
 }  // namespace atl::codec

@@ -15,7 +15,7 @@ struct Xxh3::State {
   XXH3_state_t* xxh;
 };
 
-Hash128 Xxh3Of(absl::string_view bytes, uint64_t seed) {
+Hash128 ComputeXxh3(absl::string_view bytes, uint64_t seed) {
   const XXH128_hash_t hash =
       XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
   return {hash.high64, hash.low64};

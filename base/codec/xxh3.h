@@ -21,7 +21,7 @@ struct Hash128 {
 };
 
 // XXH3-128 of `bytes` under `seed`.
-Hash128 Xxh3Of(absl::string_view bytes, uint64_t seed = 0);
+Hash128 ComputeXxh3(absl::string_view bytes, uint64_t seed = 0);
 
 // XXH3-128, seed 0, of bytes that come in pieces.
 class Xxh3 {

@@ -8,7 +8,7 @@
 namespace atl {
 namespace {
 
-std::string TemporaryOf(const std::string& path) { return path + ".tmp"; }
+std::string MakeTemporaryName(const std::string& path) { return path + ".tmp"; }
 
 }  // namespace
 
@@ -31,7 +31,7 @@ absl::StatusOr<std::string> ReadFile(FileSystem& file_system,
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(
     FileSystem& file_system, const std::string& path) {
   auto file = std::unique_ptr<AtomicFile>(new AtomicFile(file_system, path));
-  const std::string temporary = TemporaryOf(path);
+  const std::string temporary = MakeTemporaryName(path);
   // What a crash left would stick out behind a shorter file.
   if (file_system.Exists(temporary)) {
     RETURN_IF_ERROR(file_system.Remove(temporary));
@@ -44,7 +44,7 @@ AtomicFile::~AtomicFile() {
   if (committed_ || file_ == nullptr) return;
   file_.reset();
   // Best effort: the next Create removes it too.
-  file_system_.Remove(TemporaryOf(path_)).IgnoreError();
+  file_system_.Remove(MakeTemporaryName(path_)).IgnoreError();
 }
 
 absl::Status AtomicFile::Append(absl::string_view bytes) {
@@ -55,9 +55,9 @@ absl::Status AtomicFile::Append(absl::string_view bytes) {
 
 absl::Status AtomicFile::Commit() {
   RETURN_IF_ERROR(file_->Sync());
-  RETURN_IF_ERROR(file_system_.Rename(TemporaryOf(path_), path_));
+  RETURN_IF_ERROR(file_system_.Rename(MakeTemporaryName(path_), path_));
   committed_ = true;
-  return file_system_.SyncDirectory(DirectoryOf(path_));
+  return file_system_.SyncDirectory(ParentDirectory(path_));
 }
 
 absl::Status WriteFileAtomically(FileSystem& file_system,
@@ -69,7 +69,7 @@ absl::Status WriteFileAtomically(FileSystem& file_system,
   return file->Commit();
 }
 
-std::string DirectoryOf(const std::string& path) {
+std::string ParentDirectory(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);

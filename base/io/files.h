@@ -62,7 +62,7 @@ absl::Status WriteFileAtomically(FileSystem& file_system,
                                  absl::string_view bytes);
 
 // The directory that holds `path`; "." if it names none.
-std::string DirectoryOf(const std::string& path);
+std::string ParentDirectory(const std::string& path);
 
 }  // namespace atl
 

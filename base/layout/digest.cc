@@ -16,7 +16,7 @@ absl::string_view Bytes(absl::Span<const float> elements) {
 }
 
 Digest128 Hash(absl::string_view bytes, uint64_t seed) {
-  const codec::Hash128 hash = codec::Xxh3Of(bytes, seed);
+  const codec::Hash128 hash = codec::ComputeXxh3(bytes, seed);
   return {hash.high, hash.low};
 }
 
@@ -98,7 +98,7 @@ std::string ParametersSha256(const RunLayout& layout,
          begin += codec::kBlockElements) {
       const int64_t count =
           std::min(codec::kBlockElements, tensor.element_count - begin);
-      const auto digest = codec::Sha256Of(
+      const auto digest = codec::ComputeSha256(
           Bytes(elements.subspan(tensor.model_offset + begin, count)));
       all.Update(absl::string_view(reinterpret_cast<const char*>(digest.data()),
                                    digest.size()));

@@ -15,7 +15,7 @@ namespace atl {
 
 // `codec`, with what is not set as F32: nobody has to name it. Requires: it is
 // UNSPECIFIED or one of base/codec.
-inline const codec::Codec& CodecOf(v1::Codec codec) {
+inline const codec::Codec& ToCodec(v1::Codec codec) {
   return codec::GetCodec(codec == v1::CODEC_UNSPECIFIED
                              ? codec::CodecId::kF32
                              : static_cast<codec::CodecId>(codec));
@@ -23,12 +23,12 @@ inline const codec::Codec& CodecOf(v1::Codec codec) {
 
 // Of outer gradients, islands to servers.
 inline const codec::Codec& UpCodec(const v1::RunSpec& spec) {
-  return CodecOf(spec.exchange().up());
+  return ToCodec(spec.exchange().up());
 }
 
 // Of versions, servers to islands.
 inline const codec::Codec& DownCodec(const v1::RunSpec& spec) {
-  return CodecOf(spec.exchange().down());
+  return ToCodec(spec.exchange().down());
 }
 
 // True if versions travel in a codec that loses something: then islands hold V,
@@ -49,7 +49,7 @@ inline int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes) {
 }
 
 // The number of `codec` in messages.
-inline v1::Codec ProtoOf(const codec::Codec& codec) {
+inline v1::Codec ToProto(const codec::Codec& codec) {
   return static_cast<v1::Codec>(codec.id());
 }
 

@@ -85,7 +85,7 @@ uint64_t Fingerprint(const v1::Layout& layout) {
                     tensor.fragment(), " ", absl::StrJoin(tensor.shape(), "x"),
                     "\n");
   }
-  const auto digest = codec::Sha256Of(text);
+  const auto digest = codec::ComputeSha256(text);
   uint64_t fingerprint = 0;
   for (int i = 7; i >= 0; --i) {
     fingerprint = (fingerprint << 8) | static_cast<uint8_t>(digest[i]);

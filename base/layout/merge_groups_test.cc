@@ -9,7 +9,7 @@ namespace {
 
 // Tensors 0 to 4: embedding, matrix, vector, matrix, embedding; the third is
 // of fragment 1.
-v1::RunSpec SpecOf(v1::MergeRuleKind rule) {
+v1::RunSpec MakeSpec(v1::MergeRuleKind rule) {
   v1::RunSpec spec;
   spec.mutable_outer()->mutable_merge()->set_rule(rule);
   const v1::TensorClass classes[] = {
@@ -30,38 +30,38 @@ v1::RunSpec SpecOf(v1::MergeRuleKind rule) {
 }
 
 TEST(MergeGroupsTest, RdaHasAGroupATensorWithoutTheClassesOfThePlainMean) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_RDA);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_RDA);
   const RunLayout layout = *RunLayout::Create(spec.layout());
   EXPECT_EQ(MergeGroups(layout, spec, 0).count(), 4);
   spec.mutable_outer()->mutable_merge()->add_mean_tensor_classes(
       v1::TENSOR_CLASS_EMBEDDING);
   const MergeGroups groups(layout, spec, 0);
   EXPECT_EQ(groups.count(), 2);
-  EXPECT_EQ(groups.GroupOf(0), MergeGroups::kNone);
-  EXPECT_EQ(groups.GroupOf(1), 0);
-  EXPECT_EQ(groups.GroupOf(3), 1);
-  EXPECT_EQ(groups.GroupOf(4), MergeGroups::kNone);
+  EXPECT_EQ(groups.FindGroup(0), MergeGroups::kNone);
+  EXPECT_EQ(groups.FindGroup(1), 0);
+  EXPECT_EQ(groups.FindGroup(3), 1);
+  EXPECT_EQ(groups.FindGroup(4), MergeGroups::kNone);
   const MergeGroups other(layout, spec, 1);
   EXPECT_EQ(other.count(), 1);
-  EXPECT_EQ(other.GroupOf(2), 0);
+  EXPECT_EQ(other.FindGroup(2), 0);
 }
 
 TEST(MergeGroupsTest, KrumMdaAndTheClipsLookAtTheWholeFragment) {
   for (const auto rule :
        {v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA,
         v1::MERGE_RULE_KIND_NORM_CLIP, v1::MERGE_RULE_KIND_CENTRED_CLIP}) {
-    const v1::RunSpec spec = SpecOf(rule);
+    const v1::RunSpec spec = MakeSpec(rule);
     const MergeGroups groups(*RunLayout::Create(spec.layout()), spec, 0);
     EXPECT_EQ(groups.count(), 1);
-    EXPECT_EQ(groups.GroupOf(4), 0);
+    EXPECT_EQ(groups.FindGroup(4), 0);
   }
 }
 
 TEST(MergeGroupsTest, RulesWithoutAVerdictHaveNone) {
-  const v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_MEDIAN);
+  const v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_MEDIAN);
   const MergeGroups groups(*RunLayout::Create(spec.layout()), spec, 0);
   EXPECT_EQ(groups.count(), 0);
-  EXPECT_EQ(groups.GroupOf(1), MergeGroups::kNone);
+  EXPECT_EQ(groups.FindGroup(1), MergeGroups::kNone);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr double kRatio = 1.05;
 
 void LatencyHistogram::Add(absl::Duration latency) {
   latency = std::max(latency, absl::ZeroDuration());
-  ++counts_[BucketOf(latency)];
+  ++counts_[FindBucket(latency)];
   ++count_;
   max_ = std::max(max_, latency);
 }
@@ -33,7 +33,7 @@ absl::Duration LatencyHistogram::Quantile(double q) const {
   return max_;
 }
 
-int LatencyHistogram::BucketOf(absl::Duration latency) {
+int LatencyHistogram::FindBucket(absl::Duration latency) {
   int bucket = 0;
   const double seconds = absl::ToDoubleSeconds(latency);
   if (seconds > kFirstBoundSeconds) {

@@ -30,7 +30,7 @@ class LatencyHistogram {
   // ceil(log(1,000 s / 100 us) / log(1.05)) steps and one for what is above.
   static constexpr int kBucketCount = 332;
 
-  static int BucketOf(absl::Duration latency);
+  static int FindBucket(absl::Duration latency);
   static absl::Duration UpperBound(int bucket);
 
   std::array<int64_t, kBucketCount> counts_ = {};

@@ -57,7 +57,7 @@ int EndProgram(const CLI::App& app, const absl::Status& status) {
     std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(),
                  std::string(status.message()).c_str());
   }
-  return static_cast<int>(ExitCodeOfCode(status.code()));
+  return static_cast<int>(CodeToExitCode(status.code()));
 }
 
 }  // namespace atl

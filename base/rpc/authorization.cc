@@ -152,15 +152,15 @@ bool IsKnownMethod(absl::string_view method) {
   return Table().contains(method);
 }
 
-absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) {
+absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   // A TLS listener lets nobody in without a certificate that it verified.
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return Caller{};
   return CallerFrom(*auth);
 }
 
-std::string CallerNameOf(const grpc::ServerContextBase& context) {
-  const absl::StatusOr<Caller> caller = CallerOf(context);
+std::string GetCallerName(const grpc::ServerContextBase& context) {
+  const absl::StatusOr<Caller> caller = GetCaller(context);
   if (caller.ok() && !caller->id.empty()) {
     return absl::StrCat(RoleName(caller->role), ":", caller->id);
   }

@@ -11,7 +11,7 @@
 // handler cannot forget it. What a role may do to *whose* objects is a
 // handler's matter: CheckActsFor.
 //
-// Pure but for MakeRoleChecker, CallerOf and CallerNameOf. Thread-safe.
+// Pure but for MakeRoleChecker, GetCaller and GetCallerName. Thread-safe.
 
 #ifndef BASE_RPC_AUTHORIZATION_H_
 #define BASE_RPC_AUTHORIZATION_H_
@@ -56,12 +56,12 @@ bool IsKnownMethod(absl::string_view method);
 // The caller of a running call.
 //
 // UNAUTHENTICATED: a certificate whose name is not ours.
-absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context);
+absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context);
 
 // Who a running call counts for where callers share what is bounded:
 // "island:anna", as its certificate says; in plaintext the host that it comes
 // from, "ipv4:127.0.0.1". No two processes of an island count apart.
-std::string CallerNameOf(const grpc::ServerContextBase& context);
+std::string GetCallerName(const grpc::ServerContextBase& context);
 
 // OK if `caller` may act for the island (or server) `id`: an operator for any,
 // an island or a server for itself alone.

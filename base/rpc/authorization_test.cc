@@ -142,7 +142,7 @@ TEST(AuthorizationTest, LetsAnIslandActForItselfAlone) {
   EXPECT_FALSE(CheckActsFor({Role::kReader, "a"}, Role::kIsland, "a").ok());
   EXPECT_TRUE(CheckActsFor({Role::kOperator, "o"}, Role::kIsland, "b").ok());
   EXPECT_TRUE(CheckActsFor(Caller{}, Role::kIsland, "b").ok());
-  EXPECT_EQ(ReasonOf(CheckActsFor(island, Role::kIsland, "b"))->reason,
+  EXPECT_EQ(GetReason(CheckActsFor(island, Role::kIsland, "b"))->reason,
             "NOT_YOURS");
 }
 

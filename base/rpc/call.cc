@@ -7,7 +7,7 @@
 
 namespace atl::rpc {
 
-std::string HexOf(absl::string_view bytes) {
+std::string ToHex(absl::string_view bytes) {
   return absl::BytesToHexString(bytes);
 }
 

@@ -25,7 +25,7 @@ namespace atl::rpc {
 inline constexpr char kSessionMetadata[] = "atoll-session";
 
 // `bytes` in lower-case hex, as kSessionMetadata carries a session secret.
-std::string HexOf(absl::string_view bytes);
+std::string ToHex(absl::string_view bytes);
 
 // A person should hear by then what is waited for.
 inline constexpr absl::Duration kSlowAfter = absl::Seconds(2);

@@ -101,7 +101,7 @@ std::string Flat(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-std::string PayloadOf(const ReceivedChunk& chunk) {
+std::string ReadPayload(const ReceivedChunk& chunk) {
   std::string payload(chunk.payload_bytes, '\0');
   chunk.CopyPayload(payload.data());
   return payload;
@@ -142,7 +142,7 @@ TEST_F(ChunkCodecTest, ReadsWhatProtobufWritesInAnySlicing) {
     ReceivedChunk chunk;
     ASSERT_TRUE(DecodePlainChunk(Slices(push.SerializeAsString()), &chunk));
     ASSERT_EQ(chunk.header, header);
-    ASSERT_EQ(PayloadOf(chunk), payload);
+    ASSERT_EQ(ReadPayload(chunk), payload);
     std::string read(payload.size(), '\0');
     PayloadReader reader(chunk);
     for (size_t at = 0; at < read.size();) {
@@ -199,7 +199,7 @@ TEST_F(ChunkCodecTest, MovesAPayloadThatWouldBeCopiedSlowly) {
     ReceivedChunk chunk;
     ASSERT_TRUE(DecodePlainChunk(message, &chunk));
     EXPECT_EQ(chunk.header, header);
-    EXPECT_EQ(PayloadOf(chunk), payload);
+    EXPECT_EQ(ReadPayload(chunk), payload);
     Push push;
     ASSERT_TRUE(DecodeMessage(message, &push));
     EXPECT_LE(push.chunk().padding().size(), 256);
@@ -293,7 +293,7 @@ void ExpectSameAsProtobuf(const std::string& bytes,
   }
   const ReceivedChunk as_expected = FromProto(expected.chunk());
   ASSERT_EQ(message->chunk.header, as_expected.header);
-  ASSERT_EQ(PayloadOf(message->chunk), expected.chunk().payload());
+  ASSERT_EQ(ReadPayload(message->chunk), expected.chunk().payload());
 }
 
 TEST_F(ChunkCodecTest, MeansWhatProtobufMeansForFieldsInAnyOrder) {

@@ -37,10 +37,10 @@ class RunServiceDouble : public v1::RunService::Service {
     if (request->run_id() == "fail") {
       return ToGrpc(InvalidFields({{"run_id", "is \"fail\""}}));
     }
-    const auto caller = CallerOf(*context);
+    const auto caller = GetCaller(*context);
     if (!caller.ok()) return ToGrpc(caller.status());
     if (request->run_id() == "name") {
-      response->mutable_run()->set_run_id(CallerNameOf(*context));
+      response->mutable_run()->set_run_id(GetCallerName(*context));
       return grpc::Status::OK;
     }
     response->mutable_run()->set_run_id(
@@ -179,7 +179,7 @@ TEST_F(ListenerTest, CarriesErrorDetailsToTheCaller) {
   const auto server = Start({});
   const auto who = GetRun(*server, {}, "fail");
   EXPECT_EQ(who.status().code(), absl::StatusCode::kInvalidArgument);
-  const auto violations = FieldViolationsOf(who.status());
+  const auto violations = GetFieldViolations(who.status());
   ASSERT_EQ(violations.size(), 1);
   EXPECT_EQ(violations[0].field, "run_id");
 }

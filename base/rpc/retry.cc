@@ -64,7 +64,7 @@ absl::Duration Backoff::Next(const absl::Status& status) {
   const double unit =
       static_cast<double>(NextRandom(state_) >> 11) * 0x1.0p-53;  // [0, 1).
   delay *= 0.5 + 0.5 * unit;
-  const auto asked = RetryDelayOf(status);
+  const auto asked = GetRetryDelay(status);
   if (asked.has_value())
     delay = std::max(delay, std::min(*asked, kRetryInfoMax));
   return delay;

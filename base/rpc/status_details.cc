@@ -26,7 +26,7 @@ absl::Status With(absl::Status status, const Message& message) {
 }
 
 template <typename Message>
-std::optional<Message> DetailOf(const absl::Status& status) {
+std::optional<Message> FindDetail(const absl::Status& status) {
   const absl::optional<absl::Cord> payload =
       status.GetPayload(TypeUrl<Message>());
   Message message;
@@ -90,8 +90,8 @@ absl::Status InvalidFields(const std::vector<FieldViolation>& violations) {
   return WithFieldViolations(absl::InvalidArgumentError(message), violations);
 }
 
-std::optional<ErrorReason> ReasonOf(const absl::Status& status) {
-  const auto info = DetailOf<google::rpc::ErrorInfo>(status);
+std::optional<ErrorReason> GetReason(const absl::Status& status) {
+  const auto info = FindDetail<google::rpc::ErrorInfo>(status);
   if (!info.has_value()) return std::nullopt;
   ErrorReason reason;
   reason.reason = info->reason();
@@ -100,17 +100,17 @@ std::optional<ErrorReason> ReasonOf(const absl::Status& status) {
   return reason;
 }
 
-std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
-  const auto info = DetailOf<google::rpc::RetryInfo>(status);
+std::optional<absl::Duration> GetRetryDelay(const absl::Status& status) {
+  const auto info = FindDetail<google::rpc::RetryInfo>(status);
   if (!info.has_value()) return std::nullopt;
   return std::clamp(absl::Seconds(info->retry_delay().seconds()) +
                         absl::Nanoseconds(info->retry_delay().nanos()),
                     absl::ZeroDuration(), kDelayMax);
 }
 
-std::vector<FieldViolation> FieldViolationsOf(const absl::Status& status) {
+std::vector<FieldViolation> GetFieldViolations(const absl::Status& status) {
   std::vector<FieldViolation> violations;
-  const auto bad_request = DetailOf<google::rpc::BadRequest>(status);
+  const auto bad_request = FindDetail<google::rpc::BadRequest>(status);
   if (!bad_request.has_value()) return violations;
   for (const auto& violation : bad_request->field_violations()) {
     violations.push_back({violation.field(), violation.description()});

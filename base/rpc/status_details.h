@@ -56,9 +56,9 @@ absl::Status WithFieldViolations(absl::Status status,
 absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 
 // The detail, if `status` has one that can be read.
-std::optional<ErrorReason> ReasonOf(const absl::Status& status);
-std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
-std::vector<FieldViolation> FieldViolationsOf(const absl::Status& status);
+std::optional<ErrorReason> GetReason(const absl::Status& status);
+std::optional<absl::Duration> GetRetryDelay(const absl::Status& status);
+std::vector<FieldViolation> GetFieldViolations(const absl::Status& status);
 
 }  // namespace atl::rpc
 

@@ -35,25 +35,25 @@ TEST(StatusTest, CarriesDetails) {
   const absl::Status received = FromGrpc(ToGrpc(status));
   EXPECT_EQ(received.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(received.message(), "an older epoch");
-  ASSERT_TRUE(ReasonOf(received).has_value());
-  EXPECT_EQ(ReasonOf(received)->reason, "STALE_ISLAND_EPOCH");
-  ASSERT_EQ(ReasonOf(received)->metadata.size(), 1);
-  EXPECT_EQ(ReasonOf(received)->metadata[0].second, "3");
-  EXPECT_EQ(RetryDelayOf(received), absl::Milliseconds(1500));
-  ASSERT_EQ(FieldViolationsOf(received).size(), 1);
-  EXPECT_EQ(FieldViolationsOf(received)[0].field, "spec.inner.batch_size");
+  ASSERT_TRUE(GetReason(received).has_value());
+  EXPECT_EQ(GetReason(received)->reason, "STALE_ISLAND_EPOCH");
+  ASSERT_EQ(GetReason(received)->metadata.size(), 1);
+  EXPECT_EQ(GetReason(received)->metadata[0].second, "3");
+  EXPECT_EQ(GetRetryDelay(received), absl::Milliseconds(1500));
+  ASSERT_EQ(GetFieldViolations(received).size(), 1);
+  EXPECT_EQ(GetFieldViolations(received)[0].field, "spec.inner.batch_size");
 }
 
 TEST(StatusTest, HasNoDetailsWhereThereAreNone) {
   const absl::Status status = absl::NotFoundError("no run");
   EXPECT_EQ(ToGrpc(status).error_details(), "");
-  EXPECT_FALSE(ReasonOf(status).has_value());
-  EXPECT_FALSE(RetryDelayOf(status).has_value());
-  EXPECT_TRUE(FieldViolationsOf(status).empty());
+  EXPECT_FALSE(GetReason(status).has_value());
+  EXPECT_FALSE(GetRetryDelay(status).has_value());
+  EXPECT_TRUE(GetFieldViolations(status).empty());
 }
 
 TEST(StatusTest, GivesAReasonToErrorsThatHaveNone) {
-  EXPECT_EQ(ReasonOf(WithDefaultReason(absl::NotFoundError("no run")))->reason,
+  EXPECT_EQ(GetReason(WithDefaultReason(absl::NotFoundError("no run")))->reason,
             "NOT_FOUND");
   const absl::Status own =
       WithReason(absl::NotFoundError("no run"), {"NO_RUN", {}});
@@ -68,7 +68,7 @@ TEST(StatusTest, NamesEveryWrongField) {
       InvalidFields({{"spec.a", "must be positive"}, {"spec.b", "is unknown"}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "spec.a: must be positive; spec.b: is unknown");
-  EXPECT_EQ(FieldViolationsOf(status).size(), 2);
+  EXPECT_EQ(GetFieldViolations(status).size(), 2);
 }
 
 TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
@@ -82,8 +82,8 @@ TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
   EXPECT_LE(wire.error_details().size(),
             kStatusMessageBytesMax + kStatusDetailsBytesMax + 64);
   // The small detail stays, the large one goes.
-  EXPECT_TRUE(ReasonOf(FromGrpc(wire)).has_value());
-  EXPECT_TRUE(FieldViolationsOf(FromGrpc(wire)).empty());
+  EXPECT_TRUE(GetReason(FromGrpc(wire)).has_value());
+  EXPECT_TRUE(GetFieldViolations(FromGrpc(wire)).empty());
 }
 
 TEST(StatusTest, DropsDetailsThatCannotBeRead) {

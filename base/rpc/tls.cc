@@ -48,7 +48,7 @@ struct KeyFree {
 
 using Certificate = std::unique_ptr<X509, CertificateFree>;
 
-std::unique_ptr<BIO, BioFree> BioOf(const std::string& pem) {
+std::unique_ptr<BIO, BioFree> MakeBio(const std::string& pem) {
   return std::unique_ptr<BIO, BioFree>(
       BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
@@ -56,7 +56,7 @@ std::unique_ptr<BIO, BioFree> BioOf(const std::string& pem) {
 // The first certificate of `pem`; null if it holds none.
 Certificate FirstCertificate(const std::string& pem) {
   return Certificate(
-      PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
+      PEM_read_bio_X509(MakeBio(pem).get(), nullptr, nullptr, nullptr));
 }
 
 // A key with a password cannot be read: nobody is there to ask.
@@ -130,7 +130,7 @@ absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
 
 absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
   const std::unique_ptr<EVP_PKEY, KeyFree> key(PEM_read_bio_PrivateKey(
-      BioOf(key_pem).get(), nullptr, NoPassword, nullptr));
+      MakeBio(key_pem).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr) {
     return absl::InvalidArgumentError(
         "holds no private key that can be read without a password");
@@ -144,7 +144,7 @@ absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CommonNameOf(const std::string& cert_pem) {
+absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem) {
   const Certificate certificate = FirstCertificate(cert_pem);
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("holds no certificate");

@@ -66,7 +66,7 @@ absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem);
 // The common name of the first certificate of `cert_pem`. Pure.
 //
 // INVALID_ARGUMENT: it holds no certificate. NOT_FOUND: it has no such name.
-absl::StatusOr<std::string> CommonNameOf(const std::string& cert_pem);
+absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem);
 
 }  // namespace atl::rpc
 

@@ -70,8 +70,8 @@ TEST(TlsTest, ReadsWhomACertificateNames) {
   TestAuthority authority(::testing::TempDir());
   const std::string pem =
       ReadAll(authority.Issue("atoll:island:kitchen").cert);
-  EXPECT_EQ(CommonNameOf(pem).value(), "atoll:island:kitchen");
-  EXPECT_EQ(CommonNameOf("hello").status().code(),
+  EXPECT_EQ(ReadCommonName(pem).value(), "atoll:island:kitchen");
+  EXPECT_EQ(ReadCommonName("hello").status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

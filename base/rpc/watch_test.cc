@@ -181,7 +181,7 @@ TEST_F(WatchTest, EndsWhenThePeerRefuses) {
   const auto watch = Open();
   const auto message = watch->Next(absl::Now() + kLong);
   EXPECT_EQ(message.status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(ReasonOf(message.status())->reason, "STALE_INCARNATION");
+  EXPECT_EQ(GetReason(message.status())->reason, "STALE_INCARNATION");
   EXPECT_EQ(watch->Next(absl::Now() + kLong).status().code(),
             absl::StatusCode::kAborted);
 }

@@ -10,7 +10,7 @@
 namespace atl {
 namespace {
 
-absl::StatusCode CodeOf(int error_number) {
+absl::StatusCode ToCode(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
@@ -66,7 +66,7 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context) {
 
 absl::Status ErrnoToStatus(int error_number, absl::string_view context) {
   return absl::Status(
-      CodeOf(error_number),
+      ToCode(error_number),
       absl::StrCat(context, ": ",
                    std::generic_category().message(error_number)));
 }

@@ -60,11 +60,11 @@ std::unique_ptr<std::string> Describe(const A& a, const B& b,
   return std::make_unique<std::string>(out.str());
 }
 
-inline const absl::Status& StatusOf(const absl::Status& status) {
+inline const absl::Status& GetStatus(const absl::Status& status) {
   return status;
 }
 template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& statusor) {
+const absl::Status& GetStatus(const absl::StatusOr<T>& statusor) {
   return statusor.status();
 }
 
@@ -99,7 +99,7 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& statusor) {
 // Requires `expr`, an absl::Status or StatusOr, to be OK.
 #define CHECK_OK(expr)                                                        \
   for (const ::absl::Status atl_check_status =                                \
-           ::atl::check_internal::StatusOf(expr);                             \
+           ::atl::check_internal::GetStatus(expr);                             \
        !atl_check_status.ok();)                                               \
   ::atl::check_internal::Failure(__FILE__, __LINE__, #expr " is OK").stream() \
       << atl_check_status << " "

@@ -2,7 +2,7 @@
 
 namespace atl {
 
-ExitCode ExitCodeOfCode(absl::StatusCode code) {
+ExitCode CodeToExitCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk:
       return ExitCode::kOk;

@@ -30,7 +30,7 @@ enum class ExitCode : int {
 //   OK 0 | DEADLINE_EXCEEDED 3 | INVALID_ARGUMENT, OUT_OF_RANGE 4
 //   DATA_LOSS 5 | UNAVAILABLE 6 | UNAUTHENTICATED, PERMISSION_DENIED 7
 //   NOT_FOUND 8 | ALREADY_EXISTS, ABORTED, FAILED_PRECONDITION 9 | others 1
-ExitCode ExitCodeOfCode(absl::StatusCode code);
+ExitCode CodeToExitCode(absl::StatusCode code);
 
 }  // namespace atl
 

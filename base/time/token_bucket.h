@@ -31,10 +31,10 @@ class TokenBucket {
   absl::Time Take(int64_t bytes, absl::Time now);
 
   // `bytes` that were taken are not going to move.
-  void GiveBack(int64_t bytes) { due_ -= SpanOf(bytes); }
+  void GiveBack(int64_t bytes) { due_ -= ToSpan(bytes); }
 
  private:
-  absl::Duration SpanOf(int64_t bytes) const {
+  absl::Duration ToSpan(int64_t bytes) const {
     return absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
   }
 

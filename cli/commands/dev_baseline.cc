@@ -34,7 +34,7 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   RETURN_IF_ERROR(CompleteSpec(&run));
   worker::TrainAloneOptions train;
   train.spec = run.spec;
-  train.thread_count = ThreadCountOf(options.threads);
+  train.thread_count = ChooseThreadCount(options.threads);
   train.device = options.device;
   train.one_data_shard = true;
   train.stop = interrupt.first();

@@ -24,12 +24,12 @@ struct ReportOptions {
   int64_t sample_tokens = 300;
 };
 
-absl::StatusOr<double> LossOf(const std::string& model,
+absl::StatusOr<double> ComputeLoss(const std::string& model,
                               const std::string& data) {
   worker::EvaluateOptions evaluate;
   evaluate.model_directory = model;
   evaluate.data_path = data;
-  evaluate.thread_count = ThreadCountOf(0);
+  evaluate.thread_count = ChooseThreadCount(0);
   ASSIGN_OR_RETURN(const worker::EvaluateResult result,
                    worker::Evaluate(evaluate));
   return result.loss;
@@ -92,11 +92,11 @@ absl::Status Report(Context& context, const ReportOptions& options) {
         "data.validation_fraction.");
   }
   ASSIGN_OR_RETURN(const double loss,
-                   LossOf(result.checkpoint, result.validation_file));
+                   ComputeLoss(result.checkpoint, result.validation_file));
   std::optional<double> baseline_loss;
   if (!options.baseline.empty()) {
     ASSIGN_OR_RETURN(baseline_loss,
-                     LossOf(options.baseline, result.validation_file));
+                     ComputeLoss(options.baseline, result.validation_file));
   }
   worker::GenerateOptions generate;
   generate.model_directory = result.checkpoint;

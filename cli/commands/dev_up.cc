@@ -370,7 +370,7 @@ void DevUp::ShowState(absl::Time now) {
     validation = FormatLoss(state_.evaluation().loss());
   }
   std::string line = absl::StrCat(
-      "round ", rounds, "/", RoundsOf(schedule), "  inner step ", InnerSteps(),
+      "round ", rounds, "/", PlannedRounds(schedule), "  inner step ", InnerSteps(),
       "/", PlannedStepCount(run_.spec), "  ",
       HasTokenBudget(schedule)
           ? absl::StrCat(DescribeTokens(state_.merged_token_count(), schedule),

@@ -21,7 +21,7 @@ struct EvalOptions {
   int threads = 0;
 };
 
-v1::DataFormat FormatOf(const std::string& name) {
+v1::DataFormat ParseFormat(const std::string& name) {
   if (name == "llmc") return v1::DATA_FORMAT_LLMC;
   if (name == "uint16") return v1::DATA_FORMAT_UINT16;
   return v1::DATA_FORMAT_BYTES;
@@ -33,8 +33,8 @@ absl::Status Eval(Context& context, const EvalOptions& options) {
   worker::EvaluateOptions evaluate;
   evaluate.model_directory = options.model;
   evaluate.data_path = options.data;
-  evaluate.format = FormatOf(options.data_format);
-  evaluate.thread_count = ThreadCountOf(options.threads);
+  evaluate.format = ParseFormat(options.data_format);
+  evaluate.thread_count = ChooseThreadCount(options.threads);
   evaluate.stop = interrupt.first();
   const absl::Time start = absl::Now();
   evaluate.on_progress = [&](int64_t done, int64_t all) {

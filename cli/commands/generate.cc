@@ -34,7 +34,7 @@ absl::Status Generate(Context& context, const GenerateOptions& options) {
   generate.seed = options.seed;
   generate.temperature = options.temperature;
   generate.token_count_max = options.max_tokens;
-  generate.thread_count = ThreadCountOf(options.threads);
+  generate.thread_count = ChooseThreadCount(options.threads);
   generate.stop = interrupt.first();
   ASSIGN_OR_RETURN(const std::string text, worker::Generate(generate));
   Json data;

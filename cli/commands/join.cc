@@ -47,7 +47,7 @@ struct JoinOptions {
 
 // What is wrong with the flags of the mesh, before anybody is called.
 absl::Status CheckPlace(const JoinOptions& options) {
-  const absl::Status fits = worker::MeshOf(options.place).status();
+  const absl::Status fits = worker::MakeMesh(options.place).status();
   if (!fits.ok()) {
     const bool no_mesh =
         options.place.process_count > 1 && options.place.mesh.empty();
@@ -86,7 +86,7 @@ std::string DefaultIslandId(const rpc::Security& security) {
   // What is wrong with the files is told when they are used.
   if (!material.ok()) return HostId();
   const absl::StatusOr<std::string> name =
-      rpc::CommonNameOf(material->cert_pem);
+      rpc::ReadCommonName(material->cert_pem);
   if (!name.ok()) return HostId();
   const absl::StatusOr<rpc::Caller> caller = rpc::ParseCommonName(*name);
   return caller.ok() && caller->role == rpc::Role::kIsland ? caller->id
@@ -204,7 +204,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.island_id = options.island_id;
   island.data_path = options.data_path;
   island.work_directory = options.work_directory;
-  island.thread_count = ThreadCountOf(options.threads);
+  island.thread_count = ChooseThreadCount(options.threads);
   island.stream_count = options.streams;
   island.place = options.place;
   island.rendezvous_secret_path = options.rendezvous_secret;

@@ -163,10 +163,10 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   const absl::StatusOr<double> rtt = ParseSeconds(options.rtt);
   RETURN_IF_ERROR(Named("--rtt", rtt.status()));
   scene.link.round_trip_seconds = *rtt;
-  scene.service = worker::ServiceOf(subject.run.has_value()
+  scene.service = worker::MakeService(subject.run.has_value()
                                         ? subject.run->durability()
                                         : v1::DURABILITY_MACHINE);
-  scene.flow = worker::FlowOf(
+  scene.flow = worker::MakeFlow(
       subject.run.has_value() ? std::max(1, subject.run->server_count()) : 1);
   ASSIGN_OR_RETURN(scene.service.merge_bytes_per_second,
                    Bandwidth("--merge", options.merge, ""));
@@ -229,7 +229,7 @@ int64_t FragmentsFor(const PlanOptions& options, const worker::Recipe& recipe,
   if (options.fragments > 0 || options.inner_steps == 0) {
     return options.fragments;
   }
-  const int64_t own = worker::FragmentCountOf(
+  const int64_t own = worker::CountFragments(
       subject.model.layer_count, recipe.layers_a_fragment,
       recipe.spec.layout().fragment_count());
   return own <= options.inner_steps ? 0 : options.inner_steps;
@@ -288,7 +288,7 @@ int64_t AskedIslands(const Row& row) {
 }
 
 // How long all islands take for the tokens that are asked for; 0: for none.
-double SecondsOf(const Row& row, const Subject& subject) {
+double ToSeconds(const Row& row, const Subject& subject) {
   const double tokens_a_round =
       static_cast<double>(subject.tokens_a_step) *
       static_cast<double>(row.exchange.inner_step_count) *
@@ -308,7 +308,7 @@ Json ToData(const Row& row, const Subject& subject,
   data["bound"] = std::string(planner::BoundName(forecast.bound));
   data["why"] = forecast.why;
   data["round_seconds"] = forecast.round_seconds;
-  data["seconds"] = SecondsOf(row, subject);
+  data["seconds"] = ToSeconds(row, subject);
   data["compute_seconds"] = forecast.compute_seconds;
   data["up_bytes"] = forecast.up_bytes;
   data["down_bytes"] = forecast.down_bytes;
@@ -341,7 +341,7 @@ Json ChoiceToData(const planner::Choice& choice) {
   return data;
 }
 
-std::string TableOf(const std::vector<Row>& rows, const Subject& subject) {
+std::string MakeTable(const std::vector<Row>& rows, const Subject& subject) {
   std::vector<std::string> head = {"PRESET", ">COMPUTES", ">ROUND"};
   if (subject.token_count > 0) {
     head.push_back(absl::StrCat(">", FormatSize(subject.token_count), " IN"));
@@ -359,7 +359,7 @@ std::string TableOf(const std::vector<Row>& rows, const Subject& subject) {
     std::vector<std::string> cells = {row.name, Percent(forecast.utilization),
                                       RoundTime(forecast.round_seconds)};
     if (subject.token_count > 0) {
-      cells.push_back(RoundTime(SecondsOf(row, subject)));
+      cells.push_back(RoundTime(ToSeconds(row, subject)));
     }
     for (const std::string& cell :
          {FormatBytes(forecast.up_bytes), FormatBytes(forecast.down_bytes),
@@ -406,7 +406,7 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
   for (const Row& row : rows) {
     if (row.preset != &preset || subject.token_count == 0) continue;
     absl::StrAppend(&text, FormatSize(subject.token_count), " tokens take ",
-                    RoundTime(SecondsOf(row, subject)), ".\n");
+                    RoundTime(ToSeconds(row, subject)), ".\n");
   }
   if (forecast.utilization < options.target &&
       forecast.bound != planner::Bound::kSampling) {
@@ -461,7 +461,7 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   data["presets"] = items;
   data["take"] = ChoiceToData(take);
   context.output().Print(
-      data, absl::StrCat(TableOf(rows, subject), "\n",
+      data, absl::StrCat(MakeTable(rows, subject), "\n",
                          Assumptions(subject, scene),
                          Advice(take, rows, subject, options)));
   return absl::OkStatus();

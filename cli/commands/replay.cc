@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
   return rounds;
 }
 
-Json JsonOf(const server::ReplayedCommit& commit) {
+Json ToJson(const server::ReplayedCommit& commit) {
   Json json;
   json["commit_seq"] = absl::StrCat(commit.commit_seq);
   json["fragment"] = commit.fragment;
@@ -185,7 +185,7 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
                "AGREES"});
   for (const server::ReplayedCommit& commit : result.commits) {
     agree_count += commit.agrees();
-    commits.push_back(JsonOf(commit));
+    commits.push_back(ToJson(commit));
     table.AddRow({absl::StrCat(commit.commit_seq),
                   absl::StrCat(commit.fragment), absl::StrCat(commit.version),
                   absl::StrCat(commit.contribution_count),
@@ -240,18 +240,18 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   const rpc::ChannelOptions channel =
       context.MakeChannelOptions(rpc::ChannelKind::kData);
   server::ParameterClientOptions parameter_options =
-      server::OptionsOfRun(flags.run_id, options.run.spec());
+      server::MakeRunOptions(flags.run_id, options.run.spec());
   parameter_options.channel = channel;
   ASSIGN_OR_RETURN(const std::unique_ptr<server::ParameterClient> parameters,
                    server::MakeParameterClient(parameter_options, layout));
-  parameters->SetRoutes(server::RoutesOf(pinned));
+  parameters->SetRoutes(server::ToRoutes(pinned));
   server::KeptClientOptions kept_options;
   kept_options.run_id = flags.run_id;
   kept_options.shard_count = options.run.spec().server_count();
   kept_options.channel = channel;
   ASSIGN_OR_RETURN(const std::unique_ptr<server::KeptClient> kept,
                    server::MakeKeptClient(kept_options, layout,
-                                          server::RoutesOf(pinned)));
+                                          server::ToRoutes(pinned)));
 
   Interrupt interrupt;
   Progress progress(context.progress_options, context.messages());
@@ -259,11 +259,11 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
     progress.Update(line, absl::Now());
   };
   size_t count = 0;
-  options.thread_count = ThreadCountOf(flags.threads);
+  options.thread_count = ChooseThreadCount(flags.threads);
   options.bounds.stop = interrupt.first();
   options.bounds.idle_max = patience;
   ServerWait wait(
-      *client, flags.run_id, server::RoutesOf(pinned), patience,
+      *client, flags.run_id, server::ToRoutes(pinned), patience,
       [&](const server::ShardRoutes& routes) {
         parameters->SetRoutes(routes);
         kept->SetRoutes(routes);

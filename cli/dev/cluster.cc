@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr absl::Duration kStopTimeout = absl::Seconds(10);
 
-std::string DirectoryOf(const std::string& path) {
+std::string ParentDirectory(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
@@ -26,10 +26,10 @@ std::string DirectoryOf(const std::string& path) {
 absl::StatusOr<std::string> FindProgram(const std::string& executable,
                                         const std::string& folder,
                                         const std::string& name) {
-  const std::string here = DirectoryOf(executable);
+  const std::string here = ParentDirectory(executable);
   const std::string installed = absl::StrCat(here, "/", name);
   const std::string built =
-      absl::StrCat(DirectoryOf(here), "/", folder, "/", name);
+      absl::StrCat(ParentDirectory(here), "/", folder, "/", name);
   for (const std::string& path : {installed, built}) {
     if (::access(path.c_str(), X_OK) == 0) return path;
   }

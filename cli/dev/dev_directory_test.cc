@@ -29,7 +29,7 @@ TEST_F(DevDirectoryTest, IsTakenByOneAtATime) {
   ASSERT_TRUE(first.ok()) << first.status();
   auto second = DevDirectory::Open(path_);
   ASSERT_FALSE(second.ok());
-  EXPECT_EQ(ExitCodeOf(second.status()), ExitCode::kConflict);
+  EXPECT_EQ(ToExitCode(second.status()), ExitCode::kConflict);
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr(absl::StrCat("process ", ::getpid())));
   first->reset();

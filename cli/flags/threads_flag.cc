@@ -14,7 +14,7 @@ void AddThreadsFlag(CLI::App& command, int& threads) {
       ->capture_default_str();
 }
 
-int ThreadCountOf(int threads) {
+int ChooseThreadCount(int threads) {
   if (threads > 0) return threads;
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }

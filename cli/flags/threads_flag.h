@@ -11,7 +11,7 @@ namespace atl::cli {
 void AddThreadsFlag(CLI::App& command, int& threads);
 
 // What the flag's value means: 0 is all that the machine has.
-int ThreadCountOf(int threads);
+int ChooseThreadCount(int threads);
 
 }  // namespace atl::cli
 

@@ -54,12 +54,12 @@ std::string DescribeCommit(const v1::Round& round,
 
 }  // namespace
 
-std::string RoundsOf(const v1::ScheduleSpec& schedule) {
+std::string PlannedRounds(const v1::ScheduleSpec& schedule) {
   return schedule.round_count() == 0 ? "-"
                                      : absl::StrCat(schedule.round_count());
 }
 
-std::string TokensOf(const v1::ScheduleSpec& schedule) {
+std::string PlannedTokens(const v1::ScheduleSpec& schedule) {
   return HasTokenBudget(schedule) ? FormatCount(schedule.token_count()) : "-";
 }
 
@@ -112,14 +112,14 @@ std::string DescribeRun(const v1::Run& run) {
 
 std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
   std::string text =
-      absl::StrCat(codec::CodecName(CodecOf(exchange.up()).id()), " up");
+      absl::StrCat(codec::CodecName(ToCodec(exchange.up()).id()), " up");
   if (exchange.error_feedback()) {
     absl::StrAppend(&text, " with error feedback");
     const double decay = exchange.error_feedback_decay();
     if (decay != 0 && decay != 1)
       absl::StrAppend(&text, " (decay ", decay, ")");
   }
-  absl::StrAppend(&text, ", ", codec::CodecName(CodecOf(exchange.down()).id()),
+  absl::StrAppend(&text, ", ", codec::CodecName(ToCodec(exchange.down()).id()),
                   " down");
   return text;
 }

@@ -41,8 +41,8 @@ int64_t CompleteRounds(const v1::GetRunStateResponse& state);
 double DoneShare(const v1::GetRunStateResponse& state);
 
 // How long a run is: "30", or "-" where it is not given.
-std::string RoundsOf(const v1::ScheduleSpec& schedule);
-std::string TokensOf(const v1::ScheduleSpec& schedule);
+std::string PlannedRounds(const v1::ScheduleSpec& schedule);
+std::string PlannedTokens(const v1::ScheduleSpec& schedule);
 
 // A sentence if `spec` ends before its learning rate has warmed up, as where a
 // preset's rounds or steps are cut and the rest is not; else empty.

@@ -29,10 +29,10 @@ v1::GetRunStateResponse State(const v1::ScheduleSpec& schedule, int64_t first,
 }
 
 TEST(DescribeTest, TellsTheLengthThatARunWasGiven) {
-  EXPECT_EQ(RoundsOf(Schedule(30, 0)), "30");
-  EXPECT_EQ(TokensOf(Schedule(30, 0)), "-");
-  EXPECT_EQ(RoundsOf(Schedule(0, 1843200)), "-");
-  EXPECT_EQ(TokensOf(Schedule(0, 1843200)), "1,843,200");
+  EXPECT_EQ(PlannedRounds(Schedule(30, 0)), "30");
+  EXPECT_EQ(PlannedTokens(Schedule(30, 0)), "-");
+  EXPECT_EQ(PlannedRounds(Schedule(0, 1843200)), "-");
+  EXPECT_EQ(PlannedTokens(Schedule(0, 1843200)), "1,843,200");
 }
 
 TEST(DescribeTest, TellsWhereARunEndsBeforeItHasWarmedUp) {

@@ -95,7 +95,7 @@ std::string GetReason(const absl::Status& status) {
     return *reason;
   }
   // What the other side said, as google.rpc.ErrorInfo.
-  if (std::optional<rpc::ErrorReason> reason = rpc::ReasonOf(status)) {
+  if (std::optional<rpc::ErrorReason> reason = rpc::GetReason(status)) {
     return reason->reason;
   }
   return absl::StatusCodeToString(status.code());

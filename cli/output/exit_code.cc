@@ -6,10 +6,10 @@
 
 namespace atl::cli {
 
-ExitCode ExitCodeOf(const absl::Status& status) {
+ExitCode ToExitCode(const absl::Status& status) {
   if (std::optional<ExitCode> code = GetExitCode(status)) return *code;
   if (IsHandshakeFailure(status)) return ExitCode::kForbidden;
-  return ExitCodeOfCode(status.code());
+  return CodeToExitCode(status.code());
 }
 
 }  // namespace atl::cli

@@ -11,8 +11,8 @@
 namespace atl::cli {
 
 // The code for `status`: one that was set with WithExitCode (error.h), else 7
-// for a handshake that failed, else that of ExitCodeOfCode.
-ExitCode ExitCodeOf(const absl::Status& status);
+// for a handshake that failed, else that of CodeToExitCode.
+ExitCode ToExitCode(const absl::Status& status);
 
 }  // namespace atl::cli
 

@@ -31,7 +31,7 @@ TEST(ExitCodeTest, EveryStatusCodeHasTheDocumentedOne) {
       {absl::StatusCode::kUnauthenticated, 7},
   };
   for (const auto& [code, expected] : kTable) {
-    EXPECT_EQ(static_cast<int>(ExitCodeOf(absl::Status(code, "m"))), expected)
+    EXPECT_EQ(static_cast<int>(ToExitCode(absl::Status(code, "m"))), expected)
         << absl::StatusCodeToString(code);
   }
 }
@@ -40,14 +40,14 @@ TEST(ExitCodeTest, AFailedHandshakeIsAMatterOfCredentials) {
   const absl::Status status = absl::UnavailableError(
       "coordinator a:1: failed to connect to all addresses; last error: "
       "UNKNOWN: ipv4:1.2.3.4:1: Ssl handshake failed: SSL_ERROR_SSL");
-  EXPECT_EQ(ExitCodeOf(status), ExitCode::kForbidden);
+  EXPECT_EQ(ToExitCode(status), ExitCode::kForbidden);
   EXPECT_NE(GetHint(status).find("--tls-ca"), std::string::npos);
 }
 
 TEST(ErrorTest, ATransferThatWasGivenUpAsksForTheServer) {
   const absl::Status status =
       absl::DeadlineExceededError("nothing has moved for 1m; last: ...");
-  EXPECT_EQ(ExitCodeOf(status), ExitCode::kTimeout);
+  EXPECT_EQ(ToExitCode(status), ExitCode::kTimeout);
   EXPECT_NE(GetHint(status).find("atoll run show"), std::string::npos);
 }
 
@@ -59,7 +59,7 @@ TEST(ErrorTest, TheOtherSidesReasonHasAHintOfItsOwn) {
 }
 
 TEST(ExitCodeTest, AUsageErrorIsTwo) {
-  EXPECT_EQ(ExitCodeOf(UsageError("no")), ExitCode::kUsage);
+  EXPECT_EQ(ToExitCode(UsageError("no")), ExitCode::kUsage);
 }
 
 TEST(ErrorTest, ContextKeepsCodeReasonAndHint) {

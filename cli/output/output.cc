@@ -97,7 +97,7 @@ void Output::Message(absl::string_view line) {
 }
 
 ExitCode Output::Finish(const absl::Status& status) {
-  const ExitCode code = ExitCodeOf(status);
+  const ExitCode code = ToExitCode(status);
   if (status.ok()) return code;
   const std::string hint = GetHint(status);
   Message(absl::StrCat("atoll: ", status.message()));

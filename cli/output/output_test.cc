@@ -100,7 +100,7 @@ TEST(ToJsonTest, LongNumbersAreTextAndTimesRfc3339) {
 
 TEST(OutputFormatTest, KnowsThree) {
   EXPECT_EQ(*ParseOutputFormat("jsonl"), OutputFormat::kJsonl);
-  EXPECT_EQ(ExitCodeOf(ParseOutputFormat("yaml").status()), ExitCode::kUsage);
+  EXPECT_EQ(ToExitCode(ParseOutputFormat("yaml").status()), ExitCode::kUsage);
 }
 
 }  // namespace

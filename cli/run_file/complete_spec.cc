@@ -71,7 +71,7 @@ absl::Status CompleteLayout(RunFile* run) {
                    worker::ParseFragmentAssignment(run->fragment_pattern));
   absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
       spec.model(),
-      worker::FragmentCountOf(spec.model().layer_count(),
+      worker::CountFragments(spec.model().layer_count(),
                               run->layers_a_fragment,
                               spec.layout().fragment_count()),
       assignment);

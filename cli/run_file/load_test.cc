@@ -29,7 +29,7 @@ TEST(LoadRunFileTest, AFilesNameIsTheRunsId) {
 }
 
 TEST(LoadRunFileTest, WhatIsNotThereIsNotFound) {
-  EXPECT_EQ(ExitCodeOf(LoadRunFile("/no/such.toml", {}).status()),
+  EXPECT_EQ(ToExitCode(LoadRunFile("/no/such.toml", {}).status()),
             ExitCode::kNotFound);
 }
 

@@ -61,7 +61,7 @@ std::string Fault(const std::string& text) {
   absl::StatusOr<RunFile> run = ParseRunFile(text, Options());
   EXPECT_FALSE(run.ok());
   if (run.ok()) return "";
-  EXPECT_EQ(ExitCodeOf(run.status()), ExitCode::kInvalidConfig);
+  EXPECT_EQ(ToExitCode(run.status()), ExitCode::kInvalidConfig);
   EXPECT_EQ(GetReason(run.status()), "RUN_FILE_INVALID");
   return std::string(run.status().message());
 }

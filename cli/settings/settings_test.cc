@@ -60,7 +60,7 @@ TEST(SettingsTest, AnUnknownProfileKeyIsToldWithItsLine) {
   sources.profile_text = "format = \"json\"\ncordinator = \"x\"\n";
   auto resolved = Settings::Resolve(sources);
   ASSERT_FALSE(resolved.ok());
-  EXPECT_EQ(ExitCodeOf(resolved.status()), ExitCode::kInvalidConfig);
+  EXPECT_EQ(ToExitCode(resolved.status()), ExitCode::kInvalidConfig);
   EXPECT_THAT(std::string(resolved.status().message()),
               HasSubstr("/p:2: unknown setting 'cordinator'; did you mean "
                         "'coordinator'?"));
@@ -73,7 +73,7 @@ TEST(SettingsTest, TheTimeoutIsADuration) {
   ASSERT_TRUE(resolved.ok());
   EXPECT_EQ(resolved->timeout(), absl::Minutes(2));
   sources.flags["timeout"] = "soon";
-  EXPECT_EQ(ExitCodeOf(Settings::Resolve(sources).status()), ExitCode::kUsage);
+  EXPECT_EQ(ToExitCode(Settings::Resolve(sources).status()), ExitCode::kUsage);
 }
 
 TEST(SettingsTest, TheProfileIsFoundByTheEnvironment) {

@@ -74,7 +74,7 @@ class PlanBoard {
   std::optional<absl::Status> end_;
 };
 
-std::string SessionOf(const grpc::ServerContext& context) {
+std::string GetSession(const grpc::ServerContext& context) {
   const auto found = context.client_metadata().find(rpc::kSessionMetadata);
   if (found == context.client_metadata().end()) return "";
   return {found->second.data(), found->second.size()};
@@ -95,7 +95,7 @@ class IslandServiceDouble : public v1::IslandService::Service {
                    const Request& request) {
     std::lock_guard<std::mutex> lock(mutex);
     seen[method] = {request.run_id(), request.island_id(),
-                    request.island_epoch(), SessionOf(context)};
+                    request.island_epoch(), GetSession(context)};
     return grpc::Status::OK;
   }
 
@@ -315,12 +315,12 @@ TEST_F(ClientsTest, WaitsForAPlanThatIsNewer) {
   const auto first = client_->WaitForPlan({}, kLong, {});
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->revision(), 5);
-  EXPECT_EQ(client_->WaitForPlan(PositionOf(*first), absl::ZeroDuration(), {})
+  EXPECT_EQ(client_->WaitForPlan(ToPosition(*first), absl::ZeroDuration(), {})
                 .status()
                 .code(),
             absl::StatusCode::kDeadlineExceeded);
   std::thread publisher([&] { islands_.board.Publish(Plan(1, 6)); });
-  const auto second = client_->WaitForPlan(PositionOf(*first), kLong, {});
+  const auto second = client_->WaitForPlan(ToPosition(*first), kLong, {});
   publisher.join();
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->revision(), 6);
@@ -335,7 +335,7 @@ TEST_F(ClientsTest, NeverReturnsAPlanOfAnOlderLifeOfTheCoordinator) {
   ASSERT_TRUE(newest.ok());
   islands_.board.Publish(Plan(1, 900));
   islands_.board.Publish(Plan(2, 2));
-  const auto next = client_->WaitForPlan(PositionOf(*newest), kLong, {});
+  const auto next = client_->WaitForPlan(ToPosition(*newest), kLong, {});
   ASSERT_TRUE(next.ok());
   EXPECT_EQ(next->coordinator_epoch(), 2);
   EXPECT_EQ(next->revision(), 2);
@@ -552,7 +552,7 @@ TEST(FakeCoordinatorClientTest, ActsAsItIsTold) {
     newer.set_revision(2);
     fake.SetPlan(newer);
   });
-  EXPECT_EQ(fake.WaitForPlan(PositionOf(*plan), kLong, {})->revision(), 2);
+  EXPECT_EQ(fake.WaitForPlan(ToPosition(*plan), kLong, {})->revision(), 2);
   publisher.join();
   ASSERT_TRUE(fake.ReportReady(5).ok());
   EXPECT_EQ(fake.ready(), std::vector<int64_t>{5});

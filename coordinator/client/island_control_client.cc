@@ -49,7 +49,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     member->run_id = request.run_id();
     member->island_id = request.island_id();
     member->island_epoch = response.island_epoch();
-    member->session = rpc::HexOf(response.session_secret());
+    member->session = rpc::ToHex(response.session_secret());
     member->watch = MakeWatch(*member);
     MutexLock lock(&mutex_);
     // The old watch, if any, ends outside the lock with the last reference.

@@ -111,7 +111,7 @@ absl::StatusOr<std::optional<v1::ServerPlan>> PlanJoiner::Add(
     part_count_ = 0;
     plan_ = std::move(came);
   } else if (response.part() != part_count_ ||
-             PositionOf(came) != PositionOf(plan_) ||
+             ToPosition(came) != ToPosition(plan_) ||
              part_count_ >= kPlanPartsMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "part ", response.part(), " of plan ", came.revision(),

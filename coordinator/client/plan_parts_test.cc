@@ -13,7 +13,7 @@
 namespace atl::coordinator {
 namespace {
 
-v1::ServerPlan PlanOf(int run_count, size_t name_bytes) {
+v1::ServerPlan MakePlan(int run_count, size_t name_bytes) {
   v1::ServerPlan plan;
   plan.set_revision(7);
   plan.set_coordinator_epoch(2);
@@ -26,7 +26,7 @@ v1::ServerPlan PlanOf(int run_count, size_t name_bytes) {
 
 TEST(PlanPartsTest, EveryPartIsSmallAndTogetherTheyAreThePlan) {
   for (const int run_count : {0, 1, 9, 100}) {
-    const v1::ServerPlan plan = PlanOf(run_count, 100);
+    const v1::ServerPlan plan = MakePlan(run_count, 100);
     const auto parts = CutPlan(plan, 1000);
     EXPECT_EQ(parts.size(), std::max(1, (run_count + 8) / 9));
     PlanJoiner joiner;
@@ -42,14 +42,14 @@ TEST(PlanPartsTest, EveryPartIsSmallAndTogetherTheyAreThePlan) {
 }
 
 TEST(PlanPartsTest, ARunThatIsMoreThanAPartHasOneOfItsOwn) {
-  v1::ServerPlan plan = PlanOf(3, 10);
+  v1::ServerPlan plan = MakePlan(3, 10);
   plan.mutable_runs(1)->set_run_id(std::string(5000, 'y'));
   EXPECT_EQ(CutPlan(plan, 1000).size(), 3);
 }
 
 TEST(PlanPartsTest, APlanThatIsBegunAnewReplacesWhatHasCome) {
-  const auto old = CutPlan(PlanOf(20, 100), 1000);
-  v1::ServerPlan newer = PlanOf(1, 100);
+  const auto old = CutPlan(MakePlan(20, 100), 1000);
+  v1::ServerPlan newer = MakePlan(1, 100);
   newer.set_revision(8);
   PlanJoiner joiner;
   EXPECT_FALSE(joiner.Add(old[0])->has_value());
@@ -59,7 +59,7 @@ TEST(PlanPartsTest, APlanThatIsBegunAnewReplacesWhatHasCome) {
 }
 
 TEST(PlanPartsTest, PartsThatDoNotFollowAreAnError) {
-  const auto parts = CutPlan(PlanOf(30, 100), 1000);
+  const auto parts = CutPlan(MakePlan(30, 100), 1000);
   PlanJoiner joiner;
   EXPECT_FALSE(joiner.Add(parts[1]).ok());
   EXPECT_TRUE(joiner.Add(parts[0]).ok());

@@ -21,7 +21,7 @@ struct PlanPosition {
 
 // Of a v1::IslandPlan or a v1::ServerPlan.
 template <typename Plan>
-PlanPosition PositionOf(const Plan& plan) {
+PlanPosition ToPosition(const Plan& plan) {
   return {plan.coordinator_epoch(), plan.revision()};
 }
 

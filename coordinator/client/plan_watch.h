@@ -30,7 +30,7 @@ class PlanWatch {
             typename rpc::Watch<Response>::Open open)
       : watch_(options, std::move(open),
                [](const Response& came, const Response& held) {
-                 return PositionOf(came.plan()) < PositionOf(held.plan());
+                 return ToPosition(came.plan()) < ToPosition(held.plan());
                }) {}
 
   // As IslandControlClient::WaitForPlan.
@@ -49,7 +49,7 @@ class PlanWatch {
  private:
   std::optional<Plan> NewestAfter(const PlanPosition& after) {
     MutexLock lock(&mutex_);
-    if (!newest_.has_value() || PositionOf(*newest_) <= after) {
+    if (!newest_.has_value() || ToPosition(*newest_) <= after) {
       return std::nullopt;
     }
     return newest_;
@@ -57,7 +57,7 @@ class PlanWatch {
 
   void Offer(Plan plan) {
     MutexLock lock(&mutex_);
-    if (!newest_.has_value() || PositionOf(*newest_) < PositionOf(plan)) {
+    if (!newest_.has_value() || ToPosition(*newest_) < ToPosition(plan)) {
       newest_ = std::move(plan);
     }
   }

@@ -427,7 +427,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   }
   for (const LogEntry& entry : effects.batch.entries) {
     NoteRecord(entry);
-    std::optional<HistoryRow> row = HistoryOf(entry);
+    std::optional<HistoryRow> row = ToHistory(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
   }
   AddSnapshotIfDue("", effects);

@@ -33,7 +33,7 @@ class HeldRoundTest : public RunSimulationTest {
     SampleSeries(run_->machine(), run_->now(), series);
     return series.round_wait.back().value();
   }
-  v1::IslandState StateOf(const std::string& id) const {
+  v1::IslandState FindState(const std::string& id) const {
     return run_->state().FindMember(id)->record.state();
   }
   void TearDown() override {
@@ -55,7 +55,7 @@ TEST_F(HeldRoundTest, AStrictRunTakesNoDeadlineAndWaitsForWhoHeartbeats) {
   run_->Pass(absl::Minutes(10));
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   EXPECT_EQ(run_->fragment(0).attempt, 0);
-  EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_READY);
+  EXPECT_EQ(FindState("i1"), v1::ISLAND_STATE_READY);
   EXPECT_EQ(run_->machine().waits_for(),
             "fragment 0, round 1: 1 of 2 contributions; waits for i1");
 }
@@ -255,7 +255,7 @@ TEST_F(HeldRoundTest, NoRoundIsGivenUpBeforeAllItsShardsHaveReported) {
   run_->FollowPlan(1);
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
   run_->FollowPlans();
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(HeldRoundTest, NoDeadlineGivesUpARoundBeforeAllItsShardsHaveReported) {
@@ -304,7 +304,7 @@ TEST_F(HeldRoundTest, ARemovedIslandStaysOutUntilItIsLetInAgain) {
   Start(SimpleSpec());
   ASSERT_TRUE(run_->Remove("i1").ok());
   ASSERT_TRUE(run_->Remove("i1").ok());  // The same again is nothing.
-  EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_REMOVED);
+  EXPECT_EQ(FindState("i1"), v1::ISLAND_STATE_REMOVED);
   for (const int64_t snapshot : {int64_t{0}, run_->state().revision()}) {
     run_->Restart(snapshot);
     const absl::Status refused = run_->Join("i1");
@@ -314,12 +314,12 @@ TEST_F(HeldRoundTest, ARemovedIslandStaysOutUntilItIsLetInAgain) {
   ASSERT_TRUE(run_->Remove("i1", /*readmit=*/true).ok());
   for (const int64_t snapshot : {int64_t{0}, run_->state().revision()}) {
     run_->Restart(snapshot);
-    EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_READMITTED);
+    EXPECT_EQ(FindState("i1"), v1::ISLAND_STATE_READMITTED);
   }
   JoinReady("i1");
   EXPECT_EQ(run_->state().FindMember("i1")->record.slot(), 1);
   ASSERT_TRUE(run_->Remove("i1", /*readmit=*/true).ok());
-  EXPECT_EQ(StateOf("i1"), v1::ISLAND_STATE_READY);
+  EXPECT_EQ(FindState("i1"), v1::ISLAND_STATE_READY);
   run_->Settle();
   EXPECT_EQ(run_->state().state(), v1::RUN_STATE_COMPLETED);
   EXPECT_EQ(run_->Remove("i1").code(), absl::StatusCode::kFailedPrecondition);

@@ -40,7 +40,7 @@ bool IsCheckpointId(absl::string_view pin_id) {
 }
 
 std::string HashSecret(const std::string& secret) {
-  const codec::Sha256Digest digest = codec::Sha256Of(secret);
+  const codec::Sha256Digest digest = codec::ComputeSha256(secret);
   return std::string(reinterpret_cast<const char*>(digest.data()),
                      digest.size());
 }
@@ -160,7 +160,7 @@ void RunMachine::Touch(const std::string& island_id) {
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
   // What is greater was refused, or is a lie of a shard.
-  const int64_t seq_max = SeqMaxOf(state_.members()[slot]);
+  const int64_t seq_max = FindSeqMax(state_.members()[slot]);
   int64_t seq = state_.outcomes().SeqMax(slot, seq_max);
   const auto see = [&](const v1::ContributionKey& key) {
     if (key.slot() == slot && key.seq() <= seq_max) {

@@ -194,7 +194,7 @@ TEST_F(RunMachineTest, WhatIsNotTheSameOnAllShardsIsRejected) {
   run_->PushAll("i0");
   run_->PushAll("i1");
   EXPECT_NE(Phase(), RoundPhase::kSealed);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
 }
 
 TEST_F(RunMachineTest, WhatClaimsNoStepsIsRejected) {
@@ -207,7 +207,7 @@ TEST_F(RunMachineTest, WhatClaimsNoStepsIsRejected) {
   };
   run_->PushAll("i0");
   run_->PushAll("i1");
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
 }
 
 // Its staleness would be below zero.
@@ -220,7 +220,7 @@ TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
   };
   run_->PushAll("i0");
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_REJECTED);
 }
 
 TEST_F(RunMachineTest, AwaitsAStrictMemberThatRestarts) {
@@ -329,8 +329,8 @@ TEST_F(RunMachineTest, SealsAnElasticRoundAfterTheGraceWindow) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
   run_->PushAll("i1");
   run_->FollowPlans();
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_LATE);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
 }
 
 TEST_F(RunMachineTest, DecidesAPartialContributionWithTheCommit) {
@@ -340,7 +340,7 @@ TEST_F(RunMachineTest, DecidesAPartialContributionWithTheCommit) {
   run_->Pass(absl::Seconds(1));
   run_->FollowPlans();
   ASSERT_EQ(Version(), 1);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_LATE);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_LATE);
 }
 
 TEST_F(RunMachineTest, CallsWhatMissedOneCommitLateAndTwoStale) {
@@ -356,7 +356,7 @@ TEST_F(RunMachineTest, CallsWhatMissedOneCommitLateAndTwoStale) {
     }
     ASSERT_EQ(Version(), missed);
     run_->PushLate("i1", 0);
-    EXPECT_EQ(run_->OutcomeOf("i1"),
+    EXPECT_EQ(run_->FindOutcome("i1"),
               missed == 1 ? v1::OUTCOME_LATE : v1::OUTCOME_STALE);
     run_->CheckLog();
   }
@@ -381,7 +381,7 @@ TEST_F(RunMachineTest, PausesWhenRefusalsLeaveTooFew) {
   run_->RefusePush("i1", 0, 1);
   EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
   EXPECT_THAT(run_->state().state_reason(), HasSubstr("not finite"));
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
   run_->FollowPlans();
   ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
   run_->Settle();
@@ -400,7 +400,7 @@ TEST_F(RunMachineTest, TakesOfAReasonOnlySoMuch) {
   run_->PushAll("i0");
   run_->RefusePush("i1", 0, 1);
   ASSERT_EQ(State(), v1::RUN_STATE_PAUSED);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
   EXPECT_LT(run_->log().back().ByteSizeLong(), 1000);
   EXPECT_LT(run_->state().ToSnapshot().ByteSizeLong(), 10'000);
 }
@@ -415,7 +415,7 @@ TEST_F(RunMachineTest, ARefusalThatComesLateIsOfItsOwnRound) {
   run_->FollowPlans();
   ASSERT_EQ(Version(), 1);
   ASSERT_TRUE(run_->RefuseLate("i1", 0, 0));
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
   run_->PushAll("i0");
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   run_->PushAll("i1");
@@ -450,7 +450,7 @@ TEST_F(RunMachineTest, AbortsAndPausesWhenAMergeIsNotFinite) {
   run_->FollowPlans();
   EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
   EXPECT_EQ(Version(), 0);
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_DROPPED);
   run_->finite = true;
   run_->FollowPlans();
   ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
@@ -499,7 +499,7 @@ TEST_F(RunMachineTest, CancelsAtAnyPointOfARound) {
     run_->FollowPlans();
     run_->CheckAllDecided();
     if (point >= 1) {
-      EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_CANCELLED);
+      EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_CANCELLED);
     }
     EXPECT_EQ(run_->Join("i9").code(), absl::StatusCode::kFailedPrecondition);
     run_->CheckLog();
@@ -880,7 +880,7 @@ TEST_F(RunMachineTest, AnIslandThatClaimsTheGreatestSeqIsRefusedAndGoesOn) {
   run_->PushAll("i0");
   run_->PushAll("i1");
   run_->FollowPlans();
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(RunMachineTest, APageOfIslandsAfterTheLastIsEmpty) {

@@ -38,7 +38,7 @@ struct LiveTotals {
   int64_t received_bytes = 0;
 };
 
-LiveTotals TotalsOf(const RunMachine& machine) {
+LiveTotals ComputeTotals(const RunMachine& machine) {
   LiveTotals totals;
   const std::vector<Member>& members = machine.state().members();
   for (size_t slot = 0; slot < members.size(); ++slot) {
@@ -173,7 +173,7 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     AddWaitingRounds(machine, response);
   }
   response.set_commit_seq(state.commit_seq());
-  const LiveTotals totals = TotalsOf(machine);
+  const LiveTotals totals = ComputeTotals(machine);
   response.set_live_island_count(totals.count);
   response.set_tokens_per_second(totals.tokens_per_second);
   if (totals.loss_count > 0) {
@@ -388,7 +388,7 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
 
 void SampleSeries(const RunMachine& machine, absl::Time now,
                   VolatileSeries& series) {
-  const LiveTotals totals = TotalsOf(machine);
+  const LiveTotals totals = ComputeTotals(machine);
   const int64_t commit_seq = machine.state().commit_seq();
   PushPoint(series.tokens_per_second, now, commit_seq,
             totals.tokens_per_second);

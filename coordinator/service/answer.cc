@@ -18,7 +18,7 @@ grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
 
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,
                          rpc::Role role, const std::string& id) {
-  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::CallerOf(context));
+  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(context));
   return rpc::CheckActsFor(caller, role, id);
 }
 

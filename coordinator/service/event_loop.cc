@@ -24,7 +24,7 @@ struct Failpoints {
 };
 
 // Of an island's record: what an operator does is told apart.
-Failpoints FailpointsOf(v1::IslandState state) {
+Failpoints NameFailpoints(v1::IslandState state) {
   if (state == v1::ISLAND_STATE_REMOVED) {
     return {"coordinator.removal.before", "coordinator.removal.after"};
   }
@@ -34,7 +34,7 @@ Failpoints FailpointsOf(v1::IslandState state) {
   return {"coordinator.member.before", "coordinator.member.after"};
 }
 
-Failpoints FailpointsOf(const storage::v1::Record& record) {
+Failpoints NameFailpoints(const storage::v1::Record& record) {
   switch (record.body_case()) {
     case storage::v1::Record::kRunCreated:
       return {"coordinator.run.before", "coordinator.run.after"};
@@ -45,7 +45,7 @@ Failpoints FailpointsOf(const storage::v1::Record& record) {
     case storage::v1::Record::kRunStateSet:
       return {"coordinator.state.before", "coordinator.state.after"};
     case storage::v1::Record::kMemberSet:
-      return FailpointsOf(record.member_set().state());
+      return NameFailpoints(record.member_set().state());
     case storage::v1::Record::kRoundOpened:
       return {"coordinator.open.before", "coordinator.open.after"};
     case storage::v1::Record::kRoundSealed:
@@ -76,14 +76,14 @@ Failpoints FailpointsOf(const storage::v1::Record& record) {
 
 void HitFailpointsBefore(const Batch& batch) {
   for (const LogEntry& entry : batch.entries) {
-    failpoint::Hit(FailpointsOf(entry.record).before);
+    failpoint::Hit(NameFailpoints(entry.record).before);
   }
   if (!batch.snapshots.empty()) failpoint::Hit("coordinator.snapshot.before");
 }
 
 void HitFailpointsAfter(const Batch& batch) {
   for (const LogEntry& entry : batch.entries) {
-    failpoint::Hit(FailpointsOf(entry.record).after);
+    failpoint::Hit(NameFailpoints(entry.record).after);
   }
   if (!batch.snapshots.empty()) failpoint::Hit("coordinator.snapshot.after");
 }

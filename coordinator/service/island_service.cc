@@ -25,7 +25,7 @@ absl::StatusOr<std::string> MakeSecret() {
 }
 
 template <typename Request>
-IslandCredentials CredentialsOf(const grpc::CallbackServerContext& context,
+IslandCredentials ReadCredentials(const grpc::CallbackServerContext& context,
                                 const Request& request) {
   return {request.island_id(), request.island_epoch(), SessionSecret(context)};
 }
@@ -43,7 +43,7 @@ grpc::ServerUnaryReactor* AnswerMember(
   if (!caller.ok()) return AnswerError(context, caller);
   return Answer<Response>(
       loop, context, response,
-      [request, island = CredentialsOf(*context, *request),
+      [request, island = ReadCredentials(*context, *request),
        decide = std::move(decide)](Coordinator& coordinator,
                                    absl::Time now) -> absl::StatusOr<Response> {
         ASSIGN_OR_RETURN(RunMachine* const run,
@@ -109,7 +109,7 @@ grpc::ServerWriteReactor<v1::WatchPlanResponse>* IslandServiceImpl::WatchPlan(
   const absl::Status caller =
       CheckCaller(*context, rpc::Role::kIsland, request->island_id());
   if (caller.ok()) {
-    loop_.WatchIsland(request->run_id(), CredentialsOf(*context, *request),
+    loop_.WatchIsland(request->run_id(), ReadCredentials(*context, *request),
                       writer);
   } else {
     writer->End(caller);

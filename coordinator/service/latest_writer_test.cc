@@ -108,7 +108,7 @@ TEST_F(LatestWriterTest, APlanOfManyRunsComesWhole) {
     service_.writer->Offer(newer);
   }
   const auto next =
-      client_->WaitForPlan(PositionOf(*plan), kPatience, std::stop_token());
+      client_->WaitForPlan(ToPosition(*plan), kPatience, std::stop_token());
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->revision(), 2);
   EXPECT_EQ(next->runs_size(), 0);

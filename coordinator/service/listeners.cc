@@ -46,7 +46,7 @@ std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
   return ports;
 }
 
-rpc::ListenerOptions ListenerOf(const PortPlan& port,
+rpc::ListenerOptions MakeListener(const PortPlan& port,
                                 const Listeners::Spec& spec) {
   rpc::ListenerOptions options;
   options.address = port.address;
@@ -74,7 +74,7 @@ std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
 
 absl::Status Listeners::Check(const Spec& spec) {
   for (const PortPlan& port : PlanPorts(spec)) {
-    RETURN_IF_ERROR(Annotate(rpc::CheckListener(ListenerOf(port, spec)),
+    RETURN_IF_ERROR(Annotate(rpc::CheckListener(MakeListener(port, spec)),
                              absl::StrCat("the ", port.name, " port")));
   }
   return absl::OkStatus();
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
   std::unique_ptr<Listeners> listeners(new Listeners);
   for (const PortPlan& port : PlanPorts(spec)) {
     rpc::RpcServer::Spec server_spec;
-    server_spec.listener = ListenerOf(port, spec);
+    server_spec.listener = MakeListener(port, spec);
     server_spec.memory_bytes_max = kPortMemoryBytesMax;
     for (const ServiceKind kind : port.services) {
       listeners->services_.push_back(MakeService(kind, loop));

@@ -389,7 +389,7 @@ TEST_F(ServicesTest, TellsAWatcherOfCompactedRevisionsToListAgain) {
   const absl::Status refused =
       rpc::FromGrpc(life_->states->WatchRun(&context, request)->Finish());
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(rpc::ReasonOf(refused)->reason, "REVISION_COMPACTED");
+  EXPECT_EQ(rpc::GetReason(refused)->reason, "REVISION_COMPACTED");
   // From there on nothing is missing; 0 is all that is kept.
   const std::vector<v1::RunEvent> kept = WatchToTheEnd(compacted);
   ASSERT_FALSE(kept.empty());
@@ -433,7 +433,7 @@ TEST_F(ServicesTest, RefusesACallWithoutTheSessionsSecret) {
   joined->set_session_secret(std::string(32, 'x'));
   const absl::Status status = Ready("a", *joined);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(rpc::ReasonOf(status)->reason, "WRONG_SESSION");
+  EXPECT_EQ(rpc::GetReason(status)->reason, "WRONG_SESSION");
 }
 
 TEST_F(ServicesTest, NamesEveryWrongFieldInTheErrorsDetails) {
@@ -448,7 +448,7 @@ TEST_F(ServicesTest, NamesEveryWrongFieldInTheErrorsDetails) {
       rpc::FromGrpc(life_->runs->CreateRun(&context, request, &response));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   std::vector<std::string> fields;
-  for (const auto& violation : rpc::FieldViolationsOf(status)) {
+  for (const auto& violation : rpc::GetFieldViolations(status)) {
     fields.push_back(violation.field);
   }
   EXPECT_THAT(fields, testing::ElementsAre("spec.inner.batch_size",

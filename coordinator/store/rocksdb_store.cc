@@ -197,7 +197,7 @@ absl::Status RocksDbStore::UpgradeFromFormat1() {
       rocksdb::WriteBatch batch;
       for (const storage::v1::Record& record : records) {
         revision = record.revision();
-        const std::optional<HistoryRow> row = HistoryOf({run_id, record});
+        const std::optional<HistoryRow> row = ToHistory({run_id, record});
         if (!row.has_value()) continue;
         batch.Put(HistoryKey(run_id, row->table, row->number),
                   Seal(row->value));

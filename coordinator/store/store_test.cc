@@ -53,7 +53,7 @@ Batch All(const std::vector<Batch>& parts) {
 }
 
 // A snapshot of record `revision` that deletes those up to `compacted`.
-Batch SnapshotOf(const std::string& run_id, int64_t revision,
+Batch MakeSnapshot(const std::string& run_id, int64_t revision,
                  int64_t compacted) {
   Batch batch;
   LogSnapshot& taken = batch.snapshots.emplace_back();
@@ -177,10 +177,10 @@ TEST_P(StoreTest, DeletesWithASnapshotWhatItSays) {
   EXPECT_FALSE(store_->ReadSnapshot("a")->has_value());
   // With records of the same batch, and with nothing deleted.
   ASSERT_TRUE(
-      store_->Append(All({Records("a", 10, 13), SnapshotOf("a", 12, 0)})).ok());
+      store_->Append(All({Records("a", 10, 13), MakeSnapshot("a", 12, 0)})).ok());
   EXPECT_THAT(Revisions(*store_, "a", 0, 3), ElementsAre(1, 2, 3));
   ASSERT_TRUE(
-      store_->Append(All({Records("a", 13, 15), SnapshotOf("a", 14, 12)}))
+      store_->Append(All({Records("a", 13, 15), MakeSnapshot("a", 14, 12)}))
           .ok());
   ASSERT_TRUE(store_->Append(Records("a", 15, 16)).ok());
 
@@ -204,8 +204,8 @@ TEST_P(StoreTest, DeletesWithASnapshotWhatItSays) {
 TEST_P(StoreTest, RefusesASnapshotOfAnotherPlaceThanTheEnd) {
   ASSERT_TRUE(store_->Append(Records("a", 1, 10)).ok());
   for (const Batch& bad :
-       {SnapshotOf("a", 8, 0), SnapshotOf("a", 10, 0), SnapshotOf("a", 9, 9),
-        All({Records("a", 10, 11), SnapshotOf("a", 9, 0)})}) {
+       {MakeSnapshot("a", 8, 0), MakeSnapshot("a", 10, 0), MakeSnapshot("a", 9, 9),
+        All({Records("a", 10, 11), MakeSnapshot("a", 9, 0)})}) {
     EXPECT_EQ(store_->Append(All({Records("b", 1, 2), bad})).code(),
               absl::StatusCode::kInvalidArgument);
   }
@@ -257,7 +257,7 @@ TEST(RocksDbStoreTest, FindsEverythingAgainWhenItIsReopened) {
 TEST(RocksDbStoreTest, FindsSnapshotsAndHistoryAgainWhenItIsReopened) {
   const std::string directory = NewDirectory();
   ASSERT_TRUE((*RocksDbStore::Open(directory))
-                  ->Append(All({Records("a", 1, 9), SnapshotOf("a", 8, 5),
+                  ->Append(All({Records("a", 1, 9), MakeSnapshot("a", 8, 5),
                                 Rows("a", HistoryTable::kRounds, {1, 2})}))
                   .ok());
   auto store = RocksDbStore::Open(directory);
@@ -308,7 +308,7 @@ TEST(RocksDbStoreTest, WritesTheHistoryThatFormat1DidNotHave) {
 TEST(RocksDbStoreTest, SaysWhatIsDamagedBesideRecords) {
   const std::string directory = NewDirectory();
   ASSERT_TRUE((*RocksDbStore::Open(directory))
-                  ->Append(All({Records("a", 1, 4), SnapshotOf("a", 3, 1),
+                  ->Append(All({Records("a", 1, 4), MakeSnapshot("a", 3, 1),
                                 Rows("a", HistoryTable::kRounds, {1, 2})}))
                   .ok());
   for (const std::string key : {"snapshot/a", "round/a/0000000000000002"}) {

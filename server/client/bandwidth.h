@@ -41,7 +41,7 @@ struct BandwidthCaps {
 // (0 <= held <= all, all >= 1), so that parts add up to the caps and what moves
 // once for each element takes all of them equally long. Who holds nothing moves
 // nothing, and is not capped.
-inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
+inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
                             int64_t all) {
   const double share = static_cast<double>(held) / static_cast<double>(all);
   return {.up_bytes_per_second = share * caps.up_bytes_per_second,
@@ -51,7 +51,7 @@ inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
 // The same of one of `process_count` processes, each of which speaks to
 // `shard_count` servers: a cap that gives each the least it needs is none too
 // little for a small part, which gets that least and goes over its share.
-inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
+inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
                             int64_t all, int process_count,
                             int32_t shard_count) {
   const double least = LeastCapBytesPerSecond(shard_count);
@@ -59,7 +59,7 @@ inline BandwidthCaps PartOf(const BandwidthCaps& caps, int64_t held,
     const bool enough = cap >= process_count * least;
     return part > 0 && enough ? std::max(part, least) : part;
   };
-  BandwidthCaps part = PartOf(caps, held, all);
+  BandwidthCaps part = TakePart(caps, held, all);
   part.up_bytes_per_second =
       lift(caps.up_bytes_per_second, part.up_bytes_per_second);
   part.down_bytes_per_second =

@@ -165,7 +165,7 @@ class DownloadPart : public ShardPart {
     download.total = &total_;
     for (int i = 0; i < stream_count; ++i) {
       download.sizer = &sizers_[i];
-      download.blocks = StripeOf(download.part, stream_count, i);
+      download.blocks = TakeStripe(download.part, stream_count, i);
       download.Begin();
       stripes_.push_back(download);
     }
@@ -230,7 +230,7 @@ class GrpcParameterClient : public ParameterClient {
     const PushIdentity identity = Identity();
     Upload upload;
     upload.method = kPushMethod;
-    upload.session = rpc::HexOf(identity.session_secret);
+    upload.session = rpc::ToHex(identity.session_secret);
     upload.chunk.has_key = true;
     upload.chunk.run_epoch = info.key().run_epoch();
     upload.chunk.fragment = fragment;
@@ -262,7 +262,7 @@ class GrpcParameterClient : public ParameterClient {
     if (!fits.ok()) return Refused(fits);
     Upload upload;
     upload.method = kImportMethod;
-    upload.session = rpc::HexOf(Identity().session_secret);
+    upload.session = rpc::ToHex(Identity().session_secret);
     upload.chunk.has_key = true;
     upload.chunk.fragment = fragment;
     upload.chunk.codec = v1::CODEC_F32;
@@ -336,7 +336,7 @@ class GrpcParameterClient : public ParameterClient {
 
   // Streams of a part.
   int StreamCount(int64_t part_bytes, const Pacer& pacer) const {
-    return StreamCountOf(part_bytes, options_.shard_count,
+    return ChooseStreamCount(part_bytes, options_.shard_count,
                          options_.stream_count,
                          pacer.BytesIn(absl::Milliseconds(100), 0, kNoCap));
   }
@@ -460,7 +460,7 @@ class GrpcParameterClient : public ParameterClient {
       return Refused(absl::InvalidArgumentError("version is negative"));
     }
     std::vector<std::unique_ptr<ShardPart>> parts;
-    const std::string session = rpc::HexOf(Identity().session_secret);
+    const std::string session = rpc::ToHex(Identity().session_secret);
     for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
       const IndexRange blocks =
           layout_.ShardBlocks(wanted.fragment, shard, options_.shard_count);
@@ -533,7 +533,7 @@ class GrpcParameterClient : public ParameterClient {
 
 }  // namespace
 
-ParameterClientOptions OptionsOfRun(absl::string_view run_id,
+ParameterClientOptions MakeRunOptions(absl::string_view run_id,
                                     const v1::RunSpec& spec) {
   ParameterClientOptions options;
   options.run_id = std::string(run_id);

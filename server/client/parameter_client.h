@@ -149,7 +149,7 @@ struct ParameterClientOptions {
 };
 
 // The options that `spec` decides, of a client of run `run_id`.
-ParameterClientOptions OptionsOfRun(absl::string_view run_id,
+ParameterClientOptions MakeRunOptions(absl::string_view run_id,
                                     const v1::RunSpec& spec);
 
 // A client on connections of its own, one a server. Nothing is dialled before

@@ -120,13 +120,13 @@ class ParameterClientTest : public ::testing::Test {
       const auto found = received.find({fragment, seq});
       if (found == received.end()) continue;
       EXPECT_TRUE(found->second.stored);
-      const std::vector<float> part = FloatsOf(found->second.encoded);
+      const std::vector<float> part = ToFloats(found->second.encoded);
       elements.insert(elements.end(), part.begin(), part.end());
     }
     return elements;
   }
 
-  static std::vector<float> FloatsOf(const std::vector<char>& bytes) {
+  static std::vector<float> ToFloats(const std::vector<char>& bytes) {
     std::vector<float> elements(bytes.size() / sizeof(float));
     std::memcpy(elements.data(), bytes.data(), bytes.size());
     return elements;
@@ -139,7 +139,7 @@ class ParameterClientTest : public ::testing::Test {
     return client_->Push(info, codec::F32Bytes(elements), bounds);
   }
 
-  Digest128 DigestOf(int32_t fragment, const std::vector<float>& elements) {
+  Digest128 ComputeDigest(int32_t fragment, const std::vector<float>& elements) {
     return RangeDigest(*layout_, fragment,
                        {0, layout_->fragment_block_count(fragment)}, elements);
   }
@@ -516,7 +516,7 @@ TEST_F(ParameterClientTest, PullsWhatTheShardsServe) {
     ServeEverywhere(fragment, 6, elements);
     std::vector<float> out(elements.size());
     const TransferOutcome outcome = client_->Pull(
-        fragment, 6, DigestOf(fragment, elements), absl::MakeSpan(out), Soon());
+        fragment, 6, ComputeDigest(fragment, elements), absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
   }
@@ -532,7 +532,7 @@ TEST_F(ParameterClientTest, APullAsksForTheChunksThatTheOneBeforeCameTo) {
   std::vector<float> out(elements.size());
   const auto pull = [&] {
     const TransferOutcome outcome =
-        client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+        client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
     EXPECT_TRUE(outcome.status.ok()) << outcome.status;
     return servers_[0]->first_chunk_bytes();
   };
@@ -551,7 +551,7 @@ TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
   servers_[0]->FailNext({Fault::kEnd, 1, absl::OkStatus()});
   std::vector<float> out(elements.size());
   const TransferOutcome outcome =
-      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   // Each of the sixteen chunks of 1 MiB was taken in once.
@@ -566,7 +566,7 @@ TEST_F(ParameterClientTest, StartsOverWhenAPartIsNotThatOfItsDigest) {
   servers_[1]->FailNext({Fault::kCorruptDigest, -1, {}});
   std::vector<float> out(elements.size());
   const TransferOutcome outcome =
-      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   EXPECT_EQ(outcome.shards[1].attempt_count, 2);
@@ -586,7 +586,7 @@ TEST_F(ParameterClientTest, NoticesParametersThatWereNotCommitted) {
   servers_[1]->SetVersion(0, 1, other);
   std::vector<float> out(elements.size());
   EXPECT_EQ(
-      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon())
+      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon())
           .status.code(),
       absl::StatusCode::kDataLoss);
   EXPECT_TRUE(client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
@@ -676,7 +676,7 @@ TEST_F(ParameterClientTest, SeveralStreamsPullALargePartAndEachByteOnce) {
     ServeEverywhere(fragment, 1, elements);
     std::vector<float> out(elements.size());
     const TransferOutcome outcome =
-        client_->Pull(fragment, 1, DigestOf(fragment, elements),
+        client_->Pull(fragment, 1, ComputeDigest(fragment, elements),
                       absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
@@ -702,7 +702,7 @@ TEST_F(ParameterClientTest, AStripeThatBreaksGoesOnWhereItWas) {
     ServeEverywhere(0, version, elements);
     std::vector<float> out(elements.size());
     const TransferOutcome outcome =
-        client_->Pull(0, version, DigestOf(0, elements), absl::MakeSpan(out),
+        client_->Pull(0, version, ComputeDigest(0, elements), absl::MakeSpan(out),
                       Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
@@ -723,7 +723,7 @@ TEST_F(ParameterClientTest, StripesThatAreNotThoseOfTheDigestArePulledAgain) {
   }
   std::vector<float> out(elements.size());
   const TransferOutcome outcome =
-      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 4);
@@ -748,7 +748,7 @@ TEST_F(ParameterClientTest, WhatIsCappedArrivesAsWhatIsNot) {
   servers_[1]->FailNext({Fault::kEnd, 1, absl::UnavailableError("oops")});
   std::vector<float> out(elements.size());
   const TransferOutcome pulled =
-      client_->Pull(0, 1, DigestOf(0, elements), absl::MakeSpan(out), Soon());
+      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(pulled.status.ok()) << pulled.status;
   EXPECT_TRUE(SameBits(out, elements));
 }
@@ -857,7 +857,7 @@ TEST_F(ParameterClientTest, ImportsVersionZero) {
     EXPECT_EQ(received.import_header.shard(), static_cast<int32_t>(shard));
     EXPECT_EQ(Digest128::FromProto(received.import_header.digest()),
               RangeDigest(*layout_, 1, layout_->ShardBlocks(1, shard, 2),
-                          FloatsOf(received.encoded)));
+                          ToFloats(received.encoded)));
   }
 }
 

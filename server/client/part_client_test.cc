@@ -83,7 +83,7 @@ class PartClientTest : public testing::Test {
     }
   }
 
-  std::vector<float> PartOf(int process) const {
+  std::vector<float> TakePart(int process) const {
     std::vector<float> part;
     for (const IndexRange blocks : held_[process]) {
       const IndexRange at = layout_->BlockElements(0, blocks);
@@ -103,7 +103,7 @@ class PartClientTest : public testing::Test {
     v1::ContributionInfo info;
     info.mutable_key()->set_seq(7);
     info.set_codec(v1::CODEC_F32);
-    const std::vector<float> part = PartOf(process);
+    const std::vector<float> part = TakePart(process);
     return clients_[process]->Push(
         info,
         {reinterpret_cast<const char*>(part.data()),
@@ -151,7 +151,7 @@ TEST_F(PartClientTest, EachPushesWhatItHoldsAndNothingElse) {
   EXPECT_EQ(payload_bytes, stored.size()) << "blocks were sent twice";
   for (int p = 0; p < kProcessCount; ++p) {
     EXPECT_EQ(clients_[p]->counters().sent_payload_bytes,
-              PartOf(p).size() * sizeof(float));
+              TakePart(p).size() * sizeof(float));
   }
 }
 
@@ -161,7 +161,7 @@ TEST_F(PartClientTest, APushWaitsForWhatOthersHold) {
   v1::ContributionInfo info;
   info.mutable_key()->set_seq(7);
   info.set_codec(v1::CODEC_F32);
-  const std::vector<float> part = PartOf(0);
+  const std::vector<float> part = TakePart(0);
   const TransferOutcome outcome = clients_[0]->Push(
       info,
       {reinterpret_cast<const char*>(part.data()),
@@ -175,11 +175,11 @@ TEST_F(PartClientTest, PullsOfAllAddUpToWhatWasCommitted) {
   std::map<int32_t, Digest128> came, all;
   Digest128 sum;
   for (int p = 0; p < kProcessCount; ++p) {
-    std::vector<float> part(PartOf(p).size());
+    std::vector<float> part(TakePart(p).size());
     const TransferOutcome outcome = clients_[p]->Pull(
         0, 3, std::nullopt, absl::MakeSpan(part), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-    EXPECT_EQ(part, PartOf(p));
+    EXPECT_EQ(part, TakePart(p));
     for (const ShardDigest& digest : outcome.digests) {
       came[digest.shard] += digest.came;
       all[digest.shard] = digest.all;
@@ -196,7 +196,7 @@ TEST_F(PartClientTest, PullsOfAllAddUpToWhatWasCommitted) {
 }
 
 TEST_F(PartClientTest, RefusesSpansOfAnotherLength) {
-  std::vector<float> part(PartOf(0).size() + 1);
+  std::vector<float> part(TakePart(0).size() + 1);
   EXPECT_EQ(clients_[0]
                 ->Pull(0, 3, std::nullopt, absl::MakeSpan(part), Soon())
                 .status.code(),

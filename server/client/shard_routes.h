@@ -18,7 +18,7 @@ struct ShardRoutes {
 
 // Of whatever message has both, a v1::IslandPlan for one.
 template <typename Plan>
-ShardRoutes RoutesOf(const Plan& plan) {
+ShardRoutes ToRoutes(const Plan& plan) {
   return {plan.placement_epoch(), {plan.shards().begin(), plan.shards().end()}};
 }
 

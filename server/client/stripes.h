@@ -26,7 +26,7 @@ inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 // Streams of a shard's part of `part_bytes`, when `stream_count` (>= 1) in all
 // are shared by `shard_count` (>= 1) shards, and a cap lets `tenth_bytes` (>=
 // 0) pass in a tenth of a second: what is in flight must not be much of a cap.
-inline int StreamCountOf(int64_t part_bytes, int32_t shard_count,
+inline int ChooseStreamCount(int64_t part_bytes, int32_t shard_count,
                          int stream_count, int64_t tenth_bytes) {
   const int64_t count = std::min(
       {static_cast<int64_t>((stream_count + shard_count - 1) / shard_count),
@@ -38,7 +38,7 @@ inline int StreamCountOf(int64_t part_bytes, int32_t shard_count,
 
 // Stripe `index` of `count` (>= 1) of a part, which has a block for each at
 // least; cut between chunks of the largest kind where it is large enough.
-inline IndexRange StripeOf(IndexRange part, int count, int index) {
+inline IndexRange TakeStripe(IndexRange part, int count, int index) {
   const int64_t unit =
       part.size() >= count * codec::kChunkBlocksUnit ? codec::kChunkBlocksUnit
                                                      : 1;

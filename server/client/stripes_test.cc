@@ -12,23 +12,23 @@ namespace {
 constexpr int64_t kMany = int64_t{1} << 40;
 
 TEST(StripesTest, ShardsShareTheStreamsAndHaveOneAtLeast) {
-  EXPECT_EQ(StreamCountOf(kMany, 1, 4, kMany), 4);
-  EXPECT_EQ(StreamCountOf(kMany, 2, 4, kMany), 2);
-  EXPECT_EQ(StreamCountOf(kMany, 3, 4, kMany), 2);
-  EXPECT_EQ(StreamCountOf(kMany, 9, 4, kMany), 1);
-  EXPECT_EQ(StreamCountOf(kMany, 1, 1000, kMany), kStreamCountMax);
+  EXPECT_EQ(ChooseStreamCount(kMany, 1, 4, kMany), 4);
+  EXPECT_EQ(ChooseStreamCount(kMany, 2, 4, kMany), 2);
+  EXPECT_EQ(ChooseStreamCount(kMany, 3, 4, kMany), 2);
+  EXPECT_EQ(ChooseStreamCount(kMany, 9, 4, kMany), 1);
+  EXPECT_EQ(ChooseStreamCount(kMany, 1, 1000, kMany), kStreamCountMax);
 }
 
 TEST(StripesTest, LittleGoesOverOneStream) {
-  EXPECT_EQ(StreamCountOf(1, 1, 4, kMany), 1);
-  EXPECT_EQ(StreamCountOf(2 * kStripeBytesMin, 1, 4, kMany), 2);
+  EXPECT_EQ(ChooseStreamCount(1, 1, 4, kMany), 1);
+  EXPECT_EQ(ChooseStreamCount(2 * kStripeBytesMin, 1, 4, kMany), 2);
 }
 
 TEST(StripesTest, ALowCapHasFewStreams) {
   // 5 Mb/s and 20 Mb/s.
-  EXPECT_EQ(StreamCountOf(kMany, 1, 4, 62500), 1);
-  EXPECT_EQ(StreamCountOf(kMany, 1, 4, 250000), 3);
-  EXPECT_EQ(StreamCountOf(kMany, 4, 4, 250000), 1);
+  EXPECT_EQ(ChooseStreamCount(kMany, 1, 4, 62500), 1);
+  EXPECT_EQ(ChooseStreamCount(kMany, 1, 4, 250000), 3);
+  EXPECT_EQ(ChooseStreamCount(kMany, 4, 4, 250000), 1);
 }
 
 TEST(StripesTest, StripesAreThePartInOrderAndNoneIsEmpty) {
@@ -38,7 +38,7 @@ TEST(StripesTest, StripesAreThePartInOrderAndNoneIsEmpty) {
     for (int count = 1; count <= std::min<int64_t>(6, part.size()); ++count) {
       int64_t at = part.begin;
       for (int i = 0; i < count; ++i) {
-        const IndexRange stripe = StripeOf(part, count, i);
+        const IndexRange stripe = TakeStripe(part, count, i);
         EXPECT_EQ(stripe.begin, at);
         EXPECT_FALSE(stripe.empty());
         at = stripe.end;

@@ -32,7 +32,7 @@ using Answer = v1::PushOuterGradientResponse;
 // its own (no room, another set) says nothing of the link.
 bool IsOfLink(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ||
-         !rpc::ReasonOf(status).has_value();
+         !rpc::GetReason(status).has_value();
 }
 
 // The ranges of `answer`, checked against what the shard holds.

@@ -4,13 +4,13 @@
 
 namespace atl::server {
 
-BudgetBook::Own BudgetBook::OwnOf(const void* holder) const {
+BudgetBook::Own BudgetBook::FindOwn(const void* holder) const {
   const auto own = by_holder_.find(holder);
   return own == by_holder_.end() ? Own() : own->second;
 }
 
 bool BudgetBook::Fits(const void* holder, int64_t bytes) const {
-  return OwnOf(holder).bytes + bytes <= bytes_max_ - bytes_;
+  return FindOwn(holder).bytes + bytes <= bytes_max_ - bytes_;
 }
 
 bool BudgetBook::Take(const void* holder, int64_t bytes) {
@@ -68,7 +68,7 @@ std::vector<int64_t> BudgetBook::LetIn() {
     const Ticket& ticket = tickets_[number];
     const int64_t reserved_bytes_max = std::max(
         kReservedBytesMin, (bytes_max_ - bytes_) / kReservedPart);
-    if (OwnOf(ticket.holder).reserved_bytes + ticket.bytes > reserved_bytes_max ||
+    if (FindOwn(ticket.holder).reserved_bytes + ticket.bytes > reserved_bytes_max ||
         !Take(ticket.holder, ticket.bytes)) {
       continue;
     }

@@ -89,7 +89,7 @@ class BudgetBook {
     int64_t reserved_bytes = 0;  // Of them.
   };
 
-  Own OwnOf(const void* holder) const;
+  Own FindOwn(const void* holder) const;
   bool Fits(const void* holder, int64_t bytes) const;
   void Count(const void* holder, int64_t bytes);
 

@@ -21,7 +21,7 @@ CheckpointKeeper::CheckpointKeeper(std::vector<bool> holds,
   }
 }
 
-std::map<int32_t, int64_t> CheckpointKeeper::VersionsOf(
+std::map<int32_t, int64_t> CheckpointKeeper::ToVersions(
     const v1::Pin& pin) const {
   std::map<int32_t, int64_t> versions;
   for (const v1::FragmentVersion& version : pin.cut()) {
@@ -45,10 +45,10 @@ CheckpointKeeper::Work CheckpointKeeper::Next(
       Kept& kept = kept_[pin.pin_id()];
       kept.run_epoch = run_epoch;
       kept.commit_seq = pin.commit_seq();
-      kept.versions = VersionsOf(pin);
+      kept.versions = ToVersions(pin);
     } else if (it->second.run_epoch != run_epoch ||
                it->second.commit_seq != pin.commit_seq() ||
-               it->second.versions != VersionsOf(pin)) {
+               it->second.versions != ToVersions(pin)) {
       continue;  // Another cut under this name: dropped first.
     }
     wanted.insert(pin.pin_id());

@@ -78,7 +78,7 @@ class CheckpointKeeper {
   };
 
   // What the shard has of a cut.
-  std::map<int32_t, int64_t> VersionsOf(const v1::Pin& pin) const;
+  std::map<int32_t, int64_t> ToVersions(const v1::Pin& pin) const;
 
   const std::vector<bool> holds_;
   std::map<std::string, Kept> kept_;  // By pin_id.

@@ -44,14 +44,14 @@ absl::string_view KindName(ActionKind kind) {
   return "?";
 }
 
-std::vector<bool> HoldsOf(const ShardShape& shape) {
+std::vector<bool> FindHolds(const ShardShape& shape) {
   std::vector<bool> holds;
   for (const auto& fragment : shape.fragments) holds.push_back(fragment.holds);
   return holds;
 }
 
 // Of one pin; another one may have its id later.
-std::string NameOf(const v1::Pin& pin) {
+std::string MakeName(const v1::Pin& pin) {
   return absl::StrCat(pin.pin_id(), "@", pin.commit_seq());
 }
 
@@ -103,7 +103,7 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
       kept_commits_(std::move(recovered.kept_commits)),
       given_up_(std::move(recovered.given_up)),
       held_(std::move(recovered.held)),
-      checkpoints_(HoldsOf(shape_), std::move(recovered.manifests)),
+      checkpoints_(FindHolds(shape_), std::move(recovered.manifests)),
       refused_(std::move(recovered.refused)),
       lost_(std::move(recovered.lost)) {
   for (size_t f = 0; f < fragments_.size(); ++f) {
@@ -664,7 +664,7 @@ void ShardMachine::NameManifests(std::vector<Action>* actions) {
 }
 
 std::string ShardMachine::WhyGivenUp(const v1::Pin& pin) const {
-  const auto why = given_up_.find(NameOf(pin));
+  const auto why = given_up_.find(MakeName(pin));
   return why == given_up_.end() ? "" : why->second;
 }
 
@@ -673,7 +673,7 @@ bool ShardMachine::IsKept(int64_t commit_seq) const {
       plan_.pins().begin(), plan_.pins().end(), [&](const v1::Pin& pin) {
         return pin.keep_bytes_max() > 0 && commit_seq >= pin.commit_seq() &&
                (pin.keep_end() == 0 || commit_seq < pin.keep_end()) &&
-               given_up_.count(NameOf(pin)) == 0;
+               given_up_.count(MakeName(pin)) == 0;
       });
 }
 
@@ -683,8 +683,8 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
     action.reason = "the server's disk was full, and rounds come first";
     for (const v1::Pin& pin : plan_.pins()) {
       if (pin.keep_bytes_max() == 0) continue;
-      action.pins.push_back(NameOf(pin));
-      given_up_.emplace(NameOf(pin), action.reason);
+      action.pins.push_back(MakeName(pin));
+      given_up_.emplace(MakeName(pin), action.reason);
     }
     action.commit_seqs.assign(kept_commits_.begin(), kept_commits_.end());
     kept_commits_.clear();
@@ -702,7 +702,7 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
   for (auto it = given_up_.begin(); it != given_up_.end();) {
     const bool is_pinned = std::any_of(
         plan_.pins().begin(), plan_.pins().end(),
-        [&](const v1::Pin& pin) { return NameOf(pin) == it->first; });
+        [&](const v1::Pin& pin) { return MakeName(pin) == it->first; });
     if (is_pinned) {
       ++it;
       continue;

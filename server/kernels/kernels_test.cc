@@ -19,7 +19,7 @@
 namespace atl::kernels {
 namespace {
 
-uint32_t BitsOf(float value) {
+uint32_t ToBits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
@@ -34,7 +34,7 @@ std::vector<float> FromBits(const uint32_t* bits, int count) {
 void ExpectBits(const std::vector<float>& values, const uint32_t* expected,
                 const std::string& what) {
   for (size_t i = 0; i < values.size(); ++i) {
-    EXPECT_EQ(BitsOf(values[i]), expected[i])
+    EXPECT_EQ(ToBits(values[i]), expected[i])
         << what << " of element " << i << " is " << values[i];
   }
 }

@@ -55,7 +55,7 @@ class CellPiecesTest : public testing::Test {
     return chunk;
   }
 
-  static std::vector<BlockFact> FactsOf(IndexRange blocks) {
+  static std::vector<BlockFact> MakeFacts(IndexRange blocks) {
     std::vector<BlockFact> facts;
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
       facts.push_back({static_cast<uint32_t>(b), 0.5 * b});
@@ -112,7 +112,7 @@ TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
       for (size_t i = first; i < pieces.size(); i += 2) {
         whole[i] = cell_pieces.Add(
             pieces[i].cell, pieces[i].blocks,
-            rpc::PayloadReader(*pieces[i].chunk), FactsOf(pieces[i].blocks),
+            rpc::PayloadReader(*pieces[i].chunk), MakeFacts(pieces[i].blocks),
             held_->Take(this, 1)).value();
       }
     });
@@ -134,13 +134,13 @@ TEST_F(CellPiecesTest, RoomIsKeptFromTheFirstPieceUntilTheCellIsLetGo) {
   CellPieces pieces(*encoded_);
   EXPECT_FALSE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
-                       FactsOf({0, 1}), held_->Take(this, 30)).value(),
+                       MakeFacts({0, 1}), held_->Take(this, 30)).value(),
             nullptr);
   EXPECT_TRUE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 1u);
   // Another stream meant to begin it too.
   auto whole = pieces.Add({0, 3}, {1, 3}, rpc::PayloadReader(*chunk),
-                          FactsOf({1, 3}), held_->Take(this, 30)).value();
+                          MakeFacts({1, 3}), held_->Take(this, 30)).value();
   ASSERT_NE(whole, nullptr);
   EXPECT_FALSE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 0u);
@@ -153,7 +153,7 @@ TEST_F(CellPiecesTest, NoCellBeginsWithoutRoom) {
   const auto chunk = Received({0, 2});
   CellPieces pieces(*encoded_);
   const auto added = pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
-                                FactsOf({0, 1}), std::nullopt);
+                                MakeFacts({0, 1}), std::nullopt);
   EXPECT_TRUE(absl::IsResourceExhausted(added.status())) << added.status();
   EXPECT_FALSE(pieces.IsOpen(0));
 }
@@ -163,10 +163,10 @@ TEST_F(CellPiecesTest, WhatIsBeyondTheBoundIsKnown) {
   CellPieces pieces(*encoded_);
   EXPECT_FALSE(pieces.HoldsBeyond());
   ASSERT_TRUE(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
-                         FactsOf({0, 1}), held_->Take(this, 30)).ok());
+                         MakeFacts({0, 1}), held_->Take(this, 30)).ok());
   EXPECT_FALSE(pieces.HoldsBeyond());
   ASSERT_TRUE(pieces.Add({64, 128}, {64, 65}, rpc::PayloadReader(*chunk),
-                         FactsOf({64, 65}), held_->TakeOverBudget(this, 30)).ok());
+                         MakeFacts({64, 65}), held_->TakeOverBudget(this, 30)).ok());
   EXPECT_TRUE(pieces.HoldsBeyond());
 }
 
@@ -176,7 +176,7 @@ TEST_F(CellPiecesTest, WhatIsGivenUpCanComeAgain) {
   const auto add = [&](IndexRange piece) {
     const int64_t first = piece.begin / 64 * 64;
     return pieces.Add({first, first + 64}, piece, rpc::PayloadReader(*chunk),
-                      FactsOf(piece), held_->Take(this, 30)).value();
+                      MakeFacts(piece), held_->Take(this, 30)).value();
   };
   for (const IndexRange piece : {IndexRange{5, 7}, {2, 3}, {64, 65}}) {
     EXPECT_EQ(add(piece), nullptr);

@@ -82,14 +82,14 @@ IndexRange LiveMerger::CellBlocks(int64_t cell) const {
   return {begin, std::min(begin + kCellBlocks, range_.blocks().end)};
 }
 
-IndexRange LiveMerger::CellsOf(IndexRange blocks) const {
+IndexRange LiveMerger::ToCells(IndexRange blocks) const {
   const int64_t first = range_.blocks().begin;
   return {(blocks.begin - first) / kCellBlocks,
           (blocks.end - first + kCellBlocks - 1) / kCellBlocks};
 }
 
 bool LiveMerger::HasWholeCell(IndexRange blocks) const {
-  const IndexRange cells = CellsOf(blocks);
+  const IndexRange cells = ToCells(blocks);
   for (const int64_t cell : {cells.begin, cells.begin + 1}) {
     const IndexRange all = CellBlocks(cell);
     if (!all.empty() && blocks.begin <= all.begin && all.end <= blocks.end) {

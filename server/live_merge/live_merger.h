@@ -64,7 +64,7 @@ class LiveMerger : public FoldingSet {
   const LiveSet& set() const { return set_; }
 
   // The cells that `blocks` are in, the first and the last perhaps in part.
-  IndexRange CellsOf(IndexRange blocks) const;
+  IndexRange ToCells(IndexRange blocks) const;
   IndexRange CellBlocks(int64_t cell) const;
   // True if one of them is in `blocks` whole.
   bool HasWholeCell(IndexRange blocks) const;

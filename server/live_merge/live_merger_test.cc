@@ -136,7 +136,7 @@ class LiveMergerTest : public testing::Test {
   void Offer(Bench& bench, LiveMerger& live_merger, int index, int64_t cell,
              std::function<void()> taken) {
     const IndexRange blocks = live_merger.CellBlocks(cell);
-    ASSERT_EQ(live_merger.CellsOf(blocks), (IndexRange{cell, cell + 1}));
+    ASSERT_EQ(live_merger.ToCells(blocks), (IndexRange{cell, cell + 1}));
     const EncodedRange& range = bench.store->encoded(0);
     absl::string_view left(
         encoded_[index].data() + range.ByteOffset(blocks.begin),
@@ -284,11 +284,11 @@ TEST_F(LiveMergerTest, EveryCodecGivesTheBitsOfTheLog) {
 TEST_F(LiveMergerTest, BlocksAreInCellsCountedFromTheFirst) {
   Bench bench(v1::DURABILITY_ISLAND);
   const auto live_merger = LiveMerger(bench);
-  EXPECT_EQ(live_merger->CellsOf({0, 128}), (IndexRange{0, 2}));
-  EXPECT_EQ(live_merger->CellsOf({64, 151}), (IndexRange{1, 3}));
-  EXPECT_EQ(live_merger->CellsOf({0, 63}), (IndexRange{0, 1}));
-  EXPECT_EQ(live_merger->CellsOf({63, 65}), (IndexRange{0, 2}));
-  EXPECT_EQ(live_merger->CellsOf({64, 65}), (IndexRange{1, 2}));
+  EXPECT_EQ(live_merger->ToCells({0, 128}), (IndexRange{0, 2}));
+  EXPECT_EQ(live_merger->ToCells({64, 151}), (IndexRange{1, 3}));
+  EXPECT_EQ(live_merger->ToCells({0, 63}), (IndexRange{0, 1}));
+  EXPECT_EQ(live_merger->ToCells({63, 65}), (IndexRange{0, 2}));
+  EXPECT_EQ(live_merger->ToCells({64, 65}), (IndexRange{1, 2}));
 }
 
 TEST_F(LiveMergerTest, ThreadsThatBringContributionsGiveTheSameBits) {

@@ -78,7 +78,7 @@ class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
   bool has_replica() const { return GetParam() != v1::CODEC_F32; }
   // Theta, state, V, two D of bf16; or theta twice and state.
   int64_t bytes_max() const {
-    return (has_replica() ? 3 + 1 : 3) * ImagePool::BytesOf(kElements);
+    return (has_replica() ? 3 + 1 : 3) * ImagePool::AsBytes(kElements);
   }
 
   void ExpectSameVersion(Bench& a, Bench& b, int64_t version) {

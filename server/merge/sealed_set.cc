@@ -33,7 +33,7 @@ absl::StatusOr<SealedSet> SealedSet::Of(
     std::vector<std::shared_ptr<const EncodedSource>> contributions) {
   SealedSet set(range, rule, seal,
                 MergeGroups(range.layout(), spec, seal.fragment()),
-                NeedsOf(spec.outer().merge()));
+                FindNeeds(spec.outer().merge()));
   set.contributions_ = std::move(contributions);
   if (!seal.has_verdict()) return set;
   if (seal.verdict().rows_size() != set.groups_.count()) {
@@ -50,8 +50,8 @@ absl::StatusOr<SealedSet> SealedSet::Of(
   return set;
 }
 
-int SealedSet::GroupOf(int64_t block) const {
-  return groups_.GroupOf(
+int SealedSet::FindGroup(int64_t block) const {
+  return groups_.FindGroup(
       range_.layout().BlockTensor(range_.fragment(), block).tensor);
 }
 
@@ -75,9 +75,9 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
     RETURN_IF_ERROR(contribution.ReadEncoded(blocks, bytes));
     // Blocks of one group at a time: most tiles are of one.
     for (int64_t begin = blocks.begin; begin < blocks.end;) {
-      const int group = GroupOf(begin);
+      const int group = FindGroup(begin);
       int64_t end = begin + 1;
-      while (end < blocks.end && GroupOf(end) == group) ++end;
+      while (end < blocks.end && FindGroup(end) == group) ++end;
       RETURN_IF_ERROR(
           AddBlocks(kernels, rule_, encoded, {begin, end}, i, Factor(i, group),
                     bytes + encoded.ByteCount({blocks.begin, begin}),
@@ -125,7 +125,7 @@ absl::Status SealedSet::Measure(const MergeKernels& kernels, IndexRange blocks,
                                 GramSums& sums) const {
   std::vector<float*> rows;
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-    const int group = GroupOf(block);
+    const int group = FindGroup(block);
     if (group == MergeGroups::kNone) continue;
     RETURN_IF_ERROR(ReadRows(block, buffer, rows));
     sums.AddBlock(kernels, group, range_.ElementCount({block, block + 1}),

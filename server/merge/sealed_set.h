@@ -63,7 +63,7 @@ class SealedSet {
         groups_(std::move(groups)),
         needs_(needs) {}
 
-  int GroupOf(int64_t block) const;
+  int FindGroup(int64_t block) const;
   // What contribution `i` is multiplied by in `group`.
   float Factor(int i, int group) const;
   absl::Status MergeSum(const MergeKernels& kernels, IndexRange blocks,

@@ -11,12 +11,12 @@
 namespace atl::server {
 namespace {
 
-ReadAhead::Item ItemOf(size_t batch, size_t item) {
+ReadAhead::Item MakeItem(size_t batch, size_t item) {
   const std::string text = absl::StrCat(batch, ".", item);
   return {.bytes = {text.begin(), text.end()}, .digests = {}};
 }
 
-std::string TextOf(const std::vector<ReadAhead::Item>& items) {
+std::string ToText(const std::vector<ReadAhead::Item>& items) {
   std::string text;
   for (const ReadAhead::Item& item : items) {
     absl::StrAppend(&text, std::string(item.bytes.begin(), item.bytes.end()),
@@ -30,12 +30,12 @@ TEST(ReadAheadTest, GivesBatchesAndItemsInTheirOrder) {
     ReadAhead ahead({2, 0, 3, 1}, thread_count,
                     [](size_t batch, size_t item, std::stop_token) {
                       return absl::StatusOr<ReadAhead::Item>(
-                          ItemOf(batch, item));
+                          MakeItem(batch, item));
                     });
     for (const char* expected : {"0.0 0.1 ", "", "2.0 2.1 2.2 ", "3.0 "}) {
       const auto batch = ahead.Next();
       ASSERT_TRUE(batch.ok()) << batch.status();
-      EXPECT_EQ(TextOf(*batch), expected);
+      EXPECT_EQ(ToText(*batch), expected);
     }
   }
 }
@@ -49,7 +49,7 @@ TEST(ReadAheadTest, ReadsTheNextBatchWhileOneIsWorkedOn) {
                     furthest = std::max<size_t>(furthest, batch);
                     if (batch == 1) second_is_read.Notify();
                     return absl::StatusOr<ReadAhead::Item>(
-                        ItemOf(batch, item));
+                        MakeItem(batch, item));
                   });
   ASSERT_TRUE(ahead.Next().ok());
   second_is_read.WaitForNotification();
@@ -63,7 +63,7 @@ TEST(ReadAheadTest, ReadsItemsOfABatchBesideEachOther) {
   ReadAhead ahead({2}, 2, [&](size_t batch, size_t item, std::stop_token) {
     begun[item].Notify();
     begun[1 - item].WaitForNotification();
-    return absl::StatusOr<ReadAhead::Item>(ItemOf(batch, item));
+    return absl::StatusOr<ReadAhead::Item>(MakeItem(batch, item));
   });
   EXPECT_TRUE(ahead.Next().ok());
 }
@@ -76,7 +76,7 @@ TEST(ReadAheadTest, AnErrorIsItsBatchsAndWhatIsBeforeItIsGiven) {
                       if (batch == 1 && item == 1) {
                         return absl::DataLossError("1.1 is damaged");
                       }
-                      return ItemOf(batch, item);
+                      return MakeItem(batch, item);
                     });
     EXPECT_TRUE(ahead.Next().ok());
     EXPECT_EQ(ahead.Next().status(), absl::DataLossError("1.1 is damaged"));

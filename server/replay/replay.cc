@@ -90,7 +90,7 @@ class Piece : public EncodedSource {
   Digest128 sum_;
 };
 
-v1::Seal SealOf(const v1::Round& round) {
+v1::Seal ToSeal(const v1::Round& round) {
   v1::Seal seal;
   seal.set_fragment(round.fragment());
   seal.set_version(round.version() - 1);
@@ -168,7 +168,7 @@ class FragmentReplay {
     std::vector<size_t> counts;
     for (const v1::Round* round : rounds) {
       std::vector<ContributionKey> keys;
-      const v1::Seal seal = SealOf(*round);
+      const v1::Seal seal = ToSeal(*round);
       for (const v1::SealedContribution& sealed : seal.contributions()) {
         keys.push_back(ContributionKey::FromProto(sealed.key()));
       }
@@ -189,8 +189,8 @@ class FragmentReplay {
 
   // Makes the version of `round`, the next one.
   absl::StatusOr<ReplayedCommit> Make(const v1::Round& round) {
-    const v1::Seal seal = SealOf(round);
-    if (NeedsOf(spec_.outer().merge()) != MergeNeeds::kNothing &&
+    const v1::Seal seal = ToSeal(round);
+    if (FindNeeds(spec_.outer().merge()) != MergeNeeds::kNothing &&
         !seal.has_verdict()) {
       return absl::FailedPreconditionError(
           "its verdict is not in the run's history: it was made by an older "
@@ -329,7 +329,7 @@ class FragmentReplay {
     pool_.Run(tile_count, [&](int worker, int64_t tile) {
       const int64_t begin = blocks.begin + tile * kTileBlocks;
       statuses[tile] =
-          StepTileOf(set, {begin, std::min(begin + kTileBlocks, blocks.end)},
+          StepOneTile(set, {begin, std::min(begin + kTileBlocks, blocks.end)},
                      buffers_[worker], digests[tile]);
     });
     for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
@@ -342,7 +342,7 @@ class FragmentReplay {
     return absl::OkStatus();
   }
 
-  absl::Status StepTileOf(const SealedSet& set, IndexRange blocks,
+  absl::Status StepOneTile(const SealedSet& set, IndexRange blocks,
                           Buffers& buffers, std::vector<PartDigests>& parts) {
     const int64_t count = range_.ElementCount(blocks);
     const int64_t offset = range_.ElementOffset(blocks.begin);
@@ -430,17 +430,17 @@ class FragmentReplay {
   std::vector<float> replica_;  // Empty: the run has none.
   std::vector<Buffers> buffers_;  // One a thread.
   // What is read, in order: blocks of all contributions of a round.
-  struct BatchOf {
+  struct MakeBatch {
     IndexRange blocks;
     std::vector<ContributionKey> keys;
   };
-  std::vector<BatchOf> batches_;
+  std::vector<MakeBatch> batches_;
   size_t next_batch_ = 0;
   Mutex waiting_mutex_;
   std::optional<ReadAhead> ahead_;  // Last: its threads use all the others.
 };
 
-std::string NameOf(const v1::Round& round) {
+std::string MakeName(const v1::Round& round) {
   return absl::StrCat("commit ", round.commit_seq(), " (fragment ",
                       round.fragment(), ", version ", round.version(), ")");
 }
@@ -462,7 +462,7 @@ absl::Status CheckDecisions(const ReplayOptions& options,
     if (round.commit_seq() != commit_seq || f < 0 || f >= fragment_count ||
         round.version() != versions[f] + 1) {
       return absl::FailedPreconditionError(
-          absl::StrCat(NameOf(round), " does not follow from the cut"));
+          absl::StrCat(MakeName(round), " does not follow from the cut"));
     }
     ++versions[f];
     ++commit_seq;
@@ -506,7 +506,7 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
     bool agrees = true;
     for (const v1::Round* round : rounds) {
       absl::StatusOr<ReplayedCommit> made = fragment.Make(*round);
-      if (!made.ok()) return Annotate(made.status(), NameOf(*round));
+      if (!made.ok()) return Annotate(made.status(), MakeName(*round));
       result.commits.push_back(*std::move(made));
       if (options.on_commit) options.on_commit(*round);
       agrees = result.commits.back().agrees();

@@ -18,7 +18,7 @@ BidiStream::BidiStream(grpc::CallbackServerContext* call,
 
 void BidiStream::Begin() {
   const absl::Status placed =
-      watchdog_.Add(gate_, progress_, rpc::CallerNameOf(*call_));
+      watchdog_.Add(gate_, progress_, rpc::GetCallerName(*call_));
   if (!placed.ok()) {
     FinishWith(placed);
     return;

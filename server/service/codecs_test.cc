@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSlots = 3;
 
-v1::Run RunOf(codec::CodecId id,
+v1::Run MakeRun(codec::CodecId id,
               v1::MergeRuleKind rule = v1::MERGE_RULE_KIND_UNSPECIFIED) {
   v1::Run run = SmallRun();
   run.mutable_spec()->mutable_exchange()->set_up(static_cast<v1::Codec>(id));
@@ -40,7 +40,7 @@ class CodecsTest : public testing::TestWithParam<codec::CodecId> {
 
   void Begin(int server_count, int threads = 1,
              v1::MergeRuleKind rule = v1::MERGE_RULE_KIND_UNSPECIFIED) {
-    cluster_ = std::make_unique<TestCluster>(RunOf(GetParam(), rule),
+    cluster_ = std::make_unique<TestCluster>(MakeRun(GetParam(), rule),
                                              server_count, threads);
     ASSERT_TRUE(cluster_->StartAll().ok());
     const absl::Status begun = cluster_->Begin();

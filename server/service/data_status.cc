@@ -9,7 +9,7 @@
 namespace atl::server {
 
 absl::Status ToDataStatus(absl::Status status) {
-  if (rpc::ReasonOf(status).has_value()) return status;
+  if (rpc::GetReason(status).has_value()) return status;
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
       return WithReasonIfNone(

@@ -58,7 +58,7 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
   absl::Status PushOnce(int64_t only_block = -1) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kSessionMetadata,
-                        rpc::HexOf(TestCluster::Secret(0)));
+                        rpc::ToHex(TestCluster::Secret(0)));
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::seconds(20));
     const auto stub = cluster_->Stub(0);
@@ -96,7 +96,7 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
   absl::Status Bind(const v1::ContributionInfo& info) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kSessionMetadata,
-                        rpc::HexOf(TestCluster::Secret(info.key().slot())));
+                        rpc::ToHex(TestCluster::Secret(info.key().slot())));
     const auto stub = cluster_->Stub(0);
     const auto stream = stub->PushOuterGradient(&context);
     v1::PushOuterGradientRequest request;
@@ -124,14 +124,14 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
     return rpc::FromGrpc(stream->Finish());
   }
 
-  static std::string ReasonOf(const absl::Status& status) {
-    const auto reason = rpc::ReasonOf(status);
+  static std::string GetReason(const absl::Status& status) {
+    const auto reason = rpc::GetReason(status);
     return reason.has_value() ? reason->reason : "";
   }
 
   void ExpectStopped(const absl::Status& status, const std::string& what) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-    EXPECT_EQ(ReasonOf(status), "SHARD_STOPPED");
+    EXPECT_EQ(GetReason(status), "SHARD_STOPPED");
     EXPECT_THAT(status.message(), HasSubstr(what));
     EXPECT_THAT(WaitForFault(), HasSubstr(what));
   }
@@ -276,7 +276,7 @@ TEST_P(DiskErrorsTest, HealthSaysThatAShardHasStopped) {
   }
   EXPECT_FALSE(Serves("atoll.shards/other"));
   Break(Call::kWrite, ".seg", ENOSPC);
-  EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FULL");
+  EXPECT_EQ(GetReason(PushOnce()), "DISK_FULL");
   WaitForBlockedReason();
   EXPECT_TRUE(Serves("atoll.shards"));
   cluster_->fs(0).ClearFaults();
@@ -309,7 +309,7 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
     Break(Call::kWrite, ".seg", broken.error_number, broken.written_bytes);
     const absl::Status pushed = PushOnce();
     EXPECT_EQ(pushed.code(), broken.code) << pushed;
-    EXPECT_EQ(ReasonOf(pushed), broken.reason);
+    EXPECT_EQ(GetReason(pushed), broken.reason);
     EXPECT_THAT(pushed.message(), HasSubstr(".seg: "));
     EXPECT_THAT(WaitForBlockedReason(), HasSubstr(".seg: "));
     EXPECT_EQ(Report().fault(), "");
@@ -325,7 +325,7 @@ TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
   Break(Call::kWrite, ".seg", EROFS);
   const v1::ContributionInfo stored = info_;
   info_.mutable_key()->set_seq(2);
-  EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FAILS");
+  EXPECT_EQ(GetReason(PushOnce()), "DISK_FAILS");
   info_ = stored;
   EXPECT_THAT(WaitForBlockedReason(), HasSubstr(".seg: Read-only"));
   const auto digest = cluster_->Seal(0, 0, {info_});
@@ -343,7 +343,7 @@ TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
 
 TEST_P(DiskErrorsTest, WhatAnEndedRunWantsNoMoreIsNotShown) {
   Break(Call::kWrite, ".seg", EROFS);
-  EXPECT_EQ(ReasonOf(PushOnce()), "DISK_FAILS");
+  EXPECT_EQ(GetReason(PushOnce()), "DISK_FAILS");
   WaitForBlockedReason();
   cluster_->plan().set_run_state(v1::RUN_STATE_CANCELLED);
   cluster_->Publish();
@@ -353,10 +353,10 @@ TEST_P(DiskErrorsTest, WhatAnEndedRunWantsNoMoreIsNotShown) {
 // What is there of a chunk parts it; all its other parts can come again.
 TEST_P(DiskErrorsTest, NoPartOfAChunkIsLeftClaimed) {
   // The stream ends, for it sends no more and not everything is there.
-  EXPECT_NE(ReasonOf(PushOnce(/*only_block=*/1)), "DISK_FULL");
+  EXPECT_NE(GetReason(PushOnce(/*only_block=*/1)), "DISK_FULL");
   Break(Call::kWrite, ".seg", ENOSPC);
   const absl::Status pushed = PushOnce();
-  EXPECT_EQ(ReasonOf(pushed), "DISK_FULL") << pushed;
+  EXPECT_EQ(GetReason(pushed), "DISK_FULL") << pushed;
   cluster_->fs(0).ClearFaults();
   ExpectARoundAsIfNothingWas();
 }

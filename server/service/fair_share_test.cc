@@ -85,7 +85,7 @@ class FairShareTest : public testing::Test {
   std::unique_ptr<IdlePush> BeginPush(int32_t slot) {
     auto push = std::make_unique<IdlePush>();
     push->context.AddMetadata(rpc::kSessionMetadata,
-                              rpc::HexOf(TestCluster::Secret(slot)));
+                              rpc::ToHex(TestCluster::Secret(slot)));
     push->stream = stubs_[slot]->PushOuterGradient(&push->context);
     v1::PushOuterGradientRequest request;
     *request.mutable_header() = cluster_->Header(
@@ -109,13 +109,13 @@ class FairShareTest : public testing::Test {
     return pull;
   }
 
-  static absl::Status EndOf(IdlePush& push) {
+  static absl::Status WaitForEnd(IdlePush& push) {
     v1::PushOuterGradientResponse answer;
     while (push.stream->Read(&answer)) {
     }
     return rpc::FromGrpc(push.stream->Finish());
   }
-  static absl::Status EndOf(IdlePull& pull) {
+  static absl::Status WaitForEnd(IdlePull& pull) {
     v1::PullParametersResponse response;
     while (pull.stream->Read(&response)) {
     }
@@ -134,7 +134,7 @@ TEST_F(FairShareTest, AMemberThatPushesOnEveryPlaceKeepsNobodyOut) {
   // One more of its own has none to take.
   IdlePush refused;
   refused.stream = stubs_[1]->PushOuterGradient(&refused.context);
-  ExpectNoPlace(EndOf(refused));
+  ExpectNoPlace(WaitForEnd(refused));
   // Every other member has its turn, and several at a time.
   std::vector<absl::Status> pushed(8);
   std::vector<std::thread> islands;
@@ -144,7 +144,7 @@ TEST_F(FairShareTest, AMemberThatPushesOnEveryPlaceKeepsNobodyOut) {
   for (std::thread& island : islands) island.join();
   for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
   // The newest were told why; what has its share goes on.
-  ExpectNoPlace(EndOf(*held.back()));
+  ExpectNoPlace(WaitForEnd(*held.back()));
   v1::PushOuterGradientRequest rest;
   EXPECT_TRUE(held.front()->stream->Write(rest));
 }
@@ -156,9 +156,9 @@ TEST_F(FairShareTest, AMemberThatPullsOnEveryPlaceKeepsNobodyOut) {
   const auto pulled = cluster_->Pull(0, 0, /*slot=*/2);
   EXPECT_TRUE(pulled.ok()) << pulled.status();
   // It takes nothing, and was cut off, or it takes the reason.
-  const absl::Status end = EndOf(*held.back());
+  const absl::Status end = WaitForEnd(*held.back());
   if (!absl::IsCancelled(end)) ExpectNoPlace(end);
-  EXPECT_TRUE(EndOf(*held.front()).ok());
+  EXPECT_TRUE(WaitForEnd(*held.front()).ok());
 }
 
 TEST_F(FairShareTest, MoreMembersThanPlacesTakeTurns) {
@@ -193,7 +193,7 @@ TEST_F(FairShareTest, MoreMembersThanPlacesTakeTurns) {
   EXPECT_TRUE(all_refused.WaitWithTimeout(kPatience));
   for (const auto& push : first) {
     push->context.TryCancel();
-    EXPECT_TRUE(absl::IsCancelled(EndOf(*push)));
+    EXPECT_TRUE(absl::IsCancelled(WaitForEnd(*push)));
   }
   for (std::thread& island : islands) island.join();
   for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
@@ -211,7 +211,7 @@ TEST_F(FairShareTest, WhoMovesNothingHoldsUpNeitherACommitNorTheEnd) {
   const absl::Time begin = absl::Now();
   cluster_->Stop(0);
   EXPECT_LT(absl::Now() - begin, kPatience / 2);
-  EXPECT_FALSE(EndOf(*push).ok());
+  EXPECT_FALSE(WaitForEnd(*push).ok());
 }
 
 // --- Released versions -------------------------------------------------------
@@ -242,7 +242,7 @@ class SlowReadersTest : public FairShareTest {
     // It takes nothing, and was cut off, or it takes the reason.
     if (absl::IsCancelled(end)) return;
     EXPECT_EQ(end.code(), absl::StatusCode::kOutOfRange) << end;
-    const auto reason = rpc::ReasonOf(end);
+    const auto reason = rpc::GetReason(end);
     ASSERT_TRUE(reason.has_value()) << end;
     EXPECT_EQ(reason->reason, "VERSION_RELEASED");
   }
@@ -286,8 +286,8 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   const absl::Status end = rpc::FromGrpc(stream->Finish());
   if (absl::IsCancelled(end)) return;  // It took nothing, and was cut off.
   EXPECT_TRUE(absl::IsOutOfRange(end)) << end;
-  ASSERT_TRUE(rpc::ReasonOf(end).has_value()) << end;
-  EXPECT_EQ(rpc::ReasonOf(end)->reason, "NOT_KEPT");
+  ASSERT_TRUE(rpc::GetReason(end).has_value()) << end;
+  EXPECT_EQ(rpc::GetReason(end)->reason, "NOT_KEPT");
 }
 
 TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
@@ -305,7 +305,7 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
   const int64_t bytes_max = held_before + held_before / 2;
   EXPECT_LE(ReceiveBudget(bytes_max), bytes_max);
   for (int64_t v = 0; v < kRounds; ++v) {
-    const absl::Status end = EndOf(*greedy[v]);
+    const absl::Status end = WaitForEnd(*greedy[v]);
     if (v >= kMax && v < kRounds - 1) {
       ExpectReleased(end);
     } else {
@@ -313,7 +313,7 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
     }
   }
   // One slow reader among many versions comes to its end.
-  EXPECT_TRUE(EndOf(*honest).ok());
+  EXPECT_TRUE(WaitForEnd(*honest).ok());
 }
 
 TEST_F(SlowReadersTest, WhoeverIsToldSoPullsTheNewest) {
@@ -324,8 +324,8 @@ TEST_F(SlowReadersTest, WhoeverIsToldSoPullsTheNewest) {
     Round(v);
   }
   // Of as many that read a version each, the last that was released.
-  ExpectReleased(EndOf(*held[kMax]));
-  EXPECT_TRUE(EndOf(*held[kMax - 1]).ok());
+  ExpectReleased(WaitForEnd(*held[kMax]));
+  EXPECT_TRUE(WaitForEnd(*held[kMax - 1]).ok());
   const auto newest = cluster_->Pull(0, kMax + 3, /*slot=*/kMax);
   EXPECT_TRUE(newest.ok()) << newest.status();
 }

@@ -15,7 +15,7 @@ ImportStream* ImportStream::Start(grpc::CallbackServerContext* call,
 absl::StatusOr<UploadStream::Opened> ImportStream::Open(
     const grpc::ByteBuffer& message) {
   ASSIGN_OR_RETURN(const v1::ImportHeader header,
-                   HeaderOf<v1::ImportParametersRequest>(message));
+                   ReadHeader<v1::ImportParametersRequest>(message));
   Opened opened;
   ASSIGN_OR_RETURN(opened.shard, FindShard(header.run_id()));
   ASSIGN_OR_RETURN(opened.contribution, opened.shard->OpenImport(header));

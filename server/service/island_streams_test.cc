@@ -41,7 +41,7 @@ class RawPush {
       : info_(info), stub_(cluster.Stub(0)) {
     context_.AddMetadata(
         rpc::kSessionMetadata,
-        rpc::HexOf(TestCluster::Secret(info.key().slot())));
+        rpc::ToHex(TestCluster::Secret(info.key().slot())));
     context_.set_deadline(absl::ToChronoTime(absl::Now() + patience));
     stream_ = stub_->PushOuterGradient(&context_);
     v1::PushOuterGradientRequest request;
@@ -494,7 +494,7 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
   for (RawPush* push : {&first, &second}) {
     const absl::Status ended = push->AwaitEnd();
     EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
-    const auto reason = rpc::ReasonOf(ended);
+    const auto reason = rpc::GetReason(ended);
     ASSERT_TRUE(reason.has_value()) << ended;
     EXPECT_EQ(reason->reason, "SET_CHANGED");
   }

@@ -34,7 +34,7 @@ class RawPush {
  public:
   RawPush(v1::ParameterService::Stub& stub, const std::string& secret) {
     if (!secret.empty()) {
-      context_.AddMetadata(rpc::kSessionMetadata, rpc::HexOf(secret));
+      context_.AddMetadata(rpc::kSessionMetadata, rpc::ToHex(secret));
     }
     context_.set_deadline(std::chrono::system_clock::now() +
                           std::chrono::seconds(20));
@@ -346,7 +346,7 @@ TEST_F(ParameterServiceTest, WhoIsPutOutPushesNoMore) {
   // Nobody has to send anything for that.
   const grpc::Status ended = push->Finish();
   EXPECT_EQ(ended.error_code(), StatusCode::FAILED_PRECONDITION);
-  const auto reason = rpc::ReasonOf(rpc::FromGrpc(ended));
+  const auto reason = rpc::GetReason(rpc::FromGrpc(ended));
   ASSERT_TRUE(reason.has_value());
   EXPECT_EQ(reason->reason, "NOT_A_MEMBER");
   // What it brought is asked for no more when it is let in again.

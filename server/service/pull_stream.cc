@@ -83,7 +83,7 @@ PullStream::PullStream(grpc::CallbackServerContext* call,
                        const ServiceContext& context)
     : call_(call),
       context_(context),
-      caller_(rpc::CallerNameOf(*call)),
+      caller_(rpc::GetCallerName(*call)),
       gate_(std::make_shared<WaiterGate>(this)),
       progress_(std::make_shared<StreamProgress>()) {}
 

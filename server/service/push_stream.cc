@@ -26,7 +26,7 @@ std::string SessionSha256(const grpc::CallbackServerContext& call) {
     if (!absl::ascii_isxdigit(static_cast<unsigned char>(c))) return "";
   }
   const codec::Sha256Digest digest =
-      codec::Sha256Of(absl::HexStringToBytes(hex));
+      codec::ComputeSha256(absl::HexStringToBytes(hex));
   return std::string(digest.begin(), digest.end());
 }
 
@@ -42,10 +42,10 @@ PushStream* PushStream::Start(grpc::CallbackServerContext* call,
 absl::StatusOr<UploadStream::Opened> PushStream::Open(
     const grpc::ByteBuffer& message) {
   ASSIGN_OR_RETURN(const v1::PushHeader header,
-                   HeaderOf<v1::PushOuterGradientRequest>(message));
+                   ReadHeader<v1::PushOuterGradientRequest>(message));
   RETURN_IF_ERROR(WithReasonIfNone(ValidateId("island_id", header.island_id()),
                                    "INVALID_FIELDS"));
-  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::CallerOf(call()));
+  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(call()));
   RETURN_IF_ERROR(
       rpc::CheckActsFor(caller, rpc::Role::kIsland, header.island_id()));
   Opened opened;

@@ -113,7 +113,7 @@ class RefusalsTest : public testing::Test {
   absl::Status Stream(Open open, const std::vector<Request>& requests,
                       const std::string& secret) {
     grpc::ClientContext context;
-    context.AddMetadata(rpc::kSessionMetadata, rpc::HexOf(secret));
+    context.AddMetadata(rpc::kSessionMetadata, rpc::ToHex(secret));
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::seconds(20));
     auto stream = open(&context);
@@ -158,7 +158,7 @@ class RefusalsTest : public testing::Test {
               const std::string& reason) {
     SCOPED_TRACE(status.ToString());
     EXPECT_EQ(status.code(), code);
-    const std::optional<rpc::ErrorReason> found = rpc::ReasonOf(status);
+    const std::optional<rpc::ErrorReason> found = rpc::GetReason(status);
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(found->reason, reason);
     EXPECT_NE(reason, absl::StatusCodeToString(code));
@@ -257,7 +257,7 @@ TEST_F(RefusalsTest, OfWhatHasNoRoom) {
   for (int i = 0; i < 4; ++i) Push({Header()}).IgnoreError();
   absl::Status status = Push({Header()});
   Expect(status, Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS");
-  EXPECT_TRUE(rpc::RetryDelayOf(status).has_value());
+  EXPECT_TRUE(rpc::GetRetryDelay(status).has_value());
 
   Begin(SmallRun(), /*started=*/true, /*has_room=*/false);
   // A plan that has not come is UNAVAILABLE, before any key is bound.
@@ -265,7 +265,7 @@ TEST_F(RefusalsTest, OfWhatHasNoRoom) {
     status = Push({Header()});
   } while (absl::IsUnavailable(status));
   Expect(status, Code::kResourceExhausted, "DISK_FULL");
-  EXPECT_TRUE(rpc::RetryDelayOf(status).has_value());
+  EXPECT_TRUE(rpc::GetRetryDelay(status).has_value());
 }
 
 TEST_F(RefusalsTest, OfALargeNorm) {

@@ -70,7 +70,7 @@ std::string Bits(const std::vector<std::vector<float>>& replicas) {
 }
 
 // The views after `rounds` rounds, replayed one by one.
-std::string ReplicasOf(const v1::Run& run, int server_count, int merge_threads,
+std::string ComputeReplicas(const v1::Run& run, int server_count, int merge_threads,
                     int rounds) {
   TestCluster cluster(run, server_count, merge_threads);
   EXPECT_TRUE(cluster.StartAll().ok());
@@ -91,10 +91,10 @@ class ReplicaTest : public testing::TestWithParam<codec::CodecId> {};
 
 TEST_P(ReplicaTest, DependsNeitherOnShardsNorOnThreadsNorOnTheWay) {
   const v1::Run run = ReplicaRun(GetParam());
-  const std::string one = ReplicasOf(run, 1, 1, 3);
-  EXPECT_EQ(ReplicasOf(run, 2, 2, 3), one);
-  EXPECT_EQ(ReplicasOf(run, 3, 1, 3), one);
-  EXPECT_NE(ReplicasOf(run, 1, 1, 2), one);
+  const std::string one = ComputeReplicas(run, 1, 1, 3);
+  EXPECT_EQ(ComputeReplicas(run, 2, 2, 3), one);
+  EXPECT_EQ(ComputeReplicas(run, 3, 1, 3), one);
+  EXPECT_NE(ComputeReplicas(run, 1, 1, 2), one);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -150,7 +150,7 @@ TEST(ReplicaServerTest, WhoWasAwayForLongerThanTheRingGetsTheReplicaInFull) {
 
 TEST(ReplicaServerTest, RestartsAndPowerCutsChangeNoBitOfIt) {
   const v1::Run run = ReplicaRun(codec::CodecId::kE3m0);
-  const std::string undisturbed = ReplicasOf(run, 2, 1, 3);
+  const std::string undisturbed = ComputeReplicas(run, 2, 1, 3);
   TestCluster cluster(run, 2);
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());

@@ -82,8 +82,8 @@ TEST_F(StreamWatchdogTest, TellsAStreamThatWaitsTooLongForRoomToComeAgain) {
   EXPECT_TRUE(stream_.displaced.ok());
   Pass(1, 0);
   EXPECT_TRUE(absl::IsResourceExhausted(stream_.displaced));
-  EXPECT_EQ(rpc::ReasonOf(stream_.displaced)->reason, "QUEUE_FULL");
-  EXPECT_TRUE(rpc::RetryDelayOf(stream_.displaced).has_value());
+  EXPECT_EQ(rpc::GetReason(stream_.displaced)->reason, "QUEUE_FULL");
+  EXPECT_TRUE(rpc::GetRetryDelay(stream_.displaced).has_value());
   EXPECT_TRUE(stream_.ended.ok());
 }
 

@@ -552,7 +552,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
   std::vector<int64_t> whole;
   std::vector<std::pair<IndexRange, IndexRange>> parts;  // Cell, what of it.
   std::vector<std::shared_ptr<CellPieces::Whole>> put_together;
-  const IndexRange cells = live_merger.CellsOf(blocks);
+  const IndexRange cells = live_merger.ToCells(blocks);
   for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
     const IndexRange all = live_merger.CellBlocks(cell);
     const IndexRange part = {std::max(all.begin, blocks.begin),
@@ -618,7 +618,7 @@ absl::Status UploadStream::OfferChunk(rpc::ReceivedChunk& chunk,
                at_once);
   }
   for (const std::shared_ptr<CellPieces::Whole>& one : put_together) {
-    OfferCells(live_merge, {live_merger.CellsOf(one->blocks).begin},
+    OfferCells(live_merge, {live_merger.ToCells(one->blocks).begin},
                std::make_shared<Offered>(one->blocks, one->chunk,
                                          std::move(one->facts), one),
                scarce || one->room->is_over_budget());

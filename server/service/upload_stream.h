@@ -134,7 +134,7 @@ class UploadStream : public BidiStream {
 //
 // INVALID_ARGUMENT: there is none.
 template <typename Request>
-auto HeaderOf(const grpc::ByteBuffer& message)
+auto ReadHeader(const grpc::ByteBuffer& message)
     -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {
   absl::StatusOr<rpc::BulkMessage<Request>> decoded =
       rpc::DecodeBulk<Request>(message);

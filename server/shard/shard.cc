@@ -28,17 +28,17 @@ using Code = absl::StatusCode;
 // Of what a report says that the shard cannot do now.
 constexpr size_t kBlockedReasonBytesMax = 512;
 
-ShardShape ShapeOf(const RunStore& store) {
+ShardShape MakeShape(const RunStore& store) {
   ShardShape shape;
   shape.run_id = store.run().run_id();
   shape.shard = store.shard();
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
   shape.max_staleness = store.run().spec().schedule().max_staleness();
-  shape.judged = NeedsOf(store.run().spec().outer().merge()) !=
+  shape.judged = FindNeeds(store.run().spec().outer().merge()) !=
                  MergeNeeds::kNothing;
   shape.live_merge = store.merges_live();
-  shape.codec = ProtoOf(UpCodec(store.run().spec()));
+  shape.codec = ToProto(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
     const ShardRange& range = store.range(f);
     shape.fragments.push_back(
@@ -61,7 +61,7 @@ absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
 }
 
 // This shard's part of the fragment's digest, from the bytes that are stored.
-absl::StatusOr<Digest128> DigestOf(const Contribution& contribution) {
+absl::StatusOr<Digest128> ComputeDigest(const Contribution& contribution) {
   const ShardRange& range = contribution.range();
   Digest128 digest;
   std::vector<float> elements(codec::kBlockElements);
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
   RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
-  ShardShape shape = ShapeOf(*store);
+  ShardShape shape = MakeShape(*store);
   std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));
   shard->DropImports();
@@ -251,7 +251,7 @@ void Shard::Post(Action action) {
   }
 }
 
-Shard::Cause Shard::CauseOf(const Action& action) {
+Shard::Cause Shard::ToCause(const Action& action) {
   return {static_cast<int>(action.kind), action.fragment, 0,
           action.pin.pin_id()};
 }
@@ -330,12 +330,12 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
     } else if (action.kind == ActionKind::kWriteManifest &&
                !CheckpointKeeper::MayPass(status)) {
       // The checkpoint's fault tells of it.
-      blocked_reasons_.erase(CauseOf(action));
+      blocked_reasons_.erase(ToCause(action));
       LOG(ERROR) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << ", given up: " << action.ToString()
                  << " failed: " << status.message();
     } else {
-      NoteBlockedReason(CauseOf(action), action.ToString(), status);
+      NoteBlockedReason(ToCause(action), action.ToString(), status);
     }
     machine_.OnFailed(action, status);
     // Not at once: what lacked room a moment ago lacks it now.
@@ -343,7 +343,7 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
   } else {
     {
       MutexLock lock(&mutex_);
-      blocked_reasons_.erase(CauseOf(action));
+      blocked_reasons_.erase(ToCause(action));
       if (action.kind == ActionKind::kPrepare) {
         // What comes before it has been done, or was not needed.
         for (const ActionKind kind :
@@ -471,7 +471,7 @@ void Shard::RunLiveMerge(const Action& action) {
   if (set.keys.empty()) {
     // Nothing is wanted that could be hindered.
     MutexLock lock(&mutex_);
-    blocked_reasons_.erase(CauseOf(action));
+    blocked_reasons_.erase(ToCause(action));
     return;
   }
   MergedLive made;
@@ -493,7 +493,7 @@ void Shard::RunLiveMerge(const Action& action) {
   {
     MutexLock lock(&mutex_);
     merged_live_[action.fragment] = std::move(made);
-    blocked_reasons_.erase(CauseOf(action));
+    blocked_reasons_.erase(ToCause(action));
   }
   for (const ContributionKey& key : set.keys) {
     waiters_.Tell(key, &PushWaiter::OnLiveMerge);
@@ -819,7 +819,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
 
 absl::Status Shard::CheckWhole(const Contribution& contribution) const {
   if (contribution.key().is_import()) {
-    ASSIGN_OR_RETURN(const Digest128 digest, DigestOf(contribution));
+    ASSIGN_OR_RETURN(const Digest128 digest, ComputeDigest(contribution));
     if (digest == Digest128::FromProto(contribution.info().digest())) {
       return absl::OkStatus();
     }

@@ -193,7 +193,7 @@ class Shard {
 
     friend auto operator<=>(const Cause&, const Cause&) = default;
   };
-  static Cause CauseOf(const Action& action);
+  static Cause ToCause(const Action& action);
   void NoteBlockedReason(const Cause& cause, absl::string_view name,
                      const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -145,7 +145,7 @@ bool Contribution::TakeRefusal() {
   return true;
 }
 
-uint32_t Contribution::CrcOf(int64_t block) const {
+uint32_t Contribution::BlockCrc(int64_t block) const {
   MutexLock lock(&mutex_);
   const int64_t i = block - range().blocks().begin;
   return stored_crcs_.empty() ? facts_[i].crc32c : stored_crcs_[i];
@@ -165,7 +165,7 @@ absl::Status Contribution::ReadEncoded(IndexRange blocks, char* bytes) const {
     const int64_t end = encoded_.ByteOffset(b + 1) - first;
     const absl::string_view block(bytes + begin,
                                   static_cast<size_t>(end - begin));
-    if (codec::Crc32c(block) != CrcOf(b)) {
+    if (codec::Crc32c(block) != BlockCrc(b)) {
       status = absl::DataLossError(
           absl::StrCat(segment_->path, ": the checksum of block ", b, " of ",
                        key_.ToString(), " does not match"));

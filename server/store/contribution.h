@@ -160,7 +160,7 @@ class Contribution : public EncodedSource {
   // Takes a use of the segment; false if it was given up.
   bool Enter() const;
   void Leave() const;
-  uint32_t CrcOf(int64_t block) const;
+  uint32_t BlockCrc(int64_t block) const;
 };
 
 }  // namespace atl::server

@@ -24,7 +24,7 @@ std::string KeyText(const ContributionKey& key) {
                          key.slot, key.seq);
 }
 
-Sync SyncOf(v1::Durability durability) {
+Sync ToSync(v1::Durability durability) {
   return durability == v1::DURABILITY_PROCESS ||
                  durability == v1::DURABILITY_ISLAND
              ? Sync::kProcess
@@ -38,7 +38,7 @@ std::vector<EncodedRange> EncodedRanges(const std::vector<ShardRange>& ranges,
   return encoded;
 }
 
-std::vector<ShardRange> RangesOf(const RunLayout& layout, int32_t shard,
+std::vector<ShardRange> ComputeRanges(const RunLayout& layout, int32_t shard,
                                  int32_t shard_count) {
   std::vector<ShardRange> ranges;
   for (int32_t f = 0; f < layout.fragment_count(); ++f) {
@@ -101,9 +101,9 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
       shard_(record.shard()),
       shard_count_(record.shard_count()),
       state_count_(state_count + (HasReplica(record.run().spec()) ? 1 : 0)),
-      durability_(SyncOf(record.run().spec().durability())),
+      durability_(ToSync(record.run().spec().durability())),
       merges_live_(record.run().spec().durability() == v1::DURABILITY_ISLAND),
-      ranges_(RangesOf(layout_, shard_, shard_count_)),
+      ranges_(ComputeRanges(layout_, shard_, shard_count_)),
       encoded_ranges_(EncodedRanges(ranges_, UpCodec(run_.spec()))),
       import_ranges_(
           EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))),
@@ -424,7 +424,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
     MutexLock lock(&mutex_);
     std::shared_ptr<Contribution>& bound = contributions_[key];
     if (bound == nullptr) {
-      bound = std::make_shared<Contribution>(info, EncodedOf(key), nullptr);
+      bound = std::make_shared<Contribution>(info, FindEncoded(key), nullptr);
     }
     return bound;
   }
@@ -445,7 +445,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
       contribution = it->second;
     } else {
       freed = TakeUndeleted(key, &batch);
-      contribution = std::make_shared<Contribution>(info, EncodedOf(key),
+      contribution = std::make_shared<Contribution>(info, FindEncoded(key),
                                                     std::move(segment));
       contributions_[key] = contribution;
     }
@@ -477,7 +477,7 @@ std::vector<std::shared_ptr<Contribution>> RunStore::Renew(
     const auto it = contributions_.find(key);
     if (it == contributions_.end()) continue;
     it->second = std::make_shared<Contribution>(
-        it->second->info(), EncodedOf(key), nullptr, live_set_id);
+        it->second->info(), FindEncoded(key), nullptr, live_set_id);
     renewed.push_back(it->second);
   }
   return renewed;

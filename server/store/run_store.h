@@ -333,7 +333,7 @@ class RunStore {
   void AddState(RecordBatch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Where the blocks of a contribution of `key` lie: imports are f32.
-  const EncodedRange& EncodedOf(const ContributionKey& key) const;
+  const EncodedRange& FindEncoded(const ContributionKey& key) const;
   absl::StatusOr<std::unique_ptr<Segment>> NewSegment(int32_t fragment,
                                                       int64_t payload_bytes);
   // Of a segment that could not be made: whoever tries for hours says the same.

@@ -22,11 +22,11 @@ int64_t RunStore::ImageBytesMax() const {
   const int64_t arrays = 1 + state_count_ + (HasReplica(run_.spec()) ? 0 : 1);
   int64_t bytes = 0;
   for (const ShardRange& range : ranges_) {
-    bytes += arrays * ImagePool::BytesOf(VersionFile::ImageElementCount(range));
+    bytes += arrays * ImagePool::AsBytes(VersionFile::ImageElementCount(range));
     if (!HasReplica(run_.spec())) continue;
     const EncodedLayout delta(layout_, range.fragment(),
                               DownCodec(run_.spec()));
-    bytes += 2 * ImagePool::BytesOf(
+    bytes += 2 * ImagePool::AsBytes(
                      DeltaFile::ImageElementCount(delta, range.blocks()));
   }
   return bytes;

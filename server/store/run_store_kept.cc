@@ -99,7 +99,7 @@ absl::StatusOr<RunStore::KeptContribution> RunStore::FindKept(
   }
   auto segment = std::make_unique<Segment>();
   segment->number = record.stored().segment();
-  segment->payload_bytes = EncodedOf(key).byte_count();
+  segment->payload_bytes = FindEncoded(key).byte_count();
   segment->path = SegmentPath(segment->number);
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
       fs_.OpenForRead(segment->path);
@@ -115,7 +115,7 @@ absl::StatusOr<RunStore::KeptContribution> RunStore::FindKept(
   segment->file = *std::move(file);
   KeptContribution kept;
   kept.contribution = std::make_shared<Contribution>(
-      record.stored().info(), EncodedOf(key), std::move(segment));
+      record.stored().info(), FindEncoded(key), std::move(segment));
   kept.contribution->MarkStored(
       record.stored().norm_squared(),
       std::vector<uint32_t>(record.stored().block_crc32c().begin(),

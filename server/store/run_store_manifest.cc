@@ -48,7 +48,7 @@ absl::Status Measure(FileSystem& fs, const std::string& path,
 }
 
 std::string Sha256Hex(absl::string_view bytes) {
-  return codec::ToHex(codec::Sha256Of(bytes));
+  return codec::ToHex(codec::ComputeSha256(bytes));
 }
 
 }  // namespace

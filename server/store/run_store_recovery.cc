@@ -300,7 +300,7 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
   const auto key = ContributionKey::FromProto(bound.info().key());
   const ShardRange& range = ranges_[key.fragment];
   auto contribution = std::make_shared<Contribution>(
-      bound.info(), EncodedOf(key), std::move(segment));
+      bound.info(), FindEncoded(key), std::move(segment));
   const std::string prefix = absl::StrCat(KeyedName("chunk", key), "/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
                    records_.Scan(prefix));
@@ -322,7 +322,7 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
                               chunk.block_norm_squared(i)};
       contribution->Settle(block, absl::MakeConstSpan(&fact, 1));
       // Power may have been cut before the bytes reached the disk.
-      bytes.resize(EncodedOf(key).ByteCount(block));
+      bytes.resize(FindEncoded(key).ByteCount(block));
       if (!contribution->ReadEncoded(block, bytes.data()).ok()) {
         contribution->Unsettle(block);
       }
@@ -336,7 +336,7 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
 
 std::unique_ptr<Segment> RunStore::TakeFreeSegment(const ContributionKey& key,
                                                    int64_t number) {
-  const int64_t payload_bytes = EncodedOf(key).byte_count();
+  const int64_t payload_bytes = FindEncoded(key).byte_count();
   MutexLock lock(&mutex_);
   auto& free = free_segments_[key.fragment];
   for (auto it = free.begin(); it != free.end(); ++it) {
@@ -379,7 +379,7 @@ absl::Status RunStore::RecoverStored() {
       continue;
     }
     auto contribution = std::make_shared<Contribution>(
-        record.info(), EncodedOf(key), std::move(segment));
+        record.info(), FindEncoded(key), std::move(segment));
     contribution->MarkStored(
         record.norm_squared(),
         std::vector<uint32_t>(record.block_crc32c().begin(),

@@ -13,7 +13,7 @@
 
 namespace atl::server {
 
-const EncodedRange& RunStore::EncodedOf(const ContributionKey& key) const {
+const EncodedRange& RunStore::FindEncoded(const ContributionKey& key) const {
   return key.is_import() ? import_ranges_[key.fragment]
                          : encoded_ranges_[key.fragment];
 }
@@ -70,7 +70,7 @@ bool RunStore::IsUsedAgain(int32_t fragment, const Segment& segment) const {
 
 absl::StatusOr<std::unique_ptr<Segment>> RunStore::TakeSegment(
     const ContributionKey& key) {
-  const int64_t payload_bytes = EncodedOf(key).byte_count();
+  const int64_t payload_bytes = FindEncoded(key).byte_count();
   {
     MutexLock lock(&mutex_);
     auto& free = free_segments_[key.fragment];

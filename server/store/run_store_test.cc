@@ -308,7 +308,7 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
   const std::string bytes =
       *ReadFile(fs_, std::string(kVersions) + "/f0-v0.ver");
   EXPECT_EQ(manifest->files[0].size_bytes, bytes.size());
-  EXPECT_EQ(manifest->files[0].sha256, codec::ToHex(codec::Sha256Of(bytes)));
+  EXPECT_EQ(manifest->files[0].sha256, codec::ToHex(codec::ComputeSha256(bytes)));
 
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   EXPECT_TRUE(
@@ -320,7 +320,7 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
       ParseManifest(*ReadFile(fs_, std::string(kCheckpoints) + "/second.json"));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->parent_pin_id, "first");
-  EXPECT_EQ(second->parent_sha256, codec::ToHex(codec::Sha256Of(text)));
+  EXPECT_EQ(second->parent_sha256, codec::ToHex(codec::ComputeSha256(text)));
 }
 
 TEST_F(RunStoreTest, AManifestOutlivesAPowerCutAndIsDeletedForGood) {

@@ -18,12 +18,12 @@ namespace {
 
 constexpr absl::string_view kMagic = "ATOLLVER";
 
-absl::string_view BytesOf(const float* elements, int64_t count) {
+absl::string_view AsBytes(const float* elements, int64_t count) {
   return absl::string_view(reinterpret_cast<const char*>(elements),
                            static_cast<size_t>(count) * sizeof(float));
 }
 
-absl::string_view BytesOf(const std::vector<uint32_t>& table) {
+absl::string_view AsBytes(const std::vector<uint32_t>& table) {
   return absl::string_view(reinterpret_cast<const char*>(table.data()),
                            table.size() * sizeof(uint32_t));
 }
@@ -189,7 +189,7 @@ absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Open(
       read(version->TableOffset(),
            absl::MakeSpan(reinterpret_cast<char*>(version->table_.data()),
                           version->table_.size() * sizeof(uint32_t))));
-  if (codec::Crc32c(BytesOf(version->table_)) != header.table_crc32c()) {
+  if (codec::Crc32c(AsBytes(version->table_)) != header.table_crc32c()) {
     return absl::DataLossError(
         absl::StrCat(path, ": the table's checksum does not match"));
   }
@@ -213,7 +213,7 @@ void VersionFile::NoteCrcs(int array, IndexRange blocks,
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t begin = range_.ElementOffset(b) - first;
     const int64_t end = range_.ElementOffset(b + 1) - first;
-    table[b] = codec::Crc32c(BytesOf(elements + begin, end - begin));
+    table[b] = codec::Crc32c(AsBytes(elements + begin, end - begin));
   }
 }
 
@@ -230,7 +230,7 @@ absl::Status VersionFile::Write(int array, IndexRange blocks,
   if (to_file) RETURN_IF_ERROR(WriteToFile(array, blocks, elements));
   if (mapped != nullptr && mapped != elements) {
     const absl::string_view bytes =
-        BytesOf(elements, range_.ElementCount(blocks));
+        AsBytes(elements, range_.ElementCount(blocks));
     codec::StreamCopy(bytes.size(), bytes.data(),
                       reinterpret_cast<char*>(mapped));
   }
@@ -242,7 +242,7 @@ absl::Status VersionFile::WriteToFile(int array, IndexRange blocks,
   return file_->WriteAt(
       ArrayOffset(array) + range_.ElementOffset(blocks.begin) *
                                static_cast<int64_t>(sizeof(float)),
-      BytesOf(elements, range_.ElementCount(blocks)));
+      AsBytes(elements, range_.ElementCount(blocks)));
 }
 
 absl::Status VersionFile::WriteImage(int array) {
@@ -250,7 +250,7 @@ absl::Status VersionFile::WriteImage(int array) {
   const float* const elements = FindImage(array, &keep);
   if (elements == nullptr) return absl::OkStatus();
   const absl::string_view bytes =
-      BytesOf(elements, ImageElementCount(range_));
+      AsBytes(elements, ImageElementCount(range_));
   // V that is left out is made of what is in files.
   const bool left_out = array == state_count_ && replica_left_out();
   if (!left_out) {
@@ -288,7 +288,7 @@ absl::Status VersionFile::Read(int array, IndexRange blocks,
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t begin = range_.ElementOffset(b) - first;
     const int64_t end = range_.ElementOffset(b + 1) - first;
-    if (codec::Crc32c(BytesOf(elements + begin, end - begin)) != table[b]) {
+    if (codec::Crc32c(AsBytes(elements + begin, end - begin)) != table[b]) {
       return absl::DataLossError(
           absl::StrCat(path(), ": the checksum of block ", b, " of array ",
                        array, " does not match"));
@@ -348,9 +348,9 @@ absl::Status VersionFile::WriteHeader(const VersionIdentity& identity) {
   header.set_block_end(range_.blocks().end);
   header.set_element_count(range_.element_count());
   header.set_state_count(state_count_);
-  header.set_table_crc32c(codec::Crc32c(BytesOf(table_)));
+  header.set_table_crc32c(codec::Crc32c(AsBytes(table_)));
   ASSIGN_OR_RETURN(const std::string page, EncodeHeaderPage(kMagic, header));
-  RETURN_IF_ERROR(file_->WriteAt(TableOffset(), BytesOf(table_)));
+  RETURN_IF_ERROR(file_->WriteAt(TableOffset(), AsBytes(table_)));
   RETURN_IF_ERROR(file_->WriteAt(0, page));
   identity_ = identity;
   MutexLock lock(&mutex_);

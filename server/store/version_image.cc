@@ -30,7 +30,7 @@ std::shared_ptr<ImagePool> ImagePool::Share(int64_t bytes_max) {
   return absl::WrapUnique(new ImagePool(bytes_max, shared_from_this()));
 }
 
-int64_t ImagePool::BytesOf(int64_t element_count) {
+int64_t ImagePool::AsBytes(int64_t element_count) {
   // Whole huge pages, so that neighbours share none; an odd number of them, so
   // that a step over several arrays does not read them at a distance of 256
   // MiB: AMD's first-level cache (Zen to Zen 3) tells lines by a hash of the
@@ -49,7 +49,7 @@ ImagePool::~ImagePool() {
 }
 
 VersionImage ImagePool::TakeShared(int64_t element_count) {
-  const int64_t bytes = BytesOf(element_count);
+  const int64_t bytes = AsBytes(element_count);
   {
     MutexLock lock(&mutex_);
     if (bytes_ + bytes > bytes_max_) return nullptr;
@@ -74,7 +74,7 @@ VersionImage ImagePool::TakeShared(int64_t element_count) {
 
 VersionImage ImagePool::Take(int64_t element_count) {
   if (owner_ != nullptr) return TakeShared(element_count);
-  const int64_t bytes = BytesOf(element_count);
+  const int64_t bytes = AsBytes(element_count);
   float* memory = nullptr;
   {
     MutexLock lock(&mutex_);

@@ -41,7 +41,7 @@ class ImagePool : public std::enable_shared_from_this<ImagePool> {
   VersionImage Take(int64_t element_count);
 
   // What Take counts for an image: an odd number of huge pages.
-  static int64_t BytesOf(int64_t element_count);
+  static int64_t AsBytes(int64_t element_count);
 
   int64_t bytes_max() const { return bytes_max_; }
   // Bytes that are mapped now; of a pool that shares, that are in use.

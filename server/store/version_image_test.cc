@@ -55,8 +55,8 @@ TEST(ImagePoolTest, NeighboursAreNotAtADistanceThatACacheCannotTell) {
   constexpr int64_t kAlike = 256 << 20;
   const int64_t count = kAlike / static_cast<int64_t>(sizeof(float));
   for (int64_t neighbours = 1; neighbours < 100; ++neighbours) {
-    EXPECT_NE(neighbours * ImagePool::BytesOf(count) % kAlike, 0);
-    EXPECT_NE(neighbours * ImagePool::BytesOf(count / 2) % kAlike, 0);
+    EXPECT_NE(neighbours * ImagePool::AsBytes(count) % kAlike, 0);
+    EXPECT_NE(neighbours * ImagePool::AsBytes(count / 2) % kAlike, 0);
   }
 }
 

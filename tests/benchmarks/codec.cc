@@ -143,7 +143,7 @@ struct Operation {
   std::function<codec::BlockFault(size_t block)> run;
 };
 
-std::vector<Operation> OperationsOf(const codec::Codec& codec, Arrays& arrays) {
+std::vector<Operation> MakeOperations(const codec::Codec& codec, Arrays& arrays) {
   const size_t bytes = codec.EncodedBytes(kBlock);
   const auto values = [&arrays](size_t b) {
     return arrays.values.subspan(b * kBlock, kBlock);
@@ -187,7 +187,7 @@ bool RunCase(const codec::Codec& codec, bool in_dram, Arrays& arrays,
   }
   const double encoded_share = static_cast<double>(codec.EncodedBytes(kBlock)) /
                                (kBlock * sizeof(float));
-  for (const Operation& operation : OperationsOf(codec, arrays)) {
+  for (const Operation& operation : MakeOperations(codec, arrays)) {
     codec::BlockFault fault = codec::BlockFault::kNone;
     const double copy_before = CopyTraffic(arrays, blocks, 3);
     const double speed = Speed(blocks, arguments.repetitions, [&] {

@@ -158,7 +158,7 @@ absl::StatusOr<Times> RunThreads(const Flags& flags, int ranks) {
 // --- Processes
 // ----------------------------------------------------------------------
 
-collective::TcpWorldOptions WorldOptionsOf(int index, int count, int port,
+collective::TcpWorldOptions MakeWorldOptions(int index, int count, int port,
                                            bool encrypted) {
   collective::TcpWorldOptions options;
   options.rendezvous = absl::StrCat("127.0.0.1:", port);
@@ -171,7 +171,7 @@ collective::TcpWorldOptions WorldOptionsOf(int index, int count, int port,
 
 // A child: one rank that does what it is told, a line at a time.
 int Child(const Flags& flags) {
-  collective::TcpWorldOptions options = WorldOptionsOf(
+  collective::TcpWorldOptions options = MakeWorldOptions(
       flags.index, flags.count, flags.port, flags.encrypted);
   if (flags.index == 0) options.listener = collective::UniqueFd(flags.listener);
   auto world = collective::TcpWorld::Join(std::move(options));
@@ -313,7 +313,7 @@ absl::StatusOr<double> TimeRendezvous(int ranks, bool encrypted) {
   std::vector<std::thread> threads;
   const double start = Now();
   for (int r = 0; r < ranks; ++r) {
-    auto options = WorldOptionsOf(r, ranks, at.port, encrypted);
+    auto options = MakeWorldOptions(r, ranks, at.port, encrypted);
     if (r == 0) options.listener = std::move(listener);
     threads.emplace_back(
         [&, r, options = std::move(options)]() mutable {

@@ -61,7 +61,7 @@ constexpr int64_t kPeakSize = 2048;
 // cubed that `make` makes, with `threads` threads of oneDNN's own; 0 if it
 // makes none. Runs in a thread of its own, for the thread count is set a
 // thread.
-double BestOf(int threads, const std::function<std::function<void()>()>& make) {
+double MeasureBest(int threads, const std::function<std::function<void()>()>& make) {
   double best = 0;
   std::thread([&] {
     omp_set_num_threads(threads);
@@ -80,7 +80,7 @@ double BestOf(int threads, const std::function<std::function<void()>()>& make) {
 double PeakF32(int threads) {
   const size_t count = kPeakSize * kPeakSize;
   std::vector<float> a(count, 0.5f), b(count, 0.25f), c(count);
-  return BestOf(threads, [&] {
+  return MeasureBest(threads, [&] {
     return [&] {
       dnnl_sgemm('N', 'N', kPeakSize, kPeakSize, kPeakSize, 1.0f, a.data(),
                  kPeakSize, b.data(), kPeakSize, 0.0f, c.data(), kPeakSize);
@@ -91,7 +91,7 @@ double PeakF32(int threads) {
 // Weights are in the layout that oneDNN prefers; nothing is made if it has no
 // such product here.
 double PeakBf16(int threads) {
-  return BestOf(threads, []() -> std::function<void()> {
+  return MeasureBest(threads, []() -> std::function<void()> {
     using Type = dnnl::memory::data_type;
     using Tag = dnnl::memory::format_tag;
     const dnnl::memory::dims dims = {kPeakSize, kPeakSize};
@@ -147,7 +147,7 @@ bool RunCase(const BenchmarkShape& shape, int threads,
              const std::string& compute_name, const Arguments& arguments) {
   const ComputeType compute =
       compute_name == "bf16" ? ComputeType::kBf16 : ComputeType::kF32;
-  TrainerOptions options = OptionsOf(shape, threads);
+  TrainerOptions options = MakeOptions(shape, threads);
   options.model.tie_embeddings = true;
   options.compute = compute;
   auto trainer = Trainer::Create(options);

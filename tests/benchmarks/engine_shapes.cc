@@ -17,7 +17,7 @@ const BenchmarkShape* FindShape(absl::string_view name) {
   return nullptr;
 }
 
-TrainerOptions OptionsOf(const BenchmarkShape& shape, int threads) {
+TrainerOptions MakeOptions(const BenchmarkShape& shape, int threads) {
   TrainerOptions options;
   options.model.vocab_size = shape.vocab;
   options.model.hidden_size = shape.channels;

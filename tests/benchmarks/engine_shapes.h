@@ -24,7 +24,7 @@ struct BenchmarkShape {
 const BenchmarkShape* FindShape(absl::string_view name);
 
 // A Llama of this shape, AdamW, f32; its head is its own.
-TrainerOptions OptionsOf(const BenchmarkShape& shape, int threads);
+TrainerOptions MakeOptions(const BenchmarkShape& shape, int threads);
 
 // Fills trainer.parameters(), which holds all of the model, as training starts.
 void FillParameters(Trainer& trainer, std::mt19937& random);

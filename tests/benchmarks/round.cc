@@ -135,7 +135,7 @@ std::string SelfPath() {
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
 }
 
-std::vector<pid_t> PidsOf(const Children& children) {
+std::vector<pid_t> ListPids(const Children& children) {
   std::vector<pid_t> pids;
   for (const auto& child : children) pids.push_back(child->pid());
   return pids;
@@ -186,7 +186,7 @@ struct Yardstick {
   }
 
   std::vector<pid_t> pids() const {
-    std::vector<pid_t> all = PidsOf(islands);
+    std::vector<pid_t> all = ListPids(islands);
     all.push_back(server->pid());
     return all;
   }
@@ -208,12 +208,12 @@ absl::StatusOr<Children> StartGloo(const Flags& flags, int island_count) {
 
 // --- Ours --------------------------------------------------------------------
 
-v1::Durability DurabilityOf(const std::string& name) {
+v1::Durability ParseDurability(const std::string& name) {
   if (name == "machine") return v1::DURABILITY_MACHINE;
   return name == "island" ? v1::DURABILITY_ISLAND : v1::DURABILITY_PROCESS;
 }
 
-v1::ExchangeSpec ExchangeOf(const std::string& name) {
+v1::ExchangeSpec MakeExchange(const std::string& name) {
   v1::ExchangeSpec exchange;
   if (name == "int8_bf16") {
     exchange.set_up(v1::CODEC_INT8);
@@ -230,8 +230,8 @@ absl::Status StartOurs(const Flags& flags, const std::string& name,
   options.island_count = island_count;
   options.element_count = flags.element_count();
   options.round_count = flags.repetitions + 1;
-  options.durability = DurabilityOf(durability);
-  options.exchange = ExchangeOf(name);
+  options.durability = ParseDurability(durability);
+  options.exchange = MakeExchange(name);
   options.directory = absl::StrCat(flags.directory, "/", name, "-", durability,
                                    "-", island_count);
   options.coordinator_binary = flags.coordinator_binary;
@@ -362,7 +362,7 @@ absl::StatusOr<Result> Measure(const Flags& flags, const std::string& name,
                                  1e3 * result.yardstick.seconds.back(),
                                  1e3 * result.raw.seconds.back());
     if (gloo.empty()) continue;
-    RETURN_IF_ERROR(Time(gloo, PidsOf(gloo), go, &result.gloo));
+    RETURN_IF_ERROR(Time(gloo, ListPids(gloo), go, &result.gloo));
     RETURN_IF_ERROR(OrderAll(gloo, check, "ok"));
   }
   if (name == "f32_nesterov") {
@@ -379,7 +379,7 @@ double CpuPerGb(const Series& series, double gigabytes) {
 }
 
 // The least that a push of ours has to do beside TCP, with raw sockets.
-const Series& LeastOf(const Result& result, const OurResult& ours) {
+const Series& FindLeast(const Result& result, const OurResult& ours) {
   return ours.durability == "island" ? result.checked : result.logged;
 }
 
@@ -392,7 +392,7 @@ void PrintPush(const Flags& flags, const Result& result,
   const double pushed = result.islands * flags.gigabytes();
   const double raw = Median(result.raw.seconds);
   const double push = Median(ours.push.seconds);
-  const Series& least = LeastOf(result, ours);
+  const Series& least = FindLeast(result, ours);
   std::cout << absl::StrFormat(
       "{\"case\": \"push\", \"islands\": %d, \"ratio\": %.3f, "
       "\"least_ratio\": %.3f, \"ours_gb_per_s\": %.2f, "

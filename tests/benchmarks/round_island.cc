@@ -99,7 +99,7 @@ absl::Status RoundIsland::Start() {
                    RunLayout::Create(joined.run().spec().layout()));
   layout_ = std::make_unique<RunLayout>(std::move(layout));
   server::ParameterClientOptions data =
-      server::OptionsOfRun(options_.run_id, joined.run().spec());
+      server::MakeRunOptions(options_.run_id, joined.run().spec());
   data.channel.kind = rpc::ChannelKind::kData;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
   const v1::RunSpec& spec = joined.run().spec();
@@ -128,7 +128,7 @@ absl::Status RoundIsland::Start() {
 
 absl::Status RoundIsland::NextPlan() {
   ASSIGN_OR_RETURN(plan_,
-                   coordinator_->WaitForPlan(coordinator::PositionOf(plan_),
+                   coordinator_->WaitForPlan(coordinator::ToPosition(plan_),
                                              kPatience, std::stop_token()));
   return absl::OkStatus();
 }
@@ -192,7 +192,7 @@ absl::Status RoundIsland::Encode() {
 }
 
 absl::Status RoundIsland::Pull() {
-  servers_->SetRoutes(server::RoutesOf(plan_));
+  servers_->SetRoutes(server::ToRoutes(plan_));
   const v1::FragmentVersion& newest = plan_.cut(0);
   const server::TransferOutcome outcome =
       has_replica_ ? servers_->PullReplica(0, newest.version(), held_version_,
@@ -207,7 +207,7 @@ absl::Status RoundIsland::Pull() {
 absl::Status RoundIsland::PlayRound(int64_t version) {
   RETURN_IF_ERROR(Describe(version));
   RETURN_IF_ERROR(Encode());
-  servers_->SetRoutes(server::RoutesOf(plan_));
+  servers_->SetRoutes(server::ToRoutes(plan_));
   const int64_t begin = Nanoseconds(CLOCK_MONOTONIC);
   const int64_t begin_cpu = Nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
   const server::TransferOutcome pushed =

@@ -157,7 +157,7 @@ struct Result {
   int64_t loopback_bytes = 0;   // The kernel's count, a round.
 };
 
-v1::Durability DurabilityOf(const std::string& name) {
+v1::Durability ParseDurability(const std::string& name) {
   if (name == "machine") return v1::DURABILITY_MACHINE;
   return name == "island" ? v1::DURABILITY_ISLAND : v1::DURABILITY_PROCESS;
 }
@@ -234,7 +234,7 @@ absl::StatusOr<Result> Measure(const Flags& flags,
   options.island_count = flags.islands;
   options.element_count = flags.element_count();
   options.round_count = flags.rounds + 1;
-  options.durability = DurabilityOf(durability);
+  options.durability = ParseDurability(durability);
   options.directory = absl::StrCat(flags.directory, "/", durability);
   options.coordinator_binary = flags.coordinator_binary;
   options.server_binary = flags.server_binary;

@@ -145,7 +145,7 @@ class Services {
   Json json_ = Json::object();
 };
 
-Link LinkOf(const Flags& flags, double bytes_per_second) {
+Link MakeLink(const Flags& flags, double bytes_per_second) {
   Link link;
   link.up_bytes_per_second = link.down_bytes_per_second = bytes_per_second;
   link.round_trip_seconds = flags.rtt_ms / 1000;
@@ -156,7 +156,7 @@ Link LinkOf(const Flags& flags, double bytes_per_second) {
 double Simulate(const OurMethod& method, const SimulatedModel& model,
                 const Service& service, const Link& link) {
   return SimulateServers(
-      ExchangeOf(method, model),
+      MakeExchange(method, model),
       std::vector<double>(service.island_count, model.step_seconds), link,
       service);
 }
@@ -210,7 +210,7 @@ void EmitBandwidths(const Flags& flags, const Services& services) {
   for (size_t m = 0; m < SimulatedModels().size(); ++m) {
     const SimulatedModel& model = SimulatedModels()[m];
     for (const PublishedMethod& method : PublishedMethods()) {
-      const Reduction reduction = ReductionOf(method, model);
+      const Reduction reduction = ComputeReduction(method, model);
       std::vector<double> gigabits;
       for (const double target : kTargets) {
         gigabits.push_back(
@@ -229,7 +229,7 @@ void EmitBandwidths(const Flags& flags, const Services& services) {
         gigabits.push_back(LeastBandwidth(
                                [&](double rate) {
                                  return Simulate(method, model, service,
-                                                 LinkOf(flags, rate));
+                                                 MakeLink(flags, rate));
                                },
                                target) /
                            kGigabit);
@@ -250,7 +250,7 @@ absl::Status EmitAtOneGigabit(const Flags& flags, const Services& services) {
   }
   const PublishedMethod& published = PublishedMethods().back();
   const double rival =
-      SimulateReduction(ReductionOf(published, model), kGigabit);
+      SimulateReduction(ComputeReduction(published, model), kGigabit);
   if (flags.json) {
     Json row;
     row["case"] = "at_1_gigabit";
@@ -269,11 +269,11 @@ absl::Status EmitAtOneGigabit(const Flags& flags, const Services& services) {
     double shares[2], planned[2];
     for (const bool blocks : {false, true}) {
       const Service service = services.Of(method, model, flags, blocks);
-      const Link link = LinkOf(flags, kGigabit);
+      const Link link = MakeLink(flags, kGigabit);
       Compute compute;
       compute.step_seconds = model.step_seconds;
       ASSIGN_OR_RETURN(const worker::planner::Forecast forecast,
-                       worker::planner::Predict(ExchangeOf(method, model),
+                       worker::planner::Predict(MakeExchange(method, model),
                                                 compute, link, service));
       shares[blocks] = Simulate(method, model, service, link);
       planned[blocks] = forecast.utilization;

@@ -66,7 +66,7 @@ absl::Span<const PublishedMethod> PublishedMethods() {
   return kMethods;
 }
 
-Reduction ReductionOf(const PublishedMethod& method,
+Reduction ComputeReduction(const PublishedMethod& method,
                       const SimulatedModel& model) {
   Reduction reduction;
   reduction.layer_count = model.layer_count;
@@ -96,7 +96,7 @@ absl::Span<const OurMethod> OurMethods() {
   return kMethods;
 }
 
-worker::planner::Exchange ExchangeOf(const OurMethod& method,
+worker::planner::Exchange MakeExchange(const OurMethod& method,
                                      const SimulatedModel& model) {
   worker::planner::Exchange exchange;
   exchange.inner_step_count = kInnerStepCount;

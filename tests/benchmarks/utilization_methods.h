@@ -42,7 +42,7 @@ struct PublishedMethod {
 };
 absl::Span<const PublishedMethod> PublishedMethods();
 
-Reduction ReductionOf(const PublishedMethod& method,
+Reduction ComputeReduction(const PublishedMethod& method,
                       const SimulatedModel& model);
 
 // One of ours: H = 100 and the codecs of base/codec.
@@ -54,7 +54,7 @@ struct OurMethod {
 };
 absl::Span<const OurMethod> OurMethods();
 
-worker::planner::Exchange ExchangeOf(const OurMethod& method,
+worker::planner::Exchange MakeExchange(const OurMethod& method,
                                      const SimulatedModel& model);
 
 }  // namespace atl::benchmarks

@@ -124,7 +124,7 @@ double Simulate(const RandomRun& run) {
 TEST(ReductionTest, WithoutALimitItComputesAllTheTime) {
   for (const SimulatedModel& model : SimulatedModels()) {
     for (const PublishedMethod& method : PublishedMethods()) {
-      EXPECT_NEAR(SimulateReduction(ReductionOf(method, model), kInfinity), 1,
+      EXPECT_NEAR(SimulateReduction(ComputeReduction(method, model), kInfinity), 1,
                   1e-9);
     }
   }
@@ -159,7 +159,7 @@ TEST(ReductionTest, DataParallelIsBoundByTheBytes) {
 TEST(ServersTest, WithoutALimitItComputesAllTheTime) {
   for (const SimulatedModel& model : SimulatedModels()) {
     for (const OurMethod& method : OurMethods()) {
-      EXPECT_NEAR(SimulateServers(ExchangeOf(method, model),
+      EXPECT_NEAR(SimulateServers(MakeExchange(method, model),
                                   {model.step_seconds, model.step_seconds},
                                   PlainLink(kInfinity), FreeService()),
                   1, 1e-9);
@@ -332,7 +332,7 @@ TEST(ReductionTest, ReproducesThePublishedTable) {
   int count = 0;
   for (size_t m = 0; m < SimulatedModels().size(); ++m) {
     for (const PublishedMethod& method : PublishedMethods()) {
-      const Reduction reduction = ReductionOf(method, SimulatedModels()[m]);
+      const Reduction reduction = ComputeReduction(method, SimulatedModels()[m]);
       for (size_t t = 0; t < kTargets.size(); ++t) {
         const double least = LeastBandwidth(
             [&](double rate) { return SimulateReduction(reduction, rate); },

@@ -45,7 +45,7 @@ absl::StatusOr<std::string> ReadAll(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-engine::TrainerOptions OptionsOf(const v1::RunSpec& spec) {
+engine::TrainerOptions MakeOptions(const v1::RunSpec& spec) {
   const v1::ModelSpec& model = spec.model();
   const v1::InnerSpec& inner = spec.inner();
   engine::TrainerOptions options;
@@ -83,7 +83,7 @@ absl::Status Train(const Flags& flags) {
   if (!spec.ParseFromString(spec_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(flags.spec, ": no RunSpec"));
   }
-  const engine::TrainerOptions options = OptionsOf(spec);
+  const engine::TrainerOptions options = MakeOptions(spec);
   ASSIGN_OR_RETURN(auto trainer, engine::Trainer::Create(options));
   ASSIGN_OR_RETURN(auto data_set, worker::DataSet::Open(spec.data(), ""));
   ASSIGN_OR_RETURN(worker::BatchReader reader,

@@ -87,7 +87,7 @@ class Merger {
       input.norms.push_back(std::sqrt(input.grams[0].at(i, i).ToDouble()));
     }
     input.past_median_norms = medians_;
-    medians_.push_back(coordinator::MedianOf(input.norms));
+    medians_.push_back(coordinator::ComputeMedian(input.norms));
     const auto coefficients = verdict_->Decide(input);
     EXPECT_TRUE(coefficients.ok()) << coefficients.status();
     return coefficients->rows[0];
@@ -102,7 +102,7 @@ class Merger {
 // What hostile islands send, all the same, if they see the honest ones.
 using Attack = std::function<std::vector<float>(const Vectors& honest)>;
 
-std::vector<float> MeanOf(const Vectors& x) {
+std::vector<float> ComputeMean(const Vectors& x) {
   std::vector<float> mean(kElements, 0.0f);
   for (const auto& row : x) {
     for (int e = 0; e < kElements; ++e) mean[e] += row[e] / x.size();
@@ -125,7 +125,7 @@ std::vector<float> Drift(const Vectors& honest) {
 
 // Inner product manipulation (arXiv 1903.03936): against the honest mean.
 std::vector<float> InnerProduct(const Vectors& honest) {
-  std::vector<float> x = MeanOf(honest);
+  std::vector<float> x = ComputeMean(honest);
   for (float& value : x) value *= -10.0f;
   return x;
 }
@@ -135,7 +135,7 @@ std::vector<float> InnerProduct(const Vectors& honest) {
 // to each other, so that Krum takes it.
 Attack LittleIsEnough(double deviations) {
   return [deviations](const Vectors& honest) {
-    std::vector<float> x = MeanOf(honest);
+    std::vector<float> x = ComputeMean(honest);
     for (int e = 0; e < kElements; ++e) {
       double variance = 0;
       for (const auto& row : honest) {
@@ -184,7 +184,7 @@ class RobustMergeTest : public testing::Test {
   const unsigned seed_;
 };
 
-v1::MergeSpec SpecOf(v1::MergeRuleKind rule, int byzantine_count) {
+v1::MergeSpec MakeSpec(v1::MergeRuleKind rule, int byzantine_count) {
   v1::MergeSpec spec;
   spec.set_rule(rule);
   if (rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -215,14 +215,14 @@ TEST_F(RobustMergeTest, EachRuleHoldsWhereThePlainMeanFails) {
       v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA};
   for (const int hostile_count : {1, 2}) {
     for (const auto& attack : attacks) {
-      const v1::MergeSpec mean = SpecOf(v1::MERGE_RULE_KIND_WEIGHTED_MEAN, 0);
+      const v1::MergeSpec mean = MakeSpec(v1::MERGE_RULE_KIND_WEIGHTED_MEAN, 0);
       const double undefended = Run(mean, hostile_count, attack.attack);
       if (attack.breaks_the_mean) {
         EXPECT_GT(undefended, kBroken)
             << "the control held: " << attack.name << " by " << hostile_count;
       }
       for (const v1::MergeRuleKind kind : rules) {
-        const v1::MergeSpec spec = SpecOf(kind, hostile_count);
+        const v1::MergeSpec spec = MakeSpec(kind, hostile_count);
         const double honest = Run(spec, 0, nullptr);
         const double loss = Run(spec, hostile_count, attack.attack);
         std::printf("%-24s by %d  %-28s %.5f, without %.5f\n", attack.name,
@@ -242,15 +242,15 @@ TEST_F(RobustMergeTest, EachRuleBreaksWithoutItsDefence) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   for (const v1::MergeRuleKind clip : {v1::MERGE_RULE_KIND_NORM_CLIP,
                                        v1::MERGE_RULE_KIND_CENTRED_CLIP}) {
-    v1::MergeSpec loose = SpecOf(clip, 0);
+    v1::MergeSpec loose = MakeSpec(clip, 0);
     loose.set_clip_factor(1e6);
     EXPECT_GT(Run(loose, 1, Drift), kBroken) << v1::MergeRuleKind_Name(clip);
   }
-  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 1), 2, Drift),
+  EXPECT_GT(Run(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 1), 2, Drift),
             kBroken);
-  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_MEDIAN, 0), 5, Drift), kBroken);
-  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_KRUM, 2), 5, Drift), kBroken);
-  EXPECT_GT(Run(SpecOf(v1::MERGE_RULE_KIND_MDA, 1), 2, Drift), kBroken);
+  EXPECT_GT(Run(MakeSpec(v1::MERGE_RULE_KIND_MEDIAN, 0), 5, Drift), kBroken);
+  EXPECT_GT(Run(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 2), 5, Drift), kBroken);
+  EXPECT_GT(Run(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1), 2, Drift), kBroken);
 }
 
 }  // namespace

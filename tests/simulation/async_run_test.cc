@@ -324,18 +324,18 @@ class World : public coordinator::ServerDirectory {
     island.epoch = joined->island_epoch();
     *joined->mutable_run()->mutable_spec() = spec_;
     joined->mutable_run()->set_run_epoch(1);
-    *joined->mutable_plan() = PlanOf(island);
+    *joined->mutable_plan() = MakePlan(island);
     island.loop->OnJoined(*joined);
   }
 
-  int32_t SlotOf(const Island& island) const {
+  int32_t FindSlot(const Island& island) const {
     return state().FindMember(island.id)->record.slot();
   }
 
-  v1::IslandPlan PlanOf(Island& island) {
+  v1::IslandPlan MakePlan(Island& island) {
     v1::IslandPlan plan =
         BuildSharedIslandPlan(state(), machine_->view(), *this);
-    AddIsland(state(), machine_->view(), SlotOf(island), plan);
+    AddIsland(state(), machine_->view(), FindSlot(island), plan);
     plan.set_coordinator_epoch(coordinator_epoch_);
     plan.set_revision(plan_revision_);
     island.plan_revision = plan_revision_;
@@ -353,7 +353,7 @@ class World : public coordinator::ServerDirectory {
     }
     machine_->Heartbeat(Who(island), Now()).IgnoreError();
     if (island.plan_revision < plan_revision_ && Roll(2) == 0) {
-      island.loop->OnPlan(PlanOf(island));
+      island.loop->OnPlan(MakePlan(island));
     }
     if (tick_ < island.busy_until) return;
     if (island.doing.has_value()) {

@@ -97,7 +97,7 @@ absl::StatusOr<std::optional<Tokenizer>> FindTokenizer(
   return tokenizer;
 }
 
-std::vector<int32_t> TokensOf(const std::optional<Tokenizer>& tokenizer,
+std::vector<int32_t> ToTokens(const std::optional<Tokenizer>& tokenizer,
                               absl::string_view text) {
   if (tokenizer.has_value()) return tokenizer->Encode(text);
   std::vector<int32_t> tokens;
@@ -116,7 +116,7 @@ absl::StatusOr<ExportedModel> ExportModel(
   if (pinned.pin().cut_size() != layout.fragment_count()) {
     return absl::InternalError("the pinned cut has not every fragment");
   }
-  client.SetRoutes(server::RoutesOf(pinned));
+  client.SetRoutes(server::ToRoutes(pinned));
   std::vector<float> parameters(layout.element_count());
   std::vector<float> buffer;
   const auto total = static_cast<int64_t>(parameters.size() * sizeof(float));
@@ -224,9 +224,9 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
                              model));
   ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
                    FindTokenizer(options, model.vocab_size()));
-  std::vector<int32_t> tokens = TokensOf(tokenizer, options.prompt);
+  std::vector<int32_t> tokens = ToTokens(tokenizer, options.prompt);
   // A model has to see something.
-  if (tokens.empty()) tokens = TokensOf(tokenizer, "\n");
+  if (tokens.empty()) tokens = ToTokens(tokenizer, "\n");
   std::string text;
   for (int64_t i = 0; i < options.token_count_max; ++i) {
     if (options.stop.stop_requested()) {

@@ -36,7 +36,7 @@ constexpr absl::Duration kMeetingMax = absl::Seconds(20);
 constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
 
 // What the processes meet with; nothing where there is one.
-absl::StatusOr<Rendezvous> RendezvousOf(const RunIslandOptions& options) {
+absl::StatusOr<Rendezvous> PrepareRendezvous(const RunIslandOptions& options) {
   if (options.place.process_count == 1) return Rendezvous();
   return MakeRendezvous({.run_id = options.run_id,
                          .island_id = options.island_id,
@@ -154,14 +154,14 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
 
 }  // namespace
 
-absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
+absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
     const RunIslandOptions& options, const v1::RunSpec& spec,
     const HeldLayout& held) {
   server::ParameterClientOptions data =
-      server::OptionsOfRun(options.run_id, spec);
+      server::MakeRunOptions(options.run_id, spec);
   data.channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
-  data.caps = server::PartOf(options.caps, held.element_count(),
+  data.caps = server::TakePart(options.caps, held.element_count(),
                              held.layout().element_count(),
                              options.place.process_count, data.shard_count);
   const double least = server::LeastCapBytesPerSecond(data.shard_count);
@@ -231,16 +231,16 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
       [&](const v1::RunSpec& spec, const HeldLayout& held)
       -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
     ASSIGN_OR_RETURN(const server::ParameterClientOptions data,
-                     ParameterOptionsOf(options, spec, held));
+                     MakeParameterOptions(options, spec, held));
     return server::MakeParameterClient(data, held.layout());
   };
   alter(links);
-  RETURN_IF_ERROR(MeshOf(options.place).status());
+  RETURN_IF_ERROR(MakeMesh(options.place).status());
   ASSIGN_OR_RETURN(const engine::DeviceSpec device,
                    engine::ParseDeviceSpec(options.place.device));
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Devices> devices,
                    engine::OpenDevices(device));
-  ASSIGN_OR_RETURN(const Rendezvous rendezvous, RendezvousOf(options));
+  ASSIGN_OR_RETURN(const Rendezvous rendezvous, PrepareRendezvous(options));
   return RunAttempts(options, links, rendezvous, *devices);
 }
 

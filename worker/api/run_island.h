@@ -33,7 +33,7 @@ absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
 //
 // INVALID_ARGUMENT: its part of a cap is less than
 // server::LeastCapBytesPerSecond.
-absl::StatusOr<server::ParameterClientOptions> ParameterOptionsOf(
+absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
     const RunIslandOptions& options, const v1::RunSpec& spec,
     const HeldLayout& held);
 

@@ -56,7 +56,7 @@ TEST(ParameterOptionsTest, ProcessesShareTheIslandsCapsAsTheyDoTheModel) {
   RunIslandOptions options;
   options.caps = {.up_bytes_per_second = 1e6, .down_bytes_per_second = 4e6};
   const auto caps = [&](const HeldLayout& held) {
-    const auto data = ParameterOptionsOf(options, spec, held);
+    const auto data = MakeParameterOptions(options, spec, held);
     EXPECT_TRUE(data.ok()) << data.status();
     return data->caps;
   };
@@ -92,21 +92,21 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
   RunIslandOptions options;
   options.caps.up_bytes_per_second = server::kCapBytesPerSecondMin;
   EXPECT_TRUE(
-      ParameterOptionsOf(options, spec, HeldLayout(layout)).ok());
+      MakeParameterOptions(options, spec, HeldLayout(layout)).ok());
   options.place.process_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      ParameterOptionsOf(options, spec, held).status()));
+      MakeParameterOptions(options, spec, held).status()));
   // A cap that is enough for all processes: this one has the least.
   options.caps.up_bytes_per_second = 2 * server::kCapBytesPerSecondMin;
-  const auto least = ParameterOptionsOf(options, spec, held);
+  const auto least = MakeParameterOptions(options, spec, held);
   ASSERT_TRUE(least.ok()) << least.status();
   EXPECT_EQ(least->caps.up_bytes_per_second, server::kCapBytesPerSecondMin);
   options.caps.up_bytes_per_second -= 1;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      ParameterOptionsOf(options, spec, held).status()));
+      MakeParameterOptions(options, spec, held).status()));
   // Who holds nothing needs nothing.
   EXPECT_TRUE(
-      ParameterOptionsOf(options, spec, *HeldLayout::Create(layout, {})).ok());
+      MakeParameterOptions(options, spec, *HeldLayout::Create(layout, {})).ok());
 }
 
 TEST_F(RunIslandTest, OneIslandWithSgdEqualsPlainTrainingBitForBit) {

@@ -36,11 +36,11 @@ constexpr int kManifestFormat = 1;
 constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kSmallFileBytesMax = 16 << 20;
 
-std::string PathOf(const std::string& directory, absl::string_view name) {
+std::string MakePath(const std::string& directory, absl::string_view name) {
   return absl::StrCat(directory, "/", name);
 }
 
-absl::string_view BytesOf(absl::Span<const float> values) {
+absl::string_view AsBytes(absl::Span<const float> values) {
   return {reinterpret_cast<const char*>(values.data()),
           values.size() * sizeof(float)};
 }
@@ -90,7 +90,7 @@ absl::Status WriteText(FileSystem& file_system, const std::string& directory,
                        const char* name, absl::string_view text,
                        OrderedJson& files, int64_t& size_bytes) {
   ASSIGN_OR_RETURN(const auto file,
-                   HashedFile::Create(file_system, PathOf(directory, name)));
+                   HashedFile::Create(file_system, MakePath(directory, name)));
   RETURN_IF_ERROR(file->Append(text));
   size_bytes += file->size_bytes();
   return file->Finish(name, files);
@@ -139,9 +139,9 @@ absl::Status WriteWeightFile(FileSystem& file_system,
   }
   const std::string preamble = SafetensorsPreamble(entries);
   ASSIGN_OR_RETURN(const auto file,
-                   HashedFile::Create(file_system, PathOf(directory, name)));
+                   HashedFile::Create(file_system, MakePath(directory, name)));
   RETURN_IF_ERROR(file->Append(preamble));
-  RETURN_IF_ERROR(file->Append(BytesOf(parameters), stop));
+  RETURN_IF_ERROR(file->Append(AsBytes(parameters), stop));
   size_bytes += file->size_bytes();
   return file->Finish(name, files);
 }
@@ -183,7 +183,7 @@ void RemoveDirectory(FileSystem& file_system, const std::string& directory) {
       file_system.List(directory);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    file_system.Remove(PathOf(directory, name)).IgnoreError();
+    file_system.Remove(MakePath(directory, name)).IgnoreError();
   }
   file_system.Remove(directory).IgnoreError();
 }
@@ -232,7 +232,7 @@ absl::Status PutInPlace(FileSystem& file_system, const std::string& temporary,
     RETURN_IF_ERROR(file_system.Rename(directory, old));
   }
   RETURN_IF_ERROR(file_system.Rename(temporary, directory));
-  RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(directory)));
+  RETURN_IF_ERROR(file_system.SyncDirectory(ParentDirectory(directory)));
   if (replaces) RemoveDirectory(file_system, old);
   return absl::OkStatus();
 }
@@ -242,7 +242,7 @@ absl::Status CheckTarget(FileSystem& file_system,
   if (!file_system.Exists(directory)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    file_system.List(directory));
-  if (names.empty() || file_system.Exists(PathOf(directory, kManifest))) {
+  if (names.empty() || file_system.Exists(MakePath(directory, kManifest))) {
     return absl::OkStatus();
   }
   return absl::AlreadyExistsError(
@@ -254,7 +254,7 @@ absl::Status CheckTarget(FileSystem& file_system,
 // SHA-256 of the files that the manifest lists, by name; nothing without one.
 absl::StatusOr<std::optional<std::map<std::string, std::string>>>
 ExpectedSha256s(FileSystem& file_system, const std::string& directory) {
-  const std::string path = PathOf(directory, kManifest);
+  const std::string path = MakePath(directory, kManifest);
   const absl::StatusOr<std::string> text =
       ReadFile(file_system, path, kSmallFileBytesMax);
   if (absl::IsNotFound(text.status())) return std::nullopt;
@@ -396,7 +396,7 @@ absl::StatusOr<CheckpointFiles> WriteCheckpoint(
 
 absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(
     FileSystem& file_system, const std::string& directory) {
-  const std::string path = PathOf(directory, kConfig);
+  const std::string path = MakePath(directory, kConfig);
   const absl::StatusOr<std::string> text =
       ReadFile(file_system, path, kSmallFileBytesMax);
   if (absl::IsNotFound(text.status())) {
@@ -424,10 +424,10 @@ absl::Status ReadCheckpoint(FileSystem& file_system,
   WeightFiles files;
   for (const std::string& name : names) {
     absl::StatusOr<std::unique_ptr<WeightFile>> file =
-        WeightFile::Open(file_system, PathOf(directory, name));
+        WeightFile::Open(file_system, MakePath(directory, name));
     if (absl::IsNotFound(file.status())) {
       return absl::NotFoundError(absl::StrCat(
-          PathOf(directory, name),
+          MakePath(directory, name),
           ", which the model's index names, is missing: copy the model whole"));
     }
     RETURN_IF_ERROR(file.status());
@@ -451,7 +451,7 @@ absl::Status ReadCheckpoint(FileSystem& file_system,
     if (!sums.has_value()) continue;
     const auto sum = sums->find(names[i]);
     if (sum == sums->end()) {
-      return DamagedFile(PathOf(directory, kManifest),
+      return DamagedFile(MakePath(directory, kManifest),
                          absl::StrCat("it does not list ", names[i]));
     }
     if (files[i]->FinishSha256() != sum->second) {

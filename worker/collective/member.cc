@@ -36,7 +36,7 @@ int64_t Sum(const std::vector<int64_t>& counts, int end) {
 }
 
 // Part `rank` of `count` elements among `size` ranks.
-std::pair<int64_t, int64_t> PartOf(int64_t count, int rank, int size) {
+std::pair<int64_t, int64_t> TakePart(int64_t count, int rank, int size) {
   const int64_t share = (count + size - 1) / size;
   const int64_t length =
       (share + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
@@ -214,12 +214,12 @@ Member::Piece Member::Outgoing(const Call& call, Moves moves, int from,
   const int64_t whole = Bytes(call, call.count);
   if (moves == Moves::kPartsOfRoot) {
     if (from != call.root) return {};
-    const auto [begin, end] = PartOf(call.count, to, size());
+    const auto [begin, end] = TakePart(call.count, to, size());
     return {At(call.out, Bytes(call, begin)), Bytes(call, end - begin)};
   }
   if (moves == Moves::kPartsOfAll) {
     if (call.kind == CallKind::kBroadcast && to == call.root) return {};
-    const auto [begin, end] = PartOf(call.count, from, size());
+    const auto [begin, end] = TakePart(call.count, from, size());
     return {At(call.out, Bytes(call, begin)), Bytes(call, end - begin)};
   }
   switch (call.kind) {
@@ -299,7 +299,7 @@ Member::Owned Member::OwnedBy(const Call& call, int rank) const {
       if (rank != call.root) return {};
       return {0, call.count, here ? At(group_->call(rank).out, 0) : nullptr};
     default: {
-      const auto [begin, end] = PartOf(call.count, rank, size());
+      const auto [begin, end] = TakePart(call.count, rank, size());
       return {begin, end - begin,
               here ? At(group_->call(rank).out, Bytes(call, begin)) : nullptr};
     }

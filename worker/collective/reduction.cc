@@ -51,7 +51,7 @@ struct Max {
   }
 };
 
-constexpr int SplitOf(int count) {
+constexpr int ChooseSplit(int count) {
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)) / 2);
 }
 
@@ -61,7 +61,7 @@ inline typename T::Wide Tree(const typename T::Element* const* in, int64_t i) {
   if constexpr (kEnd - kBegin == 1) {
     return T::Load(in[kBegin][i]);
   } else {
-    constexpr int kMiddle = kBegin + SplitOf(kEnd - kBegin);
+    constexpr int kMiddle = kBegin + ChooseSplit(kEnd - kBegin);
     return Op::Of(Tree<T, Op, kBegin, kMiddle>(in, i),
                   Tree<T, Op, kMiddle, kEnd>(in, i));
   }
@@ -82,7 +82,7 @@ void Fused(const typename T::Element* const* inputs, int64_t count,
 }
 
 template <typename T, typename Out, typename Op>
-void FusedOf(int n, const typename T::Element* const* in, int64_t count,
+void RunFused(int n, const typename T::Element* const* in, int64_t count,
              typename Out::Element* out) {
   switch (n) {
     case 1:
@@ -112,10 +112,10 @@ void Block(int n, const typename T::Element* const* in, int64_t first,
   if (n <= kFusedMax) {
     const typename T::Element* shifted[kFusedMax];
     for (int r = 0; r < n; ++r) shifted[r] = in[r] + first;
-    FusedOf<T, Same<Wide>, Op>(n, shifted, count, out);
+    RunFused<T, Same<Wide>, Op>(n, shifted, count, out);
     return;
   }
-  const int middle = SplitOf(n);
+  const int middle = ChooseSplit(n);
   Wide right[kBlock];
   Block<T, Op>(middle, in, first, count, out);
   Block<T, Op>(n - middle, in + middle, first, count, right);
@@ -130,7 +130,7 @@ void Reduce(absl::Span<const void* const> inputs, int64_t count, void* out) {
   const auto* in = reinterpret_cast<const Element* const*>(inputs.data());
   auto* result = static_cast<Element*>(out);
   if (n <= kFusedMax) {
-    FusedOf<T, T, Op>(n, in, count, result);
+    RunFused<T, T, Op>(n, in, count, result);
     return;
   }
   for (int64_t first = 0; first < count; first += kBlock) {

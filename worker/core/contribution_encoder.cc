@@ -15,7 +15,7 @@
 namespace atl::worker {
 namespace {
 
-float DecayOf(const v1::ExchangeSpec& exchange) {
+float ChooseDecay(const v1::ExchangeSpec& exchange) {
   const double decay = exchange.error_feedback_decay();
   return decay == 0 ? 1.0f : static_cast<float>(decay);
 }
@@ -36,7 +36,7 @@ ContributionEncoder::ContributionEncoder(const HeldLayout& held,
     : holds_all_(held.is_all()),
       codec_(UpCodec(spec)),
       seed_(spec.exchange().seed()),
-      decay_(DecayOf(spec.exchange())) {
+      decay_(ChooseDecay(spec.exchange())) {
   fragments_.reserve(held.layout().fragment_count());
   for (int32_t f = 0; f < held.layout().fragment_count(); ++f) {
     Fragment fragment{
@@ -91,16 +91,16 @@ absl::Span<float> ContributionEncoder::GradientRoom(EncodedContribution& into) {
 
 // A hash of the contribution's place in training. Not of its key: a new life
 // skips numbers of `seq`, and has to go on with the same bits.
-uint64_t ContributionEncoder::SeedOf(const v1::ContributionInfo& info) const {
+uint64_t ContributionEncoder::ComputeSeed(const v1::ContributionInfo& info) const {
   const int64_t numbers[] = {info.key().fragment(), info.key().slot(),
                              info.anchor_version()};
-  return codec::Xxh3Of(absl::string_view(reinterpret_cast<const char*>(numbers),
+  return codec::ComputeXxh3(absl::string_view(reinterpret_cast<const char*>(numbers),
                                          sizeof(numbers)),
                        seed_)
       .low;
 }
 
-Digest128 ContributionEncoder::DigestOf(const Fragment& fragment,
+Digest128 ContributionEncoder::ComputeDigest(const Fragment& fragment,
                                         absl::Span<const char> bytes) const {
   if (holds_all_) return ContributionDigest(bytes);
   Digest128 sum;
@@ -129,7 +129,7 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into,
                                          absl::Span<const float> gradient) {
   const v1::ContributionKey& key = into.info.key();
   Fragment& fragment = fragments_[key.fragment()];
-  const uint64_t seed = SeedOf(into.info);
+  const uint64_t seed = ComputeSeed(into.info);
   for (codec::BlockRun& run : fragment.runs) run.seed = seed;
   if (fragment.feedback.has_value()) {
     RETURN_IF_ERROR(fragment.feedback->Encode(codec_, fragment.runs, decay_,
@@ -147,8 +147,8 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into,
              bytes != into.bytes.data()) {
     std::memcpy(into.bytes.data(), bytes, into.bytes.size());
   }
-  into.info.set_codec(ProtoOf(codec_));
-  *into.info.mutable_digest() = DigestOf(fragment, into.bytes).ToProto();
+  into.info.set_codec(ToProto(codec_));
+  *into.info.mutable_digest() = ComputeDigest(fragment, into.bytes).ToProto();
   return absl::OkStatus();
 }
 

@@ -110,8 +110,8 @@ class ContributionEncoder {
 
   static void AddRuns(Fragment& fragment);
   bool is_f32() const { return codec_.id() == codec::CodecId::kF32; }
-  uint64_t SeedOf(const v1::ContributionInfo& info) const;
-  Digest128 DigestOf(const Fragment& fragment,
+  uint64_t ComputeSeed(const v1::ContributionInfo& info) const;
+  Digest128 ComputeDigest(const Fragment& fragment,
                      absl::Span<const char> bytes) const;
 
   const bool holds_all_;

@@ -128,7 +128,7 @@ void IslandLoop::OnSaveLoaded(std::optional<SaveSummary> save) {
 }
 
 void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
-  LaneState& lane = lanes_[Index(LaneOf(action.kind))];
+  LaneState& lane = lanes_[Index(FindLane(action.kind))];
   lane.failure_count = status.ok() ? 0 : lane.failure_count + 1;
   lane.backing_off = !status.ok();
   lane.running.reset();
@@ -282,18 +282,18 @@ const v1::SlotPlan* IslandLoop::FindSlot(const v1::OpenRound& open) const {
   return View().FindSlot(open);
 }
 
-v1::Outcome IslandLoop::OutcomeOf(int32_t fragment, int64_t seq) const {
-  return View().OutcomeOf(fragment, seq);
+v1::Outcome IslandLoop::FindOutcome(int32_t fragment, int64_t seq) const {
+  return View().FindOutcome(fragment, seq);
 }
 
-v1::Outcome IslandLoop::OutcomeOf(const v1::ContributionKey& key) const {
+v1::Outcome IslandLoop::FindOutcome(const v1::ContributionKey& key) const {
   return key.run_epoch() == run_epoch_ && key.slot() == slot_
-             ? OutcomeOf(key.fragment(), key.seq())
+             ? FindOutcome(key.fragment(), key.seq())
              : v1::OUTCOME_UNSPECIFIED;
 }
 
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
-  return Obsolete(part.at) || Decided(OutcomeOf(part.at.fragment, sync.seq));
+  return Obsolete(part.at) || Decided(FindOutcome(part.at.fragment, sync.seq));
 }
 
 bool IslandLoop::NeedsRepush(const Sync& sync, const Sync::Part& part) const {
@@ -313,7 +313,7 @@ bool IslandLoop::HeldAll() const {
   return true;
 }
 
-SaveSummary IslandLoop::EvaluatorOf(int64_t version) const {
+SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
   SaveSummary summary;
   summary.evaluator_version = version;
   const auto found = evaluators_.find(version);
@@ -406,7 +406,7 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   sync.seq = save.seq;
   for (const AnchoredFragment& at : save.contributions) {
     const int64_t cut = CutVersion(at.fragment);
-    const v1::Outcome outcome = OutcomeOf(at.fragment, save.seq);
+    const v1::Outcome outcome = FindOutcome(at.fragment, save.seq);
     const bool open =
         cut >= at.anchor_version && !Obsolete(at) && !Decided(outcome);
     const bool merged = outcome == v1::OUTCOME_MERGED &&

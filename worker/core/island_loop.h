@@ -71,10 +71,10 @@ class IslandLoop {
 
   bool joined() const { return joined_; }
   // What became of this island's contribution `key`, if it is still told.
-  v1::Outcome OutcomeOf(const v1::ContributionKey& key) const;
+  v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
   // Whose turn it is to evaluate the version that the round under way makes.
   // For the SAVE.
-  SaveSummary EvaluatorOf(int64_t version) const;
+  SaveSummary FindEvaluator(int64_t version) const;
   // What the SAVE of `contribute` says of a streaming run, and who evaluates.
   SaveSummary StreamSave(const Action& contribute) const;
   // True while a contribution is taken and not saved: what error feedback it
@@ -120,7 +120,7 @@ class IslandLoop {
   };
   static size_t Index(Lane lane) { return static_cast<size_t>(lane); }
   // The lane that does such an action.
-  Lane LaneOf(ActionKind kind) const;
+  Lane FindLane(ActionKind kind) const;
 
   PlanView View() const {
     return {spec_, plan_, join_outcomes_, slot_, run_epoch_};
@@ -130,7 +130,7 @@ class IslandLoop {
   bool ReadyReported() const;
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
-  v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
+  v1::Outcome FindOutcome(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
   // True if the plan says that a shard has lost it.
   bool NeedsRepush(const Sync& sync, const Sync::Part& part) const;
@@ -168,7 +168,7 @@ class IslandLoop {
   std::optional<Action> NextSync() const;
   std::optional<Action> NextInRound() const;
   std::optional<Action> NextPull() const;
-  Action PullOf(int32_t fragment) const;
+  Action MakePull(int32_t fragment) const;
   Action ReadyReport(std::string reason) const;
   Action OptimizerReset() const;
   std::optional<Action> NextWhenHeld() const;

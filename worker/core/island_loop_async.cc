@@ -23,7 +23,7 @@ bool IslandLoop::Obsolete(const AnchoredFragment& at) const {
 bool IslandLoop::DecidedAgainst(const Sync& sync,
                                 const Sync::Part& part) const {
   if (!async()) return CutVersion(part.at.fragment) == part.at.anchor_version;
-  const v1::Outcome outcome = OutcomeOf(part.at.fragment, sync.seq);
+  const v1::Outcome outcome = FindOutcome(part.at.fragment, sync.seq);
   return outcome == v1::OUTCOME_REJECTED || outcome == v1::OUTCOME_DROPPED;
 }
 

@@ -203,12 +203,12 @@ bool IslandLoop::PullWanted() const {
 std::optional<Action> IslandLoop::NextPull() const {
   if (!PullWanted()) return std::nullopt;
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    if (!HeldEnough(f)) return PullOf(f);
+    if (!HeldEnough(f)) return MakePull(f);
   }
   return std::nullopt;
 }
 
-Action IslandLoop::PullOf(int32_t fragment) const {
+Action IslandLoop::MakePull(int32_t fragment) const {
   const v1::FragmentVersion& newest = plan_.cut(fragment);
   Action action = MakeAction(ActionKind::kPull, "a newer version is committed");
   action.run_epoch = run_epoch_;

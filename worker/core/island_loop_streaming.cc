@@ -39,7 +39,7 @@ bool IslandLoop::streaming() const {
   return joined_ && IsStreaming(spec_.schedule());
 }
 
-Lane IslandLoop::LaneOf(ActionKind kind) const {
+Lane IslandLoop::FindLane(ActionKind kind) const {
   if (streaming() && kind == ActionKind::kPush) return Lane::kPush;
   if (streaming() && kind == ActionKind::kPull) return Lane::kPull;
   if (streaming() && kind == ActionKind::kSave) return Lane::kSave;
@@ -63,7 +63,7 @@ void IslandLoop::OnAppliedInStream(const Action& action) {
 }
 
 SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
-  SaveSummary save = EvaluatorOf(CutVersion(0) + 1);
+  SaveSummary save = FindEvaluator(CutVersion(0) + 1);
   if (stream_.begun()) stream_.AddTo(save, contribute);
   return save;
 }
@@ -161,7 +161,7 @@ Action IslandLoop::NextPullLane() const {
   if (AnchorBusy(Lane::kPull, f)) {
     return Wait("the anchor is being read", Lane::kPull);
   }
-  return PullOf(f);
+  return MakePull(f);
 }
 
 }  // namespace atl::worker

@@ -98,7 +98,7 @@ class StreamingLoopTest : public IslandLoopFixture {
         continue;
       }
       if (action.kind == ActionKind::kContribute) {
-        newest_save_ = SaveOf(action);
+        newest_save_ = MakeSave(action);
       }
       loop_.OnStarted(lane, action);
       loop_.OnDone(action, absl::OkStatus());
@@ -120,7 +120,7 @@ class StreamingLoopTest : public IslandLoopFixture {
   std::string NextLine(Lane lane = Lane::kTraining) {
     return Line(loop_.Next(lane));
   }
-  SaveSummary SaveOf(const Action& action) {
+  SaveSummary MakeSave(const Action& action) {
     SaveSummary save = loop_.StreamSave(action);
     save.run_id = kRun;
     save.run_epoch = 1;

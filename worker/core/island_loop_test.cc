@@ -119,7 +119,7 @@ class IslandLoopTest : public IslandLoopFixture {
               "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0; "
               "push f0 #1; wait");
   }
-  SaveSummary SaveOf(int64_t seq, int64_t anchor_version) {
+  SaveSummary MakeSave(int64_t seq, int64_t anchor_version) {
     SaveSummary save;
     save.run_id = kRun;
     save.run_epoch = 1;
@@ -489,7 +489,7 @@ TEST_F(IslandLoopTest, GoesOnWithTheRestOfARoundThatOneFragmentHasLeft) {
 // --- Lives -------------------------------------------------------------------
 
 TEST_F(IslandLoopTest, ARestartPushesTheSavedContribution) {
-  save_ = SaveOf(7, 0);
+  save_ = MakeSave(7, 0);
   join_.set_next_seq(9);
   Open(0);
   Join();
@@ -505,7 +505,7 @@ TEST_F(IslandLoopTest, ARestartPushesTheSavedContribution) {
 }
 
 TEST_F(IslandLoopTest, ARestartAfterTheCommitGoesOnWithTheSavedOptimizer) {
-  save_ = SaveOf(7, 0);
+  save_ = MakeSave(7, 0);
   Commit(0);
   Decide(0, 7, v1::OUTCOME_MERGED);
   Open(0);
@@ -530,7 +530,7 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
   Commit(0);
   Open(0);
   Decide(0, 7, v1::OUTCOME_MERGED);
-  for (SaveSummary bad : {SaveOf(7, 0), SaveOf(6, 1), SaveOf(7, 5)}) {
+  for (SaveSummary bad : {MakeSave(7, 0), MakeSave(6, 1), MakeSave(7, 5)}) {
     NewLoop();
     save_ = bad;
     Join();
@@ -538,7 +538,7 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
   }
   // Another run, another slot, another epoch of the run.
   for (int i = 0; i < 3; ++i) {
-    SaveSummary bad = SaveOf(7, 1);
+    SaveSummary bad = MakeSave(7, 1);
     if (i == 0) bad.run_id = "other";
     if (i == 1) bad.slot = 0;
     if (i == 2) bad.run_epoch = 2;
@@ -550,7 +550,7 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
 }
 
 TEST_F(IslandLoopTest, ASaveThatWasDecidedAgainstIsNotUsed) {
-  save_ = SaveOf(7, 0);
+  save_ = MakeSave(7, 0);
   Commit(0);
   Open(0);
   Decide(0, 7, v1::OUTCOME_LATE);

@@ -33,7 +33,7 @@ const v1::SlotPlan* PlanView::FindSlot(const v1::OpenRound& open) const {
   return nullptr;
 }
 
-v1::Outcome PlanView::OutcomeOf(int32_t fragment, int64_t seq) const {
+v1::Outcome PlanView::FindOutcome(int32_t fragment, int64_t seq) const {
   const auto matches = [&](const v1::ContributionOutcome& outcome) {
     const v1::ContributionKey& key = outcome.key();
     return key.run_epoch() == run_epoch && key.fragment() == fragment &&

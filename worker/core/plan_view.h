@@ -38,11 +38,11 @@ struct PlanView {
     return FindSlot(open) == nullptr ? -1 : open.slot_index();
   }
   // How this island's contribution ended; UNSPECIFIED: not yet.
-  v1::Outcome OutcomeOf(int32_t fragment, int64_t seq) const;
+  v1::Outcome FindOutcome(int32_t fragment, int64_t seq) const;
   // True if the contribution with this anchor needs nothing of us any more.
   bool IsDecided(int32_t fragment, int64_t anchor_version, int64_t seq) const {
     return CutVersion(fragment) > anchor_version ||
-           OutcomeOf(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
+           FindOutcome(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
   }
   // True if the plan says that a shard has lost it.
   bool NeedsRepush(int32_t fragment, int64_t seq) const;

@@ -12,7 +12,7 @@ namespace {
 int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
 
 // What this island weighs if all slots of the round do what they are asked.
-double ShareOf(const PlanView& view, const v1::OpenRound& open,
+double ComputeShare(const PlanView& view, const v1::OpenRound& open,
                const v1::SlotPlan& own) {
   if (view.spec.outer().weighting() == v1::WEIGHTING_UNIFORM) {
     return 1.0 / std::max(1, open.slot_count());
@@ -68,7 +68,7 @@ Stream::Position Stream::Begin(const PlanView& view,
 
 // --- What is due -------------------------------------------------------------
 
-Stream::Due Stream::DueOf(const PlanView& view, int32_t f) const {
+Stream::Due Stream::FindDue(const PlanView& view, int32_t f) const {
   const Track& track = tracks_[f];
   Due due;
   const v1::ScheduleSpec& schedule = view.spec.schedule();
@@ -83,7 +83,7 @@ Stream::Due Stream::DueOf(const PlanView& view, int32_t f) const {
     if (due.expected) {
       step_count = slot->step_count();
       due.start_step = slot->start_step();
-      due.weight = ShareOf(view, *open, *slot);
+      due.weight = ComputeShare(view, *open, *slot);
     }
   }
   if (view.Ended(f) && track.local_version >= view.CutVersion(f)) {
@@ -119,7 +119,7 @@ std::optional<Action> Stream::NextContribution(
         track.local_version != view.CutVersion(f)) {
       continue;
     }
-    const Due due = DueOf(view, f);
+    const Due due = FindDue(view, f);
     if (!due.expected || clock_ < due.step) continue;
     if (!due.open) {
       // It is being sealed without us, reopened, or not opened yet.
@@ -214,7 +214,7 @@ bool Stream::MayTrain(const PlanView& view) const {
       continue;
     }
     if (track.local_version < 0) continue;
-    const Due due = DueOf(view, f);
+    const Due due = FindDue(view, f);
     if (due.expected && clock_ < due.step) return true;
   }
   return false;
@@ -421,7 +421,7 @@ bool Stream::Fits(const PlanView& view, const SaveSummary& save) {
       if (cut != track.local_version) return false;
       continue;
     }
-    const v1::Outcome outcome = view.OutcomeOf(f, track.seq);
+    const v1::Outcome outcome = view.FindOutcome(f, track.seq);
     const bool open = cut == track.local_version &&
                       outcome == v1::OUTCOME_UNSPECIFIED;
     const bool merged =

@@ -114,7 +114,7 @@ class Stream {
     double weight = 1;
   };
 
-  Due DueOf(const PlanView& view, int32_t f) const;
+  Due FindDue(const PlanView& view, int32_t f) const;
   int64_t ApplyStepMin(const PlanView& view, const Flight& flight) const;
   int64_t ApplyStepMax(const PlanView& view, const Flight& flight) const;
   bool PushWanted(const PlanView& view, int32_t f) const;

@@ -196,7 +196,7 @@ class FileDataSet : public DataSet {
       absl::StrAppend(&text, file.size_bytes, " ", codec::ToHex(sha.Finish()), " ",
                       file.relative_path, "\n");
     }
-    return codec::ToHex(codec::Sha256Of(text));
+    return codec::ToHex(codec::ComputeSha256(text));
   }
 
  private:

@@ -59,7 +59,7 @@ Character ReadCharacter(absl::string_view text) {
 
 // Bytes of the run of characters of `kind` at the start of `text`, of at most
 // `count_max` of them.
-size_t RunOf(Class kind, absl::string_view text,
+size_t CountRun(Class kind, absl::string_view text,
              size_t count_max = absl::string_view::npos) {
   size_t at = 0;
   for (size_t count = 0; at < text.size() && count < count_max; ++count) {
@@ -97,7 +97,7 @@ size_t Contraction(absl::string_view text, bool any_case) {
 
 // \s+(?!\S)|\s+, for text that begins with space.
 size_t Spaces(absl::string_view text) {
-  const size_t run = RunOf(Class::kSpace, text);
+  const size_t run = CountRun(Class::kSpace, text);
   if (run == text.size()) return run;
   // All but the last one, which goes with what follows; or the only one.
   size_t at = 0;
@@ -111,7 +111,7 @@ size_t Spaces(absl::string_view text) {
 // ` ?` before a run of `kind`.
 size_t SpaceThenRun(Class kind, absl::string_view text) {
   const size_t space = text[0] == ' ' ? 1 : 0;
-  const size_t run = RunOf(kind, text.substr(space));
+  const size_t run = CountRun(kind, text.substr(space));
   return run > 0 ? space + run : 0;
 }
 
@@ -127,17 +127,17 @@ size_t NextLlama3(absl::string_view text) {
   if (const size_t n = Contraction(text, true); n > 0) return n;
   const Character first = ReadCharacter(text);
   // [^\r\n\p{L}\p{N}]?\p{L}+
-  if (first.kind == Class::kLetter) return RunOf(Class::kLetter, text);
+  if (first.kind == Class::kLetter) return CountRun(Class::kLetter, text);
   if (first.kind != Class::kNumber && !first.is_newline) {
-    const size_t run = RunOf(Class::kLetter, text.substr(first.bytes));
+    const size_t run = CountRun(Class::kLetter, text.substr(first.bytes));
     if (run > 0) return first.bytes + run;
   }
-  if (first.kind == Class::kNumber) return RunOf(Class::kNumber, text, 3);
+  if (first.kind == Class::kNumber) return CountRun(Class::kNumber, text, 3);
   if (const size_t n = SpaceThenRun(Class::kOther, text); n > 0) {
     return n + RunOfNewlines(text.substr(n));
   }
   // \s*[\r\n]+: up to the last newline of a run of spaces.
-  const size_t run = RunOf(Class::kSpace, text);
+  const size_t run = CountRun(Class::kSpace, text);
   const size_t newline = text.substr(0, run).find_last_of("\r\n");
   if (newline != absl::string_view::npos) return newline + 1;
   return Spaces(text);

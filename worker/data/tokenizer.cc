@@ -63,7 +63,7 @@ std::string Utf8(uint32_t code) {  // Below 0x800.
 }
 
 // The bytes that a token of a byte-level vocabulary stands for.
-absl::StatusOr<std::string> BytesOf(
+absl::StatusOr<std::string> AsBytes(
     const absl::flat_hash_map<std::string, char>& alphabet,
     absl::string_view token) {
   std::string bytes;
@@ -305,7 +305,7 @@ absl::StatusOr<Tokenizer> Tokenizer::FromJson(absl::string_view text) {
   for (const auto& [token, id] : At(model, "vocab").items()) {
     if (!id.is_number_integer()) return Wrong("an id is not a number");
     if (added_ids.contains(token)) continue;
-    ASSIGN_OR_RETURN(const std::string bytes, BytesOf(alphabet, token));
+    ASSIGN_OR_RETURN(const std::string bytes, AsBytes(alphabet, token));
     RETURN_IF_ERROR(builder.AddToken(bytes, id.get<int64_t>()));
   }
   for (const auto& [token, id] : added_ids) {
@@ -314,8 +314,8 @@ absl::StatusOr<Tokenizer> Tokenizer::FromJson(absl::string_view text) {
   int32_t rank = 0;
   for (const Json& entry : At(model, "merges")) {
     ASSIGN_OR_RETURN(const auto pair, ReadMerge(entry));
-    ASSIGN_OR_RETURN(const std::string left, BytesOf(alphabet, pair.first));
-    ASSIGN_OR_RETURN(const std::string right, BytesOf(alphabet, pair.second));
+    ASSIGN_OR_RETURN(const std::string left, AsBytes(alphabet, pair.first));
+    ASSIGN_OR_RETURN(const std::string right, AsBytes(alphabet, pair.second));
     RETURN_IF_ERROR(builder.AddMerge(left, right, rank++));
   }
   builder.Set(pre_tokenizer, IsTrue(model, "ignore_merges"));

@@ -43,7 +43,7 @@ std::unique_ptr<Trainer> Make(const GoldenCase& golden, ComputeType compute,
 }
 
 float StepOn(Trainer& trainer, const GoldenCase& golden, int step) {
-  const GoldenTokens tokens = GoldenTokensOf(golden, step);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, step);
   const auto loss = trainer.Step(tokens.inputs, tokens.targets, step);
   EXPECT_TRUE(loss.ok()) << loss.status();
   return loss.ok() ? *loss : NAN;
@@ -192,7 +192,7 @@ TEST(CudaTrainerTest, WhatIsNotFiniteChangesNothingInAReplayedStepToo) {
   before.back() = NAN;
   std::copy(before.begin(), before.end(), trainer->parameters().begin());
   ASSERT_TRUE(trainer->Scatter().ok());
-  const GoldenTokens tokens = GoldenTokensOf(golden, 3);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, 3);
   EXPECT_EQ(trainer->Step(tokens.inputs, tokens.targets, 3).status().code(),
             absl::StatusCode::kInternal);
   EXPECT_EQ(ops->replay_count(), 2);
@@ -207,7 +207,7 @@ TEST(CudaTrainerTest, ADevicesErrorInAReplayedStepIsTheSteps) {
   const GoldenCase golden = GoldenCases()[0];
   auto trainer = Make(golden, ComputeType::kF32);
   for (int step = 0; step < 3; ++step) StepOn(*trainer, golden, step);
-  const GoldenTokens tokens = GoldenTokensOf(golden, 3);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, 3);
   emulator::FailLaunch(9, cudaErrorIllegalAddress);
   EXPECT_EQ(trainer->Step(tokens.inputs, tokens.targets, 3).status().code(),
             absl::StatusCode::kUnavailable);
@@ -243,7 +243,7 @@ TEST(CudaTrainerTest, GatheredAndScatteredItGoesOnWithTheSameBits) {
 TEST(CudaTrainerTest, LogitsAndLossAreTheHosts) {
   const GoldenCase golden = GoldenCases()[0];
   auto trainer = Make(golden, ComputeType::kF32);
-  const GoldenTokens tokens = GoldenTokensOf(golden, 0);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, 0);
   const auto loss = trainer->EvaluateLoss(tokens.inputs, tokens.targets);
   ASSERT_TRUE(loss.ok()) << loss.status();
   const GoldenResults expected = ReadGoldenResults(golden);
@@ -257,7 +257,7 @@ TEST(CudaTrainerTest, LogitsAndLossAreTheHosts) {
 TEST(CudaTrainerTest, ADevicesErrorIsTheStepsAndStays) {
   const GoldenCase golden = GoldenCases()[0];
   auto trainer = Make(golden, ComputeType::kF32);
-  const GoldenTokens tokens = GoldenTokensOf(golden, 0);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, 0);
   emulator::FailLaunch(17, cudaErrorIllegalAddress);
   for (int attempt = 0; attempt < 2; ++attempt) {
     const auto loss = trainer->Step(tokens.inputs, tokens.targets, 0);

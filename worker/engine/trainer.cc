@@ -105,7 +105,7 @@ class SingleRankTrainer final : public Trainer {
                              absl::Span<const int32_t> targets, int64_t step,
                              double learning_rate_factor) override {
     RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
-    const TokenBatch batch = BatchOf(inputs, targets);
+    const TokenBatch batch = MakeBatch(inputs, targets);
     if (batch.batch > options_.batch_size) {
       return absl::InvalidArgumentError(
           absl::StrCat(batch.batch, " sequences in a step, more than ",
@@ -143,7 +143,7 @@ class SingleRankTrainer final : public Trainer {
         static_cast<size_t>(options_.batch_size * options_.sequence_length);
     double total = 0;
     for (size_t begin = 0; begin < inputs.size(); begin += batch_tokens) {
-      const TokenBatch batch = BatchOf(inputs.subspan(begin, batch_tokens),
+      const TokenBatch batch = MakeBatch(inputs.subspan(begin, batch_tokens),
                                        targets.subspan(begin, batch_tokens));
       total += static_cast<double>(
                    decoder_->Loss(device_parameters_.data(), batch)) *
@@ -234,7 +234,7 @@ class SingleRankTrainer final : public Trainer {
     return loss;
   }
 
-  TokenBatch BatchOf(absl::Span<const int32_t> inputs,
+  TokenBatch MakeBatch(absl::Span<const int32_t> inputs,
                      absl::Span<const int32_t> targets) const {
     return {
         .batch = static_cast<int64_t>(inputs.size()) / options_.sequence_length,

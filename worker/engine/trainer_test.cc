@@ -20,7 +20,7 @@
 namespace atl::engine {
 namespace {
 
-TrainerOptions OptionsOf(const GoldenCase& golden, int thread_count) {
+TrainerOptions MakeOptions(const GoldenCase& golden, int thread_count) {
   return {.model = golden.config,
           .optimizer = {},
           .schedule = GoldenSchedule(),
@@ -38,14 +38,14 @@ std::unique_ptr<Trainer> Make(const TrainerOptions& options) {
 // A trainer of a golden case with its first parameters.
 std::unique_ptr<Trainer> MakeGolden(const GoldenCase& golden,
                                     int thread_count = 1) {
-  auto trainer = Make(OptionsOf(golden, thread_count));
+  auto trainer = Make(MakeOptions(golden, thread_count));
   const std::vector<float> first = GoldenParameters(golden);
   std::copy(first.begin(), first.end(), trainer->parameters().begin());
   return trainer;
 }
 
 float StepOn(Trainer& trainer, const GoldenCase& golden, int step) {
-  const GoldenTokens tokens = GoldenTokensOf(golden, step);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, step);
   const auto loss = trainer.Step(tokens.inputs, tokens.targets, step);
   EXPECT_TRUE(loss.ok()) << loss.status();
   return loss.value_or(0.0f);
@@ -133,7 +133,7 @@ TEST(TrainerTest, InBf16ItLearnsAsInF32WithBitsThatThreadsDoNotChange) {
     const GoldenResults expected = ReadGoldenResults(golden);
     std::vector<std::unique_ptr<Trainer>> trainers;
     for (int threads : {1, 2}) {
-      TrainerOptions options = OptionsOf(golden, threads);
+      TrainerOptions options = MakeOptions(golden, threads);
       options.compute = ComputeType::kBf16;
       trainers.push_back(Make(options));
       const std::vector<float> first = GoldenParameters(golden);
@@ -216,7 +216,7 @@ TEST(TrainerTest, SaysBeforeItWritesWhenBothPassesAreDone) {
 
 TEST(TrainerTest, SgdIsParametersMinusTheRoundedProduct) {
   const GoldenCase golden = GoldenCases()[1];
-  TrainerOptions options = OptionsOf(golden, 2);
+  TrainerOptions options = MakeOptions(golden, 2);
   options.optimizer.kind = OptimizerKind::kSgd;
   options.optimizer.clip_norm = 0;
   options.schedule = {.peak = 0.25};
@@ -233,15 +233,15 @@ TEST(TrainerTest, SgdIsParametersMinusTheRoundedProduct) {
 
 TEST(TrainerTest, EvaluationChangesNothingAndDoesNotDependOnTheBatchSize) {
   const GoldenCase golden = GoldenCases()[0];
-  GoldenTokens tokens = GoldenTokensOf(golden, 0);
-  const GoldenTokens more = GoldenTokensOf(golden, 1);
+  GoldenTokens tokens = MakeGoldenTokens(golden, 0);
+  const GoldenTokens more = MakeGoldenTokens(golden, 1);
   tokens.inputs.insert(tokens.inputs.end(), more.inputs.begin(),
                        more.inputs.end());
   tokens.targets.insert(tokens.targets.end(), more.targets.begin(),
                         more.targets.end());
   std::vector<double> losses;
   for (int64_t batch_size : {1, 4, 9}) {
-    TrainerOptions options = OptionsOf(golden, 1);
+    TrainerOptions options = MakeOptions(golden, 1);
     options.batch_size = batch_size;
     auto trainer = Make(options);
     const std::vector<float> parameters = GoldenParameters(golden);
@@ -260,7 +260,7 @@ TEST(TrainerTest, EvaluationChangesNothingAndDoesNotDependOnTheBatchSize) {
 TEST(TrainerTest, NextTokenLogitsGiveTheLossOfTheTokenThatFollows) {
   const GoldenCase golden = GoldenCases()[1];
   auto trainer = MakeGolden(golden, 2);
-  const GoldenTokens tokens = GoldenTokensOf(golden, 0);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, 0);
   const int64_t length = golden.sequence_length;
   const absl::Span<const int32_t> inputs =
       absl::MakeConstSpan(tokens.inputs).first(length);
@@ -283,7 +283,7 @@ TEST(TrainerTest, RefusesWrongShapesAndTokensAndChangesNothing) {
   auto trainer = MakeGolden(golden);
   const std::vector<float> before(trainer->parameters().begin(),
                                   trainer->parameters().end());
-  const GoldenTokens good = GoldenTokensOf(golden, 0);
+  const GoldenTokens good = MakeGoldenTokens(golden, 0);
   const auto refused = [&](const std::function<void(GoldenTokens&)>& spoil) {
     GoldenTokens bad = good;
     spoil(bad);
@@ -305,7 +305,7 @@ TEST(TrainerTest, RefusesWrongShapesAndTokensAndChangesNothing) {
 
 TEST(TrainerTest, APoisonedParameterIsAnErrorAndNotAStep) {
   const GoldenCase golden = GoldenCases()[0];
-  const GoldenTokens tokens = GoldenTokensOf(golden, 0);
+  const GoldenTokens tokens = MakeGoldenTokens(golden, 0);
   for (float bad : {std::numeric_limits<float>::quiet_NaN(),
                     std::numeric_limits<float>::infinity()}) {
     // An element of a q, a k, a gate and a down projection, and of a norm.

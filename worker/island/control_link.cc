@@ -214,7 +214,7 @@ void ControlLink::RunPlans(std::stop_token stop) {
         MutexLock lock(&mutex_);
         if (!member_ || join_count != join_count_) continue;
       }
-      position = coordinator::PositionOf(*plan);
+      position = coordinator::ToPosition(*plan);
       const absl::Status taken = listener_.on_plan(*plan);
       if (!taken.ok()) {
         mailbox_.PutRefused(Annotate(taken, "cannot follow the run"));

@@ -155,7 +155,7 @@ class IslandPart {
   absl::Status Encode(Lane lane);
   absl::Status EncodeAndSave(Lane lane, const SaveSpans& arrays,
                              PartResult& result);
-  absl::Status WriteSaveOf(Lane lane, const std::vector<Outbox::Item>& items,
+  absl::Status WriteSaveWith(Lane lane, const std::vector<Outbox::Item>& items,
                            const SaveSpans& arrays);
 
   // island_part_transfer.cc.

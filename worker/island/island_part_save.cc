@@ -25,7 +25,7 @@ namespace atl::worker {
 namespace {
 
 // The names of the first list that all lists have, in its order.
-std::vector<std::string> CommonOf(const std::vector<std::string>& lists) {
+std::vector<std::string> FindCommon(const std::vector<std::string>& lists) {
   std::vector<std::vector<std::string>> names;
   for (const std::string& list : lists) {
     names.push_back(absl::StrSplit(list, ' ', absl::SkipEmpty()));
@@ -81,7 +81,7 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> lists,
                    OfAllProcesses(absl::StrJoin(names, " ")));
-  const std::vector<std::string> common = CommonOf(lists);
+  const std::vector<std::string> common = FindCommon(lists);
   for (const std::string& name : common) {
     const SaveSet& set = *absl::c_find_if(
         found.sets, [&](const SaveSet& of) { return of.name == name; });
@@ -322,7 +322,7 @@ absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
     result.byte_count += state_->layout().fragment_element_count(fragment) *
                          static_cast<int64_t>(sizeof(float));
   }
-  RETURN_IF_ERROR(WriteSaveOf(lane, items, arrays));
+  RETURN_IF_ERROR(WriteSaveWith(lane, items, arrays));
   taken_.contributions.clear();
   outbox_.Set(std::move(items));
   failpoint::Hit("island.save.after");
@@ -344,7 +344,7 @@ IslandPart::SaveSpans IslandPart::ArraysOfSave() {
 // Of several processes each writes the next save beside the one before, which
 // it replaces when all have written theirs: whoever dies, all have one that is
 // the same. Then what another number of processes left is out of date.
-absl::Status IslandPart::WriteSaveOf(Lane lane,
+absl::Status IslandPart::WriteSaveWith(Lane lane,
                                      const std::vector<Outbox::Item>& items,
                                      const SaveSpans& arrays) {
   const std::vector<FeedbackView> feedback = encoder_->Feedback();
@@ -367,7 +367,7 @@ absl::Status IslandPart::WriteSaveOf(Lane lane,
   if (group_ != nullptr) {
     const std::string path = OwnSavePath(/*is_next=*/false);
     absl::Status replaced = files.Rename(next, path);
-    if (replaced.ok()) replaced = files.SyncDirectory(DirectoryOf(path));
+    if (replaced.ok()) replaced = files.SyncDirectory(ParentDirectory(path));
     RETURN_IF_ERROR(Agree(lane, explain(replaced)));
   }
   if (others_removed_) return absl::OkStatus();

@@ -117,7 +117,7 @@ class IslandPartTest : public IslandFixture {
   }
   void Do(Lane lane, PartCommand command) {
     if (command.action.kind == ActionKind::kPull) {
-      command.action.digest = DigestOf(command.action.fragment);
+      command.action.digest = ComputeDigest(command.action.fragment);
     }
     PartResult result;
     const absl::Status status = part_->Do(lane, command, result);
@@ -125,7 +125,7 @@ class IslandPartTest : public IslandFixture {
                              << status;
   }
 
-  v1::Digest DigestOf(int32_t fragment) const {
+  v1::Digest ComputeDigest(int32_t fragment) const {
     const RunLayout& layout = part_->layout();
     std::vector<float> values(layout.fragment_element_count(fragment));
     service_->MakeParameters()->Pull(fragment, 0, std::nullopt,

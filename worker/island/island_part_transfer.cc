@@ -169,7 +169,7 @@ IslandPart::Transferred IslandPart::Together(
       failed = failed || states[i].code() != 0;
     }
     if (!group_->leads() && states[0].has_routes()) {
-      SetRoutes(server::RoutesOf(states[0].routes()));
+      SetRoutes(server::ToRoutes(states[0].routes()));
     }
     if (is_push && group_->leads() &&
         idle.IsIdle(states, SystemClock().Now())) {

@@ -107,7 +107,7 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
 absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
   RETURN_IF_ERROR(CheckJoin(spec_, response));
   part_->SetIdentity(response.island_epoch(), response.session_secret());
-  part_->SetRoutes(server::RoutesOf(response.plan()));
+  part_->SetRoutes(server::ToRoutes(response.plan()));
   TellServers(response.plan());
   MutexLock lock(&mutex_);
   if (first_seq_ == 0) first_seq_ = std::max<int64_t>(response.next_seq(), 1);
@@ -116,7 +116,7 @@ absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
 
 absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   RETURN_IF_ERROR(CheckPlan(spec_, plan));
-  part_->SetRoutes(server::RoutesOf(plan));
+  part_->SetRoutes(server::ToRoutes(plan));
   TellServers(plan);
   return absl::OkStatus();
 }
@@ -301,7 +301,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
 // then.
 void IslandRunner::LearnOutcomes() {
   for (const v1::ContributionKey& key : part_->Pending()) {
-    const v1::Outcome outcome = loop_.OutcomeOf(key);
+    const v1::Outcome outcome = loop_.FindOutcome(key);
     if (outcome == v1::OUTCOME_UNSPECIFIED) continue;
     v1::ContributionOutcome known;
     *known.mutable_key() = key;
@@ -380,7 +380,7 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
     if (streaming_) {
       summary = loop_.StreamSave(action);
     } else if (action.contributions[0].fragment == 0) {
-      summary = loop_.EvaluatorOf(action.contributions[0].anchor_version + 1);
+      summary = loop_.FindEvaluator(action.contributions[0].anchor_version + 1);
     }
   }
   summary.run_id = options_.run_id;

@@ -155,7 +155,7 @@ double WindowSeconds(double bytes, double rate, double round_trip,
          std::max(0.0, round_trip - streams * flow.window_bytes / rate);
 }
 
-Costs CostsOf(const Exchange& exchange, const Link& link,
+Costs ComputeCosts(const Exchange& exchange, const Link& link,
               const Service& service, const Flow& flow) {
   Costs costs;
   costs.round_trip = link.round_trip_seconds;
@@ -286,7 +286,7 @@ double AskedShare(const Exchange& exchange, int island_count) {
 double Utilization(const Exchange& exchange, const Compute& compute,
                    const Link& link, const Service& service,
                    const Flow& flow) {
-  const Costs costs = CostsOf(exchange, link, service, flow);
+  const Costs costs = ComputeCosts(exchange, link, service, flow);
   return AskedShare(exchange, service.island_count) * compute.step_seconds *
          static_cast<double>(exchange.inner_step_count) /
          RoundSeconds(exchange, compute, costs, service.island_count);
@@ -440,7 +440,7 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
   RETURN_IF_ERROR(CheckExchange(exchange));
   RETURN_IF_ERROR(Check(compute, link, service));
   RETURN_IF_ERROR(Check(flow));
-  const Costs costs = CostsOf(exchange, link, service, flow);
+  const Costs costs = ComputeCosts(exchange, link, service, flow);
   Forecast forecast;
   forecast.compute_seconds =
       compute.step_seconds * static_cast<double>(exchange.inner_step_count);

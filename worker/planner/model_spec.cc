@@ -16,7 +16,7 @@
 namespace atl::worker {
 namespace {
 
-v1::TensorClass ClassOf(engine::ParameterClass parameter_class) {
+v1::TensorClass ToTensorClass(engine::ParameterClass parameter_class) {
   switch (parameter_class) {
     case engine::ParameterClass::kEmbedding:
       return v1::TENSOR_CLASS_EMBEDDING;
@@ -156,7 +156,7 @@ absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
       "layers are dealt \"strided\" or \"balanced\", not \"", name, "\""));
 }
 
-int32_t FragmentCountOf(int64_t layer_count, int64_t layers_a_fragment,
+int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
                         int32_t fragment_count) {
   if (layers_a_fragment <= 0) return std::max(1, fragment_count);
   int64_t count = (layer_count + layers_a_fragment - 1) / layers_a_fragment;
@@ -188,7 +188,7 @@ absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
       tensor->add_shape(dimension);
     }
     tensor->set_dtype(v1::DATA_TYPE_F32);
-    tensor->set_tensor_class(ClassOf(parameter.parameter_class));
+    tensor->set_tensor_class(ToTensorClass(parameter.parameter_class));
     // Unit 0 is what comes before the layers, the last one what comes after.
     const int64_t unit = parameter.unit;
     tensor->set_fragment(unit == 0            ? 0

@@ -44,7 +44,7 @@ absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
 // than `fragment_count` (0: no bound). Where `layers_a_fragment` is 0 it is
 // `fragment_count`, or 1, whatever the layers: BuildLayout tells whether there
 // are enough.
-int32_t FragmentCountOf(int64_t layer_count, int64_t layers_a_fragment,
+int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
                         int32_t fragment_count);
 
 // The layout of `model`: its parameters in canonical order with their classes

@@ -27,7 +27,7 @@ v1::ModelSpec Model() {
   return model;
 }
 
-int32_t FragmentOf(const v1::Layout& layout, const std::string& name) {
+int32_t FindFragment(const v1::Layout& layout, const std::string& name) {
   for (const v1::TensorSpec& tensor : layout.tensors()) {
     if (tensor.name() == name) return tensor.fragment();
   }
@@ -50,11 +50,11 @@ TEST(ModelSpecTest, DealsLayersToFragments) {
   const std::string norm = ".input_layernorm.weight";
   const auto strided = BuildLayout(Model(), 3);
   ASSERT_TRUE(strided.ok());
-  EXPECT_EQ(FragmentOf(*strided, "model.layers.0" + norm), 0);
-  EXPECT_EQ(FragmentOf(*strided, "model.layers.1" + norm), 1);
-  EXPECT_EQ(FragmentOf(*strided, "model.layers.5" + norm), 2);
-  EXPECT_EQ(FragmentOf(*strided, "model.embed_tokens.weight"), 0);
-  EXPECT_EQ(FragmentOf(*strided, "lm_head.weight"), 2);
+  EXPECT_EQ(FindFragment(*strided, "model.layers.0" + norm), 0);
+  EXPECT_EQ(FindFragment(*strided, "model.layers.1" + norm), 1);
+  EXPECT_EQ(FindFragment(*strided, "model.layers.5" + norm), 2);
+  EXPECT_EQ(FindFragment(*strided, "model.embed_tokens.weight"), 0);
+  EXPECT_EQ(FindFragment(*strided, "lm_head.weight"), 2);
   for (int32_t count = 1; count <= 6; ++count) {
     EXPECT_TRUE(RunLayout::Create(*BuildLayout(Model(), count)).ok());
   }
@@ -93,9 +93,9 @@ TEST(ModelSpecTest, DealsOtherArchitecturesInTheSameWay) {
   const auto gpt2 = BuildLayout(model, 3);
   ASSERT_TRUE(gpt2.ok()) << gpt2.status();
   EXPECT_TRUE(RunLayout::Create(*gpt2).ok());
-  EXPECT_EQ(FragmentOf(*gpt2, "transformer.wpe.weight"), 0);
-  EXPECT_EQ(FragmentOf(*gpt2, "transformer.h.4.ln_2.bias"), 1);
-  EXPECT_EQ(FragmentOf(*gpt2, "transformer.ln_f.bias"), 2);
+  EXPECT_EQ(FindFragment(*gpt2, "transformer.wpe.weight"), 0);
+  EXPECT_EQ(FindFragment(*gpt2, "transformer.h.4.ln_2.bias"), 1);
+  EXPECT_EQ(FindFragment(*gpt2, "transformer.ln_f.bias"), 2);
   model = Model();
   model.set_architecture("mixtral");
   model.set_expert_count(3);
@@ -103,19 +103,19 @@ TEST(ModelSpecTest, DealsOtherArchitecturesInTheSameWay) {
   const auto mixture = BuildLayout(model, 3);
   ASSERT_TRUE(mixture.ok()) << mixture.status();
   EXPECT_TRUE(RunLayout::Create(*mixture).ok());
-  EXPECT_EQ(FragmentOf(*mixture,
+  EXPECT_EQ(FindFragment(*mixture,
                        "model.layers.1.block_sparse_moe.experts.2.w2.weight"),
             1);
 }
 
 TEST(ModelSpecTest, FragmentsAreCountedOrMadeOfLayers) {
-  EXPECT_EQ(FragmentCountOf(7, 0, 0), 1);
-  EXPECT_EQ(FragmentCountOf(7, 0, 4), 4);
-  EXPECT_EQ(FragmentCountOf(7, 3, 0), 3);
-  EXPECT_EQ(FragmentCountOf(6, 3, 0), 2);
-  EXPECT_EQ(FragmentCountOf(2, 3, 0), 1);
-  EXPECT_EQ(FragmentCountOf(7, 1, 24), 7);
-  EXPECT_EQ(FragmentCountOf(48, 1, 24), 24);
+  EXPECT_EQ(CountFragments(7, 0, 0), 1);
+  EXPECT_EQ(CountFragments(7, 0, 4), 4);
+  EXPECT_EQ(CountFragments(7, 3, 0), 3);
+  EXPECT_EQ(CountFragments(6, 3, 0), 2);
+  EXPECT_EQ(CountFragments(2, 3, 0), 1);
+  EXPECT_EQ(CountFragments(7, 1, 24), 7);
+  EXPECT_EQ(CountFragments(48, 1, 24), 24);
 }
 
 TEST(ModelSpecTest, AssignmentsHaveNames) {

@@ -18,7 +18,7 @@
 namespace atl::worker {
 namespace {
 
-std::vector<int64_t> FragmentElementsOf(const v1::Layout& layout) {
+std::vector<int64_t> CountFragmentElements(const v1::Layout& layout) {
   std::vector<int64_t> elements(layout.fragment_count(), 0);
   for (const v1::TensorSpec& tensor : layout.tensors()) {
     int64_t count = 1;
@@ -51,7 +51,7 @@ struct Scene {
   planner::Service service;
 };
 
-absl::StatusOr<Scene> SceneOf(const v1::RunSpec& spec,
+absl::StatusOr<Scene> MakeScene(const v1::RunSpec& spec,
                               const IslandMeasurements& measured) {
   const auto rate = [](const Measured& m) {
     return static_cast<double>(m.bytes) / m.seconds;
@@ -70,7 +70,7 @@ absl::StatusOr<Scene> SceneOf(const v1::RunSpec& spec,
   scene.link.up_bytes_per_second = rate(measured.pushed);
   scene.link.down_bytes_per_second = rate(measured.pulled);
   scene.link.payload_share = 1;
-  scene.service = ServiceOf(spec.durability());
+  scene.service = MakeService(spec.durability());
   scene.service.save_seconds = 0;
   scene.service.island_count = spec.schedule().island_count_min();
   if (measured.contributed.bytes > 0 && measured.contributed.seconds > 0) {
@@ -107,7 +107,7 @@ absl::StatusOr<PlannedModel> ModelOfSize(int64_t element_count,
 absl::StatusOr<PlannedModel> ModelOfSpec(const v1::ModelSpec& spec) {
   ASSIGN_OR_RETURN(const v1::Layout layout, BuildLayout(spec));
   PlannedModel model;
-  model.element_count = FragmentElementsOf(layout)[0];
+  model.element_count = CountFragmentElements(layout)[0];
   model.layer_count = spec.layer_count();
   model.sequence_length = spec.sequence_length();
   model.spec = spec;
@@ -129,13 +129,13 @@ absl::StatusOr<std::vector<int64_t>> FragmentElements(
       const v1::Layout layout,
       BuildLayout(*model.spec, static_cast<int32_t>(fragment_count),
                   assignment));
-  return FragmentElementsOf(layout);
+  return CountFragmentElements(layout);
 }
 
 planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   planner::Exchange exchange;
   exchange.inner_step_count = spec.schedule().inner_step_count();
-  exchange.fragment_elements = FragmentElementsOf(spec.layout());
+  exchange.fragment_elements = CountFragmentElements(spec.layout());
   const v1::ScheduleSpec& schedule = spec.schedule();
   exchange.streaming =
       schedule.fragment_schedule() == v1::FRAGMENT_SCHEDULE_STAGGERED;
@@ -167,7 +167,7 @@ absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
   planner::Exchange exchange = ExchangeOfRun(recipe.spec);
   if (fragment_count == 0) {
     fragment_count =
-        FragmentCountOf(model.layer_count, recipe.layers_a_fragment,
+        CountFragments(model.layer_count, recipe.layers_a_fragment,
                         recipe.spec.layout().fragment_count());
   }
   ASSIGN_OR_RETURN(exchange.fragment_elements,
@@ -175,7 +175,7 @@ absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
   return exchange;
 }
 
-planner::Service ServiceOf(v1::Durability durability) {
+planner::Service MakeService(v1::Durability durability) {
   planner::Service service;
   // A SAVE is synced at every level; a contribution, PREPARED and what the
   // coordinator decides at level MACHINE.
@@ -188,11 +188,11 @@ planner::Service ServiceOf(v1::Durability durability) {
 
 planner::Service ServiceOfRecipe(planner::Service service,
                                  const Recipe& recipe) {
-  service.commit_seconds = ServiceOf(recipe.spec.durability()).commit_seconds;
+  service.commit_seconds = MakeService(recipe.spec.durability()).commit_seconds;
   return service;
 }
 
-planner::Flow FlowOf(int32_t shard_count) {
+planner::Flow MakeFlow(int32_t shard_count) {
   planner::Flow flow;
   flow.stream_count = server::kDefaultStreamCount;
   flow.shard_count = shard_count;
@@ -205,7 +205,7 @@ planner::Flow FlowOf(int32_t shard_count) {
 
 absl::StatusOr<planner::Forecast> ForecastOfRun(
     const v1::RunSpec& spec, const IslandMeasurements& measured) {
-  ASSIGN_OR_RETURN(const Scene scene, SceneOf(spec, measured));
+  ASSIGN_OR_RETURN(const Scene scene, MakeScene(spec, measured));
   const planner::Exchange exchange = ExchangeOfRun(spec);
   return planner::Predict(exchange, scene.compute, scene.link,
                           planner::OfIslands(scene.service, exchange));
@@ -214,7 +214,7 @@ absl::StatusOr<planner::Forecast> ForecastOfRun(
 absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
     const v1::RunSpec& spec, const IslandMeasurements& measured,
     absl::Span<const Recipe> recipes) {
-  ASSIGN_OR_RETURN(Scene scene, SceneOf(spec, measured));
+  ASSIGN_OR_RETURN(Scene scene, MakeScene(spec, measured));
   // Fragments that travel one by one meet it each time.
   scene.link.round_trip_seconds = measured.round_trip_seconds;
   ASSIGN_OR_RETURN(const PlannedModel model, ModelOfSpec(spec.model()));

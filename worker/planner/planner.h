@@ -54,7 +54,7 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
 struct Recipe {
   const planner::Preset* preset = nullptr;
   v1::RunSpec spec;  // But for the tensors of its layout.
-  // Fragments of a model of other layers: FragmentCountOf with these and with
+  // Fragments of a model of other layers: CountFragments with these and with
   // the spec's layout.fragment_count.
   int64_t layers_a_fragment = 0;
   FragmentAssignment assignment = FragmentAssignment::kStrided;
@@ -73,14 +73,14 @@ absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
 // two cores and a local disk (tests/benchmarks/results/slow_link.md). A
 // decision is all between the last byte of a contribution at a shard and the
 // commit's way to islands.
-planner::Service ServiceOf(v1::Durability durability);
+planner::Service MakeService(v1::Durability durability);
 
 // `service` with what a commit takes at the recipe's own durability.
 planner::Service ServiceOfRecipe(planner::Service service,
                                  const Recipe& recipe);
 
 // How transfers of this version flow to and from `shard_count` (>= 1) servers.
-planner::Flow FlowOf(int32_t shard_count);
+planner::Flow MakeFlow(int32_t shard_count);
 
 // Bytes and the seconds of the calls that moved them.
 struct Measured {
@@ -98,7 +98,7 @@ struct IslandMeasurements {
 };
 
 // The forecast for a run of `spec` on that link, with the run's fewest islands,
-// all as fast as this one, and with ServiceOf for the servers. Transfers
+// all as fast as this one, and with MakeService for the servers. Transfers
 // measured whole hold their round trips and what streams stand for already, and
 // contributions their SAVE.
 //

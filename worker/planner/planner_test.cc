@@ -78,7 +78,7 @@ TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
   ASSERT_TRUE(forecast.ok()) << forecast.status();
   EXPECT_NEAR(forecast->compute_seconds, 2, 1e-9);
   // Decoding and merging take milliseconds here; the SAVE was measured.
-  const double decided = ServiceOf(spec.durability()).commit_seconds;
+  const double decided = MakeService(spec.durability()).commit_seconds;
   EXPECT_NEAR(forecast->round_seconds, 2 + 0.5 + 1.5 + 0.25 + decided, 0.005);
   EXPECT_EQ(forecast->up_bytes, bytes);
   EXPECT_EQ(forecast->down_bytes, bytes);
@@ -208,8 +208,8 @@ TEST(PlannerTest, ARunIsPlannedWithItsQuorumItsVerdictAndItsDurability) {
   EXPECT_EQ(exchange.header_trip_count, 1);
   spec.mutable_outer()->mutable_merge()->set_rule(v1::MERGE_RULE_KIND_MEDIAN);
   EXPECT_EQ(ExchangeOfRun(spec).merge_pass_count, 1);
-  EXPECT_GT(ServiceOf(v1::DURABILITY_MACHINE).commit_seconds,
-            ServiceOf(v1::DURABILITY_PROCESS).commit_seconds);
+  EXPECT_GT(MakeService(v1::DURABILITY_MACHINE).commit_seconds,
+            MakeService(v1::DURABILITY_PROCESS).commit_seconds);
 }
 
 TEST(PlannerTest, FarServersMakeStreamsWaitForWindows) {
@@ -225,8 +225,8 @@ TEST(PlannerTest, FarServersMakeStreamsWaitForWindows) {
     return planner::Predict(exchange, compute, link, {}, flow)->round_seconds;
   };
   // A trip more for the one chunk of a push, two for those of a pull.
-  EXPECT_NEAR(seconds(FlowOf(1)) - seconds({}), 3 * 0.1, 1e-3);
-  EXPECT_NEAR(seconds(FlowOf(4)) - seconds({}), 3 * 0.1, 1e-3);
+  EXPECT_NEAR(seconds(MakeFlow(1)) - seconds({}), 3 * 0.1, 1e-3);
+  EXPECT_NEAR(seconds(MakeFlow(4)) - seconds({}), 3 * 0.1, 1e-3);
 }
 
 TEST(PlannerTest, ASampledRunAsksForFewerRounds) {

@@ -162,7 +162,7 @@ absl::Status SaveAssembler::AddContributions(const HeldLayout& source,
       return OfAnother("save than the files of other processes");
     }
     if (f < 0 || f >= layout.fragment_count() ||
-        theirs.info.codec() != ProtoOf(codec_)) {
+        theirs.info.codec() != ToProto(codec_)) {
       return OfAnother("layout");
     }
     const EncodedLayout from(layout, f, codec_, source.fragment_blocks(f));

@@ -23,16 +23,16 @@ constexpr int64_t kMagicBytes = 8;
 constexpr int64_t kPreambleBytes = kMagicBytes + 3 * sizeof(uint32_t);
 constexpr uint32_t kHeaderBytesMax = 16 << 20;
 
-absl::string_view BytesOf(absl::Span<const float> values) {
+absl::string_view AsBytes(absl::Span<const float> values) {
   return {reinterpret_cast<const char*>(values.data()),
           values.size() * sizeof(float)};
 }
 
-absl::string_view BytesOf(absl::Span<const char> bytes) {
+absl::string_view AsBytes(absl::Span<const char> bytes) {
   return {bytes.data(), bytes.size()};
 }
 
-std::string HexOf(const google::protobuf::MessageLite& message) {
+std::string ToHex(const google::protobuf::MessageLite& message) {
   return absl::BytesToHexString(message.SerializeAsString());
 }
 
@@ -209,7 +209,7 @@ class SectionReader {
         file_, offset_,
         {reinterpret_cast<char*>(values.data()), static_cast<size_t>(bytes)}));
     offset_ += bytes;
-    if (codec::Crc32c(BytesOf(absl::MakeConstSpan(values))) != crc) {
+    if (codec::Crc32c(AsBytes(absl::MakeConstSpan(values))) != crc) {
       return Damaged("a section's checksum does not match");
     }
     return absl::OkStatus();
@@ -310,7 +310,7 @@ std::string NameOfSave(const SaveOutline& outline) {
   for (const v1::ContributionInfo& info : outline.contributions) {
     text += info.SerializeAsString();
   }
-  return codec::ToHex(codec::Sha256Of(text));
+  return codec::ToHex(codec::ComputeSha256(text));
 }
 
 std::string SaveHeaderText(const SaveHeader& header) {
@@ -329,18 +329,18 @@ absl::Status WriteSave(FileSystem& file_system, const std::string& path,
   Json json = HeaderJson(header);
   std::vector<absl::string_view> sections;
   ForEachArray(view.arrays, [&](absl::Span<const float> array) {
-    sections.push_back(BytesOf(array));
+    sections.push_back(AsBytes(array));
   });
   json["contributions"] = Json::array();
   for (const EncodedContribution* contribution : view.contributions) {
-    json["contributions"].push_back(HexOf(contribution->info));
-    sections.push_back(BytesOf(absl::MakeConstSpan(contribution->bytes)));
+    json["contributions"].push_back(ToHex(contribution->info));
+    sections.push_back(AsBytes(absl::MakeConstSpan(contribution->bytes)));
   }
   json["feedback"] = Json::array();
   for (const FeedbackView& feedback : view.feedback) {
-    json["feedback"].push_back(HexOf(feedback.key));
-    sections.push_back(BytesOf(feedback.before));
-    sections.push_back(BytesOf(feedback.after));
+    json["feedback"].push_back(ToHex(feedback.key));
+    sections.push_back(AsBytes(feedback.before));
+    sections.push_back(AsBytes(feedback.after));
   }
   json["sections"] = Json::array();
   for (const absl::string_view section : sections) {

@@ -24,7 +24,7 @@ namespace {
 constexpr char kEnding[] = ".save";
 constexpr char kNextEnding[] = ".save.next";
 
-std::string FileNameOf(const SavePlace& place, int process_index,
+std::string MakeFileName(const SavePlace& place, int process_index,
                        int process_count, bool is_next) {
   std::string name = absl::StrCat(place.run_id, ".", place.island_id);
   if (process_count > 1) {
@@ -38,7 +38,7 @@ struct Owner {
   int process_index = 0;
   int process_count = 1;
 };
-std::optional<Owner> OwnerOf(const SavePlace& place, absl::string_view name) {
+std::optional<Owner> ParseOwner(const SavePlace& place, absl::string_view name) {
   for (const bool is_next : {false, true}) {
     Owner owner;
     absl::string_view rest = name;
@@ -58,7 +58,7 @@ std::optional<Owner> OwnerOf(const SavePlace& place, absl::string_view name) {
       }
     }
     // No other spelling of the numbers, and nothing that is left.
-    if (FileNameOf(place, owner.process_index, owner.process_count, is_next) ==
+    if (MakeFileName(place, owner.process_index, owner.process_count, is_next) ==
         name) {
       return owner;
     }
@@ -67,7 +67,7 @@ std::optional<Owner> OwnerOf(const SavePlace& place, absl::string_view name) {
 }
 
 // By name.
-absl::StatusOr<std::vector<std::string>> ListOf(FileSystem& file_system,
+absl::StatusOr<std::vector<std::string>> ListOwn(FileSystem& file_system,
                                                 const SavePlace& place) {
   auto names = file_system.List(place.directory);
   if (absl::IsNotFound(names.status())) return std::vector<std::string>();
@@ -137,7 +137,7 @@ std::string MissingFiles(const SavePlace& place, const SaveSet& set) {
         })) {
       continue;
     }
-    missing.push_back(FileNameOf(place, i, set.process_count, false));
+    missing.push_back(MakeFileName(place, i, set.process_count, false));
     if (missing.size() == 4) {
       missing.push_back("more");
       break;
@@ -152,19 +152,19 @@ std::string SavePath(const SavePlace& place, int process_index,
                      int process_count, bool is_next) {
   return absl::StrCat(
       place.directory, "/",
-      FileNameOf(place, process_index, process_count, is_next));
+      MakeFileName(place, process_index, process_count, is_next));
 }
 
 FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
   FoundSaves found;
-  const auto names = ListOf(file_system, place);
+  const auto names = ListOwn(file_system, place);
   if (!names.ok()) {
     found.notes.push_back(
         absl::StrCat(place.directory, ": ", names.status().message()));
     return found;
   }
   for (const std::string& name : *names) {
-    const std::optional<Owner> owner = OwnerOf(place, name);
+    const std::optional<Owner> owner = ParseOwner(place, name);
     if (!owner.has_value()) continue;
     const std::string path = absl::StrCat(place.directory, "/", name);
     absl::StatusOr<SaveOutline> outline = ReadSaveOutline(file_system, path);
@@ -248,11 +248,11 @@ absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
 
 void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,
                       int process_count) {
-  const auto names = ListOf(file_system, place);
+  const auto names = ListOwn(file_system, place);
   if (!names.ok()) return;
   bool removed = false;
   for (const std::string& name : *names) {
-    const std::optional<Owner> owner = OwnerOf(place, name);
+    const std::optional<Owner> owner = ParseOwner(place, name);
     if (!owner.has_value() || owner->process_count == process_count) continue;
     // Another process may be quicker.
     file_system.Remove(absl::StrCat(place.directory, "/", name)).IgnoreError();

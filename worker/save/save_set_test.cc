@@ -89,10 +89,10 @@ class SaveSetTest : public testing::Test {
   }
 
   // A value of array `array` for an element of the model.
-  static float ValueOf(int array, int64_t element) {
+  static float MakeValue(int array, int64_t element) {
     return static_cast<float>(100000 * array + element);
   }
-  static char ByteOf(int32_t fragment, int64_t block, int64_t i) {
+  static char MakeByte(int32_t fragment, int64_t block, int64_t i) {
     return static_cast<char>(17 * fragment + 5 * block + i % 101);
   }
 
@@ -106,7 +106,7 @@ class SaveSetTest : public testing::Test {
     const auto fill = [&](int array, std::vector<float>& values) {
       for (const IndexRange span : held.spans()) {
         for (int64_t i = span.begin; i < span.end; ++i) {
-          values.push_back(ValueOf(array, i));
+          values.push_back(MakeValue(array, i));
         }
       }
     };
@@ -117,14 +117,14 @@ class SaveSetTest : public testing::Test {
       EncodedContribution& contribution = save.contributions.emplace_back();
       contribution.info.mutable_key()->set_fragment(f);
       contribution.info.mutable_key()->set_seq(seq);
-      contribution.info.set_codec(ProtoOf(codec_));
+      contribution.info.set_codec(ToProto(codec_));
       contribution.info.mutable_digest()->set_high(seq);
       const EncodedLayout encoded(*layout_, f, codec_,
                                   held.fragment_blocks(f));
       for (const IndexRange blocks : encoded.held()) {
         for (int64_t b = blocks.begin; b < blocks.end; ++b) {
           for (int64_t i = 0; i < encoded.ByteCount({b, b + 1}); ++i) {
-            contribution.bytes.push_back(ByteOf(f, b, i));
+            contribution.bytes.push_back(MakeByte(f, b, i));
           }
         }
       }
@@ -134,9 +134,9 @@ class SaveSetTest : public testing::Test {
         const int64_t begin = layout_->tensors()[piece.tensor].model_offset +
                               piece.tensor_offset;
         for (int64_t i = begin; i < begin + piece.element_count; ++i) {
-          feedback.before.push_back(ValueOf(4, i));
+          feedback.before.push_back(MakeValue(4, i));
           // The second fragment's is not on its way.
-          if (f == 0) feedback.after.push_back(ValueOf(5, i));
+          if (f == 0) feedback.after.push_back(MakeValue(5, i));
         }
       }
     }
@@ -199,7 +199,7 @@ class SaveSetTest : public testing::Test {
     byte = static_cast<char>(byte ^ 1);
     ASSERT_TRUE(file->WriteAt(offset, absl::string_view(&byte, 1)).ok());
   }
-  int64_t SizeOf(const std::string& path) {
+  int64_t GetSize(const std::string& path) {
     return *(*files_.OpenForRead(path))->Size();
   }
 
@@ -208,7 +208,7 @@ class SaveSetTest : public testing::Test {
   FakeFileSystem files_;
   std::unique_ptr<RunLayout> layout_;
   std::vector<int64_t> cuts_;  // Of the model order, at blocks.
-  const codec::Codec& codec_ = CodecOf(v1::CODEC_INT8);
+  const codec::Codec& codec_ = ToCodec(v1::CODEC_INT8);
 };
 
 TEST_F(SaveSetTest, AnyNumberOfProcessesReadsWhatAnyOtherWrote) {
@@ -341,7 +341,7 @@ TEST_F(SaveSetTest, OfTwoCopiesOneThatIsWholeIsRead) {
   };
   for (const std::string& damaged : paths) {
     write();
-    Damage(damaged, SizeOf(damaged) - 1);
+    Damage(damaged, GetSize(damaged) - 1);
     const FoundSaves found = FindSaves(files_, kPlace);
     EXPECT_TRUE(found.notes.empty());
     ASSERT_EQ(found.sets.size(), 1);
@@ -351,7 +351,7 @@ TEST_F(SaveSetTest, OfTwoCopiesOneThatIsWholeIsRead) {
     ExpectSame(*save, MakeSave(all, 7));
   }
   write();
-  for (const std::string& path : paths) Damage(path, SizeOf(path) - 1);
+  for (const std::string& path : paths) Damage(path, GetSize(path) - 1);
   const absl::Status status =
       Read(FindSaves(files_, kPlace).sets[0], all).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
@@ -371,7 +371,7 @@ TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {
   const std::string path = SavePath(kPlace, 1, 2);
   WriteAll(writers, 7);
   // In the numbers in bulk: seen when they are read.
-  Damage(path, SizeOf(path) - 1);
+  Damage(path, GetSize(path) - 1);
   FoundSaves found = FindSaves(files_, kPlace);
   ASSERT_EQ(found.sets.size(), 1);
   absl::Status status = Read(found.sets[0], all).status();

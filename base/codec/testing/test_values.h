@@ -36,7 +36,7 @@ class ValuesTest : public ::testing::Test {
   // Finite, of every magnitude there is.
   float AnyFinite() {
     for (;;) {
-      const float value = FloatOf(random_());
+      const float value = FromBits(random_());
       if (std::isfinite(value)) return value;
     }
   }
@@ -79,7 +79,7 @@ class ValuesTest : public ::testing::Test {
           v[i] = sign * 0.0f;
           break;
         case 3:  // Subnormals.
-          v[i] = FloatOf((random_() & 0x007fffff) | (random_() & 0x80000000));
+          v[i] = FromBits((random_() & 0x007fffff) | (random_() & 0x80000000));
           break;
         case 4:  // At the end of the range.
           v[i] = sign * (random_() % 4 == 0 ? most : most * 0.75f);

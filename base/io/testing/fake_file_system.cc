@@ -18,7 +18,7 @@ namespace {
 using Fault = FakeFileSystem::Fault;
 
 // As the messages of the real one begin.
-absl::string_view VerbOf(Fault::Call call) {
+absl::string_view ToVerb(Fault::Call call) {
   switch (call) {
     case Fault::Call::kOpen:
       return "open";
@@ -82,7 +82,7 @@ struct FakeFileSystem::State {
       }
       if (written_bytes != nullptr) *written_bytes = fault->written_bytes;
       const absl::Status status = ErrnoToStatus(
-          fault->error_number, absl::StrCat(VerbOf(call), " ", path));
+          fault->error_number, absl::StrCat(ToVerb(call), " ", path));
       if (--fault->fail_count == 0) faults.erase(fault);
       return status;
     }
@@ -231,7 +231,7 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::Open(
   std::shared_ptr<Node> node;
   if (found != state_->names.end()) {
     node = found->second;
-  } else if (!create || state_->directories.count(DirectoryOf(path)) == 0) {
+  } else if (!create || state_->directories.count(ParentDirectory(path)) == 0) {
     return absl::NotFoundError(absl::StrCat("open ", path, ": not there"));
   } else {
     node = std::make_shared<Node>();
@@ -295,7 +295,7 @@ absl::Status FakeFileSystem::Remove(const std::string& path) {
 absl::Status FakeFileSystem::CreateDirectories(const std::string& path) {
   MutexLock lock(&state_->mutex);
   for (std::string at = path; state_->directories.insert(at).second;) {
-    at = DirectoryOf(at);
+    at = ParentDirectory(at);
   }
   return absl::OkStatus();
 }
@@ -305,10 +305,10 @@ absl::Status FakeFileSystem::SyncDirectory(const std::string& path) {
   RETURN_IF_ERROR(state_->Check(Fault::Call::kSyncDirectory, path));
   std::map<std::string, std::shared_ptr<Node>>& synced = state_->synced_names;
   for (auto it = synced.begin(); it != synced.end();) {
-    it = DirectoryOf(it->first) == path ? synced.erase(it) : std::next(it);
+    it = ParentDirectory(it->first) == path ? synced.erase(it) : std::next(it);
   }
   for (const auto& [name, node] : state_->names) {
-    if (DirectoryOf(name) == path) synced[name] = node;
+    if (ParentDirectory(name) == path) synced[name] = node;
   }
   return absl::OkStatus();
 }
@@ -322,7 +322,7 @@ absl::StatusOr<std::vector<std::string>> FakeFileSystem::List(
   }
   std::vector<std::string> names;
   auto add = [&](const std::string& name) {
-    if (name != path && DirectoryOf(name) == path) {
+    if (name != path && ParentDirectory(name) == path) {
       names.push_back(name.substr(name.rfind('/') + 1));
     }
   };

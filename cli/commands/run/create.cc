@@ -41,7 +41,7 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   const v1::Run& created = response->run();
   table.AddRow({run.run_id,
                 options.validate_only ? "VALID" : EnumName(created.state()),
-                RoundsOf(run.spec.schedule()), TokensOf(run.spec.schedule()),
+                PlannedRounds(run.spec.schedule()), PlannedTokens(run.spec.schedule()),
                 absl::StrCat(run.spec.schedule().island_count_min()),
                 absl::StrCat(run.spec.server_count())});
   context.output().Print(ToJson(*response), table.ToString());

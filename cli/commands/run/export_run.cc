@@ -81,11 +81,11 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   ASSIGN_OR_RETURN(const RunLayout layout,
                    RunLayout::Create(pinned.run().spec().layout()));
   server::ParameterClientOptions client_options =
-      server::OptionsOfRun(options.run_id, pinned.run().spec());
+      server::MakeRunOptions(options.run_id, pinned.run().spec());
   client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
   ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
                    server::MakeParameterClient(client_options, layout));
-  shards->SetRoutes(server::RoutesOf(pinned));
+  shards->SetRoutes(server::ToRoutes(pinned));
 
   int64_t shown = -1;
   bool is_waiting = false;
@@ -93,7 +93,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
     if (options.on_progress) options.on_progress(line);
   };
   ServerWait wait(
-      client, options.run_id, server::RoutesOf(pinned), options.patience,
+      client, options.run_id, server::ToRoutes(pinned), options.patience,
       [&](const server::ShardRoutes& routes) { shards->SetRoutes(routes); },
       show);
   std::error_code error;

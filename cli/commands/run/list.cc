@@ -20,8 +20,8 @@ absl::Status ListRuns(Context& context) {
     for (const v1::Run& run : response.runs()) {
       runs.push_back(ToJson(run));
       table.AddRow({run.run_id(), EnumName(run.state()),
-                    RoundsOf(run.spec().schedule()),
-                    TokensOf(run.spec().schedule()),
+                    PlannedRounds(run.spec().schedule()),
+                    PlannedTokens(run.spec().schedule()),
                     absl::StrCat(run.spec().schedule().island_count_min()),
                     FormatTimestamp(ToTime(run.create_time())),
                     run.state_reason()});

@@ -53,7 +53,7 @@ class FakePlanSource {
                                    std::stop_token stop) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto newer = [&] {
-      return plan_.has_value() && PositionOf(*plan_) > after;
+      return plan_.has_value() && ToPosition(*plan_) > after;
     };
     const auto failing = [&] {
       const auto found = errors_.find("WaitForPlan");

@@ -2,7 +2,7 @@
 
 namespace atl::coordinator {
 
-std::optional<HistoryRow> HistoryOf(const LogEntry& entry) {
+std::optional<HistoryRow> ToHistory(const LogEntry& entry) {
   const storage::v1::Record& record = entry.record;
   if (record.has_round_committed()) {
     const v1::Round& round = record.round_committed().round();

@@ -12,7 +12,7 @@
 namespace atl::coordinator {
 
 // The row of a COMMIT or of an evaluation; nullopt for all other records.
-std::optional<HistoryRow> HistoryOf(const LogEntry& entry);
+std::optional<HistoryRow> ToHistory(const LogEntry& entry);
 
 }  // namespace atl::coordinator
 

@@ -72,13 +72,13 @@ void AddDropped(const RunState& state, const ObservedShard& shard,
   std::set<ContributionPlace> committed;
   for (const v1::Commit& commit : plan.commits()) {
     for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
-      committed.insert(PlaceOf(outcome.key()));
+      committed.insert(ToPlace(outcome.key()));
     }
   }
   const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
     if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
-        committed.contains(PlaceOf(key)) ||
-        !told.insert(PlaceOf(key)).second) {
+        committed.contains(ToPlace(key)) ||
+        !told.insert(ToPlace(key)).second) {
       return;
     }
     v1::ContributionOutcome& dropped = *plan.add_dropped();

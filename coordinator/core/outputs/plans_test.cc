@@ -153,7 +153,7 @@ class PlansTest : public testing::Test, public ServerDirectory {
     Apply(record);
   }
 
-  v1::IslandPlan PlanOf(int slot) const {
+  v1::IslandPlan MakePlan(int slot) const {
     v1::IslandPlan plan = BuildSharedIslandPlan(state_, seen_, *this);
     AddIsland(state_, seen_, slot, plan);
     plan.set_revision(kMany);
@@ -187,7 +187,7 @@ class PlansTest : public testing::Test, public ServerDirectory {
 
 TEST_F(PlansTest, AnIslandIsToldItsOwnSlotAndTheSumsOfAll) {
   Start(2, 3, 1);
-  v1::IslandPlan plan = PlanOf(1);
+  v1::IslandPlan plan = MakePlan(1);
   ASSERT_EQ(plan.open_rounds_size(), 2);
   for (const v1::OpenRound& open : plan.open_rounds()) {
     ASSERT_EQ(open.slots_size(), 1);
@@ -212,7 +212,7 @@ TEST_F(PlansTest, AnIslandThatIsNotExpectedIsToldHowManyAre) {
   record.mutable_member_set()->set_island_id("late");
   Apply(record);
   seen_.members.resize(4);
-  const v1::IslandPlan plan = PlanOf(3);
+  const v1::IslandPlan plan = MakePlan(3);
   EXPECT_TRUE(plan.open_rounds(0).slots().empty());
   EXPECT_EQ(plan.open_rounds(0).slot_count(), 3);
 }
@@ -228,19 +228,19 @@ TEST_F(PlansTest, SlotsCountAsTheyAreOrdered) {
   open.set_attempt(1);
   for (const int slot : {1, 3, 4}) open.add_slots()->set_slot(slot);
   Apply(record);
-  EXPECT_EQ(PlanOf(4).open_rounds(0).slot_index(), 2);
-  EXPECT_EQ(PlanOf(4).open_rounds(0).slots(0).slot(), 4);
-  EXPECT_TRUE(PlanOf(2).open_rounds(0).slots().empty());
+  EXPECT_EQ(MakePlan(4).open_rounds(0).slot_index(), 2);
+  EXPECT_EQ(MakePlan(4).open_rounds(0).slots(0).slot(), 4);
+  EXPECT_TRUE(MakePlan(2).open_rounds(0).slots().empty());
   // Whoever does not say how many steps takes one.
-  EXPECT_EQ(PlanOf(2).open_rounds(0).step_count_sum(), 3);
+  EXPECT_EQ(MakePlan(2).open_rounds(0).step_count_sum(), 3);
 }
 
 TEST_F(PlansTest, AnIslandsPlanIsSmallHoweverManyIslandsAndFragments) {
   Start(24, 256, 24);
   Reject(255, 7, std::string(1000, 'x'));
-  EXPECT_LT(PlanOf(255).ByteSizeLong(), kPlanBytesMax);
-  std::cout << "island " << PlanOf(255).ByteSizeLong() << std::endl;
-  EXPECT_EQ(PlanOf(0).open_rounds_size(), 24);
+  EXPECT_LT(MakePlan(255).ByteSizeLong(), kPlanBytesMax);
+  std::cout << "island " << MakePlan(255).ByteSizeLong() << std::endl;
+  EXPECT_EQ(MakePlan(0).open_rounds_size(), 24);
 }
 
 TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
@@ -259,7 +259,7 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
     seen_.recalls[{recall.key.fragment(), recall.key.slot(),
                    recall.key.seq()}] = recall;
   }
-  const v1::IslandPlan plan = PlanOf(islands - 1);
+  const v1::IslandPlan plan = MakePlan(islands - 1);
   EXPECT_EQ(plan.outcomes_size(), 256);
   EXPECT_EQ(plan.shards_size(), kServersMax);
   EXPECT_EQ(plan.needs_repush_size(), 4 * kFragmentsMax);
@@ -293,7 +293,7 @@ TEST_F(PlansTest, AServersPlanOfTheMostIslandsFits) {
   EXPECT_EQ(server.members_size(), kIslandsMax);
   EXPECT_EQ(server.commits_size(), 16);
   EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
-  EXPECT_LT(PlanOf(0).ByteSizeLong(), kPlanBytesMax);
+  EXPECT_LT(MakePlan(0).ByteSizeLong(), kPlanBytesMax);
   std::cout << "server " << server.ByteSizeLong() << std::endl;
 }
 
@@ -385,7 +385,7 @@ TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {
   std::string reason;
   for (int i = 0; i < 86; ++i) reason += "\xe2\x82\xac";
   Reject(0, 2, reason);
-  const v1::IslandPlan plan = PlanOf(0);
+  const v1::IslandPlan plan = MakePlan(0);
   ASSERT_EQ(plan.outcomes_size(), 200);
   EXPECT_EQ(plan.outcomes(199).reason(), reason.substr(0, 255));
   size_t reason_bytes = 0;

@@ -52,7 +52,7 @@ std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
     v1::SlotPlan& plan = plans[slots[i]];
     plan.set_slot(slots[i]);
     plan.set_step_count(steps[i]);
-    plan.set_start_step(StartStepOf(state, fragment));
+    plan.set_start_step(FindStartStep(state, fragment));
     plan.set_data_shard(LeastRead(state, dealt[i], slots[i]));
     plan.set_data_position(state.DataPosition(plan.data_shard(), slots[i]));
   }

@@ -34,7 +34,7 @@ class AsyncRoundsTest : public RunSimulationTest {
   int64_t Version(int32_t f = 0) const {
     return run_->fragment(f).newest.version();
   }
-  v1::SlotPlan PlanOf(int32_t slot, int32_t f = 0) const {
+  v1::SlotPlan MakePlan(int32_t slot, int32_t f = 0) const {
     for (const v1::SlotPlan& plan : run_->fragment(f).open.slots()) {
       if (plan.slot() == slot) return plan;
     }
@@ -91,7 +91,7 @@ TEST_F(AsyncRoundsTest, MergesWhatCameTogetherOneByOneTheOldestAnchorFirst) {
     run_->FollowPlans();
   }
   EXPECT_THAT(order, ElementsAre(2, 0, 1));
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(AsyncRoundsTest, MergesFromAnOlderAnchorUpToMaxStalenessAndNoFurther) {
@@ -103,10 +103,10 @@ TEST_F(AsyncRoundsTest, MergesFromAnOlderAnchorUpToMaxStalenessAndNoFurther) {
   Merge("i0");
   Merge("i0");
   Merge("i1");  // Version 2, made from 0: just fresh enough.
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
   // Version 3: what i2 made from version 0 comes too late by one.
   run_->PushLate("i2", 0);
-  EXPECT_EQ(run_->OutcomeOf("i2"), v1::OUTCOME_STALE);
+  EXPECT_EQ(run_->FindOutcome("i2"), v1::OUTCOME_STALE);
   EXPECT_EQ(Version(), 3);
 }
 
@@ -116,29 +116,29 @@ TEST_F(AsyncRoundsTest, CallsAHalfPushedOneStaleOnceNothingCanTakeIt) {
   Start(spec);
   run_->Push("i1", 0, 0);
   Merge("i0");
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_UNSPECIFIED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_UNSPECIFIED);
   Merge("i0");
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_STALE);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_STALE);
 }
 
 TEST_F(AsyncRoundsTest, LeavesThePlanOfWhoIsInTheMiddleAloneUntilItsOutcome) {
   Start(AsyncSpec());
   SetSpeed("i0", 100);
   SetSpeed("i1", 100);
-  const v1::SlotPlan before = PlanOf(1);
+  const v1::SlotPlan before = MakePlan(1);
   EXPECT_EQ(before.start_step(), 0);
   run_->Train("i1", 0);
   SetSpeed("i0", 400);
   Merge("i0");
   Merge("i0");
-  EXPECT_EQ(PlanOf(1).DebugString(), before.DebugString());
-  EXPECT_EQ(PlanOf(0).start_step(), 2 * 4) << "its own goes on";
+  EXPECT_EQ(MakePlan(1).DebugString(), before.DebugString());
+  EXPECT_EQ(MakePlan(0).start_step(), 2 * 4) << "its own goes on";
   PushEverywhere("i1");
   run_->FollowPlans();
-  ASSERT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_MERGED);
+  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
   // With the COMMIT that decides it comes what it does next: DyLU.
-  EXPECT_EQ(PlanOf(1).step_count(), 1);
-  EXPECT_EQ(PlanOf(1).start_step(), 3 * 4);
+  EXPECT_EQ(MakePlan(1).step_count(), 1);
+  EXPECT_EQ(MakePlan(1).start_step(), 3 * 4);
   EXPECT_EQ(run_->state().DataPosition(before.data_shard(), 1),
             before.data_position() + 8);
 }
@@ -149,12 +149,12 @@ TEST_F(AsyncRoundsTest, GivesStepsByTheSpeedOfTheFastestLiveIsland) {
   SetSpeed("i1", 51);
   SetSpeed("i2", 300);
   Merge("i0");
-  EXPECT_EQ(PlanOf(0).step_count(), 1);  // floor(100 / 300 * 4)
+  EXPECT_EQ(MakePlan(0).step_count(), 1);  // floor(100 / 300 * 4)
   ASSERT_TRUE(run_->Leave("i2").ok());
   Merge("i1");
-  EXPECT_EQ(PlanOf(1).step_count(), 2);  // floor(51 / 100 * 4)
+  EXPECT_EQ(MakePlan(1).step_count(), 2);  // floor(51 / 100 * 4)
   Merge("i0");
-  EXPECT_EQ(PlanOf(0).step_count(), 4);
+  EXPECT_EQ(MakePlan(0).step_count(), 4);
 }
 
 TEST_F(AsyncRoundsTest, GivesAPlanAnewAfterAStaleOne) {
@@ -164,11 +164,11 @@ TEST_F(AsyncRoundsTest, GivesAPlanAnewAfterAStaleOne) {
   run_->Train("i1", 0);
   Merge("i0");
   Merge("i0");
-  EXPECT_EQ(PlanOf(1).start_step(), 0);
+  EXPECT_EQ(MakePlan(1).start_step(), 0);
   run_->PushLate("i1", 0);
-  ASSERT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_STALE);
+  ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_STALE);
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  EXPECT_EQ(PlanOf(1).start_step(), 2 * 4);
+  EXPECT_EQ(MakePlan(1).start_step(), 2 * 4);
 }
 
 TEST_F(AsyncRoundsTest, AsksAJoinerAtOnceAlsoWhereNobodyElseIsLeft) {
@@ -176,24 +176,24 @@ TEST_F(AsyncRoundsTest, AsksAJoinerAtOnceAlsoWhereNobodyElseIsLeft) {
   Merge("i0");
   JoinReady("late");
   EXPECT_THAT(run_->Expected(), ElementsAre(0, 1, 2));
-  EXPECT_EQ(PlanOf(2).start_step(), 4);
+  EXPECT_EQ(MakePlan(2).start_step(), 4);
   ASSERT_TRUE(run_->Leave("i0").ok());
   ASSERT_TRUE(run_->Leave("i1").ok());
   Merge("late");
-  EXPECT_EQ(run_->OutcomeOf("late"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("late"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(AsyncRoundsTest, KeepsThePlanOfARestartAndForgetsThatOfTheLost) {
   Start(AsyncSpec());
-  const v1::SlotPlan before = PlanOf(1);
+  const v1::SlotPlan before = MakePlan(1);
   ASSERT_TRUE(run_->Join("i1").ok());  // Another life; not ready yet.
   Merge("i0");
-  EXPECT_EQ(PlanOf(1).DebugString(), before.DebugString());
+  EXPECT_EQ(MakePlan(1).DebugString(), before.DebugString());
   run_->Pass(absl::Seconds(31), {"i1"});
   Merge("i0");
   EXPECT_THAT(run_->Expected(), ElementsAre(0));
   JoinReady("i1");
-  EXPECT_EQ(PlanOf(1).start_step(), 2 * 4);
+  EXPECT_EQ(MakePlan(1).start_step(), 2 * 4);
 }
 
 TEST_F(AsyncRoundsTest, MergesWhatALostIslandHasLeftBehind) {
@@ -204,14 +204,14 @@ TEST_F(AsyncRoundsTest, MergesWhatALostIslandHasLeftBehind) {
   PushEverywhere("i1");  // It was on its way.
   run_->FollowPlans();
   run_->FollowPlans();
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
   EXPECT_EQ(run_->state().merged_token_count(), 2 * 4 * 20);
 }
 
 TEST_F(AsyncRoundsTest, RejectsARefusedOneAloneAndGoesOn) {
   Start(AsyncSpec());
   run_->RefusePush("i1", 0, 0);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
   EXPECT_EQ(run_->state().state(), v1::RUN_STATE_ACTIVE);
   Merge("i0");
   Merge("i1");
@@ -241,7 +241,7 @@ TEST_F(AsyncRoundsTest, ReadsTheFreeDataShardThatWasReadLeast) {
   Start(spec);  // 4 data shards, 2 islands: each reads two.
   std::set<int32_t> read;
   for (int i = 0; i < 4; ++i) {
-    read.insert(PlanOf(0).data_shard());
+    read.insert(MakePlan(0).data_shard());
     Merge("i0");
     Merge("i1");
   }

@@ -21,10 +21,10 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   if (info.anchor_version() < 0 || info.anchor_version() > version) {
     return "its anchor is a version that does not exist";
   }
-  if (info.key().seq() > SeqMaxOf(state.members()[info.key().slot()])) {
+  if (info.key().seq() > FindSeqMax(state.members()[info.key().slot()])) {
     return "its seq is far beyond the next_seq that its island was given";
   }
-  if (info.codec() != ProtoOf(UpCodec(state.spec()))) {
+  if (info.codec() != ToProto(UpCodec(state.spec()))) {
     return "its codec is not the run's";
   }
   if (info.step_count() < 1) return "it claims no steps";
@@ -52,11 +52,11 @@ bool IsUndecided(const RunState& state, const v1::ContributionKey& key) {
          key.seq() <= kSeqMax && !state.outcomes().Contains(key);
 }
 
-int64_t SeqMaxOf(const Member& member) {
+int64_t FindSeqMax(const Member& member) {
   return std::min(kSeqMax, member.record.next_seq() + kSeqsALifeMax);
 }
 
-std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment) {
+std::vector<int32_t> ListShards(const RunState& state, int32_t fragment) {
   std::vector<int32_t> shards;
   const auto shard_count = static_cast<int32_t>(state.server_ids().size());
   for (int32_t shard = 0; shard < shard_count; ++shard) {
@@ -71,7 +71,7 @@ SeenContributions CollectContributions(const RunState& state,
                                        const std::vector<ObservedShard>& shards,
                                        int32_t fragment) {
   SeenContributions all;
-  const std::vector<int32_t> holders = ShardsOf(state, fragment);
+  const std::vector<int32_t> holders = ListShards(state, fragment);
   for (int32_t shard : holders) {
     if (shard >= shards.size() || !shards[shard].reported) continue;
     const v1::ShardReport& report = shards[shard].report;

@@ -61,11 +61,11 @@ SeenContributions CollectContributions(const RunState& state,
                                        int32_t fragment);
 
 // The greatest seq that counts as one of `member`'s newest life.
-int64_t SeqMaxOf(const Member& member);
+int64_t FindSeqMax(const Member& member);
 
 // Shards with a non-empty range of `fragment`, in order: those that take part
 // in its rounds.
-std::vector<int32_t> ShardsOf(const RunState& state, int32_t fragment);
+std::vector<int32_t> ListShards(const RunState& state, int32_t fragment);
 
 }  // namespace atl::coordinator
 

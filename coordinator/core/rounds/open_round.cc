@@ -70,7 +70,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   const bool elastic = schedule.timing() == v1::TIMING_ELASTIC;
   const bool is_local = state.spec().data().fingerprint().empty();
   const auto fragment_count = static_cast<int32_t>(state.fragments().size());
-  const int64_t start_step = StartStepOf(state, fragment);
+  const int64_t start_step = FindStartStep(state, fragment);
   const int64_t step_count =
       PushStep(schedule, fragment_count, fragment, version) -
       StartStep(schedule, fragment_count, fragment, version);
@@ -96,7 +96,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
 }
 
 // OPENs of `openable`, which are of one version.
-Decision DecideOpenOf(const RunState& state, const Observations& seen,
+Decision DecideOpenAmong(const RunState& state, const Observations& seen,
                       const std::vector<int32_t>& openable) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
@@ -177,7 +177,7 @@ std::vector<double> Speeds(const RunState& state, const Observations& seen,
 Decision DecideOpen(const RunState& state, const Observations& seen) {
   Decision all;
   for (const std::vector<int32_t>& openable : OpenableFragments(state)) {
-    Decision decision = DecideOpenOf(state, seen, openable);
+    Decision decision = DecideOpenAmong(state, seen, openable);
     if (all.reason.empty() ||
         (all.records.empty() && !decision.records.empty())) {
       all.reason = decision.reason;

@@ -34,12 +34,12 @@ Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
   Named named;
   for (const v1::StoredContribution& stored : shard.report.stored()) {
     if (stored.info().key().run_epoch() != run_epoch) continue;
-    named.here.insert(PlaceOf(stored.info().key()));
+    named.here.insert(ToPlace(stored.info().key()));
   }
   for (const v1::RefusedContribution& refused : shard.report.refused()) {
     if (refused.key().run_epoch() != run_epoch) continue;
-    named.here.insert(PlaceOf(refused.key()));
-    named.refused[PlaceOf(refused.key())] =
+    named.here.insert(ToPlace(refused.key()));
+    named.refused[ToPlace(refused.key())] =
         std::string(CutUtf8(refused.reason(), kReasonBytesMax));
   }
   return named;
@@ -72,7 +72,7 @@ void NoteHad(const RunState& state, const ObservedShard& shard,
   if (shard.reported) {
     for (const v1::StoredContribution& stored : shard.report.stored()) {
       if (stored.info().key().run_epoch() != state.run_epoch()) continue;
-      had[PlaceOf(stored.info().key())] = stored.info();
+      had[ToPlace(stored.info().key())] = stored.info();
     }
   }
   std::erase_if(had, [&](const auto& entry) {
@@ -87,7 +87,7 @@ v1::ContributionOutcome LostOutcome(const RunState& state, const Observations& s
                                     absl::Time now) {
   for (int32_t shard : recall.shards) {
     const Named named = NamedBy(seen.shards[shard], state.run_epoch());
-    const auto refused = named.refused.find(PlaceOf(recall.key));
+    const auto refused = named.refused.find(ToPlace(recall.key));
     if (refused != named.refused.end()) {
       return MakeOutcome(recall.key, v1::OUTCOME_REJECTED, refused->second);
     }
@@ -117,7 +117,7 @@ absl::Duration RecallWait(const RunState& state) {
 bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen) {
   std::map<ContributionPlace, Recall> recalls;
   const auto add = [&](const v1::ContributionKey& key, int32_t shard) {
-    Recall& recall = recalls[PlaceOf(key)];
+    Recall& recall = recalls[ToPlace(key)];
     recall.key = key;
     recall.shards.insert(shard);
   };
@@ -136,11 +136,11 @@ bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen) {
       const bool prepared = heard && HasPrepared(seen, seal);
       for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
         const v1::ContributionKey& key = sealed.info().key();
-        seen.had[PlaceOf(key)] = sealed.info();
+        seen.had[ToPlace(key)] = sealed.info();
         // Refused is what was pushed again and is not what was sealed.
         if (heard && !prepared &&
-            (!named.here.contains(PlaceOf(key)) ||
-             named.refused.contains(PlaceOf(key)))) {
+            (!named.here.contains(ToPlace(key)) ||
+             named.refused.contains(ToPlace(key)))) {
           add(key, shard);
         }
       }
@@ -182,7 +182,7 @@ Decision DecideRecall(const RunState& state, const Observations& seen,
   std::set<int32_t> shards;
   std::vector<std::string> islands;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const auto found = seen.recalls.find(PlaceOf(sealed.key()));
+    const auto found = seen.recalls.find(ToPlace(sealed.key()));
     if (found == seen.recalls.end()) continue;
     const Recall& recall = found->second;
     shards.insert(recall.shards.begin(), recall.shards.end());

@@ -57,7 +57,7 @@ TEST_F(RecallsTest, ASealedContributionThatAShardLostIsPushedAgainAndMerged) {
   EXPECT_THAT(Asked("i1"), ElementsAre());
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(RecallsTest, AReceivedOneIsNoLongerReceivedAndAskedFor) {
@@ -151,19 +151,19 @@ TEST_F(RecallsTest, AnOwnerThatLeftIsNotAwaited) {
   ASSERT_TRUE(run_->Lose("i1", 0, 1));
   ASSERT_TRUE(run_->Leave("i1").ok());
   EXPECT_EQ(Attempt(), 1);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_DROPPED);
   // What the other has pushed counts in the next attempt.
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(RecallsTest, AnOwnerWhoseLeaseEndsIsNotAwaited) {
   StartSealed(ElasticSpec());
   ASSERT_TRUE(run_->Lose("i1", 0, 1));
   run_->Pass(absl::Seconds(31), {"i1"});
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_DROPPED);
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
 }
@@ -175,7 +175,7 @@ TEST_F(RecallsTest, AnOwnerThatDoesNotPushAgainIsAwaitedForABoundedTime) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
   EXPECT_EQ(Attempt(), 0);
   run_->Pass(absl::Seconds(1));
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_DROPPED);
   EXPECT_EQ(Attempt(), 1);
   // A strict run asks its member again, for a new contribution.
   EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));
@@ -190,19 +190,19 @@ TEST_F(RecallsTest, ARoundDeadlineIsTheBound) {
   ASSERT_TRUE(run_->Lose("i1", 0, 1));
   EXPECT_EQ(run_->machine().NextTimer(), run_->now() + absl::Seconds(3));
   run_->Pass(absl::Seconds(3));
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_DROPPED);
 }
 
 TEST_F(RecallsTest, OneThatIsRefusedWhenItComesAgainEndsItsRound) {
   StartSealed(ElasticSpec());
   ASSERT_TRUE(run_->Lose("i1", 0, 1));
   run_->RefusePush("i1", 0, 1);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
   EXPECT_EQ(Attempt(), 1);
   run_->Pass(absl::Seconds(2));  // The grace window.
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_MERGED);
 }
 
 TEST_F(RecallsTest, APausedRunStillCommitsWhatItSealed) {

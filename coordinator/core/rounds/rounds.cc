@@ -41,7 +41,7 @@ struct RoundProgress {
   std::vector<int32_t> gone;
 };
 
-RoundProgress ProgressOf(const RunState& state, const v1::OpenRound& open,
+RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
                          const SeenContributions& seen_all) {
   RoundProgress progress;
   for (const v1::SlotPlan& plan : open.slots()) {
@@ -73,7 +73,7 @@ RoundProgress ProgressOf(const RunState& state, const v1::OpenRound& open,
 // coordinator started; none: -1.
 int32_t UnreportedShard(const RunState& state, const Observations& seen,
                         int32_t fragment) {
-  for (const int32_t shard : ShardsOf(state, fragment)) {
+  for (const int32_t shard : ListShards(state, fragment)) {
     if (!seen.shards[shard].reported) return shard;
   }
   return -1;
@@ -165,7 +165,7 @@ Prepared CollectPrepared(const RunState& state, const Observations& seen,
                          int32_t fragment) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   Prepared all;
-  for (int32_t shard : ShardsOf(state, fragment)) {
+  for (int32_t shard : ListShards(state, fragment)) {
     bool found = false;
     // What a shard that has stopped had prepared is not to be built on.
     if (seen.shards[shard].reported &&
@@ -367,7 +367,7 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const SeenContributions seen =
       CollectContributions(state, seen.shards, fragment);
-  const RoundProgress progress = ProgressOf(state, open, seen);
+  const RoundProgress progress = ComputeProgress(state, open, seen);
   std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
   for (const SeenContribution* refused : progress.refused) {
     left_out.insert(refused->key.slot());
@@ -396,7 +396,7 @@ Decision DecideSeal(const RunState& state, const Observations& seen,
   const std::string name = RoundName(state, fragment);
   const SeenContributions seen =
       CollectContributions(state, seen.shards, fragment);
-  const RoundProgress progress = ProgressOf(state, open, seen);
+  const RoundProgress progress = ComputeProgress(state, open, seen);
   const auto received_count = static_cast<int>(progress.received.size());
   const bool has_quorum = received_count >= std::max(open.min_quorum(), 1);
   const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;

@@ -46,7 +46,7 @@ std::string EndReason(const RunState& state) {
   return "every fragment has reached its last round";
 }
 
-int64_t StartStepOf(const RunState& state, int32_t fragment) {
+int64_t FindStartStep(const RunState& state, int32_t fragment) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const FragmentState& at = state.fragments()[fragment];
   if (HasTokenBudget(schedule)) {

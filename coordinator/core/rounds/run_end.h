@@ -24,7 +24,7 @@ std::string EndReason(const RunState& state);
 
 // Number on the run's clock of the first step of the next round of `fragment`
 // (base/layout/run_length.h).
-int64_t StartStepOf(const RunState& state, int32_t fragment);
+int64_t FindStartStep(const RunState& state, int32_t fragment);
 
 }  // namespace atl::coordinator
 

@@ -157,8 +157,8 @@ TEST_F(RunEndTest, AnAsyncRunEndsWithAContributionAndCancelsTheOthers) {
   run_->FollowPlans();
   ASSERT_TRUE(Completed());
   EXPECT_EQ(Tokens(), 160);
-  EXPECT_EQ(run_->OutcomeOf("i1"), v1::OUTCOME_MERGED);
-  EXPECT_EQ(run_->OutcomeOf("i2"), v1::OUTCOME_CANCELLED);
+  EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
+  EXPECT_EQ(run_->FindOutcome("i2"), v1::OUTCOME_CANCELLED);
   run_->CheckAllDecided();
 }
 
@@ -208,7 +208,7 @@ TEST_F(RunEndTest, ContributionsWithoutTokensAreRefusedWhereTokensCount) {
   Start(spec);
   run_->claims_tokens = false;
   PushEverywhere("i0", 0);
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_REJECTED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_REJECTED);
   EXPECT_EQ(Tokens(), 0);
 }
 

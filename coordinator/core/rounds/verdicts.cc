@@ -46,7 +46,7 @@ absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
   const MergeGroups groups(state.layout(), state.spec(), fragment);
   Statistics all;
   all.grams.assign(groups.count(), GramMatrix(seal.contributions_size()));
-  for (const int32_t shard : ShardsOf(state, fragment)) {
+  for (const int32_t shard : ListShards(state, fragment)) {
     const v1::RoundStatistics* statistics =
         FindStatistics(seen.shards[shard], seal);
     if (statistics == nullptr) {
@@ -159,7 +159,7 @@ Decision DecideVerdict(const RunState& state, const Observations& seen,
     v1::CoefficientRow& added = *verdict.add_rows();
     for (const float value : row) added.add_coefficients(value);
   }
-  verdict.set_median_norm(MedianOf(input->norms));
+  verdict.set_median_norm(ComputeMedian(input->norms));
   verdict.set_reason(coefficients->reason);
   return {{std::move(record)},
           absl::StrCat(rule->name(), " of ", name, " ", coefficients->reason)};

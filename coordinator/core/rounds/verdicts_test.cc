@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Of `quorum` islands, two shards.
-v1::RunSpec SpecOf(v1::MergeRuleKind rule, int quorum = 3) {
+v1::RunSpec MakeSpec(v1::MergeRuleKind rule, int quorum = 3) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_outer()->mutable_merge()->set_rule(rule);
   spec.mutable_schedule()->set_island_count_min(quorum);
@@ -67,7 +67,7 @@ class VerdictsTest : public testing::Test {
 // More would not fit a report.
 TEST_F(VerdictsTest, AReopenedRoundAsksNoMoreThanItsStatisticsHaveRoomFor) {
   constexpr int kIslands = 90;
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP, 60);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP, 60);
   spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
   spec.mutable_schedule()->set_island_count_min(kIslands);
   spec.mutable_schedule()->mutable_round_deadline()->set_seconds(5);
@@ -100,7 +100,7 @@ TEST_F(VerdictsTest, StatisticsOfAnotherAttemptOrVersionGiveNoVerdict) {
       [](v1::RoundStatistics& of) { of.set_fragment(of.fragment() + 1); },
   };
   for (const auto& change : changes) {
-    StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+    StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_KRUM));
     run_->alter_report = [&](v1::ShardReport& report) {
       for (auto& of : *report.mutable_statistics()) change(of);
     };
@@ -113,7 +113,7 @@ TEST_F(VerdictsTest, StatisticsOfAnotherAttemptOrVersionGiveNoVerdict) {
 }
 
 TEST_F(VerdictsTest, AVerdictFollowsOnceEveryShardHasItsStatistics) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_KRUM));
   EXPECT_FALSE(Seal().has_verdict());
   EXPECT_THAT(run_->machine().waits_for(),
               HasSubstr("the statistics of shards 0, 1"));
@@ -131,7 +131,7 @@ TEST_F(VerdictsTest, AVerdictFollowsOnceEveryShardHasItsStatistics) {
 }
 
 TEST_F(VerdictsTest, ARestartOnEitherSideOfTheVerdictChangesNothing) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_KRUM));
   run_->FollowPlan(0);
   run_->Restart();
   run_->FollowPlans();
@@ -147,7 +147,7 @@ TEST_F(VerdictsTest, ARestartOnEitherSideOfTheVerdictChangesNothing) {
 }
 
 TEST_F(VerdictsTest, TheRunningMedianIsOfCommitsAndOutlivesARestart) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP));
   run_->FollowPlans();
   // Norms sqrt(2), 2, sqrt(6): the last is shortened to the median.
   EXPECT_THAT(
@@ -176,17 +176,17 @@ TEST_F(VerdictsTest, TheRunningMedianIsOfCommitsAndOutlivesARestart) {
 }
 
 TEST_F(VerdictsTest, AnOverflowAbortsAndPauses) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_CENTRED_CLIP));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_CENTRED_CLIP));
   run_->overflow = true;
   run_->FollowPlans();
   EXPECT_EQ(run_->state().state(), v1::RUN_STATE_PAUSED);
   EXPECT_THAT(run_->state().state_reason(), HasSubstr("overflow"));
   run_->FollowPlans();
-  EXPECT_EQ(run_->OutcomeOf("i0"), v1::OUTCOME_DROPPED);
+  EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_DROPPED);
 }
 
 TEST_F(VerdictsTest, WhatIsLostBeforeTheVerdictIsPushedAgainFirst) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_KRUM));
   run_->FollowPlan(0);
   ASSERT_TRUE(run_->Lose("i2", 0, 1));
   run_->FollowPlans();
@@ -206,7 +206,7 @@ TEST_F(VerdictsTest, WhatIsLostBeforeTheVerdictIsPushedAgainFirst) {
 }
 
 TEST_F(VerdictsTest, StatisticsOfAShardThatHasStoppedDoNotCount) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_KRUM));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_KRUM));
   run_->FollowPlan(0);
   run_->SetFault(0, "DATA_LOSS: test");
   run_->FollowPlan(1);
@@ -217,7 +217,7 @@ TEST_F(VerdictsTest, StatisticsOfAShardThatHasStoppedDoNotCount) {
 }
 
 TEST_F(VerdictsTest, TheMeanAsksForNoStatistics) {
-  StartAndSeal(SpecOf(v1::MERGE_RULE_KIND_MEDIAN));
+  StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_MEDIAN));
   EXPECT_FALSE(WaitsForVerdict(run_->state(), 0));
   run_->FollowPlans();
   EXPECT_EQ(run_->fragment(0).newest.version(), 1);
@@ -236,12 +236,12 @@ std::string Refused(const v1::RunSpec& spec) {
 }
 
 TEST(RobustSpecTest, KrumNeedsTwoFAndThreeContributions) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_KRUM, 4);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_KRUM, 4);
   EXPECT_EQ(Refused(spec), "");
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
   EXPECT_THAT(Refused(spec), HasSubstr("needs 5 contributions a round, and "
                                        "schedule.min_quorum is 4"));
-  spec = SpecOf(v1::MERGE_RULE_KIND_KRUM, 5);
+  spec = MakeSpec(v1::MERGE_RULE_KIND_KRUM, 5);
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
   EXPECT_EQ(Refused(spec), "");
   spec.mutable_outer()->mutable_merge()->set_selected_count(3);
@@ -249,19 +249,19 @@ TEST(RobustSpecTest, KrumNeedsTwoFAndThreeContributions) {
 }
 
 TEST(RobustSpecTest, MdaNeedsAMajorityAndAFewHostile) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_MDA, 4);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_MDA, 4);
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
   EXPECT_EQ(Refused(spec), "");
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(2);
   EXPECT_THAT(Refused(spec), HasSubstr("needs 5 contributions a round, and "
                                        "schedule.min_quorum is 4"));
-  spec = SpecOf(v1::MERGE_RULE_KIND_MDA, 40);
+  spec = MakeSpec(v1::MERGE_RULE_KIND_MDA, 40);
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(9);
   EXPECT_THAT(Refused(spec), HasSubstr("byzantine_count"));
 }
 
 TEST(RobustSpecTest, ATrimmedMeanNeedsSomethingToBeLeft) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 4);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 4);
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(2);
   EXPECT_THAT(Refused(spec), HasSubstr("a round needs 5 contributions"));
   spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
@@ -269,20 +269,20 @@ TEST(RobustSpecTest, ATrimmedMeanNeedsSomethingToBeLeft) {
 }
 
 TEST(RobustSpecTest, AConstantThatTheRuleDoesNotReadIsRefused) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_MEDIAN);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_MEDIAN);
   spec.mutable_outer()->mutable_merge()->set_clip_factor(2);
   EXPECT_THAT(Refused(spec), HasSubstr("outer.merge.clip_factor"));
-  spec = SpecOf(v1::MERGE_RULE_KIND_KRUM);
+  spec = MakeSpec(v1::MERGE_RULE_KIND_KRUM);
   spec.mutable_outer()->mutable_merge()->add_mean_tensor_classes(
       v1::TENSOR_CLASS_EMBEDDING);
   EXPECT_THAT(Refused(spec), HasSubstr("have its way"));
-  spec = SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP);
+  spec = MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP);
   spec.mutable_outer()->mutable_merge()->set_clip_factor(std::nan(""));
   EXPECT_THAT(Refused(spec), HasSubstr("outer.merge.clip_factor"));
 }
 
 TEST(RobustSpecTest, DelayedNesterovIsForAsync) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_UNSPECIFIED);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_UNSPECIFIED);
   spec.mutable_outer()->set_optimizer(
       v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
   spec.mutable_outer()->set_learning_rate(0.7);
@@ -290,7 +290,7 @@ TEST(RobustSpecTest, DelayedNesterovIsForAsync) {
 }
 
 TEST(RobustSpecTest, StatisticsOfManyTensorsBoundTheContributions) {
-  v1::RunSpec spec = SpecOf(v1::MERGE_RULE_KIND_RDA);
+  v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_RDA);
   const auto most = [&spec] {
     return ContributionsMax(*RunLayout::Create(spec.layout()), spec);
   };

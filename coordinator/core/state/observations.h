@@ -47,7 +47,7 @@ class ServerDirectory {
 // A contribution of the run's present epoch: fragment, slot, seq.
 using ContributionPlace = std::tuple<int32_t, int32_t, int64_t>;
 
-inline ContributionPlace PlaceOf(const v1::ContributionKey& key) {
+inline ContributionPlace ToPlace(const v1::ContributionKey& key) {
   return {key.fragment(), key.slot(), key.seq()};
 }
 

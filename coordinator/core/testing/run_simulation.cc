@@ -538,7 +538,7 @@ std::vector<int32_t> RunSimulation::Expected(int32_t f) const {
   return slots;
 }
 
-v1::Outcome RunSimulation::OutcomeOf(const std::string& island_id, int32_t f) {
+v1::Outcome RunSimulation::FindOutcome(const std::string& island_id, int32_t f) {
   const v1::ContributionKey& key = islands_.at(island_id).newest.at(f).key();
   for (const auto& outcome : state().outcomes().Newest(key.slot())) {
     if (outcome.key().seq() == key.seq() && outcome.key().fragment() == f) {

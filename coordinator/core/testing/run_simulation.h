@@ -114,7 +114,7 @@ class RunSimulation : public ServerDirectory {
   // Slots that the open round of fragment `f` expects.
   std::vector<int32_t> Expected(int32_t f = 0) const;
   // How the newest contribution of an island to `fragment` ended.
-  v1::Outcome OutcomeOf(const std::string& island_id, int32_t fragment = 0);
+  v1::Outcome FindOutcome(const std::string& island_id, int32_t fragment = 0);
 
   // Makes the merges of the next attempts give values that are not finite.
   bool finite = true;

@@ -30,7 +30,7 @@ ExactSum SquaredDistance(const GramMatrix& gram, int i, int j) {
   return ExactSum::Distance(gram.at(i, i), gram.at(j, j), gram.at(i, j));
 }
 
-double MedianOf(std::vector<double> values) {
+double ComputeMedian(std::vector<double> values) {
   CHECK(!values.empty());
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
@@ -41,14 +41,14 @@ double MedianOf(std::vector<double> values) {
 double ClipBound(const v1::MergeSpec& spec, const VerdictInput& input) {
   const size_t window =
       spec.clip_round_count() > 0 ? spec.clip_round_count() : 16;
-  std::vector<double> medians = {MedianOf(input.norms)};
+  std::vector<double> medians = {ComputeMedian(input.norms)};
   for (auto past = input.past_median_norms.rbegin();
        past != input.past_median_norms.rend() && medians.size() < window;
        ++past) {
     medians.push_back(*past);
   }
   const double factor = spec.clip_factor() > 0 ? spec.clip_factor() : 1.0;
-  return factor * MedianOf(std::move(medians));
+  return factor * ComputeMedian(std::move(medians));
 }
 
 double ClipScale(double bound, double norm) {

@@ -90,7 +90,7 @@ ExactSum SquaredDistance(const GramMatrix& gram, int i, int j);
 
 // The median; of an even number the mean of the two middle values. Requires:
 // not empty.
-double MedianOf(std::vector<double> values);
+double ComputeMedian(std::vector<double> values);
 
 // `clip_factor` times the median of the newest `clip_round_count` round
 // medians, this round's among them.

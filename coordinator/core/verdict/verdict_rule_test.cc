@@ -48,7 +48,7 @@ double Diameter(const Vectors& x, const std::vector<bool>& kept) {
   return diameter;
 }
 
-GramMatrix GramOf(const Vectors& x) {
+GramMatrix ComputeGram(const Vectors& x) {
   std::vector<double> products;
   for (size_t i = 0; i < x.size(); ++i) {
     for (size_t j = 0; j <= i; ++j) products.push_back(Dot(x[i], x[j]));
@@ -58,12 +58,12 @@ GramMatrix GramOf(const Vectors& x) {
   return gram;
 }
 
-VerdictInput InputOf(const Vectors& x, std::vector<double> weights = {}) {
+VerdictInput MakeInput(const Vectors& x, std::vector<double> weights = {}) {
   VerdictInput input;
   if (weights.empty()) weights.assign(x.size(), 1.0 / x.size());
   input.weights = std::move(weights);
   for (const auto& row : x) input.norms.push_back(Norm(row));
-  input.grams.push_back(GramOf(x));
+  input.grams.push_back(ComputeGram(x));
   return input;
 }
 
@@ -82,7 +82,7 @@ void ExpectNear(const std::vector<double>& a, const std::vector<double>& b,
   }
 }
 
-v1::MergeSpec SpecOf(v1::MergeRuleKind rule, int byzantine_count = 0) {
+v1::MergeSpec MakeSpec(v1::MergeRuleKind rule, int byzantine_count = 0) {
   v1::MergeSpec spec;
   spec.set_rule(rule);
   spec.set_byzantine_count(byzantine_count);
@@ -123,7 +123,7 @@ class VerdictRuleTest : public testing::Test {
 // the unit vectors does and is as long as the gradients are on average.
 TEST_F(VerdictRuleTest, RdaHasTheMeanDirectionAndTheMeanLength) {
   SCOPED_TRACE(trace_);
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_RDA));
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_RDA));
   for (int count = 1; count <= 6; ++count) {
     const Vectors x = Random(count, 40, 0.01);
     const std::vector<double> weights = Weights(count);
@@ -136,7 +136,7 @@ TEST_F(VerdictRuleTest, RdaHasTheMeanDirectionAndTheMeanLength) {
     std::vector<double> expected = Sum(x, shares);
     const double scale = length / Norm(expected);
     for (double& value : expected) value *= scale;
-    const auto got = rule->Decide(InputOf(x, weights));
+    const auto got = rule->Decide(MakeInput(x, weights));
     ASSERT_TRUE(got.ok());
     ExpectNear(Merged(x, *got), expected, length);
     EXPECT_NEAR(Norm(Merged(x, *got)), length, 1e-6 * length);
@@ -146,24 +146,24 @@ TEST_F(VerdictRuleTest, RdaHasTheMeanDirectionAndTheMeanLength) {
 TEST_F(VerdictRuleTest, RdaKeepsTheLengthThatAPlainMeanLoses) {
   SCOPED_TRACE(trace_);
   const Vectors x = Random(8, 4000);  // Nearly orthogonal.
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_RDA));
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_RDA));
   const double mean_norm = Norm(Sum(x, std::vector<double>(8, 1.0 / 8)));
-  const double rda_norm = Norm(Merged(x, *rule->Decide(InputOf(x))));
+  const double rda_norm = Norm(Merged(x, *rule->Decide(MakeInput(x))));
   EXPECT_NEAR(rda_norm / mean_norm, std::sqrt(8.0), 0.15);
 }
 
 TEST_F(VerdictRuleTest, RdaTakesThePlainMeanWhereDirectionsCancel) {
   const Vectors x = {{1.0, 0.0}, {-1.0, 0.0}};
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_RDA));
-  const auto got = rule->Decide(InputOf(x));
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_RDA));
+  const auto got = rule->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->rows[0], (std::vector<float>{0.5f, 0.5f}));
 }
 
 TEST_F(VerdictRuleTest, RdaGivesAZeroContributionNoDirectionAndItsLength) {
   const Vectors x = {{3.0, 4.0}, {0.0, 0.0}};
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_RDA));
-  const auto got = rule->Decide(InputOf(x));
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_RDA));
+  const auto got = rule->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   // n = 2.5, d = (0.3, 0.4), |d| = 0.5.
   ExpectNear(Merged(x, *got), {1.5, 2.0}, 1.0);
@@ -173,13 +173,13 @@ TEST_F(VerdictRuleTest, RdaGivesAZeroContributionNoDirectionAndItsLength) {
 TEST_F(VerdictRuleTest, RdaDecidesEveryTensorByItself) {
   SCOPED_TRACE(trace_);
   const Vectors x = Random(3, 20), y = Random(3, 20, 100.0);
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_RDA));
-  VerdictInput both = InputOf(x);
-  both.grams.push_back(GramOf(y));
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_RDA));
+  VerdictInput both = MakeInput(x);
+  both.grams.push_back(ComputeGram(y));
   const auto got = rule->Decide(both);
   ASSERT_TRUE(got.ok());
-  EXPECT_EQ(got->rows[0], rule->Decide(InputOf(x))->rows[0]);
-  EXPECT_EQ(got->rows[1], rule->Decide(InputOf(y))->rows[0]);
+  EXPECT_EQ(got->rows[0], rule->Decide(MakeInput(x))->rows[0]);
+  EXPECT_EQ(got->rows[1], rule->Decide(MakeInput(y))->rows[0]);
 }
 
 // --- Norm clip (arXiv 1911.07963)
@@ -191,12 +191,12 @@ TEST_F(VerdictRuleTest, NormClipShortensWhatIsLongerThanTheMedian) {
   Vectors x = Random(5, 30);
   for (double& value : x[2]) value *= 100;
   const std::vector<double> weights = Weights(5);
-  const VerdictInput input = InputOf(x, weights);
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP));
+  const VerdictInput input = MakeInput(x, weights);
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP));
   EXPECT_FALSE(rule->needs_products());
   const auto got = rule->Decide(input);
   ASSERT_TRUE(got.ok());
-  const double bound = MedianOf(input.norms);
+  const double bound = ComputeMedian(input.norms);
   std::vector<double> expected(5);
   for (int i = 0; i < 5; ++i) {
     expected[i] = weights[i] * std::min(1.0, bound / input.norms[i]);
@@ -205,7 +205,7 @@ TEST_F(VerdictRuleTest, NormClipShortensWhatIsLongerThanTheMedian) {
 }
 
 TEST_F(VerdictRuleTest, TheBoundIsTheFactorTimesTheRunningMedian) {
-  v1::MergeSpec spec = SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP);
+  v1::MergeSpec spec = MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP);
   VerdictInput input;
   input.norms = {1.0, 9.0, 5.0};  // Median 5.
   EXPECT_EQ(ClipBound(spec, input), 5.0);
@@ -219,7 +219,7 @@ TEST_F(VerdictRuleTest, TheBoundIsTheFactorTimesTheRunningMedian) {
 }
 
 TEST_F(VerdictRuleTest, ABoundOfZeroClipsToZeroAndNotToNaN) {
-  const auto rule = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_NORM_CLIP));
+  const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP));
   VerdictInput input;
   input.weights = {0.5, 0.25, 0.25};
   input.norms = {0.0, 0.0, 7.0};
@@ -238,11 +238,11 @@ TEST_F(VerdictRuleTest, CentredClipIteratesAsOnTheVectorsThemselves) {
     Vectors x = Random(6, 30);
     for (double& value : x[4]) value = 1000 * value + 5;
     const std::vector<double> weights = Weights(6);
-    v1::MergeSpec spec = SpecOf(v1::MERGE_RULE_KIND_CENTRED_CLIP);
+    v1::MergeSpec spec = MakeSpec(v1::MERGE_RULE_KIND_CENTRED_CLIP);
     spec.set_iteration_count(iteration_count);
     spec.set_clip_factor(0.7);
-    const VerdictInput input = InputOf(x, weights);
-    const double bound = 0.7 * MedianOf(input.norms);
+    const VerdictInput input = MakeInput(x, weights);
+    const double bound = 0.7 * ComputeMedian(input.norms);
     std::vector<double> v(30, 0.0);
     for (int k = 0; k < iteration_count; ++k) {
       std::vector<double> next = v;
@@ -283,8 +283,8 @@ TEST_F(VerdictRuleTest, KrumTakesTheVectorNearestToItsNeighbours) {
       for (int k = 0; k < n - f - 2; ++k) scores[i] += distances[k];
     }
     const auto best = std::min_element(scores.begin(), scores.end());
-    const auto got = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_KRUM, f))
-                         ->Decide(InputOf(x));
+    const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, f))
+                         ->Decide(MakeInput(x));
     ASSERT_TRUE(got.ok()) << got.status();
     for (int i = 0; i < n; ++i) {
       EXPECT_EQ(got->rows[0][i], i == best - scores.begin() ? 1.0f : 0.0f);
@@ -295,7 +295,7 @@ TEST_F(VerdictRuleTest, KrumTakesTheVectorNearestToItsNeighbours) {
 TEST_F(VerdictRuleTest, KrumGivesATieToTheLowestSlot) {
   const Vectors x(5, {1.0, 2.0});
   const auto got =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->rows[0], (std::vector<float>{1, 0, 0, 0, 0}));
 }
@@ -305,9 +305,9 @@ TEST_F(VerdictRuleTest, MultiKrumAveragesTheBest) {
   Vectors x = Random(7, 50);
   for (double& value : x[0]) value += 50;
   for (double& value : x[5]) value -= 80;
-  v1::MergeSpec spec = SpecOf(v1::MERGE_RULE_KIND_KRUM, 2);
+  v1::MergeSpec spec = MakeSpec(v1::MERGE_RULE_KIND_KRUM, 2);
   spec.set_selected_count(3);
-  const auto got = MakeVerdictRule(spec)->Decide(InputOf(x));
+  const auto got = MakeVerdictRule(spec)->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(),
                        static_cast<float>(1.0 / 3)),
@@ -319,7 +319,7 @@ TEST_F(VerdictRuleTest, MultiKrumAveragesTheBest) {
 TEST_F(VerdictRuleTest, KrumIsRefusedWithFewerThanTwoFAndThree) {
   const Vectors x = Random(4, 10);
   const auto got =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(MakeInput(x));
   EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -329,10 +329,10 @@ TEST_F(VerdictRuleTest, KrumWithOneFarAwayChoosesAsWithoutIt) {
   SCOPED_TRACE(trace_);
   Vectors x = Random(4, 10);
   const auto without =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_KRUM, 0))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 0))->Decide(MakeInput(x));
   x.push_back(std::vector<double>(10, 1e5));
   const auto with =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(MakeInput(x));
   ASSERT_TRUE(without.ok() && with.ok());
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(with->rows[0][i], without->rows[0][i]) << i;
@@ -354,8 +354,8 @@ TEST_F(VerdictRuleTest, MdaAveragesTheSetOfLeastDiameter) {
         if (std::count(kept.begin(), kept.end(), true) != n - f) continue;
         least = std::min(least, Diameter(x, kept));
       }
-      const auto got = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, f))
-                           ->Decide(InputOf(x));
+      const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, f))
+                           ->Decide(MakeInput(x));
       ASSERT_TRUE(got.ok()) << got.status();
       std::vector<bool> kept(n);
       for (int i = 0; i < n; ++i) {
@@ -378,8 +378,8 @@ TEST_F(VerdictRuleTest, MdaLooksFurtherWhereSetsShareTheWidestPair) {
   do {
     Vectors permuted;
     for (const int i : order) permuted.push_back(x[i]);
-    const auto got = MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 2))
-                         ->Decide(InputOf(permuted));
+    const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 2))
+                         ->Decide(MakeInput(permuted));
     ASSERT_TRUE(got.ok()) << got.status();
     for (size_t i = 0; i < x.size(); ++i) {
       EXPECT_EQ(got->rows[0][i] == 0.0f, order[i] == 2 || order[i] == 4);
@@ -390,7 +390,7 @@ TEST_F(VerdictRuleTest, MdaLooksFurtherWhereSetsShareTheWidestPair) {
 TEST_F(VerdictRuleTest, MdaGivesATieToTheLowestSlots) {
   const Vectors x(4, {1.0, 2.0});
   const auto got =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 1))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1))->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   const auto third = static_cast<float>(1.0 / 3);
   EXPECT_EQ(got->rows[0], (std::vector<float>{third, third, third, 0}));
@@ -407,7 +407,7 @@ TEST_F(VerdictRuleTest, MdaLeavesASignFlipOut) {
   }
   for (double& value : x[1]) value = -value;
   const auto got =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 1))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1))->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->rows[0][1], 0.0f);
 }
@@ -415,7 +415,7 @@ TEST_F(VerdictRuleTest, MdaLeavesASignFlipOut) {
 TEST_F(VerdictRuleTest, MdaIsRefusedWithFewerThanTwoFAndOne) {
   const Vectors x = Random(4, 10);
   const auto got =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, 2))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 2))->Decide(MakeInput(x));
   EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -425,7 +425,7 @@ TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
   const int f = kMdaByzantineMax;
   const Vectors x = Random(kVerdictContributionsMax, 3);
   const auto got =
-      MakeVerdictRule(SpecOf(v1::MERGE_RULE_KIND_MDA, f))->Decide(InputOf(x));
+      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, f))->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(), 0.0f), f);
 }
@@ -445,9 +445,9 @@ TEST_F(VerdictRuleTest, APermutationOfTheIslandsPermutesTheCoefficients) {
        {v1::MERGE_RULE_KIND_RDA, v1::MERGE_RULE_KIND_NORM_CLIP,
         v1::MERGE_RULE_KIND_CENTRED_CLIP, v1::MERGE_RULE_KIND_KRUM,
         v1::MERGE_RULE_KIND_MDA}) {
-    const auto rule = MakeVerdictRule(SpecOf(kind, 2));
-    const auto a = rule->Decide(InputOf(x));
-    const auto b = rule->Decide(InputOf(permuted));
+    const auto rule = MakeVerdictRule(MakeSpec(kind, 2));
+    const auto a = rule->Decide(MakeInput(x));
+    const auto b = rule->Decide(MakeInput(permuted));
     ASSERT_TRUE(a.ok() && b.ok());
     for (int i = 0; i < 7; ++i) {
       EXPECT_NEAR(b->rows[0][i], a->rows[0][order[i]], 1e-6) << rule->name();
@@ -459,7 +459,7 @@ TEST_F(VerdictRuleTest, ElementWiseRulesAndTheMeanNeedNoVerdict) {
   for (const auto kind :
        {v1::MERGE_RULE_KIND_UNSPECIFIED, v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
         v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN}) {
-    EXPECT_EQ(MakeVerdictRule(SpecOf(kind)), nullptr);
+    EXPECT_EQ(MakeVerdictRule(MakeSpec(kind)), nullptr);
   }
 }
 
@@ -470,7 +470,7 @@ TEST_F(VerdictRuleTest, ContributionsAtTheBoundOverflowNothing) {
   for (const auto kind :
        {v1::MERGE_RULE_KIND_RDA, v1::MERGE_RULE_KIND_CENTRED_CLIP,
         v1::MERGE_RULE_KIND_KRUM}) {
-    EXPECT_TRUE(MakeVerdictRule(SpecOf(kind, 3))->Decide(InputOf(x)).ok());
+    EXPECT_TRUE(MakeVerdictRule(MakeSpec(kind, 3))->Decide(MakeInput(x)).ok());
   }
 }
 

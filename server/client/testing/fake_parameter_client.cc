@@ -16,7 +16,7 @@ TransferOutcome OneShard(absl::Status status, int64_t payload_bytes) {
   return {status, {{0, status, 1, payload_bytes}}};
 }
 
-int64_t BytesOf(size_t element_count) {
+int64_t CountBytes(size_t element_count) {
   return static_cast<int64_t>(element_count * sizeof(float));
 }
 
@@ -96,8 +96,8 @@ TransferOutcome FakeParameterClient::Pull(
     return OneShard(absl::InvalidArgumentError("another shape"), 0);
   }
   std::copy(elements.begin(), elements.end(), out.begin());
-  counters_.received_payload_bytes += BytesOf(elements.size());
-  return OneShard(absl::OkStatus(), BytesOf(elements.size()));
+  counters_.received_payload_bytes += CountBytes(elements.size());
+  return OneShard(absl::OkStatus(), CountBytes(elements.size()));
 }
 
 TransferOutcome FakeParameterClient::Import(int32_t fragment,
@@ -107,10 +107,10 @@ TransferOutcome FakeParameterClient::Import(int32_t fragment,
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto error = TakeFront(push_errors_)) return OneShard(*error, 0);
     imported_[fragment].assign(elements.begin(), elements.end());
-    counters_.sent_payload_bytes += BytesOf(elements.size());
+    counters_.sent_payload_bytes += CountBytes(elements.size());
   }
-  if (bounds.on_progress) bounds.on_progress(BytesOf(elements.size()));
-  return OneShard(absl::OkStatus(), BytesOf(elements.size()));
+  if (bounds.on_progress) bounds.on_progress(CountBytes(elements.size()));
+  return OneShard(absl::OkStatus(), CountBytes(elements.size()));
 }
 
 TransferCounters FakeParameterClient::counters() const {

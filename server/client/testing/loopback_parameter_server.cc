@@ -258,7 +258,7 @@ void LoopbackParameterServer::SetChain(int32_t fragment, int64_t from_version,
   chains_[{fragment, version}] = {from_version, codec, std::move(deltas)};
 }
 
-LoopbackParameterServer::Chain LoopbackParameterServer::ChainOf(
+LoopbackParameterServer::Chain LoopbackParameterServer::MakeChain(
     const v1::PullParametersRequest& request) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = chains_.find({request.fragment(), request.version()});
@@ -289,7 +289,7 @@ grpc::Status LoopbackParameterServer::PullParameters(
     }
     elements = found->second;
   }
-  const Chain chain = ChainOf(*request);
+  const Chain chain = MakeChain(*request);
   const EncodedLayout encoded(layout_, fragment, codec::GetCodec(chain.codec));
   const IndexRange held = layout_.ShardBlocks(fragment, shard_, shard_count_);
   const IndexRange span = layout_.BlockElements(fragment, held);

@@ -110,7 +110,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   };
 
   // What the chunks of a pull carry, a payload a link of the chain.
-  Chain ChainOf(const v1::PullParametersRequest& request) const;
+  Chain MakeChain(const v1::PullParametersRequest& request) const;
   Fault BeginStream(const grpc::ServerContext& context);
   void Hang(grpc::ServerContext* context);
 

@@ -22,7 +22,7 @@ void MergeRule::MergeRows(const MergeKernels& kernels, int64_t n,
   CHECK(!"this rule takes one contribution at a time");
 }
 
-MergeNeeds NeedsOf(const v1::MergeSpec& spec) {
+MergeNeeds FindNeeds(const v1::MergeSpec& spec) {
   switch (spec.rule()) {
     case v1::MERGE_RULE_KIND_NORM_CLIP:
       return MergeNeeds::kNorms;

@@ -88,7 +88,7 @@ enum class MergeNeeds {
   kNorms,     // A verdict, on the norms that came with STORED.
   kProducts,  // A verdict, on the inner products of GramSums.
 };
-MergeNeeds NeedsOf(const v1::MergeSpec& spec);
+MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
 // The rule of a run.
 std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec);

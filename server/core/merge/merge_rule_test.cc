@@ -54,7 +54,7 @@ class PlainKernels : public MergeKernels {
   }
 };
 
-v1::OuterSpec SpecOf(v1::MergeRuleKind rule, int byzantine_count = 0) {
+v1::OuterSpec MakeSpec(v1::MergeRuleKind rule, int byzantine_count = 0) {
   v1::OuterSpec spec;
   spec.mutable_merge()->set_rule(rule);
   spec.mutable_merge()->set_byzantine_count(byzantine_count);
@@ -140,7 +140,7 @@ TEST_F(MergeRuleTest, TheTrimmedMeanLeavesOutTheLeastAndTheGreatest) {
     for (int trim = 0; 2 * trim < count; ++trim) {
       const auto x = Contributions(count, 50);
       const auto rule =
-          MakeMergeRule(SpecOf(v1::MERGE_RULE_KIND_TRIMMED_MEAN, trim));
+          MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, trim));
       const std::vector<float> g = MergeRows(*rule, x);
       for (int i = 0; i < 50; ++i) {
         const std::vector<double> column = Column(x, i);
@@ -163,7 +163,7 @@ TEST_F(MergeRuleTest, TheMedianIsTheMiddleOfEveryElement) {
   SCOPED_TRACE(trace_);
   for (int count = 1; count <= 12; ++count) {
     const auto x = Contributions(count, 50);
-    const auto rule = MakeMergeRule(SpecOf(v1::MERGE_RULE_KIND_MEDIAN));
+    const auto rule = MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_MEDIAN));
     const std::vector<float> g = MergeRows(*rule, x);
     for (int i = 0; i < 50; ++i) {
       const std::vector<double> column = Column(x, i);
@@ -177,7 +177,7 @@ TEST_F(MergeRuleTest, OrderRulesDoNotSeeTheOrderOfTheIslands) {
   SCOPED_TRACE(trace_);
   for (const auto kind :
        {v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN}) {
-    const auto rule = MakeMergeRule(SpecOf(kind, 1));
+    const auto rule = MakeMergeRule(MakeSpec(kind, 1));
     ASSERT_TRUE(rule->takes_rows());
     auto x = Contributions(6, 300);
     const std::vector<float> g = MergeRows(*rule, x);
@@ -192,7 +192,7 @@ TEST_F(MergeRuleTest, AMinorityMovesOrderRulesNoFurtherThanTheOthersReach) {
   for (float& value : x[3]) value = 1e30f;
   for (const auto kind :
        {v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN}) {
-    const std::vector<float> g = MergeRows(*MakeMergeRule(SpecOf(kind, 1)), x);
+    const std::vector<float> g = MergeRows(*MakeMergeRule(MakeSpec(kind, 1)), x);
     for (int i = 0; i < 100; ++i) {
       const std::vector<double> column = Column(x, i);  // The last is hostile.
       EXPECT_LE(g[i], column[3] + 1e-5);
@@ -234,9 +234,9 @@ TEST(MergeNeedsTest, EachRuleSaysWhatItNeeds) {
   v1::MergeSpec spec;
   const auto needs = [&](v1::MergeRuleKind rule) {
     spec.set_rule(rule);
-    return NeedsOf(spec);
+    return FindNeeds(spec);
   };
-  EXPECT_EQ(NeedsOf(spec), MergeNeeds::kNothing);
+  EXPECT_EQ(FindNeeds(spec), MergeNeeds::kNothing);
   EXPECT_EQ(needs(v1::MERGE_RULE_KIND_MEDIAN), MergeNeeds::kNothing);
   EXPECT_EQ(needs(v1::MERGE_RULE_KIND_TRIMMED_MEAN), MergeNeeds::kNothing);
   EXPECT_EQ(needs(v1::MERGE_RULE_KIND_NORM_CLIP), MergeNeeds::kNorms);

@@ -36,7 +36,7 @@ absl::Status CheckFraction(absl::string_view field, double value);  // [0, 1).
 absl::Status CheckAdaptive(const v1::OuterSpec& spec, bool with_beta2);
 
 // Their constants in f32. 1 - beta is taken in f64 and rounded once.
-OuterKernels::Adaptive AdaptiveOf(const v1::OuterSpec& spec);
+OuterKernels::Adaptive MakeAdaptive(const v1::OuterSpec& spec);
 // v at version 0: tau^2, in f64, rounded once.
 float InitialSecondMoment(const v1::OuterSpec& spec);
 

@@ -15,7 +15,7 @@ namespace {
 class FedAdagrad final : public OuterOptimizer {
  public:
   explicit FedAdagrad(const v1::OuterSpec& spec)
-      : constants_(AdaptiveOf(spec)), v0_(InitialSecondMoment(spec)) {}
+      : constants_(MakeAdaptive(spec)), v0_(InitialSecondMoment(spec)) {}
 
   absl::string_view name() const override { return "fedadagrad"; }
   int state_count() const override { return 2; }

@@ -15,7 +15,7 @@ namespace {
 class FedAdam final : public OuterOptimizer {
  public:
   explicit FedAdam(const v1::OuterSpec& spec)
-      : constants_(AdaptiveOf(spec)), v0_(InitialSecondMoment(spec)) {}
+      : constants_(MakeAdaptive(spec)), v0_(InitialSecondMoment(spec)) {}
 
   absl::string_view name() const override { return "fedadam"; }
   int state_count() const override { return 2; }

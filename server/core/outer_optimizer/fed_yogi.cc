@@ -15,7 +15,7 @@ namespace {
 class FedYogi final : public OuterOptimizer {
  public:
   explicit FedYogi(const v1::OuterSpec& spec)
-      : constants_(AdaptiveOf(spec)), v0_(InitialSecondMoment(spec)) {}
+      : constants_(MakeAdaptive(spec)), v0_(InitialSecondMoment(spec)) {}
 
   absl::string_view name() const override { return "fedyogi"; }
   int state_count() const override { return 2; }

@@ -59,7 +59,7 @@ absl::Status CheckAdaptive(const v1::OuterSpec& spec, bool with_beta2) {
   return CheckPositive("outer.tau", spec.tau());
 }
 
-OuterKernels::Adaptive AdaptiveOf(const v1::OuterSpec& spec) {
+OuterKernels::Adaptive MakeAdaptive(const v1::OuterSpec& spec) {
   OuterKernels::Adaptive constants;
   constants.lr = static_cast<float>(spec.learning_rate());
   constants.beta1 = static_cast<float>(spec.beta1());

@@ -84,7 +84,7 @@ class PlainKernels : public OuterKernels {
   }
 };
 
-v1::OuterSpec SpecOf(v1::OuterOptimizerKind kind) {
+v1::OuterSpec MakeSpec(v1::OuterOptimizerKind kind) {
   v1::OuterSpec spec;
   spec.set_optimizer(kind);
   spec.set_learning_rate(0.5);
@@ -131,14 +131,14 @@ constexpr v1::OuterOptimizerKind kAll[] = {
 
 TEST(OuterOptimizerTest, APositiveOuterGradientLowersTheParameter) {
   for (const auto kind : kAll) {
-    EXPECT_LT(StepOnce(SpecOf(kind), 0.25f).theta, 1.0f) << kind;
-    EXPECT_GT(StepOnce(SpecOf(kind), -0.25f).theta, 1.0f) << kind;
+    EXPECT_LT(StepOnce(MakeSpec(kind), 0.25f).theta, 1.0f) << kind;
+    EXPECT_GT(StepOnce(MakeSpec(kind), -0.25f).theta, 1.0f) << kind;
   }
 }
 
 TEST(OuterOptimizerTest, FedAvgTakesTheMeanItselfWhateverTheLearningRate) {
   const Element element =
-      StepOnce(SpecOf(v1::OUTER_OPTIMIZER_KIND_FEDAVG), 0.25f);
+      StepOnce(MakeSpec(v1::OUTER_OPTIMIZER_KIND_FEDAVG), 0.25f);
   EXPECT_EQ(element.theta, 0.75f);
 }
 
@@ -146,9 +146,9 @@ TEST(OuterOptimizerTest, TheFirstMomentumIsTheGradientItselfEvenIfMinusZero) {
   for (const auto kind :
        {v1::OUTER_OPTIMIZER_KIND_MOMENTUM, v1::OUTER_OPTIMIZER_KIND_NESTEROV,
         v1::OUTER_OPTIMIZER_KIND_FEDAVGM}) {
-    EXPECT_TRUE(std::signbit(StepOnce(SpecOf(kind), -0.0f).state[0])) << kind;
-    EXPECT_FALSE(std::signbit(StepOnce(SpecOf(kind), 0.0f).state[0])) << kind;
-    EXPECT_EQ(StepOnce(SpecOf(kind), 3.0f).state[0], 3.0f) << kind;
+    EXPECT_TRUE(std::signbit(StepOnce(MakeSpec(kind), -0.0f).state[0])) << kind;
+    EXPECT_FALSE(std::signbit(StepOnce(MakeSpec(kind), 0.0f).state[0])) << kind;
+    EXPECT_EQ(StepOnce(MakeSpec(kind), 3.0f).state[0], 3.0f) << kind;
   }
 }
 
@@ -167,7 +167,7 @@ TEST(OuterOptimizerTest,
       {v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD, v0 + delta * delta},
   };
   for (const auto& c : cases) {
-    const Element element = StepOnce(SpecOf(c.kind), static_cast<float>(g));
+    const Element element = StepOnce(MakeSpec(c.kind), static_cast<float>(g));
     EXPECT_NEAR(element.state[0], m, 1e-7) << c.kind;
     EXPECT_NEAR(element.state[1], c.v, 1e-7 * c.v + 1e-9) << c.kind;
     EXPECT_NEAR(element.theta, 1.0 + lr * m / (std::sqrt(c.v) + tau), 1e-6)
@@ -182,7 +182,7 @@ TEST(OuterOptimizerTest, DelayedNesterovTakesTheMomentumInEveryNContributions) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  const v1::OuterSpec spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  const v1::OuterSpec spec = MakeSpec(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
   const auto optimizer = *MakeOuterOptimizer(spec);
   const double lr = 0.5, beta = 0.9, count = 4, c = 0.1;
   float gradient = 0, theta = 1;
@@ -227,24 +227,24 @@ TEST(OuterOptimizerTest, EachKindAsksForItsOwnKernel) {
       {v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV, "delayed nesterov"},
   };
   for (const auto& c : cases) {
-    EXPECT_EQ(StepOnce(SpecOf(c.kind), 1.0f).called, c.kernel);
+    EXPECT_EQ(StepOnce(MakeSpec(c.kind), 1.0f).called, c.kernel);
   }
 }
 
 TEST(OuterOptimizerTest, AConstantOutOfRangeIsNamed) {
-  v1::OuterSpec spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
+  v1::OuterSpec spec = MakeSpec(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   spec.set_momentum(1.0);
   auto made = MakeOuterOptimizer(spec);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(made.status().message().find("outer.momentum"), std::string::npos);
 
-  spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_FEDADAM);
+  spec = MakeSpec(v1::OUTER_OPTIMIZER_KIND_FEDADAM);
   spec.set_tau(std::numeric_limits<double>::quiet_NaN());
   made = MakeOuterOptimizer(spec);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(made.status().message().find("outer.tau"), std::string::npos);
 
-  spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  spec = MakeSpec(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
   spec.set_momentum_share(0.26);  // More than 1 / 4.
   made = MakeOuterOptimizer(spec);
   EXPECT_NE(made.status().message().find("outer.momentum_share"),
@@ -254,7 +254,7 @@ TEST(OuterOptimizerTest, AConstantOutOfRangeIsNamed) {
   EXPECT_NE(made.status().message().find("outer.buffer_count"),
             std::string::npos);
 
-  spec = SpecOf(v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED);
+  spec = MakeSpec(v1::OUTER_OPTIMIZER_KIND_UNSPECIFIED);
   EXPECT_EQ(MakeOuterOptimizer(spec).status().code(),
             absl::StatusCode::kInvalidArgument);
 }

@@ -11,8 +11,8 @@ namespace atl::server {
 
 inline void ExpectNoPlace(const absl::Status& status) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_TRUE(rpc::RetryDelayOf(status).has_value()) << status;
-  const auto reason = rpc::ReasonOf(status);
+  EXPECT_TRUE(rpc::GetRetryDelay(status).has_value()) << status;
+  const auto reason = rpc::GetReason(status);
   ASSERT_TRUE(reason.has_value()) << status;
   EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
 }

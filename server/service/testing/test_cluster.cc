@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kSlots = 8;
 
-RunLayout LayoutOf(const v1::Run& run) {
+RunLayout MakeLayout(const v1::Run& run) {
   auto layout = RunLayout::Create(run.spec().layout());
   CHECK(layout.ok()) << layout.status();
   return *std::move(layout);
@@ -70,7 +70,7 @@ v1::Run SmallRun() {
 
 TestCluster::TestCluster(const v1::Run& run, int server_count,
                          int merge_threads)
-    : run_(run), layout_(LayoutOf(run)) {
+    : run_(run), layout_(MakeLayout(run)) {
   options_.data_dir = "data";
   options_.merge_thread_count = merge_threads;
   for (int i = 0; i < server_count; ++i) {
@@ -86,7 +86,7 @@ TestCluster::TestCluster(const v1::Run& run, int server_count,
     v1::PlanMember* member = plan_.add_members();
     member->set_slot(slot);
     member->set_island_epoch(1);
-    const codec::Sha256Digest hash = codec::Sha256Of(Secret(slot));
+    const codec::Sha256Digest hash = codec::ComputeSha256(Secret(slot));
     member->set_session_sha256(std::string(hash.begin(), hash.end()));
   }
 }
@@ -385,7 +385,7 @@ v1::ContributionInfo TestCluster::Info(
   info.set_anchor_version(version);
   *info.mutable_digest() =
       ContributionDigest(Encode(fragment, gradient)).ToProto();
-  info.set_codec(ProtoOf(UpCodec(run_.spec())));
+  info.set_codec(ToProto(UpCodec(run_.spec())));
   info.set_step_count(10);
   info.set_token_count(1000);
   return info;
@@ -393,7 +393,7 @@ v1::ContributionInfo TestCluster::Info(
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
     int32_t slot) {
-  ParameterClientOptions options = OptionsOfRun(run_.run_id(), run_.spec());
+  ParameterClientOptions options = MakeRunOptions(run_.run_id(), run_.spec());
   options.shard_count = static_cast<int32_t>(nodes_.size());
   options.channel = Channel(slot);
   options.retry.initial_delay = absl::Milliseconds(5);

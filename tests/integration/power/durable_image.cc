@@ -44,7 +44,7 @@ std::string Image() { return std::getenv("ATOLL_DISK_IMAGE"); }
   std::abort();
 }
 
-std::string KeyOf(int directory, const char* name, int flags) {
+std::string MakeKey(int directory, const char* name, int flags) {
   struct statx info;
   if (statx(directory, name, flags, STATX_INO | STATX_BTIME, &info) != 0) {
     return "";  // It is gone.
@@ -92,7 +92,7 @@ void KeepDirectory(int fd, const std::string& key) {
   while (const dirent* entry = readdir(directory)) {
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
-    const std::string entry_key = KeyOf(fd, name.c_str(), AT_SYMLINK_NOFOLLOW);
+    const std::string entry_key = MakeKey(fd, name.c_str(), AT_SYMLINK_NOFOLLOW);
     if (entry_key.empty()) continue;
     lines +=
         (entry->d_type == DT_DIR ? "d " : "f ") + entry_key + " " + name + "\n";
@@ -104,7 +104,7 @@ void KeepDirectory(int fd, const std::string& key) {
 void Keep(int fd) {
   struct stat info;
   if (fstat(fd, &info) != 0) return;
-  const std::string key = KeyOf(fd, "", AT_EMPTY_PATH);
+  const std::string key = MakeKey(fd, "", AT_EMPTY_PATH);
   if (S_ISDIR(info.st_mode)) KeepDirectory(fd, key);
   if (S_ISREG(info.st_mode)) KeepFile(fd, key);
 }
@@ -145,7 +145,7 @@ __attribute__((constructor)) void Begin() {
   if (Root() == nullptr) return;
   mkdir((Image() + "/files").c_str(), 0777);
   mkdir((Image() + "/dirs").c_str(), 0777);
-  Publish(KeyOf(AT_FDCWD, Root(), 0), Image() + "/root");
+  Publish(MakeKey(AT_FDCWD, Root(), 0), Image() + "/root");
   KeepAllBelow(Root());
 }
 

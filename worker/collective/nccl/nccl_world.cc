@@ -23,7 +23,7 @@
 namespace atl::collective {
 namespace {
 
-ncclDataType_t TypeOf(DataType type) {
+ncclDataType_t ToType(DataType type) {
   switch (type) {
     case DataType::kF32:
       return ncclFloat32;
@@ -37,7 +37,7 @@ ncclDataType_t TypeOf(DataType type) {
   return ncclUint8;
 }
 
-ncclRedOp_t OperationOf(Reduction reduction) {
+ncclRedOp_t ToOperation(Reduction reduction) {
   return reduction == Reduction::kMax ? ncclMax : ncclSum;
 }
 
@@ -198,7 +198,7 @@ class NcclCollective final : public Collective {
       return ncclAllReduce(token_, token_, 1, ncclFloat32, ncclSum, comm,
                            stream_);
     }
-    const std::vector<Step> steps = StepsOf(call, rank_, size_);
+    const std::vector<Step> steps = PlanSteps(call, rank_, size_);
     if (steps.empty()) return ncclSuccess;
     ncclResult_t result = ncclGroupStart();
     for (const Step& step : steps) {
@@ -211,8 +211,8 @@ class NcclCollective final : public Collective {
   }
 
   ncclResult_t MakeStep(const Call& call, const Step& step, ncclComm_t comm) {
-    const ncclDataType_t type = TypeOf(call.type);
-    const ncclRedOp_t operation = OperationOf(call.reduction);
+    const ncclDataType_t type = ToType(call.type);
+    const ncclRedOp_t operation = ToOperation(call.reduction);
     const size_t count = static_cast<size_t>(step.count);
     switch (step.kind) {
       case StepKind::kBroadcast:

@@ -132,7 +132,7 @@ class Maker {
 
 }  // namespace
 
-std::vector<Step> StepsOf(const Call& call, int rank, int size) {
+std::vector<Step> PlanSteps(const Call& call, int rank, int size) {
   return Maker(call, rank, size).Make();
 }
 

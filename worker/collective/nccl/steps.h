@@ -37,7 +37,7 @@ struct Step {
 // All sends and receives of a call go on at once. None: nothing is to be done.
 // A barrier is not one: it is a sum that the caller makes of its own buffer.
 // `call` passes ValidateCall.
-std::vector<Step> StepsOf(const Call& call, int rank, int size);
+std::vector<Step> PlanSteps(const Call& call, int rank, int size);
 
 }  // namespace atl::collective
 

@@ -37,7 +37,7 @@ class StepsTest : public testing::Test {
     std::map<std::pair<int, int>, std::deque<Step>> sent;
     std::vector<std::vector<Step>> steps;
     for (int r = 0; r < n_; ++r) {
-      steps.push_back(StepsOf(calls[r], r, n_));
+      steps.push_back(PlanSteps(calls[r], r, n_));
       for (const Step& step : steps.back()) {
         if (step.kind == StepKind::kSend) sent[{r, step.peer}].push_back(step);
       }
@@ -146,7 +146,7 @@ TEST_F(StepsTest, WhatNcclHasIsOneStepAndNothingIsNone) {
   float x[8] = {};
   const auto kinds = [&](const Call& call) {
     std::vector<StepKind> kinds;
-    for (const Step& step : StepsOf(call, 0, 2)) kinds.push_back(step.kind);
+    for (const Step& step : PlanSteps(call, 0, 2)) kinds.push_back(step.kind);
     return kinds;
   };
   using Kinds = std::vector<StepKind>;

@@ -30,14 +30,14 @@ bool WouldBlock(int error) {
 
 // --- A socket as OpenSSL wants it: without signals, and without blocking -----
 
-int FdOf(BIO* bio) {
+int GetFd(BIO* bio) {
   return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
 }
 
 int WriteBio(BIO* bio, const char* data, size_t size, size_t* written) {
   BIO_clear_retry_flags(bio);
   const ssize_t count =
-      send(FdOf(bio), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+      send(GetFd(bio), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count < 0 && WouldBlock(errno)) BIO_set_retry_write(bio);
   if (count <= 0) return 0;
   *written = static_cast<size_t>(count);
@@ -46,7 +46,7 @@ int WriteBio(BIO* bio, const char* data, size_t size, size_t* written) {
 
 int ReadBio(BIO* bio, char* data, size_t size, size_t* read) {
   BIO_clear_retry_flags(bio);
-  const ssize_t count = recv(FdOf(bio), data, size, MSG_DONTWAIT);
+  const ssize_t count = recv(GetFd(bio), data, size, MSG_DONTWAIT);
   if (count < 0 && WouldBlock(errno)) BIO_set_retry_read(bio);
   if (count <= 0) return 0;
   *read = static_cast<size_t>(count);
@@ -134,7 +134,7 @@ absl::StatusOr<std::shared_ptr<const WorldKey>> WorldKey::Create(
     return absl::InvalidArgumentError("a world needs a secret");
   }
   auto state = std::make_unique<State>();
-  state->key = codec::Sha256Of(absl::StrCat("atoll world key\n", secret));
+  state->key = codec::ComputeSha256(absl::StrCat("atoll world key\n", secret));
   state->rekey_bytes = rekey_bytes;
   state->context = SSL_CTX_new(TLS_method());
   SSL_CTX* const context = state->context;

@@ -337,7 +337,7 @@ void ProcessHub::ControlEnded(int process) {
   std::string name;
   {
     MutexLock lock(&mutex_);
-    name = NameOf(process);
+    name = MakeName(process);
     const bool said_bye = controls_[process].said_bye;
     controls_.erase(process);
     if (!complete_ && identity_.process_index == 0) {
@@ -360,7 +360,7 @@ void ProcessHub::ControlEnded(int process) {
 
 // --- Coming together ---------------------------------------------------------
 
-std::string ProcessHub::NameOf(int process) const {
+std::string ProcessHub::MakeName(int process) const {
   std::string name = absl::StrCat("process ", process);
   if (process >= static_cast<int>(roster_.size())) return name;
   int64_t first = 0;
@@ -410,7 +410,7 @@ absl::Status ProcessHub::AwaitAll(absl::Time deadline) {
       [&] { return absl::StrCat("processes ", Missing()); }));
   if (ended_.empty()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat(NameOf(*ended_.begin()), " ended"));
+      absl::StrCat(MakeName(*ended_.begin()), " ended"));
 }
 
 absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::CollectRoster(
@@ -428,7 +428,7 @@ absl::StatusOr<std::vector<ProcessEntry>> ProcessHub::CollectRoster(
     const absl::Status sent =
         SendAll(control.connection, bytes,
                 SystemClock().Now() + identity_.timeouts.roster_send);
-    if (!sent.ok()) return Annotate(sent, NameOf(process));
+    if (!sent.ok()) return Annotate(sent, MakeName(process));
   }
   return roster_;
 }
@@ -521,7 +521,7 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
                               rank);
         }));
     if (parked_.count(key) == 0) {
-      return absl::UnavailableError(absl::StrCat(NameOf(process), " ended"));
+      return absl::UnavailableError(absl::StrCat(MakeName(process), " ended"));
     }
     connections[peer] = std::move(parked_[key]);
     parked_.erase(key);

@@ -152,7 +152,7 @@ class ProcessHub : public RemoteWorld {
   // Until there is a connection to each other process.
   absl::Status AwaitAll(absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string NameOf(int process) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string MakeName(int process) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Identity identity_;

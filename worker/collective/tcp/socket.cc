@@ -63,7 +63,7 @@ void SetOption(int fd, int level, int option, int value) {
 }
 
 // One end of the socket `fd`, as `get` (getsockname or getpeername) has it.
-absl::StatusOr<HostPort> EndpointOf(int fd,
+absl::StatusOr<HostPort> ReadEndpoint(int fd,
                                     int (*get)(int, sockaddr*, socklen_t*),
                                     absl::string_view what) {
   sockaddr_storage storage = {};
@@ -162,11 +162,11 @@ void Tune(int fd) {
 }
 
 absl::StatusOr<HostPort> LocalEndpoint(int fd) {
-  return EndpointOf(fd, getsockname, "getsockname");
+  return ReadEndpoint(fd, getsockname, "getsockname");
 }
 
 absl::StatusOr<HostPort> PeerEndpoint(int fd) {
-  return EndpointOf(fd, getpeername, "getpeername");
+  return ReadEndpoint(fd, getpeername, "getpeername");
 }
 
 bool WaitFor(int fd, short events, absl::Time deadline) {

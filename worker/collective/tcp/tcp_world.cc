@@ -72,7 +72,7 @@ absl::StatusOr<Message> ReadMessage(Connection& connection,
 }
 
 // What all processes have to want.
-std::string LayoutOf(const TcpWorldOptions& options) {
+std::string MakeLayout(const TcpWorldOptions& options) {
   return absl::StrCat(options.layout, options.calls_in_the_clear
                                           ? " in the clear"
                                           : " encrypted");
@@ -84,7 +84,7 @@ Message JoinMessage(const TcpWorldOptions& options, int port) {
   hello.process_index = options.process_index;
   hello.process_count = options.process_count;
   hello.rank_count = options.rank_count;
-  hello.layout = LayoutOf(options);
+  hello.layout = MakeLayout(options);
   hello.port = port;
   return hello;
 }
@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
                    WorldKey::Create(options.secret));
   const ProcessHub::Identity identity = {
       options.process_index, options.process_count,
-      options.rank_count,    LayoutOf(options),
+      options.rank_count,    MakeLayout(options),
       options.calls_in_the_clear, options.strangers_max, std::move(key)};
   auto world = std::unique_ptr<TcpWorld>(new TcpWorld());
   std::vector<ProcessEntry> roster;

@@ -41,7 +41,7 @@ struct MeshCase {
   double capacity_factor = 0;  // Of a mixture; 0: an expert takes all.
 };
 
-std::vector<MeshCase> CasesOf(int ranks) {
+std::vector<MeshCase> MakeCases(int ranks) {
   constexpr auto kReplicate = ShardingMode::kReplicate;
   constexpr auto kZero1 = ShardingMode::kZero1;
   constexpr auto kZero2 = ShardingMode::kZero2;
@@ -84,7 +84,7 @@ bool IsMixture(const MeshCase& mesh_case) {
   return mesh_case.architecture == Architecture::kMixtral;
 }
 
-std::string NameOf(const MeshCase& mesh_case, ComputeType compute) {
+std::string MakeName(const MeshCase& mesh_case, ComputeType compute) {
   constexpr const char* kModes[] = {"replicate", "zero1", "zero2", "zero3"};
   return absl::StrCat(
       "mesh ", compute == ComputeType::kBf16 ? "bf16" : "f32", ": ",
@@ -96,7 +96,7 @@ std::string NameOf(const MeshCase& mesh_case, ComputeType compute) {
       mesh_case.capacity_factor > 0 ? " with a capacity" : "");
 }
 
-TrainerOptions OptionsOf(const MeshCase& mesh_case, ComputeType compute) {
+TrainerOptions MakeOptions(const MeshCase& mesh_case, ComputeType compute) {
   TrainerOptions options;
   options.model = {.architecture = mesh_case.architecture,
                    .vocab_size = kVocab,
@@ -177,7 +177,7 @@ struct Bounds {
   double loss, norm;
 };
 
-Bounds BoundsOf(const MeshCase& mesh_case, ComputeType compute) {
+Bounds ChooseBounds(const MeshCase& mesh_case, ComputeType compute) {
   // A token whose experts are nearly as good as others may get others: one of
   // 512 then adds another loss, and with a capacity makes room for a later one
   // at one expert and takes it at the other.
@@ -192,7 +192,7 @@ Bounds BoundsOf(const MeshCase& mesh_case, ComputeType compute) {
 absl::Status CheckMesh(const MeshCase& mesh_case, ComputeType compute,
                        Collective& world, Devices& devices, uint64_t seed,
                        int steps) {
-  const TrainerOptions options = OptionsOf(mesh_case, compute);
+  const TrainerOptions options = MakeOptions(mesh_case, compute);
   MeshOptions mesh = {.micro_batch_count = mesh_case.micro_batch_count,
                       .sharding = mesh_case.sharding,
                       .pipeline = mesh_case.chunk_count > 1
@@ -209,7 +209,7 @@ absl::Status CheckMesh(const MeshCase& mesh_case, ComputeType compute,
   ASSIGN_OR_RETURN(auto rank, world.Split(0, "mesh"));
   ASSIGN_OR_RETURN(const Trained many, Train(options, mesh, std::move(rank),
                                              devices, seed, steps));
-  const Bounds bounds = BoundsOf(mesh_case, compute);
+  const Bounds bounds = ChooseBounds(mesh_case, compute);
   RETURN_IF_ERROR(Compare("loss", many.losses, one.losses, bounds.loss));
   return Compare("gradient's norm", many.norms, one.norms, bounds.norm);
 }
@@ -219,12 +219,12 @@ absl::Status CheckMesh(const MeshCase& mesh_case, ComputeType compute,
 void CheckMeshes(Collective& world, Devices& devices, uint64_t seed, int steps,
                  Report& report) {
   for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
-    for (const MeshCase& mesh_case : CasesOf(world.size())) {
+    for (const MeshCase& mesh_case : MakeCases(world.size())) {
       // Rounded scores choose other experts.
       if (IsMixture(mesh_case) && compute == ComputeType::kBf16) continue;
       const absl::Status status =
           CheckMesh(mesh_case, compute, world, devices, seed, steps);
-      report.Check(absl::StrCat(NameOf(mesh_case, compute), ", rank ",
+      report.Check(absl::StrCat(MakeName(mesh_case, compute), ", rank ",
                                 world.rank()),
                    status);
       // The world has ended with it.

@@ -27,7 +27,7 @@ constexpr int kSteps = 20;
 struct Bounds {
   double loss, gradient, steps;
 };
-Bounds BoundsOf(ComputeType compute) {
+Bounds ChooseBounds(ComputeType compute) {
   // bfloat16 has 8 bits, and losses are near 5.
   if (compute == ComputeType::kBf16) return {0.01, 0.1, 0.01};
   return {2e-6, 1e-4, 5e-5};
@@ -178,7 +178,7 @@ std::vector<ModelCase> ModelCases() {
 
 absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
                         ComputeType compute, Ops& ops) {
-  const Bounds bounds = BoundsOf(compute);
+  const Bounds bounds = ChooseBounds(compute);
   std::mt19937_64 random(seed);
   const ParameterLayout layout = MakeParameterLayout(model_case.config);
   const std::vector<float> parameters = RandomParameters(layout, random);

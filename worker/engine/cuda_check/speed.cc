@@ -76,7 +76,7 @@ std::vector<SpeedShape> SpeedShapes() {
   return {small, large};
 }
 
-double OperationsOf(const SpeedShape& shape, int64_t parameter_count) {
+double CountOperations(const SpeedShape& shape, int64_t parameter_count) {
   const ModelConfig& c = shape.config;
   const double rows = static_cast<double>(shape.batch * c.sequence_length_max);
   return rows * (6.0 * static_cast<double>(parameter_count) +
@@ -150,7 +150,7 @@ absl::Status MeasureSpeed(
   const double median = seconds[seconds.size() / 2];
   ASSIGN_OR_RETURN(const double again, measure_peak());
   peak = std::max(peak, again);
-  const double operations = OperationsOf(shape, layout.element_count);
+  const double operations = CountOperations(shape, layout.element_count);
   report.Measure(
       "training",
       {{"case", JsonString(shape.name)},

@@ -29,7 +29,7 @@ std::vector<SpeedShape> SpeedShapes();
 
 // Operations of a step: 6 P R + 12 L C T R for P parameters and R tokens, as
 // tests/benchmarks/engine counts them.
-double OperationsOf(const SpeedShape& shape, int64_t parameter_count);
+double CountOperations(const SpeedShape& shape, int64_t parameter_count);
 
 // Steps are forward, backward, clipping and AdamW on random tokens; the median
 // of `steps`, after some to warm up, counts. `measure_peak` gives operations a

@@ -110,7 +110,7 @@ class GeluMlp final : public Mlp<T> {
     Take(rows, saved);
   }
   const T* bias(const T* parameters) const override {
-    return BiasOf(down_, parameters);
+    return FindBias(down_, parameters);
   }
 
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,

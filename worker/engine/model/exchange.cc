@@ -18,7 +18,7 @@ GatheredRows<T> StartGatherRows(Workspace<T>& work, int64_t rows, const T* mine,
   if (!work.ok()) return {whole, {}};
   const int64_t count = work.slice.stream_rows(rows) * work.config.hidden_size;
   return {whole, work.groups.tp->Start(
-                     Call::AllGather(DataTypeOf<T>(), mine, whole, count))};
+                     Call::AllGather(ToDataType<T>(), mine, whole, count))};
 }
 
 template <typename T>
@@ -26,14 +26,14 @@ void ReduceRows(Workspace<T>& work, int64_t rows, const T* partial, T* mine) {
   if (work.groups.tp == nullptr || !work.ok()) return;
   const int64_t count = work.slice.stream_rows(rows) * work.config.hidden_size;
   work.Latch(work.groups.tp->Run(Call::ReduceScatter(
-      DataTypeOf<T>(), Reduction::kSum, partial, mine, count)));
+      ToDataType<T>(), Reduction::kSum, partial, mine, count)));
 }
 
 template <typename T>
 void ReduceOverTp(Workspace<T>& work, int64_t n, T* x, Reduction reduction) {
   if (work.groups.tp == nullptr || !work.ok()) return;
   work.Latch(work.groups.tp->Run(
-      Call::AllReduce(DataTypeOf<T>(), reduction, x, x, n)));
+      Call::AllReduce(ToDataType<T>(), reduction, x, x, n)));
 }
 
 #define ATL_ENGINE_INSTANTIATE(T)                                            \

@@ -18,7 +18,7 @@ namespace atl::engine {
 
 // What ranks exchange.
 template <typename T>
-constexpr collective::DataType DataTypeOf() {
+constexpr collective::DataType ToDataType() {
   return sizeof(T) == sizeof(double) ? collective::DataType::kF64
                                      : collective::DataType::kF32;
 }

@@ -26,7 +26,7 @@ const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
   T* const all = mine + count;  // [ranks, N, E]
   work.ops.CountChoices(shape, experts, mine);
   work.Latch(work.groups.cp->Run(
-      collective::Call::AllGather(DataTypeOf<T>(), mine, all, count)));
+      collective::Call::AllGather(ToDataType<T>(), mine, all, count)));
   if (!work.ok()) return nullptr;
   std::vector<T> counts(ranks * count), before(count);
   work.ops.ReadValues(ranks * count, all, counts.data());

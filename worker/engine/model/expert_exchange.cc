@@ -50,7 +50,7 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   T* const theirs = mine + all;
   work.ops.WriteValues(all, counts.data(), mine);
   work.Latch(work.groups.ep->Run(
-      Call::AllToAll(DataTypeOf<T>(), mine, theirs, experts_)));
+      Call::AllToAll(ToDataType<T>(), mine, theirs, experts_)));
   if (!work.ok()) return;
   work.ops.ReadValues(all, theirs, counts.data());  // [ranks, experts]
   int64_t row = 0;
@@ -78,7 +78,7 @@ template <typename T>
 void ExpertExchange<T>::Dispatch(Workspace<T>& work, const T* by_slot,
                                  T* by_expert) const {
   Move(work, by_slot, by_expert, [this](int p, int64_t e) {
-    return Parts{.from = SlotsOf(p, e), .to = PlacesOf(p, e)};
+    return Parts{.from = FindSlots(p, e), .to = FindPlaces(p, e)};
   });
 }
 
@@ -86,7 +86,7 @@ template <typename T>
 void ExpertExchange<T>::Return(Workspace<T>& work, const T* by_expert,
                                T* by_slot) const {
   Move(work, by_expert, by_slot, [this](int p, int64_t e) {
-    return Parts{.from = PlacesOf(p, e), .to = SlotsOf(p, e)};
+    return Parts{.from = FindPlaces(p, e), .to = FindSlots(p, e)};
   });
 }
 

@@ -65,12 +65,12 @@ class ExpertExchange {
     Rows from, to;
   };
   // Where rows from rank `p` for the e-th own expert lie in [S, C].
-  Rows PlacesOf(int p, int64_t e) const {
+  Rows FindPlaces(int p, int64_t e) const {
     const int64_t* const at = received_ + e * size_ + p;
     return {at[0], at[1] - at[0]};
   }
   // Where rows for the e-th expert of rank `p` lie in [R K, C].
-  Rows SlotsOf(int p, int64_t e) const {
+  Rows FindSlots(int p, int64_t e) const {
     const int64_t* const at = begins_ + p * experts_ + e;
     return {at[0], at[1] - at[0]};
   }

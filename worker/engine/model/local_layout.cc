@@ -18,11 +18,11 @@ bool DividedByEp(const ParameterSpec& spec, const UnitSlice& slice) {
 }
 
 // Indices of the parameters that the rank has, in its order.
-std::vector<int64_t> OrderOf(const ModelConfig& config,
+std::vector<int64_t> ComputeOrder(const ModelConfig& config,
                              const ParameterLayout& model,
                              const UnitSlice& slice) {
   const Range experts =
-      RangeOf(config.expert_count, slice.ep_rank, slice.ep_size);
+      ComputeRange(config.expert_count, slice.ep_rank, slice.ep_size);
   std::vector<int64_t> order;
   for (size_t i = 0; i < model.parameters.size(); ++i) {
     const ParameterSpec& spec = model.parameters[i];
@@ -68,7 +68,7 @@ void CutByTp(const UnitSlice& slice, int64_t offset, ParameterSpec& spec,
   if (parts.empty()) parts = {length};
   int64_t begin = 0, local_length = 0;
   for (int64_t part : parts) {
-    const Range mine = RangeOf(part, slice.tp_rank, slice.tp_size);
+    const Range mine = ComputeRange(part, slice.tp_rank, slice.tp_size);
     parameter.rectangles.push_back(
         {.local_begin = offset + local_length * inner,
          .global_begin = global_begin + (begin + mine.begin) * inner,
@@ -94,7 +94,7 @@ LocalLayout MakeLocalLayout(const ModelConfig& config, const UnitSlice& slice) {
   local.slice = slice;
   local.units.resize(model.units.size());
   int64_t offset = 0;
-  for (int64_t index : OrderOf(config, model, slice)) {
+  for (int64_t index : ComputeOrder(config, model, slice)) {
     ParameterSpec spec = model.parameters[index];
     LocalParameter parameter;
     parameter.global_index = index;

@@ -45,7 +45,7 @@ std::vector<int64_t> Indices(int64_t count) {
 }
 
 // Which element of the model each element of the rank is.
-std::vector<int64_t> ElementsOf(const LocalLayout& local,
+std::vector<int64_t> ListElements(const LocalLayout& local,
                                 const ParameterLayout& model) {
   std::vector<int64_t> elements(local.layout.element_count, -1);
   CutToLocal(local, Indices(model.element_count).data(), elements.data());
@@ -64,7 +64,7 @@ TEST(LocalLayoutTest, OfTheWholeModelIsThatOfTheModel) {
       EXPECT_EQ(local.layout.parameters[i].shape, model.parameters[i].shape);
       EXPECT_EQ(local.layout.parameters[i].offset, model.parameters[i].offset);
     }
-    EXPECT_EQ(ElementsOf(local, model), Indices(model.element_count));
+    EXPECT_EQ(ListElements(local, model), Indices(model.element_count));
     for (size_t u = 0; u < model.units.size(); ++u) {
       EXPECT_EQ(local.units[u].span.begin, model.units[u].begin);
       EXPECT_EQ(local.units[u].dense_count, model.units[u].size());
@@ -88,7 +88,7 @@ TEST(LocalLayoutTest, RanksTogetherHoldEachElementAsOftenAsTheyShould) {
                                 .ep_rank = rank / tp};
           ASSERT_TRUE(ValidateSlice(config, slice).ok());
           const LocalLayout local = MakeLocalLayout(config, slice);
-          for (int64_t element : ElementsOf(local, model)) {
+          for (int64_t element : ListElements(local, model)) {
             ASSERT_GE(element, 0) << "no element of the rank is without one";
             ++held[element];
           }
@@ -147,7 +147,7 @@ TEST(LocalLayoutTest, HeadsOfAFusedMapAreCutOneByOne) {
   const ParameterLayout model = MakeParameterLayout(config);
   const LocalLayout local =
       MakeLocalLayout(config, {.tp_size = 4, .tp_rank = 2});
-  const std::vector<int64_t> elements = ElementsOf(local, model);
+  const std::vector<int64_t> elements = ListElements(local, model);
   const ParameterSpec* whole = model.Find("transformer.h.1.attn.c_attn.weight");
   const ParameterSpec* mine =
       local.layout.Find("transformer.h.1.attn.c_attn.weight");
@@ -168,7 +168,7 @@ TEST(LocalLayoutTest, WhatWasCutGoesBackToItsPlace) {
     for (int tp_rank : {0, 1}) {
       const LocalLayout local =
           MakeLocalLayout(config, {.tp_size = 2, .tp_rank = tp_rank});
-      PutIntoGlobal(local, ElementsOf(local, model).data(), back.data());
+      PutIntoGlobal(local, ListElements(local, model).data(), back.data());
     }
     EXPECT_EQ(back, Indices(model.element_count));
   }

@@ -33,7 +33,7 @@ class Mixture final : public Mlp<T> {
         inner_(config.intermediate_size / slice.tp_size),
         expert_count_(config.expert_count),
         experts_per_token_(config.experts_per_token),
-        own_(RangeOf(config.expert_count, slice.ep_rank, slice.ep_size)) {
+        own_(ComputeRange(config.expert_count, slice.ep_rank, slice.ep_size)) {
     const std::string prefix =
         absl::StrCat("model.layers.", layer, ".block_sparse_moe.");
     router_ = {.in = channels_,
@@ -60,7 +60,7 @@ class Mixture final : public Mlp<T> {
                int64_t sequence_length, const T* x, Arena& saved, T* delta,
                const RouterTotals<T>& totals) const override {
     const State s = Open(work, rows, saved);
-    const RouteShape shape = ShapeOf(rows);
+    const RouteShape shape = MakeShape(rows);
     // The logits are not kept: the probabilities say all.
     T* const logits = work.router_gradient.data;
     ForwardLinear(work, router_, parameters, rows, x, logits);
@@ -97,7 +97,7 @@ class Mixture final : public Mlp<T> {
                 const RouterTotals<T>& totals, T* dx, T* gradients,
                 bool accumulate) const override {
     const State s = Open(work, rows, saved);
-    const RouteShape shape = ShapeOf(rows);
+    const RouteShape shape = MakeShape(rows);
     const ExpertExchange<T> exchange = Exchange(s);
     T* const dchoices = work.choice_gradient.data;
     work.ops.CombineRowsBackward(shape, channels_, s.slots, s.weights, s.out,
@@ -178,7 +178,7 @@ class Mixture final : public Mlp<T> {
     return ExpertExchange<T>(config_, slice_, s.begins, s.received);
   }
 
-  RouteShape ShapeOf(int64_t rows) const {
+  RouteShape MakeShape(int64_t rows) const {
     return {.rows = rows,
             .expert_count = expert_count_,
             .experts_per_token = experts_per_token_};
@@ -219,7 +219,7 @@ class Mixture final : public Mlp<T> {
                       T* dx, T* gradients, bool accumulate) const {
     SetBalance(work, rows, totals);
     T* const dlogits = work.router_gradient.data;
-    work.ops.RouteBackward(ShapeOf(rows), s.probabilities, s.experts, s.weights,
+    work.ops.RouteBackward(MakeShape(rows), s.probabilities, s.experts, s.weights,
                            work.choice_gradient.data, work.balance, dlogits);
     BackwardLinear<T>(work, router_, parameters, rows, x, dlogits,
                       /*dx=*/nullptr, gradients, accumulate);

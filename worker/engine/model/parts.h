@@ -99,7 +99,7 @@ void BackwardLinear(Workspace<T>& work, const LinearMap& map,
 
 // The bias, or null.
 template <typename T>
-const T* BiasOf(const LinearMap& map, const T* parameters) {
+const T* FindBias(const LinearMap& map, const T* parameters) {
   return map.bias < 0 ? nullptr : parameters + map.bias;
 }
 

@@ -61,7 +61,7 @@ class Ring {
 
   // What this rank's queries see of the keys that it holds after `step` steps,
   // which are those of the rank that many before it.
-  AttentionBlock BlockOf(int step) const {
+  AttentionBlock FindBlock(int step) const {
     const int64_t length = shape_.sequence_length, half = length / 2;
     if (step <= rank_) {  // Of a rank below.
       return {.shape = shape_, .query_count = length, .key_count = half};
@@ -124,7 +124,7 @@ void RingAttention(Workspace<T>& work, const AttentionShape& shape,
     if (!ring.Wait(pending)) return;
     std::swap(held, arriving);
     pending = pass(step + 1);
-    work.ops.AttendBlock(ring.BlockOf(step), qkv, held, out, log_sum);
+    work.ops.AttendBlock(ring.FindBlock(step), qkv, held, out, log_sum);
   }
 }
 
@@ -157,7 +157,7 @@ void RingAttentionBackward(Workspace<T>& work, const AttentionShape& shape,
     std::swap(held, arriving);
     pending = pass(step + 1);
     work.ops.SetZero(ring.count(), own);
-    work.ops.AttendBlockBackward(ring.BlockOf(step), qkv, held, out, log_sum,
+    work.ops.AttendBlockBackward(ring.FindBlock(step), qkv, held, out, log_sum,
                                  dout, dqkv, own);
     if (!ring.Wait(pending)) return;
     std::swap(sum, arriving_sum);

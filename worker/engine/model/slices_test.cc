@@ -41,7 +41,7 @@ using collective::Reduction;
 struct Sizes {
   int tp = 1, cp = 1, ep = 1;
   int ranks() const { return tp * cp * ep; }
-  UnitSlice SliceOf(int rank) const {
+  UnitSlice MakeSlice(int rank) const {
     return {.tp_size = tp,
             .tp_rank = rank % tp,
             .cp_size = cp,
@@ -75,7 +75,7 @@ struct Result {
 };
 
 template <typename T>
-constexpr DataType TypeOf() {
+constexpr DataType ToType() {
   return sizeof(T) == 8 ? DataType::kF64 : DataType::kF32;
 }
 
@@ -87,7 +87,7 @@ class Rank {
        BasicOps<T>& ops, Keep keep = Keep::kAll)
       : problem_(problem),
         sizes_(sizes),
-        slice_(sizes.SliceOf(rank)),
+        slice_(sizes.MakeSlice(rank)),
         config_(problem.config),
         local_(MakeLocalLayout(config_, slice_)),
         embedding_(config_, local_.layout, slice_),
@@ -205,7 +205,7 @@ class Rank {
   void ShareTotals(Flight& flight) {
     if (flight.totals.empty() || !work_->ok()) return;
     work_->Latch(loss_->Run(Call::AllReduce(
-        TypeOf<T>(), Reduction::kSum, flight.totals.data(),
+        ToType<T>(), Reduction::kSum, flight.totals.data(),
         flight.totals.data(), static_cast<int64_t>(flight.totals.size()))));
   }
   double Backward(Flight& flight, bool accumulate) {

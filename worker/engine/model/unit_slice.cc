@@ -64,8 +64,8 @@ std::vector<Range> SequenceRuns(const UnitSlice& slice,
                                 int64_t sequence_length) {
   if (slice.cp_size == 1) return {{0, sequence_length}};
   const int chunks = 2 * slice.cp_size;
-  return {RangeOf(sequence_length, slice.cp_rank, chunks),
-          RangeOf(sequence_length, chunks - 1 - slice.cp_rank, chunks)};
+  return {ComputeRange(sequence_length, slice.cp_rank, chunks),
+          ComputeRange(sequence_length, chunks - 1 - slice.cp_rank, chunks)};
 }
 
 std::vector<int32_t> CutSequences(const UnitSlice& slice, int64_t batch,

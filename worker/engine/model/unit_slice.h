@@ -43,13 +43,13 @@ struct Range {
   int64_t end = 0;
   int64_t size() const { return end - begin; }
 };
-inline Range RangeOf(int64_t size, int rank, int rank_count) {
+inline Range ComputeRange(int64_t size, int rank, int rank_count) {
   return {size * rank / rank_count, size * (rank + 1) / rank_count};
 }
 
 // The ids of the vocabulary whose rows of a table are this rank's.
-inline Range VocabularyOf(const ModelConfig& config, const UnitSlice& slice) {
-  return RangeOf(config.vocab_size, slice.tp_rank, slice.tp_size);
+inline Range FindVocabulary(const ModelConfig& config, const UnitSlice& slice) {
+  return ComputeRange(config.vocab_size, slice.tp_rank, slice.tp_size);
 }
 
 // OK if `config` can be divided so.

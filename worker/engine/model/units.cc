@@ -25,7 +25,7 @@ template <typename T>
 EmbeddingUnit<T>::EmbeddingUnit(const ModelConfig& config,
                                 const ParameterLayout& layout,
                                 const UnitSlice& slice)
-    : vocabulary_(VocabularyOf(config, slice)),
+    : vocabulary_(FindVocabulary(config, slice)),
       slice_(slice),
       span_(layout.units.front()) {
   if (config.is_gpt2()) {
@@ -194,7 +194,7 @@ Arena BlockUnit<T>::Open(void* saved, int64_t rows) const {
 }
 
 template <typename T>
-AttentionShape BlockUnit<T>::ShapeOf(const TokenBatch& batch) const {
+AttentionShape BlockUnit<T>::MakeShape(const TokenBatch& batch) const {
   return {.batch = batch.batch,
           .sequence_length = batch.sequence_length,
           .head_count = config_.head_count / slice_.tp_size,
@@ -219,7 +219,7 @@ void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
   if (qkv_.bias >= 0) {
     work.ops.AddBias(rows, qkv_.out, parameters + qkv_.bias, s.qkv);
   }
-  const AttentionShape shape = ShapeOf(batch);
+  const AttentionShape shape = MakeShape(batch);
   if (const T* table = LocalRopeTable(work, batch.sequence_length)) {
     work.ops.Rope(shape, table, /*inverse=*/false, s.qkv);
   }
@@ -230,7 +230,7 @@ void BlockUnit<T>::Forward(Workspace<T>& work, const T* parameters,
   ReduceRows<T>(work, rows, partial, work.delta.data);
   UseNormed(work, s.mlp_norm);
   ForwardAddNorm(work, mlp_norm_, parameters, stream_rows, x,
-                 BiasOf(o_, parameters), s.middle, s.mlp_norm);
+                 FindBias(o_, parameters), s.middle, s.mlp_norm);
   normed = GatherRows<T>(work, rows, s.mlp_norm.normed, work.gathered.data);
   mlp_->Forward(work, parameters, rows, batch.sequence_length, normed, arena,
                 partial, totals);
@@ -254,7 +254,7 @@ void BlockUnit<T>::BackwardAttention(Workspace<T>& work, const T* parameters,
                                      State& s, T* dx, T* gradients,
                                      bool accumulate) const {
   const int64_t rows = batch.rows();
-  const AttentionShape shape = ShapeOf(batch);
+  const AttentionShape shape = MakeShape(batch);
   T* const dattention = work.part_gradient.data;
   T* const dqkv = work.qkv_gradient.data;
   T* const dnormed = work.normed_gradient.data;
@@ -314,7 +314,7 @@ HeadUnit<T>::HeadUnit(const ModelConfig& config, const ParameterLayout& layout,
                       const UnitSlice& slice)
     : config_(config),
       slice_(slice),
-      vocabulary_(VocabularyOf(config, slice)),
+      vocabulary_(FindVocabulary(config, slice)),
       span_(layout.units.back()) {
   if (config.is_gpt2()) {
     norm_ = {.gain = OffsetInUnit(layout, "transformer.ln_f.weight"),

@@ -130,7 +130,7 @@ class BlockUnit {
   void Renorm(Workspace<T>& work, const NormMap& map, const T* parameters,
               int64_t stream_rows, const T* x, NormState<T>& state) const;
   Arena Open(void* saved, int64_t rows) const;
-  AttentionShape ShapeOf(const TokenBatch& batch) const;
+  AttentionShape MakeShape(const TokenBatch& batch) const;
   void BackwardAttention(Workspace<T>& work, const T* parameters,
                          const TokenBatch& batch, const T* x, State& state,
                          T* dx, T* gradients, bool accumulate) const;
@@ -182,7 +182,7 @@ class HeadUnit {
                      const TokenBatch& batch, const T* x, void* saved, T scale,
                      T* dx, T* gradients, T* dtable, bool accumulate) const;
   // Logits of row `row`, after Forward, of the rank's part of the vocabulary
-  // (VocabularyOf); good until the workspace is used.
+  // (FindVocabulary); good until the workspace is used.
   const T* Logits(Workspace<T>& work, const T* table, int64_t rows, int64_t row,
                   void* saved) const;
 

@@ -89,7 +89,7 @@ class UnitsTest : public testing::TestWithParam<Architecture> {
     return tokens;
   }
 
-  const double* ParametersOf(const ParameterSpan& span) const {
+  const double* FindParameters(const ParameterSpan& span) const {
     return parameters_.data() + span.begin;
   }
   int64_t TableOffset() const {
@@ -114,12 +114,12 @@ class UnitsTest : public testing::TestWithParam<Architecture> {
     return flight;
   }
   void ForwardBlock(Flight& flight, int64_t i) {
-    blocks_[i].Forward(*work_, ParametersOf(blocks_[i].span()), flight.batch,
+    blocks_[i].Forward(*work_, FindParameters(blocks_[i].span()), flight.batch,
                        flight.streams[i].data(), flight.saved[i].data(),
                        flight.streams[i + 1].data(), flight.totals);
   }
   void BackwardBlock(Flight& flight, int64_t i, bool accumulate) {
-    blocks_[i].Backward(*work_, ParametersOf(blocks_[i].span()), flight.batch,
+    blocks_[i].Backward(*work_, FindParameters(blocks_[i].span()), flight.batch,
                         flight.streams[i].data(), flight.saved[i].data(),
                         flight.totals, flight.gradient.data(),
                         gradients_.data() + blocks_[i].span().begin,
@@ -128,7 +128,7 @@ class UnitsTest : public testing::TestWithParam<Architecture> {
   double BackwardHead(Flight& flight, bool accumulate, double scale) {
     flight.gradient.resize(flight.streams[0].size());
     return head_.Backward(
-        *work_, ParametersOf(head_.span()), parameters_.data() + TableOffset(),
+        *work_, FindParameters(head_.span()), parameters_.data() + TableOffset(),
         flight.batch, flight.streams.back().data(), flight.saved.back().data(),
         scale, flight.gradient.data(), gradients_.data() + head_.span().begin,
         gradients_.data() + TableOffset(), accumulate);
@@ -187,14 +187,14 @@ TEST_P(UnitsTest, MicroBatchesInAnyOrderSumToTheWholeBatch) {
   std::vector<Flight> flights;
   for (const TokenBatch& batch : batches) {
     flights.push_back(MakeFlight(batch, 0.5));
-    embedding_.Forward(*work_, ParametersOf(embedding_.span()), batch,
+    embedding_.Forward(*work_, FindParameters(embedding_.span()), batch,
                        flights.back().streams[0].data());
   }
   for (int64_t i = 0; i < config_.layer_count; ++i) {
     for (Flight& flight : flights) ForwardBlock(flight, i);
   }
   for (Flight& flight : flights) {
-    head_.Forward(*work_, ParametersOf(head_.span()), 2 * length,
+    head_.Forward(*work_, FindParameters(head_.span()), 2 * length,
                   flight.streams.back().data(), flight.saved.back().data());
   }
   // Back in the other order; the second adds to what the first wrote.
@@ -228,7 +228,7 @@ TEST_P(UnitsTest, WhatAForwardSavedCanBeMadeAgain) {
   std::vector<Values> results;
   for (bool again : {false, true}) {
     Flight flight = MakeFlight(batch, 1.0);
-    embedding_.Forward(*work_, ParametersOf(embedding_.span()), batch,
+    embedding_.Forward(*work_, FindParameters(embedding_.span()), batch,
                        flight.streams[0].data());
     ForwardBlock(flight, 0);
     flight.gradient.assign(flight.streams[0].size(), 0.01);

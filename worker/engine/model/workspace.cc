@@ -84,7 +84,7 @@ absl::Status Workspace<T>::CheckGroups() const {
 
 template <typename T>
 int64_t Workspace<T>::LogitRowsMax() const {
-  const int64_t columns = VocabularyOf(config, slice).size();
+  const int64_t columns = FindVocabulary(config, slice).size();
   const int64_t rows =
       ops.logit_run_elements() / columns / kLogitRowsMin * kLogitRowsMin;
   return std::min(rows_max, std::max(kLogitRowsMin, rows));
@@ -110,7 +110,7 @@ void Workspace<T>::TakeBuffers(Arena& arena) {
   gain_gradient = arena.Take<T>(channels);
   bias_gradient = arena.Take<T>(channels);
   logits =
-      arena.TakeTensor<T>(LogitRowsMax(), VocabularyOf(config, slice).size());
+      arena.TakeTensor<T>(LogitRowsMax(), FindVocabulary(config, slice).size());
   losses = arena.Take<T>(rows_max);
   TakeSliceBuffers(arena);
   if (config.is_mixture()) TakeMixtureBuffers(arena);

@@ -145,7 +145,7 @@ struct Traces {
 };
 
 // Of rank 0 of two that share all.
-Traces TracesOf(bool tied) {
+Traces RecordTraces(bool tied) {
   const RankTrainerOptions options{
       .model = {.vocab_size = 29,
                 .hidden_size = 16,
@@ -188,7 +188,7 @@ Traces TracesOf(bool tied) {
 }
 
 TEST(GatherOrderTest, TheNextUnitIsOnItsWayBeforeAUnitComputes) {
-  const Traces traces = TracesOf(/*tied=*/false);
+  const Traces traces = RecordTraces(/*tied=*/false);
   EXPECT_EQ(traces.step,
             "g0 g1 c0 g2 c1 g3 c2 g4 c3 c4 "
             "g3 c4 g2 c3 g1 c2 g0 c1");
@@ -196,7 +196,7 @@ TEST(GatherOrderTest, TheNextUnitIsOnItsWayBeforeAUnitComputes) {
 }
 
 TEST(GatherOrderTest, ATiedTableIsOnItsWayBeforeTheBlockBelowTheHeadComputes) {
-  const Traces traces = TracesOf(/*tied=*/true);
+  const Traces traces = RecordTraces(/*tied=*/true);
   // Of the head's forward pass without logits the table is not a part.
   EXPECT_EQ(traces.step,
             "g0 g1 c0 g2 c1 g3 c2 g4 c3 g0 c4 "

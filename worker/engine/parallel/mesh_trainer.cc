@@ -19,7 +19,7 @@ namespace {
 
 using collective::Collective;
 
-MeshModel MeshModelOf(const TrainerOptions& options) {
+MeshModel MakeMeshModel(const TrainerOptions& options) {
   const ModelConfig& model = options.model;
   return {.layer_count = static_cast<int>(model.layer_count),
           .head_count = static_cast<int>(model.head_count),
@@ -304,8 +304,8 @@ class MeshTrainer final : public Trainer {
 absl::Status ValidateMeshTrainer(const TrainerOptions& options,
                                  const MeshOptions& mesh_options) {
   RETURN_IF_ERROR(ValidateTrainerOptions(options));
-  RETURN_IF_ERROR(mesh_options.mesh.Validate(MeshModelOf(options)));
-  const UnitSlice slice = SliceOf(mesh_options.mesh, /*rank=*/0);
+  RETURN_IF_ERROR(mesh_options.mesh.Validate(MakeMeshModel(options)));
+  const UnitSlice slice = MakeSlice(mesh_options.mesh, /*rank=*/0);
   RETURN_IF_ERROR(ValidateSlice(options.model, slice));
   if (options.model.expert_capacity_factor > 0 &&
       (slice.cp_size > 1 || slice.ep_size > 1) &&

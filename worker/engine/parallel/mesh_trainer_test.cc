@@ -120,7 +120,7 @@ std::vector<double> Wide(absl::Span<const float> values) {
   return {values.begin(), values.end()};
 }
 
-absl::Span<const int32_t> PrefixOf(const Batches& tokens) {
+absl::Span<const int32_t> TakePrefix(const Batches& tokens) {
   return absl::MakeConstSpan(tokens.inputs[0]).subspan(0, 7);
 }
 
@@ -142,7 +142,7 @@ Course CourseOfOneRank(const TrainerOptions& options, const State& from,
   }
   course.evaluated =
       *trainer->EvaluateLoss(tokens.inputs[0], tokens.targets[0]);
-  course.logits = Wide(*trainer->NextTokenLogits(PrefixOf(tokens)));
+  course.logits = Wide(*trainer->NextTokenLogits(TakePrefix(tokens)));
   course.parameters = Wide(trainer->parameters());
   return course;
 }
@@ -178,7 +178,7 @@ Course CourseInF64(const TrainerOptions& options, const State& from,
   }
   course.evaluated = *trainer->EvaluateLoss(
       tokens.inputs[0].data(), tokens.targets[0].data(), options.batch_size);
-  const auto prefix = PrefixOf(tokens);
+  const auto prefix = TakePrefix(tokens);
   std::vector<int32_t> padded(prefix.begin(), prefix.end());
   padded.resize(options.sequence_length);
   const double* const logits = *trainer->Logits(
@@ -320,7 +320,7 @@ class Island {
       const auto loss =
           trainer(i).EvaluateLoss(tokens.inputs[0], tokens.targets[0]);
       EXPECT_TRUE(loss.ok()) << loss.status();
-      const auto logits = trainer(i).NextTokenLogits(PrefixOf(tokens));
+      const auto logits = trainer(i).NextTokenLogits(TakePrefix(tokens));
       EXPECT_TRUE(logits.ok()) << logits.status();
       if (i > 0) return;
       course.evaluated = *loss;
@@ -371,10 +371,10 @@ class MeshTrainerTest : public testing::Test {
  protected:
   MeshTrainerTest() : seed_(std::random_device()()), random_(seed_) {
     std::cout << "seed " << seed_ << std::endl;
-    start_ = StartOf(options_.model);
+    start_ = MakeStart(options_.model);
   }
 
-  std::vector<float> StartOf(const ModelConfig& model) {
+  std::vector<float> MakeStart(const ModelConfig& model) {
     std::normal_distribution<float> normal(0.0f, 0.1f);
     std::vector<float> start;
     for (const ParameterSpec& spec : MakeParameterLayout(model).parameters) {
@@ -387,7 +387,7 @@ class MeshTrainerTest : public testing::Test {
     return start;
   }
 
-  Batches BatchesOf(int count) {
+  Batches MakeBatches(int count) {
     Batches tokens;
     for (int i = 0; i < count; ++i) {
       tokens.inputs.push_back(Tokens(options_.batch_size));
@@ -429,8 +429,8 @@ TEST_F(MeshTrainerTest, TrainsAsTheTrainerOfOneRank) {
   for (const auto* cases : {&dense, &mixture, &capacity}) {
     if (cases != &dense) options_.model = Mixture();
     if (cases == &capacity) options_.model.expert_capacity_factor = 0.75;
-    const State start{.parameters = StartOf(options_.model)};
-    const Batches tokens = BatchesOf(kSteps);
+    const State start{.parameters = MakeStart(options_.model)};
+    const Batches tokens = MakeBatches(kSteps);
     const Course truth = CourseInF64(options_, start, tokens);
     const Course one = CourseOfOneRank(options_, start, tokens);
     for (const MeshCase& c : *cases) {
@@ -446,7 +446,7 @@ TEST_F(MeshTrainerTest, TrainsAsTheTrainerOfOneRank) {
 TEST_F(MeshTrainerTest, InBf16AMeshTrainsAsOneRank) {
   options_.compute = ComputeType::kBf16;
   const State start{.parameters = start_};
-  const Batches tokens = BatchesOf(6);
+  const Batches tokens = MakeBatches(6);
   const Course truth = CourseInF64(options_, start, tokens);
   const Course one = CourseOfOneRank(options_, start, tokens);
   const double rounding = Distance(one.parameters, truth.parameters);
@@ -491,7 +491,7 @@ TEST_F(MeshTrainerTest, AStateGoesOnUnderAnotherMeshBitForBitWhereSumsAre) {
   options_.schedule = {.peak = 0.01};
   Island first(options_, On("pp=3,dp_shard=2", 2), 2);
   first.Load(start_);
-  const Batches before = BatchesOf(3), tokens = BatchesOf(2);
+  const Batches before = MakeBatches(3), tokens = MakeBatches(2);
   for (int step = 0; step < 3; ++step) {
     ASSERT_TRUE(
         first.Step(before.inputs[step], before.targets[step], step).ok());

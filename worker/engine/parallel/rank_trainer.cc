@@ -17,7 +17,7 @@ using collective::Reduction;
 // them: large enough for bandwidth, small enough to begin early.
 constexpr int64_t kBucketBytes = int64_t{25} << 20;
 
-PipelineShape ShapeOf(const MeshOptions& options) {
+PipelineShape MakeShape(const MeshOptions& options) {
   return {.kind = options.pipeline,
           .rank_count = options.mesh.size(MeshDimension::kPp),
           .chunk_count = options.chunk_count,
@@ -37,12 +37,12 @@ RankTrainer<T>::RankTrainer(const RankTrainerOptions& options,
       batch_rank_(options.mesh.mesh.RankIn(world.rank(), kBatchGroup)),
       counts_loss_(layout_.local.slice.tp_rank == 0),
       actions_(MakePipelineSchedule(
-          ShapeOf(options.mesh),
+          MakeShape(options.mesh),
           options.mesh.mesh.Coordinate(world.rank(), MeshDimension::kPp))),
       forward_actions_(ForwardActions(layout_)),
-      visits_(UnitVisitsOf(layout_, actions_, /*loss_forward=*/false)),
+      visits_(ListUnitVisits(layout_, actions_, /*loss_forward=*/false)),
       loss_visits_(
-          UnitVisitsOf(layout_, forward_actions_, /*loss_forward=*/true)) {}
+          ListUnitVisits(layout_, forward_actions_, /*loss_forward=*/true)) {}
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<RankTrainer<T>>> RankTrainer<T>::Create(
@@ -70,7 +70,7 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
                        {.tp = groups_.tp.get(),
                         .cp = groups_.cp.get(),
                         .ep = groups_.ep.get()},
-                       rows, FlightCountsOf(layout_, actions_), ops_));
+                       rows, CountFlights(layout_, actions_), ops_));
   const int64_t message =
       model_->message_count({.batch = 1, .sequence_length = rows});
   const int chunks = options_.mesh.chunk_count;
@@ -145,7 +145,7 @@ absl::Status RankTrainer<T>::InitShards() {
   }
   ASSIGN_OR_RETURN(optimizer_, ShardOptimizer<T>::Create(
                                    options_.optimizer, options_.mesh, layout_,
-                                   StateSegmentsOf(layout_), ops_));
+                                   ListStateSegments(layout_), ops_));
   return absl::OkStatus();
 }
 
@@ -430,7 +430,7 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
   const int64_t vocab = options_.model.vocab_size;
   ops_.SetZero(vocab, logits_);
   if (passes.logits != nullptr && row >= 0 && batch_rank_ == 0) {
-    const Range own = VocabularyOf(options_.model, slice);
+    const Range own = FindVocabulary(options_.model, slice);
     ops_.Copy(own.size(), passes.logits, logits_ + own.begin);
   }
   RETURN_IF_ERROR(world_.Run(Call::AllReduce(kDataTypeOf<T>, Reduction::kSum,

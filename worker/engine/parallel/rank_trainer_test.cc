@@ -99,15 +99,15 @@ std::string ToString(const MeshCase& c) {
                       " balance=", c.has_balance);
 }
 
-ModelConfig ModelOf(const MeshCase& c) {
+ModelConfig MakeModel(const MeshCase& c) {
   ModelConfig config = Config(c.shape, c.layers);
   config.expert_capacity_factor = c.capacity_factor;
   if (!c.has_balance) config.router_loss_weight = 0;
   return config;
 }
 
-RankTrainerOptions OptionsOf(const MeshCase& c) {
-  return {.model = ModelOf(c),
+RankTrainerOptions MakeOptions(const MeshCase& c) {
+  return {.model = MakeModel(c),
           .optimizer = {.epsilon = 1e-5, .decay_vectors = false},
           .mesh = {.mesh = *Mesh::Parse(c.mesh),
                    .micro_batch_count = c.micro_batches,
@@ -172,7 +172,7 @@ class MeshTest : public testing::Test {
   }
 
   // The start is the same for all meshes of a model.
-  Values StartOf(const ModelConfig& config) const {
+  Values MakeStart(const ModelConfig& config) const {
     std::mt19937_64 random(seed_ + config.layer_count);
     std::normal_distribution<double> normal(0.0, 0.2);
     Values values;
@@ -272,8 +272,8 @@ class MeshTest : public testing::Test {
   }
 
   Outcome Run(const MeshCase& c) {
-    const RankTrainerOptions options = OptionsOf(c);
-    return Run(options, {.parameters = StartOf(options.model)});
+    const RankTrainerOptions options = MakeOptions(c);
+    return Run(options, {.parameters = MakeStart(options.model)});
   }
 
   // One rank: with as many micro-batches where the loss that balances experts
@@ -296,8 +296,8 @@ class MeshTest : public testing::Test {
                   c.has_balance);
     auto at = references.find(key);
     if (at == references.end()) {
-      const RankTrainerOptions options = OptionsOf(alone);
-      Outcome start{.parameters = StartOf(options.model)};
+      const RankTrainerOptions options = MakeOptions(alone);
+      Outcome start{.parameters = MakeStart(options.model)};
       Pair pair{.outcome = Run(options, start)};
       std::uniform_real_distribution<double> change(-kChange, kChange);
       for (double& value : start.parameters) value *= 1 + change(random_);
@@ -554,8 +554,8 @@ TEST_F(MeshTest, CheckpointedActivations) {
   }
   ExpectTrainsAsOneRank(cases);
   // Each keeps less than the one before, and computes the same bits.
-  RankTrainerOptions options = OptionsOf({});
-  const Outcome start{.parameters = StartOf(options.model)};
+  RankTrainerOptions options = MakeOptions({});
+  const Outcome start{.parameters = MakeStart(options.model)};
   const Outcome all = Run(options, start, 0, 3);
   int64_t bytes = all.memory[0].activation_bytes;
   for (ActivationCheckpointing checkpointing :
@@ -571,14 +571,14 @@ TEST_F(MeshTest, CheckpointedActivations) {
 TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
   const MeshCase one{.shape = "gpt2"};
   const Pair& expected = Reference(one);
-  const RankTrainerOptions first = OptionsOf(
+  const RankTrainerOptions first = MakeOptions(
       {.mesh = "pp=2,dp_shard=2", .shape = "gpt2", .micro_batches = 2});
-  RankTrainerOptions second = OptionsOf({.mesh = "dp_replicate=2,dp_shard=3",
+  RankTrainerOptions second = MakeOptions({.mesh = "dp_replicate=2,dp_shard=3",
                                          .shape = "gpt2",
                                          .sharding = ShardingMode::kZero1});
   second.mesh.mesh = *Mesh::Parse("dp_shard=8");
   constexpr int kHalf = kSteps / 2;
-  Outcome half = Run(first, {.parameters = StartOf(first.model)}, 0, kHalf);
+  Outcome half = Run(first, {.parameters = MakeStart(first.model)}, 0, kHalf);
   Outcome whole = Run(second, half, kHalf, kSteps - kHalf);
   for (auto member :
        {&Outcome::losses, &Outcome::norms, &Outcome::router_losses}) {
@@ -589,7 +589,7 @@ TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
   ExpectSame(whole, expected, "saved and loaded");
   // Without a step between nothing changes, bit for bit.
   for (const char* mesh : {"dp_shard=3", "pp=3,dp_replicate=2", "pp=5"}) {
-    RankTrainerOptions options = OptionsOf({.mesh = mesh, .shape = "gpt2"});
+    RankTrainerOptions options = MakeOptions({.mesh = mesh, .shape = "gpt2"});
     options.batch_size = 6;
     const Outcome same = Run(options, half, 0, 0);
     EXPECT_EQ(same.parameters, half.parameters) << mesh;
@@ -625,8 +625,8 @@ TEST_F(MeshTest, RanksWithMemoryApartComputeTheSameBits) {
   cases.push_back(
       {.mesh = "ep=2,cp=2", .shape = "mixture", .capacity_factor = 0.6});
   for (const MeshCase& c : cases) {
-    RankTrainerOptions options = OptionsOf(c);
-    const Outcome start{.parameters = StartOf(options.model)};
+    RankTrainerOptions options = MakeOptions(c);
+    const Outcome start{.parameters = MakeStart(options.model)};
     is_apart_ = false;
     const Outcome expected = Run(options, start, 0, 4);
     is_apart_ = true;
@@ -649,7 +649,7 @@ TEST_F(MeshTest, MemoryFallsWithShards) {
   const auto kept = [](const RankMemory& m) {
     return m.parameter_bytes + m.gradient_bytes + m.moment_bytes;
   };
-  RankTrainerOptions options = OptionsOf({});
+  RankTrainerOptions options = MakeOptions({});
   options.model.hidden_size = 64;
   options.model.intermediate_size = 160;
   options.model.layer_count = 8;
@@ -659,7 +659,7 @@ TEST_F(MeshTest, MemoryFallsWithShards) {
     block = std::max(block, unit.size());
   }
   block *= sizeof(double);
-  const Outcome start{.parameters = StartOf(options.model)};
+  const Outcome start{.parameters = MakeStart(options.model)};
   options.mesh.sharding = ShardingMode::kReplicate;
   const int64_t one = kept(Run(options, start, 0, 0).memory[0]);
   EXPECT_EQ(one / 4 / 8, (layout.element_count + 15) / 16 * 16);

@@ -115,7 +115,7 @@ int64_t StageModel<T>::message_count(const TokenBatch& batch) const {
 }
 
 template <typename T>
-typename StageModel<T>::Flight& StageModel<T>::FlightOf(int chunk,
+typename StageModel<T>::Flight& StageModel<T>::FindFlight(int chunk,
                                                         int micro_batch) {
   for (Flight& flight : flights_[chunk]) {
     if (flight.micro_batch == micro_batch) return flight;
@@ -125,16 +125,16 @@ typename StageModel<T>::Flight& StageModel<T>::FlightOf(int chunk,
 }
 
 template <typename T>
-const typename StageModel<T>::Flight& StageModel<T>::FlightOf(
+const typename StageModel<T>::Flight& StageModel<T>::FindFlight(
     int chunk, int micro_batch) const {
-  return const_cast<StageModel*>(this)->FlightOf(chunk, micro_batch);
+  return const_cast<StageModel*>(this)->FindFlight(chunk, micro_batch);
 }
 
 template <typename T>
 void StageModel<T>::Open(int chunk, int micro_batch, const TokenBatch& batch,
                          const RouterShare& share) {
   CHECK_LE(batch.rows(), work_->rows_max);
-  Flight& flight = FlightOf(chunk, -1);
+  Flight& flight = FindFlight(chunk, -1);
   flight.micro_batch = micro_batch;
   flight.batch = batch;
   flight.totals.scale = static_cast<T>(share.scale);
@@ -146,18 +146,18 @@ void StageModel<T>::Open(int chunk, int micro_batch, const TokenBatch& batch,
 
 template <typename T>
 void StageModel<T>::Close(int chunk, int micro_batch) {
-  FlightOf(chunk, micro_batch).micro_batch = -1;
+  FindFlight(chunk, micro_batch).micro_batch = -1;
 }
 
 template <typename T>
 T* StageModel<T>::input(int chunk, int micro_batch) {
-  return FlightOf(chunk, micro_batch).inputs[0];
+  return FindFlight(chunk, micro_batch).inputs[0];
 }
 
 template <typename T>
 void StageModel<T>::Received(int chunk, int micro_batch) {
   if (!config_.is_mixture()) return;
-  Flight& flight = FlightOf(chunk, micro_batch);
+  Flight& flight = FindFlight(chunk, micro_batch);
   work_->ops.Copy(2 * config_.expert_count,
                   flight.inputs[0] + StreamCount(flight.batch),
                   flight.totals.counts);
@@ -167,7 +167,7 @@ template <typename T>
 void StageModel<T>::ReceivedGradient(int chunk, int micro_batch,
                                      const T* message) {
   if (!config_.is_mixture()) return;
-  Flight& flight = FlightOf(chunk, micro_batch);
+  Flight& flight = FindFlight(chunk, micro_batch);
   work_->ops.Copy(2 * config_.expert_count, message + StreamCount(flight.batch),
                   flight.totals.counts);
 }
@@ -176,7 +176,7 @@ template <typename T>
 void StageModel<T>::CompleteGradient(int chunk, int micro_batch,
                                      T* message) const {
   if (!config_.is_mixture()) return;
-  const Flight& flight = FlightOf(chunk, micro_batch);
+  const Flight& flight = FindFlight(chunk, micro_batch);
   work_->ops.Copy(2 * config_.expert_count, flight.totals.counts,
                   message + StreamCount(flight.batch));
 }
@@ -184,7 +184,7 @@ void StageModel<T>::CompleteGradient(int chunk, int micro_batch,
 template <typename T>
 void StageModel<T>::ForwardUnit(const Pass& pass, T* message) {
   const RankLayout::Chunk& chunk = rank_layout_.chunks[pass.chunk];
-  Flight& flight = FlightOf(pass.chunk, pass.micro_batch);
+  Flight& flight = FindFlight(pass.chunk, pass.micro_batch);
   const int i = pass.unit - chunk.begin;
   if (pass.unit == rank_layout_.head) {
     head_->Forward(*work_, pass.parameters, flight.batch.rows(),
@@ -205,7 +205,7 @@ void StageModel<T>::ForwardUnit(const Pass& pass, T* message) {
 }
 
 template <typename T>
-const T* StageModel<T>::TableOf(const Pass& pass) const {
+const T* StageModel<T>::FindTable(const Pass& pass) const {
   return config_.tie_embeddings ? pass.table + embedding_->table_offset()
                                 : pass.parameters + head_->table_offset();
 }
@@ -226,7 +226,7 @@ void StageModel<T>::BackwardHead(const Pass& pass, Flight& flight, T* message,
     CHECK_EQ(accumulate, table.accumulate);
   }
   last_loss_ = head_->Backward(
-      *work_, pass.parameters, TableOf(pass), flight.batch,
+      *work_, pass.parameters, FindTable(pass), flight.batch,
       flight.inputs[pass.unit - rank_layout_.chunks[pass.chunk].begin],
       flight.saved[pass.unit - rank_layout_.chunks[pass.chunk].begin],
       loss_scale_, message, gradients.data, dtable, accumulate);
@@ -236,7 +236,7 @@ template <typename T>
 void StageModel<T>::BackwardUnit(const Pass& pass, T* message,
                                  const Gradients& gradients,
                                  const Gradients& table) {
-  Flight& flight = FlightOf(pass.chunk, pass.micro_batch);
+  Flight& flight = FindFlight(pass.chunk, pass.micro_batch);
   if (pass.unit == rank_layout_.head) {
     BackwardHead(pass, flight, message, gradients, table);
     return;
@@ -262,30 +262,30 @@ void StageModel<T>::BackwardUnit(const Pass& pass, T* message,
 
 template <typename T>
 double StageModel<T>::Loss(const Pass& pass) {
-  const Flight& flight = FlightOf(pass.chunk, pass.micro_batch);
+  const Flight& flight = FindFlight(pass.chunk, pass.micro_batch);
   return head_->Loss(
-      *work_, TableOf(pass), flight.batch,
+      *work_, FindTable(pass), flight.batch,
       flight.saved[pass.unit - rank_layout_.chunks[pass.chunk].begin]);
 }
 
 template <typename T>
 const T* StageModel<T>::Logits(const Pass& pass, int64_t row) {
-  const Flight& flight = FlightOf(pass.chunk, pass.micro_batch);
+  const Flight& flight = FindFlight(pass.chunk, pass.micro_batch);
   return head_->Logits(
-      *work_, TableOf(pass), flight.batch.rows(), row,
+      *work_, FindTable(pass), flight.batch.rows(), row,
       flight.saved[pass.unit - rank_layout_.chunks[pass.chunk].begin]);
 }
 
 template <typename T>
 absl::Span<T> StageModel<T>::router_totals(int chunk, int micro_batch) {
-  return {FlightOf(chunk, micro_batch).totals.counts,
+  return {FindFlight(chunk, micro_batch).totals.counts,
           static_cast<size_t>(2 * config_.expert_count)};
 }
 
 template <typename T>
 double StageModel<T>::RouterLoss(int chunk, int micro_batch) {
   if (!config_.is_mixture()) return 0;
-  const Flight& flight = FlightOf(chunk, micro_batch);
+  const Flight& flight = FindFlight(chunk, micro_batch);
   const double all =
       static_cast<double>(config_.layer_count * flight.totals.rows);
   const int64_t count = config_.expert_count;

@@ -135,9 +135,9 @@ class StageModel {
   void TakeBuffers(Arena& arena);
   // Elements of the residual stream of `batch` on this rank.
   int64_t StreamCount(const TokenBatch& batch) const;
-  Flight& FlightOf(int chunk, int micro_batch);
-  const Flight& FlightOf(int chunk, int micro_batch) const;
-  const T* TableOf(const Pass& pass) const;
+  Flight& FindFlight(int chunk, int micro_batch);
+  const Flight& FindFlight(int chunk, int micro_batch) const;
+  const T* FindTable(const Pass& pass) const;
   void BackwardHead(const Pass& pass, Flight& flight, T* message,
                     const Gradients& gradients, const Gradients& table);
 

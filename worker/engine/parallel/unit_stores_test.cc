@@ -34,7 +34,7 @@ struct UnitSize {
 };
 
 // A gradient that any change of parameter, rank, pass or element changes.
-float GradientOf(float parameter, int rank, int pass, int unit, int64_t e) {
+float ComputeGradient(float parameter, int rank, int pass, int unit, int64_t e) {
   const float data =
       static_cast<float>((rank * 31 + pass * 7 + unit * 13 + e) % 97);
   return parameter * 0.37f + data * 0.0101f;
@@ -67,7 +67,7 @@ float Train(float value, const std::vector<std::vector<int>>& replicas,
         std::vector<float> of_pass(ranks.size());
         for (size_t r = 0; r < ranks.size(); ++r) {
           of_pass[r] =
-              GradientOf(value, ranks[r], step * kPasses + pass, unit, e);
+              ComputeGradient(value, ranks[r], step * kPasses + pass, unit, e);
           sums[r] = pass == 0 ? of_pass[r] : sums[r] + of_pass[r];
         }
         const float all = Tree(of_pass, 0, of_pass.size());
@@ -81,7 +81,7 @@ float Train(float value, const std::vector<std::vector<int>>& replicas,
   return value;
 }
 
-RankLayout LayoutOf(const MeshOptions& options,
+RankLayout MakeLayout(const MeshOptions& options,
                     const std::vector<UnitSize>& sizes, int rank) {
   RankLayout layout;
   for (const UnitSize& size : sizes) {
@@ -134,7 +134,7 @@ class Rank {
       : options_(options),
         sizes_(sizes),
         rank_(world.rank()),
-        layout_(LayoutOf(options, sizes, world.rank())),
+        layout_(MakeLayout(options, sizes, world.rank())),
         groups_(*MakeRankGroups(options, /*tied_table=*/false, world)),
         // Buckets of two or three units.
         gradients_(MakeGradients(options.sharding, layout_, 8000, groups_)) {
@@ -186,7 +186,7 @@ class Rank {
     const auto gradient = gradients_->Begin(u);
     ASSERT_TRUE(gradient.ok());
     for (int64_t e = 0; e < layout_.units[u].element_count(); ++e) {
-      const float g = GradientOf((*parameters)[e], rank_, pass, u, e);
+      const float g = ComputeGradient((*parameters)[e], rank_, pass, u, e);
       gradient->data[e] = gradient->accumulate ? gradient->data[e] + g : g;
     }
     ASSERT_TRUE(gradients_->End(u, is_last).ok());
@@ -248,8 +248,8 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
           const bool is_expert = e >= sizes[unit].dense;
           std::vector<std::vector<int>> replicas;
           for (int copy :
-               options.mesh.GroupOf(r, MeshDimension::kDpReplicate)) {
-            replicas.push_back(options.mesh.GroupOf(
+               options.mesh.FindGroup(r, MeshDimension::kDpReplicate)) {
+            replicas.push_back(options.mesh.FindGroup(
                 copy, is_expert ? kExpertShardGroup : kShardGroup));
           }
           const float expected = Train(
@@ -274,7 +274,7 @@ class CountedGradients {
             std::move(world),
             {.before_call = [this](int64_t) { ++call_count_; }})),
         groups_(*MakeRankGroups(options, /*tied_table=*/false, *world_)),
-        layout_(LayoutOf(options, std::vector<UnitSize>(5, {1000, 0}), rank_)),
+        layout_(MakeLayout(options, std::vector<UnitSize>(5, {1000, 0}), rank_)),
         gradients_(MakeGradients(options.sharding, layout_, 9000, groups_)) {}
   CountedGradients(const CountedGradients&) = delete;
   CountedGradients& operator=(const CountedGradients&) = delete;
@@ -360,8 +360,8 @@ TEST(UnitStoresTest, BuffersDependOnTheLargestUnitAlone) {
   auto members = world.TakeRanks();
   RankGroups groups = *MakeRankGroups(options, false, *members[0]);
   const std::vector<UnitSize> one(1, {1000, 0}), many(40, {1000, 0});
-  const RankLayout few = LayoutOf(options, one, 0);
-  const RankLayout more = LayoutOf(options, many, 0);
+  const RankLayout few = MakeLayout(options, one, 0);
+  const RankLayout more = MakeLayout(options, many, 0);
   EXPECT_EQ(
       (*MakeGatheredParameters<float>(few, groups, 2, Plain()))->buffer_bytes(),
       2 * 4 * 1008);
@@ -379,7 +379,7 @@ TEST(UnitStoresTest, SaysWhenAllSlotsAreTaken) {
   auto members = world.TakeRanks();
   RankGroups groups = *MakeRankGroups(options, false, *members[0]);
   const std::vector<UnitSize> sizes(3, {8, 0});
-  const RankLayout layout = LayoutOf(options, sizes, 0);
+  const RankLayout layout = MakeLayout(options, sizes, 0);
   auto parameters = *MakeGatheredParameters<float>(layout, groups, 2, Plain());
   EXPECT_TRUE(parameters->Prefetch(0).ok());
   EXPECT_TRUE(parameters->Prefetch(1).ok());

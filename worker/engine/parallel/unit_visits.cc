@@ -4,7 +4,7 @@
 
 namespace atl::engine {
 
-std::vector<UnitVisit> UnitVisitsOf(const RankLayout& layout,
+std::vector<UnitVisit> ListUnitVisits(const RankLayout& layout,
                                     absl::Span<const PipelineAction> actions,
                                     bool loss_forward) {
   std::vector<UnitVisit> visits;
@@ -24,7 +24,7 @@ std::vector<UnitVisit> UnitVisitsOf(const RankLayout& layout,
   return visits;
 }
 
-std::vector<int> FlightCountsOf(const RankLayout& layout,
+std::vector<int> CountFlights(const RankLayout& layout,
                                 absl::Span<const PipelineAction> actions) {
   std::vector<int> now(layout.chunks.size(), 0), most(layout.chunks.size(), 0);
   for (const PipelineAction& action : actions) {

@@ -35,9 +35,9 @@ TEST(UnitVisitsTest, AHeadNeedsItsTableWhereItMakesLogits) {
   const RankLayout layout = LastRank();
   const std::vector<PipelineAction> actions = MakePipelineSchedule(
       {.rank_count = 2, .micro_batch_count = 2}, /*rank=*/1);
-  EXPECT_EQ(ToString(UnitVisitsOf(layout, actions, false)),
+  EXPECT_EQ(ToString(ListUnitVisits(layout, actions, false)),
             "0 1 2 2+3 1 0 0 1 2 2+3 1 0");
-  EXPECT_EQ(ToString(UnitVisitsOf(layout, ForwardActions(layout), true)),
+  EXPECT_EQ(ToString(ListUnitVisits(layout, ForwardActions(layout), true)),
             "0 1 2+3");
 }
 
@@ -51,9 +51,9 @@ TEST(UnitVisitsTest, FlightsAreWhatTheScheduleKeepsAlive) {
                                 .rank_count = 4,
                                 .micro_batch_count = m};
       const PipelineShape one_f_one_b{.rank_count = 4, .micro_batch_count = m};
-      EXPECT_EQ(FlightCountsOf(layout, MakePipelineSchedule(gpipe, rank)),
+      EXPECT_EQ(CountFlights(layout, MakePipelineSchedule(gpipe, rank)),
                 std::vector<int>{m});
-      EXPECT_EQ(FlightCountsOf(layout, MakePipelineSchedule(one_f_one_b, rank)),
+      EXPECT_EQ(CountFlights(layout, MakePipelineSchedule(one_f_one_b, rank)),
                 std::vector<int>{std::min(m, 4 - rank)});
     }
   }

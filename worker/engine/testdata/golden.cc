@@ -104,7 +104,7 @@ std::vector<float> GoldenParameters(const GoldenCase& golden) {
   return parameters;
 }
 
-GoldenTokens GoldenTokensOf(const GoldenCase& golden, int step) {
+GoldenTokens MakeGoldenTokens(const GoldenCase& golden, int step) {
   const int64_t window = golden.sequence_length + 1;
   const int64_t a_step = golden.batch_size * window;
   const std::vector<double> u = GoldenUniform(2, kGoldenSteps * a_step);

@@ -42,7 +42,7 @@ std::vector<float> GoldenParameters(const GoldenCase& golden);
 struct GoldenTokens {
   std::vector<int32_t> inputs, targets;
 };
-GoldenTokens GoldenTokensOf(const GoldenCase& golden, int step);
+GoldenTokens MakeGoldenTokens(const GoldenCase& golden, int step);
 
 // What PyTorch computed.
 struct GoldenResults {

@@ -28,7 +28,7 @@ constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
 
 using Frame = std::array<char, kFrameBytes>;
 
-Frame FrameOf(absl::string_view message) {
+Frame MakeFrame(absl::string_view message) {
   Frame frame = {};
   const auto size = static_cast<uint32_t>(message.size());
   std::memcpy(frame.data(), &size, sizeof(size));
@@ -52,7 +52,7 @@ std::string EncodeVerdict(int stop, const absl::Status& status) {
   return text;
 }
 
-absl::Status StatusOf(absl::string_view verdict) {
+absl::Status ParseVerdict(absl::string_view verdict) {
   if (verdict.size() < 2) return absl::InternalError("a verdict is too short");
   return absl::Status(static_cast<absl::StatusCode>(verdict[1]),
                       verdict.substr(2));
@@ -72,7 +72,7 @@ IslandGroup::IslandGroup(Lanes lanes)
       lanes_(std::move(lanes)) {}
 
 absl::Status IslandGroup::Send(Lane lane, absl::string_view message) {
-  Frame frame = FrameOf(message);
+  Frame frame = MakeFrame(message);
   absl::Status sent = At(lane).Run(
       Call::Broadcast(DataType::kBytes, frame.data(), kFrameBytes, 0));
   if (sent.ok() && message.size() > kInlineBytes) {
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> IslandGroup::Receive(Lane lane) {
 
 absl::StatusOr<std::vector<std::string>> IslandGroup::Exchange(
     Lane lane, absl::string_view message) {
-  const Frame mine = FrameOf(message);
+  const Frame mine = MakeFrame(message);
   std::vector<char> frames(kFrameBytes * count_);
   absl::Status got = At(lane).Run(Call::AllGather(
       DataType::kBytes, mine.data(), frames.data(), kFrameBytes));
@@ -148,10 +148,10 @@ absl::Status IslandGroup::Agree(Lane lane, const absl::Status& status) {
   int stop = stop_;
   int first = -1;
   for (int i = 0; i < count_; ++i) {
-    const absl::Status one = StatusOf(verdicts[i]);
+    const absl::Status one = ParseVerdict(verdicts[i]);
     stop = std::max<int>(stop, verdicts[i].empty() ? 0 : verdicts[i][0]);
     if (one.ok()) continue;
-    if (first < 0 || (absl::IsCancelled(StatusOf(verdicts[first])) &&
+    if (first < 0 || (absl::IsCancelled(ParseVerdict(verdicts[first])) &&
                       !absl::IsCancelled(one))) {
       first = i;
     }
@@ -159,7 +159,7 @@ absl::Status IslandGroup::Agree(Lane lane, const absl::Status& status) {
   stop_ = std::max<int>(stop, stop_);
   if (first < 0) return absl::OkStatus();
   if (first == index_) return status;
-  const absl::Status theirs = StatusOf(verdicts[first]);
+  const absl::Status theirs = ParseVerdict(verdicts[first]);
   return absl::Status(
       theirs.code(),
       absl::StrCat("process ", first, " of the island: ", theirs.message()));

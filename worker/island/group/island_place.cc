@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMicroBatchesAStage = 2;
 
 // "cuda" of "cuda:1". Of what is no device the text.
-std::string KindOf(const std::string& device) {
+std::string ToKind(const std::string& device) {
   const auto spec = engine::ParseDeviceSpec(device);
   if (!spec.ok()) return device;
   return spec->kind == engine::DeviceKind::kCpu ? "cpu" : "cuda";
@@ -23,7 +23,7 @@ std::string KindOf(const std::string& device) {
 
 }  // namespace
 
-absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
+absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place) {
   ASSIGN_OR_RETURN(const engine::Mesh mesh, engine::Mesh::Parse(place.mesh));
   RETURN_IF_ERROR(engine::ParseDeviceSpec(place.device).status());
   if (place.optimizer_on_host && !place.optimizer_directory.empty()) {
@@ -60,7 +60,7 @@ absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place) {
   return mesh;
 }
 
-engine::MeshOptions MeshOptionsOf(const IslandPlace& place,
+engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
                                   const engine::Mesh& mesh,
                                   int64_t batch_size) {
   engine::MeshOptions options;
@@ -94,13 +94,13 @@ bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh) {
          place.optimizer_directory.empty() && !place.optimizer_on_host;
 }
 
-std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh) {
+std::string DescribeAgreement(const IslandPlace& place, const engine::Mesh& mesh) {
   return absl::StrCat(
       mesh.ToString(), " sharding=", static_cast<int>(place.sharding),
       " pipeline=", static_cast<int>(place.pipeline),
       " chunks=", place.chunk_count, " micro_batches=", place.micro_batch_count,
       " checkpointing=", static_cast<int>(place.checkpointing),
-      " device=", KindOf(place.device));
+      " device=", ToKind(place.device));
 }
 
 }  // namespace atl::worker

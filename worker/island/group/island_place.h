@@ -44,19 +44,19 @@ struct IslandPlace {
 // INVALID_ARGUMENT: the mesh or the device is none, its ranks do not divide
 // among the processes, or a number or the rendezvous is missing or wrong. One
 // sentence.
-absl::StatusOr<engine::Mesh> MeshOf(const IslandPlace& place);
+absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place);
 
 // How `mesh`, of `place`, trains batches of `batch_size` sequences. A pipeline
 // whose micro-batches are not said has as many as there may be of equal size,
 // up to two a stage.
-engine::MeshOptions MeshOptionsOf(const IslandPlace& place,
+engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
                                   const engine::Mesh& mesh, int64_t batch_size);
 
 // True if one rank alone trains, and nothing is asked of it that needs a mesh.
 bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh);
 
 // What all processes have to say alike, in a line.
-std::string AgreementOf(const IslandPlace& place, const engine::Mesh& mesh);
+std::string DescribeAgreement(const IslandPlace& place, const engine::Mesh& mesh);
 
 }  // namespace atl::worker
 

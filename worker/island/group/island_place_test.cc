@@ -19,21 +19,21 @@ IslandPlace Place(const std::string& mesh, int count, int index,
 }
 
 TEST(IslandPlaceTest, GivesTheMesh) {
-  EXPECT_EQ(MeshOf({})->rank_count(), 1);
-  EXPECT_EQ(MeshOf(Place("dp_shard=2", 1, 0, ""))->rank_count(), 2);
-  EXPECT_EQ(MeshOf(Place("dp_shard=4,tp=2", 2, 1, "host:29500"))->rank_count(),
+  EXPECT_EQ(MakeMesh({})->rank_count(), 1);
+  EXPECT_EQ(MakeMesh(Place("dp_shard=2", 1, 0, ""))->rank_count(), 2);
+  EXPECT_EQ(MakeMesh(Place("dp_shard=4,tp=2", 2, 1, "host:29500"))->rank_count(),
             8);
 }
 
 TEST(IslandPlaceTest, APipelineGetsMicroBatchesThatKeepItBusy) {
   IslandPlace place = Place("pp=2,dp_shard=2", 1, 0, "");
-  const engine::Mesh mesh = *MeshOf(place);
-  EXPECT_EQ(MeshOptionsOf(place, mesh, 16).micro_batch_count, 4);
+  const engine::Mesh mesh = *MakeMesh(place);
+  EXPECT_EQ(MakeMeshOptions(place, mesh, 16).micro_batch_count, 4);
   // Of equal size.
-  EXPECT_EQ(MeshOptionsOf(place, mesh, 12).micro_batch_count, 3);
-  EXPECT_EQ(MeshOptionsOf(place, mesh, 2).micro_batch_count, 1);
+  EXPECT_EQ(MakeMeshOptions(place, mesh, 12).micro_batch_count, 3);
+  EXPECT_EQ(MakeMeshOptions(place, mesh, 2).micro_batch_count, 1);
   place.micro_batch_count = 8;
-  EXPECT_EQ(MeshOptionsOf(place, mesh, 16).micro_batch_count, 8);
+  EXPECT_EQ(MakeMeshOptions(place, mesh, 16).micro_batch_count, 8);
 }
 
 TEST(IslandPlaceTest, KnowsAPlainRank) {
@@ -53,13 +53,13 @@ TEST(IslandPlaceTest, KnowsAPlainRank) {
 
 TEST(IslandPlaceTest, ProcessesAgreeOnAllButTheirOwnDirectory) {
   const IslandPlace place = Place("tp=2", 2, 0, "h:1");
-  const engine::Mesh mesh = *MeshOf(place);
+  const engine::Mesh mesh = *MakeMesh(place);
   IslandPlace other = place;
   other.process_index = 1;
   other.optimizer_directory = "elsewhere";
-  EXPECT_EQ(AgreementOf(place, mesh), AgreementOf(other, mesh));
+  EXPECT_EQ(DescribeAgreement(place, mesh), DescribeAgreement(other, mesh));
   other.sharding = engine::ShardingMode::kZero1;
-  EXPECT_NE(AgreementOf(place, mesh), AgreementOf(other, mesh));
+  EXPECT_NE(DescribeAgreement(place, mesh), DescribeAgreement(other, mesh));
 }
 
 TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
@@ -67,16 +67,16 @@ TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
   IslandPlace other = Place("tp=2", 2, 1, "h:1");
   place.device = "cuda:0";
   other.device = "cuda:1,graphs=off";
-  const engine::Mesh mesh = *MeshOf(place);
-  EXPECT_EQ(AgreementOf(place, mesh), AgreementOf(other, mesh));
+  const engine::Mesh mesh = *MakeMesh(place);
+  EXPECT_EQ(DescribeAgreement(place, mesh), DescribeAgreement(other, mesh));
   other.device = "cpu";
-  const std::string on_cpu = AgreementOf(other, mesh);
-  EXPECT_NE(AgreementOf(place, mesh), on_cpu);
+  const std::string on_cpu = DescribeAgreement(other, mesh);
+  EXPECT_NE(DescribeAgreement(place, mesh), on_cpu);
   other.device = "";
-  EXPECT_EQ(AgreementOf(other, mesh), on_cpu);
+  EXPECT_EQ(DescribeAgreement(other, mesh), on_cpu);
   other.device = "gpu";
   EXPECT_TRUE(absl::StartsWith(
-      MeshOf(other).status().message(),
+      MakeMesh(other).status().message(),
       "\"gpu\" is no device; there are cpu, cuda and cuda:N"));
 }
 
@@ -85,9 +85,9 @@ TEST(IslandPlaceTest, MomentsOnTheHostAreAMeshsMatter) {
   EXPECT_TRUE(IsPlainRank(place, engine::Mesh()));
   place.optimizer_on_host = true;
   EXPECT_FALSE(IsPlainRank(place, engine::Mesh()));
-  EXPECT_TRUE(MeshOptionsOf(place, engine::Mesh(), 8).optimizer_on_host);
+  EXPECT_TRUE(MakeMeshOptions(place, engine::Mesh(), 8).optimizer_on_host);
   place.optimizer_directory = "/fast";
-  EXPECT_FALSE(MeshOf(place).ok());
+  EXPECT_FALSE(MakeMesh(place).ok());
 }
 
 TEST(IslandPlaceTest, SaysWhatIsWrong) {
@@ -106,7 +106,7 @@ TEST(IslandPlaceTest, SaysWhatIsWrong) {
       {Place("tp=2", 1, 0, "h:1"), "leave it out"},
   };
   for (const auto& wrong : cases) {
-    const absl::Status status = MeshOf(wrong.place).status();
+    const absl::Status status = MakeMesh(wrong.place).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_TRUE(absl::StrContains(status.message(), wrong.says)) << status;
   }

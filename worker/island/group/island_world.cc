@@ -16,7 +16,7 @@ namespace atl::worker {
 absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
     const IslandPlace& place, const Rendezvous& rendezvous,
     absl::Duration join_timeout, engine::Devices& devices) {
-  ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
+  ASSIGN_OR_RETURN(const engine::Mesh mesh, MakeMesh(place));
   auto world =
       std::unique_ptr<IslandWorld>(new IslandWorld(place, mesh, devices));
   if (place.process_count == 1) {
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
   options.process_index = place.process_index;
   options.process_count = place.process_count;
   options.rank_count = mesh.rank_count() / place.process_count;
-  options.layout = AgreementOf(place, mesh);
+  options.layout = DescribeAgreement(place, mesh);
   options.secret = rendezvous.secret;
   options.calls_in_the_clear = rendezvous.in_the_clear;
   options.join_timeout = join_timeout;
@@ -79,18 +79,18 @@ absl::StatusOr<std::unique_ptr<engine::Trainer>> IslandWorld::MakeTrainer(
     const engine::TrainerOptions& options) {
   if (ranks_.empty()) return MakeTrainerOn(devices_, options);
   return engine::MakeMeshTrainer(
-      options, MeshOptionsOf(place_, mesh_, options.batch_size),
+      options, MakeMeshOptions(place_, mesh_, options.batch_size),
       absl::MakeSpan(ranks_), devices_);
 }
 
 absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec) {
-  ASSIGN_OR_RETURN(const engine::Mesh mesh, MeshOf(place));
+  ASSIGN_OR_RETURN(const engine::Mesh mesh, MakeMesh(place));
   if (IsPlainRank(place, mesh)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const engine::TrainerOptions options,
                    MakeTrainerOptions(spec, /*thread_count=*/1));
   return engine::ValidateMeshTrainer(
-      options, MeshOptionsOf(place, mesh, options.batch_size));
+      options, MakeMeshOptions(place, mesh, options.batch_size));
 }
 
 }  // namespace atl::worker

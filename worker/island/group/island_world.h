@@ -32,7 +32,7 @@ class IslandWorld {
   // Meets the other processes of the island, if there are some, by
   // `rendezvous`. `devices`, which outlive it, are those of place.device.
   //
-  // INVALID_ARGUMENT: `place` is wrong (MeshOf). Else as TcpWorld::Join.
+  // INVALID_ARGUMENT: `place` is wrong (MakeMesh). Else as TcpWorld::Join.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Join(
       const IslandPlace& place, const Rendezvous& rendezvous,
       absl::Duration join_timeout,

@@ -18,8 +18,8 @@ absl::Status Unreadable() {
 }
 
 // What users are told to do goes by the reason (cli/output/error.h).
-std::string ReasonTextOf(const absl::Status& status) {
-  const std::optional<rpc::ErrorReason> reason = rpc::ReasonOf(status);
+std::string GetReasonText(const absl::Status& status) {
+  const std::optional<rpc::ErrorReason> reason = rpc::GetReason(status);
   return reason.has_value() ? reason->reason : "";
 }
 
@@ -40,7 +40,7 @@ std::string EncodeSetup(const absl::StatusOr<v1::Run>& run) {
   wire::Setup setup;
   setup.set_code(static_cast<int32_t>(run.status().code()));
   setup.set_message(std::string(run.status().message()));
-  setup.set_reason(ReasonTextOf(run.status()));
+  setup.set_reason(GetReasonText(run.status()));
   if (run.ok()) *setup.mutable_run() = *run;
   return setup.SerializeAsString();
 }
@@ -98,7 +98,7 @@ std::string EncodeCommand(const PartCommand& command) {
   }
   message.set_end_code(static_cast<int32_t>(action.status.code()));
   message.set_end_message(std::string(action.status.message()));
-  message.set_end_reason(ReasonTextOf(action.status));
+  message.set_end_reason(GetReasonText(action.status));
   return message.SerializeAsString();
 }
 
@@ -141,7 +141,7 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
                           message.resolved().end());
   command.island_epoch = message.island_epoch();
   command.session_secret = message.session_secret();
-  command.routes = server::RoutesOf(message.routes());
+  command.routes = server::ToRoutes(message.routes());
   action.status = MakeStatus(message.end_code(), message.end_message(),
                              message.end_reason());
   return command;

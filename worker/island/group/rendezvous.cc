@@ -37,7 +37,7 @@ struct Draft {
 // Makes the file with fresh random bytes, whole or not at all, unless another
 // process is faster; only its owner can read it.
 absl::Status MakeMachineSecret(const std::string& path) {
-  RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(DirectoryOf(path)));
+  RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(ParentDirectory(path)));
   std::string bytes(kMachineSecretBytes, '\0');
   if (::getrandom(bytes.data(), bytes.size(), 0) !=
       static_cast<ssize_t>(bytes.size())) {
@@ -112,7 +112,7 @@ absl::StatusOr<Rendezvous> MakeRendezvous(const RendezvousOptions& options) {
     return Annotate(bytes.status(), "the rendezvous has no secret");
   }
   Rendezvous rendezvous;
-  rendezvous.secret = codec::ToHex(codec::Sha256Of(
+  rendezvous.secret = codec::ToHex(codec::ComputeSha256(
       absl::StrCat("atoll rendezvous\n", options.run_id, "\n",
                    options.island_id, "\n", *bytes)));
   rendezvous.in_the_clear = loopback || options.insecure;

@@ -93,10 +93,10 @@ class Marks {
 // What is queued keeps it, so that an event may end before it has happened.
 using Event = std::shared_ptr<Marks>;
 
-Stream& StreamOf(cudaStream_t stream) {
+Stream& ToStream(cudaStream_t stream) {
   return *reinterpret_cast<Stream*>(stream);
 }
-Event& EventOf(cudaEvent_t event) { return *reinterpret_cast<Event*>(event); }
+Event& ToEvent(cudaEvent_t event) { return *reinterpret_cast<Event*>(event); }
 
 // Of queries that found an event not there.
 struct Queries {
@@ -114,7 +114,7 @@ cudaError_t Done() { return cudaSuccess; }
 }  // namespace
 
 void Launch(cudaStream_t stream, std::function<void()> kernel) {
-  StreamOf(stream).Add(std::move(kernel));
+  ToStream(stream).Add(std::move(kernel));
 }
 
 void AwaitUnreadyQueries(int count) {
@@ -130,8 +130,8 @@ extern "C" {
 
 using atl::collective::Done;
 using atl::collective::Event;
-using atl::collective::EventOf;
-using atl::collective::StreamOf;
+using atl::collective::ToEvent;
+using atl::collective::ToStream;
 
 cudaError_t cudaSetDevice(int) { return Done(); }
 
@@ -153,13 +153,13 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
                             cudaStream_t stream) {
-  StreamOf(stream).Add([=] { std::memset(to, value, bytes); });
+  ToStream(stream).Add([=] { std::memset(to, value, bytes); });
   return Done();
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
                             cudaMemcpyKind, cudaStream_t stream) {
-  StreamOf(stream).Add([=] { std::memcpy(to, from, bytes); });
+  ToStream(stream).Add([=] { std::memcpy(to, from, bytes); });
   return Done();
 }
 
@@ -170,7 +170,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 
 // What is queued is done first.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete &StreamOf(stream);
+  delete &ToStream(stream);
   return Done();
 }
 
@@ -181,19 +181,19 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete &EventOf(event);
+  delete &ToEvent(event);
   return Done();
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const Event marks = EventOf(event);
+  const Event marks = ToEvent(event);
   const int64_t mark = marks->Record();
-  StreamOf(stream).Add([=] { marks->Happen(mark); });
+  ToStream(stream).Add([=] { marks->Happen(mark); });
   return Done();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (EventOf(event)->AllHappened()) return Done();
+  if (ToEvent(event)->AllHappened()) return Done();
   {
     atl::collective::Queries& queries = atl::collective::TheQueries();
     atl::MutexLock lock(&queries.mutex);
@@ -206,16 +206,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
-  const Event marks = EventOf(event);
+  const Event marks = ToEvent(event);
   const int64_t mark = marks->recorded();
-  StreamOf(stream).Add([=] { marks->Await(mark); });
+  ToStream(stream).Add([=] { marks->Await(mark); });
   return Done();
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Event marks = std::make_shared<atl::collective::Marks>();
   const int64_t mark = marks->Record();
-  StreamOf(stream).Add([=] { marks->Happen(mark); });
+  ToStream(stream).Add([=] { marks->Happen(mark); });
   marks->Await(mark);
   return Done();
 }

@@ -92,7 +92,7 @@ Mutex worlds_mutex;
 int64_t world_count ABSL_GUARDED_BY(worlds_mutex) = 0;
 
 // The world of an id. Never given back, as aborted communicators are.
-std::shared_ptr<Group> WorldOf(int64_t id, int size) {
+std::shared_ptr<Group> FindWorld(int64_t id, int size) {
   static auto& worlds = *new std::map<int64_t, std::shared_ptr<Group>>;
   MutexLock lock(&worlds_mutex);
   std::shared_ptr<Group>& world = worlds[id];
@@ -115,7 +115,7 @@ ncclComm_t NewComm(std::shared_ptr<Group> group, int rank, int world_rank) {
   return comms.back().get();
 }
 
-Member& MemberOf(ncclComm_t comm) {
+Member& ToMember(ncclComm_t comm) {
   CHECK(comm != nullptr);
   CHECK(!comm->member->aborted && !comm->member->ended);
   return *comm->member;
@@ -130,7 +130,7 @@ ncclResult_t Begin(Member& member, std::function<bool()> progress) {
   return ncclInProgress;
 }
 
-bool AllOf(Group& group, std::vector<bool> Group::* ranks) {
+bool AllJoined(Group& group, std::vector<bool> Group::* ranks) {
   MutexLock lock(&group.mutex);
   const std::vector<bool>& of = group.*ranks;
   return std::find(of.begin(), of.end(), false) == of.end();
@@ -148,7 +148,7 @@ bool AwaitAborted(Member& member, F&& holds)
   return true;
 }
 
-size_t BytesOf(ncclDataType_t type) {
+size_t AsBytes(ncclDataType_t type) {
   switch (type) {
     case ncclFloat32:
       return 4;
@@ -178,7 +178,7 @@ void ReduceAll(const Collect& c, const Meeting& meeting, size_t begin,
                                                 : DataType::kBf16;
   std::vector<const void*> inputs;
   for (const auto& [rank, bytes] : meeting.inputs) {
-    inputs.push_back(bytes.data() + begin * BytesOf(c.type));
+    inputs.push_back(bytes.data() + begin * AsBytes(c.type));
   }
   ReduceInputs(type,
                c.operation == ncclMax ? Reduction::kMax : Reduction::kSum,
@@ -186,7 +186,7 @@ void ReduceAll(const Collect& c, const Meeting& meeting, size_t begin,
 }
 
 void Give(const Collect& c, const Meeting& meeting, int rank) {
-  const size_t bytes = c.count * BytesOf(c.type);
+  const size_t bytes = c.count * AsBytes(c.type);
   switch (c.kind) {
     case OpKind::kBroadcast:
       std::memcpy(c.out, meeting.inputs.at(c.root).data(), bytes);
@@ -214,7 +214,7 @@ void Meet(Member& member, const Collect& c, int64_t number) {
   const char* const in = static_cast<const char*>(c.in);
   MutexLock lock(&group.mutex);
   Meeting& meeting = group.meetings[number];
-  meeting.inputs[member.rank] = Bytes(in, in + count * BytesOf(c.type));
+  meeting.inputs[member.rank] = Bytes(in, in + count * AsBytes(c.type));
   group.condition.SignalAll();
   if (!AwaitAborted(member, [&] {
         return static_cast<int>(meeting.inputs.size()) == group.size;
@@ -274,7 +274,7 @@ ncclResult_t EndBatch() {
     member->group->connected[member->rank] = true;
   }
   return Begin(*member, [member, ended, connects] {
-    if (connects && !AllOf(*member->group, &Group::connected)) return false;
+    if (connects && !AllJoined(*member->group, &Group::connected)) return false;
     Launch(ended.stream, [member, ended] {
       for (const auto& send : ended.sends) send(*member);
       for (const auto& other : ended.others) other(*member);
@@ -285,7 +285,7 @@ ncclResult_t EndBatch() {
 }
 
 void AddTo(ncclComm_t comm, cudaStream_t stream) {
-  Member& member = MemberOf(comm);
+  Member& member = ToMember(comm);
   {
     MutexLock lock(&member.mutex);
     CHECK(member.progress == nullptr);  // Asked too early.
@@ -353,7 +353,7 @@ using atl::MutexLock;
 using atl::collective::AddCollect;
 using atl::collective::AddPost;
 using atl::collective::Member;
-using atl::collective::MemberOf;
+using atl::collective::ToMember;
 using atl::collective::OpKind;
 
 const char* ncclGetErrorString(ncclResult_t) { return "an emulated error"; }
@@ -371,7 +371,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   CHECK_EQ(config->blocking, 0);
   int64_t number = 0;
   std::memcpy(&number, id.internal, sizeof(number));
-  const auto world = atl::collective::WorldOf(number, size);
+  const auto world = atl::collective::FindWorld(number, size);
   *comm = atl::collective::NewComm(world, rank, rank);
   {
     MutexLock lock(&world->mutex);
@@ -379,14 +379,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     world->joined[rank] = true;
   }
   return atl::collective::Begin(*(*comm)->member, [world] {
-    return atl::collective::AllOf(*world, &atl::collective::Group::joined);
+    return atl::collective::AllJoined(*world, &atl::collective::Group::joined);
   });
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
                            ncclComm_t* made, ncclConfig_t* config) {
   CHECK_EQ(config->blocking, 0);
-  Member& member = MemberOf(comm);
+  Member& member = ToMember(comm);
   CHECK_EQ(member.under_way.load(), 0);
   *made = nullptr;
   const int64_t number = member.split_count++;
@@ -400,7 +400,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  Member& member = MemberOf(comm);
+  Member& member = ToMember(comm);
   *state = ncclSuccess;
   if (member.world_rank == atl::collective::failed_rank) {
     *state = ncclRemoteError;
@@ -419,16 +419,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  MemberOf(comm).aborted = true;
+  ToMember(comm).aborted = true;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return atl::collective::Begin(MemberOf(comm), [] { return true; });
+  return atl::collective::Begin(ToMember(comm), [] { return true; });
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  Member& member = MemberOf(comm);
+  Member& member = ToMember(comm);
   CHECK_EQ(member.under_way.load(), 0);
   member.ended = true;
   return ncclSuccess;
@@ -480,12 +480,12 @@ ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type,
                       int peer, ncclComm_t comm, cudaStream_t stream) {
   return AddPost(comm, stream,
                  {true, peer, const_cast<void*>(data),
-                  count * atl::collective::BytesOf(type)});
+                  count * atl::collective::AsBytes(type)});
 }
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   return AddPost(comm, stream,
-                 {false, peer, data, count * atl::collective::BytesOf(type)});
+                 {false, peer, data, count * atl::collective::AsBytes(type)});
 }
 
 }  // extern "C"

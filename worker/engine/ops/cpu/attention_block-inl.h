@@ -31,7 +31,7 @@ ATL_ENGINE_INLINE void MergeRow(int64_t n, float kept, float factor,
 }
 
 // e^x for x <= 0, by the same polynomial as the rest.
-ATL_ENGINE_INLINE float ExpOf(float x) {
+ATL_ENGINE_INLINE float ComputeExp(float x) {
   float out[kLanes];
   Store(out, Exp(Set(x)), All{});
   return out[0];
@@ -55,9 +55,9 @@ ATL_ENGINE_INLINE void MergeBlock(const AttentionTask& task, const Packed& s,
     const float own = top[i] + __builtin_logf(total[i]);
     const float high = before > own ? before : own;
     const float low = before > own ? own : before;
-    const float after = high + __builtin_logf(1.0f + ExpOf(low - high));
-    MergeRow(task.head_dim, ExpOf(before - after),
-             ExpOf(own - after) / total[i], s.block + i * s.d_width,
+    const float after = high + __builtin_logf(1.0f + ComputeExp(low - high));
+    MergeRow(task.head_dim, ComputeExp(before - after),
+             ComputeExp(own - after) / total[i], s.block + i * s.d_width,
              out + (begin + i) * task.out_stride);
     log_sum[begin + i] = after;
   }

@@ -30,7 +30,7 @@ inline constexpr Kernels MakeKernels(const char* name) {
       .softmax = Softmax,
       .cross_entropy = CrossEntropy,
       .cross_entropy_backward = CrossEntropyBackward,
-      .max_of = LargestOf,
+      .max_of = FindLargest,
       .sum_exp = SumOfExp,
       .scaled_exp = ScaledExp,
       .add = AddTo,

@@ -275,7 +275,7 @@ void GeluBackward(int64_t n, const float* x, const float* dy, float* dx) {
 
 // --- Cross-entropy -----------------------------------------------------------
 
-ATL_ENGINE_INLINE float MaxOf(int64_t n, const float* x) {
+ATL_ENGINE_INLINE float FindMax(int64_t n, const float* x) {
   const Vec lowest = Set(-__builtin_inff());
   Vec top = lowest;
   ForVectors(n, [&](int64_t i, auto part) {
@@ -302,7 +302,7 @@ void Softmax(int64_t rows, int64_t n, const float* x, float* y) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * n;
     float* out = y + r * n;
-    const float top = MaxOf(n, in);
+    const float top = FindMax(n, in);
     const Vec factor = Set(1.0f / SumExp<true>(n, in, top, out));
     ForVectors(n, [&](int64_t i, auto part) {
       Store(out + i, Mul(Load(out + i, part), factor), part);
@@ -314,7 +314,7 @@ void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
                   const int32_t* targets, float* losses) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = logits + r * vocab;
-    const float top = MaxOf(vocab, row);
+    const float top = FindMax(vocab, row);
     const float total = SumExp<false>(vocab, row, top, nullptr);
     losses[r] = __builtin_logf(total) + (top - row[targets[r]]);
   }
@@ -325,7 +325,7 @@ void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
                           float* losses) {
   for (int64_t r = 0; r < rows; ++r) {
     float* row = logits + r * vocab;
-    const float top = MaxOf(vocab, row);
+    const float top = FindMax(vocab, row);
     const float target = row[targets[r]];
     const float total = SumExp<true>(vocab, row, top, row);
     // A NaN or an infinite logit must reach the loss, whatever Exp made of it.
@@ -338,7 +338,7 @@ void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
   }
 }
 
-float LargestOf(int64_t n, const float* x) { return MaxOf(n, x); }
+float FindLargest(int64_t n, const float* x) { return FindMax(n, x); }
 
 float SumOfExp(int64_t n, const float* x, float top) {
   return SumExp<false>(n, x, top, nullptr);

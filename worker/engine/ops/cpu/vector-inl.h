@@ -36,16 +36,16 @@ using Vec = __m512;
 inline constexpr int64_t kLanes = 16;
 inline constexpr int kTileRows = 12;
 
-ATL_ENGINE_INLINE __mmask16 MaskOf(First part) {
+ATL_ENGINE_INLINE __mmask16 ToMask(First part) {
   return static_cast<__mmask16>((1u << part.count) - 1u);
 }
 ATL_ENGINE_INLINE Vec Load(const float* p, All) { return _mm512_loadu_ps(p); }
 ATL_ENGINE_INLINE Vec Load(const float* p, First part) {
-  return _mm512_maskz_loadu_ps(MaskOf(part), p);
+  return _mm512_maskz_loadu_ps(ToMask(part), p);
 }
 ATL_ENGINE_INLINE void Store(float* p, Vec v, All) { _mm512_storeu_ps(p, v); }
 ATL_ENGINE_INLINE void Store(float* p, Vec v, First part) {
-  _mm512_mask_storeu_ps(p, MaskOf(part), v);
+  _mm512_mask_storeu_ps(p, ToMask(part), v);
 }
 ATL_ENGINE_INLINE Vec Set(float x) { return _mm512_set1_ps(x); }
 ATL_ENGINE_INLINE Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
@@ -67,7 +67,7 @@ ATL_ENGINE_INLINE Vec Fnma(Vec a, Vec b, Vec c) {
 // The lanes of `part` of v, the others are `other`.
 ATL_ENGINE_INLINE Vec Keep(Vec v, Vec, All) { return v; }
 ATL_ENGINE_INLINE Vec Keep(Vec v, Vec other, First part) {
-  return _mm512_mask_blend_ps(MaskOf(part), other, v);
+  return _mm512_mask_blend_ps(ToMask(part), other, v);
 }
 ATL_ENGINE_INLINE Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 ATL_ENGINE_INLINE Vec Round(Vec a) {
@@ -134,7 +134,7 @@ ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, All) {
 }
 ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, First part) {
   const __m512i halves = _mm512_srli_epi32(_mm512_castps_si512(v), 16);
-  _mm512_mask_cvtepi32_storeu_epi16(p, MaskOf(part), halves);
+  _mm512_mask_cvtepi32_storeu_epi16(p, ToMask(part), halves);
 }
 
 #else  // AVX2
@@ -143,18 +143,18 @@ using Vec = __m256;
 inline constexpr int64_t kLanes = 8;
 inline constexpr int kTileRows = 6;
 
-ATL_ENGINE_INLINE __m256i MaskOf(First part) {
+ATL_ENGINE_INLINE __m256i ToMask(First part) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(part.count)),
                             lane);
 }
 ATL_ENGINE_INLINE Vec Load(const float* p, All) { return _mm256_loadu_ps(p); }
 ATL_ENGINE_INLINE Vec Load(const float* p, First part) {
-  return _mm256_maskload_ps(p, MaskOf(part));
+  return _mm256_maskload_ps(p, ToMask(part));
 }
 ATL_ENGINE_INLINE void Store(float* p, Vec v, All) { _mm256_storeu_ps(p, v); }
 ATL_ENGINE_INLINE void Store(float* p, Vec v, First part) {
-  _mm256_maskstore_ps(p, MaskOf(part), v);
+  _mm256_maskstore_ps(p, ToMask(part), v);
 }
 ATL_ENGINE_INLINE Vec Set(float x) { return _mm256_set1_ps(x); }
 ATL_ENGINE_INLINE Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
@@ -174,7 +174,7 @@ ATL_ENGINE_INLINE Vec Fnma(Vec a, Vec b, Vec c) {
 }
 ATL_ENGINE_INLINE Vec Keep(Vec v, Vec, All) { return v; }
 ATL_ENGINE_INLINE Vec Keep(Vec v, Vec other, First part) {
-  return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(MaskOf(part)));
+  return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(ToMask(part)));
 }
 ATL_ENGINE_INLINE Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 ATL_ENGINE_INLINE Vec Round(Vec a) {

@@ -66,7 +66,7 @@ struct Place {
 };
 
 // Late tiles have more keys before them: they begin first.
-__device__ inline Place PlaceOf(int64_t length, int64_t heads, int tile) {
+__device__ inline Place ToPlace(int64_t length, int64_t heads, int tile) {
   const int64_t tiles = (length + tile - 1) / tile;
   const int64_t others = blockIdx.x / tiles;
   return {others / heads, others % heads,
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
   const int x = threadIdx.x % kSide, y = threadIdx.x / kSide;
   const AttentionShape& s = a.shape;
   const int64_t length = a.query_count;
-  const Place at = PlaceOf(length, s.head_count, kRows);
+  const Place at = ToPlace(length, s.head_count, kRows);
   const int64_t key_at = a.KeyAt(at.batch, a.KeyHead(at.head));
   float* const head_out = out + a.OutAt(at.batch, at.head);
   float* const head_sum = log_sum + a.SumAt(at.batch, at.head);
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(kThreads)
   ATL_DYNAMIC_SHARED(float, shared);
   const BackwardTiles<kWidth, kRows, kColumns> t(shared);
   const AttentionShape& s = a.shape;
-  const Place at = PlaceOf(a.key_count, s.kv_head_count, kColumns);
+  const Place at = ToPlace(a.key_count, s.kv_head_count, kColumns);
   const int64_t group = s.head_count / s.kv_head_count;
   const int64_t key_at = a.KeyAt(at.batch, at.head);
   Load<kWidth, kColumns>(a.keys + key_at, a.kv_stride, at.first, a.key_count,
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(kThreads)
   const BackwardTiles<kWidth, kRows, kColumns> t(shared);
   const AttentionShape& s = a.shape;
   const int64_t length = a.query_count;
-  const Place at = PlaceOf(length, s.head_count, kRows);
+  const Place at = ToPlace(length, s.head_count, kRows);
   const int64_t key_at = a.KeyAt(at.batch, a.KeyHead(at.head));
   const int64_t sums = a.SumAt(at.batch, at.head);
   const int64_t query_at = a.QueryAt(at.batch, at.head);

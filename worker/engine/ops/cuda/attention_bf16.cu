@@ -188,7 +188,7 @@ __device__ inline void Store(const float (&from)[kWidth / 8][4], int64_t row,
 struct Place {
   int64_t batch, head, first;
 };
-__device__ inline Place PlaceOf(int64_t length, int64_t heads) {
+__device__ inline Place ToPlace(int64_t length, int64_t heads) {
   const int64_t tiles = (length + kOwn - 1) / kOwn;
   const int64_t others = blockIdx.x / tiles;
   return {others / heads, others % heads,
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kWidth> k = {q.data + Tile<kWidth>::Words(kOwn)};
   const Tile<kOther> v = {k.data + Tile<kWidth>::Words(kOther)};  // Across.
   const int64_t length = s.sequence_length;
-  const Place at = PlaceOf(length, s.head_count);
+  const Place at = ToPlace(length, s.head_count);
   const int64_t kv = s.head_count + at.head / (s.head_count / s.kv_head_count);
   const Head keys = QkvHead(s, qkv, at.batch, kv);
   const Head values = QkvHead(s, qkv, at.batch, kv + s.kv_head_count);
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kThreads)
 struct Gradient {
   float p, dscore;
 };
-__device__ inline Gradient GradientOf(float score, float dp, float scale,
+__device__ inline Gradient ComputeGradient(float score, float dp, float scale,
                                       int64_t query, int64_t key,
                                       int64_t length, const float* log_sum,
                                       const float* dot) {
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kOther> q_across = {d.data + Tile<kWidth>::Words(kOther)};
   const Tile<kOther> d_across = {q_across.data + Tile<kOther>::Words(kWidth)};
   const int64_t length = s.sequence_length;
-  const Place at = PlaceOf(length, s.kv_head_count);
+  const Place at = ToPlace(length, s.kv_head_count);
   const int64_t group = s.head_count / s.kv_head_count;
   const int64_t key_head = s.head_count + at.head;
   const Head keys = QkvHead(s, qkv, at.batch, key_head);
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int n = 0; n < kOther / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const Gradient gradient = GradientOf(
+          const Gradient gradient = ComputeGradient(
               p[n][i], dscore[n][i], scale, r + n * 8 + 2 * t + i % 2,
               at.first + warp_row + g + i / 2 * 8, length, log_sum + sums,
               dot + sums);
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(kThreads)
   const Tile<kWidth> v = {k.data + Tile<kWidth>::Words(kOther)};
   const Tile<kOther> k_across = {v.data + Tile<kWidth>::Words(kOther)};
   const int64_t length = s.sequence_length;
-  const Place at = PlaceOf(length, s.head_count);
+  const Place at = ToPlace(length, s.head_count);
   const int64_t kv = s.head_count + at.head / (s.head_count / s.kv_head_count);
   const Head queries = QkvHead(s, qkv, at.batch, at.head);
   const Head keys = QkvHead(s, qkv, at.batch, kv);
@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int n = 0; n < kOther / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        dscore[n][i] = GradientOf(score[n][i], dscore[n][i], scale,
+        dscore[n][i] = ComputeGradient(score[n][i], dscore[n][i], scale,
                                   at.first + warp_row + g + i / 2 * 8,
                                   u + n * 8 + 2 * t + i % 2, length,
                                   log_sum + sums, dot + sums)

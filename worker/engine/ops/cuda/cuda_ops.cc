@@ -575,7 +575,7 @@ void CudaOps::Axpy(int64_t n, float alpha, const float* x, float* y) {
   End("adding vectors");
 }
 
-double CudaOps::SumOf(int64_t n, const float* x, bool squares) {
+double CudaOps::ComputeSum(int64_t n, const float* x, bool squares) {
   double result = std::numeric_limits<double>::quiet_NaN();
   if (!Begin()) return result;
   double* const partials = Get(partials_, kSumBlocksMax + 1);
@@ -601,10 +601,10 @@ void CudaOps::ClipInto(const double* sums, double clip_norm, float* scale) {
   End("clipping");
 }
 
-double CudaOps::Sum(int64_t n, const float* x) { return SumOf(n, x, false); }
+double CudaOps::Sum(int64_t n, const float* x) { return ComputeSum(n, x, false); }
 
 double CudaOps::SumOfSquares(int64_t n, const float* x) {
-  return SumOf(n, x, true);
+  return ComputeSum(n, x, true);
 }
 
 void CudaOps::Sgd(int64_t n, float learning_rate, float gradient_scale,

@@ -234,7 +234,7 @@ class CudaOps final : public Ops {
   void Multiply(ProductKind kind, int64_t m, int64_t n, int64_t k,
                 const void* first, const void* second, float* out,
                 bool accumulate);
-  double SumOf(int64_t n, const float* x, bool squares);
+  double ComputeSum(int64_t n, const float* x, bool squares);
   void SumRows(int64_t rows, int64_t channels, const float* dy, const float* x,
                const float* mean, const float* rstd, float* out,
                bool accumulate);

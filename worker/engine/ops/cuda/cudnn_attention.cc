@@ -43,14 +43,14 @@ class CudnnAttention final : public FusedAttention {
       return absl::FailedPreconditionError(absl::StrCat(
           "plans are made for lengths that ", kLengthStep, " divides"));
     }
-    auto found = plans_.find(KeyOf(shape));
+    auto found = plans_.find(MakeKey(shape));
     if (found == plans_.end()) {
       if (plans_.size() >= kPlanCountMax) {
         return absl::ResourceExhaustedError(
             absl::StrCat("there are ", kPlanCountMax, " plans already"));
       }
       found = plans_
-                  .emplace(KeyOf(shape),
+                  .emplace(MakeKey(shape),
                            CudnnPlan::Make(api_, MakeAttentionGraph(shape),
                                            {.handle = handle_}))
                   .first;
@@ -62,7 +62,7 @@ class CudnnAttention final : public FusedAttention {
   absl::Status Attend(cudaStream_t stream, const AttentionShape& shape,
                       const uint16_t* qkv, uint16_t* out, float* log_sum,
                       void* scratch) override {
-    const auto found = plans_.find(KeyOf(shape));
+    const auto found = plans_.find(MakeKey(shape));
     if (found == plans_.end() || !found->second.ok()) {
       return absl::UnavailableError("a shape that cuDNN was not asked for");
     }
@@ -98,7 +98,7 @@ class CudnnAttention final : public FusedAttention {
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
 
-  static Key KeyOf(const AttentionShape& s) {
+  static Key MakeKey(const AttentionShape& s) {
     return {s.batch, s.sequence_length, s.head_count, s.kv_head_count,
             s.head_dim};
   }

@@ -19,7 +19,7 @@ constexpr int64_t kAlignment = 16;
 // Kernels that are tried.
 constexpr int64_t kOfferCountMax = 8;
 
-cudnnDataType_t TypeOf(GraphType type) {
+cudnnDataType_t ToType(GraphType type) {
   switch (type) {
     case GraphType::kBf16:
       return CUDNN_DATA_BFLOAT16;
@@ -33,7 +33,7 @@ cudnnDataType_t TypeOf(GraphType type) {
   return CUDNN_DATA_FLOAT;
 }
 
-cudnnPointwiseMode_t ModeOf(GraphKind kind) {
+cudnnPointwiseMode_t ToMode(GraphKind kind) {
   switch (kind) {
     case GraphKind::kMultiply:
       return CUDNN_POINTWISE_MUL;
@@ -68,14 +68,14 @@ class Builder {
   Builder(const CudnnApi& api, std::vector<CudnnDescriptor>& parts)
       : api_(api), parts_(parts) {}
 
-  static int64_t IdOf(size_t tensor) {
+  static int64_t ToId(size_t tensor) {
     return static_cast<int64_t>(tensor) + 1;
   }
 
   absl::StatusOr<cudnnBackendDescriptor_t> Graph(const AttentionGraph& graph,
                                                  cudnnHandle_t handle) {
     for (size_t i = 0; i < graph.tensors.size(); ++i) {
-      RETURN_IF_ERROR(Tensor(graph.tensors[i], IdOf(i)));
+      RETURN_IF_ERROR(Tensor(graph.tensors[i], ToId(i)));
     }
     std::vector<cudnnBackendDescriptor_t> steps;
     for (const GraphStep& step : graph.steps) {
@@ -102,7 +102,7 @@ class Builder {
   absl::Status Tensor(const GraphTensor& tensor, int64_t id) {
     CudnnDescriptor d(api_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     d.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
-    d.Set(CUDNN_ATTR_TENSOR_DATA_TYPE, TypeOf(tensor.type));
+    d.Set(CUDNN_ATTR_TENSOR_DATA_TYPE, ToType(tensor.type));
     d.Set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
           tensor.sizes.data());
     d.Set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4,
@@ -152,7 +152,7 @@ class Builder {
   }
 
   absl::StatusOr<cudnnBackendDescriptor_t> ByElement(const GraphStep& step) {
-    const cudnnPointwiseMode_t mode = ModeOf(step.kind);
+    const cudnnPointwiseMode_t mode = ToMode(step.kind);
     CudnnDescriptor how(api_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     how.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     how.Set(CUDNN_ATTR_POINTWISE_MATH_PREC, step.kind == GraphKind::kAtLeast
@@ -221,7 +221,7 @@ absl::StatusOr<CudnnPlan> CudnnPlan::Make(const CudnnApi& api,
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const GraphTensor& tensor = graph.tensors[i];
     if (tensor.role == GraphRole::kWithin) continue;
-    plan.arguments_.push_back({Builder::IdOf(i), tensor.role, tensor.value});
+    plan.arguments_.push_back({Builder::ToId(i), tensor.role, tensor.value});
   }
   ASSIGN_OR_RETURN(const cudnnBackendDescriptor_t whole,
                    builder.Graph(graph, target.handle));

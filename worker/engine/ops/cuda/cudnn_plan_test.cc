@@ -18,7 +18,7 @@ namespace {
 
 // Of A100 (800), H200 (900) and B200 (1000), nearly: what kernels there are
 // goes by the version and by shared memory.
-std::string PropertiesOf(int version) {
+std::string MakeProperties(int version) {
   return absl::StrCat(
       R"({"deviceVer":)", version, R"(,"maxSharedMemoryPerBlockOptin":)",
       version == 800 ? 166912 : 232448,
@@ -37,7 +37,7 @@ std::string PropertiesOf(int version) {
 absl::StatusOr<CudnnPlan> Plan(const AttentionShape& shape, int version) {
   const auto api = OpenCudnn();
   if (!api.ok()) return api.status();
-  const std::string properties = PropertiesOf(version);
+  const std::string properties = MakeProperties(version);
   return CudnnPlan::Make(**api, MakeAttentionGraph(shape),
                          {.properties = properties});
 }

@@ -19,7 +19,7 @@ static_assert(kSortTile == kBlockThreads && kDigits == kBlockThreads);
 struct Slice {
   int64_t begin, count;
   // What is sorted by: a token's row; all that have none come last.
-  __device__ int32_t KeyOf(int32_t token) const {
+  __device__ int32_t MakeKey(int32_t token) const {
     const int64_t id = token - begin;
     return static_cast<int32_t>(id >= 0 && id < count ? id : count);
   }
@@ -27,10 +27,10 @@ struct Slice {
 
 // Number `index` of a sort; the rows are their own numbers before the first
 // pass.
-__device__ inline int32_t RowOf(const int32_t* rows, int64_t index) {
+__device__ inline int32_t FindRow(const int32_t* rows, int64_t index) {
   return rows != nullptr ? rows[index] : static_cast<int32_t>(index);
 }
-__device__ inline int DigitOf(int32_t key, int shift) {
+__device__ inline int ExtractDigit(int32_t key, int shift) {
   return static_cast<int>(key >> shift) & (kDigits - 1);
 }
 
@@ -43,8 +43,8 @@ __global__ void CountDigitsKernel(int64_t count, int shift, Slice slice,
   __syncthreads();
   const int64_t i = GlobalThread();
   if (i < count) {
-    const int32_t key = slice.KeyOf(tokens[RowOf(rows, i)]);
-    atomicAdd(&shared[DigitOf(key, shift)], 1);
+    const int32_t key = slice.MakeKey(tokens[FindRow(rows, i)]);
+    atomicAdd(&shared[ExtractDigit(key, shift)], 1);
   }
   __syncthreads();
   counts[static_cast<int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] =
@@ -74,9 +74,9 @@ __global__ void MoveKernel(int64_t count, int shift, Slice slice,
                            const int32_t* places, int32_t* sorted) {
   __shared__ int digits[kSortTile];
   const int64_t i = GlobalThread();
-  const int32_t row = i < count ? RowOf(rows, i) : 0;
+  const int32_t row = i < count ? FindRow(rows, i) : 0;
   digits[threadIdx.x] =
-      i < count ? DigitOf(slice.KeyOf(tokens[row]), shift) : -1;
+      i < count ? ExtractDigit(slice.MakeKey(tokens[row]), shift) : -1;
   __syncthreads();
   if (i >= count) return;
   const int digit = digits[threadIdx.x];
@@ -93,7 +93,7 @@ __global__ void AddSortedKernel(int64_t count, int64_t channels, Slice slice,
                                 const float* dout, float* dtable) {
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     const int32_t token = tokens[sorted[i]];
-    const int64_t key = slice.KeyOf(token);
+    const int64_t key = slice.MakeKey(token);
     if (key == slice.count) continue;
     if (i > 0 && tokens[sorted[i - 1]] == token) continue;
     int64_t end = i + 1;
@@ -112,7 +112,7 @@ __global__ void EmbeddingSliceKernel(int64_t elements, int64_t channels,
                                      Slice slice, const int32_t* tokens,
                                      const float* table, float* out) {
   for (int64_t i = GlobalThread(); i < elements; i += GlobalThreads()) {
-    const int64_t key = slice.KeyOf(tokens[i / channels]);
+    const int64_t key = slice.MakeKey(tokens[i / channels]);
     out[i] = key == slice.count ? 0.0f : table[key * channels + i % channels];
   }
 }

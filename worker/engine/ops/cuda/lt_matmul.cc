@@ -99,7 +99,7 @@ class LtMatmul final : public Matmul {
                         const void* second, float* out,
                         bool accumulate) override {
     const int alignment =
-        std::min({AlignmentOf(first), AlignmentOf(second), AlignmentOf(out)});
+        std::min({FindAlignment(first), FindAlignment(second), FindAlignment(out)});
     const Key key(kind, m, n, k, is_bf16, alignment);
     const Recipe* known = recipes_.Find(key);
     if (known == nullptr) {

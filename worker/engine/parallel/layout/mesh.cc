@@ -15,7 +15,7 @@ constexpr int64_t kRankCountMax = 65536;
 constexpr absl::string_view kNames[kMeshDimensionCount] = {
     "pp", "dp_replicate", "dp_shard", "ep", "cp", "tp"};
 
-int IndexOf(absl::string_view name) {
+int FindIndex(absl::string_view name) {
   for (int d = 0; d < kMeshDimensionCount; ++d) {
     if (name == kNames[d]) return d;
   }
@@ -48,7 +48,7 @@ absl::StatusOr<Mesh> Mesh::Parse(absl::string_view text) {
   for (absl::string_view part : absl::StrSplit(text, ',')) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
-    const int d = IndexOf(pair.first);
+    const int d = FindIndex(pair.first);
     if (d < 0) {
       return Refuse(
           absl::StrCat("a mesh has no dimension \"", pair.first,
@@ -97,7 +97,7 @@ int Mesh::size(MeshDimensions dimensions) const {
   return count;
 }
 
-MeshVector Mesh::CoordinatesOf(int rank) const {
+MeshVector Mesh::ToCoordinates(int rank) const {
   CHECK(rank >= 0 && rank < rank_count());
   MeshVector coordinates;
   for (int d = kMeshDimensionCount - 1; d >= 0; --d) {
@@ -116,18 +116,18 @@ int Mesh::RankAt(const MeshVector& coordinates) const {
   return rank;
 }
 
-std::vector<int> Mesh::GroupOf(int rank, MeshDimensions dimensions) const {
-  const int color = ColorOf(rank, dimensions);
+std::vector<int> Mesh::FindGroup(int rank, MeshDimensions dimensions) const {
+  const int color = ComputeColor(rank, dimensions);
   std::vector<int> group;
   group.reserve(size(dimensions));
   for (int other = 0; other < rank_count(); ++other) {
-    if (ColorOf(other, dimensions) == color) group.push_back(other);
+    if (ComputeColor(other, dimensions) == color) group.push_back(other);
   }
   return group;
 }
 
 int Mesh::RankIn(int rank, MeshDimensions dimensions) const {
-  const MeshVector coordinates = CoordinatesOf(rank);
+  const MeshVector coordinates = ToCoordinates(rank);
   int place = 0;
   for (int d = 0; d < kMeshDimensionCount; ++d) {
     if (dimensions.Has(d)) place = place * sizes_[d] + coordinates[d];
@@ -135,9 +135,9 @@ int Mesh::RankIn(int rank, MeshDimensions dimensions) const {
   return place;
 }
 
-int Mesh::ColorOf(int rank, MeshDimensions dimensions) const {
+int Mesh::ComputeColor(int rank, MeshDimensions dimensions) const {
   // The group's first rank.
-  MeshVector coordinates = CoordinatesOf(rank);
+  MeshVector coordinates = ToCoordinates(rank);
   for (int d = 0; d < kMeshDimensionCount; ++d) {
     if (dimensions.Has(d)) coordinates[d] = 0;
   }

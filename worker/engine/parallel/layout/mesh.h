@@ -117,19 +117,19 @@ class Mesh {
   int size(MeshDimensions dimensions) const;
 
   // Require: rank in [0, rank_count()); coordinates within the sizes.
-  MeshVector CoordinatesOf(int rank) const;
+  MeshVector ToCoordinates(int rank) const;
   int RankAt(const MeshVector& coordinates) const;
   int Coordinate(int rank, MeshDimension dimension) const {
-    return CoordinatesOf(rank)[static_cast<int>(dimension)];
+    return ToCoordinates(rank)[static_cast<int>(dimension)];
   }
 
   // The group of `rank` over `dimensions`, in the order of ranks.
-  std::vector<int> GroupOf(int rank, MeshDimensions dimensions) const;
+  std::vector<int> FindGroup(int rank, MeshDimensions dimensions) const;
   // The place of `rank` in its group.
   int RankIn(int rank, MeshDimensions dimensions) const;
   // The same for all of a group and for nobody else, in [0, rank_count()): what
   // Collective::Split takes.
-  int ColorOf(int rank, MeshDimensions dimensions) const;
+  int ComputeColor(int rank, MeshDimensions dimensions) const;
 
   // What keeps `model` from running on this mesh, one sentence.
   //

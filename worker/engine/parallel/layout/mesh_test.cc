@@ -56,19 +56,19 @@ TEST(MeshTest, RefusesWhatIsNoMesh) {
 
 TEST(MeshTest, TpRanksAreNeighboursAndStagesAreFarthest) {
   const Mesh mesh = Of("pp=2,dp_shard=2,tp=2");
-  EXPECT_EQ(mesh.GroupOf(0, MeshDimension::kTp), (std::vector<int>{0, 1}));
-  EXPECT_EQ(mesh.GroupOf(1, MeshDimension::kDpShard), (std::vector<int>{1, 3}));
-  EXPECT_EQ(mesh.GroupOf(1, MeshDimension::kPp), (std::vector<int>{1, 5}));
-  EXPECT_EQ(mesh.GroupOf(6, kReplicaGroup).size(), 8);
+  EXPECT_EQ(mesh.FindGroup(0, MeshDimension::kTp), (std::vector<int>{0, 1}));
+  EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kDpShard), (std::vector<int>{1, 3}));
+  EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kPp), (std::vector<int>{1, 5}));
+  EXPECT_EQ(mesh.FindGroup(6, kReplicaGroup).size(), 8);
   EXPECT_EQ(mesh.Coordinate(5, MeshDimension::kPp), 1);
 }
 
 TEST(MeshTest, ShardsOfExpertsLieApartFromOthers) {
   const Mesh mesh = Of("dp_replicate=2,dp_shard=2,ep=2,cp=2");
-  EXPECT_EQ(mesh.GroupOf(0, kShardGroup),
+  EXPECT_EQ(mesh.FindGroup(0, kShardGroup),
             (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(mesh.GroupOf(0, kExpertShardGroup), (std::vector<int>{0, 1, 4, 5}));
-  EXPECT_EQ(mesh.GroupOf(0, kBatchGroup).size(), 8);
+  EXPECT_EQ(mesh.FindGroup(0, kExpertShardGroup), (std::vector<int>{0, 1, 4, 5}));
+  EXPECT_EQ(mesh.FindGroup(0, kBatchGroup).size(), 8);
   EXPECT_EQ(mesh.size(kLossGroup), 16);
 }
 
@@ -86,17 +86,17 @@ TEST(MeshTest, GroupsPartitionTheRanksWhateverTheMesh) {
           kLossGroup, kShardGroup, kExpertShardGroup, kReplicaGroup}) {
       std::set<int> seen;
       for (int rank = 0; rank < mesh.rank_count(); ++rank) {
-        ASSERT_EQ(mesh.RankAt(mesh.CoordinatesOf(rank)), rank);
-        const std::vector<int> group = mesh.GroupOf(rank, dimensions);
+        ASSERT_EQ(mesh.RankAt(mesh.ToCoordinates(rank)), rank);
+        const std::vector<int> group = mesh.FindGroup(rank, dimensions);
         ASSERT_EQ(group.size(), mesh.size(dimensions));
         ASSERT_TRUE(std::is_sorted(group.begin(), group.end()));
         // What Split does with the color is the same.
         ASSERT_EQ(group[mesh.RankIn(rank, dimensions)], rank);
-        ASSERT_EQ(mesh.ColorOf(rank, dimensions), group[0]);
+        ASSERT_EQ(mesh.ComputeColor(rank, dimensions), group[0]);
         // Members differ in these dimensions alone.
-        const MeshVector own = mesh.CoordinatesOf(rank);
+        const MeshVector own = mesh.ToCoordinates(rank);
         for (int other : group) {
-          const MeshVector theirs = mesh.CoordinatesOf(other);
+          const MeshVector theirs = mesh.ToCoordinates(other);
           for (int d = 0; d < kMeshDimensionCount; ++d) {
             ASSERT_TRUE(dimensions.Has(d) || own[d] == theirs[d]);
           }

@@ -12,7 +12,7 @@ absl::Status SplitPipeline(const MeshOptions& options,
   const Mesh& mesh = options.mesh;
   const int pp = mesh.size(MeshDimension::kPp);
   const int stage = mesh.Coordinate(world.rank(), MeshDimension::kPp);
-  const int color = mesh.ColorOf(world.rank(), MeshDimension::kPp);
+  const int color = mesh.ComputeColor(world.rank(), MeshDimension::kPp);
   // With chunks the last rank hands on to the first.
   const int boundary_count = options.chunk_count > 1 ? pp : pp - 1;
   for (int below = 0; below < boundary_count; ++below) {
@@ -49,25 +49,25 @@ absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
     const char* suffix = i == 0 ? "" : "_experts";
     if (!replicate) {
       ASSIGN_OR_RETURN(groups.gathers[i],
-                       world.Split(mesh.ColorOf(rank, shards),
+                       world.Split(mesh.ComputeColor(rank, shards),
                                    absl::StrCat("gather", suffix)));
     }
     const MeshDimensions copies =
         replicate ? shards | MeshDimension::kDpReplicate : shards;
     ASSIGN_OR_RETURN(groups.reductions[i],
-                     world.Split(mesh.ColorOf(rank, copies),
+                     world.Split(mesh.ComputeColor(rank, copies),
                                  absl::StrCat("reduce", suffix)));
   }
   if (!replicate && mesh.size(MeshDimension::kDpReplicate) > 1) {
     ASSIGN_OR_RETURN(
         groups.replicas,
-        world.Split(mesh.ColorOf(rank, MeshDimension::kDpReplicate),
+        world.Split(mesh.ComputeColor(rank, MeshDimension::kDpReplicate),
                     "replicas"));
   }
   const auto split = [&](MeshDimensions dimensions, const char* name,
                          RankGroups::Group& group) -> absl::Status {
     if (mesh.size(dimensions) == 1) return absl::OkStatus();
-    ASSIGN_OR_RETURN(group, world.Split(mesh.ColorOf(rank, dimensions), name));
+    ASSIGN_OR_RETURN(group, world.Split(mesh.ComputeColor(rank, dimensions), name));
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(split(MeshDimension::kTp, "tp", groups.tp));
@@ -82,7 +82,7 @@ absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
     const bool is_in = stage == 0 || stage == pp - 1;
     ASSIGN_OR_RETURN(
         groups.table,
-        world.Split(is_in ? mesh.ColorOf(rank, MeshDimension::kPp) : -1,
+        world.Split(is_in ? mesh.ComputeColor(rank, MeshDimension::kPp) : -1,
                     "table"));
   }
   return groups;

@@ -11,7 +11,7 @@
 namespace atl::engine {
 namespace {
 
-RankUnit UnitOf(const LocalLayout& local, int unit) {
+RankUnit MakeUnit(const LocalLayout& local, int unit) {
   RankUnit result{.unit = unit,
                   .dense_count = local.units[unit].dense_count,
                   .expert_count = local.units[unit].expert_count};
@@ -40,7 +40,7 @@ class Builder {
 
   RankLayout Build() {
     const Mesh& mesh = options_.mesh;
-    result_.local = MakeLocalLayout(config_, SliceOf(mesh, rank_));
+    result_.local = MakeLocalLayout(config_, MakeSlice(mesh, rank_));
     const int pp = mesh.size(MeshDimension::kPp);
     const int stage_of_chunk_0 = mesh.Coordinate(rank_, MeshDimension::kPp);
     result_.stage_count = pp * options_.chunk_count;
@@ -51,7 +51,7 @@ class Builder {
       const int stage = chunk * pp + stage_of_chunk_0;
       const int begin = static_cast<int>(result_.units.size());
       for (int unit = (*stages)[stage]; unit < (*stages)[stage + 1]; ++unit) {
-        const int at = Add(UnitOf(result_.local, unit));
+        const int at = Add(MakeUnit(result_.local, unit));
         if (unit == 0) result_.embedding = at;
         if (unit == unit_count - 1) result_.head = at;
       }
@@ -85,7 +85,7 @@ class Builder {
   }
 
   int AddTableCopy() {
-    RankUnit copy = UnitOf(result_.local, 0);
+    RankUnit copy = MakeUnit(result_.local, 0);
     copy.is_table_copy = true;
     return Add(std::move(copy));
   }
@@ -125,7 +125,7 @@ struct Owned {
   int64_t begin;
   int64_t end;
 };
-Owned OwnedOf(const ShardSpan& span) {
+Owned MakeOwned(const ShardSpan& span) {
   const int64_t begin =
       span.begin + std::min(span.count, span.group_rank * span.shard_count);
   return {begin, std::min(begin + span.shard_count, span.begin + span.count)};
@@ -159,7 +159,7 @@ absl::StatusOr<std::vector<int>> SplitStages(const ModelConfig& config,
   return SplitLayers(costs, stage_count);
 }
 
-UnitSlice SliceOf(const Mesh& mesh, int rank) {
+UnitSlice MakeSlice(const Mesh& mesh, int rank) {
   return {.tp_size = mesh.size(MeshDimension::kTp),
           .tp_rank = mesh.Coordinate(rank, MeshDimension::kTp),
           .cp_size = mesh.size(MeshDimension::kCp),
@@ -173,11 +173,11 @@ RankLayout MakeRankLayout(const ModelConfig& config, const MeshOptions& options,
   return Builder(config, options, rank).Build();
 }
 
-std::vector<StateSegment> StateSegmentsOf(const RankLayout& layout) {
+std::vector<StateSegment> ListStateSegments(const RankLayout& layout) {
   std::vector<StateSegment> segments;
   for (size_t i = 0; i < layout.spans.size(); ++i) {
     const ShardSpan& span = layout.spans[i];
-    const Owned owned = OwnedOf(span);
+    const Owned owned = MakeOwned(span);
     bool is_first = true;
     for (const UnitParameter& parameter :
          layout.units[span.rank_unit].parameters) {
@@ -207,7 +207,7 @@ void ForEachShardRun(const RankLayout& layout,
                      absl::FunctionRef<void(const ShardRun&)> f) {
   for (size_t i = 0; i < layout.spans.size(); ++i) {
     const ShardSpan& span = layout.spans[i];
-    const Owned owned = OwnedOf(span);
+    const Owned owned = MakeOwned(span);
     for (const UnitParameter& parameter :
          layout.units[span.rank_unit].parameters) {
       if (parameter.begin >= owned.end ||

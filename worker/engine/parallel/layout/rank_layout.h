@@ -105,7 +105,7 @@ struct RankLayout {
 };
 
 // The rank's place in tp, cp and ep.
-UnitSlice SliceOf(const Mesh& mesh, int rank);
+UnitSlice MakeSlice(const Mesh& mesh, int rank);
 
 // Options pass ValidateMeshTrainer.
 RankLayout MakeRankLayout(const ModelConfig& config, const MeshOptions& options,
@@ -129,7 +129,7 @@ struct StateSegment {
 
 // All that the rank keeps but padding, in state order; neighbours that are
 // treated alike are one.
-std::vector<StateSegment> StateSegmentsOf(const RankLayout& layout);
+std::vector<StateSegment> ListStateSegments(const RankLayout& layout);
 
 // Elements of the model that lie together in a shard.
 struct ShardRun {

@@ -15,7 +15,7 @@ struct Crossing {
 };
 
 // All of `rank`'s, in the model's order within a unit and holder.
-std::vector<Crossing> CrossingsOf(const ModelConfig& config,
+std::vector<Crossing> FindCrossings(const ModelConfig& config,
                                   const MeshOptions& options, int rank,
                                   const std::vector<int64_t>& boundaries) {
   const RankLayout rank_layout = MakeRankLayout(config, options, rank);
@@ -47,7 +47,7 @@ std::vector<Crossing> CrossingsOf(const ModelConfig& config,
   return crossings;
 }
 
-int64_t CountOf(const std::vector<std::vector<ReshardPlan::Run>>& by_rank) {
+int64_t CountElements(const std::vector<std::vector<ReshardPlan::Run>>& by_rank) {
   int64_t count = 0;
   for (const auto& runs : by_rank) {
     for (const ReshardPlan::Run& run : runs) count += run.count;
@@ -91,7 +91,7 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
   }
   for (int other = 0; other < rank_count; ++other) {
     for (const Crossing& crossing :
-         CrossingsOf(config, options, other, boundaries)) {
+         FindCrossings(config, options, other, boundaries)) {
       UnitExchange& unit = units_[crossing.unit];
       if (other == rank) unit.shards[crossing.holder].push_back(crossing.shard);
       if (crossing.holder != rank) continue;
@@ -102,7 +102,7 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
   }
   for (const UnitExchange& unit : units_) {
     exchange_count_max_ = std::max(
-        {exchange_count_max_, CountOf(unit.shards), CountOf(unit.held)});
+        {exchange_count_max_, CountElements(unit.shards), CountElements(unit.held)});
   }
 }
 

@@ -139,7 +139,7 @@ TEST_P(ReshardPlanTest, SegmentsCoverShardsWithoutTheirPadding) {
   for (int rank = 0; rank < ranks_; ++rank) {
     const RankLayout layout = MakeRankLayout(config_, options_, rank);
     std::vector<int64_t> covered(layout.spans.size(), 0);
-    for (const StateSegment& segment : StateSegmentsOf(layout)) {
+    for (const StateSegment& segment : ListStateSegments(layout)) {
       EXPECT_EQ(segment.shard_offset, covered[segment.span]);
       covered[segment.span] += segment.count;
       if (segment.is_counted) counted += segment.count;

@@ -14,7 +14,7 @@ namespace {
 using Runs = std::vector<std::vector<ReshardPlan::Run>>;
 
 // Elements for each rank.
-std::vector<int64_t> CountsOf(const Runs& by_rank, bool counted_only) {
+std::vector<int64_t> CountByRank(const Runs& by_rank, bool counted_only) {
   std::vector<int64_t> counts;
   for (const auto& runs : by_rank) {
     int64_t count = 0;
@@ -77,7 +77,7 @@ absl::Status Resharder<T>::Scatter(const T* held, Write write) {
       }
     }
     RETURN_IF_ERROR(
-        Exchange(CountsOf(unit.held, false), CountsOf(unit.shards, false)));
+        Exchange(CountByRank(unit.held, false), CountByRank(unit.shards, false)));
     const T* from = host_received_;
     for (const auto& runs : unit.shards) {
       for (const ReshardPlan::Run& run : runs) {
@@ -101,7 +101,7 @@ absl::Status Resharder<T>::Gather(Read read, T* held) {
       }
     }
     RETURN_IF_ERROR(
-        Exchange(CountsOf(unit.shards, true), CountsOf(unit.held, true)));
+        Exchange(CountByRank(unit.shards, true), CountByRank(unit.held, true)));
     const T* from = host_received_;
     for (const auto& runs : unit.held) {
       for (const ReshardPlan::Run& run : runs) {

@@ -161,12 +161,12 @@ class Offloaded final : public MomentStore<T> {
   }
 
   absl::Status Read(int moment, int64_t begin, absl::Span<T> out) override {
-    return store_->Read(OffsetOf(moment, begin), out.data(),
+    return store_->Read(ComputeOffset(moment, begin), out.data(),
                         static_cast<int64_t>(out.size() * sizeof(T)));
   }
   absl::Status Write(int moment, int64_t begin,
                      absl::Span<const T> in) override {
-    return store_->Write(OffsetOf(moment, begin), in.data(),
+    return store_->Write(ComputeOffset(moment, begin), in.data(),
                          static_cast<int64_t>(in.size() * sizeof(T)));
   }
   int64_t memory_bytes() const override {
@@ -183,7 +183,7 @@ class Offloaded final : public MomentStore<T> {
       chunk.second = arena.Take<T>(chunk_count_);
     }
   }
-  int64_t OffsetOf(int moment, int64_t begin) const {
+  int64_t ComputeOffset(int moment, int64_t begin) const {
     return (moment * element_count_ + begin) * static_cast<int64_t>(sizeof(T));
   }
   Chunk ChunkAt(int64_t i) const { return ChunkAt(i, buffers_); }
@@ -193,14 +193,14 @@ class Offloaded final : public MomentStore<T> {
     chunk.count = std::min(chunk_count_, element_count_ - chunk.begin);
     return chunk;
   }
-  static absl::Span<T> SpanOf(T* data, const Chunk& chunk) {
+  static absl::Span<T> ToSpan(T* data, const Chunk& chunk) {
     return {data, static_cast<size_t>(chunk.count)};
   }
   int64_t AddRead(int64_t i) {
     return background_.Add([this, i]() -> absl::Status {
       const Chunk host = ChunkAt(i, host_buffers_);
-      RETURN_IF_ERROR(Read(0, host.begin, SpanOf(host.first, host)));
-      RETURN_IF_ERROR(Read(1, host.begin, SpanOf(host.second, host)));
+      RETURN_IF_ERROR(Read(0, host.begin, ToSpan(host.first, host)));
+      RETURN_IF_ERROR(Read(1, host.begin, ToSpan(host.second, host)));
       if (copier_ == nullptr) return absl::OkStatus();
       const Chunk chunk = ChunkAt(i);
       const size_t bytes = static_cast<size_t>(chunk.count) * sizeof(T);
@@ -219,8 +219,8 @@ class Offloaded final : public MomentStore<T> {
         copier_->ToHost(bytes, chunk.second, host.second);
         RETURN_IF_ERROR(copier_->status());
       }
-      RETURN_IF_ERROR(Write(0, host.begin, SpanOf(host.first, host)));
-      return Write(1, host.begin, SpanOf(host.second, host));
+      RETURN_IF_ERROR(Write(0, host.begin, ToSpan(host.first, host)));
+      return Write(1, host.begin, ToSpan(host.second, host));
     });
   }
 

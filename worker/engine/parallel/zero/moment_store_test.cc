@@ -148,18 +148,18 @@ class OrderedStore final : public BackingStore {
   OrderedStore(Begun& reads, Begun& computes, int& late_count)
       : reads_(reads), computes_(computes), late_count_(late_count) {}
   absl::Status Read(int64_t offset, void* data, int64_t count) override {
-    const int64_t chunk = ChunkOf(offset);
+    const int64_t chunk = FindChunk(offset);
     if (chunk < kOrderedChunks) reads_.Say(chunk);
     return inner_->Read(offset, data, count);
   }
   absl::Status Write(int64_t offset, const void* data, int64_t count) override {
-    const int64_t next = ChunkOf(offset) + 1;
+    const int64_t next = FindChunk(offset) + 1;
     if (next < kOrderedChunks && !computes_.Await(next)) ++late_count_;
     return inner_->Write(offset, data, count);
   }
 
  private:
-  static int64_t ChunkOf(int64_t offset) {
+  static int64_t FindChunk(int64_t offset) {
     return offset / (kOrderedElements * static_cast<int64_t>(sizeof(float)));
   }
   const std::unique_ptr<BackingStore> inner_ = *MakeMemoryStore(

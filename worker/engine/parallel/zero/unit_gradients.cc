@@ -44,7 +44,7 @@ class GradientsBase : public UnitGradients<T> {
   // Waits until shards are the sums over their group.
   virtual absl::Status FinishReductions() = 0;
 
-  Collective& ReductionsOf(const ShardSpan& span) {
+  Collective& FindReductions(const ShardSpan& span) {
     return *groups_.reductions[span.is_expert];
   }
 
@@ -194,7 +194,7 @@ class BucketedGradients final : public WholeGradients<T> {
     }
     for (int i = 0; i < first.span_count; ++i) {
       const ShardSpan& span = this->layout_.spans[first.first_span + i];
-      sums_.push_back(this->ReductionsOf(span).Start(
+      sums_.push_back(this->FindReductions(span).Start(
           SumInPlace(shard(first.first_span + i), span.count)));
     }
     return absl::OkStatus();
@@ -252,7 +252,7 @@ class ScatteredGradients final : public WholeGradients<T> {
       const int at = rank_unit.first_span + i;
       const ShardSpan& span = this->layout_.spans[at];
       reductions_.emplace_back(
-          at, this->ReductionsOf(span).Start(Call::ReduceScatter(
+          at, this->FindReductions(span).Start(Call::ReduceScatter(
                   kDataTypeOf<T>, Reduction::kSum, Gathered(at), shard(at),
                   span.shard_count)));
     }
@@ -334,7 +334,7 @@ class GradientsBehind final : public GradientsBase<T> {
     T* reduced = slot->reduced;
     for (int i = 0; i < rank_unit.span_count; ++i) {
       const ShardSpan& span = this->layout_.spans[rank_unit.first_span + i];
-      slot->pending[i] = this->ReductionsOf(span).Start(Call::ReduceScatter(
+      slot->pending[i] = this->FindReductions(span).Start(Call::ReduceScatter(
           kDataTypeOf<T>, Reduction::kSum,
           slot->full + slot->frame.span_begin[i], reduced, span.shard_count));
       reduced += span.shard_count;

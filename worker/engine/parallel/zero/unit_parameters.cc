@@ -141,8 +141,8 @@ class GatheredParameters final : public UnitParameters<T> {
   }
 
   absl::Status Prefetch(int unit) override {
-    if (SlotOf(unit) != nullptr) return absl::OkStatus();
-    Slot* const slot = SlotOf(-1);
+    if (FindSlot(unit) != nullptr) return absl::OkStatus();
+    Slot* const slot = FindSlot(-1);
     if (slot == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
           "unit ", unit, " finds all ", slots_.size(), " slots taken"));
@@ -158,7 +158,7 @@ class GatheredParameters final : public UnitParameters<T> {
 
   absl::StatusOr<const T*> Gather(int unit) override {
     RETURN_IF_ERROR(Prefetch(unit));
-    Slot* const slot = SlotOf(unit);
+    Slot* const slot = FindSlot(unit);
     if (slot->is_arriving) {
       RETURN_IF_ERROR(slot->pending.Wait());
       PlaceDense(ops_, slot->frame, slot->data);
@@ -168,7 +168,7 @@ class GatheredParameters final : public UnitParameters<T> {
   }
 
   void Release(int unit) override {
-    Slot* const slot = SlotOf(unit);
+    Slot* const slot = FindSlot(unit);
     if (slot == nullptr) return;
     // An error of it comes back with the next call.
     slot->pending.Wait().IgnoreError();
@@ -209,7 +209,7 @@ class GatheredParameters final : public UnitParameters<T> {
     const int64_t size = UnitFrame::SizeMax(layout_);
     for (Slot& slot : slots_) slot.data = arena.Take<T>(size);
   }
-  Slot* SlotOf(int unit) {
+  Slot* FindSlot(int unit) {
     for (Slot& slot : slots_) {
       if (slot.unit == unit) return &slot;
     }

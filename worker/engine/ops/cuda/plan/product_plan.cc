@@ -37,7 +37,7 @@ ProductPlan PlanProduct(ProductKind kind, int64_t m, int64_t n, int64_t k) {
   return {};
 }
 
-int AlignmentOf(const void* pointer) {
+int FindAlignment(const void* pointer) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
   int alignment = 256;
   while (address % alignment != 0) alignment /= 2;

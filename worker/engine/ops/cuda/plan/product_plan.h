@@ -28,7 +28,7 @@ struct ProductPlan {
 ProductPlan PlanProduct(ProductKind kind, int64_t m, int64_t n, int64_t k);
 
 // The largest power of two up to 256 that divides the address.
-int AlignmentOf(const void* pointer);
+int FindAlignment(const void* pointer);
 
 }  // namespace atl::engine::cuda
 

@@ -65,10 +65,10 @@ TEST_F(ProductPlanTest, EachIsTheTransposeOfWhatTheDefinitionGives) {
 }
 
 TEST(AlignmentOfTest, IsAPowerOfTwoUpTo256) {
-  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(uintptr_t{4096})), 256);
-  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(uintptr_t{4096 + 128})), 128);
-  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(uintptr_t{4096 + 12})), 4);
-  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(uintptr_t{4097})), 1);
+  EXPECT_EQ(FindAlignment(reinterpret_cast<void*>(uintptr_t{4096})), 256);
+  EXPECT_EQ(FindAlignment(reinterpret_cast<void*>(uintptr_t{4096 + 128})), 128);
+  EXPECT_EQ(FindAlignment(reinterpret_cast<void*>(uintptr_t{4096 + 12})), 4);
+  EXPECT_EQ(FindAlignment(reinterpret_cast<void*>(uintptr_t{4097})), 1);
 }
 
 }  // namespace
