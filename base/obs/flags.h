@@ -1,5 +1,5 @@
-// How flags are spelt on every command line of ours: --run-id, as people know
-// it from other tools. --run_id means the same.
+// The spelling of flags on every command line: --run-id, as in other tools.
+// style-ok(flag): the alias --run_id means the same.
 
 #ifndef BASE_OBS_FLAGS_H_
 #define BASE_OBS_FLAGS_H_

@@ -6,7 +6,7 @@ namespace atl::rpc {
 
 void AddSecurityFlags(CLI::App& app, Security& security) {
   app.add_option("--tls-cert", security.tls.cert,
-                 "Our certificate (PEM). Off loopback the three --tls_ flags "
+                 "Our certificate (PEM). Off loopback the three --tls-* flags "
                  "or --insecure are needed.");
   app.add_option("--tls-key", security.tls.key,
                  "The private key of --tls-cert (PEM).");

@@ -68,7 +68,7 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseChildFlags(
         absl::StrSplit(flag, absl::MaxSplits('=', 1));
     if (parts.first.empty() || parts.second.empty()) {
       return UsageError(
-          absl::StrCat("--child_flag ", flag, " is not of the form NAME=FLAG"),
+          absl::StrCat("--child-flag ", flag, " is not of the form NAME=FLAG"),
           "For example server-0=--failpoint=server.commit.after");
     }
     by_child[parts.first].push_back(parts.second);
@@ -485,7 +485,7 @@ void AddDevUp(CLI::App& app, Context& context) {
   command->add_option("--server-binary", options->server_binary,
                       "Path of atoll-server");
   command
-      ->add_option("--child_flag", options->child_flags,
+      ->add_option("--child-flag", options->child_flags,
                    "NAME=FLAG: a flag for the first start of a process, "
                    "as server-0=--failpoint=server.commit.after; may "
                    "come several times")

@@ -40,6 +40,7 @@ def _with_sources(kwargs):
     out = dict(kwargs)
     for attribute, ending in [("srcs", ".cc"), ("hdrs", ".h")]:
         if attribute not in kwargs:
+            # style-ok(build): one name, there or not.
             out[attribute] = native.glob([kwargs["name"] + ending])
     return out
 

@@ -8,6 +8,7 @@ import collections
 import re
 
 PROGRAMS = ('coordinator', 'server', 'worker')
+SHIPPED = ('base',) + PROGRAMS + ('cli',)
 OURS = ('base', 'coordinator', 'server', 'worker', 'cli', 'tests', 'deploy',
         'proto', 'atoll')
 
@@ -107,7 +108,7 @@ _DIRECTIONS = {
 
 def is_test(path):
   return bool(re.search(r'(_test|_benchmark)\.(cc|cu|py)$', path)) or (
-      path.startswith('tests/'))
+      path.startswith('tests/') or '/testing/' in path)
 
 
 def refusal(path, included, quoted):

@@ -13,13 +13,16 @@ import source_text
 
 Violation = collections.namedtuple('Violation', 'path line rule message')
 
-# Hard ceilings, well past what one aims at (header 250, source 600, test 800,
-# function 70, 80 columns).
+# Hard ceilings, past what one aims at (header 250, test 800, function 70,
+# 80 columns).
 HEADER_LINES_MAX = 500
-SOURCE_LINES_MAX = 1000
+SOURCE_LINES_MAX = 600
 TEST_LINES_MAX = 1500
 FUNCTION_LINES_MAX = 150
 COLUMNS_MAX = 100
+FOLDER_FILES_MAX = 48
+PUBLIC_METHODS_MAX = 40
+DESIGN_LINES_MAX = 300
 
 _CPP = ('.h', '.cc', '.cu', '.cuh', '.inc')
 
@@ -108,6 +111,8 @@ def sizes(path, text):
     limit = HEADER_LINES_MAX
   elif path.endswith(('.cc', '.cu', '.inc', '.py', '.sh', '.bzl')):
     limit = SOURCE_LINES_MAX
+  elif path.endswith('DESIGN.md'):
+    limit = DESIGN_LINES_MAX
   if limit and count > limit:
     yield Violation(path, count, 'size',
                     '%d lines are more than %d' % (count, limit))
@@ -122,6 +127,32 @@ def sizes(path, text):
     if len(line) > COLUMNS_MAX and not re.search(r'#include|https?://|R"', line):
       yield Violation(path, number, 'size',
                       '%d columns are more than %d' % (len(line), COLUMNS_MAX))
+
+
+def public_methods(path, text):
+  if not path.endswith('.h') or rooms.is_test(path):
+    return
+  for line, name, count in source_text.classes(source_text.code_only(text)):
+    if count > PUBLIC_METHODS_MAX:
+      yield Violation(path, line, 'size', '%s has %d public methods, more than '
+                      '%d' % (name, count, PUBLIC_METHODS_MAX))
+
+
+_UNDERSCORE_FLAG = r'(?<![\w-])--[a-z][a-z0-9]*_[a-z0-9_]*'
+_OTHERS_FLAGS = r'--(test_\w+|disk_cache|local_\w+|\w+_out|descriptor_\w+)$'
+
+
+def flags(path, text):
+  """A flag of ours is spelt with dashes, wherever people read it."""
+  if not path.endswith(('.h', '.cc', '.md', '.toml', '.proto')):
+    return
+  for line, match in _matches(_UNDERSCORE_FLAG, text):
+    before = text[:match.start()].rsplit('\n', 1)[-1]
+    quoted = before.count('"') % 2 == 1 or '//' in before or path.endswith(
+        ('.md', '.toml', '.proto'))
+    if quoted and not re.search(_OTHERS_FLAGS, match.group(0)):
+      yield Violation(path, line, 'flag',
+                      '%s: spell it with dashes' % match.group(0))
 
 
 _TODO = r'\b(TODO|FIXME|XXX|HACK)\b(?!X)(\(([^)]*)\))?'
@@ -229,15 +260,80 @@ def protos(path, text):
 def packages_have_tests(files):
   """Across files: a package with a compiled library has a test."""
   for path, text in files.items():
-    if path.split('/')[-1] != 'BUILD' or path.split('/')[0] not in (
+    folder, _, name = path.rpartition('/')
+    if name != 'BUILD' or folder.split('/')[0] not in (
         'base', 'coordinator', 'server', 'worker', 'cli'):
       continue
-    has_library = re.search(r'^cc_library\((?:(?!^\)).)*?^\s+srcs\s*=', text,
-                            re.M | re.S)
     if 'default_testonly = True' in text:
       continue
-    if has_library and not re.search(r'^\w+_test\(', text, re.M):
-      yield Violation(path, 1, 'test', 'a library without a test beside it')
+    libraries = re.findall(r'^cc_library\(\n((?:(?!^\)).*\n)*)', text, re.M)
+    compiled = any(
+        re.search(r'^ +srcs =', library, re.M) or '%s/%s.cc' % (
+            folder, re.search(r'name = "(\w+)"', library).group(1)) in files
+        for library in libraries)
+    if compiled and not re.search(r'^\w+_test\(|^ +test_deps =', text, re.M):
+      first = text[:text.index('cc_library(\n')].count('\n') + 1
+      yield Violation(path, first, 'test', 'a library without a test beside it')
+
+
+def folders_are_small(files):
+  """Across files: no folder holds too many files of its own."""
+  counts = collections.Counter(path.rpartition('/')[0] for path in files)
+  for folder, count in counts.items():
+    if count > FOLDER_FILES_MAX:
+      first = min(p for p in files if p.rpartition('/')[0] == folder)
+      yield Violation(first, 1, 'size', '%s holds %d files, more than %d' %
+                      (folder, count, FOLDER_FILES_MAX))
+
+
+def folders_say_what_they_hold(files):
+  """Across files: a folder's BUILD begins with a sentence about it."""
+  for path, text in files.items():
+    if path.split('/')[-1] == 'BUILD' and not path.startswith(
+        'deploy/bazel/') and not text.startswith('# '):
+      yield Violation(path, 1, 'build',
+                      'begins without a comment on what belongs here')
+
+
+def _folder_includes(files):
+  """{folder: {folder: (path, line, included)}} of what is shipped.
+
+  A program's main file stands above all folders and is left out.
+  """
+  edges = collections.defaultdict(dict)
+  for path, text in files.items():
+    if (not _is_cpp(path) or path.split('/')[0] not in rooms.SHIPPED or
+        rooms.is_test(path) or re.search(r'^int main\(', text, re.M)):
+      continue
+    folder = path.rpartition('/')[0]
+    for line, included, quoted in source_text.includes(text):
+      target = included.rpartition('/')[0]
+      if (quoted and included in files and target != folder and
+          not rooms.is_test(included)):
+        edges[folder].setdefault(target, (path, line, included))
+  return edges
+
+
+def no_circles(files):
+  """Across files: includes between folders go one way."""
+  edges = _folder_includes(files)
+
+  def reached(start):
+    seen, to_do = set(), [start]
+    while to_do:
+      for target in edges.get(to_do.pop(), ()):
+        if target not in seen:
+          seen.add(target)
+          to_do.append(target)
+    return seen
+
+  reach = {folder: reached(folder) for folder in list(edges)}
+  for folder, targets in edges.items():
+    for target, (path, line, included) in targets.items():
+      if folder in reach.get(target, ()):
+        yield Violation(path, line, 'circle',
+                        '%s: %s/ includes %s/ in turn' %
+                        (included, target, folder))
 
 
 def own_includes(files):
@@ -253,10 +349,13 @@ def own_includes(files):
 
 
 PER_FILE = [
-    includes_by_room, banned_calls, sizes, todos, foreign_paths, build_files,
-    bazel_options, headers, protos
+    includes_by_room, banned_calls, sizes, public_methods, flags, todos,
+    foreign_paths, build_files, bazel_options, headers, protos
 ]
-PER_TREE = [packages_have_tests, own_includes]
+PER_TREE = [
+    packages_have_tests, folders_are_small, folders_say_what_they_hold,
+    no_circles, own_includes
+]
 
 
 def _is_excused(violation, text):

@@ -143,11 +143,13 @@ class CallsTest(unittest.TestCase):
 class SizesTest(unittest.TestCase):
 
   def test_finds_a_file_past_its_ceiling(self):
-    self.assertEqual(1, len(found('base/a.cc', 'int a;\n' * 1001)))
-    self.assertEqual([], found('base/a.cc', 'int a;\n' * 1000))
+    self.assertEqual(1, len(found('base/a.cc', 'int a;\n' * 601)))
+    self.assertEqual([], found('base/a.cc', 'int a;\n' * 600))
     self.assertEqual([], found('base/a_test.cc', 'int a;\n' * 1001))
     self.assertEqual(1, len(found('base/a_test.cc', 'int a;\n' * 1501)))
+    self.assertEqual([], found('base/testing/a.cc', 'int a;\n' * 1001))
     self.assertEqual(1, len(found('base/a.h', '//\n' * 501, 'size')))
+    self.assertEqual(1, len(found('base/DESIGN.md', 'a\n' * 301)))
 
   def test_finds_a_long_function_and_not_a_long_namespace(self):
     long_function = 'void F(int a) {\n' + '  a();\n' * 150 + '}\n'
@@ -164,7 +166,81 @@ class SizesTest(unittest.TestCase):
     self.assertEqual([(1, 6), (8, 2)], list(source_text.functions(code)))
 
 
+class ClassesTest(unittest.TestCase):
+
+  def counts(self, text):
+    return list(source_text.classes(source_text.code_only(text)))
+
+  def test_counts_what_a_class_offers(self):
+    text = ('class A : public B {\n public:\n  A(int a);\n  ~A() = default;\n'
+            '  A(const A&) = delete;\n  int F() const { return a_; }\n'
+            '  void G(int b = 0,\n         int c = 0) override;\n'
+            '  template <typename T> T H();\n  friend void I();\n'
+            '  using J = K;\n\n protected:\n  void L();\n\n private:\n'
+            '  void M();\n  int a_ = N();\n};\n')
+    self.assertEqual([(1, 'A', 3)], self.counts(text))
+
+  def test_a_struct_is_public_and_a_class_within_counts_for_itself(self):
+    text = 'struct A {\n  int F();\n  class B {\n    int G();\n  };\n};\n'
+    self.assertEqual([(3, 'B', 0), (1, 'A', 1)], self.counts(text))
+
+  def test_finds_a_class_with_too_many_public_methods(self):
+    text = ('// A.\n#ifndef BASE_A_H_\n#define BASE_A_H_\nclass A {\n public:\n'
+            '%s};\n#endif\n')
+    self.assertEqual([], found('base/a.h', text % ('  int F();\n' * 40)))
+    self.assertEqual(1, len(found('base/a.h', text % ('  int F();\n' * 41))))
+
+
+class FoldersTest(unittest.TestCase):
+
+  def rules(self, files):
+    return [(v.path, v.rule) for v in rules.check(files)]
+
+  def test_a_folder_has_a_bounded_number_of_files(self):
+    files = {'base/a/f%d.toml' % i: '' for i in range(48)}
+    self.assertEqual([], self.rules(files))
+    files['base/a/g.toml'] = ''
+    self.assertEqual([('base/a/f0.toml', 'size')], self.rules(files))
+
+  def test_a_folder_says_what_it_holds(self):
+    self.assertEqual([], self.rules({'base/a/BUILD': '# Locks.\n'}))
+    self.assertEqual([('base/a/BUILD', 'build')],
+                     self.rules({'base/a/BUILD': 'filegroup()\n'}))
+
+  def test_folders_include_each_other_in_one_direction(self):
+    files = {
+        'base/a/a.cc': '#include "base/b/b.inc"\n',
+        'base/b/b.inc': '#include "base/c/c.inc"\n',
+        'base/c/c.inc': '',
+    }
+    self.assertEqual([], self.rules(files))
+    files['base/c/c.inc'] = '#include "base/a/d.inc"\n'
+    files['base/a/d.inc'] = ''
+    self.assertEqual([('base/a/a.cc', 'circle'), ('base/b/b.inc', 'circle'),
+                      ('base/c/c.inc', 'circle')], self.rules(files))
+
+  def test_tests_and_programs_stand_above_all_folders(self):
+    files = {
+        'base/a/a.inc': '#include "base/b/b.inc"\n',
+        'base/b/b.inc': '',
+        'base/b/b_test.cc': '#include "base/a/a.inc"\n',
+        'base/b/testing/c.cc': '#include "base/a/a.inc"\n',
+        'base/b/main.cc': '#include "base/a/a.inc"\nint main() {\n}\n',
+    }
+    self.assertEqual([], self.rules(files))
+
+
 class SmallRulesTest(unittest.TestCase):
+
+  def test_a_flag_is_spelt_with_dashes(self):
+    for path, text in (('base/a.cc', 'F("--run_id");\n'),
+                       ('base/a.cc', '// --run_id\n'),
+                       ('README.md', 'atoll --run_id\n')):
+      self.assertEqual(1, len(found(path, text, 'flag')), text)
+    for path, text in (('base/a.cc', 'F("--run-id");\n'),
+                       ('base/a.cc', '  --run_count;\n'),
+                       ('README.md', '--test_timeout=60\n')):
+      self.assertEqual([], found(path, text, 'flag'), text)
 
   def test_a_todo_has_a_reason(self):
     self.assertEqual(1, len(found('base/a.cc', '// TODO: later\n')))
@@ -183,19 +259,19 @@ class SmallRulesTest(unittest.TestCase):
 
   def test_cpp_is_built_by_our_rules(self):
     text = 'cc_binary(\n    name = "a",\n)\n'
-    self.assertEqual(1, len(found('cli/BUILD', text)))
+    self.assertEqual(1, len(found('cli/BUILD', '# A.\n' + text)))
     self.assertEqual(
         [], found('cli/BUILD',
-                  'load("//deploy/bazel:cc.bzl", "cc_binary")\n' + text))
+                  '# A.\nload("//deploy/bazel:cc.bzl", "cc_binary")\n' + text))
     self.assertEqual([], found('deploy/bazel/external/x/BUILD', text))
 
   def test_a_build_file_names_its_files_and_its_users(self):
-    self.assertEqual(1, len(found('base/a/BUILD', 'srcs = glob(["*"])\n')))
+    self.assertEqual(1, len(found('base/a/BUILD', '# A.\nsrcs = glob(["*"])\n')))
     self.assertEqual([], found('base/a/BUILD', '# glob() is banned\n'))
-    public = 'visibility = ["//visibility:public"]\n'
+    public = '# A.\nvisibility = ["//visibility:public"]\n'
     self.assertEqual(1, len(found('base/a/BUILD', public)))
     self.assertEqual([], found('worker/sdk/BUILD', public))
-    self.assertEqual(1, len(found('base/a/BUILD', 'copts=["-march=native"]\n')))
+    self.assertEqual(1, len(found('base/a/BUILD', '# A.\ncopts=["-march=native"]\n')))
     self.assertEqual(1, len(found('.bazelrc', 'build --copt=-ffast-math\n')))
     self.assertEqual([], found('.bazelrc', '# never -ffast-math\n'))
 
@@ -218,15 +294,23 @@ class SmallRulesTest(unittest.TestCase):
           len(found(path, good.replace(comment, '', 1))), 1, comment)
 
   def test_a_library_has_a_test_beside_it(self):
-    load = 'load("//deploy/bazel:cc.bzl", "cc_library", "cc_test")\n'
-    library = load + 'cc_library(\n    name = "a",\n    srcs = ["a.cc"],\n)\n'
-    headers = load + 'cc_library(\n    name = "a",\n    hdrs = ["a.h"],\n)\n'
+    load = '# A.\nload("//deploy/bazel:cc.bzl", "cc_library", "cc_test")\n'
+    sources = load + 'cc_library(\n    name = "a",\n    srcs = ["b.cc"],\n)\n'
+    derived = load + 'cc_library(\n    name = "a",\n)\n'
     test = 'cc_test(\n    name = "a_test",\n)\n'
-    self.assertEqual(1, len(found('base/a/BUILD', library)))
-    self.assertEqual([], found('base/a/BUILD', library + test))
-    self.assertEqual([], found('base/a/BUILD', headers))
-    self.assertEqual(
-        [], found('base/a/BUILD', 'package(default_testonly = True)\n' + library))
+    tested = derived.replace(',\n)', ',\n    test_deps = [],\n)')
+    path = 'base/a/BUILD'
+    self.assertEqual(1, len(found(path, sources)))
+    self.assertEqual([], found(path, sources + test))
+    self.assertEqual([], found(path, derived))  # A header alone.
+
+    def with_source(text):
+      return rules.check({path: text, 'base/a/a.cc': ''})
+
+    self.assertEqual(1, len(with_source(derived)))
+    self.assertEqual([], with_source(tested))
+    testonly = '# A.\npackage(default_testonly = True)\n'
+    self.assertEqual([], found(path, testonly + sources[5:]))
 
 
 class OwnIncludesTest(unittest.TestCase):

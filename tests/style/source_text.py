@@ -84,3 +84,46 @@ def functions(code):
       head_begin = place + 1
     elif char == ';':
       head_begin = place + 1
+
+
+_CLASS = re.compile(r'\b(class|struct)\s+(?:ABSL_\w+\s+)?(\w+)[^;{}()]*$')
+_NO_METHOD = re.compile(
+    r'^\s*(friend|using|typedef|static_assert|template\s+class)\b|=\s*delete')
+
+
+def classes(code):
+  """Yields (line number, name, public methods) of each class.
+
+  `code` comes from code_only. Constructors, destructors, deleted methods and
+  friends do not count; an overload does.
+  """
+  code = re.sub(r'^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', lambda m: _blank(m.group(0)),
+                code, flags=re.M)
+  stack = []  # For each open brace: a class as [name, line, public, count].
+  head_begin = 0
+  for place, char in enumerate(code):
+    if char not in '{};:':
+      continue
+    head = code[head_begin:place]
+    at = stack[-1] if stack else None
+    if char == ':':
+      access = re.search(r'\b(public|protected|private)\s*$', head)
+      if at and access:
+        at[2] = access.group(1) == 'public'
+        head_begin = place + 1
+      continue
+    opened = _CLASS.search(head) if char == '{' else None
+    if at and at[2] and char != '}' and not opened and '(' in head:
+      name = re.search(r'(~?\w+|operator\W+)\s*\(', head)
+      if name and name.group(1).strip('~') != at[0] and not _NO_METHOD.search(
+          head):
+        at[3] += 1
+    if char == '{':
+      line = code.count('\n', 0, place) + 1
+      stack.append([opened.group(2), line, opened.group(1) == 'struct', 0]
+                   if opened else None)
+    elif char == '}' and stack:
+      done = stack.pop()
+      if done:
+        yield done[1], done[0], done[3]
+    head_begin = place + 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training speed on a GPU: cuda_check's beside PyTorch's, in turns.
 
-    gpu_speed.py --cuda_check PATH [--shapes 124m,1b] [--repeats 3] [--steps 20]
+    gpu_speed.py --cuda-check PATH [--shapes 124m,1b] [--repeats 3] [--steps 20]
     gpu_speed.py --device cpu --shapes tiny        # PyTorch's side alone
 
 Steps are forward, backward, clipping and AdamW of a Llama in bf16 with f32
@@ -30,7 +30,7 @@ SHAPES = {
 def parse_arguments():
     parser = argparse.ArgumentParser(
         description="Training speed of cuda_check beside PyTorch's.")
-    parser.add_argument("--cuda_check", help="the program; PyTorch alone "
+    parser.add_argument("--cuda-check", help="the program; PyTorch alone "
                         "without it")
     parser.add_argument("--shapes", default="124m,1b")
     parser.add_argument("--repeats", type=int, default=3)
