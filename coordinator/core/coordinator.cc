@@ -443,8 +443,8 @@ int64_t Coordinator::PlanRevision() const {
 
 v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
                                        int32_t slot) const {
-  v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.seen(), *this);
-  AddIsland(run.state(), run.seen(), slot, plan);
+  v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.observed(), *this);
+  AddIsland(run.state(), run.observed(), slot, plan);
   plan.set_revision(PlanRevision());
   plan.set_coordinator_epoch(coordinator_epoch_);
   return plan;
@@ -459,11 +459,11 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
     for (size_t shard = 0; shard < state.server_ids().size(); ++shard) {
       if (state.server_ids()[shard] != server_id) continue;
       if (state.ended() && state.pins().empty() &&
-          HasLetGo(run->seen().shards[shard])) {
+          HasLetGo(run->observed().shards[shard])) {
         continue;
       }
       *plan.add_runs() =
-          BuildServerRunPlan(state, run->seen(), static_cast<int32_t>(shard));
+          BuildServerRunPlan(state, run->observed(), static_cast<int32_t>(shard));
     }
   }
   return plan;

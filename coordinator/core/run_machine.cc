@@ -88,21 +88,21 @@ void RunMachine::Recover(absl::Time now) {
   ResizeObservations();
   for (const Member& member : state_.members()) {
     if (member.present()) {
-      seen_.members[member.record.slot()].lease_end = now_ + LeaseDuration();
+      observed_.members[member.record.slot()].lease_end = now_ + LeaseDuration();
     }
   }
   for (const auto& [pin_id, pin] : state_.pins()) {
     if (!pin.pin.checkpoint()) {
-      seen_.pin_ends[pin_id] = now_ + pin.lease_duration;
+      observed_.pin_ends[pin_id] = now_ + pin.lease_duration;
     }
   }
   Advance(now);
 }
 
 void RunMachine::ResizeObservations() {
-  seen_.shards.resize(state_.server_ids().size());
-  seen_.members.resize(state_.members().size());
-  seen_.timers.resize(state_.fragments().size());
+  observed_.shards.resize(state_.server_ids().size());
+  observed_.members.resize(state_.members().size());
+  observed_.timers.resize(state_.fragments().size());
 }
 
 // --- Islands -----------------------------------------------------------------
@@ -153,9 +153,9 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
 }
 
 void RunMachine::Touch(const std::string& island_id) {
-  ObservedMember& seen = seen_.members[state_.FindMember(island_id)->record.slot()];
-  seen.last_heard = now_;
-  seen.lease_end = now_ + LeaseDuration();
+  ObservedMember& observed = observed_.members[state_.FindMember(island_id)->record.slot()];
+  observed.last_heard = now_;
+  observed.lease_end = now_ + LeaseDuration();
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
@@ -167,7 +167,7 @@ int64_t RunMachine::SeqSeen(int32_t slot) const {
       seq = std::max(seq, key.seq());
     }
   };
-  for (const ObservedShard& shard : seen_.shards) {
+  for (const ObservedShard& shard : observed_.shards) {
     for (const auto& [place, info] : shard.had) see(info.key());
     if (!shard.reported) continue;
     for (const auto& stored : shard.report.stored()) see(stored.info().key());
@@ -274,7 +274,7 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
   response.set_next_seq(next_seq);
   for (const FragmentState& fragment : state_.fragments()) {
     for (const auto& [place, seen] : CollectContributions(
-             state_, seen_.shards, fragment.newest.fragment())) {
+             state_, observed_.shards, fragment.newest.fragment())) {
       if (place.first == member.slot() && seen.info.has_value()) {
         *response.add_open_contributions() = *seen.info;
       }
@@ -330,22 +330,22 @@ absl::Status RunMachine::ReportProgress(
   RETURN_IF_ERROR(CheckProgress(request));
   RETURN_IF_ERROR(CheckIsland(island));
   Touch(island.island_id);
-  ObservedMember& seen =
-      seen_.members[state_.FindMember(island.island_id)->record.slot()];
-  seen.loss_sum +=
+  ObservedMember& observed =
+      observed_.members[state_.FindMember(island.island_id)->record.slot()];
+  observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
-  seen.loss_step_count = std::min(
-      kProgressCountMax, seen.loss_step_count + request.loss_step_count());
-  if (request.loss_step_count() == 0 && seen.progress.has_value()) {
-    const double loss = seen.progress->loss();
-    const int64_t count = seen.progress->loss_step_count();
-    seen.progress = request;
-    seen.progress->set_loss(loss);
-    seen.progress->set_loss_step_count(count);
+  observed.loss_step_count = std::min(
+      kProgressCountMax, observed.loss_step_count + request.loss_step_count());
+  if (request.loss_step_count() == 0 && observed.progress.has_value()) {
+    const double loss = observed.progress->loss();
+    const int64_t count = observed.progress->loss_step_count();
+    observed.progress = request;
+    observed.progress->set_loss(loss);
+    observed.progress->set_loss_step_count(count);
   } else {
-    seen.progress = request;
+    observed.progress = request;
   }
-  seen.progress->clear_evaluations();
+  observed.progress->clear_evaluations();
   for (const v1::Evaluation& evaluation : request.evaluations()) {
     const int64_t newest =
         state_.fragments().empty() ? 0 : state_.fragments()[0].newest.version();
@@ -391,14 +391,14 @@ absl::Status RunMachine::Pause(absl::Time now) {
 absl::Status RunMachine::Resume(absl::Time now) {
   SetNow(now);
   RETURN_IF_ERROR(CheckNotEnded());
-  const std::string fault = ShardFault(state_, seen_);
+  const std::string fault = ShardFault(state_, observed_);
   if (!fault.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "SHARD_FAULT", fault);
   }
   if (state_.state() == v1::RUN_STATE_PAUSED) {
     EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
               "");
-    for (RoundTimers& timers : seen_.timers) {
+    for (RoundTimers& timers : observed_.timers) {
       timers = RoundTimers();
       timers.wait.received_time = now_;
     }
@@ -414,7 +414,7 @@ absl::Status RunMachine::Cancel(absl::Time now) {
   const std::string reason = "the run was cancelled";
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     std::vector<v1::ContributionOutcome> outcomes =
-        SettleCancelled(state_, seen_, f);
+        SettleCancelled(state_, observed_, f);
     if (state_.fragments()[f].phase != RoundPhase::kIdle) {
       Emit(MakeAbort(state_, f, reason, std::move(outcomes)));
     } else {
@@ -522,9 +522,9 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
                                  " has no checkpoint ", request.pin_id(),
                                  ": `atoll run show` lists those it has"));
     }
-    if (seen_.pin_ends.size() >= kPinLeasesMax) {
+    if (observed_.pin_ends.size() >= kPinLeasesMax) {
       absl::Time first = absl::InfiniteFuture();
-      for (const auto& [id, end] : seen_.pin_ends) first = std::min(first, end);
+      for (const auto& [id, end] : observed_.pin_ends) first = std::min(first, end);
       return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_PINS",
                           absl::StrCat(kPinLeasesMax,
                                        " cuts are pinned: release one, or wait "
@@ -542,7 +542,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
     if (held->second.lease_duration != lease) {
       EmitPin(held->second.pin, lease);
     }
-    seen_.pin_ends[request.pin_id()] = now_ + lease;
+    observed_.pin_ends[request.pin_id()] = now_ + lease;
   }
   *response.mutable_pin() = state_.pins().at(request.pin_id()).pin;
   return response;
@@ -558,7 +558,7 @@ void RunMachine::OnShardReport(const std::string& server_id,
       report.run_epoch() != state_.run_epoch()) {
     return;
   }
-  ObservedShard& shard = seen_.shards[report.shard()];
+  ObservedShard& shard = observed_.shards[report.shard()];
   // A refusal changes what other shards may expect to be sealed.
   if (!shard.reported ||
       shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
@@ -584,8 +584,8 @@ void RunMachine::OnServerChanged(const std::string& server_id, bool restarted,
     plan_changed_ = true;
     if (!restarted) continue;
     ObservedShard fresh;
-    fresh.had = std::move(seen_.shards[shard].had);
-    seen_.shards[shard] = std::move(fresh);
+    fresh.had = std::move(observed_.shards[shard].had);
+    observed_.shards[shard] = std::move(fresh);
   }
   Advance(now);
 }
@@ -637,15 +637,15 @@ void RunMachine::EmitPin(const v1::Pin& pin, absl::Duration lease_duration) {
   *record.mutable_pin_set()->mutable_pin() = pin;
   *record.mutable_pin_set()->mutable_lease_duration() = ToProto(lease_duration);
   if (pin.checkpoint()) {
-    seen_.pin_ends.erase(pin.pin_id());
+    observed_.pin_ends.erase(pin.pin_id());
   } else {
-    seen_.pin_ends[pin.pin_id()] = now_ + lease_duration;
+    observed_.pin_ends[pin.pin_id()] = now_ + lease_duration;
   }
   Emit(std::move(record));
 }
 
 void RunMachine::EmitRelease(const std::string& pin_id) {
-  seen_.pin_ends.erase(pin_id);
+  observed_.pin_ends.erase(pin_id);
   storage::v1::Record record;
   record.mutable_pin_released()->set_pin_id(pin_id);
   Emit(std::move(record));

@@ -130,7 +130,7 @@ class RunMachine {
   bool TakePlanChanged();
 
   const RunState& state() const { return state_; }
-  const Observations& seen() const { return seen_; }
+  const Observations& observed() const { return observed_; }
   // What an active or starting run waits for; empty if for nothing.
   const std::string& waits_for() const { return waits_for_; }
 
@@ -170,7 +170,7 @@ class RunMachine {
 
   const ServerDirectory& servers_;
   RunState state_;
-  Observations seen_;
+  Observations observed_;
   absl::Time now_ = absl::InfinitePast();
   std::string waits_for_;
 

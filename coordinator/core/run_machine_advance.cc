@@ -31,13 +31,13 @@ bool RunMachine::AdvanceOnce() {
   waits_for_.clear();
   ExpirePins();
   for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
-    EmitOutcomes(is_async() ? SettleAsync(state_, seen_, f)
-                            : SettleOld(state_, seen_, f));
+    EmitOutcomes(is_async() ? SettleAsync(state_, observed_, f)
+                            : SettleOld(state_, observed_, f));
   }
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
   PauseOnFault();
-  plan_changed_ |= UpdateRecalls(state_, now_, seen_);
+  plan_changed_ |= UpdateRecalls(state_, now_, observed_);
   if (!state_.started()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;
@@ -53,7 +53,7 @@ void RunMachine::Wait(const std::string& reason) {
 }
 
 void RunMachine::PauseOnFault() {
-  const std::string fault = ShardFault(state_, seen_);
+  const std::string fault = ShardFault(state_, observed_);
   if (fault.empty() || (state_.state() == v1::RUN_STATE_PAUSED &&
                         state_.state_reason() == fault)) {
     return;
@@ -84,9 +84,9 @@ void RunMachine::AdvanceStart() {
   }
   const auto fragment_count = static_cast<int32_t>(state_.fragments().size());
   std::vector<Digest128> digests(fragment_count);
-  for (size_t shard = 0; shard < seen_.shards.size(); ++shard) {
-    const v1::ShardReport& report = seen_.shards[shard].report;
-    if (!seen_.shards[shard].reported || !report.initialized() ||
+  for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
+    const v1::ShardReport& report = observed_.shards[shard].report;
+    if (!observed_.shards[shard].reported || !report.initialized() ||
         report.version0_digests_size() != fragment_count) {
       return Wait(absl::StrCat(
           "waits for shard ", shard, " on ", state_.server_ids()[shard],
@@ -123,7 +123,7 @@ void RunMachine::AdvanceStart() {
 void RunMachine::ExpireLeases() {
   for (size_t slot = 0; slot < state_.members().size(); ++slot) {
     const Member& member = state_.members()[slot];
-    if (!member.present() || seen_.members[slot].lease_end > now_) continue;
+    if (!member.present() || observed_.members[slot].lease_end > now_) continue;
     storage::v1::MemberSet lost = member.record;
     lost.set_state(v1::ISLAND_STATE_LOST);
     reasons_.push_back(absl::StrCat("island ", lost.island_id(),
@@ -135,7 +135,7 @@ void RunMachine::ExpireLeases() {
 
 void RunMachine::ExpirePins() {
   std::vector<std::string> expired;
-  for (const auto& [pin_id, end] : seen_.pin_ends) {
+  for (const auto& [pin_id, end] : observed_.pin_ends) {
     if (end <= now_) expired.push_back(pin_id);
   }
   for (const std::string& pin_id : expired) EmitRelease(pin_id);
@@ -144,10 +144,10 @@ void RunMachine::ExpirePins() {
 void RunMachine::AdvanceSealed() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
-    Decision decision = DecideRecall(state_, seen_, f, now_);
+    Decision decision = DecideRecall(state_, observed_, f, now_);
     if (decision.reason.empty()) {
-      decision = WaitsForVerdict(state_, f) ? DecideVerdict(state_, seen_, f)
-                                            : DecideCommit(state_, seen_, f);
+      decision = WaitsForVerdict(state_, f) ? DecideVerdict(state_, observed_, f)
+                                            : DecideCommit(state_, observed_, f);
     }
     if (decision.records.empty()) {
       Wait(decision.reason);
@@ -158,8 +158,8 @@ void RunMachine::AdvanceSealed() {
     if (state_.fragments()[f].newest.version() == seal.version() + 1) {
       if (f + 1 == state_.fragments().size()) {
         for (const v1::SealedContribution& merged : seal.contributions()) {
-          seen_.members[merged.key().slot()].loss_sum = 0;
-          seen_.members[merged.key().slot()].loss_step_count = 0;
+          observed_.members[merged.key().slot()].loss_sum = 0;
+          observed_.members[merged.key().slot()].loss_step_count = 0;
         }
       }
       KeepCheckpoint(f);
@@ -173,8 +173,8 @@ void RunMachine::AdvanceOpen() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
     Decision decision =
-        is_async() ? DecideAsyncSeal(state_, seen_, f)
-                   : DecideSeal(state_, seen_, f, now_, seen_.timers[f]);
+        is_async() ? DecideAsyncSeal(state_, observed_, f)
+                   : DecideSeal(state_, observed_, f, now_, observed_.timers[f]);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -182,15 +182,15 @@ void RunMachine::AdvanceOpen() {
     EmitAll(std::move(decision));
     if (state_.state() != v1::RUN_STATE_ACTIVE) return;
   }
-  Decision decision = is_async() ? DecideAsyncOpen(state_, seen_)
-                                 : DecideOpen(state_, seen_);
+  Decision decision = is_async() ? DecideAsyncOpen(state_, observed_)
+                                 : DecideOpen(state_, observed_);
   if (decision.records.empty()) {
     if (!decision.reason.empty()) Wait(decision.reason);
     return;
   }
   for (const storage::v1::Record& record : decision.records) {
-    seen_.timers[record.round_opened().fragment()] = RoundTimers();
-    seen_.timers[record.round_opened().fragment()].deadline_start = now_;
+    observed_.timers[record.round_opened().fragment()] = RoundTimers();
+    observed_.timers[record.round_opened().fragment()].deadline_start = now_;
   }
   EmitAll(std::move(decision));
 }
@@ -233,18 +233,18 @@ void RunMachine::CompleteIfDone() {
 
 absl::Time RunMachine::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
-  for (const auto& [pin_id, end] : seen_.pin_ends) next = std::min(next, end);
+  for (const auto& [pin_id, end] : observed_.pin_ends) next = std::min(next, end);
   if (state_.ended()) return next;
-  for (size_t slot = 0; slot < seen_.members.size(); ++slot) {
+  for (size_t slot = 0; slot < observed_.members.size(); ++slot) {
     if (state_.members()[slot].present()) {
-      next = std::min(next, seen_.members[slot].lease_end);
+      next = std::min(next, observed_.members[slot].lease_end);
     }
   }
-  next = std::min(next, RecallTimer(state_, seen_));
+  next = std::min(next, RecallTimer(state_, observed_));
   if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase == RoundPhase::kOpen) {
-      next = std::min(next, SealTimer(state_, f, seen_.timers[f]));
+      next = std::min(next, SealTimer(state_, f, observed_.timers[f]));
     }
   }
   return next;

@@ -173,7 +173,7 @@ TEST_F(RunMachineTest, WhatIsOfNobodyOrOfAnotherRunEpochIsNotReceived) {
     run_->PushAll("i1");
     EXPECT_EQ(Phase(), RoundPhase::kOpen);
     EXPECT_EQ(CollectContributions(run_->state(),
-                                   run_->machine().seen().shards, 0)
+                                   run_->machine().observed().shards, 0)
                   .size(),
               1u);
     run_->alter_report = nullptr;
@@ -790,7 +790,7 @@ TEST_F(RunMachineTest, WhatAnEndedRunLeavesOnAShardIsToldUntilNothingIsLeft) {
     // Else nobody would send it.
     ASSERT_TRUE(run_->machine().TakePlanChanged());
     const v1::ServerRunPlan plan =
-        BuildServerRunPlan(run_->state(), run_->machine().seen(), 0);
+        BuildServerRunPlan(run_->state(), run_->machine().observed(), 0);
     for (const v1::ContributionOutcome& outcome : plan.dropped()) {
       left.erase(outcome.key().seq());
     }

@@ -42,7 +42,7 @@ LiveTotals ComputeTotals(const RunMachine& machine) {
   LiveTotals totals;
   const std::vector<Member>& members = machine.state().members();
   for (size_t slot = 0; slot < members.size(); ++slot) {
-    const auto& progress = machine.seen().members[slot].progress;
+    const auto& progress = machine.observed().members[slot].progress;
     if (progress.has_value()) {
       totals.sent_bytes += progress->sent_bytes();
       totals.received_bytes += progress->received_bytes();
@@ -62,7 +62,7 @@ LiveTotals ComputeTotals(const RunMachine& machine) {
 // Since when nothing has come to the open round of `fragment`.
 absl::Time WaitsSince(const RunMachine& machine, size_t fragment) {
   return std::max(machine.state().fragments()[fragment].open_time,
-                  machine.seen().timers[fragment].wait.received_time);
+                  machine.observed().timers[fragment].wait.received_time);
 }
 
 // True if the open round of `fragment` goes on only when somebody delivers.
@@ -78,7 +78,7 @@ void AddWaitingRounds(const RunMachine& machine,
   for (size_t f = 0; f < state.fragments().size(); ++f) {
     if (!IsWaiting(state, f)) continue;
     const v1::OpenRound& open = state.fragments()[f].open;
-    const RoundWait& wait = machine.seen().timers[f].wait;
+    const RoundWait& wait = machine.observed().timers[f].wait;
     v1::WaitingRound& round = *response.add_waiting_rounds();
     round.set_fragment(open.fragment());
     round.set_version(open.version());
@@ -186,7 +186,7 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     *server.mutable_placement() = placement;
     const ServerInfo* info = servers.FindServer(placement.server_id());
     server.set_alive(info != nullptr && info->alive);
-    const ObservedShard& shard = machine.seen().shards[placement.shard()];
+    const ObservedShard& shard = machine.observed().shards[placement.shard()];
     server.set_persisted_commit_seq(shard.report.persisted_commit_seq());
     server.set_fault(shard.report.fault());
     server.set_blocked_reason(shard.report.blocked_reason());
@@ -213,18 +213,18 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
       start + std::min(size, std::max<int64_t>(0, count - start));
   for (int64_t slot = start; slot < end; ++slot) {
     const Member& member = state.members()[slot];
-    const ObservedMember& seen = machine.seen().members[slot];
+    const ObservedMember& observed = machine.observed().members[slot];
     v1::Island& island = *response.add_islands();
     island.set_island_id(member.record.island_id());
     island.set_slot(member.record.slot());
     island.set_island_epoch(member.record.island_epoch());
     island.set_state(member.record.state());
     *island.mutable_capabilities() = member.record.capabilities();
-    if (seen.progress.has_value()) {
-      *island.mutable_progress() = *seen.progress;
+    if (observed.progress.has_value()) {
+      *island.mutable_progress() = *observed.progress;
     }
-    if (seen.last_heard != absl::InfinitePast()) {
-      *island.mutable_last_heard_time() = ToProto(seen.last_heard);
+    if (observed.last_heard != absl::InfinitePast()) {
+      *island.mutable_last_heard_time() = ToProto(observed.last_heard);
     }
     island.set_merged_count(member.merged_count);
     island.set_unmerged_count(member.unmerged_count);
@@ -246,7 +246,7 @@ namespace {
 // What the shards say of a checkpoint.
 void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   bool durable = true;
-  const std::vector<ObservedShard>& shards = machine.seen().shards;
+  const std::vector<ObservedShard>& shards = machine.observed().shards;
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     v1::CheckpointShard& added = *checkpoint.add_shards();
     added.set_shard(static_cast<int32_t>(shard));
@@ -267,7 +267,7 @@ void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
 
 // Shards that keep no contributions any more for a lease that wants them.
 void SetGivenUp(const RunMachine& machine, v1::Checkpoint& checkpoint) {
-  const std::vector<ObservedShard>& shards = machine.seen().shards;
+  const std::vector<ObservedShard>& shards = machine.observed().shards;
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     for (const v1::ShardCheckpoint& reported :
          shards[shard].report.checkpoints()) {
@@ -315,8 +315,8 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     v1::Checkpoint& checkpoint = *response.add_checkpoints();
     *checkpoint.mutable_pin() = it->second->pin;
     *checkpoint.mutable_create_time() = ToProto(it->second->create_time);
-    const auto end = machine.seen().pin_ends.find(it->first.second);
-    if (end != machine.seen().pin_ends.end()) {
+    const auto end = machine.observed().pin_ends.find(it->first.second);
+    if (end != machine.observed().pin_ends.end()) {
       *checkpoint.mutable_expire_time() = ToProto(end->second);
     }
     if (it->second->pin.checkpoint()) {
@@ -400,7 +400,7 @@ void SampleSeries(const RunMachine& machine, absl::Time now,
   PushPoint(series.received_bytes, now, commit_seq,
             static_cast<double>(totals.received_bytes));
   int stopped_count = 0, hindered_count = 0;
-  for (const ObservedShard& shard : machine.seen().shards) {
+  for (const ObservedShard& shard : machine.observed().shards) {
     stopped_count += !shard.report.fault().empty();
     hindered_count += !shard.report.blocked_reason().empty();
   }

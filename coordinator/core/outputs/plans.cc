@@ -122,12 +122,12 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
   return placements;
 }
 
-int64_t PersistedCommitSeq(const RunState& state, const Observations& seen) {
+int64_t PersistedCommitSeq(const RunState& state, const Observations& observed) {
   // No commit is ever made further ahead than that.
   const int64_t least =
       std::max<int64_t>(0, state.commit_seq() - kCommitsAheadMax);
   int64_t persisted = state.commit_seq();
-  for (const ObservedShard& shard : seen.shards) {
+  for (const ObservedShard& shard : observed.shards) {
     persisted =
         std::min(persisted,
                  shard.reported ? shard.report.persisted_commit_seq() : least);
@@ -135,7 +135,7 @@ int64_t PersistedCommitSeq(const RunState& state, const Observations& seen) {
   return std::max(persisted, least);
 }
 
-v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& seen,
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& observed,
                                      const ServerDirectory& servers) {
   v1::IslandPlan plan;
   plan.set_run_id(state.run_id());
@@ -159,11 +159,11 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& 
     }
   }
   plan.set_commit_seq(state.commit_seq());
-  plan.set_persisted_commit_seq(PersistedCommitSeq(state, seen));
+  plan.set_persisted_commit_seq(PersistedCommitSeq(state, observed));
   return plan;
 }
 
-void AddIsland(const RunState& state, const Observations& seen, int32_t slot,
+void AddIsland(const RunState& state, const Observations& observed, int32_t slot,
                v1::IslandPlan& plan) {
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
@@ -176,12 +176,12 @@ void AddIsland(const RunState& state, const Observations& seen, int32_t slot,
   }
   ShortenReasons(*plan.mutable_outcomes());
   plan.clear_needs_repush();
-  for (v1::ContributionKey& key : NeedsRepush(seen, slot)) {
+  for (v1::ContributionKey& key : NeedsRepush(observed, slot)) {
     *plan.add_needs_repush() = std::move(key);
   }
 }
 
-v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& seen,
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& observed,
                                      int32_t shard) {
   v1::ServerRunPlan plan;
   plan.set_run_id(state.run_id());
@@ -198,7 +198,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& 
     added.set_island_epoch(member.record.island_epoch());
     added.set_session_sha256(member.record.session_sha256());
   }
-  const int64_t persisted = PersistedCommitSeq(state, seen);
+  const int64_t persisted = PersistedCommitSeq(state, observed);
   for (const RecentCommit& recent : state.recent_commits()) {
     if (recent.commit.commit_seq() <= persisted) continue;
     v1::Commit& commit = *plan.add_commits();
@@ -213,7 +213,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& 
       open.clear_slots();
       if (state.spec().durability() == v1::DURABILITY_ISLAND) {
         for (const v1::LiveMergeSlot& slot :
-             ExpectedSeal(state, seen, fragment.newest.fragment())) {
+             ExpectedSeal(state, observed, fragment.newest.fragment())) {
           *open.add_live_merge() = slot;
         }
       }
@@ -228,7 +228,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& 
                          ? a.commit_seq() < b.commit_seq()
                          : a.pin_id() < b.pin_id();
             });
-  AddDropped(state, seen.shards[shard], plan);
+  AddDropped(state, observed.shards[shard], plan);
   plan.set_commit_seq(state.commit_seq());
   plan.set_started(state.started());
   for (const v1::FragmentVersion& version : state.version0()) {

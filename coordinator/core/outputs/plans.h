@@ -19,20 +19,20 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
 
 // What every island of the run is told: all but `slot`, `island_epoch`,
 // `outcomes`, `needs_repush` and its own part in open rounds.
-v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& seen,
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& observed,
                                      const ServerDirectory& servers);
 
 // Adds what only the island with `slot` is told.
-void AddIsland(const RunState& state, const Observations& seen, int32_t slot,
+void AddIsland(const RunState& state, const Observations& observed, int32_t slot,
                v1::IslandPlan& plan);
 
 // What the owner of `shard` is told of the run. Requires: placed.
-v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& seen,
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& observed,
                                      int32_t shard);
 
 // Largest commit_seq that every shard has persisted, by the newest reports;
 // before all have reported, the least that it can be.
-int64_t PersistedCommitSeq(const RunState& state, const Observations& seen);
+int64_t PersistedCommitSeq(const RunState& state, const Observations& observed);
 
 }  // namespace atl::coordinator
 

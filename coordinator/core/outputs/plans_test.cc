@@ -63,8 +63,8 @@ class PlansTest : public testing::Test, public ServerDirectory {
       Apply(record);
     }
     for (int f = 0; f < fragment_count; ++f) Open(f);
-    seen_.shards.resize(server_count);
-    seen_.members.resize(island_count);
+    observed_.shards.resize(server_count);
+    observed_.members.resize(island_count);
   }
 
   void Open(int fragment) {
@@ -154,8 +154,8 @@ class PlansTest : public testing::Test, public ServerDirectory {
   }
 
   v1::IslandPlan MakePlan(int slot) const {
-    v1::IslandPlan plan = BuildSharedIslandPlan(state_, seen_, *this);
-    AddIsland(state_, seen_, slot, plan);
+    v1::IslandPlan plan = BuildSharedIslandPlan(state_, observed_, *this);
+    AddIsland(state_, observed_, slot, plan);
     plan.set_revision(kMany);
     plan.set_coordinator_epoch(kMany);
     return plan;
@@ -177,7 +177,7 @@ class PlansTest : public testing::Test, public ServerDirectory {
   std::vector<std::string> AliveServers() const override { return {}; }
 
   RunState state_;
-  Observations seen_;
+  Observations observed_;
   mutable ServerInfo server_ = {.server_id = "",
                                 .address = std::string(300, 'a'),
                                 .incarnation = 1000,
@@ -199,7 +199,7 @@ TEST_F(PlansTest, AnIslandIsToldItsOwnSlotAndTheSumsOfAll) {
     EXPECT_EQ(open.min_quorum(), 1000);
   }
   // Made over for another one, nothing of it is left.
-  AddIsland(state_, seen_, 2, plan);
+  AddIsland(state_, observed_, 2, plan);
   ASSERT_EQ(plan.open_rounds(1).slots_size(), 1);
   EXPECT_EQ(plan.open_rounds(1).slots(0).slot(), 2);
   EXPECT_EQ(plan.open_rounds(1).slot_index(), 2);
@@ -211,7 +211,7 @@ TEST_F(PlansTest, AnIslandThatIsNotExpectedIsToldHowManyAre) {
   record.mutable_member_set()->set_slot(3);
   record.mutable_member_set()->set_island_id("late");
   Apply(record);
-  seen_.members.resize(4);
+  observed_.members.resize(4);
   const v1::IslandPlan plan = MakePlan(3);
   EXPECT_TRUE(plan.open_rounds(0).slots().empty());
   EXPECT_EQ(plan.open_rounds(0).slot_count(), 3);
@@ -256,7 +256,7 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
     recall.key = Key(i % kFragmentsMax, islands - 1);
     recall.key.set_seq(kMany + i);
     recall.shards = {0};
-    seen_.recalls[{recall.key.fragment(), recall.key.slot(),
+    observed_.recalls[{recall.key.fragment(), recall.key.slot(),
                    recall.key.seq()}] = recall;
   }
   const v1::IslandPlan plan = MakePlan(islands - 1);
@@ -271,7 +271,7 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
     Open(f);
     Seal(f);
   }
-  const v1::ServerRunPlan server = BuildServerRunPlan(state_, seen_, 0);
+  const v1::ServerRunPlan server = BuildServerRunPlan(state_, observed_, 0);
   EXPECT_EQ(server.commits_size(), 16);
   EXPECT_EQ(server.seals_size(), kFragmentsMax + 16);
   EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
@@ -289,7 +289,7 @@ TEST_F(PlansTest, AServersPlanOfTheMostIslandsFits) {
     Open(f);
     Seal(f);
   }
-  const v1::ServerRunPlan server = BuildServerRunPlan(state_, seen_, 0);
+  const v1::ServerRunPlan server = BuildServerRunPlan(state_, observed_, 0);
   EXPECT_EQ(server.members_size(), kIslandsMax);
   EXPECT_EQ(server.commits_size(), 16);
   EXPECT_LT(server.ByteSizeLong(), kMessageBytesMax);
@@ -305,16 +305,16 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
     for (int64_t seq = 1; seq <= 7; ++seq) {
       v1::ContributionKey key = Key(f, 0);
       key.set_seq(seq);
-      *seen_.shards[1].report.add_stored()->mutable_info()->mutable_key() = key;
+      *observed_.shards[1].report.add_stored()->mutable_info()->mutable_key() = key;
       // The last of each has not ended.
       if (seq <= 6) left.insert(key.ShortDebugString());
     }
   }
   // Whoever reports nothing is told the newest.
-  EXPECT_EQ(BuildServerRunPlan(state_, seen_, 0).dropped(255).key().seq(), 6);
+  EXPECT_EQ(BuildServerRunPlan(state_, observed_, 0).dropped(255).key().seq(), 6);
   int part_count = 0;
   for (; !left.empty(); ++part_count) {
-    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, seen_, 1);
+    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, observed_, 1);
     ASSERT_LE(plan.dropped_size(), 256);
     const size_t before = left.size();
     for (const v1::ContributionOutcome& outcome : plan.dropped()) {
@@ -322,7 +322,7 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
       EXPECT_EQ(outcome.outcome(), v1::OUTCOME_REJECTED);
     }
     ASSERT_LT(left.size(), before);
-    auto& stored = *seen_.shards[1].report.mutable_stored();
+    auto& stored = *observed_.shards[1].report.mutable_stored();
     for (int i = stored.size() - 1; i >= 0; --i) {
       const v1::ContributionKey& key = stored[i].info().key();
       if (key.seq() <= 6 && !left.contains(key.ShortDebugString())) {
@@ -331,7 +331,7 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
     }
   }
   EXPECT_EQ(part_count, 3);
-  EXPECT_EQ(seen_.shards[1].report.stored_size(), 100);
+  EXPECT_EQ(observed_.shards[1].report.stored_size(), 100);
 }
 
 // Its commit is no longer told, and then it is forgotten how it ended.
@@ -340,13 +340,13 @@ TEST_F(PlansTest, WhatWasMergedAndIsStillReportedIsToldAsItEnded) {
   Seal(0);
   const v1::ContributionKey key =
       state_.fragments()[0].sealed.seal().contributions(0).key();
-  *seen_.shards[0].report.add_stored()->mutable_info()->mutable_key() = key;
+  *observed_.shards[0].report.add_stored()->mutable_info()->mutable_key() = key;
   Commit(0);
-  ObservedShard& shard = seen_.shards[0];
+  ObservedShard& shard = observed_.shards[0];
   shard.reported = true;
   shard.report.set_persisted_commit_seq(state_.commit_seq());
   const auto told = [&] {
-    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, seen_, 0);
+    const v1::ServerRunPlan plan = BuildServerRunPlan(state_, observed_, 0);
     EXPECT_EQ(plan.commits_size(), 0);
     for (const v1::ContributionOutcome& outcome : plan.dropped()) {
       if (outcome.key().seq() == key.seq()) return outcome.outcome();
@@ -367,11 +367,11 @@ TEST_F(PlansTest, WhatACommitOfThePlanDecidesIsNotToldAsDropped) {
   Seal(0);
   for (const v1::SealedContribution& sealed :
        state_.fragments()[0].sealed.seal().contributions()) {
-    *seen_.shards[0].report.add_stored()->mutable_info()->mutable_key() =
+    *observed_.shards[0].report.add_stored()->mutable_info()->mutable_key() =
         sealed.key();
   }
   Commit(0);
-  const v1::ServerRunPlan plan = BuildServerRunPlan(state_, seen_, 0);
+  const v1::ServerRunPlan plan = BuildServerRunPlan(state_, observed_, 0);
   ASSERT_EQ(plan.commits_size(), 1);
   for (const v1::ContributionOutcome& dropped : plan.dropped()) {
     EXPECT_EQ(dropped.outcome(), v1::OUTCOME_REJECTED);
@@ -396,7 +396,7 @@ TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {
   EXPECT_LE(reason_bytes, 16u << 10);
   EXPECT_EQ(plan.outcomes(0).reason(), "");
   // A server needs none.
-  const v1::ServerRunPlan server = BuildServerRunPlan(state_, seen_, 0);
+  const v1::ServerRunPlan server = BuildServerRunPlan(state_, observed_, 0);
   ASSERT_EQ(server.dropped_size(), 200);
   EXPECT_EQ(server.dropped(0).reason(), "");
   EXPECT_EQ(server.dropped(0).key().seq(), 1);

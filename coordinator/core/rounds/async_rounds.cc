@@ -38,12 +38,12 @@ int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
 
 // What each ready island does for its next contribution to `fragment`, by slot.
 std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
-                                             const Observations& seen,
+                                             const Observations& observed,
                                              int32_t fragment) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const std::vector<int32_t> slots = ReadySlots(state);
   const std::vector<int64_t> steps =
-      DyluSteps(Speeds(state, seen, slots), schedule.inner_step_count());
+      DyluSteps(Speeds(state, observed, slots), schedule.inner_step_count());
   const bool is_local = state.spec().data().fingerprint().empty();
   const std::vector<std::vector<int32_t>> dealt =
       DealToSlots(state, slots, /*adopt_free=*/!is_local);
@@ -68,7 +68,7 @@ bool IsSealed(const FragmentState& fragment, const v1::ContributionKey& key) {
 
 }  // namespace
 
-Decision DecideAsyncOpen(const RunState& state, const Observations& seen) {
+Decision DecideAsyncOpen(const RunState& state, const Observations& observed) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const auto ready_count = static_cast<int64_t>(ReadySlots(state).size());
   Decision decision;
@@ -87,7 +87,7 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& seen) {
       continue;
     }
     std::map<int32_t, v1::SlotPlan> plans = fragment.standing_plans;
-    plans.merge(MakeNewPlans(state, seen, fragment.newest.fragment()));
+    plans.merge(MakeNewPlans(state, observed, fragment.newest.fragment()));
     storage::v1::Record record;
     v1::OpenRound& open = *record.mutable_round_opened();
     open.set_fragment(fragment.newest.fragment());
@@ -105,14 +105,14 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& seen) {
   return decision;
 }
 
-Decision DecideAsyncSeal(const RunState& state, const Observations& seen,
+Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
                          int32_t fragment) {
   const FragmentState& at = state.fragments()[fragment];
   const int64_t version = at.newest.version();
   const std::string name =
       absl::StrCat("fragment ", fragment, ", version ", version);
   const SeenContributions seen =
-      CollectContributions(state, seen.shards, fragment);
+      CollectContributions(state, observed.shards, fragment);
   const SeenContribution* oldest = nullptr;  // By anchor, then (slot, seq).
   for (const auto& [place, contribution] : seen) {
     if (!contribution.received ||
@@ -156,7 +156,7 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& seen,
 }
 
 std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
-                                                 const Observations& seen,
+                                                 const Observations& observed,
                                                  int32_t fragment) {
   const FragmentState& at = state.fragments()[fragment];
   const int64_t version = at.newest.version();
@@ -164,7 +164,7 @@ std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
   const bool is_over = state.ended() || IsAtEnd(state, fragment);
   std::vector<v1::ContributionOutcome> outcomes;
   for (const auto& [place, seen] :
-       CollectContributions(state, seen.shards, fragment)) {
+       CollectContributions(state, observed.shards, fragment)) {
     if (IsSealed(at, seen.key)) continue;
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));

@@ -23,18 +23,18 @@ namespace atl::coordinator {
 
 // OPENs of the idle fragments that have not reached the last version, for
 // every ready island, and for those that are restarting and have a plan.
-Decision DecideAsyncOpen(const RunState& state, const Observations& seen);
+Decision DecideAsyncOpen(const RunState& state, const Observations& observed);
 
 // SEAL of the one received contribution that was made from the oldest version,
 // the first by (slot, seq) if there are several; or else an ABORT that lets a
 // ready island in that has no plan yet.
-Decision DecideAsyncSeal(const RunState& state, const Observations& seen,
+Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
                          int32_t fragment);
 
 // Outcomes of contributions to `fragment` that no version can take any more:
 // refused, STALE, or what a run that is over leaves.
 std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
-                                                 const Observations& seen,
+                                                 const Observations& observed,
                                                  int32_t fragment);
 
 }  // namespace atl::coordinator

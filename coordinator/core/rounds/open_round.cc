@@ -47,12 +47,12 @@ std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
 }
 
 // Slots whose contribution to the next attempt at `fragment` is there already.
-std::set<int32_t> ReceivedSlots(const RunState& state, const Observations& seen,
+std::set<int32_t> ReceivedSlots(const RunState& state, const Observations& observed,
                                 int32_t fragment) {
   std::set<int32_t> slots;
   const int64_t version = state.fragments()[fragment].newest.version();
   for (const auto& [place, seen] :
-       CollectContributions(state, seen.shards, fragment)) {
+       CollectContributions(state, observed.shards, fragment)) {
     if (seen.received && seen.info->anchor_version() == version) {
       slots.insert(place.first);
     }
@@ -63,7 +63,7 @@ std::set<int32_t> ReceivedSlots(const RunState& state, const Observations& seen,
 // What each of `slots` does in round `version` of `fragment`, and of those that
 // open with it.
 std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
-                                        const Observations& seen,
+                                        const Observations& observed,
                                         const std::vector<int32_t>& slots,
                                         int32_t fragment, int64_t version) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
@@ -76,7 +76,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
       StartStep(schedule, fragment_count, fragment, version);
   std::vector<int64_t> steps(slots.size(), step_count);
   if (elastic) {
-    steps = ElasticSteps(Speeds(state, seen, slots), step_count);
+    steps = ElasticSteps(Speeds(state, observed, slots), step_count);
   }
   // Rounds of a streaming run overlap: an island reads one data shard for all
   // of them.
@@ -96,7 +96,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
 }
 
 // OPENs of `openable`, which are of one version.
-Decision DecideOpenAmong(const RunState& state, const Observations& seen,
+Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                       const std::vector<int32_t>& openable) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
@@ -109,7 +109,7 @@ Decision DecideOpenAmong(const RunState& state, const Observations& seen,
   for (int32_t fragment : openable) {
     attempt = std::max(attempt, state.fragments()[fragment].attempt);
     if (state.fragments()[fragment].attempt == 0) continue;
-    for (int32_t slot : ReceivedSlots(state, seen, fragment)) {
+    for (int32_t slot : ReceivedSlots(state, observed, fragment)) {
       received.insert(slot);
     }
   }
@@ -137,7 +137,7 @@ Decision DecideOpenAmong(const RunState& state, const Observations& seen,
   }
   slots.assign(expected.begin(), expected.end());
   const std::vector<v1::SlotPlan> plans =
-      MakeSlotPlans(state, seen, slots, openable[0], version);
+      MakeSlotPlans(state, observed, slots, openable[0], version);
   Decision decision;
   decision.reason = absl::StrCat("opens round ", version + 1, " for ",
                                  slots.size(), " of ", candidates.size(),
@@ -159,11 +159,11 @@ Decision DecideOpenAmong(const RunState& state, const Observations& seen,
 
 }  // namespace
 
-std::vector<double> Speeds(const RunState& state, const Observations& seen,
+std::vector<double> Speeds(const RunState& state, const Observations& observed,
                            const std::vector<int32_t>& slots) {
   std::vector<double> speeds;
   for (int32_t slot : slots) {
-    const ObservedMember& member = seen.members[slot];
+    const ObservedMember& member = observed.members[slot];
     const double reported =
         member.progress.has_value() ? member.progress->tokens_per_second() : 0;
     speeds.push_back(
@@ -174,10 +174,10 @@ std::vector<double> Speeds(const RunState& state, const Observations& seen,
   return speeds;
 }
 
-Decision DecideOpen(const RunState& state, const Observations& seen) {
+Decision DecideOpen(const RunState& state, const Observations& observed) {
   Decision all;
   for (const std::vector<int32_t>& openable : OpenableFragments(state)) {
-    Decision decision = DecideOpenAmong(state, seen, openable);
+    Decision decision = DecideOpenAmong(state, observed, openable);
     if (all.reason.empty() ||
         (all.records.empty() && !decision.records.empty())) {
       all.reason = decision.reason;

@@ -19,11 +19,11 @@ namespace atl::coordinator {
 // each opens its own next round after its COMMIT. Expected are the
 // ready islands, or the round's sample of them; of a reopened round those too
 // whose contributions are received, for these outlive the attempt.
-Decision DecideOpen(const RunState& state, const Observations& seen);
+Decision DecideOpen(const RunState& state, const Observations& observed);
 
 // Tokens a second of the islands in `slots`: the newest that each reported, or
 // what it said when it joined; 0 for one that has not said.
-std::vector<double> Speeds(const RunState& state, const Observations& seen,
+std::vector<double> Speeds(const RunState& state, const Observations& observed,
                            const std::vector<int32_t>& slots);
 
 // The data shards that each of `slots` may read, in order: its own, and with

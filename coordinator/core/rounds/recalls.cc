@@ -82,11 +82,11 @@ void NoteHad(const RunState& state, const ObservedShard& shard,
 
 // What the owner of a sealed contribution that is lost makes of it; empty if
 // the round can wait for it.
-v1::ContributionOutcome LostOutcome(const RunState& state, const Observations& seen,
+v1::ContributionOutcome LostOutcome(const RunState& state, const Observations& observed,
                                     const Recall& recall, absl::Time deadline,
                                     absl::Time now) {
   for (int32_t shard : recall.shards) {
-    const Named named = NamedBy(seen.shards[shard], state.run_epoch());
+    const Named named = NamedBy(observed.shards[shard], state.run_epoch());
     const auto refused = named.refused.find(ToPlace(recall.key));
     if (refused != named.refused.end()) {
       return MakeOutcome(recall.key, v1::OUTCOME_REJECTED, refused->second);
@@ -114,7 +114,7 @@ absl::Duration RecallWait(const RunState& state) {
 
 }  // namespace
 
-bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen) {
+bool UpdateRecalls(const RunState& state, absl::Time now, Observations& observed) {
   std::map<ContributionPlace, Recall> recalls;
   const auto add = [&](const v1::ContributionKey& key, int32_t shard) {
     Recall& recall = recalls[ToPlace(key)];
@@ -122,14 +122,14 @@ bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen) {
     recall.shards.insert(shard);
   };
   const bool under_way = state.started() && !state.ended();
-  for (int32_t shard = 0; under_way && shard < seen.shards.size(); ++shard) {
-    ObservedShard& seen = seen.shards[shard];
+  for (int32_t shard = 0; under_way && shard < observed.shards.size(); ++shard) {
+    ObservedShard& seen = observed.shards[shard];
     const bool heard = IsHeard(seen);
     const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
     for (const FragmentState& fragment : state.fragments()) {
       const int32_t f = fragment.newest.fragment();
       if (fragment.phase != RoundPhase::kSealed ||
-          state.layout().ShardBlocks(f, shard, seen.shards.size()).empty()) {
+          state.layout().ShardBlocks(f, shard, observed.shards.size()).empty()) {
         continue;
       }
       const v1::Seal& seal = fragment.sealed.seal();
@@ -154,26 +154,26 @@ bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen) {
       }
     }
   }
-  bool changed = recalls.size() != seen.recalls.size();
+  bool changed = recalls.size() != observed.recalls.size();
   for (auto& [place, recall] : recalls) {
-    const auto before = seen.recalls.find(place);
-    changed |= before == seen.recalls.end();
-    recall.since = before == seen.recalls.end() ? now : before->second.since;
+    const auto before = observed.recalls.find(place);
+    changed |= before == observed.recalls.end();
+    recall.since = before == observed.recalls.end() ? now : before->second.since;
   }
-  seen.recalls = std::move(recalls);
+  observed.recalls = std::move(recalls);
   return changed;
 }
 
-std::vector<v1::ContributionKey> NeedsRepush(const Observations& seen,
+std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed,
                                              int32_t slot) {
   std::vector<v1::ContributionKey> keys;
-  for (const auto& [place, recall] : seen.recalls) {
+  for (const auto& [place, recall] : observed.recalls) {
     if (recall.key.slot() == slot) keys.push_back(recall.key);
   }
   return keys;
 }
 
-Decision DecideRecall(const RunState& state, const Observations& seen,
+Decision DecideRecall(const RunState& state, const Observations& observed,
                       int32_t fragment, absl::Time now) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const std::string name =
@@ -182,13 +182,13 @@ Decision DecideRecall(const RunState& state, const Observations& seen,
   std::set<int32_t> shards;
   std::vector<std::string> islands;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const auto found = seen.recalls.find(ToPlace(sealed.key()));
-    if (found == seen.recalls.end()) continue;
+    const auto found = observed.recalls.find(ToPlace(sealed.key()));
+    if (found == observed.recalls.end()) continue;
     const Recall& recall = found->second;
     shards.insert(recall.shards.begin(), recall.shards.end());
     islands.push_back(state.members()[sealed.key().slot()].record.island_id());
     v1::ContributionOutcome outcome =
-        LostOutcome(state, seen, recall, recall.since + RecallWait(state), now);
+        LostOutcome(state, observed, recall, recall.since + RecallWait(state), now);
     if (outcome.outcome() != v1::OUTCOME_UNSPECIFIED) {
       outcomes.push_back(std::move(outcome));
     }
@@ -207,9 +207,9 @@ Decision DecideRecall(const RunState& state, const Observations& seen,
                        absl::StrJoin(islands, ", "), " to push them again")};
 }
 
-absl::Time RecallTimer(const RunState& state, const Observations& seen) {
+absl::Time RecallTimer(const RunState& state, const Observations& observed) {
   absl::Time timer = absl::InfiniteFuture();
-  for (const auto& [place, recall] : seen.recalls) {
+  for (const auto& [place, recall] : observed.recalls) {
     const FragmentState& fragment = state.fragments()[std::get<0>(place)];
     if (fragment.phase != RoundPhase::kSealed) continue;
     timer = std::min(timer, recall.since + RecallWait(state));
@@ -217,9 +217,9 @@ absl::Time RecallTimer(const RunState& state, const Observations& seen) {
   return timer;
 }
 
-std::string ShardFault(const RunState& state, const Observations& seen) {
-  for (size_t shard = 0; shard < seen.shards.size(); ++shard) {
-    const ObservedShard& seen = seen.shards[shard];
+std::string ShardFault(const RunState& state, const Observations& observed) {
+  for (size_t shard = 0; shard < observed.shards.size(); ++shard) {
+    const ObservedShard& seen = observed.shards[shard];
     if (!seen.reported || seen.report.fault().empty()) continue;
     const std::string& server = state.server_ids()[shard];
     return absl::StrCat(

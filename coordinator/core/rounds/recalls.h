@@ -29,23 +29,23 @@ inline constexpr absl::Duration kRecallWait = absl::Minutes(10);
 
 // Brings `view.recalls` up to date with the reports. True if the keys that
 // islands are told have changed.
-bool UpdateRecalls(const RunState& state, absl::Time now, Observations& seen);
+bool UpdateRecalls(const RunState& state, absl::Time now, Observations& observed);
 
 // The keys that the island in `slot` has to push again, in order.
-std::vector<v1::ContributionKey> NeedsRepush(const Observations& seen, int32_t slot);
+std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed, int32_t slot);
 
 // What the losses mean for the sealed round of `fragment`: an ABORT if one
 // cannot be made good; no record and why the round waits, if it waits for one;
 // neither if nothing is lost.
-Decision DecideRecall(const RunState& state, const Observations& seen,
+Decision DecideRecall(const RunState& state, const Observations& observed,
                       int32_t fragment, absl::Time now);
 
 // When DecideRecall has to be asked again at the latest without news.
-absl::Time RecallTimer(const RunState& state, const Observations& seen);
+absl::Time RecallTimer(const RunState& state, const Observations& observed);
 
 // Why a shard has stopped and what an operator can do, in a sentence that
 // names server, shard and cause; empty if none has.
-std::string ShardFault(const RunState& state, const Observations& seen);
+std::string ShardFault(const RunState& state, const Observations& observed);
 
 }  // namespace atl::coordinator
 

@@ -100,7 +100,7 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
       }
     };
     run_->PushAll("i0");
-    for (const ObservedShard& shard : run_->machine().seen().shards) {
+    for (const ObservedShard& shard : run_->machine().observed().shards) {
       EXPECT_TRUE(shard.had.empty());
     }
     // Nor is it when it is gone.
@@ -108,7 +108,7 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
       report.clear_stored();
     };
     run_->FollowPlans();
-    EXPECT_TRUE(run_->machine().seen().recalls.empty());
+    EXPECT_TRUE(run_->machine().observed().recalls.empty());
   }
 }
 

@@ -71,10 +71,10 @@ RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
 
 // The first shard of `fragment` that has not reported since its server or the
 // coordinator started; none: -1.
-int32_t UnreportedShard(const RunState& state, const Observations& seen,
+int32_t UnreportedShard(const RunState& state, const Observations& observed,
                         int32_t fragment) {
   for (const int32_t shard : ListShards(state, fragment)) {
-    if (!seen.shards[shard].reported) return shard;
+    if (!observed.shards[shard].reported) return shard;
   }
   return -1;
 }
@@ -161,17 +161,17 @@ struct Prepared {
   double norm_squared = 0;
 };
 
-Prepared CollectPrepared(const RunState& state, const Observations& seen,
+Prepared CollectPrepared(const RunState& state, const Observations& observed,
                          int32_t fragment) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   Prepared all;
   for (int32_t shard : ListShards(state, fragment)) {
     bool found = false;
     // What a shard that has stopped had prepared is not to be built on.
-    if (seen.shards[shard].reported &&
-        seen.shards[shard].report.fault().empty()) {
+    if (observed.shards[shard].reported &&
+        observed.shards[shard].report.fault().empty()) {
       for (const v1::PreparedRound& prepared :
-           seen.shards[shard].report.prepared()) {
+           observed.shards[shard].report.prepared()) {
         if (prepared.fragment() != fragment ||
             prepared.version() != seal.version() ||
             prepared.attempt() != seal.attempt()) {
@@ -190,8 +190,8 @@ Prepared CollectPrepared(const RunState& state, const Observations& seen,
 }
 
 // True if one more commit would be more than W beyond the slowest shard.
-bool IsTooFarAhead(const RunState& state, const Observations& seen) {
-  for (const ObservedShard& shard : seen.shards) {
+bool IsTooFarAhead(const RunState& state, const Observations& observed) {
+  for (const ObservedShard& shard : observed.shards) {
     // A report may say any number.
     if (!shard.reported || shard.report.persisted_commit_seq() <
                                state.commit_seq() + 1 - kCommitsAheadMax) {
@@ -202,12 +202,12 @@ bool IsTooFarAhead(const RunState& state, const Observations& seen) {
 }
 
 // Mean of the losses that the merged islands report; none if none does.
-void SetTrainingLoss(const RunState& state, const Observations& seen,
+void SetTrainingLoss(const RunState& state, const Observations& observed,
                      const v1::Seal& seal, v1::Round& round) {
   double sum = 0;
   int64_t count = 0;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const ObservedMember& member = seen.members[sealed.key().slot()];
+    const ObservedMember& member = observed.members[sealed.key().slot()];
     if (member.loss_step_count > 0) {
       sum += member.loss_sum / static_cast<double>(member.loss_step_count);
       ++count;
@@ -227,7 +227,7 @@ v1::RoundContribution& AddContribution(const RunState& state,
   return added;
 }
 
-storage::v1::Record MakeCommit(const RunState& state, const Observations& seen,
+storage::v1::Record MakeCommit(const RunState& state, const Observations& observed,
                                int32_t fragment_index,
                                const Prepared& prepared) {
   const FragmentState& fragment = state.fragments()[fragment_index];
@@ -251,7 +251,7 @@ storage::v1::Record MakeCommit(const RunState& state, const Observations& seen,
   round.set_outer_gradient_norm(std::sqrt(prepared.norm_squared));
   *round.mutable_open_time() = ToProto(fragment.open_time);
   *round.mutable_seal_time() = ToProto(fragment.seal_time);
-  SetTrainingLoss(state, seen, seal, round);
+  SetTrainingLoss(state, observed, seal, round);
   if (seal.has_verdict()) *round.mutable_verdict() = seal.verdict();
 
   std::map<int32_t, int64_t> positions;
@@ -280,7 +280,7 @@ storage::v1::Record MakeCommit(const RunState& state, const Observations& seen,
     added.set_position(position);
   }
   for (const auto& [place, seen] :
-       CollectContributions(state, seen.shards, fragment_index)) {
+       CollectContributions(state, observed.shards, fragment_index)) {
     // Another version may take it: SettleAsync.
     if (merged.contains(place) || IsAsync(state.spec().schedule())) continue;
     *commit.add_outcomes() = UnsealedOutcome(state, fragment, seen);
@@ -362,11 +362,11 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
 }
 
 std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
-                                         const Observations& seen,
+                                         const Observations& observed,
                                          int32_t fragment) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const SeenContributions seen =
-      CollectContributions(state, seen.shards, fragment);
+      CollectContributions(state, observed.shards, fragment);
   const RoundProgress progress = ComputeProgress(state, open, seen);
   std::set<int32_t> left_out(progress.gone.begin(), progress.gone.end());
   for (const SeenContribution* refused : progress.refused) {
@@ -390,12 +390,12 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
   return slots;
 }
 
-Decision DecideSeal(const RunState& state, const Observations& seen,
+Decision DecideSeal(const RunState& state, const Observations& observed,
                     int32_t fragment, absl::Time now, RoundTimers& timers) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const std::string name = RoundName(state, fragment);
   const SeenContributions seen =
-      CollectContributions(state, seen.shards, fragment);
+      CollectContributions(state, observed.shards, fragment);
   const RoundProgress progress = ComputeProgress(state, open, seen);
   const auto received_count = static_cast<int>(progress.received.size());
   const bool has_quorum = received_count >= std::max(open.min_quorum(), 1);
@@ -412,7 +412,7 @@ Decision DecideSeal(const RunState& state, const Observations& seen,
   const absl::Duration deadline = FromProto(open.deadline());
   const bool past_deadline = elastic && deadline > absl::ZeroDuration() &&
                              now >= timers.deadline_start + deadline;
-  const int32_t unreported = UnreportedShard(state, seen, fragment);
+  const int32_t unreported = UnreportedShard(state, observed, fragment);
 
   if (has_quorum) {
     const auto seal = [&](absl::string_view why) {
@@ -487,11 +487,11 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
   return timer;
 }
 
-Decision DecideCommit(const RunState& state, const Observations& seen,
+Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const std::string name = RoundName(state, fragment);
-  const Prepared prepared = CollectPrepared(state, seen, fragment);
+  const Prepared prepared = CollectPrepared(state, observed, fragment);
   if (!prepared.finite) {
     const std::string reason = absl::StrCat(
         name,
@@ -511,25 +511,25 @@ Decision DecideCommit(const RunState& state, const Observations& seen,
             absl::StrCat(name, ": sealed; waits for shards ",
                          absl::StrJoin(prepared.missing, ", "), " to prepare")};
   }
-  if (IsTooFarAhead(state, seen)) {
+  if (IsTooFarAhead(state, observed)) {
     return {{},
             absl::StrCat(name,
                          ": prepared; waits for the slowest shard to "
                          "persist earlier versions")};
   }
   return {
-      {MakeCommit(state, seen, fragment, prepared)},
+      {MakeCommit(state, observed, fragment, prepared)},
       absl::StrCat("commits ", name, " as number ", state.commit_seq() + 1)};
 }
 
 std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
-                                               const Observations& seen,
+                                               const Observations& observed,
                                                int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
   const int64_t version = state.fragments()[fragment].newest.version();
   const bool is_over = state.ended() || IsAtEnd(state, fragment);
   for (const auto& [place, seen] :
-       CollectContributions(state, seen.shards, fragment)) {
+       CollectContributions(state, observed.shards, fragment)) {
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     } else if (!seen.refusal.empty()) {
@@ -551,12 +551,12 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
 }
 
 std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
-                                                     const Observations& seen,
+                                                     const Observations& observed,
                                                      int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
   std::set<std::pair<int32_t, int64_t>> seen_keys;
   for (const auto& [place, seen] :
-       CollectContributions(state, seen.shards, fragment)) {
+       CollectContributions(state, observed.shards, fragment)) {
     seen_keys.insert(place);
     outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
   }

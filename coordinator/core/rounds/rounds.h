@@ -21,31 +21,31 @@ namespace atl::coordinator {
 
 // SEAL of an open round, or an ABORT that lets other islands in, or an ABORT
 // and a pause if refusals leave too few. Sets the timers of the round.
-Decision DecideSeal(const RunState& state, const Observations& seen,
+Decision DecideSeal(const RunState& state, const Observations& observed,
                     int32_t fragment, absl::Time now, RoundTimers& timers);
 
 // What a SEAL of an open round will hold as far as can be known now: the slots
 // that are received or awaited, in order, with the weights that they have if
 // all claim the tokens that were planned.
 std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
-                                         const Observations& seen, int32_t fragment);
+                                         const Observations& observed, int32_t fragment);
 
 // When DecideSeal has to be asked again at the latest without news.
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);
 
 // COMMIT of a sealed round, or an ABORT and a pause if a merge is not finite.
-Decision DecideCommit(const RunState& state, const Observations& seen,
+Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 
 // Outcomes of contributions that no round of `fragment` can take any more.
 std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
-                                               const Observations& seen,
+                                               const Observations& observed,
                                                int32_t fragment);
 
 // Outcomes of everything undecided when a run is cancelled.
 std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
-                                                     const Observations& seen,
+                                                     const Observations& observed,
                                                      int32_t fragment);
 
 // SEAL of the open round of `fragment` with `sealed`, in the order of (slot,

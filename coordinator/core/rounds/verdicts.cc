@@ -40,7 +40,7 @@ const v1::RoundStatistics* FindStatistics(const ObservedShard& shard,
 
 // INVALID_ARGUMENT: a shard's statistics are not those of the round.
 absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
-                                             const Observations& seen,
+                                             const Observations& observed,
                                              int32_t fragment) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const MergeGroups groups(state.layout(), state.spec(), fragment);
@@ -48,7 +48,7 @@ absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
   all.grams.assign(groups.count(), GramMatrix(seal.contributions_size()));
   for (const int32_t shard : ListShards(state, fragment)) {
     const v1::RoundStatistics* statistics =
-        FindStatistics(seen.shards[shard], seal);
+        FindStatistics(observed.shards[shard], seal);
     if (statistics == nullptr) {
       all.missing.push_back(shard);
       continue;
@@ -120,14 +120,14 @@ bool WaitsForVerdict(const RunState& state, int32_t fragment) {
          MakeVerdictRule(state.spec().outer().merge()) != nullptr;
 }
 
-Decision DecideVerdict(const RunState& state, const Observations& seen,
+Decision DecideVerdict(const RunState& state, const Observations& observed,
                        int32_t fragment) {
   const FragmentState& round = state.fragments()[fragment];
   const v1::Seal& seal = round.sealed.seal();
   const std::string name =
       absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
   absl::StatusOr<Statistics> statistics =
-      CollectStatistics(state, seen, fragment);
+      CollectStatistics(state, observed, fragment);
   if (!statistics.ok()) {
     return AbortAndPause(
         state, fragment,

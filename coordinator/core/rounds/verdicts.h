@@ -20,7 +20,7 @@ bool WaitsForVerdict(const RunState& state, int32_t fragment);
 
 // VERDICT of such a round, once every shard with a block of the fragment has
 // reported its statistics; or an ABORT and a pause if none can be made.
-Decision DecideVerdict(const RunState& state, const Observations& seen,
+Decision DecideVerdict(const RunState& state, const Observations& observed,
                        int32_t fragment);
 
 }  // namespace atl::coordinator

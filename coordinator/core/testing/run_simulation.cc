@@ -295,7 +295,7 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   if (!state().started()) return Report(shard_index);
   Shard& shard = shards_[shard_index];
   const v1::ServerRunPlan plan =
-      BuildServerRunPlan(state(), machine_->seen(), shard_index);
+      BuildServerRunPlan(state(), machine_->observed(), shard_index);
   const auto drop = [&](const v1::ContributionOutcome& outcome) {
     const Key key = {outcome.key().fragment(), outcome.key().slot(),
                      outcome.key().seq()};
@@ -364,7 +364,7 @@ bool RunSimulation::Lose(const std::string& island_id, int32_t f,
 std::vector<v1::ContributionKey> RunSimulation::NeedsRepush(
     const std::string& island_id) {
   v1::IslandPlan plan;
-  AddIsland(state(), machine_->seen(), islands_.at(island_id).slot, plan);
+  AddIsland(state(), machine_->observed(), islands_.at(island_id).slot, plan);
   return {plan.needs_repush().begin(), plan.needs_repush().end()};
 }
 
