@@ -230,10 +230,10 @@ class SlowReadersTest : public FairShareTest {
   int64_t ReceiveBudget(int64_t bytes_max) {
     // Before those who read give up.
     const absl::Time deadline = absl::Now() + kPatience / 2;
-    int64_t held = cluster_->fs(0).ReceiveBudget();
+    int64_t held = cluster_->fs(0).HeldBytes();
     while (held > bytes_max && absl::Now() < deadline) {
       std::this_thread::yield();
-      held = cluster_->fs(0).ReceiveBudget();
+      held = cluster_->fs(0).HeldBytes();
     }
     return held;
   }
@@ -277,7 +277,7 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   const int64_t kept_bytes =
       cluster_->layout().element_count() * int64_t{sizeof(float)};
   // Little things may come meanwhile.
-  const int64_t bytes_max = cluster_->fs(0).ReceiveBudget() - kept_bytes / 2;
+  const int64_t bytes_max = cluster_->fs(0).HeldBytes() - kept_bytes / 2;
   cluster_->plan().clear_pins();
   cluster_->Publish();
   EXPECT_LE(ReceiveBudget(bytes_max), bytes_max);
@@ -300,7 +300,7 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
     greedy.push_back(BeginPull(1));
     Round(v);
     // Newest, the one before, and as many as may be read on.
-    if (v == kMax) held_before = cluster_->fs(0).ReceiveBudget();
+    if (v == kMax) held_before = cluster_->fs(0).HeldBytes();
   }
   const int64_t bytes_max = held_before + held_before / 2;
   EXPECT_LE(ReceiveBudget(bytes_max), bytes_max);
