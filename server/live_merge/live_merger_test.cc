@@ -125,7 +125,7 @@ class LiveMergerTest : public testing::Test {
     return bench.Merge(seal);
   }
 
-  std::shared_ptr<LiveMerger> LiveMerger(Bench& bench) {
+  std::shared_ptr<LiveMerger> MakeLiveMerger(Bench& bench) {
     auto made = LiveMerger::Create(*bench.store, *bench.optimizer,
                                       *bench.rule, set_);
     CHECK(made.ok()) << made.status();
@@ -170,7 +170,7 @@ TEST_F(LiveMergerTest, AnyOrderOfArrivalGivesTheBitsOfTheLog) {
   const PreparedFact expected = MergeFromLog(log);
   for (int repeat = 0; repeat < 3; ++repeat) {
     Bench bench(v1::DURABILITY_ISLAND);
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     std::vector<std::pair<int, int64_t>> arrivals;
     for (int i = 0; i < kIslands; ++i) {
       for (int64_t cell = 0; cell < 3; ++cell) arrivals.push_back({i, cell});
@@ -195,7 +195,7 @@ TEST_F(LiveMergerTest, ACellWaitsUntilItIsWholeWhileSomebodyGoesOn) {
   Bench log(v1::DURABILITY_PROCESS);
   const PreparedFact expected = MergeFromLog(log);
   Bench bench(v1::DURABILITY_ISLAND);
-  const auto live_merger = LiveMerger(bench);
+  const auto live_merger = MakeLiveMerger(bench);
   for (int i = 0; i < kIslands; ++i) live_merger->Join(i);
   int taken = 0;
   const auto count = [&taken] { ++taken; };
@@ -223,7 +223,7 @@ TEST_F(LiveMergerTest, IslandsThatWaitForEachOtherAreFolded) {
   const PreparedFact expected = MergeFromLog(log);
   for (const bool one_left : {false, true}) {
     Bench bench(v1::DURABILITY_ISLAND);
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     for (int i = 0; i < kIslands; ++i) live_merger->Join(i);
     std::vector<int> taken(kIslands, 0);
     const auto offer = [&](int i, int64_t cell) {
@@ -268,7 +268,7 @@ TEST_F(LiveMergerTest, EveryCodecGivesTheBitsOfTheLog) {
     Bench log(v1::DURABILITY_PROCESS, codec_);
     const PreparedFact expected = MergeFromLog(log);
     Bench bench(v1::DURABILITY_ISLAND, codec_);
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     for (int64_t cell = 2; cell >= 0; --cell) {
       for (int i = kIslands - 1; i >= 0; --i) {
         Offer(bench, *live_merger, i, cell, [] {});
@@ -283,7 +283,7 @@ TEST_F(LiveMergerTest, EveryCodecGivesTheBitsOfTheLog) {
 
 TEST_F(LiveMergerTest, BlocksAreInCellsCountedFromTheFirst) {
   Bench bench(v1::DURABILITY_ISLAND);
-  const auto live_merger = LiveMerger(bench);
+  const auto live_merger = MakeLiveMerger(bench);
   EXPECT_EQ(live_merger->ToCells({0, 128}), (IndexRange{0, 2}));
   EXPECT_EQ(live_merger->ToCells({64, 151}), (IndexRange{1, 3}));
   EXPECT_EQ(live_merger->ToCells({0, 63}), (IndexRange{0, 1}));
@@ -296,7 +296,7 @@ TEST_F(LiveMergerTest, ThreadsThatBringContributionsGiveTheSameBits) {
   Bench log(v1::DURABILITY_PROCESS);
   const PreparedFact expected = MergeFromLog(log);
   Bench bench(v1::DURABILITY_ISLAND);
-  const auto live_merger = LiveMerger(bench);
+  const auto live_merger = MakeLiveMerger(bench);
   std::atomic<int> taken{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < kIslands; ++i) {
@@ -326,7 +326,7 @@ TEST_F(LiveMergerTest, APreparedVersionOutlivesTheProcess) {
 TEST_F(LiveMergerTest, ADamagedSumIsGivenUp) {
   Bench bench(v1::DURABILITY_ISLAND);
   {
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     for (int i = 0; i < kIslands; ++i) {
       for (int64_t cell = 0; cell < 3; ++cell) {
         Offer(bench, *live_merger, i, cell, [] {});
@@ -347,7 +347,7 @@ void LiveMergerTest::ExpectThatItOutlivesTheProcess(int64_t memory_bytes) {
   bench.Open();
   PreparedFact fact;
   {
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     for (int i = 0; i < kIslands; ++i) {
       for (int64_t cell = 0; cell < 3; ++cell) {
         Offer(bench, *live_merger, i, cell, [] {});
@@ -381,7 +381,7 @@ TEST_F(LiveMergerTest, AReplicaAndItsDeltaAreThoseOfTheLogAndOutliveTheProcess) 
   const PreparedFact expected = MergeFromLog(log);
   Bench bench(v1::DURABILITY_ISLAND, codec_, v1::CODEC_BF16_STOCHASTIC);
   {
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     for (int64_t cell = 2; cell >= 0; --cell) {
       for (int i = 0; i < kIslands; ++i) {
         Offer(bench, *live_merger, i, cell, [] {});
@@ -407,7 +407,7 @@ TEST_F(LiveMergerTest, AReplicaAndItsDeltaAreThoseOfTheLogAndOutliveTheProcess) 
 TEST_F(LiveMergerTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
   Bench bench(v1::DURABILITY_ISLAND);
   {
-    const auto live_merger = LiveMerger(bench);
+    const auto live_merger = MakeLiveMerger(bench);
     for (int i = 0; i < kIslands; ++i) {
       for (int64_t cell = 0; cell < 3; ++cell) {
         Offer(bench, *live_merger, i, cell, [] {});
@@ -427,7 +427,7 @@ TEST_F(LiveMergerTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
     bench.images = ImagePool::Create(memory_mib << 20);
     bench.Open();
     {
-      const auto live_merger = LiveMerger(bench);
+      const auto live_merger = MakeLiveMerger(bench);
       for (int i = 0; i < kIslands; ++i) {
         for (int64_t cell = 0; cell < 3; ++cell) {
           Offer(bench, *live_merger, i, cell, [] {});
@@ -465,7 +465,7 @@ TEST_F(LiveMergerTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
 
 TEST_F(LiveMergerTest, WhatIsGivenUpIsNotLeftOnTheDisk) {
   Bench bench(v1::DURABILITY_ISLAND);
-  auto live_merger = LiveMerger(bench);
+  auto live_merger = MakeLiveMerger(bench);
   Offer(bench, *live_merger, 0, 0, [] {});
   EXPECT_EQ(bench.Unfinished().size(), 2u);
   live_merger = nullptr;
@@ -484,8 +484,8 @@ TEST_F(LiveMergerTest, WhatIsGivenUpIsNotLeftOnTheDisk) {
 
 TEST_F(LiveMergerTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
   Bench bench(v1::DURABILITY_ISLAND);
-  auto older = LiveMerger(bench);
-  const auto live_merger = LiveMerger(bench);
+  auto older = MakeLiveMerger(bench);
+  const auto live_merger = MakeLiveMerger(bench);
   older = nullptr;
   // There is no memory for both: the later one has no sum.
   EXPECT_EQ(bench.Unfinished(), std::vector<std::string>({"f0-v1.ver.tmp"}));
@@ -508,7 +508,7 @@ TEST_F(LiveMergerTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
 
 TEST_F(LiveMergerTest, WhoMergedLiveAndEndsLateLeavesTheNextSumItsFile) {
   Bench bench(v1::DURABILITY_ISLAND);
-  auto older = LiveMerger(bench);
+  auto older = MakeLiveMerger(bench);
   for (int i = 0; i < kIslands; ++i) {
     for (int64_t cell = 0; cell < 3; ++cell) {
       Offer(bench, *older, i, cell, [] {});
@@ -549,7 +549,7 @@ TEST_F(LiveMergerTest, AMergeThatFailsLeavesNoFile) {
 // The disk has room again, but what it did not take is gone.
 TEST_F(LiveMergerTest, ASumThatMetAFullDiskHasToComeAgain) {
   Bench bench(v1::DURABILITY_ISLAND);
-  const auto live_merger = LiveMerger(bench);
+  const auto live_merger = MakeLiveMerger(bench);
   FakeFileSystem::Fault fault;
   fault.call = FakeFileSystem::Fault::Call::kWrite;
   fault.path_part = ".sum";
@@ -567,7 +567,7 @@ TEST_F(LiveMergerTest, ASumThatMetAFullDiskHasToComeAgain) {
 
 TEST_F(LiveMergerTest, ARoundThatLacksACellIsNotPublished) {
   Bench bench(v1::DURABILITY_ISLAND);
-  const auto live_merger = LiveMerger(bench);
+  const auto live_merger = MakeLiveMerger(bench);
   Offer(bench, *live_merger, 0, 0, [] {});
   EXPECT_FALSE(live_merger->Publish(0).ok());
 }

@@ -247,7 +247,7 @@ class World : public coordinator::ServerDirectory {
     if (shard.plan_revision < plan_revision_ && Roll(ticks_a_message_) == 0) {
       shard.plan_revision = plan_revision_;
       shard.machine->OnPlan(
-          BuildServerRunPlan(state(), machine_->view(), s));
+          BuildServerRunPlan(state(), machine_->observed(), s));
     }
     for (const server::Action& action : shard.machine->NextActions()) {
       DoOnShard(shard, action);
@@ -334,8 +334,8 @@ class World : public coordinator::ServerDirectory {
 
   v1::IslandPlan MakePlan(Island& island) {
     v1::IslandPlan plan =
-        BuildSharedIslandPlan(state(), machine_->view(), *this);
-    AddIsland(state(), machine_->view(), FindSlot(island), plan);
+        BuildSharedIslandPlan(state(), machine_->observed(), *this);
+    AddIsland(state(), machine_->observed(), FindSlot(island), plan);
     plan.set_coordinator_epoch(coordinator_epoch_);
     plan.set_revision(plan_revision_);
     island.plan_revision = plan_revision_;
