@@ -222,7 +222,7 @@ class IslandStreamsTest : public testing::Test {
   // Once all streams are gone.
   void ExpectNothingIsHeld() {
     EXPECT_TRUE(WaitForHeld([](int64_t bytes) { return bytes == 0; }));
-    EXPECT_EQ(cluster_->server(0).held().beyond_bytes(), 0);
+    EXPECT_EQ(cluster_->server(0).held().over_budget_bytes(), 0);
     EXPECT_FALSE(cluster_->server(0).held().AnyoneWaits());
   }
 
