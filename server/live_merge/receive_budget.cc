@@ -1,6 +1,14 @@
 #include "server/live_merge/receive_budget.h"
 
+#include "base/status/refusal.h"
+
 namespace atl::server {
+
+absl::Status NoRoomToWait() {
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                      "too much waits here to be merged: push again later",
+                      absl::Seconds(1));
+}
 
 std::optional<ReceiveBudget::Hold> ReceiveBudget::Take(const void* holder,
                                                int64_t bytes) {

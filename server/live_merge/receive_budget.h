@@ -19,11 +19,15 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "base/sync/mutex.h"
 #include "server/core/budget_book.h"
 #include "server/waiters/push_waiters.h"
 
 namespace atl::server {
+
+// A stream has no room for the blocks that it brings: RESOURCE_EXHAUSTED.
+absl::Status NoRoomToWait();
 
 // A set that is gathered, as far as it can make room.
 class FoldingSet {

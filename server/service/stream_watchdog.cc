@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status/refusal.h"
+#include "server/live_merge/receive_budget.h"
 
 namespace atl::server {
 namespace {
@@ -16,12 +17,6 @@ absl::Status NoPlace(absl::string_view why) {
 }
 
 }  // namespace
-
-absl::Status NoRoomToWait() {
-  return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
-                      "too much waits here to be merged: push again later",
-                      absl::Seconds(1));
-}
 
 StreamWatchdog::StreamWatchdog(const StreamLimits& limits, const Clock& clock,
                                bool run_thread)

@@ -23,6 +23,7 @@
 #include "base/time/clock.h"
 #include "server/core/places.h"
 #include "server/waiters/push_waiters.h"
+#include "server/waiters/stream_progress.h"
 
 namespace atl::server {
 
@@ -34,23 +35,6 @@ struct StreamLimits {
   // a stream on which nothing moves, a minute (DriverOptions::stall_timeout).
   absl::Duration room_wait_max = absl::Seconds(50);
 };
-
-// How far a stream is; written by the stream, read by the watchdog.
-struct StreamProgress {
-  std::atomic<int64_t> payload_bytes{0};
-  // True while the peer is not expected to send anything.
-  std::atomic<bool> waits_for_us{false};
-  // The turn with which it waits for room in memory, each with a number of its
-  // own; 0 while it does not. It waits for us then, too.
-  std::atomic<int64_t> room_turn{0};
-  // True while an answer is on its way, which the peer has to take.
-  std::atomic<bool> answering{false};
-  // Set once it was told to end, and has a moment to say why.
-  std::atomic<bool> ending{false};
-};
-
-// What a stream is told that finds no room for what it brings.
-absl::Status NoRoomToWait();
 
 class StreamWatchdog {
  public:

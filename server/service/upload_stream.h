@@ -9,22 +9,20 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/status/refusal.h"
-#include "base/sync/mutex.h"
-#include "server/live_merge/receive_budget.h"
+#include "server/live_merge/live_upload.h"
 #include "server/service/bidi_stream.h"
 #include "server/service/service_context.h"
 
 namespace atl::server {
 
-class UploadStream : public BidiStream {
+class UploadStream : public BidiStream, private UploadSender {
  protected:
   // What the first message opened.
   struct Opened {
@@ -55,44 +53,26 @@ class UploadStream : public BidiStream {
     return MakeAnswer({}, true);
   }
 
-  // Level ISLAND: the blocks are asked for when a set with the contribution is
-  // gathered, and `stored` is said when its round is committed.
-  void OnLiveMerge() final { BeginLiveMerge(); }
-  void OnRestart() final;
-  void OnTaken() final;
-  void OnRoom() final;
-  // Asks for the blocks, once, or waits at the header until there is room.
-  void BeginLiveMerge();
-  void AskForMissing();
-  absl::Status OfferChunk(rpc::ReceivedChunk& chunk, IndexRange blocks,
-                          std::vector<BlockFact> facts);
-  struct Offered;
-  void OfferCells(const Shard::LiveMerge& live_merge,
-                  const std::vector<int64_t>& cells,
-                  std::shared_ptr<Offered> offered, bool at_once);
-  // True if what is read next has room: what was taken for it, or what needs
-  // none. Else it takes a turn, and OnRoom comes.
-  bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
-  // It waits for room no more, if it did.
-  void EndTicket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
-  // The stream brings blocks to what is gathered, if there is room.
-  bool JoinLiveMerge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
-  // True if it was not read, and is now: Resume has to be called.
-  bool ReadsOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(live_merge_mutex_);
-  // After a chunk: the next one is not read while too many wait for their turn
-  // or there is no room for it.
-  void ReadOnOrPause(const Shard::LiveMerge& live_merge);
-  // Room for bytes of the contribution that wait, of what was taken before they
-  // were read or else; none if there is none, unless the round needs them to go
-  // on. `begins_cell`: they wait for the rest of their cell, so few are let in
-  // beyond the bound.
-  std::optional<ReceiveBudget::Hold> TakeRoom(const Shard::LiveMerge& live_merge,
-                                          int64_t bytes, bool begins_cell);
-  // This stream brings nothing more to the round.
-  void LeaveLiveMerge();
-  // Where blocks go: as the header found it, or as gathered since.
-  std::shared_ptr<Contribution> contribution() const;
+  // Level ISLAND: live_merge/live_upload.h takes over.
+  absl::Status BeginLive();
+  void OnLiveMerge() final { live_->Begin(); }
+  void OnRestart() final { live_->OnRestart(); }
+  void OnTaken() final { live_->OnTaken(); }
+  void OnRoom() final { live_->OnRoom(); }
 
+  // UploadSender:
+  void AskFor(const std::vector<IndexRange>& missing) final {
+    Send(*MakeAnswer(missing, false));
+  }
+  void StopReading() final { Pause(); }
+  void ReadOn() final { Resume(); }
+  void EndWith(const absl::Status& status) final { FinishWith(status); }
+  bool is_ending() const final { return finishing(); }
+
+  // Where blocks go now.
+  std::shared_ptr<Contribution> target() const {
+    return live_ != nullptr ? live_->contribution() : contribution_;
+  }
   absl::Status TakeHeader(const grpc::ByteBuffer& message);
   // May keep the payload of `chunk`.
   absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
@@ -103,31 +83,16 @@ class UploadStream : public BidiStream {
   // Checks the encoded blocks.
   absl::StatusOr<std::vector<BlockFact>> CheckBlocks(
       const rpc::ReceivedChunk& chunk, IndexRange blocks) const;
-  // Checks blocks and keeps them in the log.
-  absl::Status LogChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks);
+  // Keeps checked blocks in the log.
+  absl::Status LogChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
+                        absl::Span<const BlockFact> facts);
   // If so, those that wait for missing blocks end.
   void EndIfNobodySends(bool nobody_sends);
 
   const ServiceContext& context_;
   Shard* shard_ = nullptr;
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
-
-  mutable Mutex live_merge_mutex_;
-  Shard::LiveMerge live_merge_ ABSL_GUARDED_BY(live_merge_mutex_);
-  // It waits at its header: nothing is asked for yet.
-  bool at_header_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
-  // Room for what is read next, or the turn that it waits for.
-  std::optional<ReceiveBudget::Hold> read_room_ ABSL_GUARDED_BY(live_merge_mutex_);
-  std::unique_ptr<ReceiveBudget::Ticket> ticket_ ABSL_GUARDED_BY(live_merge_mutex_);
-  // First block of the cell of which this stream brought a part last.
-  std::optional<int64_t> part_cell_ ABSL_GUARDED_BY(live_merge_mutex_);
-  // Chunks that were not taken in yet, and whether no more are read, for that
-  // or for want of room.
-  int offered_count_ ABSL_GUARDED_BY(live_merge_mutex_) = 0;
-  bool is_paused_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
-  // What the round was told: that this stream brings blocks, and is not read.
-  bool joined_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
-  bool crowded_ ABSL_GUARDED_BY(live_merge_mutex_) = false;
+  std::unique_ptr<LiveUpload> live_;  // At level ISLAND; set by the header.
 };
 
 // The header in the first message of a stream of `Request`s.

@@ -31,6 +31,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/shard_machine.h"
 #include "server/live_merge/live_merger.h"
+#include "server/live_merge/live_upload.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/merge/round_merger.h"
 #include "server/merge/work_queue.h"
@@ -53,7 +54,7 @@ struct ShardResources {
   std::function<void()> on_change;
 };
 
-class Shard {
+class Shard : public LiveMergeHost {
  public:
   // Starts from what `store` recovered.
   //
@@ -63,7 +64,7 @@ class Shard {
       const std::string& data_dir, const records::RunRecord& record);
 
   // Waits for nothing: the queues must be stopped before.
-  ~Shard() = default;
+  ~Shard() override = default;
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
@@ -106,20 +107,14 @@ class Shard {
                                    absl::Span<const BlockFact> facts);
   // All blocks are there, and the caller has the right to finish: does it on
   // the finish queue, then settles the waiters.
-  void FinishLater(std::shared_ptr<Contribution> contribution);
-  // Level ISLAND: where the blocks of a contribution go.
-  struct LiveMerge {
-    std::shared_ptr<Contribution> contribution;
-    std::shared_ptr<LiveMerger> live_merger;  // Null: it is not its turn.
-    int index = 0;                            // In the gatherer's set.
-  };
+  void FinishLater(std::shared_ptr<Contribution> contribution) override;
   // Its turn comes with PushWaiter::OnLiveMerge.
   //
   // ABORTED: the contribution is decided, or of a round that is.
-  absl::StatusOr<LiveMerge> FindLiveMerge(
-      const v1::ContributionInfo& info) const;
+  absl::StatusOr<LivePlace> FindLiveMerge(
+      const v1::ContributionInfo& info) const override;
   // True if a COMMIT or the plan has decided it: its streams are settled.
-  bool IsDecided(const ContributionKey& key) const;
+  bool IsDecided(const ContributionKey& key) const override;
   // Refuses the contribution whole and settles the waiters; an import is
   // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
   // or TakeFinish said true.

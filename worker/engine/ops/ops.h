@@ -22,16 +22,20 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/engine/ops/attention_ops.h"
 #include "worker/engine/ops/copier.h"
+#include "worker/engine/ops/loss_ops.h"
+#include "worker/engine/ops/mixture_ops.h"
 #include "worker/engine/ops/shapes.h"
 #include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
 
 template <typename T>
-class BasicOps {
+class BasicOps : public AttentionOps<T>,
+                 public MixtureOps<T>,
+                 public LossOps<T> {
  public:
-  virtual ~BasicOps() = default;
 
   // --- The device ----------------------------------------------------------
 
@@ -122,27 +126,6 @@ class BasicOps {
   virtual void PositionsBackward(int64_t rows, int64_t sequence_length,
                                  int64_t channels, const T* dx, T* dtable) = 0;
 
-  // --- Rotary embedding, in place on the queries and keys of qkv -----------
-
-  // Row r has position r mod T. For a head's channels a = z[i], b = z[i + D/2]
-  // (Hugging Face's half rotation): a' = a cos - b sin, b' = b cos + a sin.
-  // `table` is [T, D]: per position D/2 cosines, then D/2 sines. `inverse`
-  // turns back, which is also the gradient.
-  virtual void Rope(const AttentionShape& shape, const T* table, bool inverse,
-                    T* qkv) = 0;
-
-  // --- Causal attention, scale 1 / sqrt(D) ---------------------------------
-
-  // out [R, H D] = softmax(q k^T / sqrt(D)) v; log_sum [B, H, T] keeps the
-  // logarithm of each softmax's denominator for the backward pass. Scratch is
-  // O(T) a thread, never T x T.
-  virtual void Attention(const AttentionShape& shape, const T* qkv, T* out,
-                         T* log_sum) = 0;
-  // Writes all of dqkv.
-  virtual void AttentionBackward(const AttentionShape& shape, const T* qkv,
-                                 const T* out, const T* log_sum, const T* dout,
-                                 T* dqkv) = 0;
-
   // --- SwiGLU: gate_up [R, 2 F] holds gate, then up ------------------------
 
   // y [R, F] = silu(gate) up.
@@ -157,69 +140,6 @@ class BasicOps {
   virtual void Gelu(int64_t n, const T* x, T* y) = 0;
   // dx may be x itself.
   virtual void GeluBackward(int64_t n, const T* x, const T* dy, T* dx) = 0;
-
-  // --- Mixture of experts: letters at RouteShape ---------------------------
-
-  // probabilities [R, E] = softmax(logits); experts [R, K]: the K likeliest,
-  // falling, of equal ones the lower first; weights [R, K]: their
-  // probabilities over the sum of them (K = 1: exactly 1).
-  virtual void Route(const RouteShape& shape, const T* logits, T* probabilities,
-                     int32_t* experts, T* weights) = 0;
-  // dlogits [R, E] from dweights [R, K] and from `balance` [E], the gradient of
-  // each expert's probability in every row.
-  virtual void RouteBackward(const RouteShape& shape, const T* probabilities,
-                             const int32_t* experts, const T* weights,
-                             const T* dweights, const T* balance,
-                             T* dlogits) = 0;
-  // Adds to counts [E] how often each expert is among `experts`, and to sums
-  // [E] its probabilities.
-  virtual void AddRouteTotals(const RouteShape& shape, const T* probabilities,
-                              const int32_t* experts, T* counts, T* sums) = 0;
-  // counts [N, E]: how often each expert is among the choices of each group.
-  virtual void CountChoices(const RouteShape& shape, const int32_t* experts,
-                            T* counts) = 0;
-  // Sorts the choices of all rows by expert, then by row, into slots. Of each
-  // group and expert the first `capacity` are kept, less what `before` [N, E]
-  // says was chosen before the group begins; null: nothing. slots [R, K]: a
-  // choice's slot, or -1; sources [R K]: the row of each slot; begins [E + 1]
-  // (host memory, so the call waits): expert e has slots [begins[e],
-  // begins[e + 1]).
-  virtual void PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                            const T* before, int32_t* slots, int32_t* sources,
-                            int64_t* begins) = 0;
-  // out[i] = x[sources[i]].
-  virtual void GatherRows(int64_t count, int64_t channels,
-                          const int32_t* sources, const T* x, T* out) = 0;
-  // out[r] = sum over j, rising, of weights[r, j] y[slots[r, j]] without the
-  // slots that are -1; weights that are null are 1.
-  virtual void CombineRows(const RouteShape& shape, int64_t channels,
-                           const int32_t* slots, const T* weights, const T* y,
-                           T* out) = 0;
-  // dy[slots[r, j]] = weights[r, j] dout[r]; dweights[r, j] = dout[r] .
-  // y[slots[r, j]], or 0 if the slot is -1. dy may be y itself.
-  virtual void CombineRowsBackward(const RouteShape& shape, int64_t channels,
-                                   const int32_t* slots, const T* weights,
-                                   const T* y, const T* dout, T* dy,
-                                   T* dweights) = 0;
-
-  // --- Embedding: table [V, C] ---------------------------------------------
-
-  virtual void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
-                         const T* table, T* out) = 0;
-  // Adds dout's rows to dtable, lower rows first.
-  virtual void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                                 const int32_t* tokens, const T* dout,
-                                 T* dtable) = 0;
-
-  // --- Cross-entropy of logits [R, V] --------------------------------------
-
-  // losses [R] = -log softmax(logits)[target].
-  virtual void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
-                            const int32_t* targets, T* losses) = 0;
-  // The same, and overwrites logits with `scale` (softmax - onehot(target)).
-  virtual void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
-                                    T* logits, const int32_t* targets,
-                                    T* losses) = 0;
 
   // --- Parts of a model, where ranks share one ------------------------------
 
@@ -237,50 +157,6 @@ class BasicOps {
   void WriteValues(int64_t n, const T* host, T* x) {
     FromHost(static_cast<size_t>(n) * sizeof(T), host, x);
   }
-
-  // Embedding and its gradient with the rows [begin, begin + count) of a table,
-  // [count, C], alone: a token outside of them has the row 0, and no gradient.
-  virtual void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                              int64_t channels, const int32_t* tokens,
-                              const T* table, T* out) = 0;
-  virtual void EmbeddingSliceBackward(int64_t rows, int64_t begin,
-                                      int64_t count, int64_t channels,
-                                      const int32_t* tokens, const T* dout,
-                                      T* dtable) = 0;
-
-  // The cross-entropy of logits [R, count] that are the columns [begin, begin +
-  // count) of all: four steps, with a reduction over ranks behind the first
-  // (the largest) and behind the second (the sums).
-  //
-  // tops [R]: the largest of each row. (Of a row with a NaN it may be any
-  // value: the sum is then a NaN.)
-  virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
-                         T* tops) = 0;
-  // sums [R] = sum of exp(logit - top); target_logits [R]: that of the target,
-  // or 0 if it is not among the columns.
-  virtual void LogitSums(int64_t rows, int64_t begin, int64_t count,
-                         const T* logits, const int32_t* targets, const T* tops,
-                         T* sums, T* target_logits) = 0;
-  // losses [R] = top + log(sum) - target logit.
-  virtual void LogitLosses(int64_t rows, const T* tops, const T* sums,
-                           const T* target_logits, T* losses) = 0;
-  // Overwrites logits with `scale` (exp(logit - top) / sum - onehot(target)).
-  virtual void LogitGradients(int64_t rows, int64_t begin, int64_t count,
-                              T scale, const int32_t* targets, const T* tops,
-                              const T* sums, T* logits) = 0;
-
-  // `out` and `log_sum` hold an attention over some keys, as Attention leaves
-  // them; adds those of the block for the block's queries: with l the block's
-  // own log_sum and o its own output, log_sum' = log(e^log_sum + e^l) and out'
-  // = e^(log_sum - log_sum') out + e^(l - log_sum') o.
-  virtual void AttendBlock(const AttentionBlock& block, const T* qkv,
-                           const T* keys_values, T* out, T* log_sum) = 0;
-  // `out` and `log_sum` are over all keys. Adds to the block's rows of the
-  // queries in dqkv, and of dkeys_values.
-  virtual void AttendBlockBackward(const AttentionBlock& block, const T* qkv,
-                                   const T* keys_values, const T* out,
-                                   const T* log_sum, const T* dout, T* dqkv,
-                                   T* dkeys_values) = 0;
 
   // --- Flat vectors of n elements ------------------------------------------
 

@@ -232,92 +232,6 @@ void PlainOps<T>::PositionsBackward(int64_t rows, int64_t sequence_length,
 }
 
 template <typename T>
-void PlainOps<T>::Rope(const AttentionShape& s, const T* table, bool inverse,
-                       T* qkv) {
-  const int64_t half = s.head_dim / 2;
-  for (int64_t r = 0; r < s.rows(); ++r) {
-    const T* cosines = table + (r % s.sequence_length) * s.head_dim;
-    const T* sines = cosines + half;
-    for (int64_t h = 0; h < s.head_count + s.kv_head_count; ++h) {
-      T* z = qkv + r * s.qkv_size() + h * s.head_dim;
-      for (int64_t i = 0; i < half; ++i) {
-        const T a = z[i], b = z[i + half];
-        const T sine = inverse ? -sines[i] : sines[i];
-        z[i] = a * cosines[i] - b * sine;
-        z[i + half] = b * cosines[i] + a * sine;
-      }
-    }
-  }
-}
-
-template <typename T>
-void PlainOps<T>::Attention(const AttentionShape& s, const T* qkv, T* out,
-                            T* log_sum) {
-  const T scale = AttentionScale<T>(s);
-  const int64_t group = s.head_count / s.kv_head_count;
-  std::vector<T> scores(s.sequence_length);
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.head_count; ++h) {
-      const auto q = QkvHead(s, qkv, b, h);
-      const auto k = QkvHead(s, qkv, b, s.head_count + h / group);
-      const auto v =
-          QkvHead(s, qkv, b, s.head_count + s.kv_head_count + h / group);
-      const auto o = OutHead(s, out, b, h);
-      for (int64_t t = 0; t < s.sequence_length; ++t) {
-        for (int64_t u = 0; u <= t; ++u) {
-          scores[u] = scale * Dot(s.head_dim, q.row(t), k.row(u));
-        }
-        const T log_total = LogSumExp(t + 1, scores.data());
-        log_sum[(b * s.head_count + h) * s.sequence_length + t] = log_total;
-        std::fill(o.row(t), o.row(t) + s.head_dim, T(0));
-        for (int64_t u = 0; u <= t; ++u) {
-          const T p = std::exp(scores[u] - log_total);
-          for (int64_t d = 0; d < s.head_dim; ++d) {
-            o.row(t)[d] += p * v.row(u)[d];
-          }
-        }
-      }
-    }
-  }
-}
-
-template <typename T>
-void PlainOps<T>::AttentionBackward(const AttentionShape& s, const T* qkv,
-                                    const T* out, const T* log_sum,
-                                    const T* dout, T* dqkv) {
-  const T scale = AttentionScale<T>(s);
-  const int64_t group = s.head_count / s.kv_head_count;
-  std::fill(dqkv, dqkv + s.rows() * s.qkv_size(), T(0));
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.head_count; ++h) {
-      const int64_t key_head = s.head_count + h / group;
-      const int64_t value_head = key_head + s.kv_head_count;
-      const auto q = QkvHead(s, qkv, b, h), k = QkvHead(s, qkv, b, key_head);
-      const auto v = QkvHead(s, qkv, b, value_head);
-      const auto dq = QkvHead(s, dqkv, b, h);
-      const auto dk = QkvHead(s, dqkv, b, key_head);
-      const auto dv = QkvHead(s, dqkv, b, value_head);
-      const auto o = OutHead(s, out, b, h), d_o = OutHead(s, dout, b, h);
-      const T* sums = log_sum + (b * s.head_count + h) * s.sequence_length;
-      for (int64_t t = 0; t < s.sequence_length; ++t) {
-        const T mean = Dot(s.head_dim, d_o.row(t), o.row(t));
-        for (int64_t u = 0; u <= t; ++u) {
-          const T score = scale * Dot(s.head_dim, q.row(t), k.row(u));
-          const T p = std::exp(score - sums[t]);
-          const T dp = Dot(s.head_dim, d_o.row(t), v.row(u));
-          const T dscore = p * (dp - mean) * scale;
-          for (int64_t d = 0; d < s.head_dim; ++d) {
-            dv.row(u)[d] += p * d_o.row(t)[d];
-            dq.row(t)[d] += dscore * k.row(u)[d];
-            dk.row(u)[d] += dscore * q.row(t)[d];
-          }
-        }
-      }
-    }
-  }
-}
-
-template <typename T>
 void PlainOps<T>::SwiGlu(int64_t rows, int64_t inner, const T* gate_up, T* y) {
   for (int64_t r = 0; r < rows; ++r) {
     const T* gate = gate_up + r * 2 * inner;
@@ -356,144 +270,6 @@ void PlainOps<T>::GeluBackward(int64_t n, const T* x, const T* dy, T* dx) {
     const T sigmoid = GeluSigmoid(x[i]);
     const T slope = T(2 * kGeluScale) * (T(1) + T(3 * kGeluCube) * x[i] * x[i]);
     dx[i] = dy[i] * (sigmoid + x[i] * sigmoid * (T(1) - sigmoid) * slope);
-  }
-}
-
-template <typename T>
-void PlainOps<T>::Route(const RouteShape& shape, const T* logits,
-                        T* probabilities, int32_t* experts, T* weights) {
-  const int64_t n = shape.expert_count, k = shape.experts_per_token;
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    const T log_total = LogSumExp(n, logits + r * n);
-    T* p = probabilities + r * n;
-    for (int64_t e = 0; e < n; ++e)
-      p[e] = std::exp(logits[r * n + e] - log_total);
-    T total = 0;
-    for (int64_t j = 0; j < k; ++j) {
-      const int32_t* chosen = experts + r * k;
-      int64_t best = -1;
-      for (int64_t e = 0; e < n; ++e) {
-        if (std::find(chosen, chosen + j, e) != chosen + j) continue;
-        if (best < 0 || p[e] > p[best]) best = e;
-      }
-      experts[r * k + j] = static_cast<int32_t>(best);
-      total += p[best];
-    }
-    for (int64_t j = 0; j < k; ++j) {
-      weights[r * k + j] = p[experts[r * k + j]] / total;
-    }
-  }
-}
-
-template <typename T>
-void PlainOps<T>::RouteBackward(const RouteShape& shape, const T* probabilities,
-                                const int32_t* experts, const T* weights,
-                                const T* dweights, const T* balance,
-                                T* dlogits) {
-  const int64_t n = shape.expert_count, k = shape.experts_per_token;
-  std::vector<T> dp(n);
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    const T* p = probabilities + r * n;
-    std::copy(balance, balance + n, dp.begin());
-    const T mean = Dot(k, weights + r * k, dweights + r * k);
-    T total = 0;
-    for (int64_t j = 0; j < k; ++j) total += p[experts[r * k + j]];
-    for (int64_t j = 0; j < k; ++j) {
-      dp[experts[r * k + j]] += (dweights[r * k + j] - mean) / total;
-    }
-    const T inner = Dot(n, p, dp.data());
-    for (int64_t e = 0; e < n; ++e) dlogits[r * n + e] = p[e] * (dp[e] - inner);
-  }
-}
-
-template <typename T>
-void PlainOps<T>::AddRouteTotals(const RouteShape& shape,
-                                 const T* probabilities, const int32_t* experts,
-                                 T* counts, T* sums) {
-  const int64_t n = shape.expert_count;
-  for (int64_t i = 0; i < shape.rows * shape.experts_per_token; ++i) {
-    counts[experts[i]] += T(1);
-  }
-  for (int64_t i = 0; i < shape.rows * n; ++i) sums[i % n] += probabilities[i];
-}
-
-template <typename T>
-void PlainOps<T>::CountChoices(const RouteShape& shape, const int32_t* experts,
-                               T* counts) {
-  const int64_t n = shape.expert_count;
-  const int64_t of_group = shape.group_rows * shape.experts_per_token;
-  std::fill(counts, counts + shape.group_count() * n, T(0));
-  for (int64_t i = 0; i < shape.rows * shape.experts_per_token; ++i) {
-    counts[i / of_group * n + experts[i]] += T(1);
-  }
-}
-
-template <typename T>
-void PlainOps<T>::PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                               const T* before, int32_t* slots,
-                               int32_t* sources, int64_t* begins) {
-  const int64_t n = shape.expert_count;
-  const int64_t choices = shape.rows * shape.experts_per_token;
-  const int64_t of_group = shape.group_rows * shape.experts_per_token;
-  int64_t slot = 0;
-  for (int64_t e = 0; e < n; ++e) {
-    begins[e] = slot;
-    int64_t chosen = 0;  // In this group, and before it.
-    for (int64_t i = 0; i < choices; ++i) {
-      if (i % of_group == 0) {
-        chosen = before == nullptr
-                     ? 0
-                     : static_cast<int64_t>(before[i / of_group * n + e]);
-      }
-      if (experts[i] != e) continue;
-      const bool kept = chosen++ < shape.capacity;
-      slots[i] = kept ? static_cast<int32_t>(slot) : -1;
-      if (kept) {
-        sources[slot++] = static_cast<int32_t>(i / shape.experts_per_token);
-      }
-    }
-  }
-  begins[shape.expert_count] = slot;
-}
-
-template <typename T>
-void PlainOps<T>::GatherRows(int64_t count, int64_t channels,
-                             const int32_t* sources, const T* x, T* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    const T* row = x + sources[i] * channels;
-    std::copy(row, row + channels, out + i * channels);
-  }
-}
-
-template <typename T>
-void PlainOps<T>::CombineRows(const RouteShape& shape, int64_t channels,
-                              const int32_t* slots, const T* weights,
-                              const T* y, T* out) {
-  const int64_t k = shape.experts_per_token;
-  std::fill(out, out + shape.rows * channels, T(0));
-  for (int64_t i = 0; i < shape.rows * k; ++i) {
-    if (slots[i] < 0) continue;
-    const T weight = weights != nullptr ? weights[i] : T(1);
-    for (int64_t c = 0; c < channels; ++c) {
-      out[i / k * channels + c] += weight * y[slots[i] * channels + c];
-    }
-  }
-}
-
-template <typename T>
-void PlainOps<T>::CombineRowsBackward(const RouteShape& shape, int64_t channels,
-                                      const int32_t* slots, const T* weights,
-                                      const T* y, const T* dout, T* dy,
-                                      T* dweights) {
-  const int64_t k = shape.experts_per_token;
-  for (int64_t i = 0; i < shape.rows * k; ++i) {
-    dweights[i] = T(0);
-    if (slots[i] < 0) continue;
-    const T* d = dout + i / k * channels;
-    dweights[i] = Dot(channels, d, y + slots[i] * channels);
-    for (int64_t c = 0; c < channels; ++c) {
-      dy[slots[i] * channels + c] = weights[i] * d[c];
-    }
   }
 }
 
@@ -618,89 +394,6 @@ void PlainOps<T>::LogitGradients(int64_t rows, int64_t begin, int64_t count,
   }
 }
 
-// Head `head` of the 2 G in rows of keys and values, from the block's first.
-template <typename T>
-HeadView<T> KvHead(const AttentionBlock& block, T* keys_values, int64_t batch,
-                   int64_t head) {
-  const AttentionShape& s = block.shape;
-  return {keys_values +
-              (batch * s.sequence_length + block.key_begin) * block.kv_size() +
-              head * s.head_dim,
-          block.kv_size()};
-}
-
-template <typename T>
-void PlainOps<T>::AttendBlock(const AttentionBlock& block, const T* qkv,
-                              const T* keys_values, T* out, T* log_sum) {
-  const AttentionShape& s = block.shape;
-  const T scale = AttentionScale<T>(s);
-  const int64_t group = s.head_count / s.kv_head_count;
-  std::vector<T> scores(block.key_count);
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.head_count; ++h) {
-      const auto q = QkvHead(s, qkv, b, h), o = OutHead(s, out, b, h);
-      const auto k = KvHead(block, keys_values, b, h / group);
-      const auto v = KvHead(block, keys_values, b, s.kv_head_count + h / group);
-      T* sums = log_sum + (b * s.head_count + h) * s.sequence_length;
-      for (int64_t i = 0; i < block.query_count; ++i) {
-        const int64_t t = block.query_begin + i;
-        for (int64_t u = 0; u < block.key_count; ++u) {
-          scores[u] = scale * Dot(s.head_dim, q.row(t), k.row(u));
-        }
-        const T logs[2] = {sums[t], LogSumExp(block.key_count, scores.data())};
-        const T log_total = LogSumExp(2, logs);
-        const T kept = std::exp(sums[t] - log_total);
-        for (int64_t d = 0; d < s.head_dim; ++d) o.row(t)[d] *= kept;
-        for (int64_t u = 0; u < block.key_count; ++u) {
-          const T p = std::exp(scores[u] - log_total);
-          for (int64_t d = 0; d < s.head_dim; ++d) {
-            o.row(t)[d] += p * v.row(u)[d];
-          }
-        }
-        sums[t] = log_total;
-      }
-    }
-  }
-}
-
-template <typename T>
-void PlainOps<T>::AttendBlockBackward(const AttentionBlock& block, const T* qkv,
-                                      const T* keys_values, const T* out,
-                                      const T* log_sum, const T* dout, T* dqkv,
-                                      T* dkeys_values) {
-  const AttentionShape& s = block.shape;
-  const T scale = AttentionScale<T>(s);
-  const int64_t group = s.head_count / s.kv_head_count;
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.head_count; ++h) {
-      const int64_t key_head = h / group;
-      const int64_t value_head = key_head + s.kv_head_count;
-      const auto q = QkvHead(s, qkv, b, h), dq = QkvHead(s, dqkv, b, h);
-      const auto k = KvHead(block, keys_values, b, key_head);
-      const auto v = KvHead(block, keys_values, b, value_head);
-      const auto dk = KvHead(block, dkeys_values, b, key_head);
-      const auto dv = KvHead(block, dkeys_values, b, value_head);
-      const auto o = OutHead(s, out, b, h), d_o = OutHead(s, dout, b, h);
-      const T* sums = log_sum + (b * s.head_count + h) * s.sequence_length;
-      for (int64_t i = 0; i < block.query_count; ++i) {
-        const int64_t t = block.query_begin + i;
-        const T mean = Dot(s.head_dim, d_o.row(t), o.row(t));
-        for (int64_t u = 0; u < block.key_count; ++u) {
-          const T score = scale * Dot(s.head_dim, q.row(t), k.row(u));
-          const T p = std::exp(score - sums[t]);
-          const T dp = Dot(s.head_dim, d_o.row(t), v.row(u));
-          const T dscore = p * (dp - mean) * scale;
-          for (int64_t d = 0; d < s.head_dim; ++d) {
-            dv.row(u)[d] += p * d_o.row(t)[d];
-            dq.row(t)[d] += dscore * k.row(u)[d];
-            dk.row(u)[d] += dscore * q.row(t)[d];
-          }
-        }
-      }
-    }
-  }
-}
-
 template <typename T>
 void PlainOps<T>::SetZero(int64_t n, T* x) {
   std::fill(x, x + n, T(0));
@@ -749,6 +442,13 @@ void PlainOps<T>::AdamW(int64_t n, const AdamWStep<T>& a, const T* g, T* p,
     p[i] = p[i] * decay - step_size * (m[i] / root);
   }
 }
+
+}  // namespace atl::engine
+
+#include "worker/engine/ops/plain_attention-inl.h"
+#include "worker/engine/ops/plain_mixture-inl.h"
+
+namespace atl::engine {
 
 template class PlainOps<float>;
 template class PlainOps<double>;

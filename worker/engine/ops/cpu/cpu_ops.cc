@@ -6,8 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include "worker/engine/ops/cpu/attention_task.h"
 #include "worker/engine/ops/cpu/kernels.h"
 #include "worker/engine/ops/cpu/products.h"
+#include "worker/engine/ops/cpu/routing.h"
 #include "worker/engine/ops/cpu/scratch.h"
 #include "worker/engine/ops/cpu/thread_pool.h"
 #include "worker/engine/ops/ops.h"
@@ -23,23 +25,6 @@ constexpr int64_t kElementsATask = 16384;
 constexpr int64_t kEmbeddingTasks = 16;
 
 int64_t TaskCount(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
-// Of n probabilities the k greatest, of equal ones the lower first, and their
-// shares of the sum of them.
-void ChooseExperts(int64_t n, int64_t k, const float* p, int32_t* experts,
-                   float* weights) {
-  float total = 0;
-  for (int64_t j = 0; j < k; ++j) {
-    int64_t best = -1;
-    for (int64_t e = 0; e < n; ++e) {
-      if (std::find(experts, experts + j, e) != experts + j) continue;
-      if (best < 0 || p[e] > p[best]) best = e;
-    }
-    experts[j] = static_cast<int32_t>(best);
-    total += p[best];
-  }
-  for (int64_t j = 0; j < k; ++j) weights[j] = p[experts[j]] / total;
-}
 
 class CpuOps final : public Ops {
  public:
@@ -291,46 +276,15 @@ class CpuOps final : public Ops {
 
   void CountChoices(const RouteShape& shape, const int32_t* experts,
                     float* counts) override {
-    const int64_t n = shape.expert_count;
-    const int64_t of_group = shape.group_rows * shape.experts_per_token;
-    std::fill_n(counts, shape.group_count() * n, 0.0f);
-    for (int64_t g = 0; g < shape.group_count(); ++g) {
-      for (int64_t i = g * of_group; i < (g + 1) * of_group; ++i) {
-        counts[g * n + experts[i]] += 1.0f;
-      }
-    }
+    CountExpertChoices(shape, experts, counts);
   }
 
   void PlanDispatch(const RouteShape& shape, const int32_t* experts,
                     const float* before, int32_t* slots, int32_t* sources,
                     int64_t* begins) override {
-    const int64_t n = shape.expert_count;
-    const int64_t choices = shape.rows * shape.experts_per_token;
-    const int64_t of_group = shape.group_rows * shape.experts_per_token;
-    int64_t* const next = index_scratch_.Get(n);
-    std::fill_n(begins, n + 1, 0);
-    // What is kept, by row; `next` counts the choices of a group.
-    for (int64_t g = 0; g < shape.group_count(); ++g) {
-      for (int64_t e = 0; e < n; ++e) {
-        next[e] =
-            before == nullptr ? 0 : static_cast<int64_t>(before[g * n + e]);
-      }
-      for (int64_t i = g * of_group; i < (g + 1) * of_group; ++i) {
-        const int32_t e = experts[i];
-        slots[i] = next[e]++ < shape.capacity ? 0 : -1;
-        if (slots[i] == 0) ++begins[e + 1];
-      }
-    }
-    for (int64_t e = 0; e < n; ++e) {
-      next[e] = begins[e];
-      begins[e + 1] += begins[e];
-    }
-    for (int64_t i = 0; i < choices; ++i) {
-      if (slots[i] < 0) continue;
-      const int64_t slot = next[experts[i]]++;
-      slots[i] = static_cast<int32_t>(slot);
-      sources[slot] = static_cast<int32_t>(i / shape.experts_per_token);
-    }
+    PlanExpertDispatch(shape, experts, before,
+                       index_scratch_.Get(shape.expert_count), slots, sources,
+                       begins);
   }
 
   void GatherRows(int64_t count, int64_t channels, const int32_t* sources,
@@ -586,29 +540,6 @@ class CpuOps final : public Ops {
     double sum = 0;
     for (int64_t task = 0; task < tasks; ++task) sum += partial[task];
     return sum;
-  }
-
-  // The task of sequence index / G and key/value head index mod G.
-  static AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
-                                const float* qkv, float* out, float* log_sum) {
-    const int64_t b = index / shape.kv_head_count;
-    const int64_t kv_head = index % shape.kv_head_count;
-    AttentionTask task;
-    task.sequence_length = shape.sequence_length;
-    task.head_dim = shape.head_dim;
-    task.group = shape.head_count / shape.kv_head_count;
-    task.qkv_stride = shape.qkv_size();
-    task.out_stride = shape.out_size();
-    const int64_t head = kv_head * task.group;
-    const float* row = qkv + b * shape.sequence_length * task.qkv_stride;
-    task.q = row + head * shape.head_dim;
-    task.k = row + (shape.head_count + kv_head) * shape.head_dim;
-    task.v = task.k + shape.kv_head_count * shape.head_dim;
-    task.out = out + b * shape.sequence_length * task.out_stride +
-               head * shape.head_dim;
-    task.log_sum =
-        log_sum + (b * shape.head_count + head) * shape.sequence_length;
-    return task;
   }
 
   // f(task) for each sequence and key/value head of a block.

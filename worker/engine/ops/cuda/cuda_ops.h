@@ -260,6 +260,14 @@ class CudaOps final : public Ops {
   Recorder recorder_;
 };
 
+template <typename T>
+T* CudaOps::Get(Scratch<T>& scratch, int64_t count) {
+  absl::StatusOr<T*> data = scratch.Get(count);
+  if (data.ok()) return *data;
+  latch_.Fail(data.status());
+  return nullptr;
+}
+
 }  // namespace atl::engine::cuda
 
 #endif  // WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_

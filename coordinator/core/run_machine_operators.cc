@@ -1,0 +1,206 @@
+// What operators ask of a run: pause, resume, cancel, remove, export.
+
+#include "coordinator/core/run_machine.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/spec/errors.h"
+#include "coordinator/core/spec/validate_spec.h"
+#include "coordinator/core/state/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
+constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
+
+// True of the names that a run gives to its own checkpoints: KeepCheckpoint,
+// CompleteIfDone.
+bool IsCheckpointId(absl::string_view pin_id) {
+  if (pin_id == "final") return true;
+  return absl::ConsumePrefix(&pin_id, "round-") && !pin_id.empty() &&
+         pin_id.find_first_not_of("0123456789") == absl::string_view::npos;
+}
+
+}  // namespace
+
+absl::Status RunMachine::Pause(absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckNotEnded());
+  if (state_.state() != v1::RUN_STATE_PAUSED) {
+    EmitState(v1::RUN_STATE_PAUSED, "an operator paused it");
+  }
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Resume(absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckNotEnded());
+  const std::string fault = ShardFault(state_, observed_);
+  if (!fault.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SHARD_FAULT", fault);
+  }
+  if (state_.state() == v1::RUN_STATE_PAUSED) {
+    EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
+              "");
+    for (RoundTimers& timers : observed_.timers) {
+      timers = RoundTimers();
+      timers.wait.received_time = now_;
+    }
+  }
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Cancel(absl::Time now) {
+  SetNow(now);
+  if (state_.state() == v1::RUN_STATE_CANCELLED) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckNotEnded());
+  const std::string reason = "the run was cancelled";
+  for (int32_t f = 0; f < state_.fragments().size(); ++f) {
+    std::vector<v1::ContributionOutcome> outcomes =
+        SettleCancelled(state_, observed_, f);
+    if (state_.fragments()[f].phase != RoundPhase::kIdle) {
+      Emit(MakeAbort(state_, f, reason, std::move(outcomes)));
+    } else {
+      EmitOutcomes(std::move(outcomes));
+    }
+  }
+  EmitState(v1::RUN_STATE_CANCELLED, "an operator cancelled it");
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::RemoveIsland(const std::string& island_id,
+                                      bool readmit, absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckNotEnded());
+  const Member* const found = state_.FindMember(island_id);
+  if (found == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_ISLAND",
+                  absl::StrCat("run ", state_.run_id(),
+                               " has never had an island ", island_id));
+  }
+  if (found->removed() == readmit) {
+    storage::v1::MemberSet member = found->record;
+    member.set_state(readmit ? v1::ISLAND_STATE_READMITTED
+                             : v1::ISLAND_STATE_REMOVED);
+    EmitMember(std::move(member));
+    reasons_.push_back(absl::StrCat(
+        "island ", island_id,
+        readmit ? " may join again: an operator lets it in"
+                : " is removed: an operator has put it out"));
+  }
+  Advance(now);
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::CheckKeep(
+    const v1::ExportCheckpointRequest& request) const {
+  const int64_t bytes = request.keep_bytes_max();
+  if (bytes < 0) {
+    return InvalidFields({{"keep_bytes_max", "must be at least 0"}});
+  }
+  if (bytes == 0) return absl::OkStatus();
+  if (state_.spec().durability() == v1::DURABILITY_ISLAND) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOTHING_TO_KEEP",
+                  "at durability level ISLAND servers merge contributions as "
+                  "they come and have none to keep: a run that is to be "
+                  "replayed is created at level PROCESS or MACHINE");
+  }
+  const auto held = state_.pins().find(request.pin_id());
+  if (held != state_.pins().end() &&
+      held->second.pin.keep_bytes_max() != bytes) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "PIN_IS_MADE",
+        absl::StrCat("pin ", request.pin_id(), " was made to keep ",
+                     held->second.pin.keep_bytes_max(),
+                     " bytes of contributions, and that cannot be changed: "
+                     "take another id"));
+  }
+  return absl::OkStatus();
+}
+
+v1::Pin RunMachine::MakePin(const std::string& pin_id, bool checkpoint) const {
+  v1::Pin pin;
+  pin.set_commit_seq(state_.commit_seq() + 1);
+  pin.set_pin_id(pin_id);
+  for (const FragmentState& fragment : state_.fragments()) {
+    *pin.add_cut() = fragment.newest;
+  }
+  pin.set_checkpoint(checkpoint);
+  return pin;
+}
+
+absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
+    const v1::ExportCheckpointRequest& request, absl::Time now) {
+  SetNow(now);
+  RETURN_IF_ERROR(CheckId("pin_id", request.pin_id()));
+  absl::Duration lease = FromProto(request.lease_duration());
+  if (lease < absl::ZeroDuration() || lease > kPinLeaseMax) {
+    return InvalidFields(
+        {{"lease_duration", "must be at least 0 and at most 24 h"}});
+  }
+  if (lease == absl::ZeroDuration()) lease = kPinLeaseDefault;
+  RETURN_IF_ERROR(CheckKeep(request));
+  const auto held = state_.pins().find(request.pin_id());
+  v1::ExportCheckpointResponse response;
+  if (request.release()) {
+    if (held != state_.pins().end()) {
+      if (held->second.pin.checkpoint()) {
+        return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT",
+                      absl::StrCat("pin ", request.pin_id(),
+                                   " is a checkpoint of the run and stays"));
+      }
+      EmitRelease(request.pin_id());
+    }
+    return response;
+  }
+  if (!state_.started()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
+                  "the run has no version 0 yet");
+  }
+  if (held == state_.pins().end()) {
+    if (IsCheckpointId(request.pin_id())) {
+      return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_CHECKPOINT",
+                    absl::StrCat("run ", state_.run_id(),
+                                 " has no checkpoint ", request.pin_id(),
+                                 ": `atoll run show` lists those it has"));
+    }
+    if (observed_.pin_ends.size() >= kPinLeasesMax) {
+      absl::Time first = absl::InfiniteFuture();
+      for (const auto& [id, end] : observed_.pin_ends) first = std::min(first, end);
+      return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_PINS",
+                          absl::StrCat(kPinLeasesMax,
+                                       " cuts are pinned: release one, or wait "
+                                       "for a lease to end"),
+                          first - now_);
+    }
+    v1::Pin pin = MakePin(request.pin_id(), /*checkpoint=*/false);
+    pin.set_keep_bytes_max(request.keep_bytes_max());
+    EmitPin(pin, lease);
+  } else if (!held->second.pin.checkpoint()) {
+    // Who only reads what it keeps does not cut its time.
+    if (held->second.pin.keep_bytes_max() > 0 && request.keep_bytes_max() == 0) {
+      lease = std::max(lease, held->second.lease_duration);
+    }
+    if (held->second.lease_duration != lease) {
+      EmitPin(held->second.pin, lease);
+    }
+    observed_.pin_ends[request.pin_id()] = now_ + lease;
+  }
+  *response.mutable_pin() = state_.pins().at(request.pin_id()).pin;
+  return response;
+}
+
+// --- Servers -----------------------------------------------------------------
+
+}  // namespace atl::coordinator

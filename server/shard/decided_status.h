@@ -1,0 +1,30 @@
+// What a stream is told of a contribution that the run has decided.
+// Thread-safe.
+
+#ifndef SERVER_SHARD_DECIDED_STATUS_H_
+#define SERVER_SHARD_DECIDED_STATUS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/status/refusal.h"
+#include "server/core/contribution_key.h"
+
+namespace atl::server {
+
+// The contribution was not merged: ABORTED, ALREADY_DECIDED.
+inline absl::Status DroppedStatus(const ContributionKey& key) {
+  return Refuse(absl::StatusCode::kAborted, "ALREADY_DECIDED",
+                absl::StrCat(key.ToString(), " is decided; fetch the plan"));
+}
+
+// What a COMMIT says of a contribution: OK if it was merged.
+inline absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
+  return outcome.outcome() == v1::OUTCOME_MERGED
+             ? absl::OkStatus()
+             : DroppedStatus(ContributionKey::FromProto(outcome.key()));
+}
+
+}  // namespace atl::server
+
+#endif  // SERVER_SHARD_DECIDED_STATUS_H_

@@ -1,0 +1,211 @@
+// Contributions and imports on their way in: admitted, written, finished.
+
+#include "server/shard/shard.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/codec/block_grid.h"
+#include "base/failpoint/test_point.h"
+#include "base/layout/digest.h"
+#include "base/layout/exchange.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/cut_utf8.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "server/shard/decided_status.h"
+
+namespace atl::server {
+namespace {
+
+using Code = absl::StatusCode;
+
+// This shard's part of the fragment's digest, from the bytes that are stored.
+absl::StatusOr<Digest128> ComputeDigest(const Contribution& contribution) {
+  const ShardRange& range = contribution.range();
+  Digest128 digest;
+  std::vector<float> elements(codec::kBlockElements);
+  for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
+    const IndexRange block = {b, b + 1};
+    RETURN_IF_ERROR(contribution.Read(block, elements.data()));
+    digest += BlockDigest(
+        b, absl::MakeConstSpan(elements.data(), range.ElementCount(block)));
+  }
+  return digest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
+    const v1::PushHeader& header, absl::string_view session_sha256) {
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
+  }
+  absl::StatusOr<std::shared_ptr<Contribution>> bound =
+      store_->Bind(header.info());
+  if (!bound.ok()) return OnLogError(header.info(), bound.status());
+  const std::shared_ptr<Contribution> contribution = *std::move(bound);
+  // Another stream may have bound the key meanwhile.
+  if (contribution->info().SerializeAsString() !=
+      header.info().SerializeAsString()) {
+    return Refuse(Code::kAborted, "KEY_IS_BOUND",
+                  absl::StrCat(contribution->key().ToString(),
+                               " is bound to another header; push what the "
+                               "first one said, or take the next seq"));
+  }
+  if (contribution->state() == Contribution::State::kPartial) {
+    MutexLock lock(&mutex_);
+    machine_.OnBound(header.info());
+  }
+  // It may have been the last that a set waits for.
+  if (store_->merges_live()) Advance();
+  return contribution;
+}
+
+absl::Status Shard::CheckMember(int32_t slot) const {
+  MutexLock lock(&mutex_);
+  return machine_.CheckMember(slot);
+}
+
+absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
+    const v1::ImportHeader& header) {
+  v1::ContributionInfo info;
+  *info.mutable_key() = ContributionKey::OfImport(header.fragment()).ToProto();
+  info.set_anchor_version(-1);
+  *info.mutable_digest() = header.digest();
+  info.set_codec(v1::CODEC_F32);
+  std::shared_ptr<Contribution> contribution;
+  // Twice: it may become version 0 between question and binding.
+  for (const bool bound : {false, true}) {
+    {
+      MutexLock lock(&mutex_);
+      ASSIGN_OR_RETURN(const bool done, machine_.AdmitImport(header));
+      if (done) break;
+    }
+    if (bound) return contribution;
+    absl::StatusOr<std::shared_ptr<Contribution>> made = store_->Bind(info);
+    if (!made.ok()) return OnLogError(info, made.status());
+    contribution = *std::move(made);
+    if (contribution->info().SerializeAsString() != info.SerializeAsString()) {
+      return Refuse(
+          Code::kAlreadyExists, "OTHER_MODEL",
+          absl::StrCat(
+              "another model is being imported into fragment ",
+              header.fragment(), " (digest ",
+              Digest128::FromProto(contribution->info().digest()).ToHex(),
+              "); create another run for this one"));
+    }
+  }
+  DropImports();
+  return nullptr;
+}
+
+absl::StatusOr<bool> Shard::WriteBlocks(
+    Contribution& contribution, IndexRange blocks,
+    absl::Span<const absl::string_view> pieces,
+    absl::Span<const BlockFact> facts) {
+  absl::StatusOr<bool> last =
+      store_->WriteBlocks(contribution, blocks, pieces, facts);
+  if (!last.ok()) return OnLogError(contribution.info(), last.status());
+  return last;
+}
+
+void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
+  resources_.finish_queue.Post([this, contribution = std::move(contribution)] {
+    RunFinish(contribution);
+  });
+}
+
+void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
+  const ContributionKey& key = contribution->key();
+  const absl::Status whole = CheckWhole(*contribution);
+  if (absl::IsInvalidArgument(whole)) {
+    RefuseWhole(*contribution, whole);
+    return;
+  }
+  absl::StatusOr<double> norm_squared = 0.0;
+  if (whole.ok()) {
+    norm_squared = store_->Finish(*contribution);
+  } else {
+    norm_squared = whole;
+    contribution->Reopen();
+  }
+  if (!norm_squared.ok()) {
+    LOG(WARNING) << "run " << store_->run().run_id() << ": cannot store "
+                 << key.ToString() << ": " << norm_squared.status().ToString();
+    waiters_.Settle(key,
+                    OnLogError(contribution->info(), norm_squared.status()));
+    return;
+  }
+  TestPoint("a contribution is stored");
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    if (key.is_import()) {
+      machine_.OnImported(key.fragment);
+    } else if (machine_.Knows(key) && store_->Find(key) == contribution) {
+      machine_.OnStored(contribution->info(), *norm_squared,
+                        contribution->live_set_id());
+    } else {
+      // It was dropped, or is about to be, and nobody would do so again.
+      status = DroppedStatus(key);
+    }
+    blocked_reasons_.erase({kLogBlockedReason, key.fragment});
+  }
+  Advance();
+  Changed();
+  // At level ISLAND the COMMIT settles it.
+  if (!contribution->is_merged_live()) waiters_.Settle(key, status);
+}
+
+absl::Status Shard::CheckWhole(const Contribution& contribution) const {
+  if (contribution.key().is_import()) {
+    ASSIGN_OR_RETURN(const Digest128 digest, ComputeDigest(contribution));
+    if (digest == Digest128::FromProto(contribution.info().digest())) {
+      return absl::OkStatus();
+    }
+    return Refuse(Code::kInvalidArgument, "WRONG_DIGEST",
+                  absl::StrCat("its blocks have digest ", digest.ToHex(),
+                               ", which is not the header's"));
+  }
+  const double norm_max = store_->run().spec().outer().contribution_norm_max();
+  const double norm = std::sqrt(contribution.NormSquared());
+  if (norm_max > 0 && !(norm <= norm_max)) {
+    return Refuse(
+        Code::kInvalidArgument, "NORM_TOO_LARGE",
+        absl::StrCat("its norm over shard ", store_->shard(), " is ", norm,
+                     ", and outer.contribution_norm_max is ", norm_max));
+  }
+  return absl::OkStatus();
+}
+
+void Shard::RefuseWhole(const Contribution& contribution,
+                        const absl::Status& reason) {
+  const ContributionKey& key = contribution.key();
+  const ContributionKey keys[] = {key};
+  const std::string text(CutUtf8(reason.message(), kRefusalBytesMax));
+  const absl::Status refused =
+      key.is_import() ? store_->Drop(keys)
+                      : store_->Refuse(contribution.info(), text);
+  if (!refused.ok()) {
+    // Nobody may hear of what a start would not know.
+    waiters_.Settle(key, OnLogError(contribution.info(),
+                                    Annotate(refused,
+                                             "cannot record that it is "
+                                             "refused")));
+    return;
+  }
+  if (!key.is_import()) {
+    MutexLock lock(&mutex_);
+    machine_.OnRefused(contribution.info(), text);
+  }
+  Changed();
+  waiters_.Settle(key, Annotate(reason, absl::StrCat(key.ToString(),
+                                                     " is refused")));
+}
+
+}  // namespace atl::server

@@ -1,0 +1,19 @@
+// The part of an attention that one task computes. Thread-safe.
+
+#ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_
+#define WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_
+
+#include <cstdint>
+
+#include "worker/engine/ops/cpu/kernels.h"
+#include "worker/engine/ops/shapes.h"
+
+namespace atl::engine {
+
+// The task of sequence index / G and key/value head index mod G.
+AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
+                              const float* qkv, float* out, float* log_sum);
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_

@@ -1,0 +1,30 @@
+// Which experts the rows of a mixture go to: the part of routing that is
+// integers and choices. Letters as in RouteShape; results are those that
+// MixtureOps promises. Thread-safe.
+
+#ifndef WORKER_ENGINE_OPS_CPU_ROUTING_H_
+#define WORKER_ENGINE_OPS_CPU_ROUTING_H_
+
+#include <cstdint>
+
+#include "worker/engine/ops/shapes.h"
+
+namespace atl::engine {
+
+// Of the n probabilities p the k greatest, of equal ones the lower first, and
+// their shares of the sum of them: experts [k], weights [k].
+void ChooseExperts(int64_t n, int64_t k, const float* p, int32_t* experts,
+                   float* weights);
+
+// MixtureOps::CountChoices.
+void CountExpertChoices(const RouteShape& shape, const int32_t* experts,
+                        float* counts);
+
+// MixtureOps::PlanDispatch; `next` [E] is scratch.
+void PlanExpertDispatch(const RouteShape& shape, const int32_t* experts,
+                        const float* before, int64_t* next, int32_t* slots,
+                        int32_t* sources, int64_t* begins);
+
+}  // namespace atl::engine
+
+#endif  // WORKER_ENGINE_OPS_CPU_ROUTING_H_
