@@ -21,18 +21,19 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
   return rpc::MakeChannelOptions(kind, MakeSecurity());
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> Context::MakeOperatorClient(
-    const ClientUse& use) const {
+absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
+Context::MakeOperatorClient(const ClientUse& use) const {
   return MakeOperatorClient(settings.Get("coordinator"), use);
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> Context::MakeOperatorClient()
-    const {
+absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
+Context::MakeOperatorClient() const {
   return MakeOperatorClient(ClientUse{});
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> Context::MakeOperatorClient(
-    const std::string& address, const ClientUse& use) const {
+absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
+Context::MakeOperatorClient(const std::string& address,
+                            const ClientUse& use) const {
   coordinator::OperatorClientOptions options;
   options.address = address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);

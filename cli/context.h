@@ -50,13 +50,14 @@ class Context {
   };
 
   // A client of the coordinator that the settings name.
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> MakeOperatorClient(
-      const ClientUse& use) const;
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> MakeOperatorClient() const;
+  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
+  MakeOperatorClient(const ClientUse& use) const;
+  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
+  MakeOperatorClient() const;
 
   // The same for another address.
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>> MakeOperatorClient(
-      const std::string& address, const ClientUse& use) const;
+  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
+  MakeOperatorClient(const std::string& address, const ClientUse& use) const;
 
   // What the settings say of connections.
   rpc::Security MakeSecurity() const;

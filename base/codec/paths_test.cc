@@ -42,7 +42,7 @@ class PathsTest : public ValuesTest {
   }
 
   std::string FindEncoded(const Codec& codec, const BlockKey& key,
-                        const std::vector<float>& v) {
+                          const std::vector<float>& v) {
     std::string bytes(codec.EncodedBytes(v.size()), '\x5a');
     EXPECT_EQ(codec.Encode(key, v, absl::MakeSpan(&bytes[0], bytes.size())),
               BlockFault::kNone);
@@ -175,7 +175,7 @@ TEST_F(PathsTest, BytesAreThoseOfTheFormat) {
     const uint32_t high = Random16({1, 2}, static_cast<uint32_t>(i));
     const uint32_t low = Random16({3, 4}, static_cast<uint32_t>(i));
     v[i] = FromBits((high & 0x8000) << 16 | (100 + high % 40) << 23 |
-                   (low << 7 & 0x007fffff));
+                    (low << 7 & 0x007fffff));
   }
   for (const auto& [id, crc] : expected) {
     for (const SimdPath path : SupportedPaths()) {

@@ -66,7 +66,7 @@ struct TopKVector : VectorLoops {
 
   // The places of the k greatest of n keys, which are in order of places.
   static void ChooseAmong(size_t count, uint64_t* keys, size_t k,
-                       uint16_t* places) {
+                          uint16_t* places) {
     uint64_t sorted[kBlock];
     std::copy(keys, keys + count, sorted);
     std::nth_element(sorted, sorted + k - 1, sorted + count,

@@ -29,7 +29,9 @@ class MergeGroups {
   int count() const { return count_; }
   // Group of the tensor with this index in the layout, in [0, count()), or
   // kNone. Requires: the tensor is of the fragment.
-  int FindGroup(int32_t tensor) const { return groups_[tensor - first_tensor_]; }
+  int FindGroup(int32_t tensor) const {
+    return groups_[tensor - first_tensor_];
+  }
 
  private:
   int count_ = 0;

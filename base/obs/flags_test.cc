@@ -23,7 +23,9 @@ TEST(FlagsTest, AnUnderscoreInAFlagIsADash) {
 }
 
 TEST(FlagsTest, WhatStandsBehindTwoDashesIsNoFlag) {
-  const std::string alias = "--" "x_y";
+  const std::string alias =
+      "--"
+      "x_y";
   EXPECT_EQ(Spell({"a", alias, "--", alias}),
             (std::vector<std::string>{"a", "--x-y", "--", alias}));
 }

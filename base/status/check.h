@@ -99,7 +99,7 @@ const absl::Status& GetStatus(const absl::StatusOr<T>& statusor) {
 // Requires `expr`, an absl::Status or StatusOr, to be OK.
 #define CHECK_OK(expr)                                                        \
   for (const ::absl::Status atl_check_status =                                \
-           ::atl::check_internal::GetStatus(expr);                             \
+           ::atl::check_internal::GetStatus(expr);                            \
        !atl_check_status.ok();)                                               \
   ::atl::check_internal::Failure(__FILE__, __LINE__, #expr " is OK").stream() \
       << atl_check_status << " "

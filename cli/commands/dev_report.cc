@@ -25,7 +25,7 @@ struct ReportOptions {
 };
 
 absl::StatusOr<double> ComputeLoss(const std::string& model,
-                              const std::string& data) {
+                                   const std::string& data) {
   worker::EvaluateOptions evaluate;
   evaluate.model_directory = model;
   evaluate.data_path = data;

@@ -34,7 +34,7 @@ void WaitFor(absl::Duration duration, const std::stop_token& stop) {
 class GrpcOperatorClient : public OperatorClient {
  public:
   GrpcOperatorClient(const OperatorClientOptions& options,
-                const std::shared_ptr<grpc::Channel>& channel)
+                     const std::shared_ptr<grpc::Channel>& channel)
       : options_(options),
         channel_(channel),
         runs_(Runs::NewStub(channel)),

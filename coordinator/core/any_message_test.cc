@@ -132,7 +132,8 @@ TEST_F(AnyMessageTest, ProgressBeyondReasonIsRefused) {
   };
   EXPECT_TRUE(absl::IsInvalidArgument(report(INT64_MAX)));
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(report(int64_t{1} << 52).ok());
-  EXPECT_EQ(run.machine().observed().members[0].loss_step_count, int64_t{1} << 52);
+  EXPECT_EQ(run.machine().observed().members[0].loss_step_count,
+            int64_t{1} << 52);
 }
 
 TEST_F(AnyMessageTest, WhateverSpecIsTakenCanBeRun) {

@@ -443,7 +443,8 @@ int64_t Coordinator::PlanRevision() const {
 
 v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
                                        int32_t slot) const {
-  v1::IslandPlan plan = BuildSharedIslandPlan(run.state(), run.observed(), *this);
+  v1::IslandPlan plan =
+      BuildSharedIslandPlan(run.state(), run.observed(), *this);
   AddIsland(run.state(), run.observed(), slot, plan);
   plan.set_revision(PlanRevision());
   plan.set_coordinator_epoch(coordinator_epoch_);
@@ -462,8 +463,8 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
           HasLetGo(run->observed().shards[shard])) {
         continue;
       }
-      *plan.add_runs() =
-          BuildServerRunPlan(state, run->observed(), static_cast<int32_t>(shard));
+      *plan.add_runs() = BuildServerRunPlan(state, run->observed(),
+                                            static_cast<int32_t>(shard));
     }
   }
   return plan;

@@ -94,10 +94,10 @@ absl::Status RunMachine::RemoveIsland(const std::string& island_id,
     member.set_state(readmit ? v1::ISLAND_STATE_READMITTED
                              : v1::ISLAND_STATE_REMOVED);
     EmitMember(std::move(member));
-    reasons_.push_back(absl::StrCat(
-        "island ", island_id,
-        readmit ? " may join again: an operator lets it in"
-                : " is removed: an operator has put it out"));
+    reasons_.push_back(
+        absl::StrCat("island ", island_id,
+                     readmit ? " may join again: an operator lets it in"
+                             : " is removed: an operator has put it out"));
   }
   Advance(now);
   return absl::OkStatus();
@@ -171,13 +171,14 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
   if (held == state_.pins().end()) {
     if (IsCheckpointId(request.pin_id())) {
       return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_CHECKPOINT",
-                    absl::StrCat("run ", state_.run_id(),
-                                 " has no checkpoint ", request.pin_id(),
+                    absl::StrCat("run ", state_.run_id(), " has no checkpoint ",
+                                 request.pin_id(),
                                  ": `atoll run show` lists those it has"));
     }
     if (observed_.pin_ends.size() >= kPinLeasesMax) {
       absl::Time first = absl::InfiniteFuture();
-      for (const auto& [id, end] : observed_.pin_ends) first = std::min(first, end);
+      for (const auto& [id, end] : observed_.pin_ends)
+        first = std::min(first, end);
       return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_PINS",
                           absl::StrCat(kPinLeasesMax,
                                        " cuts are pinned: release one, or wait "
@@ -189,7 +190,8 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
     EmitPin(pin, lease);
   } else if (!held->second.pin.checkpoint()) {
     // Who only reads what it keeps does not cut its time.
-    if (held->second.pin.keep_bytes_max() > 0 && request.keep_bytes_max() == 0) {
+    if (held->second.pin.keep_bytes_max() > 0 &&
+        request.keep_bytes_max() == 0) {
       lease = std::max(lease, held->second.lease_duration);
     }
     if (held->second.lease_duration != lease) {

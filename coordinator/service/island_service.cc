@@ -26,7 +26,7 @@ absl::StatusOr<std::string> MakeSecret() {
 
 template <typename Request>
 IslandCredentials ReadCredentials(const grpc::CallbackServerContext& context,
-                                const Request& request) {
+                                  const Request& request) {
   return {request.island_id(), request.island_epoch(), SessionSecret(context)};
 }
 

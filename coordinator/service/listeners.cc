@@ -47,7 +47,7 @@ std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
 }
 
 rpc::ListenerOptions MakeListener(const PortPlan& port,
-                                const Listeners::Spec& spec) {
+                                  const Listeners::Spec& spec) {
   rpc::ListenerOptions options;
   options.address = port.address;
   options.tls = spec.security.tls;

@@ -88,7 +88,7 @@ class ReplicaPullTest : public testing::Test {
         EXPECT_EQ(codec.DecodeAccumulate(
                       {bytes.data(), bytes.size()}, 1.0f,
                       absl::MakeSpan(replica).subspan(layout_.BlockOffset(0, b),
-                                                   change.size())),
+                                                      change.size())),
                   codec::BlockFault::kNone);
       }
       deltas_.push_back(std::move(delta));

@@ -66,9 +66,10 @@ std::vector<int64_t> BudgetBook::LetIn() {
   for (const auto& [index, number] : order_) {
     if (bytes_ >= bytes_max_) break;
     const Ticket& ticket = tickets_[number];
-    const int64_t reserved_bytes_max = std::max(
-        kReservedBytesMin, (bytes_max_ - bytes_) / kReservedPart);
-    if (FindOwn(ticket.holder).reserved_bytes + ticket.bytes > reserved_bytes_max ||
+    const int64_t reserved_bytes_max =
+        std::max(kReservedBytesMin, (bytes_max_ - bytes_) / kReservedPart);
+    if (FindOwn(ticket.holder).reserved_bytes + ticket.bytes >
+            reserved_bytes_max ||
         !Take(ticket.holder, ticket.bytes)) {
       continue;
     }

@@ -22,14 +22,15 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
-uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment, int64_t version) {
+uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment,
+                     int64_t version) {
   return Mix(Mix(Mix(exchange_seed) ^ static_cast<uint64_t>(fragment)) ^
              static_cast<uint64_t>(version));
 }
 
 ReplicaStep::Result ReplicaStep::Advance(IndexRange blocks, const float* theta,
-                                   const float* from, float* to,
-                                   char* encoded) const {
+                                         const float* from, float* to,
+                                         char* encoded) const {
   Result result;
   const codec::Codec& codec = layout_.codec();
   const RunLayout& layout = layout_.layout();
@@ -50,8 +51,8 @@ ReplicaStep::Result ReplicaStep::Advance(IndexRange blocks, const float* theta,
     if (codec.Encode(key, absl::MakeConstSpan(residual, n),
                      absl::MakeSpan(encoded, bytes)) !=
             codec::BlockFault::kNone ||
-        codec.DecodeAccumulate(absl::string_view(encoded, bytes), 1.0f, replica) !=
-            codec::BlockFault::kNone ||
+        codec.DecodeAccumulate(absl::string_view(encoded, bytes), 1.0f,
+                               replica) != codec::BlockFault::kNone ||
         !codec::AllFinite(replica)) {
       result.finite = false;
       return result;

@@ -30,7 +30,7 @@ class ReplicaStep {
  public:
   // `layout` is of the run's exchange.down and must outlive it.
   ReplicaStep(const EncodedLayout& layout, const v1::ExchangeSpec& exchange,
-           int64_t version)
+              int64_t version)
       : layout_(layout),
         seed_(ReplicaSeed(exchange.seed(), layout.fragment(), version)) {}
 

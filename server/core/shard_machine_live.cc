@@ -83,13 +83,14 @@ bool ShardMachine::MergesLiveForPlan(int32_t f) const {
   for (const v1::OpenRound& round : plan_.open_rounds()) {
     if (round.fragment() != f || round.version() != set->version) continue;
     // More may be expected than it has; they need not come.
-    return std::all_of(
-        set->keys.begin(), set->keys.end(), [&](const ContributionKey& key) {
-          return std::any_of(round.live_merge().begin(), round.live_merge().end(),
-                             [&](const v1::LiveMergeSlot& slot) {
-                               return slot.slot() == key.slot;
-                             });
-        });
+    return std::all_of(set->keys.begin(), set->keys.end(),
+                       [&](const ContributionKey& key) {
+                         return std::any_of(round.live_merge().begin(),
+                                            round.live_merge().end(),
+                                            [&](const v1::LiveMergeSlot& slot) {
+                                              return slot.slot() == key.slot;
+                                            });
+                       });
   }
   return false;
 }

@@ -33,8 +33,8 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   // says how it ended: it may be that no report has named it yet, and without
   // one it would end without an outcome. Of an older run_epoch no plan speaks.
   for (const auto& [key, info] : partial_) {
-    const int64_t oldest = fragments_[key.fragment].persisted_version - 1 -
-                           shape_.max_staleness;
+    const int64_t oldest =
+        fragments_[key.fragment].persisted_version - 1 - shape_.max_staleness;
     if (!decided_.count(key) &&
         (key.run_epoch < run_epoch_ || info.anchor_version() < oldest)) {
       action.keys.push_back(key);
@@ -168,8 +168,8 @@ void ShardMachine::NameDropSpares(std::vector<Action>* actions) {
                          plan_.run_state() == v1::RUN_STATE_COMPLETED ||
                          plan_.run_state() == v1::RUN_STATE_CANCELLED;
   // What is freed becomes spare.
-  const bool frees = std::any_of(
-      actions->begin(), actions->end(), [](const Action& action) {
+  const bool frees =
+      std::any_of(actions->begin(), actions->end(), [](const Action& action) {
         return action.kind == ActionKind::kDrop ||
                action.kind == ActionKind::kDiscard ||
                action.kind == ActionKind::kPersist ||

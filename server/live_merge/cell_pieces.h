@@ -73,8 +73,8 @@ class CellPieces {
   // RESOURCE_EXHAUSTED: this would begin it, without `room`; nothing is kept.
   absl::StatusOr<std::shared_ptr<Whole>> Add(
       IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
-      absl::Span<const BlockFact> facts, std::optional<ReceiveBudget::Hold> room)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+      absl::Span<const BlockFact> facts,
+      std::optional<ReceiveBudget::Hold> room) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Nobody goes on with the cells that are begun, until something is added.
   void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);

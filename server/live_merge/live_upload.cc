@@ -54,8 +54,7 @@ class HeldChunk {
 }  // namespace
 
 void LiveUpload::Begin() {
-  absl::StatusOr<LivePlace> found =
-      host_.FindLiveMerge(bound_->info());
+  absl::StatusOr<LivePlace> found = host_.FindLiveMerge(bound_->info());
   if (!found.ok()) {
     sender_.EndWith(found.status());
     return;
@@ -113,8 +112,7 @@ bool LiveUpload::Join() {
 
 bool LiveUpload::HasRoom() {
   const Contribution& contribution = *place_.contribution;
-  if (contribution.HasAll() ||
-      place_.live_merger->next() >= place_.index) {
+  if (contribution.HasAll() || place_.live_merger->next() >= place_.index) {
     EndTicket();
     if (contribution.HasAll()) read_room_.reset();
     return true;
@@ -122,8 +120,7 @@ bool LiveUpload::HasRoom() {
   // For a chunk of whole cells, or for the cell that a part begins.
   const int64_t bytes =
       std::min<int64_t>(codec::kChunkPayloadBytesMax,
-                        bound_->encoded().ByteCount(
-                            bound_->range().blocks()));
+                        bound_->encoded().ByteCount(bound_->range().blocks()));
   if (read_room_.has_value() && read_room_->bytes() < bytes) read_room_.reset();
   // If it goes on with a cell that is begun, that has its room: who waited with
   // it would hold it for as long.
@@ -134,12 +131,10 @@ bool LiveUpload::HasRoom() {
     return true;
   }
   if (ticket_ == nullptr) {
-    ticket_ = budget_->Wait({&contribution, bytes,
-                                 place_.live_merger.get(), place_.index},
-                                gate_);
+    ticket_ = budget_->Wait(
+        {&contribution, bytes, place_.live_merger.get(), place_.index}, gate_);
     // Who lets in those that need none may have come before.
-    if (contribution.HasAll() ||
-        place_.live_merger->next() >= place_.index) {
+    if (contribution.HasAll() || place_.live_merger->next() >= place_.index) {
       ticket_.reset();
       return true;
     }
@@ -165,8 +160,8 @@ void LiveUpload::OnRestart() {
     if (place_.live_merger == nullptr) return;
   }
   sender_.EndWith(Refuse(Code::kUnavailable, "SET_CHANGED",
-                    "other contributions than expected are merged: push "
-                    "again"));
+                         "other contributions than expected are merged: push "
+                         "again"));
 }
 
 void LiveUpload::OnTaken() {
@@ -254,8 +249,7 @@ void LiveUpload::Leave() {
 
 std::shared_ptr<Contribution> LiveUpload::contribution() const {
   MutexLock lock(&mutex_);
-  return place_.contribution != nullptr ? place_.contribution
-                                            : bound_;
+  return place_.contribution != nullptr ? place_.contribution : bound_;
 }
 
 // Cells that wait to be taken in, and the memory in which they do, which is let
@@ -275,9 +269,8 @@ struct LiveUpload::Offered {
   std::atomic<int64_t> left_count{0};  // Cells.
 };
 
-absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk,
-                                      IndexRange blocks,
-                                      std::vector<BlockFact> facts) {
+absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
+                               std::vector<BlockFact> facts) {
   LivePlace place;
   {
     MutexLock lock(&mutex_);
@@ -308,14 +301,15 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk,
                              std::min(all.end, blocks.end)};
     if (part.size() < all.size() && !pieces.IsOpen(all.begin) &&
         pieces.open_count() >= CellPieces::kOpenMax) {
-      return Refuse(Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT", absl::StrCat(
-          "chunk of blocks [", blocks.begin, ", ", blocks.end, "): parts of ",
-          CellPieces::kOpenMax, " cells have come whose rest has not; at level "
-          "ISLAND cut chunks at multiples of ", kCellBlocks,
-          " blocks, counted from the shard's first"));
+      return Refuse(
+          Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT",
+          absl::StrCat("chunk of blocks [", blocks.begin, ", ", blocks.end,
+                       "): parts of ", CellPieces::kOpenMax,
+                       " cells have come whose rest has not; at level "
+                       "ISLAND cut chunks at multiples of ",
+                       kCellBlocks, " blocks, counted from the shard's first"));
     }
-    const std::vector<IndexRange> claimed =
-        place.contribution->Claim(part);
+    const std::vector<IndexRange> claimed = place.contribution->Claim(part);
     if (claimed.size() == 1 && claimed.front() == all) {
       whole.push_back(cell);
     } else {
@@ -338,13 +332,13 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk,
       }
     }
     rpc::PayloadReader payload(chunk);
-    payload.Skip(static_cast<size_t>(bound_->encoded().ByteCount(
-        {blocks.begin, piece.begin})));
-    absl::StatusOr<std::shared_ptr<CellPieces::Whole>> complete = pieces.Add(
-        all, piece, payload,
-        absl::MakeConstSpan(facts).subspan(piece.begin - blocks.begin,
-                                           piece.size()),
-        std::move(cell_room));
+    payload.Skip(static_cast<size_t>(
+        bound_->encoded().ByteCount({blocks.begin, piece.begin})));
+    absl::StatusOr<std::shared_ptr<CellPieces::Whole>> complete =
+        pieces.Add(all, piece, payload,
+                   absl::MakeConstSpan(facts).subspan(
+                       piece.begin - blocks.begin, piece.size()),
+                   std::move(cell_room));
     if (!complete.ok()) {  // It was open, and was given up since.
       place.contribution->Settle(piece, {});
       status = NoRoomToWait();
@@ -359,8 +353,8 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk,
   const bool scarce = budget_->IsScarce();
   if (!whole.empty()) {
     const bool at_once = scarce || room->is_over_budget();
-    const auto held = std::make_shared<HeldChunk>(
-        std::move(chunk), *std::move(room), budget_);
+    const auto held = std::make_shared<HeldChunk>(std::move(chunk),
+                                                  *std::move(room), budget_);
     OfferCells(place, whole,
                std::make_shared<Offered>(blocks, held->chunk(),
                                          std::move(facts), held),
@@ -383,8 +377,9 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk,
   return status;
 }
 
-std::optional<ReceiveBudget::Hold> LiveUpload::TakeRoom(
-    const LivePlace& place, int64_t bytes, bool begins_cell) {
+std::optional<ReceiveBudget::Hold> LiveUpload::TakeRoom(const LivePlace& place,
+                                                        int64_t bytes,
+                                                        bool begins_cell) {
   {
     MutexLock lock(&mutex_);
     if (read_room_.has_value() && read_room_->bytes() >= bytes) {
@@ -408,8 +403,8 @@ std::optional<ReceiveBudget::Hold> LiveUpload::TakeRoom(
 }
 
 void LiveUpload::OfferCells(const LivePlace& place,
-                              const std::vector<int64_t>& cells,
-                              std::shared_ptr<Offered> offered, bool at_once) {
+                            const std::vector<int64_t>& cells,
+                            std::shared_ptr<Offered> offered, bool at_once) {
   offered->left_count = static_cast<int64_t>(cells.size());
   {
     MutexLock lock(&mutex_);
@@ -446,17 +441,17 @@ void LiveUpload::Abandon() {
   }
   if (place.live_merger == nullptr) return;
   place.live_merger->pieces(place.index).Abandon();
-  budget_->Abandon(
-      place.contribution.get(),
-      [weak = std::weak_ptr<LiveMerger>(place.live_merger),
-       index = place.index, contribution = place.contribution] {
-        const std::shared_ptr<LiveMerger> live_merger = weak.lock();
-        if (live_merger == nullptr) return;
-        for (const IndexRange piece :
-             live_merger->pieces(index).GiveUpAbandoned()) {
-          contribution->Settle(piece, {});
-        }
-      });
+  budget_->Abandon(place.contribution.get(),
+                   [weak = std::weak_ptr<LiveMerger>(place.live_merger),
+                    index = place.index, contribution = place.contribution] {
+                     const std::shared_ptr<LiveMerger> live_merger =
+                         weak.lock();
+                     if (live_merger == nullptr) return;
+                     for (const IndexRange piece :
+                          live_merger->pieces(index).GiveUpAbandoned()) {
+                       contribution->Settle(piece, {});
+                     }
+                   });
 }
 
 }  // namespace atl::server

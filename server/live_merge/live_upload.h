@@ -1,6 +1,6 @@
 // One stream's part in a live merge: it asks for the blocks of its contribution
-// when the round merges them, reads only what has room in memory, and hands each
-// chunk to the round's LiveMerger.
+// when the round merges them, reads only what has room in memory, and hands
+// each chunk to the round's LiveMerger.
 //
 // Thread-safe: the stream's calls come one at a time, the On... events from any
 // thread. Steps are in DESIGN.md, "A round of level ISLAND".
@@ -117,8 +117,8 @@ class LiveUpload {
   void ReadOnOrPause(const LivePlace& place);
   // Reserves budget for bytes that wait, from this stream's reservation first.
   // Empty if the budget is exhausted, unless the round cannot progress without
-  // them. `begins_cell`: they wait for the rest of their cell, so few may exceed
-  // the budget.
+  // them. `begins_cell`: they wait for the rest of their cell, so few may
+  // exceed the budget.
   std::optional<ReceiveBudget::Hold> TakeRoom(const LivePlace& place,
                                               int64_t bytes, bool begins_cell);
 

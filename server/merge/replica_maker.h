@@ -51,8 +51,9 @@ class ReplicaMaker {
 
  private:
   ReplicaMaker(RunStore& store, int32_t fragment, int64_t version,
-            std::shared_ptr<VersionFile> from, std::shared_ptr<VersionFile> to,
-            std::shared_ptr<DeltaFile> delta);
+               std::shared_ptr<VersionFile> from,
+               std::shared_ptr<VersionFile> to,
+               std::shared_ptr<DeltaFile> delta);
 
   RunStore& store_;
   const EncodedLayout& layout_;

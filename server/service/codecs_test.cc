@@ -21,7 +21,7 @@ namespace {
 constexpr int kSlots = 3;
 
 v1::Run MakeRun(codec::CodecId id,
-              v1::MergeRuleKind rule = v1::MERGE_RULE_KIND_UNSPECIFIED) {
+                v1::MergeRuleKind rule = v1::MERGE_RULE_KIND_UNSPECIFIED) {
   v1::Run run = SmallRun();
   run.mutable_spec()->mutable_exchange()->set_up(static_cast<v1::Codec>(id));
   v1::OuterSpec* outer = run.mutable_spec()->mutable_outer();

@@ -39,7 +39,7 @@ class Follower {
     int64_t bytes = 0;
     for (size_t f = 0; f < replicas_.size(); ++f) {
       const auto pulled = cluster_.PullReplica(static_cast<int32_t>(f), version,
-                                            versions_[f], replicas_[f]);
+                                               versions_[f], replicas_[f]);
       EXPECT_TRUE(pulled.ok()) << pulled.status();
       if (!pulled.ok()) return -1;
       versions_[f] = version;
@@ -64,14 +64,15 @@ int64_t FullBytes(const TestCluster& cluster) {
 std::string Bits(const std::vector<std::vector<float>>& replicas) {
   std::string bits;
   for (const auto& replica : replicas) {
-    bits.append(reinterpret_cast<const char*>(replica.data()), replica.size() * 4);
+    bits.append(reinterpret_cast<const char*>(replica.data()),
+                replica.size() * 4);
   }
   return bits;
 }
 
 // The views after `rounds` rounds, replayed one by one.
-std::string ComputeReplicas(const v1::Run& run, int server_count, int merge_threads,
-                    int rounds) {
+std::string ComputeReplicas(const v1::Run& run, int server_count,
+                            int merge_threads, int rounds) {
   TestCluster cluster(run, server_count, merge_threads);
   EXPECT_TRUE(cluster.StartAll().ok());
   EXPECT_TRUE(cluster.Begin().ok());
@@ -276,7 +277,8 @@ TEST(ReplicaServerTest, APinnedVersionHasItsReplica) {
   EXPECT_EQ(replica, island.replicas()[0]);
   // D of it is gone, but the one before and it are not needed.
   replica.clear();
-  EXPECT_TRUE(absl::IsOutOfRange(cluster.PullReplica(0, 2, 1, replica).status()));
+  EXPECT_TRUE(
+      absl::IsOutOfRange(cluster.PullReplica(0, 2, 1, replica).status()));
 }
 
 TEST(ReplicaServerTest, WhatTheRingTakesDoesNotGrow) {

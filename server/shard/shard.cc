@@ -36,8 +36,8 @@ ShardShape MakeShape(const RunStore& store) {
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
   shape.max_staleness = store.run().spec().schedule().max_staleness();
-  shape.judged = FindNeeds(store.run().spec().outer().merge()) !=
-                 MergeNeeds::kNothing;
+  shape.judged =
+      FindNeeds(store.run().spec().outer().merge()) != MergeNeeds::kNothing;
   shape.live_merge = store.merges_live();
   shape.codec = ToProto(UpCodec(store.run().spec()));
   for (int32_t f = 0; f < store.layout().fragment_count(); ++f) {
@@ -272,7 +272,7 @@ void Shard::ForgetBlockedReasons() {
 }
 
 void Shard::NoteBlockedReason(const Cause& cause, absl::string_view name,
-                          const absl::Status& status) {
+                              const absl::Status& status) {
   const std::string why(
       CutUtf8(absl::StrCat(name, " failed: ", status.message()),
               kBlockedReasonBytesMax));
@@ -341,8 +341,8 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
   {
     MutexLock lock(&mutex_);
     if (absl::IsDataLoss(error)) {
-      machine_.OnFault(absl::StrCat("cannot take ", key.ToString(), ": ",
-                                    error.ToString()));
+      machine_.OnFault(
+          absl::StrCat("cannot take ", key.ToString(), ": ", error.ToString()));
       told = machine_.CheckServes();
     } else {
       // Not whose: many may try for hours.

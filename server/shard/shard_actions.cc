@@ -128,7 +128,8 @@ absl::StatusOr<LivePlace> Shard::FindLiveMerge(
     return DroppedStatus(key);
   }
   const auto it = merged_live_.find(key.fragment);
-  if (it == merged_live_.end() || it->second.live_merger == nullptr) return found;
+  if (it == merged_live_.end() || it->second.live_merger == nullptr)
+    return found;
   const std::vector<ContributionKey>& keys = it->second.live_merger->set().keys;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!(keys[i] == key)) continue;
@@ -285,9 +286,9 @@ void Shard::RunDropManifest(const Action& action) {
 void Shard::RunDropKept(const Action& action) {
   const bool given_up = action.kind == ActionKind::kGiveUpKept;
   const absl::Status status =
-      given_up ? store_->GiveUpKept(action.commit_seqs, action.pins,
-                                    action.reason)
-               : store_->DropKept(action.commit_seqs, action.pins);
+      given_up
+          ? store_->GiveUpKept(action.commit_seqs, action.pins, action.reason)
+          : store_->DropKept(action.commit_seqs, action.pins);
   if (given_up) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": "
                  << action.ToString() << ": " << action.reason;

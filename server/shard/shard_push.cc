@@ -188,9 +188,9 @@ void Shard::RefuseWhole(const Contribution& contribution,
   const ContributionKey& key = contribution.key();
   const ContributionKey keys[] = {key};
   const std::string text(CutUtf8(reason.message(), kRefusalBytesMax));
-  const absl::Status refused =
-      key.is_import() ? store_->Drop(keys)
-                      : store_->Refuse(contribution.info(), text);
+  const absl::Status refused = key.is_import()
+                                   ? store_->Drop(keys)
+                                   : store_->Refuse(contribution.info(), text);
   if (!refused.ok()) {
     // Nobody may hear of what a start would not know.
     waiters_.Settle(key, OnLogError(contribution.info(),
@@ -204,8 +204,8 @@ void Shard::RefuseWhole(const Contribution& contribution,
     machine_.OnRefused(contribution.info(), text);
   }
   Changed();
-  waiters_.Settle(key, Annotate(reason, absl::StrCat(key.ToString(),
-                                                     " is refused")));
+  waiters_.Settle(
+      key, Annotate(reason, absl::StrCat(key.ToString(), " is refused")));
 }
 
 }  // namespace atl::server

@@ -13,7 +13,8 @@ namespace atl::server {
 
 Contribution::Contribution(const v1::ContributionInfo& info,
                            const EncodedRange& encoded,
-                           std::unique_ptr<Segment> segment, int64_t live_set_id)
+                           std::unique_ptr<Segment> segment,
+                           int64_t live_set_id)
     : info_(info),
       key_(ContributionKey::FromProto(info.key())),
       encoded_(encoded),

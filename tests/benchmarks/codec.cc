@@ -143,7 +143,8 @@ struct Operation {
   std::function<codec::BlockFault(size_t block)> run;
 };
 
-std::vector<Operation> MakeOperations(const codec::Codec& codec, Arrays& arrays) {
+std::vector<Operation> MakeOperations(const codec::Codec& codec,
+                                      Arrays& arrays) {
   const size_t bytes = codec.EncodedBytes(kBlock);
   const auto values = [&arrays](size_t b) {
     return arrays.values.subspan(b * kBlock, kBlock);

@@ -61,7 +61,8 @@ constexpr int64_t kPeakSize = 2048;
 // cubed that `make` makes, with `threads` threads of oneDNN's own; 0 if it
 // makes none. Runs in a thread of its own, for the thread count is set a
 // thread.
-double MeasureBest(int threads, const std::function<std::function<void()>()>& make) {
+double MeasureBest(int threads,
+                   const std::function<std::function<void()>()>& make) {
   double best = 0;
   std::thread([&] {
     omp_set_num_threads(threads);

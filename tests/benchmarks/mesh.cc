@@ -90,8 +90,8 @@ class Runner {
     for (size_t r = 0; r < ranks.size(); ++r) {
       ranks[r] = collective::MakeTimed(std::move(ranks[r]), &waited_[r]);
     }
-    auto made = MakeMeshTrainer(MakeOptions(shape, mesh.mesh.rank_count()), mesh,
-                                absl::MakeSpan(ranks));
+    auto made = MakeMeshTrainer(MakeOptions(shape, mesh.mesh.rank_count()),
+                                mesh, absl::MakeSpan(ranks));
     status_ = made.status();
     if (!status_.ok()) return;
     trainer_ = *std::move(made);

@@ -102,7 +102,8 @@ absl::Status CreateRun(const std::string& address,
                        const ClusterOptions& options) {
   coordinator::OperatorClientOptions client_options;
   client_options.address = address;
-  ASSIGN_OR_RETURN(auto client, coordinator::MakeOperatorClient(client_options));
+  ASSIGN_OR_RETURN(auto client,
+                   coordinator::MakeOperatorClient(client_options));
   v1::CreateRunRequest request;
   request.set_run_id("round");
   *request.mutable_spec() = MakeSpec(options);

@@ -196,10 +196,10 @@ absl::Status RoundIsland::Pull() {
   const v1::FragmentVersion& newest = plan_.cut(0);
   const server::TransferOutcome outcome =
       has_replica_ ? servers_->PullReplica(0, newest.version(), held_version_,
-                                     parameters_, Bounds())
-                : servers_->Pull(0, newest.version(),
-                                 Digest128::FromProto(newest.digest()),
-                                 parameters_, Bounds());
+                                           parameters_, Bounds())
+                   : servers_->Pull(0, newest.version(),
+                                    Digest128::FromProto(newest.digest()),
+                                    parameters_, Bounds());
   if (outcome.status.ok()) held_version_ = newest.version();
   return outcome.status;
 }

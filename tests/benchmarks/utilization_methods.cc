@@ -67,7 +67,7 @@ absl::Span<const PublishedMethod> PublishedMethods() {
 }
 
 Reduction ComputeReduction(const PublishedMethod& method,
-                      const SimulatedModel& model) {
+                           const SimulatedModel& model) {
   Reduction reduction;
   reduction.layer_count = model.layer_count;
   reduction.layer_bytes = static_cast<double>(model.element_count) *
@@ -97,7 +97,7 @@ absl::Span<const OurMethod> OurMethods() {
 }
 
 worker::planner::Exchange MakeExchange(const OurMethod& method,
-                                     const SimulatedModel& model) {
+                                       const SimulatedModel& model) {
   worker::planner::Exchange exchange;
   exchange.inner_step_count = kInnerStepCount;
   exchange.streaming = method.layers_a_fragment > 0;

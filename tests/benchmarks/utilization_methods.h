@@ -43,7 +43,7 @@ struct PublishedMethod {
 absl::Span<const PublishedMethod> PublishedMethods();
 
 Reduction ComputeReduction(const PublishedMethod& method,
-                      const SimulatedModel& model);
+                           const SimulatedModel& model);
 
 // One of ours: H = 100 and the codecs of base/codec.
 struct OurMethod {
@@ -55,7 +55,7 @@ struct OurMethod {
 absl::Span<const OurMethod> OurMethods();
 
 worker::planner::Exchange MakeExchange(const OurMethod& method,
-                                     const SimulatedModel& model);
+                                       const SimulatedModel& model);
 
 }  // namespace atl::benchmarks
 

@@ -124,8 +124,8 @@ double Simulate(const RandomRun& run) {
 TEST(ReductionTest, WithoutALimitItComputesAllTheTime) {
   for (const SimulatedModel& model : SimulatedModels()) {
     for (const PublishedMethod& method : PublishedMethods()) {
-      EXPECT_NEAR(SimulateReduction(ComputeReduction(method, model), kInfinity), 1,
-                  1e-9);
+      EXPECT_NEAR(SimulateReduction(ComputeReduction(method, model), kInfinity),
+                  1, 1e-9);
     }
   }
 }
@@ -332,7 +332,8 @@ TEST(ReductionTest, ReproducesThePublishedTable) {
   int count = 0;
   for (size_t m = 0; m < SimulatedModels().size(); ++m) {
     for (const PublishedMethod& method : PublishedMethods()) {
-      const Reduction reduction = ComputeReduction(method, SimulatedModels()[m]);
+      const Reduction reduction =
+          ComputeReduction(method, SimulatedModels()[m]);
       for (size_t t = 0; t < kTargets.size(); ++t) {
         const double least = LeastBandwidth(
             [&](double rate) { return SimulateReduction(reduction, rate); },

@@ -1,5 +1,5 @@
-// What a run would cost on a link, and what its spec makes of a model, for those
-// who create runs.
+// What a run would cost on a link, and what its spec makes of a model, for
+// those who create runs.
 
 #ifndef WORKER_API_PLANNER_H_
 #define WORKER_API_PLANNER_H_

@@ -83,7 +83,7 @@ void Fused(const typename T::Element* const* inputs, int64_t count,
 
 template <typename T, typename Out, typename Op>
 void RunFused(int n, const typename T::Element* const* in, int64_t count,
-             typename Out::Element* out) {
+              typename Out::Element* out) {
   switch (n) {
     case 1:
       return Fused<T, Out, Op, 1>(in, count, out);

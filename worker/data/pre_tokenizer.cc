@@ -60,7 +60,7 @@ Character ReadCharacter(absl::string_view text) {
 // Bytes of the run of characters of `kind` at the start of `text`, of at most
 // `count_max` of them.
 size_t CountRun(Class kind, absl::string_view text,
-             size_t count_max = absl::string_view::npos) {
+                size_t count_max = absl::string_view::npos) {
   size_t at = 0;
   for (size_t count = 0; at < text.size() && count < count_max; ++count) {
     const Character character = ReadCharacter(text.substr(at));

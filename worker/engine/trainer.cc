@@ -144,7 +144,7 @@ class SingleRankTrainer final : public Trainer {
     double total = 0;
     for (size_t begin = 0; begin < inputs.size(); begin += batch_tokens) {
       const TokenBatch batch = MakeBatch(inputs.subspan(begin, batch_tokens),
-                                       targets.subspan(begin, batch_tokens));
+                                         targets.subspan(begin, batch_tokens));
       total += static_cast<double>(
                    decoder_->Loss(device_parameters_.data(), batch)) *
                static_cast<double>(batch.rows());
@@ -235,7 +235,7 @@ class SingleRankTrainer final : public Trainer {
   }
 
   TokenBatch MakeBatch(absl::Span<const int32_t> inputs,
-                     absl::Span<const int32_t> targets) const {
+                       absl::Span<const int32_t> targets) const {
     return {
         .batch = static_cast<int64_t>(inputs.size()) / options_.sequence_length,
         .sequence_length = options_.sequence_length,

@@ -38,11 +38,11 @@ struct IslandProgress {
   std::string activity;  // "train", "push", "wait", ... (ActionName).
   std::string reason;    // Why, in a few words.
   int32_t slot = -1;
-  int64_t version = 0;        // Of fragment 0, newest committed.
-  int64_t round_count = 0;    // Versions of the whole run; 0: not planned.
-  int64_t step = 0;           // Inner steps taken, by the run's clock.
-  int64_t step_count = 0;     // Of the whole run.
-  int64_t token_count = 0;    // Read in this life.
+  int64_t version = 0;           // Of fragment 0, newest committed.
+  int64_t round_count = 0;       // Versions of the whole run; 0: not planned.
+  int64_t step = 0;              // Inner steps taken, by the run's clock.
+  int64_t step_count = 0;        // Of the whole run.
+  int64_t token_count = 0;       // Read in this life.
   double tokens_per_second = 0;  // While training.
   double loss = 0;               // Of the last step, nats a token.
   double gradient_norm = 0;      // Of the last step, before clipping.
@@ -71,10 +71,10 @@ struct IslandProgress {
 struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
-  std::string island_id;        // Kept over restarts.
-  std::string data_path;        // Empty: the run's.
-  std::string work_directory;   // For the SAVE; made if it is not there.
-  int thread_count = 1;         // That compute, >= 1.
+  std::string island_id;       // Kept over restarts.
+  std::string data_path;       // Empty: the run's.
+  std::string work_directory;  // For the SAVE; made if it is not there.
+  int thread_count = 1;        // That compute, >= 1.
   // Of the island's pushes and pulls, all its processes together. A process
   // takes as large a part of them as it holds of the model.
   server::BandwidthCaps caps;
@@ -83,8 +83,8 @@ struct RunIslandOptions {
   rpc::Security security;
   // Its ranks and processes. All processes of an island have the same options,
   // but for process_index and what a machine has of its own: data_path,
-  // work_directory, thread_count. Where their links differ they may say different
-  // caps, too: each takes its part of its own.
+  // work_directory, thread_count. Where their links differ they may say
+  // different caps, too: each takes its part of its own.
   IslandPlace place;
   // Of several processes: what keeps strangers out where they meet, beside the
   // key in `security` (rendezvous.h, RendezvousOptions).
@@ -94,7 +94,7 @@ struct RunIslandOptions {
   // What else this link could be used for, to be told of: IslandProgress. What
   // their presets point to must outlive the progress.
   std::vector<Recipe> recipes;
-  std::stop_token stop;         // Once: leave cleanly.
+  std::stop_token stop;  // Once: leave cleanly.
   std::stop_token stop_at_once;
   // Called on the computing thread, after each step and at each change of
   // activity. May be empty. Must not block.

@@ -157,7 +157,7 @@ absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
 }
 
 int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
-                        int32_t fragment_count) {
+                       int32_t fragment_count) {
   if (layers_a_fragment <= 0) return std::max(1, fragment_count);
   int64_t count = (layer_count + layers_a_fragment - 1) / layers_a_fragment;
   if (fragment_count > 0) count = std::min<int64_t>(count, fragment_count);

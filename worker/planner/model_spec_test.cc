@@ -104,7 +104,7 @@ TEST(ModelSpecTest, DealsOtherArchitecturesInTheSameWay) {
   ASSERT_TRUE(mixture.ok()) << mixture.status();
   EXPECT_TRUE(RunLayout::Create(*mixture).ok());
   EXPECT_EQ(FindFragment(*mixture,
-                       "model.layers.1.block_sparse_moe.experts.2.w2.weight"),
+                         "model.layers.1.block_sparse_moe.experts.2.w2.weight"),
             1);
 }
 

@@ -39,11 +39,11 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   RETURN_IF_ERROR(response.status());
   Table table({"RUN", "STATE", ">ROUNDS", ">TOKENS", ">ISLANDS", ">SERVERS"});
   const v1::Run& created = response->run();
-  table.AddRow({run.run_id,
-                options.validate_only ? "VALID" : EnumName(created.state()),
-                PlannedRounds(run.spec.schedule()), PlannedTokens(run.spec.schedule()),
-                absl::StrCat(run.spec.schedule().island_count_min()),
-                absl::StrCat(run.spec.server_count())});
+  table.AddRow(
+      {run.run_id, options.validate_only ? "VALID" : EnumName(created.state()),
+       PlannedRounds(run.spec.schedule()), PlannedTokens(run.spec.schedule()),
+       absl::StrCat(run.spec.schedule().island_count_min()),
+       absl::StrCat(run.spec.server_count())});
   context.output().Print(ToJson(*response), table.ToString());
   if (const std::string doubt = DescribeShortRun(run.spec); !doubt.empty()) {
     context.output().Message(doubt);

@@ -16,7 +16,7 @@ void FakeIslandControlClient::SetPlan(v1::IslandPlan plan) {
 }
 
 void FakeIslandControlClient::FailNext(const std::string& method,
-                                     absl::Status status) {
+                                       absl::Status status) {
   plans_.FailNext(method, std::move(status));
 }
 
@@ -30,7 +30,8 @@ std::vector<int64_t> FakeIslandControlClient::ready() const {
   return ready_;
 }
 
-std::vector<v1::ReportProgressRequest> FakeIslandControlClient::progress() const {
+std::vector<v1::ReportProgressRequest> FakeIslandControlClient::progress()
+    const {
   std::lock_guard<std::mutex> lock(mutex_);
   return progress_;
 }

@@ -19,15 +19,17 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
 
 // What every island of the run is told: all but `slot`, `island_epoch`,
 // `outcomes`, `needs_repush` and its own part in open rounds.
-v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& observed,
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
+                                     const Observations& observed,
                                      const ServerDirectory& servers);
 
 // Adds what only the island with `slot` is told.
-void AddIsland(const RunState& state, const Observations& observed, int32_t slot,
-               v1::IslandPlan& plan);
+void AddIsland(const RunState& state, const Observations& observed,
+               int32_t slot, v1::IslandPlan& plan);
 
 // What the owner of `shard` is told of the run. Requires: placed.
-v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& observed,
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
+                                     const Observations& observed,
                                      int32_t shard);
 
 // Largest commit_seq that every shard has persisted, by the newest reports;

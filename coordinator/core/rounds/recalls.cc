@@ -82,7 +82,8 @@ void NoteHad(const RunState& state, const ObservedShard& shard,
 
 // What the owner of a sealed contribution that is lost makes of it; empty if
 // the round can wait for it.
-v1::ContributionOutcome LostOutcome(const RunState& state, const Observations& observed,
+v1::ContributionOutcome LostOutcome(const RunState& state,
+                                    const Observations& observed,
                                     const Recall& recall, absl::Time deadline,
                                     absl::Time now) {
   for (int32_t shard : recall.shards) {
@@ -114,7 +115,8 @@ absl::Duration RecallWait(const RunState& state) {
 
 }  // namespace
 
-bool UpdateRecalls(const RunState& state, absl::Time now, Observations& observed) {
+bool UpdateRecalls(const RunState& state, absl::Time now,
+                   Observations& observed) {
   std::map<ContributionPlace, Recall> recalls;
   const auto add = [&](const v1::ContributionKey& key, int32_t shard) {
     Recall& recall = recalls[ToPlace(key)];
@@ -122,14 +124,17 @@ bool UpdateRecalls(const RunState& state, absl::Time now, Observations& observed
     recall.shards.insert(shard);
   };
   const bool under_way = state.started() && !state.ended();
-  for (int32_t shard = 0; under_way && shard < observed.shards.size(); ++shard) {
+  for (int32_t shard = 0; under_way && shard < observed.shards.size();
+       ++shard) {
     ObservedShard& seen = observed.shards[shard];
     const bool heard = IsHeard(seen);
     const Named named = heard ? NamedBy(seen, state.run_epoch()) : Named();
     for (const FragmentState& fragment : state.fragments()) {
       const int32_t f = fragment.newest.fragment();
       if (fragment.phase != RoundPhase::kSealed ||
-          state.layout().ShardBlocks(f, shard, observed.shards.size()).empty()) {
+          state.layout()
+              .ShardBlocks(f, shard, observed.shards.size())
+              .empty()) {
         continue;
       }
       const v1::Seal& seal = fragment.sealed.seal();
@@ -158,7 +163,8 @@ bool UpdateRecalls(const RunState& state, absl::Time now, Observations& observed
   for (auto& [place, recall] : recalls) {
     const auto before = observed.recalls.find(place);
     changed |= before == observed.recalls.end();
-    recall.since = before == observed.recalls.end() ? now : before->second.since;
+    recall.since =
+        before == observed.recalls.end() ? now : before->second.since;
   }
   observed.recalls = std::move(recalls);
   return changed;
@@ -187,8 +193,8 @@ Decision DecideRecall(const RunState& state, const Observations& observed,
     const Recall& recall = found->second;
     shards.insert(recall.shards.begin(), recall.shards.end());
     islands.push_back(state.members()[sealed.key().slot()].record.island_id());
-    v1::ContributionOutcome outcome =
-        LostOutcome(state, observed, recall, recall.since + RecallWait(state), now);
+    v1::ContributionOutcome outcome = LostOutcome(
+        state, observed, recall, recall.since + RecallWait(state), now);
     if (outcome.outcome() != v1::OUTCOME_UNSPECIFIED) {
       outcomes.push_back(std::move(outcome));
     }

@@ -29,10 +29,12 @@ inline constexpr absl::Duration kRecallWait = absl::Minutes(10);
 
 // Brings `view.recalls` up to date with the reports. True if the keys that
 // islands are told have changed.
-bool UpdateRecalls(const RunState& state, absl::Time now, Observations& observed);
+bool UpdateRecalls(const RunState& state, absl::Time now,
+                   Observations& observed);
 
 // The keys that the island in `slot` has to push again, in order.
-std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed, int32_t slot);
+std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed,
+                                             int32_t slot);
 
 // What the losses mean for the sealed round of `fragment`: an ABORT if one
 // cannot be made good; no record and why the round waits, if it waits for one;

@@ -54,7 +54,8 @@ class RunEndTest : public RunSimulationTest {
     return run_->state().state() == v1::RUN_STATE_COMPLETED;
   }
   v1::IslandPlan Plan() const {
-    return BuildSharedIslandPlan(run_->state(), run_->machine().observed(), *run_);
+    return BuildSharedIslandPlan(run_->state(), run_->machine().observed(),
+                                 *run_);
   }
   int64_t StartStep(int32_t f = 0) const {
     return run_->fragment(f).open.slots(0).start_step();

@@ -294,8 +294,8 @@ TEST_F(VerdictRuleTest, KrumTakesTheVectorNearestToItsNeighbours) {
 
 TEST_F(VerdictRuleTest, KrumGivesATieToTheLowestSlot) {
   const Vectors x(5, {1.0, 2.0});
-  const auto got =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(MakeInput(x));
+  const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))
+                       ->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->rows[0], (std::vector<float>{1, 0, 0, 0, 0}));
 }
@@ -318,8 +318,8 @@ TEST_F(VerdictRuleTest, MultiKrumAveragesTheBest) {
 
 TEST_F(VerdictRuleTest, KrumIsRefusedWithFewerThanTwoFAndThree) {
   const Vectors x = Random(4, 10);
-  const auto got =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(MakeInput(x));
+  const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))
+                       ->Decide(MakeInput(x));
   EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -328,11 +328,11 @@ TEST_F(VerdictRuleTest, KrumIsRefusedWithFewerThanTwoFAndThree) {
 TEST_F(VerdictRuleTest, KrumWithOneFarAwayChoosesAsWithoutIt) {
   SCOPED_TRACE(trace_);
   Vectors x = Random(4, 10);
-  const auto without =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 0))->Decide(MakeInput(x));
+  const auto without = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 0))
+                           ->Decide(MakeInput(x));
   x.push_back(std::vector<double>(10, 1e5));
-  const auto with =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))->Decide(MakeInput(x));
+  const auto with = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_KRUM, 1))
+                        ->Decide(MakeInput(x));
   ASSERT_TRUE(without.ok() && with.ok());
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(with->rows[0][i], without->rows[0][i]) << i;
@@ -389,8 +389,8 @@ TEST_F(VerdictRuleTest, MdaLooksFurtherWhereSetsShareTheWidestPair) {
 
 TEST_F(VerdictRuleTest, MdaGivesATieToTheLowestSlots) {
   const Vectors x(4, {1.0, 2.0});
-  const auto got =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1))->Decide(MakeInput(x));
+  const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1))
+                       ->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   const auto third = static_cast<float>(1.0 / 3);
   EXPECT_EQ(got->rows[0], (std::vector<float>{third, third, third, 0}));
@@ -406,16 +406,16 @@ TEST_F(VerdictRuleTest, MdaLeavesASignFlipOut) {
     for (double& value : vector) value += 0.5;
   }
   for (double& value : x[1]) value = -value;
-  const auto got =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1))->Decide(MakeInput(x));
+  const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 1))
+                       ->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->rows[0][1], 0.0f);
 }
 
 TEST_F(VerdictRuleTest, MdaIsRefusedWithFewerThanTwoFAndOne) {
   const Vectors x = Random(4, 10);
-  const auto got =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 2))->Decide(MakeInput(x));
+  const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, 2))
+                       ->Decide(MakeInput(x));
   EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -424,8 +424,8 @@ TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
   SCOPED_TRACE(trace_);
   const int f = kMdaByzantineMax;
   const Vectors x = Random(kVerdictContributionsMax, 3);
-  const auto got =
-      MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, f))->Decide(MakeInput(x));
+  const auto got = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_MDA, f))
+                       ->Decide(MakeInput(x));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(), 0.0f), f);
 }

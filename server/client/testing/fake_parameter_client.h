@@ -54,8 +54,8 @@ class FakeParameterClient : public ParameterClient {
                        const CallBounds& bounds) override;
   // V is what SetVersion gave.
   TransferOutcome PullReplica(int32_t fragment, int64_t version,
-                           int64_t from_version, absl::Span<float> out,
-                           const CallBounds& bounds) override {
+                              int64_t from_version, absl::Span<float> out,
+                              const CallBounds& bounds) override {
     return Pull(fragment, version, std::nullopt, out, bounds);
   }
   TransferOutcome Import(int32_t fragment, absl::Span<const float> elements,

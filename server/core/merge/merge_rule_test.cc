@@ -192,7 +192,8 @@ TEST_F(MergeRuleTest, AMinorityMovesOrderRulesNoFurtherThanTheOthersReach) {
   for (float& value : x[3]) value = 1e30f;
   for (const auto kind :
        {v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN}) {
-    const std::vector<float> g = MergeRows(*MakeMergeRule(MakeSpec(kind, 1)), x);
+    const std::vector<float> g =
+        MergeRows(*MakeMergeRule(MakeSpec(kind, 1)), x);
     for (int i = 0; i < 100; ++i) {
       const std::vector<double> column = Column(x, i);  // The last is hostile.
       EXPECT_LE(g[i], column[3] + 1e-5);

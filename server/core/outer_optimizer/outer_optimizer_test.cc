@@ -182,7 +182,8 @@ TEST(OuterOptimizerTest, DelayedNesterovTakesTheMomentumInEveryNContributions) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  const v1::OuterSpec spec = MakeSpec(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
+  const v1::OuterSpec spec =
+      MakeSpec(v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV);
   const auto optimizer = *MakeOuterOptimizer(spec);
   const double lr = 0.5, beta = 0.9, count = 4, c = 0.1;
   float gradient = 0, theta = 1;

@@ -132,8 +132,8 @@ class TestCluster {
   // Takes `view`, V of `from_version` (-1: none), to `version`; returns the
   // payload bytes that came.
   absl::StatusOr<int64_t> PullReplica(int32_t fragment, int64_t version,
-                                   int64_t from_version,
-                                   std::vector<float>& replica);
+                                      int64_t from_version,
+                                      std::vector<float>& replica);
   absl::Status Import(int32_t fragment, const std::vector<float>& elements);
   // Pushes, seals and commits a round of all fragments with `slots` islands.
   absl::Status Round(int64_t version, int slots);

@@ -64,9 +64,9 @@ class HostileClient final : public server::ParameterClient {
     return honest_->Pull(fragment, version, expected, out, bounds);
   }
 
-  server::TransferOutcome PullReplica(int32_t fragment, int64_t version,
-                                   int64_t from_version, absl::Span<float> out,
-                                   const server::CallBounds& bounds) override {
+  server::TransferOutcome PullReplica(
+      int32_t fragment, int64_t version, int64_t from_version,
+      absl::Span<float> out, const server::CallBounds& bounds) override {
     return honest_->PullReplica(fragment, version, from_version, out, bounds);
   }
 

@@ -92,7 +92,8 @@ void KeepDirectory(int fd, const std::string& key) {
   while (const dirent* entry = readdir(directory)) {
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
-    const std::string entry_key = MakeKey(fd, name.c_str(), AT_SYMLINK_NOFOLLOW);
+    const std::string entry_key =
+        MakeKey(fd, name.c_str(), AT_SYMLINK_NOFOLLOW);
     if (entry_key.empty()) continue;
     lines +=
         (entry->d_type == DT_DIR ? "d " : "f ") + entry_key + " " + name + "\n";

@@ -51,7 +51,8 @@ cudaError_t CudaEvent::state() const {
   return state;
 }
 
-NcclWatchdog::NcclWatchdog(Collective& control, int device, absl::Duration call_timeout)
+NcclWatchdog::NcclWatchdog(Collective& control, int device,
+                           absl::Duration call_timeout)
     : control_(control),
       device_(device),
       call_timeout_(call_timeout),
@@ -101,8 +102,9 @@ std::shared_ptr<NcclComm> NcclWatchdog::Adopt(ncclComm_t comm) {
   return adopted;
 }
 
-absl::Status NcclWatchdog::Use(NcclComm& comm, absl::string_view what,
-                           absl::FunctionRef<ncclResult_t(ncclComm_t)> use) {
+absl::Status NcclWatchdog::Use(
+    NcclComm& comm, absl::string_view what,
+    absl::FunctionRef<ncclResult_t(ncclComm_t)> use) {
   const absl::Time deadline = SystemClock().Now() + call_timeout_;
   absl::Status status;
   bool is_first = true;

@@ -288,8 +288,8 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
     Collective& control, const NcclOptions& options) {
   RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(options.device), "choosing a device"));
-  auto fate =
-      std::make_shared<NcclWatchdog>(control, options.device, options.call_timeout);
+  auto fate = std::make_shared<NcclWatchdog>(control, options.device,
+                                             options.call_timeout);
   ncclUniqueId id = {};
   if (control.rank() == 0) {
     const absl::Status status =

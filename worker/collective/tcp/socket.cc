@@ -64,8 +64,8 @@ void SetOption(int fd, int level, int option, int value) {
 
 // One end of the socket `fd`, as `get` (getsockname or getpeername) has it.
 absl::StatusOr<HostPort> ReadEndpoint(int fd,
-                                    int (*get)(int, sockaddr*, socklen_t*),
-                                    absl::string_view what) {
+                                      int (*get)(int, sockaddr*, socklen_t*),
+                                      absl::string_view what) {
   sockaddr_storage storage = {};
   auto* const address = reinterpret_cast<sockaddr*>(&storage);
   socklen_t length = sizeof(storage);

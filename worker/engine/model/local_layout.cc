@@ -19,8 +19,8 @@ bool DividedByEp(const ParameterSpec& spec, const UnitSlice& slice) {
 
 // Indices of the parameters that the rank has, in its order.
 std::vector<int64_t> ComputeOrder(const ModelConfig& config,
-                             const ParameterLayout& model,
-                             const UnitSlice& slice) {
+                                  const ParameterLayout& model,
+                                  const UnitSlice& slice) {
   const Range experts =
       ComputeRange(config.expert_count, slice.ep_rank, slice.ep_size);
   std::vector<int64_t> order;

@@ -46,7 +46,7 @@ std::vector<int64_t> Indices(int64_t count) {
 
 // Which element of the model each element of the rank is.
 std::vector<int64_t> ListElements(const LocalLayout& local,
-                                const ParameterLayout& model) {
+                                  const ParameterLayout& model) {
   std::vector<int64_t> elements(local.layout.element_count, -1);
   CutToLocal(local, Indices(model.element_count).data(), elements.data());
   return elements;

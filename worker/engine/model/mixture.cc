@@ -219,8 +219,9 @@ class Mixture final : public Mlp<T> {
                       T* dx, T* gradients, bool accumulate) const {
     SetBalance(work, rows, totals);
     T* const dlogits = work.router_gradient.data;
-    work.ops.RouteBackward(MakeShape(rows), s.probabilities, s.experts, s.weights,
-                           work.choice_gradient.data, work.balance, dlogits);
+    work.ops.RouteBackward(MakeShape(rows), s.probabilities, s.experts,
+                           s.weights, work.choice_gradient.data, work.balance,
+                           dlogits);
     BackwardLinear<T>(work, router_, parameters, rows, x, dlogits,
                       /*dx=*/nullptr, gradients, accumulate);
     const int64_t own = slice_.stream_rows(rows), first = slice_.tp_rank * own;

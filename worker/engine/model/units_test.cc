@@ -128,9 +128,10 @@ class UnitsTest : public testing::TestWithParam<Architecture> {
   double BackwardHead(Flight& flight, bool accumulate, double scale) {
     flight.gradient.resize(flight.streams[0].size());
     return head_.Backward(
-        *work_, FindParameters(head_.span()), parameters_.data() + TableOffset(),
-        flight.batch, flight.streams.back().data(), flight.saved.back().data(),
-        scale, flight.gradient.data(), gradients_.data() + head_.span().begin,
+        *work_, FindParameters(head_.span()),
+        parameters_.data() + TableOffset(), flight.batch,
+        flight.streams.back().data(), flight.saved.back().data(), scale,
+        flight.gradient.data(), gradients_.data() + head_.span().begin,
         gradients_.data() + TableOffset(), accumulate);
   }
 

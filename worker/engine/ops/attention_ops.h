@@ -1,4 +1,5 @@
-// The operations of attention. A part of BasicOps (ops.h), whose rules hold here.
+// The operations of attention. A part of BasicOps (ops.h), whose rules hold
+// here.
 
 #ifndef WORKER_ENGINE_OPS_ATTENTION_OPS_H_
 #define WORKER_ENGINE_OPS_ATTENTION_OPS_H_

@@ -1,4 +1,5 @@
-// The operations on the vocabulary: embedding and loss. A part of BasicOps (ops.h), whose rules hold here.
+// The operations on the vocabulary: embedding and loss. A part of BasicOps
+// (ops.h), whose rules hold here.
 
 #ifndef WORKER_ENGINE_OPS_LOSS_OPS_H_
 #define WORKER_ENGINE_OPS_LOSS_OPS_H_

@@ -1,4 +1,5 @@
-// The operations of a mixture of experts. A part of BasicOps (ops.h), whose rules hold here.
+// The operations of a mixture of experts. A part of BasicOps (ops.h), whose
+// rules hold here.
 
 #ifndef WORKER_ENGINE_OPS_MIXTURE_OPS_H_
 #define WORKER_ENGINE_OPS_MIXTURE_OPS_H_

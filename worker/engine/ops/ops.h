@@ -36,7 +36,6 @@ class BasicOps : public AttentionOps<T>,
                  public MixtureOps<T>,
                  public LossOps<T> {
  public:
-
   // --- The device ----------------------------------------------------------
 
   // Where the buffers of calls lie.

@@ -116,7 +116,7 @@ int64_t StageModel<T>::message_count(const TokenBatch& batch) const {
 
 template <typename T>
 typename StageModel<T>::Flight& StageModel<T>::FindFlight(int chunk,
-                                                        int micro_batch) {
+                                                          int micro_batch) {
   for (Flight& flight : flights_[chunk]) {
     if (flight.micro_batch == micro_batch) return flight;
   }

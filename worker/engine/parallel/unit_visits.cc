@@ -5,8 +5,8 @@
 namespace atl::engine {
 
 std::vector<UnitVisit> ListUnitVisits(const RankLayout& layout,
-                                    absl::Span<const PipelineAction> actions,
-                                    bool loss_forward) {
+                                      absl::Span<const PipelineAction> actions,
+                                      bool loss_forward) {
   std::vector<UnitVisit> visits;
   const auto visit = [&](int unit, bool makes_logits) {
     visits.push_back(
@@ -25,7 +25,7 @@ std::vector<UnitVisit> ListUnitVisits(const RankLayout& layout,
 }
 
 std::vector<int> CountFlights(const RankLayout& layout,
-                                absl::Span<const PipelineAction> actions) {
+                              absl::Span<const PipelineAction> actions) {
   std::vector<int> now(layout.chunks.size(), 0), most(layout.chunks.size(), 0);
   for (const PipelineAction& action : actions) {
     const bool first = layout.chunks[action.chunk].stage == 0;

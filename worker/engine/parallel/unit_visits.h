@@ -26,12 +26,12 @@ struct UnitVisit {
 // All passes of units of `actions`. `loss_forward`: there are no backward
 // passes, and the head makes logits in the forward one.
 std::vector<UnitVisit> ListUnitVisits(const RankLayout& layout,
-                                    absl::Span<const PipelineAction> actions,
-                                    bool loss_forward);
+                                      absl::Span<const PipelineAction> actions,
+                                      bool loss_forward);
 
 // By chunk, the micro-batches that are under way at a time at most.
 std::vector<int> CountFlights(const RankLayout& layout,
-                                absl::Span<const PipelineAction> actions);
+                              absl::Span<const PipelineAction> actions);
 
 // One forward pass through all chunks, for evaluation.
 std::vector<PipelineAction> ForwardActions(const RankLayout& layout);

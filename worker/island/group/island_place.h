@@ -50,13 +50,15 @@ absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place);
 // whose micro-batches are not said has as many as there may be of equal size,
 // up to two a stage.
 engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
-                                  const engine::Mesh& mesh, int64_t batch_size);
+                                    const engine::Mesh& mesh,
+                                    int64_t batch_size);
 
 // True if one rank alone trains, and nothing is asked of it that needs a mesh.
 bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh);
 
 // What all processes have to say alike, in a line.
-std::string DescribeAgreement(const IslandPlace& place, const engine::Mesh& mesh);
+std::string DescribeAgreement(const IslandPlace& place,
+                              const engine::Mesh& mesh);
 
 }  // namespace atl::worker
 

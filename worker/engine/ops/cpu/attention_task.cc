@@ -3,7 +3,7 @@
 namespace atl::engine {
 
 AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
-                              const float* qkv, float* out, float* log_sum) {
+                       const float* qkv, float* out, float* log_sum) {
   const int64_t b = index / shape.kv_head_count;
   const int64_t kv_head = index % shape.kv_head_count;
   AttentionTask task;
@@ -17,8 +17,8 @@ AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
   task.q = row + head * shape.head_dim;
   task.k = row + (shape.head_count + kv_head) * shape.head_dim;
   task.v = task.k + shape.kv_head_count * shape.head_dim;
-  task.out = out + b * shape.sequence_length * task.out_stride +
-             head * shape.head_dim;
+  task.out =
+      out + b * shape.sequence_length * task.out_stride + head * shape.head_dim;
   task.log_sum =
       log_sum + (b * shape.head_count + head) * shape.sequence_length;
   return task;

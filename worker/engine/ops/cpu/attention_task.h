@@ -12,7 +12,7 @@ namespace atl::engine {
 
 // The task of sequence index / G and key/value head index mod G.
 AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
-                              const float* qkv, float* out, float* log_sum);
+                       const float* qkv, float* out, float* log_sum);
 
 }  // namespace atl::engine
 

@@ -41,8 +41,7 @@ void PlanExpertDispatch(const RouteShape& shape, const int32_t* experts,
   // What is kept, by row; `next` counts the choices of a group.
   for (int64_t g = 0; g < shape.group_count(); ++g) {
     for (int64_t e = 0; e < n; ++e) {
-      next[e] =
-          before == nullptr ? 0 : static_cast<int64_t>(before[g * n + e]);
+      next[e] = before == nullptr ? 0 : static_cast<int64_t>(before[g * n + e]);
     }
     for (int64_t i = g * of_group; i < (g + 1) * of_group; ++i) {
       const int32_t e = experts[i];

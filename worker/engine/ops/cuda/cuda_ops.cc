@@ -513,7 +513,9 @@ void CudaOps::ClipInto(const double* sums, double clip_norm, float* scale) {
   End("clipping");
 }
 
-double CudaOps::Sum(int64_t n, const float* x) { return ComputeSum(n, x, false); }
+double CudaOps::Sum(int64_t n, const float* x) {
+  return ComputeSum(n, x, false);
+}
 
 double CudaOps::SumOfSquares(int64_t n, const float* x) {
   return ComputeSum(n, x, true);

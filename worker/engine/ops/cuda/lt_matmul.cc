@@ -98,8 +98,8 @@ class LtMatmul final : public Matmul {
                         int64_t n, int64_t k, bool is_bf16, const void* first,
                         const void* second, float* out,
                         bool accumulate) override {
-    const int alignment =
-        std::min({FindAlignment(first), FindAlignment(second), FindAlignment(out)});
+    const int alignment = std::min(
+        {FindAlignment(first), FindAlignment(second), FindAlignment(out)});
     const Key key(kind, m, n, k, is_bf16, alignment);
     const Recipe* known = recipes_.Find(key);
     if (known == nullptr) {

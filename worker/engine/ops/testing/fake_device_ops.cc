@@ -44,7 +44,8 @@ class FakeDeviceCopier final : public Copier {
 
 }  // namespace
 
-FakeDeviceMemory::FakeDeviceMemory() : addresses_(Reserve()), contents_(Reserve()) {}
+FakeDeviceMemory::FakeDeviceMemory()
+    : addresses_(Reserve()), contents_(Reserve()) {}
 
 FakeDeviceMemory::~FakeDeviceMemory() {
   munmap(addresses_, kBytes);
@@ -105,113 +106,119 @@ absl::StatusOr<std::unique_ptr<Copier>> FakeDeviceOps<T>::MakeCopier() {
 
 template <typename T>
 void FakeDeviceOps<T>::Linear(int64_t m, int64_t n, int64_t k, const T* x,
-                         const T* w, T* y) {
+                              const T* w, T* y) {
   inner_.Linear(m, n, k, At(x), At(w), At(y));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::LinearBackwardInput(int64_t m, int64_t n, int64_t k,
-                                      const T* dy, const T* w, T* dx) {
+                                           const T* dy, const T* w, T* dx) {
   inner_.LinearBackwardInput(m, n, k, At(dy), At(w), At(dx));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
-                                       const T* dy, const T* x, T* dw,
-                                       bool accumulate) {
+                                            const T* dy, const T* x, T* dw,
+                                            bool accumulate) {
   inner_.LinearBackwardWeight(m, n, k, At(dy), At(x), At(dw), accumulate);
 }
 
 template <typename T>
-void FakeDeviceOps<T>::AddRmsNorm(int64_t rows, int64_t channels, T eps, const T* x,
-                             const T* delta, const T* gain, T* sum, T* y,
-                             T* rstd) {
+void FakeDeviceOps<T>::AddRmsNorm(int64_t rows, int64_t channels, T eps,
+                                  const T* x, const T* delta, const T* gain,
+                                  T* sum, T* y, T* rstd) {
   inner_.AddRmsNorm(rows, channels, eps, At(x), At(delta), At(gain), At(sum),
                     At(y), At(rstd));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::RmsNormBackward(int64_t rows, int64_t channels, const T* dy,
-                                  const T* s, const T* rstd, const T* gain,
-                                  T* ds, T* dgain, bool accumulate) {
+void FakeDeviceOps<T>::RmsNormBackward(int64_t rows, int64_t channels,
+                                       const T* dy, const T* s, const T* rstd,
+                                       const T* gain, T* ds, T* dgain,
+                                       bool accumulate) {
   inner_.RmsNormBackward(rows, channels, At(dy), At(s), At(rstd), At(gain),
                          At(ds), At(dgain), accumulate);
 }
 
 template <typename T>
-void FakeDeviceOps<T>::LayerNorm(int64_t rows, int64_t channels, T eps, const T* x,
-                            const T* gain, const T* bias, T* y, T* mean,
-                            T* rstd) {
+void FakeDeviceOps<T>::LayerNorm(int64_t rows, int64_t channels, T eps,
+                                 const T* x, const T* gain, const T* bias, T* y,
+                                 T* mean, T* rstd) {
   inner_.LayerNorm(rows, channels, eps, At(x), At(gain), At(bias), At(y),
                    At(mean), At(rstd));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::LayerNormBackward(int64_t rows, int64_t channels, const T* dy,
-                                    const T* x, const T* mean, const T* rstd,
-                                    const T* gain, T* dx, T* dgain, T* dbias,
-                                    bool accumulate) {
+void FakeDeviceOps<T>::LayerNormBackward(int64_t rows, int64_t channels,
+                                         const T* dy, const T* x, const T* mean,
+                                         const T* rstd, const T* gain, T* dx,
+                                         T* dgain, T* dbias, bool accumulate) {
   inner_.LayerNormBackward(rows, channels, At(dy), At(x), At(mean), At(rstd),
                            At(gain), At(dx), At(dgain), At(dbias), accumulate);
 }
 
 template <typename T>
 void FakeDeviceOps<T>::AddRows(int64_t rows, int64_t channels, const T* x,
-                          const T* delta, const T* bias, T* out) {
+                               const T* delta, const T* bias, T* out) {
   inner_.AddRows(rows, channels, At(x), At(delta), At(bias), At(out));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::AddBias(int64_t rows, int64_t channels, const T* bias, T* y) {
+void FakeDeviceOps<T>::AddBias(int64_t rows, int64_t channels, const T* bias,
+                               T* y) {
   inner_.AddBias(rows, channels, At(bias), At(y));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::BiasBackward(int64_t rows, int64_t channels, const T* dy,
-                               T* dbias, bool accumulate) {
+                                    T* dbias, bool accumulate) {
   inner_.BiasBackward(rows, channels, At(dy), At(dbias), accumulate);
 }
 
 template <typename T>
 void FakeDeviceOps<T>::AddPositions(int64_t rows, int64_t sequence_length,
-                               int64_t channels, const T* table, T* x) {
+                                    int64_t channels, const T* table, T* x) {
   inner_.AddPositions(rows, sequence_length, channels, At(table), At(x));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::PositionsBackward(int64_t rows, int64_t sequence_length,
-                                    int64_t channels, const T* dx, T* dtable) {
+                                         int64_t channels, const T* dx,
+                                         T* dtable) {
   inner_.PositionsBackward(rows, sequence_length, channels, At(dx), At(dtable));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::Rope(const AttentionShape& shape, const T* table,
-                       bool inverse, T* qkv) {
+                            bool inverse, T* qkv) {
   inner_.Rope(shape, At(table), inverse, At(qkv));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::Attention(const AttentionShape& shape, const T* qkv, T* out,
-                            T* log_sum) {
+void FakeDeviceOps<T>::Attention(const AttentionShape& shape, const T* qkv,
+                                 T* out, T* log_sum) {
   inner_.Attention(shape, At(qkv), At(out), At(log_sum));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::AttentionBackward(const AttentionShape& shape, const T* qkv,
-                                    const T* out, const T* log_sum,
-                                    const T* dout, T* dqkv) {
+void FakeDeviceOps<T>::AttentionBackward(const AttentionShape& shape,
+                                         const T* qkv, const T* out,
+                                         const T* log_sum, const T* dout,
+                                         T* dqkv) {
   inner_.AttentionBackward(shape, At(qkv), At(out), At(log_sum), At(dout),
                            At(dqkv));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::SwiGlu(int64_t rows, int64_t inner, const T* gate_up, T* y) {
+void FakeDeviceOps<T>::SwiGlu(int64_t rows, int64_t inner, const T* gate_up,
+                              T* y) {
   inner_.SwiGlu(rows, inner, At(gate_up), At(y));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
-                                 const T* dy, T* dgate_up) {
+void FakeDeviceOps<T>::SwiGluBackward(int64_t rows, int64_t inner,
+                                      const T* gate_up, const T* dy,
+                                      T* dgate_up) {
   inner_.SwiGluBackward(rows, inner, At(gate_up), At(dy), At(dgate_up));
 }
 
@@ -227,153 +234,164 @@ void FakeDeviceOps<T>::GeluBackward(int64_t n, const T* x, const T* dy, T* dx) {
 
 template <typename T>
 void FakeDeviceOps<T>::Route(const RouteShape& shape, const T* logits,
-                        T* probabilities, int32_t* experts, T* weights) {
+                             T* probabilities, int32_t* experts, T* weights) {
   inner_.Route(shape, At(logits), At(probabilities), At(experts), At(weights));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::RouteBackward(const RouteShape& shape, const T* probabilities,
-                                const int32_t* experts, const T* weights,
-                                const T* dweights, const T* balance,
-                                T* dlogits) {
+void FakeDeviceOps<T>::RouteBackward(const RouteShape& shape,
+                                     const T* probabilities,
+                                     const int32_t* experts, const T* weights,
+                                     const T* dweights, const T* balance,
+                                     T* dlogits) {
   inner_.RouteBackward(shape, At(probabilities), At(experts), At(weights),
                        At(dweights), At(balance), At(dlogits));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::AddRouteTotals(const RouteShape& shape,
-                                 const T* probabilities, const int32_t* experts,
-                                 T* counts, T* sums) {
+                                      const T* probabilities,
+                                      const int32_t* experts, T* counts,
+                                      T* sums) {
   inner_.AddRouteTotals(shape, At(probabilities), At(experts), At(counts),
                         At(sums));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::CountChoices(const RouteShape& shape, const int32_t* experts,
-                               T* counts) {
+void FakeDeviceOps<T>::CountChoices(const RouteShape& shape,
+                                    const int32_t* experts, T* counts) {
   inner_.CountChoices(shape, At(experts), At(counts));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::PlanDispatch(const RouteShape& shape, const int32_t* experts,
-                               const T* before, int32_t* slots,
-                               int32_t* sources, int64_t* begins) {
+void FakeDeviceOps<T>::PlanDispatch(const RouteShape& shape,
+                                    const int32_t* experts, const T* before,
+                                    int32_t* slots, int32_t* sources,
+                                    int64_t* begins) {
   inner_.PlanDispatch(shape, At(experts), At(before), At(slots), At(sources),
                       Host(begins));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::GatherRows(int64_t count, int64_t channels,
-                             const int32_t* sources, const T* x, T* out) {
+                                  const int32_t* sources, const T* x, T* out) {
   inner_.GatherRows(count, channels, At(sources), At(x), At(out));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::CombineRows(const RouteShape& shape, int64_t channels,
-                              const int32_t* slots, const T* weights,
-                              const T* y, T* out) {
+                                   const int32_t* slots, const T* weights,
+                                   const T* y, T* out) {
   inner_.CombineRows(shape, channels, At(slots), At(weights), At(y), At(out));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::CombineRowsBackward(const RouteShape& shape, int64_t channels,
-                                      const int32_t* slots, const T* weights,
-                                      const T* y, const T* dout, T* dy,
-                                      T* dweights) {
+void FakeDeviceOps<T>::CombineRowsBackward(const RouteShape& shape,
+                                           int64_t channels,
+                                           const int32_t* slots,
+                                           const T* weights, const T* y,
+                                           const T* dout, T* dy, T* dweights) {
   inner_.CombineRowsBackward(shape, channels, At(slots), At(weights), At(y),
                              At(dout), At(dy), At(dweights));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::Embedding(int64_t rows, int64_t channels,
-                            const int32_t* tokens, const T* table, T* out) {
+                                 const int32_t* tokens, const T* table,
+                                 T* out) {
   inner_.Embedding(rows, channels, At(tokens), At(table), At(out));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::EmbeddingBackward(int64_t rows, int64_t vocab,
-                                    int64_t channels, const int32_t* tokens,
-                                    const T* dout, T* dtable) {
+                                         int64_t channels,
+                                         const int32_t* tokens, const T* dout,
+                                         T* dtable) {
   inner_.EmbeddingBackward(rows, vocab, channels, At(tokens), At(dout),
                            At(dtable));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
-                               const int32_t* targets, T* losses) {
+void FakeDeviceOps<T>::CrossEntropy(int64_t rows, int64_t vocab,
+                                    const T* logits, const int32_t* targets,
+                                    T* losses) {
   inner_.CrossEntropy(rows, vocab, At(logits), At(targets), At(losses));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
-                                       T* logits, const int32_t* targets,
-                                       T* losses) {
+void FakeDeviceOps<T>::CrossEntropyBackward(int64_t rows, int64_t vocab,
+                                            T scale, T* logits,
+                                            const int32_t* targets, T* losses) {
   inner_.CrossEntropyBackward(rows, vocab, scale, At(logits), At(targets),
                               At(losses));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::CopyColumns(int64_t rows, int64_t columns, const T* from,
-                              int64_t from_stride, T* to, int64_t to_stride) {
+                                   int64_t from_stride, T* to,
+                                   int64_t to_stride) {
   inner_.CopyColumns(rows, columns, At(from), from_stride, At(to), to_stride);
 }
 
 template <typename T>
-void FakeDeviceOps<T>::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                                 int64_t channels, const int32_t* tokens,
-                                 const T* table, T* out) {
+void FakeDeviceOps<T>::EmbeddingSlice(int64_t rows, int64_t begin,
+                                      int64_t count, int64_t channels,
+                                      const int32_t* tokens, const T* table,
+                                      T* out) {
   inner_.EmbeddingSlice(rows, begin, count, channels, At(tokens), At(table),
                         At(out));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::EmbeddingSliceBackward(int64_t rows, int64_t begin,
-                                         int64_t count, int64_t channels,
-                                         const int32_t* tokens, const T* dout,
-                                         T* dtable) {
+                                              int64_t count, int64_t channels,
+                                              const int32_t* tokens,
+                                              const T* dout, T* dtable) {
   inner_.EmbeddingSliceBackward(rows, begin, count, channels, At(tokens),
                                 At(dout), At(dtable));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::LogitTops(int64_t rows, int64_t count, const T* logits,
-                            T* tops) {
+                                 T* tops) {
   inner_.LogitTops(rows, count, At(logits), At(tops));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::LogitSums(int64_t rows, int64_t begin, int64_t count,
-                            const T* logits, const int32_t* targets,
-                            const T* tops, T* sums, T* target_logits) {
+                                 const T* logits, const int32_t* targets,
+                                 const T* tops, T* sums, T* target_logits) {
   inner_.LogitSums(rows, begin, count, At(logits), At(targets), At(tops),
                    At(sums), At(target_logits));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::LogitLosses(int64_t rows, const T* tops, const T* sums,
-                              const T* target_logits, T* losses) {
+                                   const T* target_logits, T* losses) {
   inner_.LogitLosses(rows, At(tops), At(sums), At(target_logits), At(losses));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::LogitGradients(int64_t rows, int64_t begin, int64_t count,
-                                 T scale, const int32_t* targets, const T* tops,
-                                 const T* sums, T* logits) {
+void FakeDeviceOps<T>::LogitGradients(int64_t rows, int64_t begin,
+                                      int64_t count, T scale,
+                                      const int32_t* targets, const T* tops,
+                                      const T* sums, T* logits) {
   inner_.LogitGradients(rows, begin, count, scale, At(targets), At(tops),
                         At(sums), At(logits));
 }
 
 template <typename T>
 void FakeDeviceOps<T>::AttendBlock(const AttentionBlock& block, const T* qkv,
-                              const T* keys_values, T* out, T* log_sum) {
+                                   const T* keys_values, T* out, T* log_sum) {
   inner_.AttendBlock(block, At(qkv), At(keys_values), At(out), At(log_sum));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::AttendBlockBackward(const AttentionBlock& block, const T* qkv,
-                                      const T* keys_values, const T* out,
-                                      const T* log_sum, const T* dout, T* dqkv,
-                                      T* dkeys_values) {
+void FakeDeviceOps<T>::AttendBlockBackward(const AttentionBlock& block,
+                                           const T* qkv, const T* keys_values,
+                                           const T* out, const T* log_sum,
+                                           const T* dout, T* dqkv,
+                                           T* dkeys_values) {
   inner_.AttendBlockBackward(block, At(qkv), At(keys_values), At(out),
                              At(log_sum), At(dout), At(dqkv), At(dkeys_values));
 }
@@ -399,14 +417,14 @@ double FakeDeviceOps<T>::SumOfSquares(int64_t n, const T* x) {
 }
 
 template <typename T>
-void FakeDeviceOps<T>::Sgd(int64_t n, T learning_rate, T gradient_scale, const T* g,
-                      T* p) {
+void FakeDeviceOps<T>::Sgd(int64_t n, T learning_rate, T gradient_scale,
+                           const T* g, T* p) {
   inner_.Sgd(n, learning_rate, gradient_scale, At(g), At(p));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::AdamW(int64_t n, const AdamWStep<T>& step, const T* g, T* p,
-                        T* m, T* v) {
+void FakeDeviceOps<T>::AdamW(int64_t n, const AdamWStep<T>& step, const T* g,
+                             T* p, T* m, T* v) {
   inner_.AdamW(n, step, At(g), At(p), At(m), At(v));
 }
 

@@ -57,7 +57,8 @@ TEST(MeshTest, RefusesWhatIsNoMesh) {
 TEST(MeshTest, TpRanksAreNeighboursAndStagesAreFarthest) {
   const Mesh mesh = Of("pp=2,dp_shard=2,tp=2");
   EXPECT_EQ(mesh.FindGroup(0, MeshDimension::kTp), (std::vector<int>{0, 1}));
-  EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kDpShard), (std::vector<int>{1, 3}));
+  EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kDpShard),
+            (std::vector<int>{1, 3}));
   EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kPp), (std::vector<int>{1, 5}));
   EXPECT_EQ(mesh.FindGroup(6, kReplicaGroup).size(), 8);
   EXPECT_EQ(mesh.Coordinate(5, MeshDimension::kPp), 1);
@@ -67,7 +68,8 @@ TEST(MeshTest, ShardsOfExpertsLieApartFromOthers) {
   const Mesh mesh = Of("dp_replicate=2,dp_shard=2,ep=2,cp=2");
   EXPECT_EQ(mesh.FindGroup(0, kShardGroup),
             (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(mesh.FindGroup(0, kExpertShardGroup), (std::vector<int>{0, 1, 4, 5}));
+  EXPECT_EQ(mesh.FindGroup(0, kExpertShardGroup),
+            (std::vector<int>{0, 1, 4, 5}));
   EXPECT_EQ(mesh.FindGroup(0, kBatchGroup).size(), 8);
   EXPECT_EQ(mesh.size(kLossGroup), 16);
 }

@@ -67,7 +67,8 @@ absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
   const auto split = [&](MeshDimensions dimensions, const char* name,
                          RankGroups::Group& group) -> absl::Status {
     if (mesh.size(dimensions) == 1) return absl::OkStatus();
-    ASSIGN_OR_RETURN(group, world.Split(mesh.ComputeColor(rank, dimensions), name));
+    ASSIGN_OR_RETURN(group,
+                     world.Split(mesh.ComputeColor(rank, dimensions), name));
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(split(MeshDimension::kTp, "tp", groups.tp));

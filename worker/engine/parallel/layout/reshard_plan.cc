@@ -16,8 +16,8 @@ struct Crossing {
 
 // All of `rank`'s, in the model's order within a unit and holder.
 std::vector<Crossing> FindCrossings(const ModelConfig& config,
-                                  const MeshOptions& options, int rank,
-                                  const std::vector<int64_t>& boundaries) {
+                                    const MeshOptions& options, int rank,
+                                    const std::vector<int64_t>& boundaries) {
   const RankLayout rank_layout = MakeRankLayout(config, options, rank);
   std::vector<Crossing> crossings;
   ForEachShardRun(rank_layout, [&](const ShardRun& run) {
@@ -47,7 +47,8 @@ std::vector<Crossing> FindCrossings(const ModelConfig& config,
   return crossings;
 }
 
-int64_t CountElements(const std::vector<std::vector<ReshardPlan::Run>>& by_rank) {
+int64_t CountElements(
+    const std::vector<std::vector<ReshardPlan::Run>>& by_rank) {
   int64_t count = 0;
   for (const auto& runs : by_rank) {
     for (const ReshardPlan::Run& run : runs) count += run.count;
@@ -101,8 +102,9 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
     }
   }
   for (const UnitExchange& unit : units_) {
-    exchange_count_max_ = std::max(
-        {exchange_count_max_, CountElements(unit.shards), CountElements(unit.held)});
+    exchange_count_max_ =
+        std::max({exchange_count_max_, CountElements(unit.shards),
+                  CountElements(unit.held)});
   }
 }
 

@@ -76,8 +76,8 @@ absl::Status Resharder<T>::Scatter(const T* held, Write write) {
         to = std::copy_n(held + run.offset, run.count, to);
       }
     }
-    RETURN_IF_ERROR(
-        Exchange(CountByRank(unit.held, false), CountByRank(unit.shards, false)));
+    RETURN_IF_ERROR(Exchange(CountByRank(unit.held, false),
+                             CountByRank(unit.shards, false)));
     const T* from = host_received_;
     for (const auto& runs : unit.shards) {
       for (const ReshardPlan::Run& run : runs) {

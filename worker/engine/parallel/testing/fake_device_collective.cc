@@ -17,7 +17,7 @@ class FakeDeviceCollective final : public Collective {
  public:
   // Of `inner`, or of `own`, which is it.
   FakeDeviceCollective(Collective& inner, std::unique_ptr<Collective> own,
-                  const FakeDeviceMemory& memory)
+                       const FakeDeviceMemory& memory)
       : own_(std::move(own)), inner_(inner), memory_(memory) {}
 
   int rank() const override { return inner_.rank(); }
@@ -36,7 +36,8 @@ class FakeDeviceCollective final : public Collective {
                      inner_.Split(color, name));
     if (group == nullptr) return group;
     Collective& made = *group;
-    return std::make_unique<FakeDeviceCollective>(made, std::move(group), memory_);
+    return std::make_unique<FakeDeviceCollective>(made, std::move(group),
+                                                  memory_);
   }
   void Abort(absl::string_view reason) override { inner_.Abort(reason); }
   absl::Status status() const override { return inner_.status(); }
@@ -58,8 +59,8 @@ class FakeDeviceCollective final : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> MakeFakeDeviceCollective(Collective& inner,
-                                      const FakeDeviceMemory& memory) {
+std::unique_ptr<Collective> MakeFakeDeviceCollective(
+    Collective& inner, const FakeDeviceMemory& memory) {
   return std::make_unique<FakeDeviceCollective>(inner, nullptr, memory);
 }
 
