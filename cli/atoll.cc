@@ -56,9 +56,8 @@ void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
                    "Plaintext to another machine, unprotected");
       continue;
     }
-    const std::string name = definition.name == "format"
-                                 ? "-o,--format"
-                                 : FlagName(definition.name);
+    const std::string name =
+        definition.name == "format" ? "-o,--format" : FlagName(definition.name);
     app.add_option(name, flags.values[definition.name], definition.help)
         ->default_str(definition.default_value);
   }

@@ -76,10 +76,9 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
       new ParameterServer(options, environment, incarnation));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
-  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
-      *server, server->push_watchdog_, server->pull_watchdog_,
-      std::make_shared<BufferPool>(),
-      server->held_});
+  server->service_ = std::make_unique<ParameterServiceImpl>(
+      ServiceContext{*server, server->push_watchdog_, server->pull_watchdog_,
+                     std::make_shared<BufferPool>(), server->held_});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;
@@ -112,7 +111,8 @@ ParameterServer::ParameterServer(const Options& options,
       room_queue_(1),
       images_(ImagePool::Create(options.image_bytes_max)),
       held_(std::make_shared<ReceiveBudget>(
-          options.live_merge_bytes_max, rpc::RpcServer::Spec().memory_bytes_max / 4,
+          options.live_merge_bytes_max,
+          rpc::RpcServer::Spec().memory_bytes_max / 4,
           [this](std::function<void()> task) {
             room_queue_.Post(std::move(task));
           })),
@@ -454,8 +454,8 @@ void ParameterServer::SendReports(std::stop_token stop) {
       const Clock& clock = SystemClock();
       const auto due = [&] {
         mutex_.AssertHeld();
-        return registered_ && (change_count_ != reported ||
-                               clock.Now() - last >= interval);
+        return registered_ &&
+               (change_count_ != reported || clock.Now() - last >= interval);
       };
       while (!stopping_ && change_count_ == shown && !due()) {
         changed_.WaitWithTimeout(&mutex_, registered_

@@ -232,12 +232,11 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
   }
   auto infos = PushAll(cluster, 0);  // Slot 0's is there already.
   // An older report has two of them as well.
-  ASSERT_OK(cluster
-                .WaitForReport(0,
-                               [](const v1::ShardReport& r) {
-                                 return r.stored_size() == 3;
-                               })
-                .status());
+  ASSERT_OK(
+      cluster
+          .WaitForReport(
+              0, [](const v1::ShardReport& r) { return r.stored_size() == 3; })
+          .status());
   cluster.AddSeal(0, 0, infos);
   ASSERT_OK(cluster
                 .WaitForReport(0,

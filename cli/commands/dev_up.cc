@@ -200,7 +200,7 @@ absl::Status DevUp::Serve() {
   RETURN_IF_ERROR(cluster_->StartCoordinator());
   ASSIGN_OR_RETURN(client_,
                    context_.MakeOperatorClient(cluster_->coordinator_address(),
-                                          {.progress = &progress_}));
+                                               {.progress = &progress_}));
   RETURN_IF_ERROR(CreateRun());
   RETURN_IF_ERROR(cluster_->StartServers());
   RETURN_IF_ERROR(WriteEndpoints());
@@ -370,8 +370,8 @@ void DevUp::ShowState(absl::Time now) {
     validation = FormatLoss(state_.evaluation().loss());
   }
   std::string line = absl::StrCat(
-      "round ", rounds, "/", PlannedRounds(schedule), "  inner step ", InnerSteps(),
-      "/", PlannedStepCount(run_.spec), "  ",
+      "round ", rounds, "/", PlannedRounds(schedule), "  inner step ",
+      InnerSteps(), "/", PlannedStepCount(run_.spec), "  ",
       HasTokenBudget(schedule)
           ? absl::StrCat(DescribeTokens(state_.merged_token_count(), schedule),
                          " tokens  ")

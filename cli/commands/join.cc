@@ -97,7 +97,8 @@ std::string DefaultIslandId(const rpc::Security& security) {
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address,
                                     std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient(address, {.stop = stop}));
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeOperatorClient(address, {.stop = stop}));
   v1::ListRunsRequest request;
   request.set_page_size(500);
   std::string found;

@@ -163,9 +163,9 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   const absl::StatusOr<double> rtt = ParseSeconds(options.rtt);
   RETURN_IF_ERROR(Named("--rtt", rtt.status()));
   scene.link.round_trip_seconds = *rtt;
-  scene.service = worker::MakeService(subject.run.has_value()
-                                        ? subject.run->durability()
-                                        : v1::DURABILITY_MACHINE);
+  scene.service =
+      worker::MakeService(subject.run.has_value() ? subject.run->durability()
+                                                  : v1::DURABILITY_MACHINE);
   scene.flow = worker::MakeFlow(
       subject.run.has_value() ? std::max(1, subject.run->server_count()) : 1);
   ASSIGN_OR_RETURN(scene.service.merge_bytes_per_second,
@@ -419,9 +419,9 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
         "More inner steps a round (--inner-steps), a codec of\nfewer bits "
         "(--up-codec, --down-codec) or a smaller model ask for less.\n");
   }
-  absl::StrAppend(&text, options.local_data
-                             ? "Compared were fedavg and fedopt alone"
-                             : "Not compared were fedavg and fedopt",
+  absl::StrAppend(&text,
+                  options.local_data ? "Compared were fedavg and fedopt alone"
+                                     : "Not compared were fedavg and fedopt",
                   ", which are for data that may not leave its island "
                   "(--local-data).\n");
   return text;
@@ -461,9 +461,9 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   data["presets"] = items;
   data["take"] = ChoiceToData(take);
   context.output().Print(
-      data, absl::StrCat(MakeTable(rows, subject), "\n",
-                         Assumptions(subject, scene),
-                         Advice(take, rows, subject, options)));
+      data,
+      absl::StrCat(MakeTable(rows, subject), "\n", Assumptions(subject, scene),
+                   Advice(take, rows, subject, options)));
   return absl::OkStatus();
 }
 
@@ -520,9 +520,11 @@ void AddPlan(CLI::App& app, Context& context) {
       "island trains; where a round asks only some islands, the time that the\n"
       "others stand counts. 95 % AT is the bandwidth, each way, that would\n"
       "take it to 95 %.\n"
-      "A PRESET is the run file of its name (preset = \"streaming\") with this\n"
+      "A PRESET is the run file of its name (preset = \"streaming\") with "
+      "this\n"
       "model and these islands; --inner-steps and the like change it here as\n"
-      "the same keys would in a run file, where fewer inner steps may also ask\n"
+      "the same keys would in a run file, where fewer inner steps may also "
+      "ask\n"
       "for a shorter overlap and fewer fragments; here they follow.\n"
       "Examples:\n"
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "

@@ -51,9 +51,9 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
       if (checkpoint.pin().pin_id() != flags.pin_id) continue;
       if (checkpoint.pin().keep_bytes_max() == 0) {
         return WithHint(
-            CannotReplay(absl::StrCat("pin ", flags.pin_id,
-                                      " keeps no contributions"),
-                         "NOTHING_IS_KEPT"),
+            CannotReplay(
+                absl::StrCat("pin ", flags.pin_id, " keeps no contributions"),
+                "NOTHING_IS_KEPT"),
             absl::StrCat("atoll run pin ", flags.run_id,
                          " --id NAME --keep-mb N makes one that does, for what "
                          "comes after it"));
@@ -75,8 +75,8 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
 
 // The commits to make again.
 absl::StatusOr<std::vector<v1::Round>> ListDecisions(
-    Context& context, coordinator::OperatorClient& client, const ReplayFlags& flags,
-    const v1::Pin& pin) {
+    Context& context, coordinator::OperatorClient& client,
+    const ReplayFlags& flags, const v1::Pin& pin) {
   std::vector<v1::Round> rounds;
   int64_t beyond = 0;  // What was not kept any more.
   v1::ListRoundsRequest request;
@@ -249,9 +249,9 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   kept_options.run_id = flags.run_id;
   kept_options.shard_count = options.run.spec().server_count();
   kept_options.channel = channel;
-  ASSIGN_OR_RETURN(const std::unique_ptr<server::KeptClient> kept,
-                   server::MakeKeptClient(kept_options, layout,
-                                          server::ToRoutes(pinned)));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<server::KeptClient> kept,
+      server::MakeKeptClient(kept_options, layout, server::ToRoutes(pinned)));
 
   Interrupt interrupt;
   Progress progress(context.progress_options, context.messages());

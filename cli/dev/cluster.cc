@@ -121,9 +121,11 @@ absl::Status Cluster::StartIslands(const std::string& run_id) {
   for (int i = 0; i < options_.island_count; ++i) {
     const std::string name = absl::StrCat("island-", i);
     std::vector<std::string> arguments = {
-        "join", coordinator_address(), "--run", run_id, "--island-id", name,
-        "--dir", absl::StrCat(directory_.File(name), "/work"), "--threads",
-        absl::StrCat(options_.threads)};
+        "join",        coordinator_address(),
+        "--run",       run_id,
+        "--island-id", name,
+        "--dir",       absl::StrCat(directory_.File(name), "/work"),
+        "--threads",   absl::StrCat(options_.threads)};
     arguments.insert(arguments.end(), options_.island_flags.begin(),
                      options_.island_flags.end());
     RETURN_IF_ERROR(AddMember(Role::kIsland, name, options_.programs.atoll,

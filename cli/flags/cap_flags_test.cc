@@ -21,8 +21,8 @@ TEST(CapFlagsTest, NoFlagIsNoCap) {
 }
 
 TEST(CapFlagsTest, WhatIsWrongIsAUsageErrorThatNamesItsFlag) {
-  for (const char* text : {"5", "5Mb", "5mb/s", "0Mb/s", "-1Mb/s", "fast",
-                           "99kb/s", "1b/s"}) {
+  for (const char* text :
+       {"5", "5Mb", "5mb/s", "0Mb/s", "-1Mb/s", "fast", "99kb/s", "1b/s"}) {
     const auto up = ReadCaps({text, ""});
     ASSERT_FALSE(up.ok()) << text;
     EXPECT_EQ(up.status().message().substr(0, 4), "--up") << up.status();

@@ -36,11 +36,10 @@ std::string DescribeWaiting(const server::Waiting& waiting,
     }
     if (!is_away) absl::StrAppend(&who, " at ", shard.address());
   }
-  const std::string why =
-      is_away ? "it is away"
-      : waiting.last_error.ok()
-          ? "it does not answer"
-          : std::string(waiting.last_error.message());
+  const std::string why = is_away ? "it is away"
+                          : waiting.last_error.ok()
+                              ? "it does not answer"
+                              : std::string(waiting.last_error.message());
   // The reason before the hint: a terminal cuts the end off.
   return absl::StrCat("waits for ", who, ", at most ",
                       absl::FormatDuration(patience), ": ", why,

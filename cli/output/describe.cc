@@ -243,12 +243,10 @@ std::string DescribeWait(const v1::GetRunStateResponse& state) {
   const int more = longest->awaited_count() - longest->island_ids_size();
   if (more > 0) absl::StrAppend(&whom, " and ", more, " more");
   if (whom.empty()) whom = "an island to join or come back";
-  return absl::StrCat("for ", whom, " since ",
-                      FormatTimestamp(ToTime(longest->since_time())),
-                      ": round ", longest->version() + 1,
-                      OfFragment(longest->fragment()), " has ",
-                      longest->received_count(), " of ",
-                      longest->expected_count());
+  return absl::StrCat(
+      "for ", whom, " since ", FormatTimestamp(ToTime(longest->since_time())),
+      ": round ", longest->version() + 1, OfFragment(longest->fragment()),
+      " has ", longest->received_count(), " of ", longest->expected_count());
 }
 
 }  // namespace atl::cli

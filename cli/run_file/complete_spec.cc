@@ -50,9 +50,9 @@ absl::Status FollowConfig(RunFile* run) {
 
 absl::Status CompleteImport(RunFile* run) {
   v1::InitSpec& init = *run->spec.mutable_init();
-  ASSIGN_OR_RETURN(const worker::ModelToImport model,
-                   worker::ReadModelToImport(run->model_directory,
-                                             run->spec.layout()));
+  ASSIGN_OR_RETURN(
+      const worker::ModelToImport model,
+      worker::ReadModelToImport(run->model_directory, run->spec.layout()));
   init.set_import(true);
   init.mutable_fragment_digests()->Assign(model.fragment_digests.begin(),
                                           model.fragment_digests.end());
@@ -71,9 +71,8 @@ absl::Status CompleteLayout(RunFile* run) {
                    worker::ParseFragmentAssignment(run->fragment_pattern));
   absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
       spec.model(),
-      worker::CountFragments(spec.model().layer_count(),
-                              run->layers_a_fragment,
-                              spec.layout().fragment_count()),
+      worker::CountFragments(spec.model().layer_count(), run->layers_a_fragment,
+                             spec.layout().fragment_count()),
       assignment);
   if (!layout.ok()) {
     return WithReason(WithContext(layout.status(), "[model]"), "MODEL_INVALID");

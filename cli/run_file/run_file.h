@@ -61,8 +61,8 @@ struct RunFile {
   std::string model_directory;
   // Keys of [model] that the file itself gives, not its preset.
   std::set<std::string> model_keys;
-  // layout.fragment_pattern: "strided" or "balanced" (worker/planner/model_spec.h);
-  // how complete_spec makes layout.tensors.
+  // layout.fragment_pattern: "strided" or "balanced"
+  // (worker/planner/model_spec.h); how complete_spec makes layout.tensors.
   std::string fragment_pattern = "strided";
   // layout.layers_a_fragment; 0: the file says how many fragments there are.
   int64_t layers_a_fragment = 0;

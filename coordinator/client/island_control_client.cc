@@ -33,7 +33,7 @@ absl::Duration ToDuration(const google::protobuf::Duration& duration) {
 class GrpcIslandControlClient : public IslandControlClient {
  public:
   GrpcIslandControlClient(const IslandControlClientOptions& options,
-                        const std::shared_ptr<grpc::Channel>& channel)
+                          const std::shared_ptr<grpc::Channel>& channel)
       : options_(options), stub_(Service::NewStub(channel)) {}
 
   absl::StatusOr<v1::JoinResponse> Join(
@@ -42,9 +42,8 @@ class GrpcIslandControlClient : public IslandControlClient {
     if (options_.on_join_waiting) {
       call.on_slow = [&] { options_.on_join_waiting(call.peer); };
     }
-    ASSIGN_OR_RETURN(
-        v1::JoinResponse response,
-        rpc::Call(*stub_, &Service::Stub::Join, request, call));
+    ASSIGN_OR_RETURN(v1::JoinResponse response,
+                     rpc::Call(*stub_, &Service::Stub::Join, request, call));
     auto member = std::make_shared<Membership>();
     member->run_id = request.run_id();
     member->island_id = request.island_id();

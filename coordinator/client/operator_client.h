@@ -85,7 +85,7 @@ struct OperatorClientOptions {
   // A stream of WatchRun that lasted so long was had, also without an event:
   // longer than any attempt to connect.
   absl::Duration watch_had_after = absl::Minutes(1);
-  uint64_t seed = 0;                           // Of its jitter.
+  uint64_t seed = 0;  // Of its jitter.
   // Called, from any thread, when there has been no answer for
   // rpc::kSlowAfter, with who does not answer and for how long it is asked in
   // all. Of WatchRun: of each time that it is away. May be empty.

@@ -77,7 +77,8 @@ void RunMachine::Recover(absl::Time now) {
   ResizeObservations();
   for (const Member& member : state_.members()) {
     if (member.present()) {
-      observed_.members[member.record.slot()].lease_end = now_ + LeaseDuration();
+      observed_.members[member.record.slot()].lease_end =
+          now_ + LeaseDuration();
     }
   }
   for (const auto& [pin_id, pin] : state_.pins()) {
@@ -142,7 +143,8 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
 }
 
 void RunMachine::Touch(const std::string& island_id) {
-  ObservedMember& observed = observed_.members[state_.FindMember(island_id)->record.slot()];
+  ObservedMember& observed =
+      observed_.members[state_.FindMember(island_id)->record.slot()];
   observed.last_heard = now_;
   observed.lease_end = now_ + LeaseDuration();
 }

@@ -146,8 +146,9 @@ void RunMachine::AdvanceSealed() {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
     Decision decision = DecideRecall(state_, observed_, f, now_);
     if (decision.reason.empty()) {
-      decision = WaitsForVerdict(state_, f) ? DecideVerdict(state_, observed_, f)
-                                            : DecideCommit(state_, observed_, f);
+      decision = WaitsForVerdict(state_, f)
+                     ? DecideVerdict(state_, observed_, f)
+                     : DecideCommit(state_, observed_, f);
     }
     if (decision.records.empty()) {
       Wait(decision.reason);
@@ -172,9 +173,9 @@ void RunMachine::AdvanceSealed() {
 void RunMachine::AdvanceOpen() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
-    Decision decision =
-        is_async() ? DecideAsyncSeal(state_, observed_, f)
-                   : DecideSeal(state_, observed_, f, now_, observed_.timers[f]);
+    Decision decision = is_async() ? DecideAsyncSeal(state_, observed_, f)
+                                   : DecideSeal(state_, observed_, f, now_,
+                                                observed_.timers[f]);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -233,7 +234,8 @@ void RunMachine::CompleteIfDone() {
 
 absl::Time RunMachine::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
-  for (const auto& [pin_id, end] : observed_.pin_ends) next = std::min(next, end);
+  for (const auto& [pin_id, end] : observed_.pin_ends)
+    next = std::min(next, end);
   if (state_.ended()) return next;
   for (size_t slot = 0; slot < observed_.members.size(); ++slot) {
     if (state_.members()[slot].present()) {

@@ -54,7 +54,7 @@ Batch All(const std::vector<Batch>& parts) {
 
 // A snapshot of record `revision` that deletes those up to `compacted`.
 Batch MakeSnapshot(const std::string& run_id, int64_t revision,
-                 int64_t compacted) {
+                   int64_t compacted) {
   Batch batch;
   LogSnapshot& taken = batch.snapshots.emplace_back();
   taken.run_id = run_id;
@@ -177,7 +177,8 @@ TEST_P(StoreTest, DeletesWithASnapshotWhatItSays) {
   EXPECT_FALSE(store_->ReadSnapshot("a")->has_value());
   // With records of the same batch, and with nothing deleted.
   ASSERT_TRUE(
-      store_->Append(All({Records("a", 10, 13), MakeSnapshot("a", 12, 0)})).ok());
+      store_->Append(All({Records("a", 10, 13), MakeSnapshot("a", 12, 0)}))
+          .ok());
   EXPECT_THAT(Revisions(*store_, "a", 0, 3), ElementsAre(1, 2, 3));
   ASSERT_TRUE(
       store_->Append(All({Records("a", 13, 15), MakeSnapshot("a", 14, 12)}))
@@ -204,7 +205,8 @@ TEST_P(StoreTest, DeletesWithASnapshotWhatItSays) {
 TEST_P(StoreTest, RefusesASnapshotOfAnotherPlaceThanTheEnd) {
   ASSERT_TRUE(store_->Append(Records("a", 1, 10)).ok());
   for (const Batch& bad :
-       {MakeSnapshot("a", 8, 0), MakeSnapshot("a", 10, 0), MakeSnapshot("a", 9, 9),
+       {MakeSnapshot("a", 8, 0), MakeSnapshot("a", 10, 0),
+        MakeSnapshot("a", 9, 9),
         All({Records("a", 10, 11), MakeSnapshot("a", 9, 0)})}) {
     EXPECT_EQ(store_->Append(All({Records("b", 1, 2), bad})).code(),
               absl::StatusCode::kInvalidArgument);
@@ -345,8 +347,7 @@ TEST(RocksDbStoreTest, RefusesAServersDirectory) {
   std::filesystem::create_directories(directory + "/records");
   const absl::Status status = RocksDbStore::Open(directory).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("--data-dir"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--data-dir"));
   EXPECT_FALSE(std::filesystem::exists(directory + "/CURRENT"));
 }
 

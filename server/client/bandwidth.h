@@ -42,7 +42,7 @@ struct BandwidthCaps {
 // once for each element takes all of them equally long. Who holds nothing moves
 // nothing, and is not capped.
 inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
-                            int64_t all) {
+                              int64_t all) {
   const double share = static_cast<double>(held) / static_cast<double>(all);
   return {.up_bytes_per_second = share * caps.up_bytes_per_second,
           .down_bytes_per_second = share * caps.down_bytes_per_second};
@@ -52,8 +52,8 @@ inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
 // `shard_count` servers: a cap that gives each the least it needs is none too
 // little for a small part, which gets that least and goes over its share.
 inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
-                            int64_t all, int process_count,
-                            int32_t shard_count) {
+                              int64_t all, int process_count,
+                              int32_t shard_count) {
   const double least = LeastCapBytesPerSecond(shard_count);
   const auto lift = [&](double cap, double part) {
     const bool enough = cap >= process_count * least;

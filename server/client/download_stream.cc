@@ -281,7 +281,8 @@ class DownloadStream
     float* replica = replica_.data();
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       const size_t n = Out({block, block + 1}).size();
-      RETURN_IF_ERROR(AddDelta(payload, block, last, absl::MakeSpan(replica, n)));
+      RETURN_IF_ERROR(
+          AddDelta(payload, block, last, absl::MakeSpan(replica, n)));
       replica += n;
     }
     link_ = last ? 0 : link_ + 1;

@@ -64,7 +64,7 @@ struct Download {
   absl::Span<float> out;
   int64_t out_begin = 0;
   std::string peer;       // For messages.
-  bool is_replica = false;   // V is asked for, not theta.
+  bool is_replica = false;  // V is asked for, not theta.
   // Of a view: the version that `out` holds from next_block on; -1: none.
   int64_t from_version = -1;
   Pacer* pacer = nullptr;    // Of all downloads.

@@ -308,8 +308,8 @@ class GrpcParameterClient : public ParameterClient {
   }
 
   TransferOutcome PullReplica(int32_t fragment, int64_t version,
-                           int64_t from_version, absl::Span<float> out,
-                           const CallBounds& bounds) override {
+                              int64_t from_version, absl::Span<float> out,
+                              const CallBounds& bounds) override {
     if (from_version > version) {
       return Refused(absl::InvalidArgumentError(
           absl::StrCat("version ", version, " is older than from_version ",
@@ -337,8 +337,8 @@ class GrpcParameterClient : public ParameterClient {
   // Streams of a part.
   int StreamCount(int64_t part_bytes, const Pacer& pacer) const {
     return ChooseStreamCount(part_bytes, options_.shard_count,
-                         options_.stream_count,
-                         pacer.BytesIn(absl::Milliseconds(100), 0, kNoCap));
+                             options_.stream_count,
+                             pacer.BytesIn(absl::Milliseconds(100), 0, kNoCap));
   }
 
   // The same of a download. Under a cap it is one: its window is as long as the
@@ -534,7 +534,7 @@ class GrpcParameterClient : public ParameterClient {
 }  // namespace
 
 ParameterClientOptions MakeRunOptions(absl::string_view run_id,
-                                    const v1::RunSpec& spec) {
+                                      const v1::RunSpec& spec) {
   ParameterClientOptions options;
   options.run_id = std::string(run_id);
   options.shard_count = spec.server_count();

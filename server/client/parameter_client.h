@@ -104,8 +104,9 @@ class ParameterClient {
   // to values that are not finite, V is asked for in full. After an error `out`
   // holds no defined values.
   virtual TransferOutcome PullReplica(int32_t fragment, int64_t version,
-                                   int64_t from_version, absl::Span<float> out,
-                                   const CallBounds& bounds) = 0;
+                                      int64_t from_version,
+                                      absl::Span<float> out,
+                                      const CallBounds& bounds) = 0;
 
   // Pushes version 0 of `fragment`, for a run whose spec says `import`. Errors
   // and retries as Push.
@@ -150,7 +151,7 @@ struct ParameterClientOptions {
 
 // The options that `spec` decides, of a client of run `run_id`.
 ParameterClientOptions MakeRunOptions(absl::string_view run_id,
-                                    const v1::RunSpec& spec);
+                                      const v1::RunSpec& spec);
 
 // A client on connections of its own, one a server. Nothing is dialled before
 // the first call; `layout` must outlive it.

@@ -139,7 +139,8 @@ class ParameterClientTest : public ::testing::Test {
     return client_->Push(info, codec::F32Bytes(elements), bounds);
   }
 
-  Digest128 ComputeDigest(int32_t fragment, const std::vector<float>& elements) {
+  Digest128 ComputeDigest(int32_t fragment,
+                          const std::vector<float>& elements) {
     return RangeDigest(*layout_, fragment,
                        {0, layout_->fragment_block_count(fragment)}, elements);
   }
@@ -515,8 +516,9 @@ TEST_F(ParameterClientTest, PullsWhatTheShardsServe) {
     const std::vector<float> elements = Elements(fragment);
     ServeEverywhere(fragment, 6, elements);
     std::vector<float> out(elements.size());
-    const TransferOutcome outcome = client_->Pull(
-        fragment, 6, ComputeDigest(fragment, elements), absl::MakeSpan(out), Soon());
+    const TransferOutcome outcome =
+        client_->Pull(fragment, 6, ComputeDigest(fragment, elements),
+                      absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
   }
@@ -531,8 +533,8 @@ TEST_F(ParameterClientTest, APullAsksForTheChunksThatTheOneBeforeCameTo) {
   ServeEverywhere(0, 1, elements);
   std::vector<float> out(elements.size());
   const auto pull = [&] {
-    const TransferOutcome outcome =
-        client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
+    const TransferOutcome outcome = client_->Pull(
+        0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
     EXPECT_TRUE(outcome.status.ok()) << outcome.status;
     return servers_[0]->first_chunk_bytes();
   };
@@ -550,8 +552,8 @@ TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
   servers_[0]->FailNext({Fault::kCorruptChecksum, 1, {}});
   servers_[0]->FailNext({Fault::kEnd, 1, absl::OkStatus()});
   std::vector<float> out(elements.size());
-  const TransferOutcome outcome =
-      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
+  const TransferOutcome outcome = client_->Pull(
+      0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   // Each of the sixteen chunks of 1 MiB was taken in once.
@@ -565,8 +567,8 @@ TEST_F(ParameterClientTest, StartsOverWhenAPartIsNotThatOfItsDigest) {
   ServeEverywhere(0, 1, elements);
   servers_[1]->FailNext({Fault::kCorruptDigest, -1, {}});
   std::vector<float> out(elements.size());
-  const TransferOutcome outcome =
-      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
+  const TransferOutcome outcome = client_->Pull(
+      0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   EXPECT_EQ(outcome.shards[1].attempt_count, 2);
@@ -586,7 +588,8 @@ TEST_F(ParameterClientTest, NoticesParametersThatWereNotCommitted) {
   servers_[1]->SetVersion(0, 1, other);
   std::vector<float> out(elements.size());
   EXPECT_EQ(
-      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon())
+      client_
+          ->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon())
           .status.code(),
       absl::StatusCode::kDataLoss);
   EXPECT_TRUE(client_->Pull(0, 1, std::nullopt, absl::MakeSpan(out), Soon())
@@ -701,9 +704,8 @@ TEST_F(ParameterClientTest, AStripeThatBreaksGoesOnWhereItWas) {
     const std::vector<float> elements = Elements(0);
     ServeEverywhere(0, version, elements);
     std::vector<float> out(elements.size());
-    const TransferOutcome outcome =
-        client_->Pull(0, version, ComputeDigest(0, elements), absl::MakeSpan(out),
-                      Soon());
+    const TransferOutcome outcome = client_->Pull(
+        0, version, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
     EXPECT_EQ(outcome.shards[0].payload_bytes,
@@ -722,8 +724,8 @@ TEST_F(ParameterClientTest, StripesThatAreNotThoseOfTheDigestArePulledAgain) {
     servers_[0]->FailNext({Fault::kCorruptDigest, -1, {}});
   }
   std::vector<float> out(elements.size());
-  const TransferOutcome outcome =
-      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
+  const TransferOutcome outcome = client_->Pull(
+      0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 4);
@@ -747,8 +749,8 @@ TEST_F(ParameterClientTest, WhatIsCappedArrivesAsWhatIsNot) {
   ServeEverywhere(0, 1, elements);
   servers_[1]->FailNext({Fault::kEnd, 1, absl::UnavailableError("oops")});
   std::vector<float> out(elements.size());
-  const TransferOutcome pulled =
-      client_->Pull(0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
+  const TransferOutcome pulled = client_->Pull(0, 1, ComputeDigest(0, elements),
+                                               absl::MakeSpan(out), Soon());
   ASSERT_TRUE(pulled.status.ok()) << pulled.status;
   EXPECT_TRUE(SameBits(out, elements));
 }

@@ -27,7 +27,7 @@ inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 // are shared by `shard_count` (>= 1) shards, and a cap lets `tenth_bytes` (>=
 // 0) pass in a tenth of a second: what is in flight must not be much of a cap.
 inline int ChooseStreamCount(int64_t part_bytes, int32_t shard_count,
-                         int stream_count, int64_t tenth_bytes) {
+                             int stream_count, int64_t tenth_bytes) {
   const int64_t count = std::min(
       {static_cast<int64_t>((stream_count + shard_count - 1) / shard_count),
        part_bytes / kStripeBytesMin,

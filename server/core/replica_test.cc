@@ -73,14 +73,14 @@ class ReplicaTest : public testing::TestWithParam<codec::CodecId> {
   void Replay(const std::string& delta, std::vector<float>& held) const {
     for (int64_t b = 0; b < BlockCount(); ++b) {
       const int64_t at = encoded_layout_.ByteOffset(b);
-      ASSERT_EQ(codec_.DecodeAccumulate(
-                    absl::string_view(delta).substr(
-                        at, encoded_layout_.ByteOffset(b + 1) - at),
-                    1.0f,
-                    absl::MakeSpan(held).subspan(
-                        layout_.BlockOffset(0, b),
-                        encoded_layout_.ElementCount(b))),
-                codec::BlockFault::kNone);
+      ASSERT_EQ(
+          codec_.DecodeAccumulate(
+              absl::string_view(delta).substr(
+                  at, encoded_layout_.ByteOffset(b + 1) - at),
+              1.0f,
+              absl::MakeSpan(held).subspan(layout_.BlockOffset(0, b),
+                                           encoded_layout_.ElementCount(b))),
+          codec::BlockFault::kNone);
     }
   }
 
@@ -113,7 +113,8 @@ TEST_P(ReplicaTest, WhoReplaysTheChainHoldsTheSameBits) {
     Replay(Advance(version, 2), held);
     ASSERT_TRUE(finite_);
     ASSERT_EQ(
-        std::memcmp(held.data(), replica_.data(), held.size() * sizeof(float)), 0);
+        std::memcmp(held.data(), replica_.data(), held.size() * sizeof(float)),
+        0);
     ASSERT_EQ(RangeDigest(layout_, 0, {0, BlockCount()}, held), digest_);
   }
 }
@@ -151,11 +152,11 @@ TEST_P(ReplicaTest, AValueThatIsNotFiniteIsSaid) {
   EXPECT_FALSE(finite_);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Codecs, ReplicaTest, testing::ValuesIn(codec::AllCodecs()),
-    [](const auto& codec) {
-      return std::string(codec::CodecName(codec.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Codecs, ReplicaTest,
+                         testing::ValuesIn(codec::AllCodecs()),
+                         [](const auto& codec) {
+                           return std::string(codec::CodecName(codec.param));
+                         });
 
 TEST(ReplicaSeedTest, DiffersForFragmentsAndVersions) {
   EXPECT_NE(ReplicaSeed(1, 0, 1), ReplicaSeed(1, 0, 2));

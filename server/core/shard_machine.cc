@@ -518,7 +518,8 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
   }
   // What is committed and not persisted needs its PREPARED record: there is one
   // a fragment.
-  if (shape_.live_merge && fragment.persisted_version != fragment.version) return;
+  if (shape_.live_merge && fragment.persisted_version != fragment.version)
+    return;
   if (!SealIsStored(*seal)) return;
   fragment.preparing = {fragment.version, seal->attempt()};
   Action action{ActionKind::kPrepare};

@@ -55,7 +55,8 @@ struct ShardShape {
   uint64_t layout_fingerprint = 0;
   bool import = false;  // Version 0 comes from a client.
   bool judged = false;  // The merge rule needs a verdict.
-  bool live_merge = false;  // Level ISLAND: contributions are merged as they come.
+  bool live_merge =
+      false;  // Level ISLAND: contributions are merged as they come.
   v1::Codec codec = v1::CODEC_F32;  // Of contributions.
   int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
@@ -134,7 +135,7 @@ enum class ActionKind {
                   // OnVersion0.
   kReserve,       // fragment, version, count: space for a round. No answer.
   kMeasure,       // seal: statistics of its contributions, OnMeasured.
-  kLiveMerge,        // gather: take in these as they come; all others, and what
+  kLiveMerge,     // gather: take in these as they come; all others, and what
                   // came for another set, are pushed again. Answer: OnFailed.
                   // Without a key: give up what was taken in.
   kPrepare,       // seal: merge into v + 1, record it, OnPrepared.
@@ -145,10 +146,10 @@ enum class ActionKind {
   kRelease,       // fragment, version: delete its file. No answer.
   kWriteManifest,  // pin: of a checkpoint, OnManifestWritten.
   kDropManifest,   // pin.pin_id: delete it, OnManifestDropped.
-  kDropKept,  // commit_seqs: free what is kept of them; pins: forget that
-              // these were given up. No answer.
-  kDropSpares,  // The run has ended: remove files that wait to be written
-                // again. No answer.
+  kDropKept,       // commit_seqs: free what is kept of them; pins: forget that
+                   // these were given up. No answer.
+  kDropSpares,     // The run has ended: remove files that wait to be written
+                   // again. No answer.
   kGiveUpKept,  // commit_seqs: free what is kept of them, for the disk is full;
                 // pins, reason: note that they were given up. No answer.
 };

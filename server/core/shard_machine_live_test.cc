@@ -283,8 +283,14 @@ TEST_F(LiveMergeTest, WhatIsNotWantedAnyMoreIsGivenUpOnce) {
          machine_->OnPlan(plan_);
        }},
       {"refused", [&] { machine_->OnRefused(Info(1), "not finite"); }},
-      {"lost", [&] { Open({0, 2}); }},
-      {"sealed without one", [&] { Seal({0, 2}); }},
+      {"lost",
+       [&] {
+         Open({0, 2});
+       }},
+      {"sealed without one",
+       [&] {
+         Seal({0, 2});
+       }},
   };
   for (const auto& [name, end] : ends) {
     SCOPED_TRACE(name);

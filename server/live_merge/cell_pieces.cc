@@ -19,13 +19,15 @@ size_t CellPieces::open_count() const {
 
 bool CellPieces::HoldsBeyond() const {
   MutexLock lock(&mutex_);
-  return absl::c_any_of(
-      open_, [](const auto& one) { return one.second->room->is_over_budget(); });
+  return absl::c_any_of(open_, [](const auto& one) {
+    return one.second->room->is_over_budget();
+  });
 }
 
 absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
-    absl::Span<const BlockFact> facts, std::optional<ReceiveBudget::Hold> room) {
+    absl::Span<const BlockFact> facts,
+    std::optional<ReceiveBudget::Hold> room) {
   MutexLock lock(&mutex_);
   if (open_.count(cell.begin) == 0 && !room.has_value()) {
     return absl::ResourceExhaustedError("a cell would begin without room");
@@ -42,9 +44,9 @@ absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     open->missing_count = cell.size();
     open->room.emplace(*std::move(room));
   }
-  encoded.Read(static_cast<size_t>(encoded_.ByteCount(blocks)),
-               open->bytes.get() +
-                   encoded_.ByteCount({cell.begin, blocks.begin}));
+  encoded.Read(
+      static_cast<size_t>(encoded_.ByteCount(blocks)),
+      open->bytes.get() + encoded_.ByteCount({cell.begin, blocks.begin}));
   absl::c_copy(facts, open->facts.begin() + (blocks.begin - cell.begin));
   open->abandoned = false;
   open->pieces.push_back(blocks);

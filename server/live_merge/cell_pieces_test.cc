@@ -67,9 +67,9 @@ class CellPiecesTest : public testing::Test {
     EXPECT_EQ(whole.blocks, cell);
     std::string bytes(whole.chunk.payload_bytes, '\0');
     whole.chunk.CopyPayload(bytes.data());
-    EXPECT_EQ(bytes, std::string(bytes_.data() +
-                                     encoded_->ByteOffset(cell.begin),
-                                 encoded_->ByteCount(cell)));
+    EXPECT_EQ(bytes,
+              std::string(bytes_.data() + encoded_->ByteOffset(cell.begin),
+                          encoded_->ByteCount(cell)));
     ASSERT_EQ(whole.facts.size(), static_cast<size_t>(cell.size()));
     for (int64_t b = cell.begin; b < cell.end; ++b) {
       EXPECT_EQ(whole.facts[b - cell.begin].crc32c, static_cast<uint32_t>(b));
@@ -110,10 +110,11 @@ TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
   for (size_t first : {0, 1}) {
     threads.emplace_back([&, first] {
       for (size_t i = first; i < pieces.size(); i += 2) {
-        whole[i] = cell_pieces.Add(
-            pieces[i].cell, pieces[i].blocks,
-            rpc::PayloadReader(*pieces[i].chunk), MakeFacts(pieces[i].blocks),
-            held_->Take(this, 1)).value();
+        whole[i] = cell_pieces
+                       .Add(pieces[i].cell, pieces[i].blocks,
+                            rpc::PayloadReader(*pieces[i].chunk),
+                            MakeFacts(pieces[i].blocks), held_->Take(this, 1))
+                       .value();
       }
     });
   }
@@ -133,14 +134,18 @@ TEST_F(CellPiecesTest, RoomIsKeptFromTheFirstPieceUntilTheCellIsLetGo) {
   const auto chunk = Received({0, 2});
   CellPieces pieces(*encoded_);
   EXPECT_FALSE(pieces.IsOpen(0));
-  EXPECT_EQ(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
-                       MakeFacts({0, 1}), held_->Take(this, 30)).value(),
+  EXPECT_EQ(pieces
+                .Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
+                     MakeFacts({0, 1}), held_->Take(this, 30))
+                .value(),
             nullptr);
   EXPECT_TRUE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 1u);
   // Another stream meant to begin it too.
-  auto whole = pieces.Add({0, 3}, {1, 3}, rpc::PayloadReader(*chunk),
-                          MakeFacts({1, 3}), held_->Take(this, 30)).value();
+  auto whole = pieces
+                   .Add({0, 3}, {1, 3}, rpc::PayloadReader(*chunk),
+                        MakeFacts({1, 3}), held_->Take(this, 30))
+                   .value();
   ASSERT_NE(whole, nullptr);
   EXPECT_FALSE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 0u);
@@ -162,11 +167,15 @@ TEST_F(CellPiecesTest, WhatIsBeyondTheBoundIsKnown) {
   const auto chunk = Received({0, 2});
   CellPieces pieces(*encoded_);
   EXPECT_FALSE(pieces.HoldsBeyond());
-  ASSERT_TRUE(pieces.Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
-                         MakeFacts({0, 1}), held_->Take(this, 30)).ok());
+  ASSERT_TRUE(pieces
+                  .Add({0, 3}, {0, 1}, rpc::PayloadReader(*chunk),
+                       MakeFacts({0, 1}), held_->Take(this, 30))
+                  .ok());
   EXPECT_FALSE(pieces.HoldsBeyond());
-  ASSERT_TRUE(pieces.Add({64, 128}, {64, 65}, rpc::PayloadReader(*chunk),
-                         MakeFacts({64, 65}), held_->TakeOverBudget(this, 30)).ok());
+  ASSERT_TRUE(pieces
+                  .Add({64, 128}, {64, 65}, rpc::PayloadReader(*chunk),
+                       MakeFacts({64, 65}), held_->TakeOverBudget(this, 30))
+                  .ok());
   EXPECT_TRUE(pieces.HoldsBeyond());
 }
 
@@ -175,8 +184,10 @@ TEST_F(CellPiecesTest, WhatIsGivenUpCanComeAgain) {
   CellPieces pieces(*encoded_);
   const auto add = [&](IndexRange piece) {
     const int64_t first = piece.begin / 64 * 64;
-    return pieces.Add({first, first + 64}, piece, rpc::PayloadReader(*chunk),
-                      MakeFacts(piece), held_->Take(this, 30)).value();
+    return pieces
+        .Add({first, first + 64}, piece, rpc::PayloadReader(*chunk),
+             MakeFacts(piece), held_->Take(this, 30))
+        .value();
   };
   for (const IndexRange piece : {IndexRange{5, 7}, {2, 3}, {64, 65}}) {
     EXPECT_EQ(add(piece), nullptr);
@@ -185,9 +196,9 @@ TEST_F(CellPiecesTest, WhatIsGivenUpCanComeAgain) {
   EXPECT_TRUE(pieces.GiveUpAbandoned().empty()) << "it is gone on with";
   pieces.Abandon();
   EXPECT_EQ(add({66, 67}), nullptr);
-  EXPECT_THAT(pieces.GiveUpAbandoned(),
-              testing::UnorderedElementsAre(IndexRange{5, 7},
-                                            IndexRange{2, 3}));
+  EXPECT_THAT(
+      pieces.GiveUpAbandoned(),
+      testing::UnorderedElementsAre(IndexRange{5, 7}, IndexRange{2, 3}));
   EXPECT_EQ(held_->bytes(), 30);
   const auto whole = add({0, 64});
   ASSERT_NE(whole, nullptr);

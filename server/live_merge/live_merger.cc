@@ -45,18 +45,18 @@ absl::StatusOr<std::shared_ptr<LiveMerger>> LiveMerger::Create(
   }
   ASSIGN_OR_RETURN(std::unique_ptr<ReplicaMaker> replica,
                    ReplicaMaker::Create(store, set.fragment, set.version + 1,
-                                     from->file, to));
+                                        from->file, to));
   std::move(give_up).Cancel();
   return absl::WrapUnique(new LiveMerger(store, optimizer, rule, set,
-                                            *std::move(from), std::move(to),
-                                            std::move(sum), std::move(replica)));
+                                         *std::move(from), std::move(to),
+                                         std::move(sum), std::move(replica)));
 }
 
 LiveMerger::LiveMerger(RunStore& store, const OuterOptimizer& optimizer,
-                             const MergeRule& rule, const LiveSet& set,
-                             HeldVersion from, std::shared_ptr<VersionFile> to,
-                             std::shared_ptr<VersionFile> sum,
-                             std::unique_ptr<ReplicaMaker> replica)
+                       const MergeRule& rule, const LiveSet& set,
+                       HeldVersion from, std::shared_ptr<VersionFile> to,
+                       std::shared_ptr<VersionFile> sum,
+                       std::unique_ptr<ReplicaMaker> replica)
     : store_(store),
       optimizer_(optimizer),
       rule_(rule),
@@ -100,7 +100,7 @@ bool LiveMerger::HasWholeCell(IndexRange blocks) const {
 }
 
 void LiveMerger::Offer(int index, int64_t cell, rpc::PayloadReader encoded,
-                          std::function<void()> taken, bool at_once) {
+                       std::function<void()> taken, bool at_once) {
   {
     MutexLock lock(&mutex_);
     ++sources_[index].offered_count;
@@ -214,10 +214,10 @@ bool LiveMerger::Advance(int64_t cell, bool fold) {
 }
 
 absl::Status LiveMerger::Add(IndexRange blocks, int first,
-                                std::vector<Waiting>& encoded,
-                                TileBuffers& buffers, float* sum) {
-  // A block is read where it was received, or, if it lies in several pieces, put
-  // together in the first-level cache.
+                             std::vector<Waiting>& encoded,
+                             TileBuffers& buffers, float* sum) {
+  // A block is read where it was received, or, if it lies in several pieces,
+  // put together in the first-level cache.
   char* const room = reinterpret_cast<char*>(buffers.contributions.data());
   const int64_t begin = range_.ElementOffset(blocks.begin);
   for (size_t i = 0; i < encoded.size(); ++i) {
@@ -233,9 +233,8 @@ absl::Status LiveMerger::Add(IndexRange blocks, int first,
   return absl::OkStatus();
 }
 
-void LiveMerger::Fold(int64_t cell, int first,
-                         std::vector<Waiting>& encoded,
-                         std::vector<float>& sum) {
+void LiveMerger::Fold(int64_t cell, int first, std::vector<Waiting>& encoded,
+                      std::vector<float>& sum) {
   std::unique_ptr<TileBuffers> buffers = TakeBuffers();
   const IndexRange blocks = CellBlocks(cell);
   sum.resize(static_cast<size_t>(range_.ElementCount(blocks)));
@@ -248,9 +247,8 @@ void LiveMerger::Note(int64_t block, const absl::Status& status) {
   results_[(block - range_.blocks().begin) / kTileBlocks].status = status;
 }
 
-void LiveMerger::Finish(int64_t cell, int first,
-                           std::vector<Waiting>& encoded,
-                           const std::vector<float>& sum) {
+void LiveMerger::Finish(int64_t cell, int first, std::vector<Waiting>& encoded,
+                        const std::vector<float>& sum) {
   std::unique_ptr<TileBuffers> buffers = TakeBuffers();
   const IndexRange blocks = CellBlocks(cell);
   const int64_t begin = range_.ElementOffset(blocks.begin);
@@ -342,9 +340,9 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
       return absl::UnavailableError(read.message());
     }
     if (!read.ok()) return std::string(read.message());
-    results[i] = StepTile(
-        {range, optimizer, *from->file, *to, version, replica.get()}, blocks,
-        buffers);
+    results[i] =
+        StepTile({range, optimizer, *from->file, *to, version, replica.get()},
+                 blocks, buffers);
   }
   PreparedFact fact;
   RETURN_IF_ERROR(AddUp(results, fact));
@@ -358,7 +356,7 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
 }
 
 absl::Status LiveMerger::MakeAgain(RunStore& store,
-                                      const OuterOptimizer& optimizer) {
+                                   const OuterOptimizer& optimizer) {
   for (const RunStore::Unmade& unmade : store.UnmadeVersions()) {
     const int32_t fragment = unmade.prepared.fragment;
     const int64_t version = unmade.prepared.version + 1;

@@ -80,7 +80,8 @@ class LiveMerger : public FoldingSet {
              std::function<void()> taken, bool at_once = false);
 
   // The first contribution that has not offered all its cells, or the last one:
-  // each cell of it, and of those before, can be folded at once. It never falls.
+  // each cell of it, and of those before, can be folded at once. It never
+  // falls.
   int next() const;
   bool FoldWaiting() override;
 
@@ -127,12 +128,12 @@ class LiveMerger : public FoldingSet {
   };
 
   LiveMerger(RunStore& store, const OuterOptimizer& optimizer,
-                const MergeRule& rule, const LiveSet& set, HeldVersion from,
-                std::shared_ptr<VersionFile> to,
-                std::shared_ptr<VersionFile> sum,
-                std::unique_ptr<ReplicaMaker> replica);
+             const MergeRule& rule, const LiveSet& set, HeldVersion from,
+             std::shared_ptr<VersionFile> to, std::shared_ptr<VersionFile> sum,
+             std::unique_ptr<ReplicaMaker> replica);
 
-  // One of MakeAgain's. Returns why it is to be given up; nothing if it is made.
+  // One of MakeAgain's. Returns why it is to be given up; nothing if it is
+  // made.
   static absl::StatusOr<std::string> MakeOneAgain(
       RunStore& store, const OuterOptimizer& optimizer,
       const RunStore::Unmade& unmade);
@@ -170,7 +171,7 @@ class LiveMerger : public FoldingSet {
   // written at once.
   const std::shared_ptr<VersionFile> sum_;
   const std::unique_ptr<ReplicaMaker> replica_;  // Null if the run has no view.
-  std::deque<CellPieces> pieces_;          // By contribution.
+  std::deque<CellPieces> pieces_;                // By contribution.
 
   mutable Mutex mutex_;
   std::vector<Cell> cells_ ABSL_GUARDED_BY(mutex_);

@@ -126,8 +126,8 @@ class LiveMergerTest : public testing::Test {
   }
 
   std::shared_ptr<LiveMerger> MakeLiveMerger(Bench& bench) {
-    auto made = LiveMerger::Create(*bench.store, *bench.optimizer,
-                                      *bench.rule, set_);
+    auto made =
+        LiveMerger::Create(*bench.store, *bench.optimizer, *bench.rule, set_);
     CHECK(made.ok()) << made.status();
     return *std::move(made);
   }
@@ -148,7 +148,7 @@ class LiveMergerTest : public testing::Test {
       left.remove_prefix(chunk->payload.back().size());
     }
     live_merger.Offer(index, cell, rpc::PayloadReader(*chunk),
-                   [chunk, taken = std::move(taken)] { taken(); });
+                      [chunk, taken = std::move(taken)] { taken(); });
   }
 
   const unsigned seed_;
@@ -375,7 +375,8 @@ void LiveMergerTest::ExpectThatItOutlivesTheProcess(int64_t memory_bytes) {
   ExpectSameBits(bench.Read(1, 1), momentum);
 }
 
-TEST_F(LiveMergerTest, AReplicaAndItsDeltaAreThoseOfTheLogAndOutliveTheProcess) {
+TEST_F(LiveMergerTest,
+       AReplicaAndItsDeltaAreThoseOfTheLogAndOutliveTheProcess) {
   SCOPED_TRACE(seed_);
   Bench log(v1::DURABILITY_PROCESS, codec_, v1::CODEC_BF16_STOCHASTIC);
   const PreparedFact expected = MergeFromLog(log);
@@ -439,12 +440,14 @@ TEST_F(LiveMergerTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
     const auto momentum = bench.Read(1, 1);
     using Call = FakeFileSystem::Fault::Call;
     // Header, table, elements.
-    for (const auto& [call, pass_count] : std::vector<std::pair<Call, int>>{
-             {Call::kOpen, 0}, {Call::kRead, 0}, {Call::kRead, 1},
-             {Call::kRead, 7}}) {
-      SCOPED_TRACE(testing::Message() << memory_mib << " MiB, "
-                                      << static_cast<int>(call) << " after "
-                                      << pass_count);
+    for (const auto& [call, pass_count] :
+         std::vector<std::pair<Call, int>>{{Call::kOpen, 0},
+                                           {Call::kRead, 0},
+                                           {Call::kRead, 1},
+                                           {Call::kRead, 7}}) {
+      SCOPED_TRACE(testing::Message()
+                   << memory_mib << " MiB, " << static_cast<int>(call)
+                   << " after " << pass_count);
       FakeFileSystem::Fault fault;
       fault.call = call;
       fault.path_part = memory_mib == 0 ? "f0-v1.ver" : "f0-v1.sum";
@@ -476,9 +479,9 @@ TEST_F(LiveMergerTest, WhatIsGivenUpIsNotLeftOnTheDisk) {
   fault.path_part = ".sum";
   fault.error_number = ENOSPC;
   bench.fs.AddFault(std::move(fault));
-  EXPECT_FALSE(LiveMerger::Create(*bench.store, *bench.optimizer,
-                                     *bench.rule, set_)
-                   .ok());
+  EXPECT_FALSE(
+      LiveMerger::Create(*bench.store, *bench.optimizer, *bench.rule, set_)
+          .ok());
   EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
 }
 
@@ -540,9 +543,9 @@ TEST_F(LiveMergerTest, AMergeThatFailsLeavesNoFile) {
   fault.error_number = EIO;
   fault.pass_count = 2;
   bench.fs.AddFault(std::move(fault));
-  EXPECT_FALSE(bench.merger
-                   .Merge(*bench.store, *bench.optimizer, *bench.rule, seal)
-                   .ok());
+  EXPECT_FALSE(
+      bench.merger.Merge(*bench.store, *bench.optimizer, *bench.rule, seal)
+          .ok());
   EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
 }
 

@@ -11,14 +11,14 @@ absl::Status NoRoomToWait() {
 }
 
 std::optional<ReceiveBudget::Hold> ReceiveBudget::Take(const void* holder,
-                                               int64_t bytes) {
+                                                       int64_t bytes) {
   std::optional<Hold> hold = TakeIfRoom(holder, bytes);
   if (hold.has_value() || !GiveUpAbandoned()) return hold;
   return TakeIfRoom(holder, bytes);
 }
 
 std::optional<ReceiveBudget::Hold> ReceiveBudget::TakeIfRoom(const void* holder,
-                                                     int64_t bytes) {
+                                                             int64_t bytes) {
   Due due;
   {
     MutexLock lock(&mutex_);
@@ -29,7 +29,8 @@ std::optional<ReceiveBudget::Hold> ReceiveBudget::TakeIfRoom(const void* holder,
   return Hold(shared_from_this(), holder, bytes, BudgetBook::Kind::kCome);
 }
 
-ReceiveBudget::Hold ReceiveBudget::TakeOverBudget(const void* holder, int64_t bytes) {
+ReceiveBudget::Hold ReceiveBudget::TakeOverBudget(const void* holder,
+                                                  int64_t bytes) {
   Due due;
   {
     MutexLock lock(&mutex_);
@@ -51,7 +52,7 @@ void ReceiveBudget::Receive(const void* holder, int64_t bytes) {
 }
 
 void ReceiveBudget::Give(const void* holder, int64_t bytes,
-                     BudgetBook::Kind kind) {
+                         BudgetBook::Kind kind) {
   std::function<void()> forgotten;  // Ends after the lock.
   Due due;
   {

@@ -78,10 +78,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     friend class ReceiveBudget;
     Hold(std::shared_ptr<ReceiveBudget> held, const void* holder, int64_t bytes,
          BudgetBook::Kind kind)
-        : held_(std::move(held)),
-          holder_(holder),
-          bytes_(bytes),
-          kind_(kind) {}
+        : held_(std::move(held)), holder_(holder), bytes_(bytes), kind_(kind) {}
 
     std::shared_ptr<ReceiveBudget> held_;
     const void* holder_;
@@ -131,7 +128,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   // when there is some: then `gate` is called (OnRoom). If others have what it
   // waits for, room is made of what can be.
   std::unique_ptr<Ticket> Wait(const BudgetBook::Ticket& ticket,
-                             std::shared_ptr<WaiterGate> gate);
+                               std::shared_ptr<WaiterGate> gate);
   bool AnyoneWaits() const;
   // BudgetBook::IsScarce.
   bool IsScarce() const;

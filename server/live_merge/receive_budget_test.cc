@@ -66,7 +66,8 @@ TEST_F(ReceiveBudgetTest, WhatHasToBeTakenIsTakenAndCounted) {
 TEST_F(ReceiveBudgetTest, WhatIsBeyondIsCountedUntilItIsLetGo) {
   const auto within = held_->Take(&holders_[0], 5);
   {
-    const ReceiveBudget::Hold over_budget = held_->TakeOverBudget(&holders_[0], 7);
+    const ReceiveBudget::Hold over_budget =
+        held_->TakeOverBudget(&holders_[0], 7);
     EXPECT_EQ(held_->over_budget_bytes(), 7);
   }
   EXPECT_EQ(held_->over_budget_bytes(), 0);
@@ -127,7 +128,7 @@ TEST_F(ReceiveBudgetTest, WhoWaitsIsCalledOnceThereIsRoom) {
   holds_.clear();
   EXPECT_TRUE(ticket->is_in());
   EXPECT_EQ(stream.called_count, 0);  // Nobody's lock is held.
-  ASSERT_EQ(posted_.size(), 3u);  // The first makes room.
+  ASSERT_EQ(posted_.size(), 3u);      // The first makes room.
   for (const auto& task : posted_) task();
   EXPECT_EQ(stream.called_count, 2);
   EXPECT_EQ(held_->bytes(), 100);
@@ -140,7 +141,7 @@ TEST_F(ReceiveBudgetTest, WhatIsAbandonedWhileSomebodyWaitsIsGivenUpAtOnce) {
   WaitingStream stream;
   TakeAll(0);
   const auto ticket = held_->Wait({&holders_[1], 400, this, 1},
-                                std::make_shared<WaiterGate>(&stream));
+                                  std::make_shared<WaiterGate>(&stream));
   EXPECT_FALSE(ticket->is_in());
   held_->Abandon(&holders_[0], [&] { holds_.clear(); });
   EXPECT_TRUE(ticket->is_in());
@@ -212,7 +213,8 @@ TEST_F(ReceiveBudgetTest, WhoHasReservedEnoughWaitsUntilItHasCome) {
   posted_[0]();
   EXPECT_EQ(stream.called_count, 1);
   // The rest is taken: now others have it.
-  const ReceiveBudget::Hold rest = held->TakeOverBudget(&holders_[2], 8 * kTurn);
+  const ReceiveBudget::Hold rest =
+      held->TakeOverBudget(&holders_[2], 8 * kTurn);
   EXPECT_TRUE(held->IsScarce());
   EXPECT_EQ(posted_.size(), 2u);
 }

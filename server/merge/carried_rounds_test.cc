@@ -85,8 +85,8 @@ class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
     for (int array = 0; array <= a.store->state_count(); ++array) {
       const std::vector<float> of_a = a.Read(version, array);
       const std::vector<float> of_b = b.Read(version, array);
-      EXPECT_EQ(std::memcmp(of_a.data(), of_b.data(),
-                            kElements * sizeof(float)), 0)
+      EXPECT_EQ(
+          std::memcmp(of_a.data(), of_b.data(), kElements * sizeof(float)), 0)
           << "version " << version << " array " << array;
     }
   }
@@ -154,8 +154,8 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     bench.store->RemoveVersion(0, v - 1);
     EXPECT_FALSE(bench.store->FindVersion(0, v - 1).has_value());
     // Version v - 1 stays as long as V of v is made from it.
-    EXPECT_EQ(bench.fs.Exists(absl::StrCat("data/runs/run/versions/f0-v", v - 1,
-                                           ".ver")),
+    EXPECT_EQ(bench.fs.Exists(
+                  absl::StrCat("data/runs/run/versions/f0-v", v - 1, ".ver")),
               v % 2 == 1);
     bench.Open();
     ExpectSameVersion(bench, files, v + 1);
@@ -167,8 +167,8 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
   auto file = *bench.fs.OpenForWrite("data/runs/run/versions/f0-v2.ver");
   ASSERT_TRUE(file->WriteAt(4096 + 2 * (kElements * 4 + 4096), "xxxx").ok());
   std::vector<float> elements(kElements);
-  EXPECT_TRUE(absl::IsDataLoss(bench.File(3).Read(
-      2, bench.store->range(0).blocks(), elements.data())));
+  EXPECT_TRUE(absl::IsDataLoss(
+      bench.File(3).Read(2, bench.store->range(0).blocks(), elements.data())));
 }
 
 TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestReplicaIsDataLoss) {

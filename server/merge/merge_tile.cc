@@ -75,7 +75,7 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   if (step.replica != nullptr && result.finite) {
     result.status =
         step.replica->MakeTile(blocks, tile.theta, buffers.replica,
-                            result.replica_digest, result.finite);
+                               result.replica_digest, result.finite);
     if (!result.status.ok()) return result;
   }
   result.status = step.to.Write(0, blocks, tile.theta);

@@ -43,8 +43,8 @@ struct TileResult {
   absl::Status status;
   Digest128 digest;  // Of theta's blocks.
   bool finite = true;
-  double norm_squared = 0;  // Of the merged gradient.
-  Digest128 replica_digest;    // Of V's blocks, in a run with a view.
+  double norm_squared = 0;   // Of the merged gradient.
+  Digest128 replica_digest;  // Of V's blocks, in a run with a view.
 };
 
 // From which version, by which rule, to which.
@@ -53,12 +53,12 @@ struct OuterStep {
   const OuterOptimizer& optimizer;
   VersionFile& from;
   VersionFile& to;
-  int64_t version = 0;  // Of `from`.
+  int64_t version = 0;                    // Of `from`.
   const ReplicaMaker* replica = nullptr;  // Null if the run has none.
 };
 
-// Takes the outer step, and that of the view, on `blocks` with the merged gradient in
-// `buffers.gradient`.
+// Takes the outer step, and that of the view, on `blocks` with the merged
+// gradient in `buffers.gradient`.
 TileResult StepTile(const OuterStep& step, IndexRange blocks,
                     TileBuffers& buffers);
 

@@ -14,14 +14,14 @@ absl::StatusOr<std::unique_ptr<ReplicaMaker>> ReplicaMaker::Create(
   ASSIGN_OR_RETURN(std::shared_ptr<DeltaFile> delta,
                    store.deltas()->New(fragment, version));
   return absl::WrapUnique(new ReplicaMaker(store, fragment, version,
-                                        std::move(from), std::move(to),
-                                        std::move(delta)));
+                                           std::move(from), std::move(to),
+                                           std::move(delta)));
 }
 
 ReplicaMaker::ReplicaMaker(RunStore& store, int32_t fragment, int64_t version,
-                     std::shared_ptr<VersionFile> from,
-                     std::shared_ptr<VersionFile> to,
-                     std::shared_ptr<DeltaFile> delta)
+                           std::shared_ptr<VersionFile> from,
+                           std::shared_ptr<VersionFile> to,
+                           std::shared_ptr<DeltaFile> delta)
     : store_(store),
       layout_(store.deltas()->layout(fragment)),
       version_(version),
@@ -31,11 +31,11 @@ ReplicaMaker::ReplicaMaker(RunStore& store, int32_t fragment, int64_t version,
       delta_(std::move(delta)) {}
 
 absl::Status ReplicaMaker::MakeTile(IndexRange blocks, const float* theta,
-                                 ReplicaBuffers& buffers, Digest128& digest,
-                                 bool& finite) const {
+                                    ReplicaBuffers& buffers, Digest128& digest,
+                                    bool& finite) const {
   const int array = store_.replica_array();
-  const size_t count =
-      static_cast<size_t>(store_.range(layout_.fragment()).ElementCount(blocks));
+  const size_t count = static_cast<size_t>(
+      store_.range(layout_.fragment()).ElementCount(blocks));
   VersionImage keep_from, keep_to, keep_delta;
   VersionFile& holder = to_->carries(array) ? *to_ : *from_;
   const float* from = holder.Map(array, blocks, &keep_from);

@@ -149,7 +149,7 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   };
   ASSIGN_OR_RETURN(round.replica,
                    ReplicaMaker::Create(store, fragment, seal.version() + 1,
-                                     round.from, round.to));
+                                        round.from, round.to));
 
   const int64_t tile_count = TileCount(round.range);
   std::vector<TileResult> results(tile_count);

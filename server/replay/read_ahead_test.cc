@@ -27,11 +27,11 @@ std::string ToText(const std::vector<ReadAhead::Item>& items) {
 
 TEST(ReadAheadTest, GivesBatchesAndItemsInTheirOrder) {
   for (const int thread_count : {1, 4}) {
-    ReadAhead ahead({2, 0, 3, 1}, thread_count,
-                    [](size_t batch, size_t item, std::stop_token) {
-                      return absl::StatusOr<ReadAhead::Item>(
-                          MakeItem(batch, item));
-                    });
+    ReadAhead ahead(
+        {2, 0, 3, 1}, thread_count,
+        [](size_t batch, size_t item, std::stop_token) {
+          return absl::StatusOr<ReadAhead::Item>(MakeItem(batch, item));
+        });
     for (const char* expected : {"0.0 0.1 ", "", "2.0 2.1 2.2 ", "3.0 "}) {
       const auto batch = ahead.Next();
       ASSERT_TRUE(batch.ok()) << batch.status();

@@ -159,7 +159,7 @@ class FragmentReplay {
     replica_.resize(count);
     return shards_
         .PullReplica(fragment_, version_, -1, absl::MakeSpan(replica_),
-                  options_.bounds)
+                     options_.bounds)
         .status;
   }
 
@@ -330,7 +330,7 @@ class FragmentReplay {
       const int64_t begin = blocks.begin + tile * kTileBlocks;
       statuses[tile] =
           StepOneTile(set, {begin, std::min(begin + kTileBlocks, blocks.end)},
-                     buffers_[worker], digests[tile]);
+                      buffers_[worker], digests[tile]);
     });
     for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
     for (const std::vector<PartDigests>& tile : digests) {
@@ -343,7 +343,7 @@ class FragmentReplay {
   }
 
   absl::Status StepOneTile(const SealedSet& set, IndexRange blocks,
-                          Buffers& buffers, std::vector<PartDigests>& parts) {
+                           Buffers& buffers, std::vector<PartDigests>& parts) {
     const int64_t count = range_.ElementCount(blocks);
     const int64_t offset = range_.ElementOffset(blocks.begin);
     buffers.gradient.resize(static_cast<size_t>(count));
@@ -374,8 +374,8 @@ class FragmentReplay {
       float* const replica = replica_.data() + range_.ElementOffset(part.begin);
       buffers.delta.resize(static_cast<size_t>(down_.ByteCount(part)));
       const ReplicaStep step(down_, spec_.exchange(), version_ + 1);
-      const ReplicaStep::Result made = step.Advance(part, theta.data(), replica, replica,
-                                                 buffers.delta.data());
+      const ReplicaStep::Result made = step.Advance(
+          part, theta.data(), replica, replica, buffers.delta.data());
       if (!made.finite) {
         return absl::DataLossError("its view has values that are not finite");
       }
@@ -404,7 +404,8 @@ class FragmentReplay {
         commit.differences.push_back(
             {shard.shard, false, shard.digest, part.theta});
       }
-      if (shard.replica_digest.has_value() && *shard.replica_digest != part.replica) {
+      if (shard.replica_digest.has_value() &&
+          *shard.replica_digest != part.replica) {
         commit.differences.push_back(
             {shard.shard, true, *shard.replica_digest, part.replica});
       }
@@ -427,7 +428,7 @@ class FragmentReplay {
   int64_t version_ = 0;
   std::vector<float> theta_;
   std::vector<std::vector<float>> state_;
-  std::vector<float> replica_;  // Empty: the run has none.
+  std::vector<float> replica_;    // Empty: the run has none.
   std::vector<Buffers> buffers_;  // One a thread.
   // What is read, in order: blocks of all contributions of a round.
   struct MakeBatch {

@@ -188,7 +188,8 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
   }
 
   std::string WaitForBlockedReason() {
-    return WaitForReport([](const auto& r) { return !r.blocked_reason().empty(); })
+    return WaitForReport(
+               [](const auto& r) { return !r.blocked_reason().empty(); })
         .blocked_reason();
   }
 
@@ -336,8 +337,9 @@ TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
   info_ = cluster_->Info(0, 0, 1, gradient_);
   info_.mutable_key()->set_seq(3);
   ASSERT_OK(Push());
-  EXPECT_EQ(WaitForReport([](const auto& r) { return r.blocked_reason().empty(); })
-                .fault(),
+  EXPECT_EQ(WaitForReport([](const auto& r) {
+              return r.blocked_reason().empty();
+            }).fault(),
             "");
 }
 

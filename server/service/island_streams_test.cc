@@ -39,9 +39,8 @@ class RawPush {
   RawPush(TestCluster& cluster, const v1::ContributionInfo& info,
           bool to_twin = false, absl::Duration patience = kPatience)
       : info_(info), stub_(cluster.Stub(0)) {
-    context_.AddMetadata(
-        rpc::kSessionMetadata,
-        rpc::ToHex(TestCluster::Secret(info.key().slot())));
+    context_.AddMetadata(rpc::kSessionMetadata,
+                         rpc::ToHex(TestCluster::Secret(info.key().slot())));
     context_.set_deadline(absl::ToChronoTime(absl::Now() + patience));
     stream_ = stub_->PushOuterGradient(&context_);
     v1::PushOuterGradientRequest request;
@@ -160,11 +159,14 @@ class IslandStreamsTest : public testing::Test {
   }
 
   // Plays fragment 0's round of islands [0, `count`) with room for all; then
-  // begins anew with `live_merge_bytes_max`, and seals it. What it has to come to.
+  // begins anew with `live_merge_bytes_max`, and seals it. What it has to come
+  // to.
   Digest128 SealRoundWithRoom(int64_t live_merge_bytes_max, int count) {
     Begin();
     const Digest128 expected = Round(0, count);
-    Begin([&](auto& options) { options.live_merge_bytes_max = live_merge_bytes_max; });
+    Begin([&](auto& options) {
+      options.live_merge_bytes_max = live_merge_bytes_max;
+    });
     SealRound(0, count);
     return expected;
   }

@@ -105,14 +105,12 @@ absl::Status UploadStream::BeginLive() {
   // What it waits for is not its sender's doing.
   progress().waits_for_us = true;
   if (!shard_->waiters().AddBounded(contribution_->key(), gate())) {
-    return RefuseForNow(Code::kResourceExhausted, "TOO_MANY_STREAMS",
-                        absl::StrCat(PushWaiters::kWaitingMax,
-                                     " streams of slot ",
-                                     contribution_->key().slot,
-                                     " and fragment ",
-                                     contribution_->key().fragment,
-                                     " wait; call again later"),
-                        absl::Seconds(1));
+    return RefuseForNow(
+        Code::kResourceExhausted, "TOO_MANY_STREAMS",
+        absl::StrCat(PushWaiters::kWaitingMax, " streams of slot ",
+                     contribution_->key().slot, " and fragment ",
+                     contribution_->key().fragment, " wait; call again later"),
+        absl::Seconds(1));
   }
   RETURN_IF_ERROR(CheckMember());
   TestPoint("an upload is listed");

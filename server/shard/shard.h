@@ -49,7 +49,7 @@ struct ShardResources {
   WorkQueue& finish_queue;  // Syncs contributions.
   WorkQueue& low_queue;     // One thread of low priority: manifests.
   std::shared_ptr<ImagePool> images;  // Memory for versions.
-  ReceiveBudget& held;                    // And for what waits to be merged.
+  ReceiveBudget& held;                // And for what waits to be merged.
   // Called, from any thread, when the report has changed.
   std::function<void()> on_change;
 };
@@ -169,8 +169,8 @@ class Shard : public LiveMergeHost {
   Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
         std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape);
 
-  // The error of a read of a contribution that is not kept: `given_up` says why,
-  // and is empty if nobody wanted it.
+  // The error of a read of a contribution that is not kept: `given_up` says
+  // why, and is empty if nobody wanted it.
   absl::Status NotKept(const ContributionKey& key,
                        const std::string& given_up) const;
 
@@ -190,11 +190,10 @@ class Shard : public LiveMergeHost {
   };
   static Cause ToCause(const Action& action);
   void NoteBlockedReason(const Cause& cause, absl::string_view name,
-                     const absl::Status& status)
+                         const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets what the newest plan wants no more.
-  void ForgetBlockedReasons()
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetBlockedReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The disk did not do what a contribution needs: what its streams are told.
   // The operator is told too; damage stops the shard, all else may pass.
   absl::Status OnLogError(const v1::ContributionInfo& info,

@@ -111,10 +111,10 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
     ASSIGN_OR_RETURN(source, OpenPull(version, reader));
     const int32_t array = request.state().array();
     if (array < 0 || array >= optimizer_->state_count()) {
-      return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
-                    absl::StrCat("state.array is ", array, ", and ",
-                                 optimizer_->name(), " has ",
-                                 optimizer_->state_count(), " arrays"));
+      return Refuse(
+          Code::kInvalidArgument, "INVALID_FIELDS",
+          absl::StrCat("state.array is ", array, ", and ", optimizer_->name(),
+                       " has ", optimizer_->state_count(), " arrays"));
     }
     source.array = 1 + array;
     source.is_state = true;
@@ -180,9 +180,8 @@ absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
   LOG(ERROR) << "run " << store_->run().run_id() << ": version " << version
              << " of fragment " << fragment
              << " cannot be read: " << damage.ToString();
-  absl::Status told = absl::DataLossError(
-      absl::StrCat(damage.message(),
-                   "; ask for the newest version or another checkpoint"));
+  absl::Status told = absl::DataLossError(absl::StrCat(
+      damage.message(), "; ask for the newest version or another checkpoint"));
   {
     MutexLock lock(&mutex_);
     machine_.OnVersionDamaged(fragment, version, damage.message());

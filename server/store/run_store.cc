@@ -39,7 +39,7 @@ std::vector<EncodedRange> EncodedRanges(const std::vector<ShardRange>& ranges,
 }
 
 std::vector<ShardRange> ComputeRanges(const RunLayout& layout, int32_t shard,
-                                 int32_t shard_count) {
+                                      int32_t shard_count) {
   std::vector<ShardRange> ranges;
   for (int32_t f = 0; f < layout.fragment_count(); ++f) {
     ranges.emplace_back(layout, f, shard, shard_count);
@@ -320,9 +320,8 @@ void RunStore::AddState(RecordBatch* batch) {
 absl::Status RunStore::PersistVersion0(int32_t fragment) {
   const std::optional<HeldVersion> held = FindVersion(fragment, 0);
   if (!held) return absl::InternalError("version 0 was not published");
-  RETURN_IF_ERROR(
-      held->file->Seal(
-          {run_.run_id(), shard_, 0, 0, held->digest, held->replica_digest}));
+  RETURN_IF_ERROR(held->file->Seal(
+      {run_.run_id(), shard_, 0, 0, held->digest, held->replica_digest}));
   RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
   held->file->set_path(VersionPath(fragment, 0));
   RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
@@ -374,9 +373,9 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     // First, so that its memory can be had for the next one.
     if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     LeaveOutReplica(f, commit.version(), *held->file);
-    RETURN_IF_ERROR(held->file->Seal({run_.run_id(), shard_, commit.version(),
-                                      commit.commit_seq(), digest,
-                                      held->replica_digest}));
+    RETURN_IF_ERROR(
+        held->file->Seal({run_.run_id(), shard_, commit.version(),
+                          commit.commit_seq(), digest, held->replica_digest}));
     DropOldImages(f);
     failpoint::Hit("server.state.sealed");
     if (held->file->path() != path) {

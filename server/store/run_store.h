@@ -275,8 +275,8 @@ class RunStore {
   // Makes V of `version`, which is `file`, from theta and V of `before`: for a
   // file that does without.
   VersionFile::ArrayMaker MakerOfReplica(int32_t fragment, int64_t version,
-                                      const VersionFile& file,
-                                      std::shared_ptr<VersionFile> before);
+                                         const VersionFile& file,
+                                         std::shared_ptr<VersionFile> before);
   // Lets a version's file do without V if the one before has it.
   void LeaveOutReplica(int32_t fragment, int64_t version, VersionFile& file);
   // A version's file that nobody finds any more: spare, or removed.

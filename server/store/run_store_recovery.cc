@@ -229,7 +229,8 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
     // The last array.
     if (HasReplica(run_.spec())) replica_digest += BlockDigest(b, elements);
   }
-  if (digest != recorded->digest || replica_digest != recorded->replica_digest) {
+  if (digest != recorded->digest ||
+      replica_digest != recorded->replica_digest) {
     return false;
   }
   PublishVersion(fragment, version,

@@ -32,8 +32,7 @@ VersionFile::ArrayMaker RunStore::MakerOfReplica(
   return [&file, before = std::move(before), array = replica_array(),
           &range = ranges_[fragment], &layout,
           step](IndexRange blocks, float* replica) {
-    std::vector<float> theta(
-        static_cast<size_t>(range.ElementCount(blocks)));
+    std::vector<float> theta(static_cast<size_t>(range.ElementCount(blocks)));
     std::string delta(static_cast<size_t>(layout.ByteCount(blocks)), '\0');
     RETURN_IF_ERROR(file.Read(0, blocks, theta.data()));
     RETURN_IF_ERROR(before->Read(array, blocks, replica));
@@ -44,7 +43,7 @@ VersionFile::ArrayMaker RunStore::MakerOfReplica(
 }
 
 void RunStore::LeaveOutReplica(int32_t fragment, int64_t version,
-                            VersionFile& file) {
+                               VersionFile& file) {
   if (deltas_ == nullptr || !file.InMemory() || file.replica_left_out()) return;
   const std::optional<HeldVersion> before = FindVersion(fragment, version - 1);
   if (!before || before->file->replica_left_out()) return;
@@ -62,8 +61,8 @@ absl::Status RunStore::RecoverReplicas() {
     const auto& [fragment, version] = place;
     const auto before = versions.find({fragment, version - 1});
     if (before != versions.end() && !before->second.file->replica_left_out()) {
-      held.file->LeaveOutReplica(MakerOfReplica(fragment, version, *held.file,
-                                          before->second.file));
+      held.file->LeaveOutReplica(
+          MakerOfReplica(fragment, version, *held.file, before->second.file));
       continue;
     }
     const std::string why =
@@ -74,8 +73,8 @@ absl::Status RunStore::RecoverReplicas() {
     if (version == state_.fragments(fragment).version()) {
       return absl::DataLossError(why);
     }
-    LOG(ERROR) << "run " << run_.run_id() << ": an old version is lost: "
-               << why;
+    LOG(ERROR) << "run " << run_.run_id()
+               << ": an old version is lost: " << why;
     versions_.erase(place);
   }
   return absl::OkStatus();
@@ -92,10 +91,10 @@ absl::Status RunStore::RecoverDeltas() {
       persisted.push_back(fragment.version());
     }
   }
-  ASSIGN_OR_RETURN(deltas_,
-                   DeltaRing::Open(fs_, directory, {run_.run_id(), shard_},
-                                   DownCodec(run_.spec()), ranges_, persisted,
-                                   images_));
+  ASSIGN_OR_RETURN(
+      deltas_,
+      DeltaRing::Open(fs_, directory, {run_.run_id(), shard_},
+                      DownCodec(run_.spec()), ranges_, persisted, images_));
   RETURN_IF_ERROR(RecoverReplicas());
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
     if (ranges_[f].empty()) continue;

@@ -62,7 +62,8 @@ absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
                                        std::shared_ptr<VersionFile> file,
                                        std::shared_ptr<VersionFile> sum) {
   const int64_t version = prepared.version + 1;
-  const VersionIdentity identity = {run_.run_id(), shard_,          version, 0,
+  const VersionIdentity identity = {run_.run_id(),   shard_,
+                                    version,         0,
                                     prepared.digest, prepared.replica_digest};
   if (sum != nullptr) {
     RETURN_IF_ERROR(sum->WriteHeader(identity));
@@ -114,10 +115,10 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::OpenSum(
   if (absl::IsUnavailable(opened.status())) return opened.status();
   if (!opened.ok()) return std::shared_ptr<VersionFile>();
   const VersionIdentity& identity = (*opened)->identity();
-  const bool is_it =
-      identity.run_id == run_.run_id() && identity.shard == shard_ &&
-      identity.version == version && identity.digest == fact.digest &&
-      identity.replica_digest == fact.replica_digest;
+  const bool is_it = identity.run_id == run_.run_id() &&
+                     identity.shard == shard_ && identity.version == version &&
+                     identity.digest == fact.digest &&
+                     identity.replica_digest == fact.replica_digest;
   if (!is_it) return std::shared_ptr<VersionFile>();
   return std::shared_ptr<VersionFile>(*std::move(opened));
 }

@@ -308,7 +308,8 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
   const std::string bytes =
       *ReadFile(fs_, std::string(kVersions) + "/f0-v0.ver");
   EXPECT_EQ(manifest->files[0].size_bytes, bytes.size());
-  EXPECT_EQ(manifest->files[0].sha256, codec::ToHex(codec::ComputeSha256(bytes)));
+  EXPECT_EQ(manifest->files[0].sha256,
+            codec::ToHex(codec::ComputeSha256(bytes)));
 
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   EXPECT_TRUE(

@@ -249,8 +249,7 @@ absl::Status VersionFile::WriteImage(int array) {
   VersionImage keep;
   const float* const elements = FindImage(array, &keep);
   if (elements == nullptr) return absl::OkStatus();
-  const absl::string_view bytes =
-      AsBytes(elements, ImageElementCount(range_));
+  const absl::string_view bytes = AsBytes(elements, ImageElementCount(range_));
   // V that is left out is made of what is in files.
   const bool left_out = array == state_count_ && replica_left_out();
   if (!left_out) {

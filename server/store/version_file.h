@@ -42,7 +42,7 @@ struct VersionIdentity {
   int64_t version = 0;
   int64_t commit_seq = 0;
   Digest128 digest;       // This shard's part.
-  Digest128 replica_digest;  // The same of V, in a run with a view.
+  Digest128 replica_digest;       // The same of V, in a run with a view.
   bool replica_left_out = false;  // V is not in the file.
 };
 

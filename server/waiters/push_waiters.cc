@@ -33,16 +33,15 @@ bool PushWaiters::AddBounded(const ContributionKey& key,
   {
     MutexLock lock(&mutex_);
     // Whatever its seq: keys are ordered by it last.
-    const auto begin = entries_.lower_bound(
-        {key.run_epoch, key.fragment, key.slot,
-         std::numeric_limits<int64_t>::min()});
+    const auto begin =
+        entries_.lower_bound({key.run_epoch, key.fragment, key.slot,
+                              std::numeric_limits<int64_t>::min()});
     size_t count = 0;
     std::vector<Waiter>* with_idle = nullptr;
     std::vector<Waiter>::iterator idle;
-    for (auto it = begin; it != entries_.end() &&
-                          it->first.run_epoch == key.run_epoch &&
-                          it->first.fragment == key.fragment &&
-                          it->first.slot == key.slot;
+    for (auto it = begin;
+         it != entries_.end() && it->first.run_epoch == key.run_epoch &&
+         it->first.fragment == key.fragment && it->first.slot == key.slot;
          ++it) {
       std::vector<Waiter>& waiters = it->second.waiters;
       count += waiters.size();

@@ -45,9 +45,8 @@ void VersionReaders::OnReleased(int32_t fragment, int64_t version) {
       displaced.push_back(one.gates[reader]);
     }
   }
-  const absl::Status status =
-      VersionReleased(fragment, given_up,
-                      "was released, and too many such versions are read");
+  const absl::Status status = VersionReleased(
+      fragment, given_up, "was released, and too many such versions are read");
   for (const auto& gate : displaced) gate->CallDisplaced(status);
 }
 

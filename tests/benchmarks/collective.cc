@@ -159,7 +159,7 @@ absl::StatusOr<Times> RunThreads(const Flags& flags, int ranks) {
 // ----------------------------------------------------------------------
 
 collective::TcpWorldOptions MakeWorldOptions(int index, int count, int port,
-                                           bool encrypted) {
+                                             bool encrypted) {
   collective::TcpWorldOptions options;
   options.rendezvous = absl::StrCat("127.0.0.1:", port);
   options.process_index = index;
@@ -171,8 +171,8 @@ collective::TcpWorldOptions MakeWorldOptions(int index, int count, int port,
 
 // A child: one rank that does what it is told, a line at a time.
 int Child(const Flags& flags) {
-  collective::TcpWorldOptions options = MakeWorldOptions(
-      flags.index, flags.count, flags.port, flags.encrypted);
+  collective::TcpWorldOptions options =
+      MakeWorldOptions(flags.index, flags.count, flags.port, flags.encrypted);
   if (flags.index == 0) options.listener = collective::UniqueFd(flags.listener);
   auto world = collective::TcpWorld::Join(std::move(options));
   if (!world.ok()) {

@@ -173,11 +173,10 @@ struct Yardstick {
 
   absl::Status Start(const Flags& flags, int island_count) {
     const std::string mib = absl::StrCat("--mib=", flags.mib);
-    ASSIGN_OR_RETURN(
-        server,
-        ChildProcess::Start({SelfPath(), "--role=yardstick_server", mib,
-                             absl::StrCat("--island-count=", island_count),
-                             absl::StrCat("--dir=", flags.directory)}));
+    ASSIGN_OR_RETURN(server, ChildProcess::Start(
+                                 {SelfPath(), "--role=yardstick_server", mib,
+                                  absl::StrCat("--island-count=", island_count),
+                                  absl::StrCat("--dir=", flags.directory)}));
     ASSIGN_OR_RETURN(const std::string port, server->ReadLine(kPatience));
     ASSIGN_OR_RETURN(islands, StartPeers({SelfPath(), "--role=yardstick_island",
                                           mib, absl::StrCat("--port=", port)},

@@ -162,8 +162,8 @@ absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
   data.channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
   data.caps = server::TakePart(options.caps, held.element_count(),
-                             held.layout().element_count(),
-                             options.place.process_count, data.shard_count);
+                               held.layout().element_count(),
+                               options.place.process_count, data.shard_count);
   const double least = server::LeastCapBytesPerSecond(data.shard_count);
   const absl::Status wide_enough =
       server::CheckCaps(data.caps, data.shard_count);
@@ -206,8 +206,9 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
   client_options.on_join_waiting = [](absl::string_view peer) {
     LOG(WARNING) << peer << " has not answered the join yet";
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::IslandControlClient> client,
-                   coordinator::MakeIslandControlClient(client_options));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<coordinator::IslandControlClient> client,
+      coordinator::MakeIslandControlClient(client_options));
   coordinator::OperatorClientOptions run_options;
   run_options.address = options.coordinator_address;
   run_options.channel = control;
@@ -216,19 +217,21 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
     LOG(WARNING) << peer << " has not answered yet; it is waited for "
                  << patience << " at most, then asked again";
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::OperatorClient> operator_client,
-                   coordinator::MakeOperatorClient(run_options));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<coordinator::OperatorClient> operator_client,
+      coordinator::MakeOperatorClient(run_options));
   IslandLinks links;
   links.coordinator = client.get();
   links.file_system = &PosixFileSystem();
   links.get_run = [&]() -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;
     request.set_run_id(options.run_id);
-    ASSIGN_OR_RETURN(v1::GetRunResponse response, operator_client->GetRun(request));
+    ASSIGN_OR_RETURN(v1::GetRunResponse response,
+                     operator_client->GetRun(request));
     return std::move(*response.mutable_run());
   };
-  links.make_parameter_client =
-      [&](const v1::RunSpec& spec, const HeldLayout& held)
+  links.make_parameter_client = [&](const v1::RunSpec& spec,
+                                    const HeldLayout& held)
       -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
     ASSIGN_OR_RETURN(const server::ParameterClientOptions data,
                      MakeParameterOptions(options, spec, held));

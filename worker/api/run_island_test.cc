@@ -91,8 +91,7 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
   const HeldLayout held = *HeldLayout::Create(layout, {first});
   RunIslandOptions options;
   options.caps.up_bytes_per_second = server::kCapBytesPerSecondMin;
-  EXPECT_TRUE(
-      MakeParameterOptions(options, spec, HeldLayout(layout)).ok());
+  EXPECT_TRUE(MakeParameterOptions(options, spec, HeldLayout(layout)).ok());
   options.place.process_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(
       MakeParameterOptions(options, spec, held).status()));
@@ -106,7 +105,8 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
       MakeParameterOptions(options, spec, held).status()));
   // Who holds nothing needs nothing.
   EXPECT_TRUE(
-      MakeParameterOptions(options, spec, *HeldLayout::Create(layout, {})).ok());
+      MakeParameterOptions(options, spec, *HeldLayout::Create(layout, {}))
+          .ok());
 }
 
 TEST_F(RunIslandTest, OneIslandWithSgdEqualsPlainTrainingBitForBit) {

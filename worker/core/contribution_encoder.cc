@@ -91,17 +91,19 @@ absl::Span<float> ContributionEncoder::GradientRoom(EncodedContribution& into) {
 
 // A hash of the contribution's place in training. Not of its key: a new life
 // skips numbers of `seq`, and has to go on with the same bits.
-uint64_t ContributionEncoder::ComputeSeed(const v1::ContributionInfo& info) const {
+uint64_t ContributionEncoder::ComputeSeed(
+    const v1::ContributionInfo& info) const {
   const int64_t numbers[] = {info.key().fragment(), info.key().slot(),
                              info.anchor_version()};
-  return codec::ComputeXxh3(absl::string_view(reinterpret_cast<const char*>(numbers),
-                                         sizeof(numbers)),
-                       seed_)
+  return codec::ComputeXxh3(
+             absl::string_view(reinterpret_cast<const char*>(numbers),
+                               sizeof(numbers)),
+             seed_)
       .low;
 }
 
-Digest128 ContributionEncoder::ComputeDigest(const Fragment& fragment,
-                                        absl::Span<const char> bytes) const {
+Digest128 ContributionEncoder::ComputeDigest(
+    const Fragment& fragment, absl::Span<const char> bytes) const {
   if (holds_all_) return ContributionDigest(bytes);
   Digest128 sum;
   for (const IndexRange blocks : fragment.layout.held()) {

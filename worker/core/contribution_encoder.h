@@ -112,7 +112,7 @@ class ContributionEncoder {
   bool is_f32() const { return codec_.id() == codec::CodecId::kF32; }
   uint64_t ComputeSeed(const v1::ContributionInfo& info) const;
   Digest128 ComputeDigest(const Fragment& fragment,
-                     absl::Span<const char> bytes) const;
+                          absl::Span<const char> bytes) const;
 
   const bool holds_all_;
   const codec::Codec& codec_;

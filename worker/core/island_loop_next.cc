@@ -118,9 +118,9 @@ std::optional<Action> IslandLoop::NextSync() const {
     if (!pushes(part)) continue;
     if (lanes_[0].backing_off) return Wait("a push failed");
     const bool needs_repush = NeedsRepush(*sync_, part);
-    Action action = MakeAction(ActionKind::kPush,
-                         needs_repush ? "a shard has lost the contribution"
-                                      : "the contribution is saved");
+    Action action = MakeAction(
+        ActionKind::kPush, needs_repush ? "a shard has lost the contribution"
+                                        : "the contribution is saved");
     action.needs_repush = needs_repush;
     action.fragment = part.at.fragment;
     action.seq = sync_->seq;

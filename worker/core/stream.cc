@@ -13,7 +13,7 @@ int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
 
 // What this island weighs if all slots of the round do what they are asked.
 double ComputeShare(const PlanView& view, const v1::OpenRound& open,
-               const v1::SlotPlan& own) {
+                    const v1::SlotPlan& own) {
   if (view.spec.outer().weighting() == v1::WEIGHTING_UNIFORM) {
     return 1.0 / std::max(1, open.slot_count());
   }

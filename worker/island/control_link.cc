@@ -99,8 +99,8 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
         connected_ = true;
         last_contact_ = Now();
         ++join_count_;
-        lease_ = absl::Seconds(lease.seconds()) +
-                 absl::Nanoseconds(lease.nanos());
+        lease_ =
+            absl::Seconds(lease.seconds()) + absl::Nanoseconds(lease.nanos());
         if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(30);
         changed_.SignalAll();
       }
@@ -157,8 +157,8 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         next_heartbeat = now + std::min(kAwayWait, lease_ / 3);
       }
       if (absl::IsAborted(lease.status())) {
-        mailbox_.PutRefused(Annotate(
-            lease.status(), "another process joined as this island"));
+        mailbox_.PutRefused(
+            Annotate(lease.status(), "another process joined as this island"));
         return true;
       }
       if (now - last_contact_ > options_.patience) {
@@ -186,8 +186,7 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
       MutexLock lock(&mutex_);
       if (rejoin_) return false;
     }
-    const absl::Duration wait =
-        std::min(next_heartbeat, next_report) - Now();
+    const absl::Duration wait = std::min(next_heartbeat, next_report) - Now();
     if (!Sleep(std::max(wait, absl::Milliseconds(1)), stop)) return true;
   }
   return true;
@@ -226,8 +225,8 @@ void ControlLink::RunPlans(std::stop_token stop) {
     if (absl::IsDeadlineExceeded(plan.status())) continue;
     if (absl::IsCancelled(plan.status())) return;
     if (absl::IsAborted(plan.status())) {
-      mailbox_.PutRefused(Annotate(plan.status(),
-                                   "another process joined as this island"));
+      mailbox_.PutRefused(
+          Annotate(plan.status(), "another process joined as this island"));
       return;
     }
     if (absl::IsFailedPrecondition(plan.status())) {
@@ -303,8 +302,7 @@ absl::Status ControlLink::ReportOnce() {
   progress_.set_loss_step_count(progress_.loss_step_count() -
                                 report.loss_step_count());
   if (progress_.loss_step_count() == 0) loss_sum_ = 0;
-  progress_.mutable_evaluations()->DeleteSubrange(0,
-                                                  report.evaluations_size());
+  progress_.mutable_evaluations()->DeleteSubrange(0, report.evaluations_size());
   return status;
 }
 
@@ -313,8 +311,8 @@ void ControlLink::Flush(absl::Duration timeout) {
   rpc::Backoff backoff(options_.retry, options_.seed);
   while (ReportDue()) {
     const absl::Status status = ReportOnce();
-    if (status.ok() || !(absl::IsUnavailable(status) ||
-                         absl::IsDeadlineExceeded(status))) {
+    if (status.ok() ||
+        !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
       return;
     }
     if (Now() >= deadline) return;
@@ -338,8 +336,7 @@ absl::Status ControlLink::Leave(absl::string_view reason) {
 bool ControlLink::Sleep(absl::Duration duration, std::stop_token stop) {
   const absl::Time deadline = Now() + duration;
   MutexLock lock(&mutex_);
-  while (!stopping_ && !stop.stop_requested() && !rejoin_ &&
-         Now() < deadline) {
+  while (!stopping_ && !stop.stop_requested() && !rejoin_ && Now() < deadline) {
     changed_.WaitWithTimeout(&mutex_, deadline - Now());
   }
   return !stopping_ && !stop.stop_requested();

@@ -53,9 +53,9 @@ void IslandMeter::Paused(absl::string_view what, absl::Duration span) {
 std::vector<Pause> IslandMeter::pauses() const {
   std::vector<Pause> all;
   for (const auto& [what, pause] : pauses_) all.push_back(pause);
-  std::stable_sort(
-      all.begin(), all.end(),
-      [](const Pause& a, const Pause& b) { return a.span > b.span; });
+  std::stable_sort(all.begin(), all.end(), [](const Pause& a, const Pause& b) {
+    return a.span > b.span;
+  });
   return all;
 }
 

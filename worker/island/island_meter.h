@@ -56,7 +56,8 @@ class IslandMeter {
   double utilization() const;
 
  private:
-  // By `what`; and those that no step has followed yet, which count if one does.
+  // By `what`; and those that no step has followed yet, which count if one
+  // does.
   using Pauses = std::map<std::string, Pause>;
 
   IslandMeasurements measured_;

@@ -27,8 +27,7 @@ IslandPart::IslandPart(const RunIslandOptions& options,
 absl::StatusOr<std::unique_ptr<IslandPart>> IslandPart::Create(
     const RunIslandOptions& options, const IslandLinks& links,
     const v1::RunSpec& spec) {
-  auto part =
-      std::unique_ptr<IslandPart>(new IslandPart(options, links, spec));
+  auto part = std::unique_ptr<IslandPart>(new IslandPart(options, links, spec));
   RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->Setup()));
   if (spec.schedule().timing() == v1::TIMING_ELASTIC) {
     RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->MeasureSpeed()));
@@ -41,9 +40,8 @@ absl::Status IslandPart::Agree(Lane lane, const absl::Status& status) const {
 }
 
 absl::Status IslandPart::Setup() {
-  ASSIGN_OR_RETURN(state_,
-                   IslandState::Create(spec_, options_.thread_count,
-                                       links_.make_trainer));
+  ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count,
+                                               links_.make_trainer));
   state_->set_before_write([this] { copy_.Finish(); });
   encoder_.emplace(state_->held(), spec_);
   RETURN_IF_ERROR(OpenData());
@@ -64,8 +62,7 @@ absl::Status IslandPart::OpenData() {
     if (data_fingerprint_ != spec_.data().fingerprint()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the data at \"",
-          options_.data_path.empty() ? spec_.data().path()
-                                     : options_.data_path,
+          options_.data_path.empty() ? spec_.data().path() : options_.data_path,
           "\" is not the run's: its fingerprint is ", data_fingerprint_,
           ", the run's is ", spec_.data().fingerprint(),
           "; copy the run's data here and give its path"));
@@ -178,9 +175,9 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
 }
 
 absl::Status IslandPart::Train(const Action& action, PartResult& result) {
-  RETURN_IF_ERROR(Agree(
-      Lane::kTraining,
-      reader_->Read(action.data_shard, action.data_position, batch_)));
+  RETURN_IF_ERROR(
+      Agree(Lane::kTraining,
+            reader_->Read(action.data_shard, action.data_position, batch_)));
   result.begin = absl::Now();
   ASSIGN_OR_RETURN(result.step, state_->Train(batch_, action.step));
   result.end = absl::Now();

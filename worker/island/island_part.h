@@ -5,8 +5,9 @@
 // same order, and an error of one is an error of all; "with all" of
 // island_state.h and island_group.h holds for Do() as a whole.
 //
-// Thread-compatible, but each lane may do its own at the same time, as IslandLoop
-// lets them; SetIdentity and SetRoutes may be called from any thread.
+// Thread-compatible, but each lane may do its own at the same time, as
+// IslandLoop lets them; SetIdentity and SetRoutes may be called from any
+// thread.
 
 #ifndef WORKER_ISLAND_ISLAND_PART_H_
 #define WORKER_ISLAND_ISLAND_PART_H_
@@ -53,7 +54,7 @@ struct PartResult {
   absl::Time begin, end;            // The same: when.
   // kContribute without `beside`, kSave: of the gradients, f32.
   int64_t byte_count = 0;
-  std::optional<double> loss;       // kEvaluate: of `token_count`.
+  std::optional<double> loss;  // kEvaluate: of `token_count`.
   int64_t token_count = 0;
 };
 
@@ -62,7 +63,7 @@ struct TransferWhat {
   ActionKind kind = ActionKind::kPull;  // kPush, kPull or kEvaluate.
   Lane lane = Lane::kTraining;
   int32_t fragment = 0;
-  int64_t version = 0;             // kPull, kEvaluate.
+  int64_t version = 0;                                // kPull, kEvaluate.
   const EncodedContribution* contribution = nullptr;  // kPush.
   bool needs_repush = false;                          // kPush.
 };
@@ -156,7 +157,7 @@ class IslandPart {
   absl::Status EncodeAndSave(Lane lane, const SaveSpans& arrays,
                              PartResult& result);
   absl::Status WriteSaveWith(Lane lane, const std::vector<Outbox::Item>& items,
-                           const SaveSpans& arrays);
+                             const SaveSpans& arrays);
 
   // island_part_transfer.cc.
   absl::Status Pull(const Action& action, Lane lane);
@@ -185,7 +186,7 @@ class IslandPart {
   std::unique_ptr<server::ParameterClient> parameters_;
   std::string data_fingerprint_;
   double tokens_per_second_ = 0;
-  std::optional<Save> save_;  // Read, until it is restored or out of date.
+  std::optional<Save> save_;     // Read, until it is restored or out of date.
   bool others_removed_ = false;  // SAVEs of other numbers of processes.
   Outbox outbox_;
   // What is between its step and its SAVE: taken once and encoded once, however

@@ -42,8 +42,8 @@ std::vector<std::string> FindCommon(const std::vector<std::string>& lists) {
 }
 
 void LogUnused(const SaveSet& set, const absl::Status& why) {
-  LOG(WARNING) << "the save of contribution "
-               << set.outline.header.summary.seq << " by " << set.process_count
+  LOG(WARNING) << "the save of contribution " << set.outline.header.summary.seq
+               << " by " << set.process_count
                << " processes is not used: " << why;
 }
 
@@ -55,10 +55,9 @@ SavePlace IslandPart::Place() const {
 }
 
 std::string IslandPart::OwnSavePath(bool is_next) const {
-  return group_ == nullptr
-             ? SavePath(Place(), 0, 1)
-             : SavePath(Place(), group_->process_index(),
-                        group_->process_count(), is_next);
+  return group_ == nullptr ? SavePath(Place(), 0, 1)
+                           : SavePath(Place(), group_->process_index(),
+                                      group_->process_count(), is_next);
 }
 
 // The newest that all processes have what they need of, whoever wrote it: one
@@ -85,9 +84,8 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   for (const std::string& name : common) {
     const SaveSet& set = *absl::c_find_if(
         found.sets, [&](const SaveSet& of) { return of.name == name; });
-    absl::StatusOr<Save> save =
-        ReadSaveSet(*links_.file_system, Place(), set, state_->held(),
-                    UpCodec(spec_));
+    absl::StatusOr<Save> save = ReadSaveSet(*links_.file_system, Place(), set,
+                                            state_->held(), UpCodec(spec_));
     if (!save.ok()) LogUnused(set, save.status());
     ASSIGN_OR_RETURN(const std::vector<std::string> read,
                      OfAllProcesses(save.ok() ? name : ""));
@@ -199,8 +197,7 @@ IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
   v1::ContributionInfo info = Describe(spec_, action, at);
   for (const TakenContribution& taken : taken_.contributions) {
     const v1::ContributionInfo& own = taken.contribution->info;
-    if (own.key().fragment() == at.fragment &&
-        own.key().seq() == action.seq &&
+    if (own.key().fragment() == at.fragment && own.key().seq() == action.seq &&
         own.anchor_version() == at.anchor_version &&
         own.data_end() == info.data_end()) {
       return taken;
@@ -345,8 +342,8 @@ IslandPart::SaveSpans IslandPart::ArraysOfSave() {
 // it replaces when all have written theirs: whoever dies, all have one that is
 // the same. Then what another number of processes left is out of date.
 absl::Status IslandPart::WriteSaveWith(Lane lane,
-                                     const std::vector<Outbox::Item>& items,
-                                     const SaveSpans& arrays) {
+                                       const std::vector<Outbox::Item>& items,
+                                       const SaveSpans& arrays) {
   const std::vector<FeedbackView> feedback = encoder_->Feedback();
   SaveView view;
   view.feedback = feedback;

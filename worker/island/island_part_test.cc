@@ -121,8 +121,8 @@ class IslandPartTest : public IslandFixture {
     }
     PartResult result;
     const absl::Status status = part_->Do(lane, command, result);
-    ASSERT_TRUE(status.ok()) << ActionName(command.action.kind) << ": "
-                             << status;
+    ASSERT_TRUE(status.ok())
+        << ActionName(command.action.kind) << ": " << status;
   }
 
   v1::Digest ComputeDigest(int32_t fragment) const {

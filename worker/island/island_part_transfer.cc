@@ -30,10 +30,10 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // One process's transfer, which goes on beside its lane.
 class RunningTransfer {
  public:
-  RunningTransfer(server::CallBounds bounds,
-                  absl::FunctionRef<server::TransferOutcome(
-                      const server::CallBounds&)>
-                      call)
+  RunningTransfer(
+      server::CallBounds bounds,
+      absl::FunctionRef<server::TransferOutcome(const server::CallBounds&)>
+          call)
       : outer_stop_(bounds.stop, [this] { stop_.request_stop(); }) {
     bounds.stop = stop_.get_token();
     bounds.on_progress = [this](int64_t bytes) { stored_bytes_ = bytes; };
@@ -124,9 +124,10 @@ class IdleWatchOfAll {
 
 }  // namespace
 
-IslandPart::Transferred IslandPart::Together(
-    const TransferWhat& what, server::CallBounds bounds, Call call,
-    server::TransferOutcome& outcome) {
+IslandPart::Transferred IslandPart::Together(const TransferWhat& what,
+                                             server::CallBounds bounds,
+                                             Call call,
+                                             server::TransferOutcome& outcome) {
   Transferred result;
   if (group_ == nullptr) {
     outcome = call(bounds);
@@ -178,7 +179,8 @@ IslandPart::Transferred IslandPart::Together(
     if (failed || was_idle) running.Stop();
   }
   outcome = running.TakeOutcome();
-  for (const auto& state : states) result.payload_bytes += state.payload_bytes();
+  for (const auto& state : states)
+    result.payload_bytes += state.payload_bytes();
   result.status = FirstError(states, group_->process_index(), outcome.status);
   if (was_idle && absl::IsCancelled(result.status)) {
     result.status = absl::DeadlineExceededError(
@@ -214,16 +216,15 @@ absl::Status IslandPart::CheckDigests(
   }
   for (const auto& [shard, digest] : all) {
     if (came[shard] != digest) {
-      return absl::DataLossError(absl::StrCat(
-          "what the processes of the island got of shard ", shard,
-          " is not what it has"));
+      return absl::DataLossError(
+          absl::StrCat("what the processes of the island got of shard ", shard,
+                       " is not what it has"));
     }
   }
   if (expected.has_value() && sum != *expected) {
-    return absl::DataLossError(
-        absl::StrCat("what the processes of the island got has digest ",
-                     sum.ToHex(), ", but ", expected->ToHex(),
-                     " was committed"));
+    return absl::DataLossError(absl::StrCat(
+        "what the processes of the island got has digest ", sum.ToHex(),
+        ", but ", expected->ToHex(), " was committed"));
   }
   return absl::OkStatus();
 }

@@ -34,12 +34,10 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
   if (options.thread_count < 1) {
     return absl::InvalidArgumentError("thread_count must be at least 1");
   }
-  auto runner =
-      std::unique_ptr<IslandRunner>(new IslandRunner(options, links));
+  auto runner = std::unique_ptr<IslandRunner>(new IslandRunner(options, links));
   const absl::StatusOr<v1::Run> run = runner->ReadRun();
   if (links.group != nullptr) {
-    RETURN_IF_ERROR(
-        links.group->Send(Lane::kTraining, EncodeSetup(run)));
+    RETURN_IF_ERROR(links.group->Send(Lane::kTraining, EncodeSetup(run)));
   }
   RETURN_IF_ERROR(run.status());
   RETURN_IF_ERROR(runner->Setup(*run));
@@ -54,7 +52,8 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
       if (run->state() == v1::RUN_STATE_COMPLETED ||
           run->state() == v1::RUN_STATE_CANCELLED) {
         return absl::FailedPreconditionError(
-            absl::StrCat("run ", options_.run_id, " has ended: there is "
+            absl::StrCat("run ", options_.run_id,
+                         " has ended: there is "
                          "nothing left to train"));
       }
       if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run->spec()));
@@ -82,10 +81,10 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
   streaming_ = IsStreaming(spec_.schedule());
   ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, spec_));
-  part_->set_around([this](const TransferWhat& what,
-                           const IslandPart::Transfer& transfer) {
-    return Bound(what, transfer);
-  });
+  part_->set_around(
+      [this](const TransferWhat& what, const IslandPart::Transfer& transfer) {
+        return Bound(what, transfer);
+      });
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
   return absl::OkStatus();
@@ -196,8 +195,7 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
   // The attempt is over: nothing follows from what did not get through.
   if (lost()) return;
   if (absl::IsCancelled(status)) {
-    LOG(INFO) << ActionName(action.kind) << " broken off: "
-              << status.message();
+    LOG(INFO) << ActionName(action.kind) << " broken off: " << status.message();
   } else if (!status.ok()) {
     LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
   }
@@ -365,9 +363,8 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
 
 void IslandRunner::Paused(const Action& action, absl::Duration span) {
   const bool waited = action.kind == ActionKind::kWait;
-  const std::string what = waited
-                               ? absl::StrCat("wait: ", action.reason)
-                               : std::string(ActionName(action.kind));
+  const std::string what = waited ? absl::StrCat("wait: ", action.reason)
+                                  : std::string(ActionName(action.kind));
   MutexLock lock(&mutex_);
   meter_.Paused(what, span);
 }
@@ -396,7 +393,8 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
 void IslandRunner::Contributed(const Action& action) {
   LOG(INFO) << "contribution " << action.seq << ": " << action.step_count
             << " steps, training loss "
-            << loss_sum_ / static_cast<double>(std::max<int64_t>(1, loss_count_))
+            << loss_sum_ /
+                   static_cast<double>(std::max<int64_t>(1, loss_count_))
             << ", " << static_cast<int64_t>(progress_.tokens_per_second)
             << " tokens/s";
   loss_sum_ = 0;

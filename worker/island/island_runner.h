@@ -115,7 +115,7 @@ class IslandRunner {
   int64_t others_received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
-  std::string logged_;  // Last activity and reason that were logged.
+  std::string logged_;   // Last activity and reason that were logged.
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;

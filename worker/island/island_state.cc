@@ -17,8 +17,7 @@ namespace {
 // What `piece` is of `values`, shape [E].
 template <typename Values>
 auto Part(Values& values, const HeldPiece& piece) {
-  return absl::MakeSpan(values).subspan(piece.held_offset,
-                                        piece.element_count);
+  return absl::MakeSpan(values).subspan(piece.held_offset, piece.element_count);
 }
 
 }  // namespace
@@ -119,9 +118,9 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
                                               int64_t step) {
   double factor = 1.0;
   if (restart_step_count_ >= 0) {
-    const int64_t warmup = std::max<int64_t>(
-        1, std::min(spec_.inner().warmup_step_count(),
-                    spec_.schedule().inner_step_count()));
+    const int64_t warmup =
+        std::max<int64_t>(1, std::min(spec_.inner().warmup_step_count(),
+                                      spec_.schedule().inner_step_count()));
     factor = engine::RestartWarmupFactor(restart_step_count_, warmup);
   }
   if (!trainer_calls_it_) before_write_();
@@ -129,16 +128,15 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
   StepResult result;
   // Also if it fails: that may be after what was here has been given back.
   ranks_ahead_ = true;
-  ASSIGN_OR_RETURN(result.loss, trainer_->Step(batch.inputs, batch.targets,
-                                               step, factor));
+  ASSIGN_OR_RETURN(result.loss,
+                   trainer_->Step(batch.inputs, batch.targets, step, factor));
   if (restart_step_count_ >= 0) ++restart_step_count_;
   result.gradient_norm = trainer_->gradient_norm();
   result.token_count = static_cast<int64_t>(batch.inputs.size());
   return result;
 }
 
-void IslandState::OuterGradient(int32_t fragment,
-                                absl::Span<float> out) const {
+void IslandState::OuterGradient(int32_t fragment, absl::Span<float> out) const {
   for (const HeldPiece& piece : held_->pieces(fragment)) {
     const float* anchor = anchors_.data() + piece.held_offset;
     const float* theta = local().data() + piece.held_offset;

@@ -93,9 +93,9 @@ class IslandState {
   // local, in the fragment's flat order.
   void OuterGradient(int32_t fragment, absl::Span<float> out) const;
 
-  // With all. Of a streaming run: the anchor of `fragment` becomes part of the local
-  // parameters, blended or as a correction of what was foreseen, as the run
-  // says; with `adopt` they are it.
+  // With all. Of a streaming run: the anchor of `fragment` becomes part of the
+  // local parameters, blended or as a correction of what was foreseen, as the
+  // run says; with `adopt` they are it.
   absl::Status ApplyAnchor(int32_t fragment, bool adopt);
   // Of an eager run, at the push of `fragment`, after OuterGradient(): local
   // parameters become what this island, with `weight` of the merge, foresees.

@@ -43,9 +43,10 @@ class Mailbox {
   void Wait(absl::Duration timeout, std::optional<int64_t> seen = std::nullopt);
 
   // From now until EndTransfer a plan for which `moot` is true, by itself or
-  // with a join, requests a stop of the returned token; so do StopTransfer() and
-  // PutRefused(). One transfer a lane.
-  std::stop_token BeginTransfer(ObsoleteCheck moot, Lane lane = Lane::kTraining);
+  // with a join, requests a stop of the returned token; so do StopTransfer()
+  // and PutRefused(). One transfer a lane.
+  std::stop_token BeginTransfer(ObsoleteCheck moot,
+                                Lane lane = Lane::kTraining);
   void EndTransfer(Lane lane = Lane::kTraining);
   // All of them.
   void StopTransfer();

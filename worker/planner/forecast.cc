@@ -99,8 +99,8 @@ struct Costs {
   double up_sum = 0, merge_sum = 0, down_sum = 0, codec_sum = 0;
   double up_window = 0, down_window = 0;  // Of the sums, for windows.
   bool codec_blocks = true;
-  double save = 0;  // A synchronisation.
-  double round_trip = 0;  // One trip.
+  double save = 0;          // A synchronisation.
+  double round_trip = 0;    // One trip.
   double answer_trips = 0;  // From a push to its answer.
   double header_trips = 0;  // Those of them before its payload.
   int64_t up_bytes = 0, down_bytes = 0;
@@ -109,8 +109,8 @@ struct Costs {
 // t: never below the overlap, which itself is less than H.
 int64_t HidingStepCount(const Exchange& exchange) {
   const int64_t ahead =
-      std::min(exchange.ahead_step_count, exchange.inner_step_count - 1 -
-                                              exchange.overlap_step_count);
+      std::min(exchange.ahead_step_count,
+               exchange.inner_step_count - 1 - exchange.overlap_step_count);
   return exchange.overlap_step_count + ahead;
 }
 
@@ -143,27 +143,25 @@ double WindowSeconds(double bytes, double rate, double round_trip,
                      const Flow& flow, double chunk_bytes) {
   if (flow.stream_count == 0) return 0;
   const double shards = flow.shard_count;
-  const double a_shard =
-      std::max(1.0, std::min(std::ceil(flow.stream_count / shards),
-                             std::floor(bytes / shards /
-                                        flow.stripe_bytes_min)));
+  const double a_shard = std::max(
+      1.0, std::min(std::ceil(flow.stream_count / shards),
+                    std::floor(bytes / shards / flow.stripe_bytes_min)));
   const double streams = shards * a_shard;
   const double behind = bytes / streams - flow.window_bytes;
   if (behind <= 0) return 0;
   const double waits = std::ceil(behind / (chunk_bytes + flow.window_bytes));
-  return waits *
-         std::max(0.0, round_trip - streams * flow.window_bytes / rate);
+  return waits * std::max(0.0, round_trip - streams * flow.window_bytes / rate);
 }
 
 Costs ComputeCosts(const Exchange& exchange, const Link& link,
-              const Service& service, const Flow& flow) {
+                   const Service& service, const Flow& flow) {
   Costs costs;
   costs.round_trip = link.round_trip_seconds;
   costs.header_trips = exchange.header_trip_count;
   costs.answer_trips = kRoundTrips + costs.header_trips;
   costs.save = service.save_seconds;
-  const auto asked = static_cast<double>(
-      AskedIslandCount(exchange, service.island_count));
+  const auto asked =
+      static_cast<double>(AskedIslandCount(exchange, service.island_count));
   const double up_rate =
       PayloadRate(link.up_bytes_per_second, link, service, asked);
   const double down_rate =
@@ -185,10 +183,9 @@ Costs ComputeCosts(const Exchange& exchange, const Link& link,
     costs.down_window += down_window;
     costs.up.push_back(up_f / up_rate + up_window);
     costs.down.push_back(down_f / down_rate + down_window);
-    costs.merge.push_back(
-        exchange.merge_pass_count *
-        (merged * f32_bytes / service.merge_bytes_per_second +
-         service.commit_seconds));
+    costs.merge.push_back(exchange.merge_pass_count *
+                          (merged * f32_bytes / service.merge_bytes_per_second +
+                           service.commit_seconds));
     costs.codec.push_back(f32_bytes / service.encode_bytes_per_second +
                           f32_bytes / service.decode_bytes_per_second);
   }
@@ -243,10 +240,10 @@ double StopSeconds(const Exchange& exchange, const Compute& compute,
       static_cast<double>(hiding * count / exchange.inner_step_count + 1);
   double stopped = 0;
   for (size_t f = 0; f < costs.up.size(); ++f) {
-    const double latency = costs.up[f] + costs.merge[f] + costs.down[f] + late +
-                           costs.answer_trips * costs.round_trip +
-                           (costs.codec_blocks ? 0
-                                               : costs.save + costs.codec[f]);
+    const double latency =
+        costs.up[f] + costs.merge[f] + costs.down[f] + late +
+        costs.answer_trips * costs.round_trip +
+        (costs.codec_blocks ? 0 : costs.save + costs.codec[f]);
     stopped += std::max(0.0, latency - hidden) / sharing;
   }
   return stopped;
@@ -284,8 +281,7 @@ double AskedShare(const Exchange& exchange, int island_count) {
 }
 
 double Utilization(const Exchange& exchange, const Compute& compute,
-                   const Link& link, const Service& service,
-                   const Flow& flow) {
+                   const Link& link, const Service& service, const Flow& flow) {
   const Costs costs = ComputeCosts(exchange, link, service, flow);
   return AskedShare(exchange, service.island_count) * compute.step_seconds *
          static_cast<double>(exchange.inner_step_count) /
@@ -464,8 +460,7 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
           ? Bound::kCompute
           : LargestBound(exchange, compute, costs, service.island_count,
                          forecast.round_seconds);
-  forecast.why =
-      Why(exchange, compute, costs, service.island_count, forecast);
+  forecast.why = Why(exchange, compute, costs, service.island_count, forecast);
   return forecast;
 }
 

@@ -185,8 +185,7 @@ struct Forecast {
 // INVALID_ARGUMENT: a field is out of its range; the message names it.
 absl::StatusOr<Forecast> Predict(const Exchange& exchange,
                                  const Compute& compute, const Link& link,
-                                 const Service& service,
-                                 const Flow& flow = {});
+                                 const Service& service, const Flow& flow = {});
 
 }  // namespace atl::worker::planner
 

@@ -124,8 +124,8 @@ TEST(ForecastTest, StreamsStandForTheirWindows) {
   flow.up_chunk_bytes = 1e6;
   flow.down_chunk_bytes = 3e5;
   const auto seconds = [&] {
-    const absl::StatusOr<Forecast> forecast = Predict(
-        PlainExchange(), PlainCompute(), link, FreeService(), flow);
+    const absl::StatusOr<Forecast> forecast =
+        Predict(PlainExchange(), PlainCompute(), link, FreeService(), flow);
     EXPECT_TRUE(forecast.ok()) << forecast.status();
     return forecast.value_or(Forecast()).round_seconds;
   };

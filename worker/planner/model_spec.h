@@ -30,8 +30,7 @@ enum class FragmentAssignment {
 // The engine's shape of `model`.
 //
 // INVALID_ARGUMENT: the architecture is unknown, or a size is out of range.
-absl::StatusOr<engine::ModelConfig> MakeModelConfig(
-    const v1::ModelSpec& model);
+absl::StatusOr<engine::ModelConfig> MakeModelConfig(const v1::ModelSpec& model);
 
 // "strided" or "balanced": how run files call an assignment.
 //
@@ -45,7 +44,7 @@ absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
 // `fragment_count`, or 1, whatever the layers: BuildLayout tells whether there
 // are enough.
 int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
-                        int32_t fragment_count);
+                       int32_t fragment_count);
 
 // The layout of `model`: its parameters in canonical order with their classes
 // and first values, dealt to fragments.

@@ -52,7 +52,7 @@ struct Scene {
 };
 
 absl::StatusOr<Scene> MakeScene(const v1::RunSpec& spec,
-                              const IslandMeasurements& measured) {
+                                const IslandMeasurements& measured) {
   const auto rate = [](const Measured& m) {
     return static_cast<double>(m.bytes) / m.seconds;
   };
@@ -166,9 +166,8 @@ absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
                                                    int64_t fragment_count) {
   planner::Exchange exchange = ExchangeOfRun(recipe.spec);
   if (fragment_count == 0) {
-    fragment_count =
-        CountFragments(model.layer_count, recipe.layers_a_fragment,
-                        recipe.spec.layout().fragment_count());
+    fragment_count = CountFragments(model.layer_count, recipe.layers_a_fragment,
+                                    recipe.spec.layout().fragment_count());
   }
   ASSIGN_OR_RETURN(exchange.fragment_elements,
                    FragmentElements(model, fragment_count, recipe.assignment));
@@ -226,10 +225,9 @@ absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
     planner::Candidate candidate;
     candidate.preset = recipe.preset;
     const planner::Service service = ServiceOfRecipe(scene.service, recipe);
-    ASSIGN_OR_RETURN(
-        candidate.forecast,
-        planner::Predict(*exchange, scene.compute, scene.link,
-                         planner::OfIslands(service, *exchange)));
+    ASSIGN_OR_RETURN(candidate.forecast,
+                     planner::Predict(*exchange, scene.compute, scene.link,
+                                      planner::OfIslands(service, *exchange)));
     candidates.push_back(std::move(candidate));
   }
   return candidates;

@@ -110,8 +110,7 @@ TEST(PlannerTest, EveryRecipeIsForecastForTheLinkThatWasMeasured) {
   measured.round_trip_seconds = 0.2;
   const auto far = ForecastOfRecipes(spec, measured, recipes);
   ASSERT_TRUE(far.ok()) << far.status();
-  const codec::CodecId codecs[] = {codec::CodecId::kF32,
-                                   codec::CodecId::kE3m0};
+  const codec::CodecId codecs[] = {codec::CodecId::kF32, codec::CodecId::kE3m0};
   for (size_t i = 0; i < candidates->size(); ++i) {
     const planner::Candidate& near = (*candidates)[i];
     EXPECT_EQ(near.preset, recipes[i].preset);
@@ -140,12 +139,12 @@ TEST(PlannerTest, ARecipesFragmentsAreThoseOfItsLayersAndItsPattern) {
   EXPECT_EQ(elements().size(), 1);
   recipe.spec.mutable_layout()->clear_fragment_count();
   recipe.layers_a_fragment = 3;
-  EXPECT_EQ(elements(), *FragmentElements(model, 3,
-                                          FragmentAssignment::kStrided));
+  EXPECT_EQ(elements(),
+            *FragmentElements(model, 3, FragmentAssignment::kStrided));
   EXPECT_EQ(elements(5).size(), 5);
   recipe.assignment = FragmentAssignment::kBalanced;
-  EXPECT_EQ(elements(), *FragmentElements(model, 3,
-                                          FragmentAssignment::kBalanced));
+  EXPECT_EQ(elements(),
+            *FragmentElements(model, 3, FragmentAssignment::kBalanced));
   EXPECT_TRUE(
       absl::IsInvalidArgument(ExchangeOfRecipe(recipe, model, 8).status()));
 }

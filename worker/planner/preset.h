@@ -44,7 +44,7 @@ struct Candidate {
 struct Choice {
   // One of those that were given, where they are; null: there is none.
   const Candidate* candidate = nullptr;
-  std::string why;                       // A sentence.
+  std::string why;  // A sentence.
 };
 
 // The share of time that an island should compute, unless its owner says

@@ -53,8 +53,7 @@ TEST(PresetTest, TakesTheFirstThatIsGoodEnough) {
   ASSERT_NE(choice.candidate, nullptr);
   EXPECT_EQ(choice.candidate->preset->name, "streaming");
   EXPECT_NE(choice.why.find("because of streaming"), std::string::npos);
-  EXPECT_EQ(Choose(candidates, 0.5, false).candidate->preset->name,
-            "diloco");
+  EXPECT_EQ(Choose(candidates, 0.5, false).candidate->preset->name, "diloco");
 }
 
 TEST(PresetTest, TakesTheBestIfNoneIsGoodEnough) {
@@ -67,9 +66,10 @@ TEST(PresetTest, TakesTheBestIfNoneIsGoodEnough) {
             std::string::npos)
       << choice.why;
   const std::vector<Candidate> nearly = Candidates({{"diloco", 0.996}});
-  EXPECT_NE(Choose(nearly, 1, false).why.find(
-                "nearest to computing 100 % of the time, with 99.6 %"),
-            std::string::npos);
+  EXPECT_NE(
+      Choose(nearly, 1, false)
+          .why.find("nearest to computing 100 % of the time, with 99.6 %"),
+      std::string::npos);
 }
 
 TEST(PresetTest, LooksOnlyAtThoseForTheDatasKind) {

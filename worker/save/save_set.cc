@@ -25,7 +25,7 @@ constexpr char kEnding[] = ".save";
 constexpr char kNextEnding[] = ".save.next";
 
 std::string MakeFileName(const SavePlace& place, int process_index,
-                       int process_count, bool is_next) {
+                         int process_count, bool is_next) {
   std::string name = absl::StrCat(place.run_id, ".", place.island_id);
   if (process_count > 1) {
     absl::StrAppend(&name, ".", process_index, "-of-", process_count);
@@ -38,7 +38,8 @@ struct Owner {
   int process_index = 0;
   int process_count = 1;
 };
-std::optional<Owner> ParseOwner(const SavePlace& place, absl::string_view name) {
+std::optional<Owner> ParseOwner(const SavePlace& place,
+                                absl::string_view name) {
   for (const bool is_next : {false, true}) {
     Owner owner;
     absl::string_view rest = name;
@@ -58,8 +59,8 @@ std::optional<Owner> ParseOwner(const SavePlace& place, absl::string_view name) 
       }
     }
     // No other spelling of the numbers, and nothing that is left.
-    if (MakeFileName(place, owner.process_index, owner.process_count, is_next) ==
-        name) {
+    if (MakeFileName(place, owner.process_index, owner.process_count,
+                     is_next) == name) {
       return owner;
     }
   }
@@ -68,7 +69,7 @@ std::optional<Owner> ParseOwner(const SavePlace& place, absl::string_view name) 
 
 // By name.
 absl::StatusOr<std::vector<std::string>> ListOwn(FileSystem& file_system,
-                                                const SavePlace& place) {
+                                                 const SavePlace& place) {
   auto names = file_system.List(place.directory);
   if (absl::IsNotFound(names.status())) return std::vector<std::string>();
   if (names.ok()) absl::c_sort(*names);

@@ -76,8 +76,9 @@ void AddRunImport(CLI::App& app, Context& context) {
   command->add_option("run", options->run_id, "Id of the run")->required();
   command->add_option("--model", options->directory, "Directory of the model")
       ->required();
-  command->add_option("--patience", options->patience,
-                      "How long nothing may move before it gives up: 30s, 5m")
+  command
+      ->add_option("--patience", options->patience,
+                   "How long nothing may move before it gives up: 30s, 5m")
       ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {

@@ -26,8 +26,7 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
-constexpr char kGoOn[] =
-    "The same command goes on from what the servers have.";
+constexpr char kGoOn[] = "The same command goes on from what the servers have.";
 
 // Follows the run while it is imported: gives its routes to `shards`, and stops
 // the push when the run cannot start any more or nothing moves. Thread-safe.
@@ -122,11 +121,11 @@ class RunFollower {
       }
       for (const v1::ServerState& server : answer->servers()) {
         if (server.fault().empty()) continue;
-        status_ = WithExitCode(
-            absl::UnavailableError(absl::StrCat(
-                "server ", server.placement().server_id(),
-                " has stopped for this run: ", server.fault())),
-            ExitCode::kUnhealthy);
+        status_ =
+            WithExitCode(absl::UnavailableError(absl::StrCat(
+                             "server ", server.placement().server_id(),
+                             " has stopped for this run: ", server.fault())),
+                         ExitCode::kUnhealthy);
       }
     } else if (absl::IsUnavailable(answer.status()) ||
                absl::IsDeadlineExceeded(answer.status())) {

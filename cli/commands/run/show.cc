@@ -69,8 +69,8 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   const std::string wait = DescribeWait(state);
   if (!wait.empty()) fields.Add("waits", wait);
   const v1::ScheduleSpec& schedule = run.spec().schedule();
-  fields.Add("rounds", DescribeRounds(CompleteRounds(state),
-                                      schedule.round_count()));
+  fields.Add("rounds",
+             DescribeRounds(CompleteRounds(state), schedule.round_count()));
   fields.Add("islands", absl::StrCat(state.live_island_count(), " live, ",
                                      run.spec().schedule().island_count_min(),
                                      " needed to start"));
@@ -87,8 +87,8 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
              FormatCount(static_cast<int64_t>(state.tokens_per_second())));
   fields.Add("merged tokens",
              DescribeTokens(state.merged_token_count(), schedule));
-  const double tokens_left = static_cast<double>(
-      schedule.token_count() - state.merged_token_count());
+  const double tokens_left =
+      static_cast<double>(schedule.token_count() - state.merged_token_count());
   if (tokens_left > 0 && state.tokens_per_second() > 0 &&
       !HasEnded(run.state())) {
     const absl::Duration left =

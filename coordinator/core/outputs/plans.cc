@@ -77,8 +77,7 @@ void AddDropped(const RunState& state, const ObservedShard& shard,
   }
   const auto add = [&](const v1::ContributionKey& key, v1::Outcome outcome) {
     if (plan.dropped_size() >= static_cast<int>(kDroppedMax) ||
-        committed.contains(ToPlace(key)) ||
-        !told.insert(ToPlace(key)).second) {
+        committed.contains(ToPlace(key)) || !told.insert(ToPlace(key)).second) {
       return;
     }
     v1::ContributionOutcome& dropped = *plan.add_dropped();
@@ -122,7 +121,8 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
   return placements;
 }
 
-int64_t PersistedCommitSeq(const RunState& state, const Observations& observed) {
+int64_t PersistedCommitSeq(const RunState& state,
+                           const Observations& observed) {
   // No commit is ever made further ahead than that.
   const int64_t least =
       std::max<int64_t>(0, state.commit_seq() - kCommitsAheadMax);
@@ -135,7 +135,8 @@ int64_t PersistedCommitSeq(const RunState& state, const Observations& observed) 
   return std::max(persisted, least);
 }
 
-v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& observed,
+v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
+                                     const Observations& observed,
                                      const ServerDirectory& servers) {
   v1::IslandPlan plan;
   plan.set_run_id(state.run_id());
@@ -163,8 +164,8 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state, const Observations& 
   return plan;
 }
 
-void AddIsland(const RunState& state, const Observations& observed, int32_t slot,
-               v1::IslandPlan& plan) {
+void AddIsland(const RunState& state, const Observations& observed,
+               int32_t slot, v1::IslandPlan& plan) {
   plan.set_slot(slot);
   plan.set_island_epoch(state.members()[slot].record.island_epoch());
   for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
@@ -181,7 +182,8 @@ void AddIsland(const RunState& state, const Observations& observed, int32_t slot
   }
 }
 
-v1::ServerRunPlan BuildServerRunPlan(const RunState& state, const Observations& observed,
+v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
+                                     const Observations& observed,
                                      int32_t shard) {
   v1::ServerRunPlan plan;
   plan.set_run_id(state.run_id());

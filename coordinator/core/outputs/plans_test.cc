@@ -36,8 +36,7 @@ class PlansTest : public testing::Test, public ServerDirectory {
   void Start(int fragment_count, int island_count, int server_count) {
     storage::v1::Record record;
     record.mutable_run_created()->set_run_id(std::string(63, 'r'));
-    *record.mutable_run_created()->mutable_spec() =
-        ElasticSpec(fragment_count);
+    *record.mutable_run_created()->mutable_spec() = ElasticSpec(fragment_count);
     record.mutable_run_created()->set_run_epoch(1);
     Apply(record);
     for (int i = 0; i < server_count; ++i) {
@@ -256,8 +255,9 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
     recall.key = Key(i % kFragmentsMax, islands - 1);
     recall.key.set_seq(kMany + i);
     recall.shards = {0};
-    observed_.recalls[{recall.key.fragment(), recall.key.slot(),
-                   recall.key.seq()}] = recall;
+    observed_
+        .recalls[{recall.key.fragment(), recall.key.slot(), recall.key.seq()}] =
+        recall;
   }
   const v1::IslandPlan plan = MakePlan(islands - 1);
   EXPECT_EQ(plan.outcomes_size(), 256);
@@ -305,13 +305,15 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
     for (int64_t seq = 1; seq <= 7; ++seq) {
       v1::ContributionKey key = Key(f, 0);
       key.set_seq(seq);
-      *observed_.shards[1].report.add_stored()->mutable_info()->mutable_key() = key;
+      *observed_.shards[1].report.add_stored()->mutable_info()->mutable_key() =
+          key;
       // The last of each has not ended.
       if (seq <= 6) left.insert(key.ShortDebugString());
     }
   }
   // Whoever reports nothing is told the newest.
-  EXPECT_EQ(BuildServerRunPlan(state_, observed_, 0).dropped(255).key().seq(), 6);
+  EXPECT_EQ(BuildServerRunPlan(state_, observed_, 0).dropped(255).key().seq(),
+            6);
   int part_count = 0;
   for (; !left.empty(); ++part_count) {
     const v1::ServerRunPlan plan = BuildServerRunPlan(state_, observed_, 1);

@@ -120,18 +120,18 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
                        contribution.info->anchor_version(), version)) {
       continue;
     }
-    if (oldest == nullptr || contribution.info->anchor_version() <
-                                 oldest->info->anchor_version()) {
+    if (oldest == nullptr ||
+        contribution.info->anchor_version() < oldest->info->anchor_version()) {
       oldest = &contribution;
     }
   }
   if (oldest != nullptr) {
     const std::string& island =
         state.members()[oldest->key.slot()].record.island_id();
-    return {{MakeSeal(state, fragment, {oldest})},
-            absl::StrCat("seals ", name, " with the contribution of ", island,
-                         ", made from version ",
-                         oldest->info->anchor_version())};
+    return {
+        {MakeSeal(state, fragment, {oldest})},
+        absl::StrCat("seals ", name, " with the contribution of ", island,
+                     ", made from version ", oldest->info->anchor_version())};
   }
   std::vector<std::string> newcomers;
   std::vector<std::string> asked;

@@ -265,8 +265,8 @@ TEST_F(AsyncRoundsTest, IslandsSeeTheOpenStandWhileOneIsMerged) {
   Start(AsyncSpec());
   PushEverywhere("i0");
   ASSERT_EQ(Phase(), RoundPhase::kSealed);
-  const v1::IslandPlan plan = BuildSharedIslandPlan(
-      run_->state(), run_->machine().observed(), *run_);
+  const v1::IslandPlan plan =
+      BuildSharedIslandPlan(run_->state(), run_->machine().observed(), *run_);
   ASSERT_EQ(plan.open_rounds_size(), 1);
   EXPECT_EQ(plan.open_rounds(0).slot_count(), 2);
 }

@@ -100,10 +100,10 @@ SeenContributions CollectContributions(const RunState& state,
       if (!seen.anchor_version.has_value() && refused.has_anchor_version()) {
         seen.anchor_version = refused.anchor_version();
       }
-      seen.refusal = refused.reason().empty()
-                         ? std::string("a shard refused it")
-                         : std::string(
-                               CutUtf8(refused.reason(), kReasonBytesMax));
+      seen.refusal =
+          refused.reason().empty()
+              ? std::string("a shard refused it")
+              : std::string(CutUtf8(refused.reason(), kReasonBytesMax));
     }
     // What it had and has lost ends too.
     for (const auto& [place, info] : shards[shard].had) {

@@ -47,8 +47,8 @@ struct SeenContribution {
 using SeenContributions =
     std::map<std::pair<int32_t, int64_t>, SeenContribution>;
 
-// True if `key` is one that a contribution of the run may have, and none with it
-// has ended.
+// True if `key` is one that a contribution of the run may have, and none with
+// it has ended.
 bool IsUndecided(const RunState& state, const v1::ContributionKey& key);
 
 // The undecided contributions of `fragment` that the reports name, or named and

@@ -47,7 +47,8 @@ std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
 }
 
 // Slots whose contribution to the next attempt at `fragment` is there already.
-std::set<int32_t> ReceivedSlots(const RunState& state, const Observations& observed,
+std::set<int32_t> ReceivedSlots(const RunState& state,
+                                const Observations& observed,
                                 int32_t fragment) {
   std::set<int32_t> slots;
   const int64_t version = state.fragments()[fragment].newest.version();
@@ -97,7 +98,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
 
 // OPENs of `openable`, which are of one version.
 Decision DecideOpenAmong(const RunState& state, const Observations& observed,
-                      const std::vector<int32_t>& openable) {
+                         const std::vector<int32_t>& openable) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
   int64_t attempt = 0;
@@ -123,13 +124,12 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                          needed, " are ready for round ", version + 1)};
   }
   const int64_t most = ContributionsMax(state.layout(), state.spec());
-  std::vector<int32_t> slots =
-      SampleSlots(std::vector<int32_t>(candidates.begin(), candidates.end()),
-                  std::min(SampleSize(candidates.size(),
-                                      schedule.sample_fraction(),
-                                      schedule.min_quorum()),
-                           most),
-                  schedule.sample_seed(), version, attempt);
+  std::vector<int32_t> slots = SampleSlots(
+      std::vector<int32_t>(candidates.begin(), candidates.end()),
+      std::min(SampleSize(candidates.size(), schedule.sample_fraction(),
+                          schedule.min_quorum()),
+               most),
+      schedule.sample_seed(), version, attempt);
   // What is there already counts, and takes the place of what would be new.
   std::set<int32_t> expected = std::move(received);
   for (const int32_t slot : slots) {
@@ -139,9 +139,9 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
   const std::vector<v1::SlotPlan> plans =
       MakeSlotPlans(state, observed, slots, openable[0], version);
   Decision decision;
-  decision.reason = absl::StrCat("opens round ", version + 1, " for ",
-                                 slots.size(), " of ", candidates.size(),
-                                 " islands");
+  decision.reason =
+      absl::StrCat("opens round ", version + 1, " for ", slots.size(), " of ",
+                   candidates.size(), " islands");
   for (int32_t fragment : openable) {
     storage::v1::Record record;
     v1::OpenRound& open = *record.mutable_round_opened();
@@ -200,8 +200,8 @@ std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
   for (int32_t slot : slots) {
     primary.push_back(state.members()[slot].record.data_shard());
   }
-  return DealDataShards(primary, leased,
-                        state.spec().data().data_shard_count(), adopt_free);
+  return DealDataShards(primary, leased, state.spec().data().data_shard_count(),
+                        adopt_free);
 }
 
 }  // namespace atl::coordinator

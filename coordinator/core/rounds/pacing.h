@@ -12,9 +12,9 @@ namespace atl::coordinator {
 
 // Steps of each island for a round of `inner_step_count` (H) steps that all of
 // them end together: v_w / v_max * H to the nearest, 1 at least; v_w is the
-// island's speed in tokens a second and v_max the largest. An island whose speed
-// is not known (<= 0) takes H. To the nearest, so that islands about as fast
-// take as many: the rest of a step is waited for, by whoever is early.
+// island's speed in tokens a second and v_max the largest. An island whose
+// speed is not known (<= 0) takes H. To the nearest, so that islands about as
+// fast take as many: the rest of a step is waited for, by whoever is early.
 std::vector<int64_t> ElasticSteps(const std::vector<double>& speeds,
                                   int64_t inner_step_count);
 

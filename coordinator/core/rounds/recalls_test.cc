@@ -104,9 +104,7 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
       EXPECT_TRUE(shard.had.empty());
     }
     // Nor is it when it is gone.
-    run_->alter_report = [](v1::ShardReport& report) {
-      report.clear_stored();
-    };
+    run_->alter_report = [](v1::ShardReport& report) { report.clear_stored(); };
     run_->FollowPlans();
     EXPECT_TRUE(run_->machine().observed().recalls.empty());
   }

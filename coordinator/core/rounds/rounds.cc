@@ -42,16 +42,15 @@ struct RoundProgress {
 };
 
 RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
-                         const SeenContributions& seen_all) {
+                              const SeenContributions& seen_all) {
   RoundProgress progress;
   for (const v1::SlotPlan& plan : open.slots()) {
     const SeenContribution* received = nullptr;
     const SeenContribution* refused = nullptr;
     for (auto seen = seen_all.lower_bound({plan.slot(), 0});
          seen != seen_all.end() && seen->first.first == plan.slot(); ++seen) {
-      const bool is_of_round =
-          seen->second.anchor_version.value_or(open.version()) ==
-          open.version();
+      const bool is_of_round = seen->second.anchor_version.value_or(
+                                   open.version()) == open.version();
       if (!is_of_round) continue;
       if (seen->second.received) received = &seen->second;
       if (!seen->second.refusal.empty()) refused = &seen->second;
@@ -94,8 +93,7 @@ std::string IslandNames(const RunState& state,
   std::vector<std::string> names;
   for (int32_t slot : slots) {
     if (names.size() == kAwaitedNamedMax) {
-      names.push_back(
-          absl::StrCat(slots.size() - kAwaitedNamedMax, " more"));
+      names.push_back(absl::StrCat(slots.size() - kAwaitedNamedMax, " more"));
       break;
     }
     names.push_back(state.members()[slot].record.island_id());
@@ -106,10 +104,9 @@ std::string IslandNames(const RunState& state,
 void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
   wait.received_count = static_cast<int>(progress.received.size());
   wait.awaited_count = static_cast<int>(progress.awaited.size());
-  wait.awaited.assign(
-      progress.awaited.begin(),
-      progress.awaited.begin() +
-          std::min(progress.awaited.size(), kAwaitedNamedMax));
+  wait.awaited.assign(progress.awaited.begin(),
+                      progress.awaited.begin() +
+                          std::min(progress.awaited.size(), kAwaitedNamedMax));
   // What is lost and comes again moves nothing.
   for (const SeenContribution* received : progress.received) {
     if (wait.received_slots.insert(received->key.slot()).second) {
@@ -227,7 +224,8 @@ v1::RoundContribution& AddContribution(const RunState& state,
   return added;
 }
 
-storage::v1::Record MakeCommit(const RunState& state, const Observations& observed,
+storage::v1::Record MakeCommit(const RunState& state,
+                               const Observations& observed,
                                int32_t fragment_index,
                                const Prepared& prepared) {
   const FragmentState& fragment = state.fragments()[fragment_index];
@@ -362,8 +360,8 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
 }
 
 std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
-                                         const Observations& observed,
-                                         int32_t fragment) {
+                                            const Observations& observed,
+                                            int32_t fragment) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const SeenContributions seen =
       CollectContributions(state, observed.shards, fragment);
@@ -380,8 +378,8 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
     slots.emplace_back().set_slot(plan.slot());
     token_counts.push_back(
         CountedTokens(state.spec(), plan.step_count(), INT64_MAX));
-    step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
-                                       plan.step_count()));
+    step_counts.push_back(
+        CountedSteps(state.spec(), token_counts.back(), plan.step_count()));
   }
   if (slots.empty()) return slots;
   const std::vector<float> weights = NormalizedWeights(
@@ -428,8 +426,8 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
   } else if (unreported >= 0) {
     // It may hold what would be given up.
     if (past_deadline) timers.deadline_start = now;
-    return {
-        {}, absl::StrCat(name, ": waits for the report of shard ", unreported)};
+    return {{},
+            absl::StrCat(name, ": waits for the report of shard ", unreported)};
   } else if (progress.awaited.empty() && !progress.refused.empty()) {
     std::vector<v1::ContributionOutcome> outcomes;
     for (const auto& [place, contribution] : seen) {
@@ -550,9 +548,8 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
   return outcomes;
 }
 
-std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
-                                                     const Observations& observed,
-                                                     int32_t fragment) {
+std::vector<v1::ContributionOutcome> SettleCancelled(
+    const RunState& state, const Observations& observed, int32_t fragment) {
   std::vector<v1::ContributionOutcome> outcomes;
   std::set<std::pair<int32_t, int64_t>> seen_keys;
   for (const auto& [place, seen] :

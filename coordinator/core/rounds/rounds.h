@@ -28,7 +28,8 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
 // that are received or awaited, in order, with the weights that they have if
 // all claim the tokens that were planned.
 std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
-                                         const Observations& observed, int32_t fragment);
+                                            const Observations& observed,
+                                            int32_t fragment);
 
 // When DecideSeal has to be asked again at the latest without news.
 absl::Time SealTimer(const RunState& state, int32_t fragment,
@@ -44,14 +45,14 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
                                                int32_t fragment);
 
 // Outcomes of everything undecided when a run is cancelled.
-std::vector<v1::ContributionOutcome> SettleCancelled(const RunState& state,
-                                                     const Observations& observed,
-                                                     int32_t fragment);
+std::vector<v1::ContributionOutcome> SettleCancelled(
+    const RunState& state, const Observations& observed, int32_t fragment);
 
 // SEAL of the open round of `fragment` with `sealed`, in the order of (slot,
 // seq): their weights, and the tokens that count, by the OPEN's plans.
-storage::v1::Record MakeSeal(const RunState& state, int32_t fragment,
-                             const std::vector<const SeenContribution*>& sealed);
+storage::v1::Record MakeSeal(
+    const RunState& state, int32_t fragment,
+    const std::vector<const SeenContribution*>& sealed);
 
 // The record that ends the round under way with an ABORT.
 storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,

@@ -31,15 +31,13 @@ bool HasHadItsRounds(const RunState& state, int32_t fragment) {
 }  // namespace
 
 bool IsAtEnd(const RunState& state, int32_t fragment) {
-  return HasHadItsRounds(state, fragment) ||
-         HasSpentItsTokens(state, fragment);
+  return HasHadItsRounds(state, fragment) || HasSpentItsTokens(state, fragment);
 }
 
 std::string EndReason(const RunState& state) {
   for (int32_t f = 0; f < state.fragments().size(); ++f) {
     if (HasHadItsRounds(state, f)) continue;
-    return absl::StrCat("its budget of ",
-                        state.spec().schedule().token_count(),
+    return absl::StrCat("its budget of ", state.spec().schedule().token_count(),
                         " tokens is reached: ", state.merged_token_count(),
                         " are merged");
   }

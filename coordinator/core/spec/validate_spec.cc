@@ -268,7 +268,8 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
   }
   check.Require(outer.weighting() != v1::WEIGHTING_UNSPECIFIED &&
                     v1::Weighting_IsValid(outer.weighting()),
-                "outer.weighting", "must be TOKENS, SAMPLES, UNIFORM or "
+                "outer.weighting",
+                "must be TOKENS, SAMPLES, UNIFORM or "
                 "TOKENS_SQUARED_PER_STEP");
   check.NotNegative(outer.contribution_norm_max(),
                     "outer.contribution_norm_max");
@@ -365,9 +366,10 @@ void CheckAsyncOuter(const v1::OuterSpec& outer, Checker& check) {
 
 void CheckAsync(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
-  check.Require(schedule.min_quorum() <= 1, "schedule.min_quorum",
-                "an async run merges each contribution as it comes: leave it 1, "
-                "or leave schedule.max_staleness 0");
+  check.Require(
+      schedule.min_quorum() <= 1, "schedule.min_quorum",
+      "an async run merges each contribution as it comes: leave it 1, "
+      "or leave schedule.max_staleness 0");
   check.Require(schedule.grace_window().seconds() == 0 &&
                     schedule.grace_window().nanos() == 0,
                 "schedule.grace_window",
@@ -403,10 +405,11 @@ void CheckAsync(const v1::RunSpec& spec, Checker& check) {
 // When the run is over.
 void CheckLength(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
-  check.Require(schedule.round_count() != 0 || schedule.token_count() != 0,
-                "schedule.round_count",
-                "is 0, and so is schedule.token_count: say how long the run is, "
-                "in rounds, in tokens, or both; what is reached first ends it");
+  check.Require(
+      schedule.round_count() != 0 || schedule.token_count() != 0,
+      "schedule.round_count",
+      "is 0, and so is schedule.token_count: say how long the run is, "
+      "in rounds, in tokens, or both; what is reached first ends it");
   check.InRange(schedule.round_count(), 0, kCountMax, "schedule.round_count");
   int64_t step_count = 0;
   check.Require(!__builtin_mul_overflow(schedule.inner_step_count(),
@@ -421,7 +424,8 @@ void CheckLength(const v1::RunSpec& spec, Checker& check) {
           schedule.token_count() <= kTokenBudgetMax,
       "schedule.token_count",
       absl::StrCat("is ", schedule.token_count(), "; must be in [", least, ", ",
-                   kTokenBudgetMax, "]: at least the tokens of one inner step "
+                   kTokenBudgetMax,
+                   "]: at least the tokens of one inner step "
                    "(inner.batch_size x model.sequence_length), at most 2^53"));
 }
 
@@ -460,12 +464,12 @@ void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
 // What only async runs take, and what they do not.
 void CheckTiming(const v1::RunSpec& spec, Checker& check) {
   if (IsAsync(spec.schedule())) return CheckAsync(spec, check);
-  check.Require(spec.outer().optimizer() !=
-                    v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
-                "outer.optimizer",
-                "Delayed Nesterov takes one step for each contribution, and "
-                "rounds of this run merge several: it is for async runs, "
-                "which have elastic timing and schedule.max_staleness above 0");
+  check.Require(
+      spec.outer().optimizer() != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV,
+      "outer.optimizer",
+      "Delayed Nesterov takes one step for each contribution, and "
+      "rounds of this run merge several: it is for async runs, "
+      "which have elastic timing and schedule.max_staleness above 0");
 }
 
 void CheckData(const v1::RunSpec& spec, Checker& check) {
@@ -501,8 +505,8 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
-// Shards merge contributions as they come, chunk by chunk in the order of slots,
-// and keep nothing of them.
+// Shards merge contributions as they come, chunk by chunk in the order of
+// slots, and keep nothing of them.
 void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.timing() == v1::TIMING_STRICT, "durability",
@@ -524,8 +528,7 @@ void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
   check.Require(spec.schedule().island_count_min() <= most,
                 "schedule.island_count_min",
                 absl::StrCat("is ", spec.schedule().island_count_min(),
-                             ", and a run of ",
-                             spec.layout().fragment_count(),
+                             ", and a run of ", spec.layout().fragment_count(),
                              " fragments takes at most ", most,
                              " islands: what servers are told of all rounds "
                              "would not fit a message; choose fewer "
@@ -535,10 +538,9 @@ void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
 }  // namespace
 
 int32_t IslandsMax(const v1::RunSpec& spec) {
-  return std::min(kIslandsMax,
-                  kFragmentsTimesIslandsMax /
-                      std::clamp(spec.layout().fragment_count(), 1,
-                                 kFragmentsMax));
+  return std::min(kIslandsMax, kFragmentsTimesIslandsMax /
+                                   std::clamp(spec.layout().fragment_count(), 1,
+                                              kFragmentsMax));
 }
 
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {

@@ -99,7 +99,9 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
          s.mutable_outer()->mutable_merge()->set_rule(v1::MERGE_RULE_KIND_RDA);
        }},
       {"spec.exchange.up",
-       [](auto& s) { s.mutable_exchange()->set_up(static_cast<v1::Codec>(8)); }},
+       [](auto& s) {
+         s.mutable_exchange()->set_up(static_cast<v1::Codec>(8));
+       }},
       {"spec.exchange.down",
        [](auto& s) {
          s.mutable_exchange()->set_down(static_cast<v1::Codec>(99));
@@ -238,9 +240,7 @@ TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
       {"spec.schedule.eager",
        [](auto& s) { s.mutable_schedule()->set_eager(true); }},
       {"spec.schedule.max_staleness",
-       [](auto& s) {
-         s.mutable_schedule()->set_timing(v1::TIMING_STRICT);
-       }},
+       [](auto& s) { s.mutable_schedule()->set_timing(v1::TIMING_STRICT); }},
       {"spec.durability",
        [](auto& s) { s.set_durability(v1::DURABILITY_ISLAND); }},
       {"spec.outer.weighting",

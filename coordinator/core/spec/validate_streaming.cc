@@ -36,15 +36,17 @@ void ValidateStreaming(const v1::RunSpec& spec,
         {absl::StrCat("spec.schedule.", field), std::string(description)});
   };
   const int64_t overlap = schedule.overlap_step_count();
-  require(overlap == 0 ||
-              (overlap > 0 && overlap < schedule.inner_step_count()),
-          "overlap_step_count",
-          absl::StrCat("is ", overlap, "; must be at least 0 and less than "
-                       "schedule.inner_step_count, or a fragment would be "
-                       "pushed again before its answer is applied"));
+  require(
+      overlap == 0 || (overlap > 0 && overlap < schedule.inner_step_count()),
+      "overlap_step_count",
+      absl::StrCat("is ", overlap,
+                   "; must be at least 0 and less than "
+                   "schedule.inner_step_count, or a fragment would be "
+                   "pushed again before its answer is applied"));
   const double blend = schedule.blend();
   require(blend >= 0 && blend <= 1, "blend",
-          absl::StrCat("is ", blend, "; must be in [0, 1]: it is the weight of "
+          absl::StrCat("is ", blend,
+                       "; must be in [0, 1]: it is the weight of "
                        "the local parameters"));
   require(v1::FragmentSchedule_IsValid(schedule.fragment_schedule()),
           "fragment_schedule", "must be TOGETHER or STAGGERED");
@@ -59,9 +61,10 @@ void ValidateStreaming(const v1::RunSpec& spec,
           "a streaming island trains on through all rounds, so all of them ask "
           "it: leave it 1, or let rounds wait (no overlap, no blend, fragments "
           "together)");
-  require(!spec.inner().reset_each_round(), "overlap_step_count",
-          "rounds of a streaming run overlap, so there is no place to reset the "
-          "inner optimizer: leave inner.reset_each_round false");
+  require(
+      !spec.inner().reset_each_round(), "overlap_step_count",
+      "rounds of a streaming run overlap, so there is no place to reset the "
+      "inner optimizer: leave inner.reset_each_round false");
   if (!schedule.eager()) return;
   require(overlap > 0, "eager",
           "there is nothing to foresee without schedule.overlap_step_count");

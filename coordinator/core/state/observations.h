@@ -81,7 +81,7 @@ struct ObservedMember {
 struct RoundWait {
   int received_count = 0;
   int awaited_count = 0;
-  std::vector<int32_t> awaited;  // Slots, the first kAwaitedNamedMax.
+  std::vector<int32_t> awaited;      // Slots, the first kAwaitedNamedMax.
   std::set<int32_t> received_slots;  // Received now, or before a loss.
   // When the newest of them was first received, or the run was resumed since;
   // never if neither was.
@@ -96,8 +96,8 @@ struct RoundTimers {
 };
 
 struct Observations {
-  std::vector<ObservedShard> shards;               // By shard, once placed.
-  std::vector<ObservedMember> members;             // By slot.
+  std::vector<ObservedShard> shards;           // By shard, once placed.
+  std::vector<ObservedMember> members;         // By slot.
   std::vector<RoundTimers> timers;             // By fragment.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
   std::map<ContributionPlace, Recall> recalls;

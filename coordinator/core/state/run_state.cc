@@ -299,8 +299,8 @@ void RunState::AdvanceData(const FragmentState& fragment) {
       }
       int64_t& position = is_local ? members_[plan.slot()].local_position
                                    : data_positions_[plan.data_shard()];
-      position = std::max(
-          position, std::min(info.data_end(), DataEndMax(spec_, plan)));
+      position = std::max(position,
+                          std::min(info.data_end(), DataEndMax(spec_, plan)));
     }
   }
 }
@@ -311,11 +311,11 @@ void RunState::CountKept(const FragmentState& fragment) {
     v1::Pin& pin = state.pin;
     if (pin.keep_bytes_max() == 0 || pin.keep_end() != 0) continue;
     if (bytes == 0) {
-      bytes = fragment.sealed.seal().contributions_size() *
-              (EncodedLayout(*layout_, fragment.newest.fragment(),
-                             UpCodec(spec_))
-                   .byte_count() +
-               kFilePageBytes * std::max(spec_.server_count(), 1));
+      bytes =
+          fragment.sealed.seal().contributions_size() *
+          (EncodedLayout(*layout_, fragment.newest.fragment(), UpCodec(spec_))
+               .byte_count() +
+           kFilePageBytes * std::max(spec_.server_count(), 1));
     }
     if (bytes > pin.keep_bytes_max() - pin.kept_bytes()) {
       pin.set_keep_end(commit_seq_ + 1);
@@ -371,8 +371,8 @@ std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
       run_id_, " state ", state_, " (", state_reason_, ") revision ", revision_,
       " placement ", placement_epoch_, " commit_seq ", commit_seq_, " tokens ",
-      fragment_token_count_, " created ", absl::FormatTime(create_time_), " end ",
-      absl::FormatTime(end_time_), " last commit ",
+      fragment_token_count_, " created ", absl::FormatTime(create_time_),
+      " end ", absl::FormatTime(end_time_), " last commit ",
       absl::FormatTime(last_commit_time_), "\n");
   for (const std::string& id : server_ids_) absl::StrAppend(&text, id, "\n");
   for (const auto& v : version0_) absl::StrAppend(&text, v.DebugString());
@@ -385,8 +385,7 @@ std::string RunState::DebugString() const {
     absl::StrAppend(&text, fragment.newest.DebugString(), "phase ",
                     static_cast<int>(fragment.phase), " attempt ",
                     fragment.attempt, " tokens ", fragment.token_count, "\n",
-                    fragment.open.DebugString(),
-                    fragment.sealed.DebugString());
+                    fragment.open.DebugString(), fragment.sealed.DebugString());
     for (double norm : fragment.median_norms) {
       absl::StrAppend(&text, "median norm ", norm, "\n");
     }

@@ -160,10 +160,8 @@ absl::Status RunSimulation::Leave(const std::string& island_id) {
   return status;
 }
 
-absl::Status RunSimulation::Remove(const std::string& island_id,
-                                   bool readmit) {
-  const absl::Status status =
-      machine_->RemoveIsland(island_id, readmit, now_);
+absl::Status RunSimulation::Remove(const std::string& island_id, bool readmit) {
+  const absl::Status status = machine_->RemoveIsland(island_id, readmit, now_);
   Collect();
   return status;
 }
@@ -389,7 +387,8 @@ void RunSimulation::SetFault(int32_t shard, const std::string& fault) {
   Report(shard);
 }
 
-void RunSimulation::SetBlockedReason(int32_t shard, const std::string& blocked_reason) {
+void RunSimulation::SetBlockedReason(int32_t shard,
+                                     const std::string& blocked_reason) {
   shards_[shard].blocked_reason = blocked_reason;
   Report(shard);
 }
@@ -538,7 +537,8 @@ std::vector<int32_t> RunSimulation::Expected(int32_t f) const {
   return slots;
 }
 
-v1::Outcome RunSimulation::FindOutcome(const std::string& island_id, int32_t f) {
+v1::Outcome RunSimulation::FindOutcome(const std::string& island_id,
+                                       int32_t f) {
   const v1::ContributionKey& key = islands_.at(island_id).newest.at(f).key();
   for (const auto& outcome : state().outcomes().Newest(key.slot())) {
     if (outcome.key().seq() == key.seq() && outcome.key().fragment() == f) {

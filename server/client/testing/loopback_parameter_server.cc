@@ -315,8 +315,8 @@ grpc::Status LoopbackParameterServer::PullParameters(
       chunk->set_codec(static_cast<v1::Codec>(chain.codec));
       chunk->set_first_block(b);
       chunk->set_block_count(static_cast<int32_t>(end - b));
-      chunk->set_payload(delta.substr(encoded.ByteOffset(b),
-                                      encoded.ByteCount({b, end})));
+      chunk->set_payload(
+          delta.substr(encoded.ByteOffset(b), encoded.ByteCount({b, end})));
       rpc::ReceivedChunk whole = rpc::FromProto(*chunk);
       chunk->set_crc32c(rpc::ChunkCrc32c(whole.header, whole.payload));
       if (count == fault.after_chunk_count) {

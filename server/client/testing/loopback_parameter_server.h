@@ -73,10 +73,10 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
 
   // By fragment and seq; imports have seq 0.
   std::map<std::pair<int32_t, int64_t>, Received> received() const;
-  int chunk_count() const;        // Received, all streams together.
-  int64_t payload_bytes() const;  // Of them.
-  int stream_count() const;       // Opened.
-  std::string session() const;    // Metadata of the newest stream.
+  int chunk_count() const;            // Received, all streams together.
+  int64_t payload_bytes() const;      // Of them.
+  int stream_count() const;           // Opened.
+  std::string session() const;        // Metadata of the newest stream.
   int64_t first_chunk_bytes() const;  // Of the newest pull.
   // Waits until so many chunks have come; false if they do not soon.
   bool WaitForChunks(int count);

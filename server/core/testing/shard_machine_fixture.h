@@ -134,7 +134,7 @@ class ShardMachineTest : public testing::Test {
     return disk;
   }
 
-  bool judged_ = false;  // For the next Restart.
+  bool judged_ = false;        // For the next Restart.
   int64_t max_staleness_ = 0;  // The same.
   v1::ServerRunPlan plan_;
   std::optional<ShardMachine> machine_;

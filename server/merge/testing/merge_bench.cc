@@ -36,8 +36,7 @@ v1::Run MakeRun(v1::Durability durability, v1::Codec up, v1::Codec down) {
 MergeBench::MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
                        int64_t memory_bytes)
     : pool(2), merger(pool), images(ImagePool::Create(memory_bytes)) {
-  CHECK(
-      RunStore::CreateRun(records, MakeRun(durability, up, down), 0, 1).ok());
+  CHECK(RunStore::CreateRun(records, MakeRun(durability, up, down), 0, 1).ok());
   Open();
   CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
   CHECK(store->PersistVersion0(0).ok());

@@ -469,15 +469,15 @@ absl::StatusOr<std::vector<float>> TestCluster::Pull(int32_t fragment,
 }
 
 absl::StatusOr<int64_t> TestCluster::PullReplica(int32_t fragment,
-                                              int64_t version,
-                                              int64_t from_version,
-                                              std::vector<float>& replica) {
+                                                 int64_t version,
+                                                 int64_t from_version,
+                                                 std::vector<float>& replica) {
   ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> client, Client(0));
   replica.resize(layout_.fragment_element_count(fragment));
   RETURN_IF_ERROR(client
                       ->PullReplica(fragment, version, from_version,
-                                 absl::MakeSpan(replica),
-                                 {absl::Now() + kPatience, {}})
+                                    absl::MakeSpan(replica),
+                                    {absl::Now() + kPatience, {}})
                       .status);
   return client->counters().received_payload_bytes;
 }

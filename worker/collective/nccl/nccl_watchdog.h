@@ -47,8 +47,8 @@ class CudaEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   cudaEvent_t get() const { return event_; }
-  // Success once it has happened; cudaErrorNotReady before, which is not kept as
-  // the thread's last error: the next kernel would be blamed for it.
+  // Success once it has happened; cudaErrorNotReady before, which is not kept
+  // as the thread's last error: the next kernel would be blamed for it.
   cudaError_t state() const;
 
  private:

@@ -78,7 +78,7 @@ class ProcessHub : public RemoteWorld {
   // DEADLINE_EXCEEDED: names the processes that did not come, and says who was
   // refused last, and why.
   absl::StatusOr<std::vector<ProcessEntry>> CollectRoster(ProcessEntry own,
-                                                         absl::Time deadline)
+                                                          absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The others: takes the connection to process 0, with what it said.

@@ -131,9 +131,9 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
   ASSIGN_OR_RETURN(std::shared_ptr<const WorldKey> key,
                    WorldKey::Create(options.secret));
   const ProcessHub::Identity identity = {
-      options.process_index, options.process_count,
-      options.rank_count,    MakeLayout(options),
-      options.calls_in_the_clear, options.strangers_max, std::move(key)};
+      options.process_index, options.process_count,      options.rank_count,
+      MakeLayout(options),   options.calls_in_the_clear, options.strangers_max,
+      std::move(key)};
   auto world = std::unique_ptr<TcpWorld>(new TcpWorld());
   std::vector<ProcessEntry> roster;
   if (options.process_index == 0) {

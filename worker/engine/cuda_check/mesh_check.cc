@@ -224,9 +224,9 @@ void CheckMeshes(Collective& world, Devices& devices, uint64_t seed, int steps,
       if (IsMixture(mesh_case) && compute == ComputeType::kBf16) continue;
       const absl::Status status =
           CheckMesh(mesh_case, compute, world, devices, seed, steps);
-      report.Check(absl::StrCat(MakeName(mesh_case, compute), ", rank ",
-                                world.rank()),
-                   status);
+      report.Check(
+          absl::StrCat(MakeName(mesh_case, compute), ", rank ", world.rank()),
+          status);
       // The world has ended with it.
       if (!world.status().ok()) return;
     }

@@ -234,7 +234,8 @@ class TestDevices final : public Devices {
   absl::StatusOr<std::unique_ptr<Collective>> JoinWorld(Collective& control,
                                                         Ops& ops) override {
     if (!is_apart_) return std::unique_ptr<Collective>();
-    return MakeFakeDeviceCollective(control, static_cast<FakeDeviceOps<float>&>(ops).memory());
+    return MakeFakeDeviceCollective(
+        control, static_cast<FakeDeviceOps<float>&>(ops).memory());
   }
 
   int rank_count_max = 8;

@@ -202,8 +202,8 @@ class MeshTest : public testing::Test {
       return;
     }
     FakeDeviceOps<double> ops;
-    TrainRank(options, *MakeFakeDeviceCollective(world, ops.memory()), ops, from, first, steps,
-              outcome, [] {});
+    TrainRank(options, *MakeFakeDeviceCollective(world, ops.memory()), ops,
+              from, first, steps, outcome, [] {});
   }
 
   void TrainRank(const RankTrainerOptions& options, Collective& world,
@@ -574,8 +574,8 @@ TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
   const RankTrainerOptions first = MakeOptions(
       {.mesh = "pp=2,dp_shard=2", .shape = "gpt2", .micro_batches = 2});
   RankTrainerOptions second = MakeOptions({.mesh = "dp_replicate=2,dp_shard=3",
-                                         .shape = "gpt2",
-                                         .sharding = ShardingMode::kZero1});
+                                           .shape = "gpt2",
+                                           .sharding = ShardingMode::kZero1});
   second.mesh.mesh = *Mesh::Parse("dp_shard=8");
   constexpr int kHalf = kSteps / 2;
   Outcome half = Run(first, {.parameters = MakeStart(first.model)}, 0, kHalf);

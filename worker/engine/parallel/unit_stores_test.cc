@@ -34,7 +34,8 @@ struct UnitSize {
 };
 
 // A gradient that any change of parameter, rank, pass or element changes.
-float ComputeGradient(float parameter, int rank, int pass, int unit, int64_t e) {
+float ComputeGradient(float parameter, int rank, int pass, int unit,
+                      int64_t e) {
   const float data =
       static_cast<float>((rank * 31 + pass * 7 + unit * 13 + e) % 97);
   return parameter * 0.37f + data * 0.0101f;
@@ -82,7 +83,7 @@ float Train(float value, const std::vector<std::vector<int>>& replicas,
 }
 
 RankLayout MakeLayout(const MeshOptions& options,
-                    const std::vector<UnitSize>& sizes, int rank) {
+                      const std::vector<UnitSize>& sizes, int rank) {
   RankLayout layout;
   for (const UnitSize& size : sizes) {
     RankUnit unit{.dense_count = size.dense,
@@ -274,7 +275,8 @@ class CountedGradients {
             std::move(world),
             {.before_call = [this](int64_t) { ++call_count_; }})),
         groups_(*MakeRankGroups(options, /*tied_table=*/false, *world_)),
-        layout_(MakeLayout(options, std::vector<UnitSize>(5, {1000, 0}), rank_)),
+        layout_(
+            MakeLayout(options, std::vector<UnitSize>(5, {1000, 0}), rank_)),
         gradients_(MakeGradients(options.sharding, layout_, 9000, groups_)) {}
   CountedGradients(const CountedGradients&) = delete;
   CountedGradients& operator=(const CountedGradients&) = delete;

@@ -96,9 +96,9 @@ absl::StatusOr<std::string> IslandGroup::Receive(Lane lane) {
   std::memcpy(message.data(), frame.data() + sizeof(uint32_t),
               std::min(size, kInlineBytes));
   if (size > kInlineBytes) {
-    got = At(lane).Run(Call::Broadcast(
-        DataType::kBytes, message.data() + kInlineBytes,
-        static_cast<int64_t>(size - kInlineBytes), 0));
+    got = At(lane).Run(
+        Call::Broadcast(DataType::kBytes, message.data() + kInlineBytes,
+                        static_cast<int64_t>(size - kInlineBytes), 0));
     if (!got.ok()) return Lost(got);
   }
   return message;
@@ -108,8 +108,8 @@ absl::StatusOr<std::vector<std::string>> IslandGroup::Exchange(
     Lane lane, absl::string_view message) {
   const Frame mine = MakeFrame(message);
   std::vector<char> frames(kFrameBytes * count_);
-  absl::Status got = At(lane).Run(Call::AllGather(
-      DataType::kBytes, mine.data(), frames.data(), kFrameBytes));
+  absl::Status got = At(lane).Run(Call::AllGather(DataType::kBytes, mine.data(),
+                                                  frames.data(), kFrameBytes));
   if (!got.ok()) return Lost(got);
   size_t rest_max = 0;
   std::vector<std::string> messages;
@@ -130,9 +130,9 @@ absl::StatusOr<std::vector<std::string>> IslandGroup::Exchange(
     const absl::string_view tail = message.substr(kInlineBytes);
     std::memcpy(rest.data(), tail.data(), tail.size());
   }
-  got = At(lane).Run(Call::AllGather(DataType::kBytes, rest.data(),
-                                     rests.data(),
-                                     static_cast<int64_t>(rest_max)));
+  got =
+      At(lane).Run(Call::AllGather(DataType::kBytes, rest.data(), rests.data(),
+                                   static_cast<int64_t>(rest_max)));
   if (!got.ok()) return Lost(got);
   for (int i = 0; i < count_; ++i) {
     if (messages[i].size() <= kInlineBytes) continue;

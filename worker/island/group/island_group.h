@@ -35,8 +35,7 @@ bool IsProcessLost(const absl::Status& status);
 
 class IslandGroup {
  public:
-  using Lanes =
-      std::array<std::unique_ptr<collective::Collective>, kLaneCount>;
+  using Lanes = std::array<std::unique_ptr<collective::Collective>, kLaneCount>;
 
   // One group a lane, each with the processes of the island as its ranks.
   explicit IslandGroup(Lanes lanes);

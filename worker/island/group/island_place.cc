@@ -35,10 +35,10 @@ absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place) {
     return absl::InvalidArgumentError("an island has at least one process");
   }
   if (place.process_index < 0 || place.process_index >= place.process_count) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "process_index is ", place.process_index, ", but of ",
-        place.process_count, " processes the last is ",
-        place.process_count - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("process_index is ", place.process_index, ", but of ",
+                     place.process_count, " processes the last is ",
+                     place.process_count - 1));
   }
   if (mesh.rank_count() % place.process_count != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -54,15 +54,16 @@ absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place) {
   }
   if (!rpc::ParseHostPort(place.rendezvous).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "rendezvous is \"", place.rendezvous, "\"; several processes need a "
+        "rendezvous is \"", place.rendezvous,
+        "\"; several processes need a "
         "HOST:PORT at which process 0 listens and the others reach it"));
   }
   return mesh;
 }
 
 engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
-                                  const engine::Mesh& mesh,
-                                  int64_t batch_size) {
+                                    const engine::Mesh& mesh,
+                                    int64_t batch_size) {
   engine::MeshOptions options;
   options.mesh = mesh;
   options.sharding = place.sharding;
@@ -94,7 +95,8 @@ bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh) {
          place.optimizer_directory.empty() && !place.optimizer_on_host;
 }
 
-std::string DescribeAgreement(const IslandPlace& place, const engine::Mesh& mesh) {
+std::string DescribeAgreement(const IslandPlace& place,
+                              const engine::Mesh& mesh) {
   return absl::StrCat(
       mesh.ToString(), " sharding=", static_cast<int>(place.sharding),
       " pipeline=", static_cast<int>(place.pipeline),

@@ -21,8 +21,8 @@ IslandPlace Place(const std::string& mesh, int count, int index,
 TEST(IslandPlaceTest, GivesTheMesh) {
   EXPECT_EQ(MakeMesh({})->rank_count(), 1);
   EXPECT_EQ(MakeMesh(Place("dp_shard=2", 1, 0, ""))->rank_count(), 2);
-  EXPECT_EQ(MakeMesh(Place("dp_shard=4,tp=2", 2, 1, "host:29500"))->rank_count(),
-            8);
+  EXPECT_EQ(
+      MakeMesh(Place("dp_shard=4,tp=2", 2, 1, "host:29500"))->rank_count(), 8);
 }
 
 TEST(IslandPlaceTest, APipelineGetsMicroBatchesThatKeepItBusy) {
@@ -75,9 +75,9 @@ TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
   other.device = "";
   EXPECT_EQ(DescribeAgreement(other, mesh), on_cpu);
   other.device = "gpu";
-  EXPECT_TRUE(absl::StartsWith(
-      MakeMesh(other).status().message(),
-      "\"gpu\" is no device; there are cpu, cuda and cuda:N"));
+  EXPECT_TRUE(
+      absl::StartsWith(MakeMesh(other).status().message(),
+                       "\"gpu\" is no device; there are cpu, cuda and cuda:N"));
 }
 
 TEST(IslandPlaceTest, MomentsOnTheHostAreAMeshsMatter) {

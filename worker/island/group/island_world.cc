@@ -21,8 +21,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Join(
       std::unique_ptr<IslandWorld>(new IslandWorld(place, mesh, devices));
   if (place.process_count == 1) {
     if (IsPlainRank(place, mesh)) return world;
-    world->local_ =
-        std::make_unique<collective::LocalWorld>(mesh.rank_count());
+    world->local_ = std::make_unique<collective::LocalWorld>(mesh.rank_count());
     world->ranks_ = world->local_->TakeRanks();
     return world;
   }

@@ -47,8 +47,7 @@ std::string EncodeSetup(const absl::StatusOr<v1::Run>& run) {
 
 absl::StatusOr<v1::Run> DecodeSetup(absl::string_view message) {
   wire::Setup setup;
-  if (!setup.ParseFromArray(message.data(),
-                            static_cast<int>(message.size()))) {
+  if (!setup.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
     return Unreadable();
   }
   if (setup.code() == 0) return setup.run();
@@ -137,8 +136,7 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
   if (action.kind == ActionKind::kContribute) {
     ASSIGN_OR_RETURN(command.save, ParseSaveHeaderText(message.save_header()));
   }
-  command.resolved.assign(message.resolved().begin(),
-                          message.resolved().end());
+  command.resolved.assign(message.resolved().begin(), message.resolved().end());
   command.island_epoch = message.island_epoch();
   command.session_secret = message.session_secret();
   command.routes = server::ToRoutes(message.routes());

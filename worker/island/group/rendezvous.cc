@@ -66,9 +66,10 @@ absl::StatusOr<std::string> MachineSecret(const std::string& path) {
   if (found.st_uid != ::geteuid() ||
       (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " is the secret by which processes of this machine meet, and "
-              "others than you may read or write it; remove it, and a new one "
-              "is made"));
+        path,
+        " is the secret by which processes of this machine meet, and "
+        "others than you may read or write it; remove it, and a new one "
+        "is made"));
   }
   return ReadFile(PosixFileSystem(), path, kFileBytesMax);
 }

@@ -45,8 +45,8 @@ class RendezvousTest : public testing::Test {
 
 TEST_F(RendezvousTest, OneMachineHasASecretOfItsOwn) {
   // Whoever makes it, all have the same.
-  std::vector<absl::StatusOr<Rendezvous>> made(
-      8, absl::UnknownError("not made"));
+  std::vector<absl::StatusOr<Rendezvous>> made(8,
+                                               absl::UnknownError("not made"));
   std::vector<std::thread> threads;
   for (auto& one : made) {
     threads.emplace_back([&] { one = MakeRendezvous(options_); });
@@ -103,8 +103,7 @@ TEST_F(RendezvousTest, ASecretIsOfItsFileItsRunAndItsIsland) {
 
 TEST_F(RendezvousTest, OffTheMachineASecretHasToBeGivenAndBytesAreEncrypted) {
   options_.address = "10.0.0.1:29500";
-  ExpectRefused(absl::StatusCode::kInvalidArgument,
-                "--rendezvous-secret FILE");
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "--rendezvous-secret FILE");
   options_.secret_path = Write("secret", "0123456789abcdef");
   EXPECT_FALSE(MakeRendezvous(options_)->in_the_clear);
   // Asked for.

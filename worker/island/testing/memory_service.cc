@@ -71,10 +71,9 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
       const coordinator::PlanPosition& after, absl::Duration timeout,
       std::stop_token stop) override {
     std::unique_lock<std::mutex> lock(service_.mutex_);
-    service_.changed_.wait_for(lock, stop, absl::ToChronoMilliseconds(timeout),
-                               [&] {
-                                 return service_.revision_ > after.revision;
-                               });
+    service_.changed_.wait_for(
+        lock, stop, absl::ToChronoMilliseconds(timeout),
+        [&] { return service_.revision_ > after.revision; });
     if (stop.stop_requested()) return absl::CancelledError("");
     const MemoryService::Member& member = service_.members_[island_id_];
     if (!member.known) return absl::FailedPreconditionError("no member");
@@ -136,8 +135,7 @@ class MemoryParameters : public server::ParameterClient {
     }
     const auto found = service_.stored_[f].find(info.key().slot());
     if (found != service_.stored_[f].end()) {
-      CHECK(found->second.info.SerializeAsString() ==
-            info.SerializeAsString());
+      CHECK(found->second.info.SerializeAsString() == info.SerializeAsString());
       return {absl::OkStatus(), {}};
     }
     if (held_.is_all()) {
@@ -183,9 +181,9 @@ class MemoryParameters : public server::ParameterClient {
     return outcome;
   }
 
-  server::TransferOutcome PullReplica(int32_t fragment, int64_t version,
-                                   int64_t from_version, absl::Span<float> out,
-                                   const server::CallBounds& bounds) override {
+  server::TransferOutcome PullReplica(
+      int32_t fragment, int64_t version, int64_t from_version,
+      absl::Span<float> out, const server::CallBounds& bounds) override {
     return Pull(fragment, version, std::nullopt, out, bounds);
   }
 
@@ -210,9 +208,9 @@ class MemoryParameters : public server::ParameterClient {
                                *codec::FindCodec(info.codec()));
     Digest128 sum;
     for (int64_t b = 0; b < service_.layout_.fragment_block_count(f); ++b) {
-      sum += EncodedBlockDigest(b,
-                                encoded.subspan(places.ByteOffset(b),
-                                                places.ByteCount({b, b + 1})));
+      sum += EncodedBlockDigest(
+          b,
+          encoded.subspan(places.ByteOffset(b), places.ByteCount({b, b + 1})));
     }
     const Digest128 name = Digest128::FromProto(info.digest());
     CHECK(name == sum || name == ContributionDigest(encoded));
@@ -223,8 +221,7 @@ class MemoryParameters : public server::ParameterClient {
                 absl::Span<const char> encoded) {
     const int32_t f = info.key().fragment();
     const RunLayout& layout = service_.layout_;
-    MemoryService::Partial& partial =
-        service_.partial_[f][info.key().slot()];
+    MemoryService::Partial& partial = service_.partial_[f][info.key().slot()];
     if (partial.stored.info.SerializeAsString() != info.SerializeAsString()) {
       partial = {};
       partial.stored.info = info;
@@ -487,8 +484,7 @@ std::vector<float> MemoryService::parameters() const {
   std::vector<float> parameters(layout_.element_count());
   for (const TensorPlace& tensor : layout_.tensors()) {
     std::copy_n(values_[tensor.fragment].begin() + tensor.fragment_offset,
-                tensor.element_count,
-                parameters.begin() + tensor.model_offset);
+                tensor.element_count, parameters.begin() + tensor.model_offset);
   }
   return parameters;
 }

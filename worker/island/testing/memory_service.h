@@ -102,11 +102,11 @@ class MemoryService {
   int64_t revision_ = 1;
   v1::RunState state_ = v1::RUN_STATE_ACTIVE;
   std::map<std::string, Member> members_;
-  std::vector<std::vector<float>> values_;   // By fragment.
-  std::vector<int64_t> versions_;            // By fragment.
-  std::vector<int64_t> commit_seqs_;         // By fragment.
-  std::vector<std::vector<int32_t>> open_;   // Expected slots, by fragment.
-  std::vector<std::map<int32_t, Stored>> stored_;  // By fragment, slot.
+  std::vector<std::vector<float>> values_;  // By fragment.
+  std::vector<int64_t> versions_;           // By fragment.
+  std::vector<int64_t> commit_seqs_;        // By fragment.
+  std::vector<std::vector<int32_t>> open_;  // Expected slots, by fragment.
+  std::vector<std::map<int32_t, Stored>> stored_;    // By fragment, slot.
   std::vector<std::map<int32_t, Partial>> partial_;  // The same.
   int64_t commit_seq_ = 0;
   bool pushes_held_ = false;

@@ -58,8 +58,7 @@ v1::RunSpec TinyRun(const TinyRunOptions& options) {
 
 std::string WriteTinyText(const std::string& directory, uint64_t seed,
                           int64_t size_bytes) {
-  const std::string path =
-      directory + "/text_" + std::to_string(seed) + ".txt";
+  const std::string path = directory + "/text_" + std::to_string(seed) + ".txt";
   std::mt19937_64 random(seed);
   std::string text;
   const char* const words[] = {"island ", "server ", "outer ", "inner ",

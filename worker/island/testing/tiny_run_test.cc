@@ -24,8 +24,8 @@ TEST(TinyRunTest, WritesTheSameTextForTheSameSeed) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   const auto text = [](uint64_t seed) {
-    const auto read = ReadFile(
-        PosixFileSystem(), WriteTinyText(testing::TempDir(), seed, 5000));
+    const auto read = ReadFile(PosixFileSystem(),
+                               WriteTinyText(testing::TempDir(), seed, 5000));
     EXPECT_TRUE(read.ok()) << read.status();
     return *read;
   };

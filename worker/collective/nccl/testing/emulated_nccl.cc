@@ -130,7 +130,7 @@ ncclResult_t Begin(Member& member, std::function<bool()> progress) {
   return ncclInProgress;
 }
 
-bool AllJoined(Group& group, std::vector<bool> Group::* ranks) {
+bool AllJoined(Group& group, std::vector<bool> Group::*ranks) {
   MutexLock lock(&group.mutex);
   const std::vector<bool>& of = group.*ranks;
   return std::find(of.begin(), of.end(), false) == of.end();
@@ -353,8 +353,8 @@ using atl::MutexLock;
 using atl::collective::AddCollect;
 using atl::collective::AddPost;
 using atl::collective::Member;
-using atl::collective::ToMember;
 using atl::collective::OpKind;
+using atl::collective::ToMember;
 
 const char* ncclGetErrorString(ncclResult_t) { return "an emulated error"; }
 const char* ncclGetLastError(ncclComm_t) { return ""; }

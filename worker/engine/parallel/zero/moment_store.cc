@@ -233,7 +233,7 @@ class Offloaded final : public MomentStore<T> {
   // Where the store's bytes are: the same, or with a device the host's.
   Chunk host_buffers_[kBufferCount];
   std::unique_ptr<Copier> copier_;  // With a device.
-  Background background_;  // Its thread uses all above.
+  Background background_;           // Its thread uses all above.
 };
 
 }  // namespace

@@ -127,9 +127,9 @@ class Begun {
   void Say(int64_t chunk) { promises_[chunk].set_value(); }
   // False: not within a bound that only a mistake reaches, now or before.
   bool Await(int64_t chunk) {
-    is_late_ = is_late_ || promises_[chunk].get_future().wait_for(
-                               std::chrono::seconds(20)) !=
-                               std::future_status::ready;
+    is_late_ =
+        is_late_ || promises_[chunk].get_future().wait_for(
+                        std::chrono::seconds(20)) != std::future_status::ready;
     return !is_late_;
   }
 
@@ -162,8 +162,8 @@ class OrderedStore final : public BackingStore {
   static int64_t FindChunk(int64_t offset) {
     return offset / (kOrderedElements * static_cast<int64_t>(sizeof(float)));
   }
-  const std::unique_ptr<BackingStore> inner_ = *MakeMemoryStore(
-      2 * kOrderedChunks * kOrderedElements * sizeof(float));
+  const std::unique_ptr<BackingStore> inner_ =
+      *MakeMemoryStore(2 * kOrderedChunks * kOrderedElements * sizeof(float));
   Begun& reads_;
   Begun& computes_;
   int& late_count_;
