@@ -400,8 +400,8 @@ _FOR_ALL = ("grpc.health.v1.Health",
 
 
 def read_role_table():
-    """The table of proto/DESIGN.md, section 9: the contract itself."""
-    with open(processes.source("proto/DESIGN.md"), encoding="utf-8") as file:
+    """The table of proto/ISLAND.md, section 2: the contract itself."""
+    with open(processes.source("proto/ISLAND.md"), encoding="utf-8") as file:
         text = file.read()
     head = re.search(r"\| method \|(.+)\|\n", text)
     roles = [r.strip() for r in head.group(1).split("|")]

@@ -174,7 +174,7 @@ class ClassesTest(unittest.TestCase):
   def test_counts_what_a_class_offers(self):
     text = ('class A : public B {\n public:\n  A(int a);\n  ~A() = default;\n'
             '  A(const A&) = delete;\n  int F() const { return a_; }\n'
-            '  void G(int b = 0,\n         int c = 0) override;\n'
+            '  void G(int b = 0,\n         int c = 0);\n  int O() const override;\n'
             '  template <typename T> T H();\n  friend void I();\n'
             '  using J = K;\n\n protected:\n  void L();\n\n private:\n'
             '  void M();\n  int a_ = N();\n};\n')

@@ -88,14 +88,16 @@ def functions(code):
 
 _CLASS = re.compile(r'\b(class|struct)\s+(?:ABSL_\w+\s+)?(\w+)[^;{}()]*$')
 _NO_METHOD = re.compile(
-    r'^\s*(friend|using|typedef|static_assert|template\s+class)\b|=\s*delete')
+    r'^\s*(friend|using|typedef|static_assert|template\s+class)\b|=\s*delete'
+    r'|\b(override|final)\s*$')
 
 
 def classes(code):
   """Yields (line number, name, public methods) of each class.
 
-  `code` comes from code_only. Constructors, destructors, deleted methods and
-  friends do not count; an overload does.
+  `code` comes from code_only. Constructors, destructors, deleted methods,
+  friends and overrides, which are their interface's, do not count; an overload
+  does.
   """
   code = re.sub(r'^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', lambda m: _blank(m.group(0)),
                 code, flags=re.M)

@@ -1,5 +1,5 @@
 // The SAVE of an island: what it needs to go on after a crash without a change
-// of bits (worker/DESIGN.md, "SAVE").
+// of bits (worker/DESIGN.md, "The local checkpoint").
 //
 // The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (4),
 // the header's length and its CRC-32C; the header, JSON; then the sections, one

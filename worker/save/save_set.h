@@ -3,7 +3,7 @@
 //
 // An island of one process has RUN.ISLAND.save. Of N processes the I-th has
 // RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until all have theirs
-// (worker/DESIGN.md, "Several processes").
+// (worker/island/group/DESIGN.md).
 //
 // A process needs the files that have what it holds. Its own alone where it
 // holds what it held then; else those of others, too, so that all of them have

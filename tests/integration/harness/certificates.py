@@ -1,7 +1,7 @@
 """Certificates that a test makes with openssl, as an operator would.
 
 A caller's role and id are in the common name, "atoll:ROLE:ID"; whoever is
-dialled is also good for loopback's names (proto/DESIGN.md, section 9).
+dialled is also good for loopback's names (proto/ISLAND.md, section 2).
 """
 
 import os
