@@ -16,6 +16,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
+#include "server/store/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -163,7 +164,7 @@ absl::Status ParameterServer::Recover() {
   RETURN_IF_ERROR(environment_.fs.CreateDirectories(
       absl::StrCat(options_.data_dir, "/runs")));
   ASSIGN_OR_RETURN(const std::vector<records::RunRecord> runs,
-                   RunStore::ListRuns(environment_.records));
+                   ListRuns(environment_.records));
   for (const records::RunRecord& record : runs) OpenShard(record);
   return absl::OkStatus();
 }
@@ -360,8 +361,8 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
     }
     absl::Status created = ValidateId("run_id", plan.run_id());
     if (created.ok()) {
-      created = RunStore::CreateRun(environment_.records, *run, plan.shard(),
-                                    plan.shard_count());
+      created = CreateRun(environment_.records, *run, plan.shard(),
+                          plan.shard_count());
     }
     if (!created.ok()) {
       LOG(WARNING) << "run " << plan.run_id()

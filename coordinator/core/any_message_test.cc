@@ -63,7 +63,7 @@ class AnyMessageTest : public testing::Test {
         run.Pass(absl::Milliseconds(500));
         break;
       case 3:
-        run.machine().Resume(run.now()).IgnoreError();
+        run.machine().Step(event::Resume{}, run.now()).status().IgnoreError();
         break;
       case 4:
       case 5:
@@ -83,7 +83,8 @@ class AnyMessageTest : public testing::Test {
         request.add_evaluations()->set_loss(1);
         any_.Change(request);
         run.machine()
-            .ReportProgress(run.Credentials(id), request, run.now())
+            .Step(event::Progress{run.Credentials(id), request}, run.now())
+            .status()
             .IgnoreError();
         break;
       }
@@ -127,8 +128,9 @@ TEST_F(AnyMessageTest, ProgressBeyondReasonIsRefused) {
   const auto report = [&](int64_t loss_step_count) {
     v1::ReportProgressRequest request;
     request.set_loss_step_count(loss_step_count);
-    return run.machine().ReportProgress(run.Credentials("i0"), request,
-                                        run.now());
+    return run.machine()
+        .Step(event::Progress{run.Credentials("i0"), request}, run.now())
+        .status();
   };
   EXPECT_TRUE(absl::IsInvalidArgument(report(INT64_MAX)));
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(report(int64_t{1} << 52).ok());

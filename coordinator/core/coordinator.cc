@@ -123,7 +123,8 @@ void Coordinator::Start(absl::Time now) {
     server.info.alive = true;
     server.lease_end = now + options_.server_lease_duration;
   }
-  for (auto& [id, run] : runs_) run->Recover(now);
+  for (auto& [id, run] : runs_)
+    run->Step(event::Recovered{}, now).IgnoreError();
   servers_changed_ = true;
 }
 
@@ -164,7 +165,7 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
                                " runs, the most it can"));
   }
   auto run = std::make_unique<RunMachine>(*this);
-  run->Create(request.run_id(), request.spec(), now);
+  run->Step(event::Create{request.run_id(), request.spec()}, now).IgnoreError();
   *response.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
   if (!request.validate_only()) {
     runs_[request.run_id()] = std::move(run);
@@ -295,7 +296,10 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
       if (!report.has_value()) continue;
       const auto run = runs_.find(report->run_id());
       if (run == runs_.end()) continue;
-      run->second->OnShardReport(request.server_id(), *std::move(report), now);
+      run->second
+          ->Step(event::ShardReported{request.server_id(), *std::move(report)},
+                 now)
+          .IgnoreError();
     }
   }
   v1::ReportShardsResponse response;
@@ -306,7 +310,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
 void Coordinator::TellRuns(const std::string& server_id, bool restarted,
                            absl::Time now) {
   for (auto& [id, run] : runs_) {
-    run->OnServerChanged(server_id, restarted, now);
+    run->Step(event::ServerChanged{server_id, restarted}, now).IgnoreError();
   }
 }
 
@@ -343,7 +347,7 @@ void Coordinator::Advance(absl::Time now) {
     reasons_.push_back(absl::StrCat("server ", id, " is away"));
     TellRuns(id, /*restarted=*/false, now);
   }
-  for (auto& [id, run] : runs_) run->Advance(now);
+  for (auto& [id, run] : runs_) run->Step(event::Tick{}, now).IgnoreError();
 }
 
 absl::Time Coordinator::NextTimer() const {

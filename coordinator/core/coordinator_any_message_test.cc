@@ -141,10 +141,11 @@ class CoordinatorAnyMessageTest : public testing::Test {
     request.mutable_capabilities()->add_devices()->set_kind("cpu");
     request.mutable_capabilities()->set_data_fingerprint(
         (*core_->FindRun(run_id))->state().spec().data().fingerprint());
-    const auto joined = (*core_->FindRun(run_id))
-                            ->Join(Maybe(request), std::string(32, 's'), now_);
-    if (!joined.ok()) return;
-    islands_[{run_id, island_id}] = {island_id, joined->island_epoch(),
+    const auto answer =
+        (*core_->FindRun(run_id))
+            ->Step(event::Join{Maybe(request), std::string(32, 's')}, now_);
+    if (!answer.ok()) return;
+    islands_[{run_id, island_id}] = {island_id, answer->joined.island_epoch(),
                                      std::string(32, 's')};
   }
 
@@ -159,19 +160,24 @@ class CoordinatorAnyMessageTest : public testing::Test {
         request.set_loss(1);
         request.set_loss_step_count(2);
         request.add_evaluations()->set_loss(1);
-        run.ReportProgress(who, Maybe(request), now_).IgnoreError();
+        run.Step(event::Progress{who, Maybe(request)}, now_)
+            .status()
+            .IgnoreError();
         return;
       }
       case 1:
-        if (any_.Pick(8) == 0) run.Leave(who, now_).IgnoreError();
+        if (any_.Pick(8) == 0)
+          run.Step(event::Leave{who}, now_).status().IgnoreError();
         return;
       case 2:
-        run.ReportReady(who, commit_seq + any_.Pick(20) / 19, now_)
+        run.Step(event::Ready{who, commit_seq + static_cast<int64_t>(
+                                                    any_.Pick(20) / 19)},
+                 now_)
             .IgnoreError();
         return;
       default:
-        run.Heartbeat(who, now_).IgnoreError();
-        run.ReportReady(who, commit_seq, now_).IgnoreError();
+        run.Step(event::Heartbeat{who}, now_).status().IgnoreError();
+        run.Step(event::Ready{who, commit_seq}, now_).status().IgnoreError();
     }
   }
 
@@ -182,18 +188,22 @@ class CoordinatorAnyMessageTest : public testing::Test {
     pin.set_keep_bytes_max(any_.Pick(2) * 200'000);
     switch (any_.Pick(8)) {
       case 0:
-        if (any_.Pick(3) == 0) run.Pause(now_).IgnoreError();
+        if (any_.Pick(3) == 0)
+          run.Step(event::Pause{}, now_).status().IgnoreError();
         return;
       case 1:
-        if (any_.Pick(50) == 0) run.Cancel(now_).IgnoreError();
+        if (any_.Pick(50) == 0)
+          run.Step(event::Cancel{}, now_).status().IgnoreError();
         return;
       case 2:
-        run.RemoveIsland(absl::StrCat("i", any_.Pick(kIslands + 1)),
-                         /*readmit=*/any_.Pick(20) != 0, now_)
+        run.Step(event::RemoveIsland{absl::StrCat("i", any_.Pick(kIslands + 1)),
+                                     /*readmit=*/any_.Pick(20) != 0},
+                 now_)
+            .status()
             .IgnoreError();
         return;
       case 3:
-        run.Export(Maybe(pin), now_).status().IgnoreError();
+        run.Step(event::Export{Maybe(pin)}, now_).IgnoreError();
         return;
       case 4: {
         v1::CreateRunRequest request;
@@ -205,7 +215,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
         return;
       }
       default:
-        run.Resume(now_).IgnoreError();
+        run.Step(event::Resume{}, now_).status().IgnoreError();
     }
   }
 

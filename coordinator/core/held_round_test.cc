@@ -113,10 +113,10 @@ TEST_F(HeldRoundTest, WhatComesWhileAnotherIsLostIsNews) {
 TEST_F(HeldRoundTest, APauseIsNotWaitedFor) {
   Start(SimpleSpec());
   run_->Pass(absl::Minutes(1));
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   run_->Flush();
   run_->Pass(absl::Minutes(10));
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   run_->Flush();
   EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
   EXPECT_EQ(SampledWait(), 0);
@@ -166,7 +166,7 @@ TEST_F(HeldRoundTest, OfManyTheFirstAreNamedAndAllCounted) {
 
 TEST_F(HeldRoundTest, OnlyWhatGoesOnWithADeliveryWaits) {
   Start(SimpleSpec());
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   run_->Flush();
   EXPECT_EQ(Shown().waiting_rounds_size(), 0);
   EXPECT_EQ(SampledWait(), 0);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -47,16 +48,29 @@ absl::Duration RunMachine::LeaseDuration() const {
 
 // --- Beginnings --------------------------------------------------------------
 
-void RunMachine::Create(const std::string& run_id, const v1::RunSpec& spec,
-                        absl::Time now) {
+absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
+                                           absl::Time now) {
   SetNow(now);
+  RunAnswer answer;
+  RETURN_IF_ERROR(
+      std::visit([&](const auto& one) { return Take(one, answer); }, event));
+  return answer;
+}
+
+absl::Status RunMachine::Take(const event::Tick& tick, RunAnswer& answer) {
+  Advance();
+  return absl::OkStatus();
+}
+
+absl::Status RunMachine::Take(const event::Create& create, RunAnswer& answer) {
   storage::v1::Record record;
-  record.mutable_run_created()->set_run_id(run_id);
-  *record.mutable_run_created()->mutable_spec() = spec;
+  record.mutable_run_created()->set_run_id(create.run_id);
+  *record.mutable_run_created()->mutable_spec() = create.spec;
   record.mutable_run_created()->set_run_epoch(1);
   Emit(std::move(record));
   reasons_.push_back("was created");
-  Advance(now);
+  Advance();
+  return absl::OkStatus();
 }
 
 absl::Status RunMachine::Restore(const storage::v1::RunSnapshot& snapshot,
@@ -72,8 +86,8 @@ absl::Status RunMachine::Replay(const storage::v1::Record& record) {
   return absl::OkStatus();
 }
 
-void RunMachine::Recover(absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Recovered& recovered,
+                              RunAnswer& answer) {
   ResizeObservations();
   for (const Member& member : state_.members()) {
     if (member.present()) {
@@ -86,7 +100,8 @@ void RunMachine::Recover(absl::Time now) {
       observed_.pin_ends[pin_id] = now_ + pin.lease_duration;
     }
   }
-  Advance(now);
+  Advance();
+  return absl::OkStatus();
 }
 
 void RunMachine::ResizeObservations() {
@@ -172,10 +187,8 @@ int64_t RunMachine::SeqSeen(int32_t slot) const {
   return seq;
 }
 
-absl::StatusOr<v1::JoinResponse> RunMachine::Join(
-    const v1::JoinRequest& request, const std::string& session_secret,
-    absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
+  const v1::JoinRequest& request = join.request;
   RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
   RETURN_IF_ERROR(CheckCapabilities(request.capabilities()));
   RETURN_IF_ERROR(CheckNotEnded());
@@ -190,25 +203,24 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
   }
   const Member* old = state_.FindMember(request.island_id());
   if (old != nullptr && old->removed()) {
-    return Refuse(absl::StatusCode::kPermissionDenied, "ISLAND_REMOVED",
-                  absl::StrCat("an operator has put island ",
-                               request.island_id(), " out of run ",
-                               state_.run_id(), "; `atoll island readmit ",
-                               state_.run_id(), " ", request.island_id(),
-                               "` lets it in again"));
+    return Refuse(
+        absl::StatusCode::kPermissionDenied, "ISLAND_REMOVED",
+        absl::StrCat("an operator has put island ", request.island_id(),
+                     " out of run ", state_.run_id(),
+                     "; `atoll island readmit ", state_.run_id(), " ",
+                     request.island_id(), "` lets it in again"));
   }
   // A run may be older than the bound.
-  const int32_t islands_max =
-      std::max(IslandsMax(state_.spec()),
-               state_.spec().schedule().island_count_min());
+  const int32_t islands_max = std::max(
+      IslandsMax(state_.spec()), state_.spec().schedule().island_count_min());
   if (old == nullptr &&
       static_cast<int64_t>(state_.members().size()) >= islands_max) {
-    return RefuseForNow(absl::StatusCode::kResourceExhausted, "RUN_FULL",
-                        absl::StrCat("the run has had ", islands_max,
-                                     " islands, the most that one of ",
-                                     state_.fragments().size(),
-                                     " fragments can have"),
-                        LeaseDuration());
+    return RefuseForNow(
+        absl::StatusCode::kResourceExhausted, "RUN_FULL",
+        absl::StrCat("the run has had ", islands_max,
+                     " islands, the most that one of ",
+                     state_.fragments().size(), " fragments can have"),
+        LeaseDuration());
   }
   storage::v1::MemberSet member;
   if (old != nullptr) member = old->record;
@@ -245,7 +257,7 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
                          static_cast<int64_t>(state_.fragments().size()));
   member.set_island_id(request.island_id());
   member.set_island_epoch(member.island_epoch() + 1);
-  member.set_session_sha256(HashSecret(session_secret));
+  member.set_session_sha256(HashSecret(join.session_secret));
   member.set_state(stays_ready ? v1::ISLAND_STATE_READY
                                : v1::ISLAND_STATE_JOINING);
   *member.mutable_capabilities() = request.capabilities();
@@ -256,12 +268,12 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
                                   " joined as slot ", member.slot(), ", epoch ",
                                   member.island_epoch()));
   Touch(member.island_id());
-  Advance(now);
+  Advance();
 
-  v1::JoinResponse response;
+  v1::JoinResponse& response = answer.joined;
   response.set_island_epoch(member.island_epoch());
   response.set_slot(member.slot());
-  response.set_session_secret(session_secret);
+  response.set_session_secret(join.session_secret);
   response.set_next_seq(next_seq);
   for (const FragmentState& fragment : state_.fragments()) {
     for (const auto& [place, seen] : CollectContributions(
@@ -278,20 +290,20 @@ absl::StatusOr<v1::JoinResponse> RunMachine::Join(
   response.set_data_shard(*data_shard);
   response.set_data_position(state_.DataPosition(*data_shard, member.slot()));
   *response.mutable_lease_duration() = ToProto(LeaseDuration());
-  return response;
+  return absl::OkStatus();
 }
 
-absl::Status RunMachine::Heartbeat(const IslandCredentials& island,
-                                   absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Heartbeat& heartbeat,
+                              RunAnswer& answer) {
+  const IslandCredentials& island = heartbeat.island;
   RETURN_IF_ERROR(CheckIsland(island));
   Touch(island.island_id);
   return absl::OkStatus();
 }
 
-absl::Status RunMachine::ReportReady(const IslandCredentials& island,
-                                     int64_t commit_seq, absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Ready& ready, RunAnswer& answer) {
+  const IslandCredentials& island = ready.island;
+  const int64_t commit_seq = ready.commit_seq;
   RETURN_IF_ERROR(CheckIsland(island));
   Touch(island.island_id);
   if (commit_seq < 0 || commit_seq > state_.commit_seq()) {
@@ -305,19 +317,19 @@ absl::Status RunMachine::ReportReady(const IslandCredentials& island,
   }
   const Member* member = state_.FindMember(island.island_id);
   if (!member->ready() && !state_.ended()) {
-    storage::v1::MemberSet ready = member->record;
-    ready.set_state(v1::ISLAND_STATE_READY);
-    EmitMember(std::move(ready));
+    storage::v1::MemberSet record = member->record;
+    record.set_state(v1::ISLAND_STATE_READY);
+    EmitMember(std::move(record));
     reasons_.push_back(absl::StrCat("island ", island.island_id, " is ready"));
   }
-  Advance(now);
+  Advance();
   return absl::OkStatus();
 }
 
-absl::Status RunMachine::ReportProgress(
-    const IslandCredentials& island, const v1::ReportProgressRequest& request,
-    absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Progress& progress,
+                              RunAnswer& answer) {
+  const IslandCredentials& island = progress.island;
+  const v1::ReportProgressRequest& request = progress.request;
   RETURN_IF_ERROR(CheckProgress(request));
   RETURN_IF_ERROR(CheckIsland(island));
   Touch(island.island_id);
@@ -352,9 +364,8 @@ absl::Status RunMachine::ReportProgress(
   return absl::OkStatus();
 }
 
-absl::Status RunMachine::Leave(const IslandCredentials& island,
-                               absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
+  const IslandCredentials& island = leave.island;
   const absl::Status status = CheckIsland(island);
   if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
   RETURN_IF_ERROR(status);
@@ -363,19 +374,19 @@ absl::Status RunMachine::Leave(const IslandCredentials& island,
   member.set_state(v1::ISLAND_STATE_LEFT);
   EmitMember(std::move(member));
   reasons_.push_back(absl::StrCat("island ", island.island_id, " left"));
-  Advance(now);
+  Advance();
   return absl::OkStatus();
 }
 
 // --- Operators ---------------------------------------------------------------
 
-void RunMachine::OnShardReport(const std::string& server_id,
-                               v1::ShardReport report, absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::ShardReported& reported,
+                              RunAnswer& answer) {
+  const v1::ShardReport& report = reported.report;
   if (report.shard() < 0 || report.shard() >= state_.server_ids().size() ||
-      state_.server_ids()[report.shard()] != server_id ||
+      state_.server_ids()[report.shard()] != reported.server_id ||
       report.run_epoch() != state_.run_epoch()) {
-    return;
+    return absl::OkStatus();
   }
   ObservedShard& shard = observed_.shards[report.shard()];
   // A refusal changes what other shards may expect to be sealed.
@@ -391,22 +402,23 @@ void RunMachine::OnShardReport(const std::string& server_id,
     plan_changed_ = true;
   }
   shard.reported = true;
-  shard.report = std::move(report);
-  Advance(now);
+  shard.report = report;
+  Advance();
+  return absl::OkStatus();
 }
 
-void RunMachine::OnServerChanged(const std::string& server_id, bool restarted,
-                                 absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::ServerChanged& changed,
+                              RunAnswer& answer) {
   for (size_t shard = 0; shard < state_.server_ids().size(); ++shard) {
-    if (state_.server_ids()[shard] != server_id) continue;
+    if (state_.server_ids()[shard] != changed.server_id) continue;
     plan_changed_ = true;
-    if (!restarted) continue;
+    if (!changed.restarted) continue;
     ObservedShard fresh;
     fresh.had = std::move(observed_.shards[shard].had);
     observed_.shards[shard] = std::move(fresh);
   }
-  Advance(now);
+  Advance();
+  return absl::OkStatus();
 }
 
 // --- Emission ----------------------------------------------------------------

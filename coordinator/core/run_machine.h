@@ -2,7 +2,7 @@
 //
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 //
-// A call takes one event in, decides all that follows from it, and applies the
+// Step takes one event in, decides all that follows from it, and applies the
 // records that it makes to its own state at once. The caller takes them with
 // TakeRecords, makes them durable, and only then lets anything of the new state
 // be seen: plans, answers, queries. If it cannot make them durable it drops the
@@ -27,6 +27,7 @@
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "coordinator/core/rounds/rounds.h"
+#include "coordinator/core/run_event.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 
@@ -37,13 +38,6 @@ namespace atl::coordinator {
 inline constexpr int kPinLeasesMax = 16;
 inline constexpr int kCheckpointsMax = 32;
 
-// Who an island says it is.
-struct IslandCredentials {
-  std::string island_id;
-  int64_t island_epoch = 0;
-  std::string session_secret;  // 32 bytes.
-};
-
 class RunMachine {
  public:
   // `servers` must outlive the machine.
@@ -51,11 +45,7 @@ class RunMachine {
   RunMachine(const RunMachine&) = delete;
   RunMachine& operator=(const RunMachine&) = delete;
 
-  // --- How it begins: Create, or the others ----------------------------------
-
-  // Records a new run. Requires: ids and spec were validated.
-  void Create(const std::string& run_id, const v1::RunSpec& spec,
-              absl::Time now);
+  // --- Recovery: before the first step ---------------------------------------
 
   // Takes the state after record `revision` of the log, made at `time`. Before
   // any record.
@@ -63,61 +53,25 @@ class RunMachine {
   // DATA_LOSS: as RunState::Restore.
   absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
                        int64_t revision, absl::Time time);
-  // Takes a record of the log in; after the last one Recover is to be called,
-  // which makes all leases whole.
+  // Takes a record of the log in; event::Recovered follows the last one.
   //
   // DATA_LOSS: as RunState::Apply.
   absl::Status Replay(const storage::v1::Record& record);
-  void Recover(absl::Time now);
 
-  // --- Events of islands: errors as island_service.proto has them ------------
+  // --- The one door ----------------------------------------------------------
 
-  // `session_secret`: 32 random bytes that the caller has made. The response
-  // has no plan; the caller adds it.
-  absl::StatusOr<v1::JoinResponse> Join(const v1::JoinRequest& request,
-                                        const std::string& session_secret,
-                                        absl::Time now);
+  // Takes `event` in, at `now`, and decides all that follows from it and from
+  // the time. Errors are those of the event's caller; the state is then as it
+  // was, but for what the time has made due.
+  absl::StatusOr<RunAnswer> Step(const RunEvent& event, absl::Time now);
+
   // OK for a member's newest life.
   //
   // FAILED_PRECONDITION: not a member, or its lease has ended.
   // ABORTED: the epoch is not the newest.
   // UNAUTHENTICATED: the secret is not its session's.
   absl::Status CheckIsland(const IslandCredentials& island) const;
-  // As CheckIsland; renews the lease.
-  absl::Status Heartbeat(const IslandCredentials& island, absl::Time now);
-  absl::Status ReportReady(const IslandCredentials& island, int64_t commit_seq,
-                           absl::Time now);
-  absl::Status ReportProgress(const IslandCredentials& island,
-                              const v1::ReportProgressRequest& request,
-                              absl::Time now);
-  absl::Status Leave(const IslandCredentials& island, absl::Time now);
-
-  // --- Events of operators: errors as run_service.proto has them -------------
-
-  absl::Status Pause(absl::Time now);
-  absl::Status Resume(absl::Time now);
-  absl::Status Cancel(absl::Time now);
-  absl::Status RemoveIsland(const std::string& island_id, bool readmit,
-                            absl::Time now);
-  absl::StatusOr<v1::ExportCheckpointResponse> Export(
-      const v1::ExportCheckpointRequest& request, absl::Time now);
-
-  // --- Events of servers -----------------------------------------------------
-
-  // A shard's report, by the present life of the server that owns it; others
-  // are ignored.
-  void OnShardReport(const std::string& server_id, v1::ShardReport report,
-                     absl::Time now);
-  // A server registered, came back or went away. `restarted`: what its shards
-  // reported before no longer holds.
-  void OnServerChanged(const std::string& server_id, bool restarted,
-                       absl::Time now);
-
-  // --- Time ------------------------------------------------------------------
-
-  // Decides all that is due at `now`.
-  void Advance(absl::Time now);
-  // When Advance has to be called at the latest without an event.
+  // When event::Tick has to come at the latest, without another event.
   absl::Time NextTimer() const;
 
   // --- Results ---------------------------------------------------------------
@@ -135,6 +89,25 @@ class RunMachine {
   const std::string& waits_for() const { return waits_for_; }
 
  private:
+  // One a kind of event: run_machine.cc, run_machine_operators.cc.
+  absl::Status Take(const event::Create& create, RunAnswer& answer);
+  absl::Status Take(const event::Recovered& recovered, RunAnswer& answer);
+  absl::Status Take(const event::Join& join, RunAnswer& answer);
+  absl::Status Take(const event::Heartbeat& heartbeat, RunAnswer& answer);
+  absl::Status Take(const event::Ready& ready, RunAnswer& answer);
+  absl::Status Take(const event::Progress& progress, RunAnswer& answer);
+  absl::Status Take(const event::Leave& leave, RunAnswer& answer);
+  absl::Status Take(const event::Pause& pause, RunAnswer& answer);
+  absl::Status Take(const event::Resume& resume, RunAnswer& answer);
+  absl::Status Take(const event::Cancel& cancel, RunAnswer& answer);
+  absl::Status Take(const event::RemoveIsland& remove, RunAnswer& answer);
+  absl::Status Take(const event::Export& request, RunAnswer& answer);
+  absl::Status Take(const event::ShardReported& reported, RunAnswer& answer);
+  absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
+  absl::Status Take(const event::Tick& tick, RunAnswer& answer);
+  // Decides all that is due at now_.
+  void Advance();
+
   void Emit(storage::v1::Record record);
   void EmitAll(Decision decision);
   void EmitState(v1::RunState state, const std::string& reason);

@@ -19,8 +19,7 @@
 
 namespace atl::coordinator {
 
-void RunMachine::Advance(absl::Time now) {
-  SetNow(now);
+void RunMachine::Advance() {
   ResizeObservations();
   // Each pass makes a record or is the last; the bound is for our own bugs.
   for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);

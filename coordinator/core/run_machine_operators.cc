@@ -31,18 +31,16 @@ bool IsCheckpointId(absl::string_view pin_id) {
 
 }  // namespace
 
-absl::Status RunMachine::Pause(absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Pause& pause, RunAnswer& answer) {
   RETURN_IF_ERROR(CheckNotEnded());
   if (state_.state() != v1::RUN_STATE_PAUSED) {
     EmitState(v1::RUN_STATE_PAUSED, "an operator paused it");
   }
-  Advance(now);
+  Advance();
   return absl::OkStatus();
 }
 
-absl::Status RunMachine::Resume(absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Resume& resume, RunAnswer& answer) {
   RETURN_IF_ERROR(CheckNotEnded());
   const std::string fault = ShardFault(state_, observed_);
   if (!fault.empty()) {
@@ -56,12 +54,11 @@ absl::Status RunMachine::Resume(absl::Time now) {
       timers.wait.received_time = now_;
     }
   }
-  Advance(now);
+  Advance();
   return absl::OkStatus();
 }
 
-absl::Status RunMachine::Cancel(absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Cancel& cancel, RunAnswer& answer) {
   if (state_.state() == v1::RUN_STATE_CANCELLED) return absl::OkStatus();
   RETURN_IF_ERROR(CheckNotEnded());
   const std::string reason = "the run was cancelled";
@@ -75,13 +72,13 @@ absl::Status RunMachine::Cancel(absl::Time now) {
     }
   }
   EmitState(v1::RUN_STATE_CANCELLED, "an operator cancelled it");
-  Advance(now);
+  Advance();
   return absl::OkStatus();
 }
 
-absl::Status RunMachine::RemoveIsland(const std::string& island_id,
-                                      bool readmit, absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::RemoveIsland& remove,
+                              RunAnswer& answer) {
+  const auto& [island_id, readmit] = remove;
   RETURN_IF_ERROR(CheckNotEnded());
   const Member* const found = state_.FindMember(island_id);
   if (found == nullptr) {
@@ -99,7 +96,7 @@ absl::Status RunMachine::RemoveIsland(const std::string& island_id,
                      readmit ? " may join again: an operator lets it in"
                              : " is removed: an operator has put it out"));
   }
-  Advance(now);
+  Advance();
   return absl::OkStatus();
 }
 
@@ -140,9 +137,8 @@ v1::Pin RunMachine::MakePin(const std::string& pin_id, bool checkpoint) const {
   return pin;
 }
 
-absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
-    const v1::ExportCheckpointRequest& request, absl::Time now) {
-  SetNow(now);
+absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
+  const v1::ExportCheckpointRequest& request = asked.request;
   RETURN_IF_ERROR(CheckId("pin_id", request.pin_id()));
   absl::Duration lease = FromProto(request.lease_duration());
   if (lease < absl::ZeroDuration() || lease > kPinLeaseMax) {
@@ -152,7 +148,6 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
   if (lease == absl::ZeroDuration()) lease = kPinLeaseDefault;
   RETURN_IF_ERROR(CheckKeep(request));
   const auto held = state_.pins().find(request.pin_id());
-  v1::ExportCheckpointResponse response;
   if (request.release()) {
     if (held != state_.pins().end()) {
       if (held->second.pin.checkpoint()) {
@@ -162,7 +157,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
       }
       EmitRelease(request.pin_id());
     }
-    return response;
+    return absl::OkStatus();
   }
   if (!state_.started()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_STARTED",
@@ -199,8 +194,8 @@ absl::StatusOr<v1::ExportCheckpointResponse> RunMachine::Export(
     }
     observed_.pin_ends[request.pin_id()] = now_ + lease;
   }
-  *response.mutable_pin() = state_.pins().at(request.pin_id()).pin;
-  return response;
+  *answer.exported.mutable_pin() = state_.pins().at(request.pin_id()).pin;
+  return absl::OkStatus();
 }
 
 // --- Servers -----------------------------------------------------------------

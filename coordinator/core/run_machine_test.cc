@@ -101,10 +101,9 @@ TEST_F(RunMachineTest, CountsATokenOnceHoweverManyFragmentsItTrained) {
   ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
   EXPECT_EQ(tokens(), 3 * 2 * 80);
   RunState restored;
-  ASSERT_TRUE(restored
-                  .Restore(run_->state().ToSnapshot(),
-                           run_->state().revision())
-                  .ok());
+  ASSERT_TRUE(
+      restored.Restore(run_->state().ToSnapshot(), run_->state().revision())
+          .ok());
   EXPECT_EQ(restored.merged_token_count(), tokens());
 }
 
@@ -256,8 +255,9 @@ TEST_F(RunMachineTest, NobodyIsReadyAtACutThatThereIsNot) {
   Start(SimpleSpec());
   for (const int64_t commit_seq : {-1, 1}) {
     EXPECT_EQ(run_->machine()
-                  .ReportReady(run_->Credentials("i0"), commit_seq,
-                               run_->now())
+                  .Step(event::Ready{run_->Credentials("i0"), commit_seq},
+                        run_->now())
+                  .status()
                   .code(),
               absl::StatusCode::kInvalidArgument)
         << commit_seq;
@@ -383,7 +383,7 @@ TEST_F(RunMachineTest, PausesWhenRefusalsLeaveTooFew) {
   EXPECT_THAT(run_->state().state_reason(), HasSubstr("not finite"));
   EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
   run_->FollowPlans();
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   run_->Settle();
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
   run_->CheckAllDecided();
@@ -453,7 +453,7 @@ TEST_F(RunMachineTest, AbortsAndPausesWhenAMergeIsNotFinite) {
   EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_DROPPED);
   run_->finite = true;
   run_->FollowPlans();
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   EXPECT_EQ(run_->fragment(0).open.attempt(), 1);
   run_->Settle();
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
@@ -463,22 +463,22 @@ TEST_F(RunMachineTest, CommitsASealedRoundWhilePausedAndOpensNone) {
   Start(SimpleSpec());
   run_->PushAll("i0");
   run_->PushAll("i1");
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
   EXPECT_EQ(Phase(), RoundPhase::kIdle);
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
 }
 
 TEST_F(RunMachineTest, SealsNothingWhilePaused) {
   Start(SimpleSpec());
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   run_->PushAll("i0");
   run_->PushAll("i1");
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
@@ -491,10 +491,13 @@ TEST_F(RunMachineTest, CancelsAtAnyPointOfARound) {
       run_->PushAll("i1");
     }
     if (point >= 3) run_->FollowPlan(0);
-    ASSERT_TRUE(run_->machine().Cancel(run_->now()).ok());
-    EXPECT_TRUE(run_->machine().Cancel(run_->now()).ok());
-    EXPECT_EQ(run_->machine().Resume(run_->now()).code(),
-              absl::StatusCode::kFailedPrecondition);
+    ASSERT_TRUE(
+        run_->machine().Step(event::Cancel{}, run_->now()).status().ok());
+    EXPECT_TRUE(
+        run_->machine().Step(event::Cancel{}, run_->now()).status().ok());
+    EXPECT_EQ(
+        run_->machine().Step(event::Resume{}, run_->now()).status().code(),
+        absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(State(), v1::RUN_STATE_CANCELLED);
     run_->FollowPlans();
     run_->CheckAllDecided();
@@ -577,12 +580,14 @@ TEST_F(RunMachineTest, GivesSlowIslandsFewerSteps) {
   progress.set_tokens_per_second(100);
   ASSERT_TRUE(
       run_->machine()
-          .ReportProgress(run_->Credentials("i0"), progress, run_->now())
+          .Step(event::Progress{run_->Credentials("i0"), progress}, run_->now())
+          .status()
           .ok());
   progress.set_tokens_per_second(39);
   ASSERT_TRUE(
       run_->machine()
-          .ReportProgress(run_->Credentials("i1"), progress, run_->now())
+          .Step(event::Progress{run_->Credentials("i1"), progress}, run_->now())
+          .status()
           .ok());
   run_->PushAll("i0");
   run_->PushAll("i1");
@@ -631,15 +636,15 @@ TEST_F(RunMachineTest, PinsACutUntilItsLeaseEnds) {
   v1::ExportCheckpointRequest request;
   request.set_pin_id("mine");
   request.mutable_lease_duration()->set_seconds(5);
-  auto pinned = run_->machine().Export(request, run_->now());
+  auto pinned = run_->machine().Step(event::Export{request}, run_->now());
   ASSERT_TRUE(pinned.ok()) << pinned.status();
-  EXPECT_EQ(pinned->pin().cut(0).version(), 1);
-  EXPECT_EQ(pinned->pin().commit_seq(), 2);
+  EXPECT_EQ(pinned->exported.pin().cut(0).version(), 1);
+  EXPECT_EQ(pinned->exported.pin().commit_seq(), 2);
   run_->PushAll("i0");
   run_->PushAll("i1");
   run_->FollowPlans();
-  pinned = run_->machine().Export(request, run_->now());
-  EXPECT_EQ(pinned->pin().cut(0).version(), 1);  // The same cut.
+  pinned = run_->machine().Step(event::Export{request}, run_->now());
+  EXPECT_EQ(pinned->exported.pin().cut(0).version(), 1);  // The same cut.
   run_->Pass(absl::Seconds(4));
   EXPECT_EQ(run_->state().pins().size(), 1u);
   run_->Restart();  // The lease is whole again.
@@ -664,7 +669,7 @@ TEST_F(RunMachineTest, APinKeepsContributionsUpToItsBytes) {
   request.mutable_lease_duration()->set_seconds(3600);
   const int64_t bytes = RoundBytes(run_->state());
   request.set_keep_bytes_max(3 * bytes - 1);
-  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
   const auto pin = [&] { return run_->state().pins().at("audit").pin; };
   for (int round = 1; round <= 4; ++round) {
     run_->PushAll("i0");
@@ -687,22 +692,25 @@ TEST_F(RunMachineTest, WhatAPinKeepsIsSaidWhenItIsMade) {
   v1::ExportCheckpointRequest request;
   request.set_pin_id("audit");
   request.set_keep_bytes_max(-1);
-  EXPECT_EQ(run_->machine().Export(request, run_->now()).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      run_->machine().Step(event::Export{request}, run_->now()).status().code(),
+      absl::StatusCode::kInvalidArgument);
   request.set_keep_bytes_max(1000);
-  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
   request.set_keep_bytes_max(2000);
-  EXPECT_EQ(run_->machine().Export(request, run_->now()).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      run_->machine().Step(event::Export{request}, run_->now()).status().code(),
+      absl::StatusCode::kFailedPrecondition);
   // Renewed by who does not ask for it again, too.
   request.set_keep_bytes_max(0);
   request.mutable_lease_duration()->set_seconds(7200);
-  const auto renewed = run_->machine().Export(request, run_->now());
+  const auto renewed =
+      run_->machine().Step(event::Export{request}, run_->now());
   ASSERT_TRUE(renewed.ok());
-  EXPECT_EQ(renewed->pin().keep_bytes_max(), 1000);
+  EXPECT_EQ(renewed->exported.pin().keep_bytes_max(), 1000);
   // And by a reader whose lease is shorter for as long as it had.
   request.mutable_lease_duration()->set_seconds(60);
-  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
   EXPECT_EQ(run_->state().pins().at("audit").lease_duration, absl::Hours(2));
 }
 
@@ -713,7 +721,7 @@ TEST_F(RunMachineTest, ThereIsNothingToKeepAtLevelIsland) {
   v1::ExportCheckpointRequest request;
   request.set_pin_id("audit");
   request.set_keep_bytes_max(1000);
-  const auto pinned = run_->machine().Export(request, run_->now());
+  const auto pinned = run_->machine().Step(event::Export{request}, run_->now());
   EXPECT_EQ(pinned.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(pinned.status().message().find("PROCESS or MACHINE"),
             std::string::npos);
@@ -728,7 +736,7 @@ TEST_F(RunMachineTest, ACheckpointThatIsNotThereIsNotMade) {
   const auto read = [this](const std::string& pin_id) {
     v1::ExportCheckpointRequest request;
     request.set_pin_id(pin_id);
-    return run_->machine().Export(request, run_->now());
+    return run_->machine().Step(event::Export{request}, run_->now());
   };
   for (const char* id : {"round-2", "final"}) {
     EXPECT_TRUE(absl::IsNotFound(read(id).status())) << id;
@@ -736,8 +744,8 @@ TEST_F(RunMachineTest, ACheckpointThatIsNotThereIsNotMade) {
   EXPECT_TRUE(read("round-two").ok());
   run_->Settle();
   ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
-  EXPECT_EQ(read("round-2")->pin().cut(0).version(), 2);
-  EXPECT_EQ(read("final")->pin().cut(0).version(), 3);
+  EXPECT_EQ(read("round-2")->exported.pin().cut(0).version(), 2);
+  EXPECT_EQ(read("final")->exported.pin().cut(0).version(), 3);
 }
 
 TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {
@@ -745,17 +753,18 @@ TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {
   v1::ExportCheckpointRequest request;
   for (int i = 0; i < kPinLeasesMax; ++i) {
     request.set_pin_id("p" + std::to_string(i));
-    ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+    ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
   }
   request.set_pin_id("one-more");
-  EXPECT_EQ(run_->machine().Export(request, run_->now()).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      run_->machine().Step(event::Export{request}, run_->now()).status().code(),
+      absl::StatusCode::kResourceExhausted);
   request.set_pin_id("p3");
   request.set_release(true);
-  ASSERT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
   request.set_pin_id("one-more");
   request.set_release(false);
-  EXPECT_TRUE(run_->machine().Export(request, run_->now()).ok());
+  EXPECT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
 }
 
 TEST_F(RunMachineTest, KeepsACheckpointEverySoManyRounds) {
@@ -784,7 +793,7 @@ TEST_F(RunMachineTest, WhatAnEndedRunLeavesOnAShardIsToldUntilNothingIsLeft) {
     }
   };
   run_->FollowPlan(0);
-  ASSERT_TRUE(run_->machine().Cancel(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Cancel{}, run_->now()).status().ok());
   int told_count = 0;
   while (!left.empty()) {
     // Else nobody would send it.
@@ -832,11 +841,10 @@ TEST_F(RunMachineTest, ASeqThatNoIslandReachesIsNotOneThatItUsed) {
       },
   };
   for (const auto& lie : lies) {
-    for (const int64_t seq : {kSeqsALifeMax + 2, kSeqMax, kSeqMax + 1,
-                              INT64_MAX - 1, INT64_MAX}) {
+    for (const int64_t seq :
+         {kSeqsALifeMax + 2, kSeqMax, kSeqMax + 1, INT64_MAX - 1, INT64_MAX}) {
       Start(SimpleSpec());
-      const int64_t before =
-          run_->state().FindMember("i0")->record.next_seq();
+      const int64_t before = run_->state().FindMember("i0")->record.next_seq();
       run_->alter_report = [&](v1::ShardReport& report) { lie(report, seq); };
       run_->PushAll("i0");
       ASSERT_TRUE(run_->Join("i0").ok());
@@ -957,10 +965,12 @@ TEST_F(RunMachineTest, RefusesProgressThatIsNotANumber) {
   Start(SimpleSpec());
   v1::ReportProgressRequest progress;
   progress.set_loss(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_EQ(run_->machine()
-                .ReportProgress(run_->Credentials("i0"), progress, run_->now())
-                .code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      run_->machine()
+          .Step(event::Progress{run_->Credentials("i0"), progress}, run_->now())
+          .status()
+          .code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

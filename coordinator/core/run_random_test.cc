@@ -50,7 +50,7 @@ class RandomRun {
         }
         run_.Ready(id).IgnoreError();
       }
-      run_.machine().Resume(run_.now()).IgnoreError();
+      run_.machine().Step(event::Resume{}, run_.now()).status().IgnoreError();
       run_.Settle();
       run_.Pass(absl::Seconds(2));
     }
@@ -199,13 +199,13 @@ class RandomRun {
         run_.stalled = Pick(4) == 0;
         break;
       case Kind::kPause:
-        run_.machine().Pause(run_.now()).IgnoreError();
+        run_.machine().Step(event::Pause{}, run_.now()).status().IgnoreError();
         break;
       case Kind::kResume:
-        run_.machine().Resume(run_.now()).IgnoreError();
+        run_.machine().Step(event::Resume{}, run_.now()).status().IgnoreError();
         break;
       case Kind::kCancel:
-        run_.machine().Cancel(run_.now()).IgnoreError();
+        run_.machine().Step(event::Cancel{}, run_.now()).status().IgnoreError();
         break;
       case Kind::kPin:
         Pin();
@@ -246,7 +246,7 @@ class RandomRun {
     request.set_pin_id(ids[Pick(4)]);
     request.mutable_lease_duration()->set_seconds(1 + Pick(40));
     request.set_release(Pick(4) == 0);
-    run_.machine().Export(request, run_.now()).IgnoreError();
+    run_.machine().Step(event::Export{request}, run_.now()).IgnoreError();
   }
 
   RunSimulation run_;

@@ -326,7 +326,7 @@ void EventLoop::WatchIsland(const std::string& run_id,
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
-        RETURN_IF_ERROR(run->Heartbeat(island, now));
+        RETURN_IF_ERROR(run->Step(event::Heartbeat{island}, now).status());
         return true;
       },
       [=, this](absl::StatusOr<bool> result) {

@@ -73,10 +73,10 @@ class EventLoopTest : public testing::Test {
       request.mutable_capabilities()->add_devices()->set_kind("cpu");
       request.mutable_capabilities()->set_data_fingerprint(
           SimpleSpec().data().fingerprint());
-      const auto joined =
-          (*coordinator.FindRun("run"))->Join(request, "secret", now);
-      ASSERT_TRUE(joined.ok()) << joined.status();
-      credentials.island_epoch = joined->island_epoch();
+      const auto answer = (*coordinator.FindRun("run"))
+                              ->Step(event::Join{request, "secret"}, now);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      credentials.island_epoch = answer->joined.island_epoch();
     });
     return credentials;
   }
@@ -176,7 +176,7 @@ TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   info->mutable_key()->set_seq(1);
   for (int shard : {0, 1}) report(shard);
   Do([](Coordinator& coordinator, absl::Time now) {
-    EXPECT_TRUE((*coordinator.FindRun("run"))->Cancel(now).ok());
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
   });
   EXPECT_EQ(planned_count(0), 1);
   EXPECT_EQ(planned_count(1), 0);
@@ -208,7 +208,7 @@ TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
     });
   }
   Do([](Coordinator& coordinator, absl::Time now) {
-    EXPECT_TRUE((*coordinator.FindRun("run"))->Cancel(now).ok());
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
   });
   Do([](Coordinator& coordinator, absl::Time) {
     EXPECT_EQ(coordinator.ServerPlan("server-0").runs_size(), 1);

@@ -68,8 +68,9 @@ grpc::ServerUnaryReactor* IslandServiceImpl::Join(
           -> absl::StatusOr<v1::JoinResponse> {
         ASSIGN_OR_RETURN(RunMachine* const run,
                          coordinator.FindRun(request->run_id()));
-        ASSIGN_OR_RETURN(v1::JoinResponse joined,
-                         run->Join(*request, secret, now));
+        ASSIGN_OR_RETURN(RunAnswer answer,
+                         run->Step(event::Join{*request, secret}, now));
+        v1::JoinResponse& joined = answer.joined;
         *joined.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
         *joined.mutable_plan() = coordinator.IslandPlan(*run, joined.slot());
         return joined;
@@ -83,7 +84,9 @@ grpc::ServerUnaryReactor* IslandServiceImpl::ReportReady(
       loop_, context, request, response,
       [request](RunMachine& run, const IslandCredentials& island,
                 absl::Time now) -> absl::StatusOr<v1::ReportReadyResponse> {
-        RETURN_IF_ERROR(run.ReportReady(island, request->commit_seq(), now));
+        RETURN_IF_ERROR(
+            run.Step(event::Ready{island, request->commit_seq()}, now)
+                .status());
         return v1::ReportReadyResponse();
       });
 }
@@ -95,7 +98,7 @@ grpc::ServerUnaryReactor* IslandServiceImpl::Heartbeat(
       loop_, context, request, response,
       [](RunMachine& run, const IslandCredentials& island,
          absl::Time now) -> absl::StatusOr<v1::HeartbeatResponse> {
-        RETURN_IF_ERROR(run.Heartbeat(island, now));
+        RETURN_IF_ERROR(run.Step(event::Heartbeat{island}, now).status());
         v1::HeartbeatResponse renewed;
         *renewed.mutable_lease_duration() =
             ToProto(IslandLeaseDuration(run.state().spec()));
@@ -125,7 +128,8 @@ grpc::ServerUnaryReactor* IslandServiceImpl::ReportProgress(
       loop_, context, request, response,
       [request](RunMachine& run, const IslandCredentials& island,
                 absl::Time now) -> absl::StatusOr<v1::ReportProgressResponse> {
-        RETURN_IF_ERROR(run.ReportProgress(island, *request, now));
+        RETURN_IF_ERROR(
+            run.Step(event::Progress{island, *request}, now).status());
         return v1::ReportProgressResponse();
       });
 }
@@ -137,7 +141,7 @@ grpc::ServerUnaryReactor* IslandServiceImpl::Leave(
       loop_, context, request, response,
       [](RunMachine& run, const IslandCredentials& island,
          absl::Time now) -> absl::StatusOr<v1::LeaveResponse> {
-        RETURN_IF_ERROR(run.Leave(island, now));
+        RETURN_IF_ERROR(run.Step(event::Leave{island}, now).status());
         return v1::LeaveResponse();
       });
 }

@@ -66,10 +66,13 @@ class LongRun {
       request.mutable_capabilities()->set_data_fingerprint(
           create.spec().data().fingerprint());
       const std::string secret(32, 's');
-      const auto joined = run.Join(request, secret, now_);
+      const auto joined = run.Step(event::Join{request, secret}, now_);
       CHECK_OK(joined.status());
-      CHECK_OK(run.ReportReady(
-          {request.island_id(), joined->island_epoch(), secret}, 0, now_));
+      CHECK_OK(run.Step(event::Ready{{request.island_id(),
+                                      joined->joined.island_epoch(), secret},
+                                     0},
+                        now_)
+                   .status());
     }
   }
 
@@ -125,8 +128,10 @@ class LongRun {
     // Nobody's lease ends on the way.
     RunMachine& run = **core_.FindRun("run");
     for (int i = 0; i < island_count_; ++i) {
-      CHECK_OK(run.Heartbeat(
-          {absl::StrCat("island-", i), 1, std::string(32, 's')}, now_));
+      CHECK_OK(run.Step(event::Heartbeat{{absl::StrCat("island-", i), 1,
+                                          std::string(32, 's')}},
+                        now_)
+                   .status());
     }
   }
 

@@ -8,21 +8,19 @@
 namespace atl::coordinator {
 namespace {
 
-// Steers a run with `method`, given `arguments` and the time, and answers with
-// the run after it.
-template <typename Request, typename Response, typename Method,
-          typename... Arguments>
+// Takes `event` into a run, and answers with the run after it.
+template <typename Request, typename Response, typename Event>
 grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                                 grpc::CallbackServerContext* context,
                                 const Request* request, Response* response,
-                                Method method, Arguments... arguments) {
+                                Event event) {
   return Answer<Response>(
       loop, context, response,
       [=](Coordinator& coordinator,
           absl::Time now) -> absl::StatusOr<Response> {
         ASSIGN_OR_RETURN(RunMachine* const run,
                          coordinator.FindRun(request->run_id()));
-        RETURN_IF_ERROR((run->*method)(arguments..., now));
+        RETURN_IF_ERROR(run->Step(event, now).status());
         Response steered;
         *steered.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
         return steered;
@@ -67,27 +65,27 @@ grpc::ServerUnaryReactor* RunServiceImpl::ListRuns(
 grpc::ServerUnaryReactor* RunServiceImpl::PauseRun(
     grpc::CallbackServerContext* context, const v1::PauseRunRequest* request,
     v1::PauseRunResponse* response) {
-  return Steer(loop_, context, request, response, &RunMachine::Pause);
+  return Steer(loop_, context, request, response, event::Pause());
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::ResumeRun(
     grpc::CallbackServerContext* context, const v1::ResumeRunRequest* request,
     v1::ResumeRunResponse* response) {
-  return Steer(loop_, context, request, response, &RunMachine::Resume);
+  return Steer(loop_, context, request, response, event::Resume());
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::CancelRun(
     grpc::CallbackServerContext* context, const v1::CancelRunRequest* request,
     v1::CancelRunResponse* response) {
-  return Steer(loop_, context, request, response, &RunMachine::Cancel);
+  return Steer(loop_, context, request, response, event::Cancel());
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::RemoveIsland(
     grpc::CallbackServerContext* context,
     const v1::RemoveIslandRequest* request,
     v1::RemoveIslandResponse* response) {
-  return Steer(loop_, context, request, response, &RunMachine::RemoveIsland,
-               request->island_id(), request->readmit());
+  return Steer(loop_, context, request, response,
+               event::RemoveIsland{request->island_id(), request->readmit()});
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::ExportCheckpoint(
@@ -100,8 +98,9 @@ grpc::ServerUnaryReactor* RunServiceImpl::ExportCheckpoint(
           absl::Time now) -> absl::StatusOr<v1::ExportCheckpointResponse> {
         ASSIGN_OR_RETURN(RunMachine* const run,
                          coordinator.FindRun(request->run_id()));
-        ASSIGN_OR_RETURN(v1::ExportCheckpointResponse pinned,
-                         run->Export(*request, now));
+        ASSIGN_OR_RETURN(RunAnswer answer,
+                         run->Step(event::Export{*request}, now));
+        v1::ExportCheckpointResponse& pinned = answer.exported;
         if (request->release()) return pinned;
         *pinned.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
         *pinned.mutable_shards() = BuildPlacement(run->state(), coordinator);

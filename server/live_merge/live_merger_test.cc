@@ -19,6 +19,7 @@
 #include "base/status/check.h"
 #include "gtest/gtest.h"
 #include "server/merge/testing/merge_bench.h"
+#include "server/store/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -48,7 +49,7 @@ struct Bench : MergeBench {
   }
   absl::Status TryOpen() {
     store.reset();
-    const auto runs = RunStore::ListRuns(records);
+    const auto runs = ListRuns(records);
     CHECK(runs.ok());
     auto made = RunStore::Open(fs, records, "data", (*runs)[0],
                                optimizer->state_count(), images);

@@ -11,6 +11,7 @@
 #include "base/status/check.h"
 #include "gtest/gtest.h"
 #include "server/merge/testing/merge_bench.h"
+#include "server/store/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -180,7 +181,7 @@ TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestReplicaIsDataLoss) {
   bench.Persist(seal);
   bench.store.reset();
   ASSERT_TRUE(bench.fs.Remove("data/runs/run/versions/f0-v0.ver").ok());
-  auto runs = RunStore::ListRuns(bench.records);
+  auto runs = ListRuns(bench.records);
   const auto opened = RunStore::Open(bench.fs, bench.records, "data",
                                      (*runs)[0], 1, bench.images);
   EXPECT_TRUE(absl::IsDataLoss(opened.status())) << opened.status();

@@ -262,7 +262,7 @@ void Shard::RunWriteManifest(const Action& action) {
     MutexLock lock(&mutex_);
     run_epoch = machine_.run_epoch();
   }
-  const absl::Status status = store_->WriteManifest(run_epoch, action.pin);
+  const absl::Status status = store_->manifests().Write(run_epoch, action.pin);
   if (status.ok()) {
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
               << " took " << absl::FormatDuration(absl::Now() - begin);
@@ -273,7 +273,7 @@ void Shard::RunWriteManifest(const Action& action) {
 }
 
 void Shard::RunDropManifest(const Action& action) {
-  const absl::Status status = store_->DropManifest(action.pin.pin_id());
+  const absl::Status status = store_->manifests().Drop(action.pin.pin_id());
   // It names files that go now: the next start says so, and tries again.
   if (!status.ok()) OnQuietError(action, status);
   {
@@ -286,9 +286,9 @@ void Shard::RunDropManifest(const Action& action) {
 void Shard::RunDropKept(const Action& action) {
   const bool given_up = action.kind == ActionKind::kGiveUpKept;
   const absl::Status status =
-      given_up
-          ? store_->GiveUpKept(action.commit_seqs, action.pins, action.reason)
-          : store_->DropKept(action.commit_seqs, action.pins);
+      given_up ? store_->kept().GiveUp(action.commit_seqs, action.pins,
+                                       action.reason)
+               : store_->kept().Drop(action.commit_seqs, action.pins);
   if (given_up) {
     LOG(WARNING) << "run " << store_->run().run_id() << ": "
                  << action.ToString() << ": " << action.reason;
@@ -296,8 +296,8 @@ void Shard::RunDropKept(const Action& action) {
   if (!status.ok()) OnQuietError(action, status);
   // An open file keeps its bytes on the disk, however slowly it is read.
   readers_.OnKeptDropped([&](const ContributionKey& key) {
-    return store_->HasKept(key) ? absl::OkStatus()
-                                : NotKept(key, action.reason);
+    return store_->kept().Has(key) ? absl::OkStatus()
+                                   : NotKept(key, action.reason);
   });
   Changed();
 }

@@ -141,7 +141,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
                                store_->shard(), " holds blocks"));
   }
   source.reading = readers_.BeginKept(key, reader);
-  absl::StatusOr<RunStore::KeptContribution> kept = store_->FindKept(key);
+  absl::StatusOr<KeptContribution> kept = store_->kept().Find(key);
   if (absl::IsNotFound(kept.status())) {
     if (is_undecided) {
       return Refuse(Code::kUnavailable, "NOT_PERSISTED",

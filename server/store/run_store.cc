@@ -14,15 +14,8 @@
 namespace atl::server {
 namespace {
 
-constexpr absl::string_view kRunPrefix = "runs/";
-
 // Two are released at once where the view of one is made from the other.
 constexpr size_t kSpareVersionsMax = 2;
-
-std::string KeyText(const ContributionKey& key) {
-  return absl::StrFormat("%020d-%010d-%010d-%020d", key.run_epoch, key.fragment,
-                         key.slot, key.seq);
-}
 
 Sync ToSync(v1::Durability durability) {
   return durability == v1::DURABILITY_PROCESS ||
@@ -49,53 +42,13 @@ std::vector<ShardRange> ComputeRanges(const RunLayout& layout, int32_t shard,
 
 }  // namespace
 
-std::string RunStore::Directory(const std::string& data_dir,
-                                const std::string& run_id) {
-  return absl::StrCat(data_dir, "/runs/", run_id);
-}
-
-absl::StatusOr<std::vector<records::RunRecord>> RunStore::ListRuns(
-    const RecordStore& records) {
-  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> found,
-                   records.Scan(kRunPrefix));
-  std::vector<records::RunRecord> runs;
-  for (const RecordStore::Record& record : found) {
-    records::RunRecord run;
-    if (!run.ParseFromString(record.second) ||
-        run.format_number() != static_cast<int32_t>(kFormatNumber)) {
-      return absl::DataLossError(absl::StrCat(
-          "record ", record.first, " is damaged or of another format"));
-    }
-    runs.push_back(std::move(run));
-  }
-  return runs;
-}
-
-absl::Status RunStore::CreateRun(RecordStore& records, const v1::Run& run,
-                                 int32_t shard, int32_t shard_count) {
-  const std::string name = absl::StrCat(kRunPrefix, run.run_id());
-  const absl::StatusOr<std::string> existing = records.Get(name);
-  if (existing.ok()) return absl::OkStatus();
-  if (!absl::IsNotFound(existing.status())) return existing.status();
-  records::RunRecord record;
-  record.set_format_number(kFormatNumber);
-  *record.mutable_run() = run;
-  record.set_shard(shard);
-  record.set_shard_count(shard_count);
-  RecordBatch batch;
-  batch.Put(name, record.SerializeAsString());
-  failpoint::Hit("server.run.before");
-  RETURN_IF_ERROR(records.Write(batch, Sync::kMachine));
-  failpoint::Hit("server.run.after");
-  return absl::OkStatus();
-}
-
-RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
-                   const records::RunRecord& record, RunLayout layout,
-                   int state_count, std::shared_ptr<ImagePool> images)
+RunStore::RunStore(FileSystem& fs, RecordStore& records,
+                   absl::string_view data_dir, const records::RunRecord& record,
+                   RunLayout layout, int state_count,
+                   std::shared_ptr<ImagePool> images)
     : fs_(fs),
       records_(records),
-      directory_(std::move(directory)),
+      names_(data_dir, record.run().run_id()),
       run_(record.run()),
       layout_(std::move(layout)),
       shard_(record.shard()),
@@ -109,25 +62,12 @@ RunStore::RunStore(FileSystem& fs, RecordStore& records, std::string directory,
           EncodedRanges(ranges_, codec::GetCodec(codec::CodecId::kF32))),
       images_(images == nullptr ? nullptr : images->Share(ImageBytesMax())),
       maps_state_(images != nullptr &&
-                  images->bytes_max() >= images_->bytes_max()) {}
-
-std::string RunStore::RecordName(const std::string& kind) const {
-  return absl::StrCat("data/", run_.run_id(), "/", kind);
-}
-
-std::string RunStore::KeyedName(const std::string& kind,
-                                const ContributionKey& key) const {
-  return absl::StrCat(RecordName(kind), "/", KeyText(key));
-}
-
-std::string RunStore::VersionPath(int32_t fragment, int64_t version) const {
-  return absl::StrCat(directory_, "/versions/f", fragment, "-v", version,
-                      ".ver");
-}
-
-std::string RunStore::SegmentPath(int64_t number) const {
-  return absl::StrFormat("%s/log/%010d.seg", directory_, number);
-}
+                  images->bytes_max() >= images_->bytes_max()),
+      manifests_(fs, names_, layout_, shard_, shard_count_,
+                 [this](int32_t fragment, int64_t version) {
+                   return FindVersion(fragment, version);
+                 }),
+      kept_(fs, records, names_, encoded_ranges_) {}
 
 RecoveredShard RunStore::Recovered() const {
   MutexLock lock(&mutex_);
@@ -155,10 +95,10 @@ RecoveredShard RunStore::Recovered() const {
   recovered.refused = refused_;
   recovered.lost = lost_;
   recovered.prepared = prepared_;
-  recovered.manifests = found_manifests_;
+  recovered.manifests = manifests_.found();
   recovered.prepared_here = prepared_here_;
-  for (const auto& [seq, kept] : kept_) recovered.kept_commits.insert(seq);
-  recovered.given_up = given_up_;
+  recovered.kept_commits = kept_.Commits();
+  recovered.given_up = kept_.given_up();
   return recovered;
 }
 
@@ -187,7 +127,8 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewVersion(
 
 absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::MakeVersionFile(
     int32_t fragment, int64_t version) {
-  const std::string path = absl::StrCat(VersionPath(fragment, version), ".tmp");
+  const std::string path =
+      absl::StrCat(names_.VersionPath(fragment, version), ".tmp");
   std::shared_ptr<VersionFile> spare;
   {
     MutexLock lock(&mutex_);
@@ -289,7 +230,7 @@ void RunStore::RetireVersion(int32_t fragment, int64_t version,
     MutexLock lock(&mutex_);
     is_ours &= spare_versions_[fragment].size() < kSpareVersionsMax;
   }
-  const std::string versions = absl::StrCat(directory_, "/versions");
+  const std::string versions = absl::StrCat(names_.directory(), "/versions");
   // The old name has to be gone before the bytes change.
   if (is_ours &&
       file->Reuse(fs_, absl::StrCat(versions, "/f", fragment, "-v", version,
@@ -314,7 +255,7 @@ void RunStore::DiscardVersion(int32_t fragment, int64_t version) {
 
 void RunStore::AddState(RecordBatch* batch) {
   MutexLock lock(&mutex_);
-  batch->Put(RecordName("state"), state_.SerializeAsString());
+  batch->Put(names_.RecordName("state"), state_.SerializeAsString());
 }
 
 absl::Status RunStore::PersistVersion0(int32_t fragment) {
@@ -322,9 +263,11 @@ absl::Status RunStore::PersistVersion0(int32_t fragment) {
   if (!held) return absl::InternalError("version 0 was not published");
   RETURN_IF_ERROR(held->file->Seal(
       {run_.run_id(), shard_, 0, 0, held->digest, held->replica_digest}));
-  RETURN_IF_ERROR(fs_.Rename(held->file->path(), VersionPath(fragment, 0)));
-  held->file->set_path(VersionPath(fragment, 0));
-  RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
+  RETURN_IF_ERROR(
+      fs_.Rename(held->file->path(), names_.VersionPath(fragment, 0)));
+  held->file->set_path(names_.VersionPath(fragment, 0));
+  RETURN_IF_ERROR(
+      fs_.SyncDirectory(absl::StrCat(names_.directory(), "/versions")));
   {
     MutexLock lock(&mutex_);
     records::FragmentState* state = state_.mutable_fragments(fragment);
@@ -351,7 +294,7 @@ absl::Status RunStore::RecordPrepared(const PreparedFact& prepared) {
   record.set_norm_squared(prepared.norm_squared);
   *record.mutable_replica_digest() = prepared.replica_digest.ToProto();
   RecordBatch batch;
-  batch.Put(RecordName(absl::StrCat("prepared/", prepared.fragment)),
+  batch.Put(names_.RecordName(absl::StrCat("prepared/", prepared.fragment)),
             record.SerializeAsString());
   failpoint::Hit("server.prepared.before");
   RETURN_IF_ERROR(records_.Write(batch, durability_));
@@ -369,7 +312,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
     const std::optional<HeldVersion> held = FindVersion(f, commit.version());
     if (!held) return absl::InternalError("the version was not published");
     digest = held->digest;
-    const std::string path = VersionPath(f, commit.version());
+    const std::string path = names_.VersionPath(f, commit.version());
     // First, so that its memory can be had for the next one.
     if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
     LeaveOutReplica(f, commit.version(), *held->file);
@@ -382,7 +325,8 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
       RETURN_IF_ERROR(fs_.Rename(held->file->path(), path));
       held->file->set_path(path);
     }
-    RETURN_IF_ERROR(fs_.SyncDirectory(absl::StrCat(directory_, "/versions")));
+    RETURN_IF_ERROR(
+        fs_.SyncDirectory(absl::StrCat(names_.directory(), "/versions")));
     failpoint::Hit("server.state.renamed");
   }
   {
@@ -414,5 +358,47 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
 }
 
 // --- Contributions ----------------------------------------------------------
+
+std::vector<std::shared_ptr<Contribution>> RunStore::AddKept(
+    const v1::Commit& commit, RecordBatch* batch) const {
+  std::vector<std::shared_ptr<Contribution>> kept;
+  const std::optional<HeldVersion> made =
+      FindVersion(commit.fragment(), commit.version());
+  if (!made) return kept;  // No block of the fragment is here.
+  for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+    if (outcome.outcome() != v1::OUTCOME_MERGED) continue;
+    const auto key = ContributionKey::FromProto(outcome.key());
+    std::shared_ptr<Contribution> contribution = Find(key);
+    if (contribution == nullptr) continue;
+    records::KeptRecord record;
+    records::StoredRecord& stored = *record.mutable_stored();
+    *stored.mutable_info() = contribution->info();
+    stored.set_segment(contribution->segment_number());
+    stored.set_norm_squared(contribution->NormSquared());
+    const std::vector<uint32_t> crcs = contribution->BlockCrcs();
+    stored.mutable_block_crc32c()->Add(crcs.begin(), crcs.end());
+    record.set_commit_seq(commit.commit_seq());
+    *record.mutable_digest() = made->digest.ToProto();
+    if (deltas_ != nullptr) {
+      *record.mutable_replica_digest() = made->replica_digest.ToProto();
+    }
+    batch->Put(names_.KeyedName("kept", key), record.SerializeAsString());
+    DeleteRecords(key, batch);
+    kept.push_back(std::move(contribution));
+  }
+  return kept;
+}
+
+void RunStore::PutKept(int64_t commit_seq,
+                       absl::Span<const std::shared_ptr<Contribution>> kept) {
+  for (const std::shared_ptr<Contribution>& contribution : kept) {
+    kept_.Put(commit_seq, *contribution);
+    {
+      MutexLock lock(&mutex_);
+      contributions_.erase(contribution->key());
+    }
+    contribution->ReleaseSegment();
+  }
+}
 
 }  // namespace atl::server

@@ -32,7 +32,10 @@
 #include "server/store/contribution.h"
 #include "server/store/delta_ring.h"
 #include "server/store/encoded_range.h"
+#include "server/store/kept_log.h"
+#include "server/store/manifest_store.h"
 #include "server/store/record_store.h"
+#include "server/store/shard_names.h"
 #include "server/store/shard_range.h"
 #include "server/store/version_file.h"
 #include "server/store/version_image.h"
@@ -40,28 +43,8 @@
 
 namespace atl::server {
 
-// A version that can be read. The file outlives its name: a reader may hold it
-// while it is released.
-struct HeldVersion {
-  std::shared_ptr<VersionFile> file;
-  int64_t commit_seq = 0;
-  Digest128 digest;       // This shard's part.
-  Digest128 replica_digest;  // The same of V, in a run with a view.
-};
-
 class RunStore {
  public:
-  // Where a run's files are, below a server's directory.
-  static std::string Directory(const std::string& data_dir,
-                               const std::string& run_id);
-  // The runs that `records` knows, each with its shard.
-  static absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
-      const RecordStore& records);
-
-  // Writes the record of a new run. Does nothing if there is one.
-  static absl::Status CreateRun(RecordStore& records, const v1::Run& run,
-                                int32_t shard, int32_t shard_count);
-
   // Opens a run that has a record: checks its files, verifies what PARTIAL
   // contributions have, removes what nothing names.
   //
@@ -86,7 +69,6 @@ class RunStore {
   const v1::Run& run() const { return run_; }
   const RunLayout& layout() const { return layout_; }
   int32_t shard() const { return shard_; }
-  int32_t shard_count() const { return shard_count_; }
   const ShardRange& range(int32_t fragment) const { return ranges_[fragment]; }
   // Where a contribution's blocks lie when encoded by the run's codec.
   const EncodedRange& encoded(int32_t fragment) const {
@@ -99,8 +81,6 @@ class RunStore {
   int replica_array() const { return deltas_ == nullptr ? 0 : state_count_; }
   // Null if the run has no view.
   DeltaRing* deltas() { return deltas_.get(); }
-  // How far OK'd contributions must have got.
-  Sync durability() const { return durability_; }
   // Level ISLAND: contributions are merged as they come, and none is kept.
   bool merges_live() const { return merges_live_; }
 
@@ -125,15 +105,6 @@ class RunStore {
   // The version, if it is held.
   std::optional<HeldVersion> FindVersion(int32_t fragment,
                                          int64_t version) const;
-  // Writes the manifest of a checkpoint, durably; its versions are persisted.
-  // Reads them whole, for their SHA-256.
-  //
-  // DATA_LOSS: a version is not held any more, or cannot be read.
-  // RESOURCE_EXHAUSTED: the disk is full.
-  absl::Status WriteManifest(int64_t run_epoch, const v1::Pin& pin);
-  // Deletes it, durably; OK if there is none.
-  absl::Status DropManifest(const std::string& pin_id);
-
   // Forgets a version: its file is deleted. Readers that hold it go on.
   void RemoveVersion(int32_t fragment, int64_t version);
   // Forgets what a merge made that is not committed.
@@ -177,29 +148,10 @@ class RunStore {
                        absl::Span<const ContributionKey> keys,
                        bool keep = false);
 
-  // --- Merged contributions that pins keep ----------------------------------
+  // --- Parts of their own ----------------------------------------------------
 
-  struct KeptContribution {
-    std::shared_ptr<Contribution> contribution;
-    // This shard's part, at the version that it was merged into.
-    Digest128 digest;
-    Digest128 replica_digest;  // Of V, in a run with a view.
-  };
-  // One, to be read.
-  //
-  // NOT_FOUND: it is not kept. DATA_LOSS: its file is missing or damaged; the
-  // message names it.
-  absl::StatusOr<KeptContribution> FindKept(const ContributionKey& key) const;
-  // False once it is to be dropped, which is before its file goes.
-  bool HasKept(const ContributionKey& key) const;
-  // Frees what these commits merged, and forgets that pins were given up.
-  // Readers go on.
-  absl::Status DropKept(absl::Span<const int64_t> commit_seqs,
-                        absl::Span<const std::string> pins);
-  // The same, and notes durably that the pins were given up.
-  absl::Status GiveUpKept(absl::Span<const int64_t> commit_seqs,
-                          absl::Span<const std::string> pins,
-                          const std::string& reason);
+  ManifestStore& manifests() { return manifests_; }
+  KeptLog& kept() { return kept_; }
 
   // --- Contributions --------------------------------------------------------
 
@@ -249,15 +201,10 @@ class RunStore {
   absl::Status Lose(absl::Span<const ContributionKey> keys);
 
  private:
-  RunStore(FileSystem& fs, RecordStore& records, std::string directory,
+  RunStore(FileSystem& fs, RecordStore& records, absl::string_view data_dir,
            const records::RunRecord& record, RunLayout layout, int state_count,
            std::shared_ptr<ImagePool> images);
 
-  std::string RecordName(const std::string& kind) const;
-  std::string KeyedName(const std::string& kind,
-                        const ContributionKey& key) const;
-  std::string VersionPath(int32_t fragment, int64_t version) const;
-  std::string SegmentPath(int64_t number) const;
   // Arrays of a version that are the outer optimizer's.
   int optimizer_count() const;
   // Memory for the arrays of `file`, a version that is made from the one
@@ -267,7 +214,6 @@ class RunStore {
   int64_t ImageBytesMax() const;
   // Lets go of the memory of durable versions that are not the newest.
   void DropOldImages(int32_t fragment);
-  std::string ManifestPath(const std::string& pin_id) const;
   // An empty version file: a spare one, or a new one.
   absl::StatusOr<std::shared_ptr<VersionFile>> MakeVersionFile(int32_t fragment,
                                                                int64_t version);
@@ -298,12 +244,6 @@ class RunStore {
   // Makes D of a version that is held, as the one before is, if it is missing;
   // true if it did.
   absl::StatusOr<bool> MakeDeltaAgain(int32_t fragment, int64_t version);
-  absl::Status RecoverManifests();
-  // What a manifest says, checked against the files that it names.
-  //
-  // DATA_LOSS: it is not one of this pin.
-  absl::StatusOr<ManifestFact> CheckManifest(const std::string& pin_id,
-                                             absl::string_view text) const;
   // Level ISLAND: takes up a version that was prepared by an earlier process;
   // false if the file at `path` is not whole, or not the one that was recorded.
   //
@@ -379,17 +319,11 @@ class RunStore {
   // That is durable: their files are closed and stay.
   void PutKept(int64_t commit_seq,
                absl::Span<const std::shared_ptr<Contribution>> kept);
-  absl::Status RecoverKept();
-  // Removes the files of what these commits merged, then adds the deletion of
-  // its records to `batch`: a crash between them leaves what can be dropped
-  // again.
-  void RemoveKept(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
-  std::set<std::string> KeptPaths() const;
   void RecycleAll(std::vector<FreedSegment> segments);
 
   FileSystem& fs_;
   RecordStore& records_;
-  const std::string directory_;
+  const ShardNames names_;
   const v1::Run run_;
   const RunLayout layout_;
   const int32_t shard_;
@@ -403,7 +337,9 @@ class RunStore {
   const std::shared_ptr<ImagePool> images_;  // The run's share; may be null.
   // If not, the optimizer's arrays are in files alone.
   const bool maps_state_;
-  std::unique_ptr<DeltaRing> deltas_;  // Of a run with a view; made by Open.
+  std::unique_ptr<DeltaRing> deltas_;  // Of a run with a replica; made by Open.
+  ManifestStore manifests_;
+  KeptLog kept_;
 
   // Held while a version's file is made or reserved, so that no two are made
   // under one name. Before mutex_.
@@ -447,22 +383,7 @@ class RunStore {
   // waits for it, or it would delete the new records.
   std::multiset<ContributionKey> deleting_ ABSL_GUARDED_BY(mutex_);
   CondVar deleted_;
-  // By commit_seq: what it merged and where that is. What else is known of it is
-  // in its record.
-  struct Kept {
-    ContributionKey key;
-    int64_t segment;
-  };
-  std::map<int64_t, std::vector<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::string> given_up_ ABSL_GUARDED_BY(mutex_);
   int64_t next_segment_ ABSL_GUARDED_BY(mutex_) = 1;
-  struct KnownManifest {
-    int64_t run_epoch = 0;
-    int64_t commit_seq = 0;
-    std::string sha256;  // Of its bytes, hex.
-  };
-  std::map<std::string, KnownManifest> manifests_ ABSL_GUARDED_BY(mutex_);
-  std::vector<ManifestFact> found_manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<PreparedFact> prepared_ ABSL_GUARDED_BY(mutex_);
   std::set<int32_t> prepared_here_ ABSL_GUARDED_BY(mutex_);
 };

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/store/run_store.h"
 #include "server/store/testing/memory_record_store.h"
+#include "server/store/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -41,13 +42,13 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
     run.mutable_spec()->mutable_exchange()->set_up(
         static_cast<v1::Codec>(GetParam()));
     run.mutable_spec()->set_durability(v1::DURABILITY_MACHINE);
-    CHECK(RunStore::CreateRun(records_, run, 0, 1).ok());
+    CHECK(CreateRun(records_, run, 0, 1).ok());
     Reopen();
   }
 
   void Reopen() {
     store_.reset();
-    auto runs = RunStore::ListRuns(records_);
+    auto runs = ListRuns(records_);
     CHECK(runs.ok()) << runs.status();
     auto store = RunStore::Open(fs_, records_, "data", (*runs)[0], 1);
     CHECK(store.ok()) << store.status();

@@ -30,13 +30,13 @@ absl::StatusOr<std::shared_ptr<Contribution>> RunStore::Bind(
   *bound.mutable_info() = info;
   bound.set_segment(segment->number);
   RecordBatch batch;
-  batch.Put(KeyedName("bound", key), bound.SerializeAsString());
+  batch.Put(names_.KeyedName("bound", key), bound.SerializeAsString());
   std::shared_ptr<Contribution> contribution;
   Freed freed;
   {
     MutexLock lock(&mutex_);
     while (deleting_.contains(key)) deleted_.Wait(&mutex_);
-    if (lost_.erase(key) > 0) batch.Delete(KeyedName("stored", key));
+    if (lost_.erase(key) > 0) batch.Delete(names_.KeyedName("stored", key));
     const auto it = contributions_.find(key);
     if (it != contributions_.end()) {  // Another stream was faster.
       contribution = it->second;
@@ -99,7 +99,7 @@ absl::StatusOr<bool> RunStore::WriteBlocks(
       record.add_block_norm_squared(fact.norm_squared);
     }
     RecordBatch batch;
-    batch.Put(absl::StrCat(KeyedName("chunk", contribution.key()), "/",
+    batch.Put(absl::StrCat(names_.KeyedName("chunk", contribution.key()), "/",
                            absl::StrFormat("%020d", blocks.begin)),
               record.SerializeAsString());
     failpoint::Hit("server.chunk.before");
@@ -152,9 +152,9 @@ absl::StatusOr<double> RunStore::RecordStored(Contribution& contribution) {
   record.set_norm_squared(norm_squared);
   record.mutable_block_crc32c()->Add(crcs.begin(), crcs.end());
   RecordBatch batch;
-  batch.Put(KeyedName("stored", key), record.SerializeAsString());
-  batch.Delete(KeyedName("bound", key));
-  batch.DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
+  batch.Put(names_.KeyedName("stored", key), record.SerializeAsString());
+  batch.Delete(names_.KeyedName("bound", key));
+  batch.DeletePrefix(absl::StrCat(names_.KeyedName("chunk", key), "/"));
   failpoint::Hit("server.stored.before");
   const absl::Status written = records_.Write(batch, durability_);
   if (!written.ok()) {
@@ -177,7 +177,7 @@ absl::Status RunStore::Refuse(const v1::ContributionInfo& info,
   const std::vector<ContributionKey> keys = {key};
   if (const auto contribution = Find(key)) contribution->MarkRefused(reason);
   Freed freed = TakeOut(keys, &batch);
-  batch.Put(KeyedName("refused", key), record.SerializeAsString());
+  batch.Put(names_.KeyedName("refused", key), record.SerializeAsString());
   {
     MutexLock lock(&mutex_);
     refused_[key] = {reason, info.anchor_version()};
@@ -233,8 +233,8 @@ RunStore::Freed RunStore::TakeUndeleted(const ContributionKey& key,
   }
   if (taken.segments.empty()) return taken;
   // What it is bound to is written over.
-  batch->Delete(KeyedName("stored", key));
-  batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
+  batch->Delete(names_.KeyedName("stored", key));
+  batch->DeletePrefix(absl::StrCat(names_.KeyedName("chunk", key), "/"));
   return taken;
 }
 
@@ -258,10 +258,10 @@ absl::Status RunStore::WriteAndRecycle(const RecordBatch& batch, Sync sync,
 
 void RunStore::DeleteRecords(const ContributionKey& key,
                              RecordBatch* batch) const {
-  batch->Delete(KeyedName("stored", key));
-  batch->Delete(KeyedName("bound", key));
-  batch->Delete(KeyedName("refused", key));
-  batch->DeletePrefix(absl::StrCat(KeyedName("chunk", key), "/"));
+  batch->Delete(names_.KeyedName("stored", key));
+  batch->Delete(names_.KeyedName("bound", key));
+  batch->Delete(names_.KeyedName("refused", key));
+  batch->DeletePrefix(absl::StrCat(names_.KeyedName("chunk", key), "/"));
 }
 
 absl::Status RunStore::Drop(absl::Span<const ContributionKey> keys) {

@@ -49,7 +49,8 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
         absl::StrCat("exchange.down is ", static_cast<int>(exchange.down()),
                      ", which this program does not know"));
   }
-  const std::string directory = Directory(data_dir, record.run().run_id());
+  const std::string directory =
+      ShardNames(data_dir, record.run().run_id()).directory();
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/versions")));
   RETURN_IF_ERROR(fs.CreateDirectories(absl::StrCat(directory, "/log")));
   RETURN_IF_ERROR(
@@ -58,15 +59,19 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
        {data_dir, absl::StrCat(data_dir, "/runs"), directory}) {
     RETURN_IF_ERROR(fs.SyncDirectory(parent));
   }
-  std::unique_ptr<RunStore> store(new RunStore(fs, records, directory, record,
+  std::unique_ptr<RunStore> store(new RunStore(fs, records, data_dir, record,
                                                std::move(layout), state_count,
                                                std::move(images)));
   RETURN_IF_ERROR(store->RecoverState());
   RETURN_IF_ERROR(store->RecoverVersions());
   RETURN_IF_ERROR(store->RecoverSums());
   RETURN_IF_ERROR(store->RecoverDeltas());
-  RETURN_IF_ERROR(store->RecoverManifests());
-  RETURN_IF_ERROR(store->RecoverKept());
+  RETURN_IF_ERROR(store->manifests_.Recover());
+  RETURN_IF_ERROR(store->kept_.Recover());
+  {
+    MutexLock lock(&store->mutex_);
+    store->next_segment_ = store->kept_.last_segment() + 1;
+  }
   RETURN_IF_ERROR(store->RecoverSegments());
   RETURN_IF_ERROR(store->RecoverContributions());
   store->DropUselessSegments();
@@ -74,7 +79,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
 }
 
 absl::Status RunStore::RecoverState() {
-  const std::string name = RecordName("state");
+  const std::string name = names_.RecordName("state");
   const absl::StatusOr<std::string> value = records_.Get(name);
   if (value.ok()) {
     ASSIGN_OR_RETURN(records::StateRecord state,
@@ -96,7 +101,7 @@ absl::Status RunStore::RecoverState() {
     return value.status();
   }
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> prepared,
-                   records_.Scan(RecordName("prepared/")));
+                   records_.Scan(names_.RecordName("prepared/")));
   for (const RecordStore::Record& record : prepared) {
     ASSIGN_OR_RETURN(const records::PreparedRecord fact,
                      Parse<records::PreparedRecord>(record));
@@ -114,7 +119,7 @@ absl::Status RunStore::RecoverState() {
 }
 
 absl::Status RunStore::RecoverVersions() {
-  const std::string directory = absl::StrCat(directory_, "/versions");
+  const std::string directory = absl::StrCat(names_.directory(), "/versions");
   ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
   records::StateRecord state;
   {
@@ -174,12 +179,12 @@ absl::Status RunStore::RecoverVersions() {
     if (ranges_[f].empty() || fragment.version() < 0) continue;
     const std::optional<HeldVersion> held = FindVersion(f, fragment.version());
     if (!held) {
-      return absl::DataLossError(
-          absl::StrCat(VersionPath(f, fragment.version()), " is missing"));
+      return absl::DataLossError(absl::StrCat(
+          names_.VersionPath(f, fragment.version()), " is missing"));
     }
     if (held->digest != Digest128::FromProto(fragment.digest())) {
       return absl::DataLossError(
-          absl::StrCat(VersionPath(f, fragment.version()),
+          absl::StrCat(names_.VersionPath(f, fragment.version()),
                        " has another digest than its record"));
     }
   }
@@ -241,9 +246,9 @@ absl::StatusOr<bool> RunStore::AdoptPrepared(const std::string& path,
 }
 
 absl::Status RunStore::RecoverSegments() {
-  const std::string directory = absl::StrCat(directory_, "/log");
+  const std::string directory = absl::StrCat(names_.directory(), "/log");
   ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
-  const std::set<std::string> kept = KeptPaths();
+  const std::set<std::string> kept = kept_.Paths();
   for (const std::string& name : names) {
     auto segment = std::make_unique<Segment>();
     segment->path = absl::StrCat(directory, "/", name);
@@ -270,7 +275,7 @@ absl::Status RunStore::RecoverSegments() {
         DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
     if (read.ok() && (header.fragment() < 0 ||
                       header.fragment() >= layout_.fragment_count() ||
-                      SegmentPath(header.segment()) != segment->path)) {
+                      names_.SegmentPath(header.segment()) != segment->path)) {
       read = absl::DataLossError("misplaced segment");
     }
     if (read.ok()) {
@@ -302,7 +307,7 @@ absl::Status RunStore::RecoverPartial(const records::BoundRecord& bound,
   const ShardRange& range = ranges_[key.fragment];
   auto contribution = std::make_shared<Contribution>(
       bound.info(), FindEncoded(key), std::move(segment));
-  const std::string prefix = absl::StrCat(KeyedName("chunk", key), "/");
+  const std::string prefix = absl::StrCat(names_.KeyedName("chunk", key), "/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
                    records_.Scan(prefix));
   std::vector<char> bytes;
@@ -357,7 +362,7 @@ bool RunStore::Fits(const v1::ContributionKey& key) const {
 
 absl::Status RunStore::RecoverStored() {
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> stored,
-                   records_.Scan(RecordName("stored/")));
+                   records_.Scan(names_.RecordName("stored/")));
   for (const RecordStore::Record& value : stored) {
     ASSIGN_OR_RETURN(const records::StoredRecord record,
                      Parse<records::StoredRecord>(value));
@@ -369,8 +374,8 @@ absl::Status RunStore::RecoverStored() {
     std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
     if (segment == nullptr ||
         record.block_crc32c_size() != ranges_[key.fragment].block_count()) {
-      const std::string why =
-          absl::StrCat(SegmentPath(record.segment()), " is missing or damaged");
+      const std::string why = absl::StrCat(names_.SegmentPath(record.segment()),
+                                           " is missing or damaged");
       LOG(ERROR) << "run " << run_.run_id() << ": " << key.ToString()
                  << " is lost here: " << why;
       MutexLock lock(&mutex_);
@@ -394,7 +399,7 @@ absl::Status RunStore::RecoverStored() {
 absl::Status RunStore::RecoverContributions() {
   RETURN_IF_ERROR(RecoverStored());
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> bound,
-                   records_.Scan(RecordName("bound/")));
+                   records_.Scan(names_.RecordName("bound/")));
   for (const RecordStore::Record& value : bound) {
     ASSIGN_OR_RETURN(const records::BoundRecord record,
                      Parse<records::BoundRecord>(value));
@@ -407,7 +412,7 @@ absl::Status RunStore::RecoverContributions() {
   }
 
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> refused,
-                   records_.Scan(RecordName("refused/")));
+                   records_.Scan(names_.RecordName("refused/")));
   for (const RecordStore::Record& value : refused) {
     ASSIGN_OR_RETURN(const records::RefusedRecord record,
                      Parse<records::RefusedRecord>(value));

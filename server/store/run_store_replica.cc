@@ -82,7 +82,7 @@ absl::Status RunStore::RecoverReplicas() {
 
 absl::Status RunStore::RecoverDeltas() {
   if (!HasReplica(run_.spec())) return absl::OkStatus();
-  const std::string directory = absl::StrCat(directory_, "/deltas");
+  const std::string directory = absl::StrCat(names_.directory(), "/deltas");
   RETURN_IF_ERROR(fs_.CreateDirectories(directory));
   std::vector<int64_t> persisted;
   {

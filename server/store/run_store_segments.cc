@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
     segment->number = next_segment_++;
   }
   segment->payload_bytes = payload_bytes;
-  segment->path = SegmentPath(segment->number);
+  segment->path = names_.SegmentPath(segment->number);
   records::SegmentHeader header;
   header.set_segment(segment->number);
   header.set_fragment(fragment);
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Segment>> RunStore::NewSegment(
   if (made.ok() && durability_ == Sync::kMachine) {
     made = segment->file->Sync();
     if (made.ok()) {
-      made = fs_.SyncDirectory(absl::StrCat(directory_, "/log"));
+      made = fs_.SyncDirectory(absl::StrCat(names_.directory(), "/log"));
     }
   }
   if (!made.ok()) {

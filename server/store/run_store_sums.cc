@@ -19,7 +19,8 @@ constexpr size_t kSpareSumsMax = 2;
 }  // namespace
 
 std::string RunStore::SumPath(int32_t fragment, int64_t version) const {
-  return absl::StrCat(directory_, "/sums/f", fragment, "-v", version, ".sum");
+  return absl::StrCat(names_.directory(), "/sums/f", fragment, "-v", version,
+                      ".sum");
 }
 
 absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::NewSum(
@@ -125,7 +126,7 @@ absl::StatusOr<std::shared_ptr<VersionFile>> RunStore::OpenSum(
 
 absl::Status RunStore::RecoverSums() {
   if (!merges_live_) return absl::OkStatus();
-  const std::string directory = absl::StrCat(directory_, "/sums");
+  const std::string directory = absl::StrCat(names_.directory(), "/sums");
   RETURN_IF_ERROR(fs_.CreateDirectories(directory));
   std::vector<PreparedFact> prepared;
   {

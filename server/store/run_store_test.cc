@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "server/store/manifest.h"
 #include "server/store/testing/memory_record_store.h"
+#include "server/store/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -55,14 +56,14 @@ class RunStoreTest : public testing::Test {
     RecordBatch batch;
     batch.DeletePrefix("runs/");
     CHECK(records_.Write(batch, Sync::kMachine).ok());
-    CHECK(RunStore::CreateRun(records_, MakeRun(durability), 0, 1).ok());
+    CHECK(CreateRun(records_, MakeRun(durability), 0, 1).ok());
     const absl::Status opened = Reopen();
     CHECK(opened.ok()) << opened;
   }
 
   absl::Status Reopen() {
     store_.reset();
-    auto runs = RunStore::ListRuns(records_);
+    auto runs = ListRuns(records_);
     if (!runs.ok()) return runs.status();
     auto store = RunStore::Open(fs_, records_, "data", (*runs)[0], kStateCount);
     if (!store.ok()) return store.status();
@@ -294,7 +295,7 @@ v1::Pin Checkpoint(const std::string& pin_id, int64_t version) {
 
 TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  ASSERT_TRUE(store_->WriteManifest(1, Checkpoint("first", 0)).ok());
+  ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("first", 0)).ok());
   const std::string text =
       *ReadFile(fs_, std::string(kCheckpoints) + "/first.json");
   const auto manifest = ParseManifest(text);
@@ -313,10 +314,10 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
 
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   EXPECT_TRUE(
-      absl::IsDataLoss(store_->WriteManifest(1, Checkpoint("early", 1))))
+      absl::IsDataLoss(store_->manifests().Write(1, Checkpoint("early", 1))))
       << "a version that is not persisted";
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
-  ASSERT_TRUE(store_->WriteManifest(1, Checkpoint("second", 1)).ok());
+  ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("second", 1)).ok());
   const auto second =
       ParseManifest(*ReadFile(fs_, std::string(kCheckpoints) + "/second.json"));
   ASSERT_TRUE(second.ok()) << second.status();
@@ -326,10 +327,10 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
 
 TEST_F(RunStoreTest, AManifestOutlivesAPowerCutAndIsDeletedForGood) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  ASSERT_TRUE(store_->WriteManifest(1, Checkpoint("kept", 0)).ok());
-  ASSERT_TRUE(store_->WriteManifest(1, Checkpoint("gone", 0)).ok());
-  ASSERT_TRUE(store_->DropManifest("gone").ok());
-  ASSERT_TRUE(store_->DropManifest("never").ok());
+  ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("kept", 0)).ok());
+  ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("gone", 0)).ok());
+  ASSERT_TRUE(store_->manifests().Drop("gone").ok());
+  ASSERT_TRUE(store_->manifests().Drop("never").ok());
   ASSERT_TRUE(CutPowerAndReopen().ok());
   const RecoveredShard recovered = store_->Recovered();
   ASSERT_EQ(recovered.manifests.size(), 1);
@@ -342,7 +343,7 @@ TEST_F(RunStoreTest, AManifestOutlivesAPowerCutAndIsDeletedForGood) {
 
 TEST_F(RunStoreTest, AStartSaysWhatOfACheckpointIsBrokenAndGoesOn) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  ASSERT_TRUE(store_->WriteManifest(1, Checkpoint("a", 0)).ok());
+  ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("a", 0)).ok());
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
   const std::string path = std::string(kVersions) + "/f0-v0.ver";
@@ -360,7 +361,7 @@ TEST_F(RunStoreTest, AStartSaysWhatOfACheckpointIsBrokenAndGoesOn) {
 
 TEST_F(RunStoreTest, AManifestThatCannotBeReadIsRemovedToBeWrittenAgain) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  ASSERT_TRUE(store_->WriteManifest(1, Checkpoint("a", 0)).ok());
+  ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("a", 0)).ok());
   const std::string directory = std::string(kCheckpoints) + "/";
   const std::string text = *ReadFile(fs_, directory + "a.json");
   // Half of one, another's, and what a crash left.

@@ -198,6 +198,15 @@ class VersionFile {
   std::vector<uint32_t> table_;
 };
 
+// A version that can be read. The file outlives its name: a reader may hold it
+// while it is released.
+struct HeldVersion {
+  std::shared_ptr<VersionFile> file;
+  int64_t commit_seq = 0;
+  Digest128 digest;          // This shard's part.
+  Digest128 replica_digest;  // The same of V, in a run with a view.
+};
+
 }  // namespace atl::server
 
 #endif  // SERVER_STORE_VERSION_FILE_H_

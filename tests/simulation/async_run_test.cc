@@ -70,12 +70,13 @@ class World : public coordinator::ServerDirectory {
       : spec_(spec), layout_(*RunLayout::Create(spec.layout())),
         ticks_a_message_(ticks_a_message), random_(seed),
         machine_(std::make_unique<RunMachine>(*this)) {
-    machine_->Create("run", spec_, Now());
+    machine_->Step(coordinator::event::Create{"run", spec_}, Now())
+        .IgnoreError();
     for (int s = 0; s < kShards; ++s) {
       servers_["server-" + std::to_string(s)] = {
           "server-" + std::to_string(s), "h:1", 1, "", true};
     }
-    machine_->Advance(Now());
+    machine_->Step(coordinator::event::Tick{}, Now()).IgnoreError();
     shards_.resize(kShards);
     for (int s = 0; s < kShards; ++s) {
       shards_[s].disk.kept.versions.assign(layout_.fragment_count(), -1);
@@ -98,7 +99,7 @@ class World : public coordinator::ServerDirectory {
     int ticks_after = 0;
     while (tick_ < tick_count) {
       ++tick_;
-      machine_->Advance(Now());
+      machine_->Step(coordinator::event::Tick{}, Now()).IgnoreError();
       if (ticks_a_death > 0 && ticks_after == 0 && Roll(ticks_a_death) == 0) {
         Kill();
       }
@@ -204,7 +205,7 @@ class World : public coordinator::ServerDirectory {
           ASSERT_TRUE(next->Replay(record).ok());
         }
         machine_ = std::move(next);
-        machine_->Recover(Now());
+        machine_->Step(coordinator::event::Recovered{}, Now()).IgnoreError();
         ++coordinator_epoch_;
         ++plan_revision_;
         for (Shard& shard : shards_) shard.reported.clear();
@@ -239,7 +240,9 @@ class World : public coordinator::ServerDirectory {
     shard.plan_revision = -1;
     const std::string id = "server-" + std::to_string(s);
     servers_[id].incarnation += 1;
-    machine_->OnServerChanged(id, /*restarted=*/true, Now());
+    machine_
+        ->Step(coordinator::event::ServerChanged{id, /*restarted=*/true}, Now())
+        .IgnoreError();
   }
 
   void StepShard(int s) {
@@ -257,7 +260,11 @@ class World : public coordinator::ServerDirectory {
     const std::string text = report.SerializeAsString();
     if (text == shard.reported || Roll(ticks_a_message_) != 0) return;
     shard.reported = text;
-    machine_->OnShardReport("server-" + std::to_string(s), report, Now());
+    machine_
+        ->Step(coordinator::event::ShardReported{"server-" + std::to_string(s),
+                                                 report},
+               Now())
+        .IgnoreError();
     Collect();
   }
 
@@ -317,15 +324,16 @@ class World : public coordinator::ServerDirectory {
     request.mutable_capabilities()->set_tokens_per_second(
         1000.0 / island.ticks_a_step);
     island.secret = std::string(32, 's');
-    absl::StatusOr<v1::JoinResponse> joined =
-        machine_->Join(request, island.secret, Now());
-    ASSERT_TRUE(joined.ok()) << joined.status();
+    absl::StatusOr<coordinator::RunAnswer> answer =
+        machine_->Step(coordinator::event::Join{request, island.secret}, Now());
+    ASSERT_TRUE(answer.ok()) << answer.status();
     Collect();
-    island.epoch = joined->island_epoch();
-    *joined->mutable_run()->mutable_spec() = spec_;
-    joined->mutable_run()->set_run_epoch(1);
-    *joined->mutable_plan() = MakePlan(island);
-    island.loop->OnJoined(*joined);
+    v1::JoinResponse& joined = answer->joined;
+    island.epoch = joined.island_epoch();
+    *joined.mutable_run()->mutable_spec() = spec_;
+    joined.mutable_run()->set_run_epoch(1);
+    *joined.mutable_plan() = MakePlan(island);
+    island.loop->OnJoined(joined);
   }
 
   int32_t FindSlot(const Island& island) const {
@@ -351,7 +359,9 @@ class World : public coordinator::ServerDirectory {
     if (!machine_->CheckIsland(Who(island)).ok() && !state().ended()) {
       return StartIsland(island);
     }
-    machine_->Heartbeat(Who(island), Now()).IgnoreError();
+    machine_->Step(coordinator::event::Heartbeat{Who(island)}, Now())
+        .status()
+        .IgnoreError();
     if (island.plan_revision < plan_revision_ && Roll(2) == 0) {
       island.loop->OnPlan(MakePlan(island));
     }
@@ -388,7 +398,10 @@ class World : public coordinator::ServerDirectory {
   absl::Status Finish(Island& island, const worker::Action& action) {
     switch (action.kind) {
       case worker::ActionKind::kReportReady:
-        return machine_->ReportReady(Who(island), action.commit_seq, Now());
+        return machine_
+            ->Step(coordinator::event::Ready{Who(island), action.commit_seq},
+                   Now())
+            .status();
       case worker::ActionKind::kPull:
         return Pull(action);
       case worker::ActionKind::kContribute:
@@ -417,7 +430,9 @@ class World : public coordinator::ServerDirectory {
     request.add_evaluations()->set_version(action.version);
     request.mutable_evaluations(0)->set_commit_seq(action.commit_seq);
     request.mutable_evaluations(0)->set_loss(1);
-    return machine_->ReportProgress(Who(island), request, Now());
+    return machine_
+        ->Step(coordinator::event::Progress{Who(island), request}, Now())
+        .status();
   }
 
   void Contribute(Island& island, const worker::Action& action) {

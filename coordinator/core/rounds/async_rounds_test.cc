@@ -43,9 +43,11 @@ class AsyncRoundsTest : public RunSimulationTest {
   void SetSpeed(const std::string& id, double tokens_per_second) {
     v1::ReportProgressRequest report;
     report.set_tokens_per_second(tokens_per_second);
-    ASSERT_TRUE(run_->machine()
-                    .ReportProgress(run_->Credentials(id), report, run_->now())
-                    .ok());
+    ASSERT_TRUE(
+        run_->machine()
+            .Step(event::Progress{run_->Credentials(id), report}, run_->now())
+            .status()
+            .ok());
   }
   void TearDown() override {
     if (run_ != nullptr) run_->CheckLog();
@@ -274,10 +276,10 @@ TEST_F(AsyncRoundsTest, IslandsSeeTheOpenStandWhileOneIsMerged) {
 TEST_F(AsyncRoundsTest, SealsNothingWhilePausedAndSaysWhomItWaitsFor) {
   Start(AsyncSpec());
   EXPECT_THAT(run_->machine().waits_for(), HasSubstr("i0, i1"));
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   PushEverywhere("i0");
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
   EXPECT_EQ(run_->machine().NextTimer(), run_->now() + absl::Seconds(30))
       << "only leases end";

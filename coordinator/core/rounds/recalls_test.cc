@@ -206,7 +206,7 @@ TEST_F(RecallsTest, OneThatIsRefusedWhenItComesAgainEndsItsRound) {
 TEST_F(RecallsTest, APausedRunStillCommitsWhatItSealed) {
   StartSealed(SimpleSpec());
   ASSERT_TRUE(run_->Lose("i0", 0, 0));
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   EXPECT_THAT(Asked("i0"), ElementsAre(1));
   ASSERT_TRUE(run_->PushAgain("i0"));
   run_->FollowPlans();
@@ -248,13 +248,14 @@ TEST_F(RecallsTest, ALongFaultIsCutBetweenCharacters) {
 TEST_F(RecallsTest, AFaultyRunIsNotResumedBeforeTheFaultIsGone) {
   Start(SimpleSpec());
   run_->SetFault(0, "DATA_LOSS: test");
-  const absl::Status refused = run_->machine().Resume(run_->now());
+  const absl::Status refused =
+      run_->machine().Step(event::Resume{}, run_->now()).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("server-0"));
   EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
   run_->SetFault(0, "");
   EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   run_->Settle();
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
 }
@@ -288,7 +289,7 @@ TEST_F(RecallsTest, TheSeriesCountShardsThatHaveStoppedOrAreHindered) {
 
 TEST_F(RecallsTest, AFaultExplainsAPauseThatAnOperatorMade) {
   Start(SimpleSpec());
-  ASSERT_TRUE(run_->machine().Pause(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Pause{}, run_->now()).status().ok());
   run_->SetFault(0, "DATA_LOSS: test");
   EXPECT_THAT(run_->state().state_reason(), HasSubstr("DATA_LOSS: test"));
 }
@@ -300,7 +301,7 @@ TEST_F(RecallsTest, AFaultBeforeTheStartPausesToo) {
   EXPECT_EQ(State(), v1::RUN_STATE_PAUSED);
   run_->SetFault(0, "");
   run_->SetFault(1, "");
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
 }
 

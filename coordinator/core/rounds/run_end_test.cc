@@ -121,7 +121,7 @@ TEST_F(RunEndTest, AnAbortedFragmentOfTheLastVersionIsOpenedAgain) {
   run_->FollowPlans();
   ASSERT_EQ(run_->state().state(), v1::RUN_STATE_PAUSED);
   run_->finite = true;
-  ASSERT_TRUE(run_->machine().Resume(run_->now()).ok());
+  ASSERT_TRUE(run_->machine().Step(event::Resume{}, run_->now()).status().ok());
   EXPECT_FALSE(Completed());
   EXPECT_EQ(StartStep(1), 0) << "what fragment 0 merged is not its clock";
   Merge(1);
@@ -246,12 +246,16 @@ TEST_F(RunEndTest, TheClockOfAnAsyncRunCountsStepsAndNotContributions) {
   slow.set_tokens_per_second(10);
   v1::ReportProgressRequest fast;
   fast.set_tokens_per_second(40);
-  ASSERT_TRUE(run_->machine()
-                  .ReportProgress(run_->Credentials("i0"), slow, run_->now())
-                  .ok());
-  ASSERT_TRUE(run_->machine()
-                  .ReportProgress(run_->Credentials("i1"), fast, run_->now())
-                  .ok());
+  ASSERT_TRUE(
+      run_->machine()
+          .Step(event::Progress{run_->Credentials("i0"), slow}, run_->now())
+          .status()
+          .ok());
+  ASSERT_TRUE(
+      run_->machine()
+          .Step(event::Progress{run_->Credentials("i1"), fast}, run_->now())
+          .status()
+          .ok());
   Merge(0, {"i0"});  // 4 steps, planned before the speeds were known.
   EXPECT_EQ(StartStep(), 4);
   Merge(0, {"i0"});  // 1 step: DyLU.

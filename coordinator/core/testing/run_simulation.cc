@@ -87,7 +87,7 @@ RunSimulation::RunSimulation(const v1::RunSpec& spec)
     : machine_(std::make_unique<RunMachine>(*this)),
       shards_(spec.server_count()) {
   CHECK(ValidateSpec(spec).empty()) << ValidateSpec(spec)[0].field;
-  machine_->Create("run", spec, now_);
+  machine_->Step(event::Create{"run", spec}, now_).IgnoreError();
   Collect();
 }
 
@@ -113,7 +113,8 @@ void RunSimulation::StartServers() {
   for (int32_t shard = 0; shard < shard_count(); ++shard) {
     const std::string id = absl::StrCat("server-", shard);
     servers_[id] = {id, "127.0.0.1:1", 1, "", true};
-    machine_->OnServerChanged(id, /*restarted=*/true, now_);
+    machine_->Step(event::ServerChanged{id, /*restarted=*/true}, now_)
+        .IgnoreError();
   }
   Collect();
   for (int32_t shard = 0; shard < shard_count(); ++shard) {
@@ -130,13 +131,14 @@ absl::Status RunSimulation::Join(const std::string& island_id) {
   Island& island = islands_[island_id];
   const std::string secret =
       absl::StrCat("secret of ", island_id, " ", island.epoch);
-  const absl::StatusOr<v1::JoinResponse> joined =
-      machine_->Join(request, secret, now_);
+  const absl::StatusOr<RunAnswer> answer =
+      machine_->Step(event::Join{request, secret}, now_);
   if (!Collect()) return absl::UnavailableError("it restarts");
-  if (!joined.ok()) return joined.status();
-  island.slot = joined->slot();
-  island.epoch = joined->island_epoch();
-  island.next_seq = std::max(island.next_seq, joined->next_seq());
+  if (!answer.ok()) return answer.status();
+  const v1::JoinResponse& joined = answer->joined;
+  island.slot = joined.slot();
+  island.epoch = joined.island_epoch();
+  island.next_seq = std::max(island.next_seq, joined.next_seq());
   island.secret = secret;
   return absl::OkStatus();
 }
@@ -149,25 +151,31 @@ IslandCredentials RunSimulation::Credentials(
 
 absl::Status RunSimulation::Ready(const std::string& island_id) {
   const absl::Status status =
-      machine_->ReportReady(Credentials(island_id), state().commit_seq(), now_);
+      machine_
+          ->Step(event::Ready{Credentials(island_id), state().commit_seq()},
+                 now_)
+          .status();
   Collect();
   return status;
 }
 
 absl::Status RunSimulation::Leave(const std::string& island_id) {
-  const absl::Status status = machine_->Leave(Credentials(island_id), now_);
+  const absl::Status status =
+      machine_->Step(event::Leave{Credentials(island_id)}, now_).status();
   Collect();
   return status;
 }
 
 absl::Status RunSimulation::Remove(const std::string& island_id, bool readmit) {
-  const absl::Status status = machine_->RemoveIsland(island_id, readmit, now_);
+  const absl::Status status =
+      machine_->Step(event::RemoveIsland{island_id, readmit}, now_).status();
   Collect();
   return status;
 }
 
 absl::Status RunSimulation::Heartbeat(const std::string& island_id) {
-  return machine_->Heartbeat(Credentials(island_id), now_);
+  return machine_->Step(event::Heartbeat{Credentials(island_id)}, now_)
+      .status();
 }
 
 absl::Status RunSimulation::Evaluate(const std::string& island_id,
@@ -177,7 +185,8 @@ absl::Status RunSimulation::Evaluate(const std::string& island_id,
   evaluation.set_version(version);
   evaluation.set_loss(loss);
   const absl::Status status =
-      machine_->ReportProgress(Credentials(island_id), request, now_);
+      machine_->Step(event::Progress{Credentials(island_id), request}, now_)
+          .status();
   Collect();
   return status;
 }
@@ -444,7 +453,10 @@ void RunSimulation::Report(int32_t shard_index) {
     statistics.add_grams(gram.ToBytes());
   }
   if (alter_report) alter_report(report);
-  machine_->OnShardReport(absl::StrCat("server-", shard_index), report, now_);
+  machine_
+      ->Step(event::ShardReported{absl::StrCat("server-", shard_index), report},
+             now_)
+      .IgnoreError();
   Collect();
 }
 
@@ -469,7 +481,7 @@ void RunSimulation::Pass(absl::Duration duration,
     for (const auto& [id, island] : islands_) {
       if (!silent.contains(id)) Heartbeat(id).IgnoreError();
     }
-    machine_->Advance(now_);
+    machine_->Step(event::Tick{}, now_).IgnoreError();
     Collect();
   }
 }
@@ -514,7 +526,7 @@ void RunSimulation::Replay(int64_t snapshot_revision) {
       }
     }
   }
-  machine_->Recover(now_);
+  machine_->Step(event::Recovered{}, now_).IgnoreError();
   Collect();
 }
 
@@ -523,7 +535,8 @@ void RunSimulation::RestartServer(int32_t shard) {
   servers_[id].incarnation += 1;
   shards_[shard].prepared.clear();
   shards_[shard].measured.clear();
-  machine_->OnServerChanged(id, /*restarted=*/true, now_);
+  machine_->Step(event::ServerChanged{id, /*restarted=*/true}, now_)
+      .IgnoreError();
   Collect();
 }
 

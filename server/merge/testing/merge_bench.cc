@@ -4,6 +4,7 @@
 
 #include "base/codec/crc32c.h"
 #include "base/status/check.h"
+#include "server/store/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -36,7 +37,7 @@ v1::Run MakeRun(v1::Durability durability, v1::Codec up, v1::Codec down) {
 MergeBench::MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
                        int64_t memory_bytes)
     : pool(2), merger(pool), images(ImagePool::Create(memory_bytes)) {
-  CHECK(RunStore::CreateRun(records, MakeRun(durability, up, down), 0, 1).ok());
+  CHECK(CreateRun(records, MakeRun(durability, up, down), 0, 1).ok());
   Open();
   CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
   CHECK(store->PersistVersion0(0).ok());
@@ -44,7 +45,7 @@ MergeBench::MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
 
 void MergeBench::Open() {
   store.reset();
-  auto runs = RunStore::ListRuns(records);
+  auto runs = ListRuns(records);
   CHECK(runs.ok());
   optimizer = *MakeOuterOptimizer((*runs)[0].run().spec().outer());
   rule = MakeMergeRule((*runs)[0].run().spec().outer());

@@ -1,10 +1,6 @@
-// Manifests of checkpoints: how they are written, found and deleted.
+#include "server/store/manifest_store.h"
 
-#include <algorithm>
-#include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -16,7 +12,7 @@
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/store/manifest.h"
-#include "server/store/run_store.h"
+#include "server/store/shard_range.h"
 
 namespace atl::server {
 namespace {
@@ -53,14 +49,10 @@ std::string Sha256Hex(absl::string_view bytes) {
 
 }  // namespace
 
-std::string RunStore::ManifestPath(const std::string& pin_id) const {
-  return absl::StrCat(directory_, "/checkpoints/", pin_id, kSuffix);
-}
-
-absl::Status RunStore::WriteManifest(int64_t run_epoch, const v1::Pin& pin) {
+absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
   RETURN_IF_ERROR(ValidateId("pin_id", pin.pin_id()));
   Manifest manifest;
-  manifest.run_id = run_.run_id();
+  manifest.run_id = names_.run_id();
   manifest.run_epoch = run_epoch;
   manifest.pin_id = pin.pin_id();
   manifest.commit_seq = pin.commit_seq();
@@ -73,9 +65,9 @@ absl::Status RunStore::WriteManifest(int64_t run_epoch, const v1::Pin& pin) {
       return absl::InvalidArgumentError(
           absl::StrCat("pin ", pin.pin_id(), " names fragment ", f));
     }
-    if (ranges_[f].empty()) continue;
-    const std::optional<HeldVersion> held = FindVersion(f, version.version());
-    const std::string path = VersionPath(f, version.version());
+    if (ShardRange(layout_, f, shard_, shard_count_).empty()) continue;
+    const std::optional<HeldVersion> held = find_version_(f, version.version());
+    const std::string path = names_.VersionPath(f, version.version());
     if (!held || held->file->path() != path) {
       return absl::DataLossError(absl::StrCat(path, " is missing or damaged"));
     }
@@ -85,12 +77,12 @@ absl::Status RunStore::WriteManifest(int64_t run_epoch, const v1::Pin& pin) {
     file.commit_seq = version.commit_seq();
     file.shard_digest = held->digest.ToHex();
     file.digest = Digest128::FromProto(version.digest()).ToHex();
-    file.file = path.substr(directory_.size() + 1);
+    file.file = path.substr(names_.directory().size() + 1);
     RETURN_IF_ERROR(Measure(fs_, path, &file));
   }
   {
     MutexLock lock(&mutex_);
-    const KnownManifest* parent = nullptr;
+    const Known* parent = nullptr;
     for (const auto& [pin_id, known] : manifests_) {
       if (known.run_epoch == run_epoch && known.commit_seq < pin.commit_seq() &&
           (parent == nullptr || known.commit_seq > parent->commit_seq)) {
@@ -102,28 +94,29 @@ absl::Status RunStore::WriteManifest(int64_t run_epoch, const v1::Pin& pin) {
   }
   const std::string text = ToJson(manifest);
   failpoint::Hit("server.manifest.before");
-  RETURN_IF_ERROR(WriteFileAtomically(fs_, ManifestPath(pin.pin_id()), text));
+  RETURN_IF_ERROR(
+      WriteFileAtomically(fs_, names_.ManifestPath(pin.pin_id()), text));
   failpoint::Hit("server.manifest.after");
   MutexLock lock(&mutex_);
   manifests_[pin.pin_id()] = {run_epoch, pin.commit_seq(), Sha256Hex(text)};
   return absl::OkStatus();
 }
 
-absl::Status RunStore::DropManifest(const std::string& pin_id) {
+absl::Status ManifestStore::Drop(const std::string& pin_id) {
   RETURN_IF_ERROR(ValidateId("pin_id", pin_id));
   {
     MutexLock lock(&mutex_);
     manifests_.erase(pin_id);
   }
-  const absl::Status removed = fs_.Remove(ManifestPath(pin_id));
+  const absl::Status removed = fs_.Remove(names_.ManifestPath(pin_id));
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  return fs_.SyncDirectory(absl::StrCat(directory_, "/checkpoints"));
+  return fs_.SyncDirectory(absl::StrCat(names_.directory(), "/checkpoints"));
 }
 
-absl::StatusOr<ManifestFact> RunStore::CheckManifest(
+absl::StatusOr<ManifestFact> ManifestStore::Check(
     const std::string& pin_id, absl::string_view text) const {
   ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
-  if (manifest.run_id != run_.run_id() || manifest.pin_id != pin_id ||
+  if (manifest.run_id != names_.run_id() || manifest.pin_id != pin_id ||
       manifest.layout_fingerprint != layout_.fingerprint() ||
       manifest.shard != shard_ || manifest.shard_count != shard_count_) {
     return absl::DataLossError("it is of another run, pin, layout or shard");
@@ -137,10 +130,10 @@ absl::StatusOr<ManifestFact> RunStore::CheckManifest(
       return absl::DataLossError("it names a fragment that the run has not");
     }
     fact.versions[file.fragment] = file.version;
-    const std::string path = VersionPath(file.fragment, file.version);
+    const std::string path = names_.VersionPath(file.fragment, file.version);
     // Open has checked header and table; the bytes are checked when read.
     const std::optional<HeldVersion> held =
-        FindVersion(file.fragment, file.version);
+        find_version_(file.fragment, file.version);
     if (!held) {
       fact.fault = absl::StrCat(path, " is missing or damaged");
       continue;
@@ -158,8 +151,9 @@ absl::StatusOr<ManifestFact> RunStore::CheckManifest(
   return fact;
 }
 
-absl::Status RunStore::RecoverManifests() {
-  const std::string directory = absl::StrCat(directory_, "/checkpoints");
+absl::Status ManifestStore::Recover() {
+  const std::string directory =
+      absl::StrCat(names_.directory(), "/checkpoints");
   ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory, "/", name);
@@ -172,24 +166,24 @@ absl::Status RunStore::RecoverManifests() {
     const absl::StatusOr<std::string> text =
         ReadFile(fs_, path, kManifestBytesMax);
     absl::StatusOr<ManifestFact> fact =
-        text.ok() ? CheckManifest(std::string(pin_id), *text) : text.status();
+        text.ok() ? Check(std::string(pin_id), *text) : text.status();
     if (!fact.ok()) {
       // The versions are what counts: it is written again from them, if their
       // pin is still there.
-      LOG(ERROR) << "run " << run_.run_id() << ": " << path
+      LOG(ERROR) << "run " << names_.run_id() << ": " << path
                  << " is damaged and written again: "
                  << fact.status().ToString();
       RETURN_IF_ERROR(fs_.Remove(path));
       continue;
     }
     if (!fact->fault.empty()) {
-      LOG(ERROR) << "run " << run_.run_id() << ": checkpoint " << pin_id
+      LOG(ERROR) << "run " << names_.run_id() << ": checkpoint " << pin_id
                  << " is damaged here: " << fact->fault;
     }
     MutexLock lock(&mutex_);
     manifests_[std::string(pin_id)] = {fact->run_epoch, fact->commit_seq,
                                        Sha256Hex(*text)};
-    found_manifests_.push_back(*std::move(fact));
+    found_.push_back(*std::move(fact));
   }
   return absl::OkStatus();
 }

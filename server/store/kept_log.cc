@@ -1,0 +1,177 @@
+#include "server/store/kept_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/failpoint/failpoint.h"
+#include "base/status/status_macros.h"
+#include "server/store/server_records.pb.h"
+
+namespace atl::server {
+namespace {
+
+absl::Status Damaged(const RecordStore::Record& record) {
+  return absl::DataLossError(
+      absl::StrCat("record ", record.first, " is damaged"));
+}
+
+}  // namespace
+
+void KeptLog::Put(int64_t commit_seq, const Contribution& contribution) {
+  MutexLock lock(&mutex_);
+  kept_[commit_seq].push_back(
+      {contribution.key(), contribution.segment_number()});
+}
+
+std::set<int64_t> KeptLog::Commits() const {
+  MutexLock lock(&mutex_);
+  std::set<int64_t> commits;
+  for (const auto& [commit_seq, all] : kept_) commits.insert(commit_seq);
+  return commits;
+}
+
+bool KeptLog::Fits(int32_t fragment) const {
+  return fragment >= 0 &&
+         fragment < static_cast<int32_t>(encoded_ranges_.size()) &&
+         !encoded_ranges_[fragment].range().empty();
+}
+
+std::set<std::string> KeptLog::Paths() const {
+  MutexLock lock(&mutex_);
+  std::set<std::string> paths;
+  for (const auto& [commit_seq, all] : kept_) {
+    for (const Kept& kept : all) paths.insert(names_.SegmentPath(kept.segment));
+  }
+  return paths;
+}
+
+bool KeptLog::Has(const ContributionKey& key) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [commit_seq, all] : kept_) {
+    for (const Kept& kept : all) {
+      if (kept.key == key) return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<KeptContribution> KeptLog::Find(
+    const ContributionKey& key) const {
+  const std::string name = names_.KeyedName("kept", key);
+  ASSIGN_OR_RETURN(const std::string value, records_.Get(name));
+  records::KeptRecord record;
+  if (!record.ParseFromString(value) ||
+      record.stored().block_crc32c_size() !=
+          encoded_ranges_[key.fragment].range().block_count()) {
+    return Damaged({name, value});
+  }
+  auto segment = std::make_unique<Segment>();
+  segment->number = record.stored().segment();
+  segment->payload_bytes = encoded_ranges_[key.fragment].byte_count();
+  segment->path = names_.SegmentPath(segment->number);
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
+      fs_.OpenForRead(segment->path);
+  if (!file.ok()) {
+    if (!Has(key)) {
+      return absl::NotFoundError(absl::StrCat(name, " was dropped meanwhile"));
+    }
+    return absl::DataLossError(
+        absl::StrCat(segment->path, " with ", key.ToString(),
+                     " cannot be opened: ", file.status().message()));
+  }
+  segment->file = *std::move(file);
+  KeptContribution kept;
+  kept.contribution = std::make_shared<Contribution>(
+      record.stored().info(), encoded_ranges_[key.fragment],
+      std::move(segment));
+  kept.contribution->MarkStored(
+      record.stored().norm_squared(),
+      std::vector<uint32_t>(record.stored().block_crc32c().begin(),
+                            record.stored().block_crc32c().end()));
+  kept.digest = Digest128::FromProto(record.digest());
+  kept.replica_digest = Digest128::FromProto(record.replica_digest());
+  return kept;
+}
+
+void KeptLog::Remove(absl::Span<const int64_t> commit_seqs,
+                     RecordBatch* batch) {
+  for (const int64_t commit_seq : commit_seqs) {
+    std::vector<Kept> freed;
+    {
+      MutexLock lock(&mutex_);
+      auto found = kept_.extract(commit_seq);
+      if (!found.empty()) freed = std::move(found.mapped());
+    }
+    for (const Kept& kept : freed) {
+      fs_.Remove(names_.SegmentPath(kept.segment)).IgnoreError();
+      batch->Delete(names_.KeyedName("kept", kept.key));
+    }
+  }
+}
+
+absl::Status KeptLog::Drop(absl::Span<const int64_t> commit_seqs,
+                           absl::Span<const std::string> pins) {
+  RecordBatch batch;
+  failpoint::Hit("server.kept.before");
+  Remove(commit_seqs, &batch);
+  for (const std::string& pin : pins) {
+    batch.Delete(names_.RecordName(absl::StrCat("given_up/", pin)));
+  }
+  RETURN_IF_ERROR(records_.Write(batch, Sync::kProcess));
+  failpoint::Hit("server.kept.after");
+  return absl::OkStatus();
+}
+
+absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
+                             absl::Span<const std::string> pins,
+                             const std::string& reason) {
+  records::KeepEndRecord record;
+  record.set_reason(reason);
+  const auto note = [&](RecordBatch* batch) {
+    for (const std::string& pin : pins) {
+      batch->Put(names_.RecordName(absl::StrCat("given_up/", pin)),
+                 record.SerializeAsString());
+    }
+  };
+  failpoint::Hit("server.kept.before");
+  // First, or a start would take what is removed for damaged; and again after,
+  // for there may be room only then.
+  RecordBatch noted;
+  note(&noted);
+  records_.Write(noted, Sync::kMachine).IgnoreError();
+  RecordBatch batch;
+  Remove(commit_seqs, &batch);
+  note(&batch);
+  RETURN_IF_ERROR(records_.Write(batch, Sync::kMachine));
+  failpoint::Hit("server.kept.after");
+  return absl::OkStatus();
+}
+
+absl::Status KeptLog::Recover() {
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> kept,
+                   records_.Scan(names_.RecordName("kept/")));
+  for (const RecordStore::Record& value : kept) {
+    records::KeptRecord record;
+    if (!record.ParseFromString(value.second) ||
+        !Fits(record.stored().info().key().fragment())) {
+      return Damaged(value);
+    }
+    const int64_t segment = record.stored().segment();
+    MutexLock lock(&mutex_);
+    kept_[record.commit_seq()].push_back(
+        {ContributionKey::FromProto(record.stored().info().key()), segment});
+    last_segment_ = std::max(last_segment_, segment);
+  }
+  const std::string prefix = names_.RecordName("given_up/");
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> given_up,
+                   records_.Scan(prefix));
+  for (const RecordStore::Record& value : given_up) {
+    records::KeepEndRecord record;
+    if (!record.ParseFromString(value.second)) return Damaged(value);
+    given_up_[value.first.substr(prefix.size())] = record.reason();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server

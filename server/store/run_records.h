@@ -1,0 +1,27 @@
+// The runs that a server has a shard of, as its records name them.
+
+#ifndef SERVER_STORE_RUN_RECORDS_H_
+#define SERVER_STORE_RUN_RECORDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
+#include "server/store/record_store.h"
+#include "server/store/server_records.pb.h"
+
+namespace atl::server {
+
+// DATA_LOSS: a record is damaged, or of another format.
+absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
+    const RecordStore& records);
+
+// Writes the record of a new run, durably. Does nothing if there is one.
+absl::Status CreateRun(RecordStore& records, const v1::Run& run, int32_t shard,
+                       int32_t shard_count);
+
+}  // namespace atl::server
+
+#endif  // SERVER_STORE_RUN_RECORDS_H_
