@@ -30,8 +30,16 @@ absl::StatusOr<std::vector<ReadAhead::Item>> ReadAhead::Next() {
   MutexLock lock(&mutex_);
   CHECK(taken_ < item_counts_.size()) << "there is no batch left";
   const size_t batch = taken_++;
+  RETURN_IF_ERROR(error_);
   changed_.SignalAll();
   while (!IsOver(batch)) changed_.Wait(&mutex_);
+  absl::StatusOr<std::vector<Item>> items = TakeBatch(batch);
+  error_ = items.status();
+  return items;
+}
+
+absl::StatusOr<std::vector<ReadAhead::Item>> ReadAhead::TakeBatch(
+    size_t batch) {
   std::vector<Item> items;
   for (Slot& slot : slots_[batch]) {
     RETURN_IF_ERROR(slot.status);

@@ -39,14 +39,17 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // The next batch, once all of it is read: its caller is done with the one
-  // before. Then the batch after it begins to be read. After an error none is.
+  // Returns the next batch, once all of it is read, and starts to read the
+  // batch after it. The caller no longer needs the batch before.
   //
-  // The error of the first of its items that could not be read.
+  // The error of the first of its items that could not be read. An error is
+  // final: every later call returns it, also for batches that were read ahead.
   // Requires: a batch is left.
   absl::StatusOr<std::vector<Item>> Next();
 
  private:
+  absl::StatusOr<std::vector<Item>> TakeBatch(size_t batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   struct Slot {
     enum { kDue, kReading, kRead } state = kDue;
     absl::Status status;
@@ -68,6 +71,7 @@ class ReadAhead {
   size_t claimed_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t claimed_item_ ABSL_GUARDED_BY(mutex_) = 0;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // What Next has returned.
   // By batch; those that were taken are empty.
   std::vector<std::vector<Slot>> slots_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;  // Last: they use all the others.

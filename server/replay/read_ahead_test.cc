@@ -80,7 +80,26 @@ TEST(ReadAheadTest, AnErrorIsItsBatchsAndWhatIsBeforeItIsGiven) {
                     });
     EXPECT_TRUE(ahead.Next().ok());
     EXPECT_EQ(ahead.Next().status(), absl::DataLossError("1.1 is damaged"));
-    EXPECT_FALSE(ahead.Next().ok());
+    EXPECT_EQ(ahead.Next().status(), absl::DataLossError("1.1 is damaged"));
+  }
+}
+
+// The batch behind the error is whole before the error is met.
+TEST(ReadAheadTest, AnErrorIsFinalAlsoForWhatWasReadAhead) {
+  absl::Notification third_is_read;
+  ReadAhead ahead({1, 1, 1, 1}, 2,
+                  [&](size_t batch, size_t item, std::stop_token)
+                      -> absl::StatusOr<ReadAhead::Item> {
+                    if (batch == 1) {
+                      third_is_read.WaitForNotification();
+                      return absl::DataLossError("1.0 is damaged");
+                    }
+                    if (batch == 2) third_is_read.Notify();
+                    return MakeItem(batch, item);
+                  });
+  EXPECT_TRUE(ahead.Next().ok());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ahead.Next().status(), absl::DataLossError("1.0 is damaged"));
   }
 }
 
