@@ -175,7 +175,7 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
     return r.checkpoints_size() == 1 && r.checkpoints(0).durable() &&
            r.checkpoints(0).pin_id() == "round-1";
   };
-  const std::string path = "data/runs/small/checkpoints/round-1.json";
+  const std::string path = "data/runs/small/shard-0/checkpoints/round-1.json";
   cluster.Publish();
   for (int shard = 0; shard < 2; ++shard) {
     ASSERT_OK(cluster.WaitForReport(shard, durable).status());
@@ -224,7 +224,7 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
   const auto lost = cluster.Info(0, 0, 0, gradient);
   ASSERT_OK(cluster.Push(lost, gradient));
   // More segments are made for the round; the first is the one that is used.
-  const std::string log = "data/runs/small/log";
+  const std::string log = "data/runs/small/shard-0/log";
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -261,7 +261,7 @@ TEST(ParameterServerTest, ACommittedContributionThatIsDamagedStopsTheShard) {
   ASSERT_OK(digest.status());
   cluster.CutPower(0);
   cluster.AddCommit(0, 0, *digest);
-  const std::string log = "data/runs/small/log";
+  const std::string log = "data/runs/small/shard-0/log";
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -281,7 +281,7 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
   cluster.Stop(0);
-  const std::string versions = "data/runs/small/versions";
+  const std::string versions = "data/runs/small/shard-0/versions";
   const auto names = cluster.fs(0).List(versions);
   for (const std::string& name : *names) {
     ASSERT_OK(cluster.fs(0).Remove(versions + "/" + name));

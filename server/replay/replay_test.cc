@@ -21,7 +21,7 @@ namespace {
 constexpr int kSlots = 3;
 constexpr int64_t kManyBytes = int64_t{1} << 40;
 constexpr int64_t kByte = 4096 + 5;  // Of a segment's first block.
-const char kLog[] = "data/runs/small/log";
+const char kLog[] = "data/runs/small/shard-0/log";
 
 v1::Run MakeRun(int server_count) {
   v1::Run run = SmallRun();

@@ -182,7 +182,7 @@ void Shard::Post(Action action) {
       return;
     case ActionKind::kApply:
       failpoint::Hit("server.commit.before");
-      store_->CommitVersion(action.fragment, action.version,
+      store_->versions().Commit(action.fragment, action.version,
                             action.commit.commit_seq());
       failpoint::Hit("server.commit.after");
       if (!store_->merges_live()) return;
@@ -219,7 +219,7 @@ void Shard::Post(Action action) {
           blocked_reasons_.erase(
               {kReadBlockedReason, action.fragment, action.version});
         }
-        store_->RemoveVersion(action.fragment, action.version);
+        store_->versions().Remove(action.fragment, action.version);
         readers_.OnReleased(action.fragment, action.version);
       });
       return;

@@ -22,7 +22,7 @@ void Shard::RunMakeVersion0(const Action& action) {
   const absl::StatusOr<Digest128> digest =
       resources_.merger.MakeVersion0(*store_, *optimizer_, action.fragment);
   absl::Status status = digest.status();
-  if (status.ok()) status = store_->PersistVersion0(action.fragment);
+  if (status.ok()) status = store_->versions().PersistVersion0(action.fragment);
   if (status.ok()) {
     {
       MutexLock lock(&mutex_);
@@ -39,13 +39,13 @@ void Shard::DropImports() {
     MutexLock lock(&mutex_);
     for (int32_t f = 0; f < store_->layout().fragment_count(); ++f) {
       const auto key = ContributionKey::OfImport(f);
-      if (machine_.version(f) >= 0 && store_->Find(key) != nullptr) {
+      if (machine_.version(f) >= 0 && store_->contributions().Find(key) != nullptr) {
         keys.push_back(key);
       }
     }
   }
   if (keys.empty()) return;
-  const absl::Status dropped = store_->Drop(keys);
+  const absl::Status dropped = store_->contributions().Drop(keys);
   if (!dropped.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id()
                  << ": an import that is version 0 keeps its space until the "
@@ -92,7 +92,7 @@ void Shard::RunLiveMerge(const Action& action) {
     return;
   }
   MergedLive made;
-  made.contributions = store_->Renew(set.keys, set.id);
+  made.contributions = store_->contributions().Renew(set.keys, set.id);
   absl::Status status;
   if (made.contributions.size() != set.keys.size()) {
     status = absl::UnavailableError("a contribution is not bound any more");
@@ -166,7 +166,7 @@ void Shard::RunPrepare(const Action& action) {
   absl::Status status = prepared.status();
   if (absl::IsDataLoss(status)) status = LoseDamaged(action.seal, status);
   if (status.ok()) {
-    status = store_->RecordPrepared(*prepared);
+    status = store_->versions().RecordPrepared(*prepared);
     if (!status.ok()) GiveUpPrepared(action.fragment, action.version + 1);
   }
   if (status.ok()) {
@@ -180,11 +180,11 @@ void Shard::RunPrepare(const Action& action) {
 
 void Shard::GiveUpPrepared(int32_t fragment, int64_t version) {
   const std::optional<HeldVersion> held =
-      store_->FindVersion(fragment, version);
+      store_->versions().Find(fragment, version);
   store_->Unpublish(fragment, version);
   // What was gathered has it still, and may come to be prepared.
   if (held.has_value() && !store_->merges_live()) {
-    store_->GiveUp(fragment, version, held->file, nullptr);
+    store_->versions().GiveUp(fragment, version, held->file);
   }
 }
 
@@ -195,14 +195,14 @@ absl::Status Shard::LoseDamaged(const v1::Seal& seal,
     // Nobody has it any more: whatever can be repaired is to stay.
     if (machine_.IsCommitted(seal)) return damage;
   }
-  const std::vector<ContributionKey> keys = store_->FindDamaged(seal);
+  const std::vector<ContributionKey> keys = store_->contributions().FindDamaged(seal);
   if (keys.empty()) return damage;
-  RETURN_IF_ERROR(store_->Lose(keys));
+  RETURN_IF_ERROR(store_->contributions().Lose(keys));
   {
     MutexLock lock(&mutex_);
     for (const ContributionKey& key : keys) {
       // It may have come again meanwhile.
-      const auto again = store_->Find(key);
+      const auto again = store_->contributions().Find(key);
       if (again != nullptr && again->state() == Contribution::State::kStored) {
         continue;
       }
@@ -240,7 +240,7 @@ void Shard::RunPersist(const Action& action) {
 }
 
 void Shard::RunDrop(const Action& action) {
-  const absl::Status status = store_->Drop(action.keys);
+  const absl::Status status = store_->contributions().Drop(action.keys);
   if (!status.ok()) OnQuietError(action, status);
   for (const ContributionKey& key : action.keys) {
     waiters_.Settle(key, DroppedStatus(key));

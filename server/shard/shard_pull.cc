@@ -55,7 +55,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   // Before it is looked for: whoever finds it is known when it is released.
   source.reading = readers_.Begin(fragment, source.version, reader);
   std::optional<HeldVersion> held =
-      store_->FindVersion(fragment, source.version);
+      store_->versions().Find(fragment, source.version);
   if (!held) {
     return VersionReleased(fragment, source.version, "is no longer held");
   }
@@ -82,11 +82,11 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
                                " is not in [0, ", source.version, "]"));
   }
   source.content = v1::PULL_CONTENT_REPLICA;
-  source.array = store_->replica_array();
-  if (store_->deltas() == nullptr) return absl::OkStatus();
+  source.array = store_->versions().replica_array();
+  if (store_->versions().deltas() == nullptr) return absl::OkStatus();
   source.digest = source.held.replica_digest;
   if (!request.has_from_version()) return absl::OkStatus();
-  source.chain = store_->deltas()->Chain(
+  source.chain = store_->versions().deltas()->Chain(
       request.fragment(), request.from_version(), source.version);
   if (source.chain.empty()) return absl::OkStatus();
   source.content = v1::PULL_CONTENT_CHAIN;
@@ -172,7 +172,7 @@ void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
              << " of fragment " << fragment
              << " cannot be read, islands get the view in full: "
              << damage.ToString();
-  store_->deltas()->Remove(fragment, version);
+  store_->versions().deltas()->Remove(fragment, version);
 }
 
 absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
