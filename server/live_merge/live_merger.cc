@@ -322,7 +322,8 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
   const int32_t fragment = prepared.fragment;
   const int64_t version = prepared.version;
   const ShardRange& range = store.range(fragment);
-  const std::optional<HeldVersion> from = store.versions().Find(fragment, version);
+  const std::optional<HeldVersion> from =
+      store.versions().Find(fragment, version);
   if (!from) return absl::DataLossError("the version before it is not here");
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
                    store.versions().New(fragment, version + 1));
@@ -336,8 +337,7 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
   TileBuffers buffers;
   for (size_t i = 0; i < results.size(); ++i) {
     const IndexRange blocks = TileBlocks(range, static_cast<int64_t>(i));
-    const absl::Status read =
-        sum.Read(0, blocks, buffers.gradient.data());
+    const absl::Status read = sum.Read(0, blocks, buffers.gradient.data());
     if (sum.disk_has_failed()) {
       return absl::UnavailableError(read.message());
     }

@@ -62,7 +62,8 @@ struct Bench : MergeBench {
   std::vector<std::string> Unfinished() {
     std::vector<std::string> found;
     for (const char* directory : {"versions", "sums"}) {
-      const auto names = fs.List(std::string("data/runs/run/shard-0/") + directory);
+      const auto names =
+          fs.List(std::string("data/runs/run/shard-0/") + directory);
       if (!names.ok()) continue;
       for (const std::string& name : *names) {
         if (name.find("f0-v1") == 0) found.push_back(name);
@@ -333,7 +334,8 @@ TEST_F(LiveMergerTest, ADamagedSumIsGivenUp) {
         Offer(bench, *live_merger, i, cell, [] {});
       }
     }
-    ASSERT_TRUE(bench.store->versions().RecordPrepared(*live_merger->Publish(0)).ok());
+    ASSERT_TRUE(
+        bench.store->versions().RecordPrepared(*live_merger->Publish(0)).ok());
   }
   auto sum = *bench.fs.OpenForWrite("data/runs/run/shard-0/sums/f0-v1.sum");
   ASSERT_TRUE(sum->WriteAt(4096 + 77, "x").ok());
@@ -435,7 +437,9 @@ TEST_F(LiveMergerTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
           Offer(bench, *live_merger, i, cell, [] {});
         }
       }
-      ASSERT_TRUE(bench.store->versions().RecordPrepared(*live_merger->Publish(2)).ok());
+      ASSERT_TRUE(bench.store->versions()
+                      .RecordPrepared(*live_merger->Publish(2))
+                      .ok());
     }
     const auto theta = bench.Read(1, 0);
     const auto momentum = bench.Read(1, 1);

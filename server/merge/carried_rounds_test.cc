@@ -155,8 +155,8 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     bench.store->versions().Remove(0, v - 1);
     EXPECT_FALSE(bench.store->versions().Find(0, v - 1).has_value());
     // Version v - 1 stays as long as V of v is made from it.
-    EXPECT_EQ(bench.fs.Exists(
-                  absl::StrCat("data/runs/run/shard-0/versions/f0-v", v - 1, ".ver")),
+    EXPECT_EQ(bench.fs.Exists(absl::StrCat(
+                  "data/runs/run/shard-0/versions/f0-v", v - 1, ".ver")),
               v % 2 == 1);
     bench.Open();
     ExpectSameVersion(bench, files, v + 1);
@@ -165,7 +165,8 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
   }
   // Version 4 has its own, 3 is made of that of 2, which is not whole any more.
   bench.store->versions().Remove(0, 4);
-  auto file = *bench.fs.OpenForWrite("data/runs/run/shard-0/versions/f0-v2.ver");
+  auto file =
+      *bench.fs.OpenForWrite("data/runs/run/shard-0/versions/f0-v2.ver");
   ASSERT_TRUE(file->WriteAt(4096 + 2 * (kElements * 4 + 4096), "xxxx").ok());
   std::vector<float> elements(kElements);
   EXPECT_TRUE(absl::IsDataLoss(

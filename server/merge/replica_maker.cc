@@ -10,7 +10,8 @@ namespace atl::server {
 absl::StatusOr<std::unique_ptr<ReplicaMaker>> ReplicaMaker::Create(
     RunStore& store, int32_t fragment, int64_t version,
     std::shared_ptr<VersionFile> from, std::shared_ptr<VersionFile> to) {
-  if (store.versions().deltas() == nullptr) return std::unique_ptr<ReplicaMaker>();
+  if (store.versions().deltas() == nullptr)
+    return std::unique_ptr<ReplicaMaker>();
   ASSIGN_OR_RETURN(std::shared_ptr<DeltaFile> delta,
                    store.versions().deltas()->New(fragment, version));
   return absl::WrapUnique(new ReplicaMaker(store, fragment, version,

@@ -98,8 +98,8 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
           WriteInitialState(*file, range, optimizer, blocks, buffers.gradient);
     }
     if (result.status.ok() && store.versions().replica_array() != 0) {
-      result.status =
-          file->Write(store.versions().replica_array(), blocks, buffers.theta.data());
+      result.status = file->Write(store.versions().replica_array(), blocks,
+                                  buffers.theta.data());
     }
     buffers.gradient.resize(buffers.theta.size());
   });
@@ -143,7 +143,8 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
         "fragment ", fragment, " has no version ", seal.version(), " here"));
   }
   round.from = from->file;
-  ASSIGN_OR_RETURN(round.to, store.versions().New(fragment, seal.version() + 1));
+  ASSIGN_OR_RETURN(round.to,
+                   store.versions().New(fragment, seal.version() + 1));
   const absl::Cleanup give_up = [&store, &seal, made = round.to] {
     store.versions().GiveUp(seal.fragment(), seal.version() + 1, made);
   };

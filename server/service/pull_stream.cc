@@ -177,7 +177,8 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
   // when they were made; Read has checked what came from the disk.
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     const DeltaFile& delta = *source_.chain[link_];
-    const EncodedLayout& layout = shard_->store().versions().deltas()->layout(fragment_);
+    const EncodedLayout& layout =
+        shard_->store().versions().deltas()->layout(fragment_);
     const char* bytes = delta.Map(blocks, &payload.loan->image);
     if (bytes == nullptr) {
       char* const buffer =

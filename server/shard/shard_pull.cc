@@ -73,7 +73,7 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
   }
   if (request.content() != v1::PULL_CONTENT_REPLICA) {
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
-                  "content must be PARAMETERS or VIEW");
+                  "content must be PARAMETERS or REPLICA");
   }
   if (request.has_from_version() &&
       (request.from_version() < 0 || request.from_version() > source.version)) {
@@ -168,9 +168,9 @@ absl::Status Shard::NotKept(const ContributionKey& key,
 
 void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
                            const absl::Status& damage) {
-  LOG(ERROR) << "run " << store_->run().run_id() << ": D of version " << version
-             << " of fragment " << fragment
-             << " cannot be read, islands get the view in full: "
+  LOG(ERROR) << "run " << store_->run().run_id() << ": the delta of version "
+             << version << " of fragment " << fragment
+             << " cannot be read, islands get the whole replica: "
              << damage.ToString();
   store_->versions().deltas()->Remove(fragment, version);
 }
@@ -189,7 +189,7 @@ absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
       told = machine_.CheckServes();
     } else if (machine_.Holds(fragment, version)) {
       NoteBlockedReason(
-          {kReadBlockedReason, fragment, version},
+          {BlockedReasons::Cause::kReadVersion, fragment, version, ""},
           absl::StrCat("read fragment ", fragment, " version ", version),
           damage);
     }

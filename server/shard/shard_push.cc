@@ -61,8 +61,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     MutexLock lock(&mutex_);
     machine_.OnBound(header.info());
   }
-  // It may have been the last that a set waits for.
-  if (store_->merges_live()) Advance();
+  // A live merge may have waited for this contribution only.
+  if (live_ != nullptr) Advance();
   return contribution;
 }
 
@@ -87,7 +87,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
       if (done) break;
     }
     if (bound) return contribution;
-    absl::StatusOr<std::shared_ptr<Contribution>> made = store_->contributions().Bind(info);
+    absl::StatusOr<std::shared_ptr<Contribution>> made =
+        store_->contributions().Bind(info);
     if (!made.ok()) return OnLogError(info, made.status());
     contribution = *std::move(made);
     if (contribution->info().SerializeAsString() != info.SerializeAsString()) {
@@ -147,19 +148,21 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
     MutexLock lock(&mutex_);
     if (key.is_import()) {
       machine_.OnImported(key.fragment);
-    } else if (machine_.Knows(key) && store_->contributions().Find(key) == contribution) {
+    } else if (machine_.Knows(key) &&
+               store_->contributions().Find(key) == contribution) {
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->live_set_id());
     } else {
       // It was dropped, or is about to be, and nobody would do so again.
       status = DroppedStatus(key);
     }
-    blocked_reasons_.erase({kLogBlockedReason, key.fragment});
+    blocked_reasons_.Erase(
+        {BlockedReasons::Cause::kTakeContributions, key.fragment, 0, ""});
   }
   Advance();
   Changed();
-  // At level ISLAND the COMMIT settles it.
-  if (!contribution->is_merged_live()) waiters_.Settle(key, status);
+  // Without its bytes here only the COMMIT settles it.
+  if (contribution->keeps_bytes()) waiters_.Settle(key, status);
 }
 
 absl::Status Shard::CheckWhole(const Contribution& contribution) const {
@@ -188,9 +191,10 @@ void Shard::RefuseWhole(const Contribution& contribution,
   const ContributionKey& key = contribution.key();
   const ContributionKey keys[] = {key};
   const std::string text(CutUtf8(reason.message(), kRefusalBytesMax));
-  const absl::Status refused = key.is_import()
-                                   ? store_->contributions().Drop(keys)
-                                   : store_->contributions().Refuse(contribution.info(), text);
+  const absl::Status refused =
+      key.is_import()
+          ? store_->contributions().Drop(keys)
+          : store_->contributions().Refuse(contribution.info(), text);
   if (!refused.ok()) {
     // Nobody may hear of what a start would not know.
     waiters_.Settle(key, OnLogError(contribution.info(),

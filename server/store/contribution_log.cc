@@ -38,7 +38,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> ContributionLog::Bind(
     MutexLock lock(&mutex_);
     std::shared_ptr<Contribution>& bound = contributions_[key];
     if (bound == nullptr) {
-      bound = std::make_shared<Contribution>(info, context_.FindEncoded(key), nullptr);
+      bound = std::make_shared<Contribution>(info, context_.FindEncoded(key),
+                                             nullptr);
     }
     return bound;
   }
@@ -53,14 +54,15 @@ absl::StatusOr<std::shared_ptr<Contribution>> ContributionLog::Bind(
   {
     MutexLock lock(&mutex_);
     while (deleting_.contains(key)) deleted_.Wait(&mutex_);
-    if (lost_.erase(key) > 0) batch.Delete(context_.names.KeyedName("stored", key));
+    if (lost_.erase(key) > 0)
+      batch.Delete(context_.names.KeyedName("stored", key));
     const auto it = contributions_.find(key);
     if (it != contributions_.end()) {  // Another stream was faster.
       contribution = it->second;
     } else {
       freed = TakeUndeleted(key, &batch);
-      contribution = std::make_shared<Contribution>(info, context_.FindEncoded(key),
-                                                    std::move(segment));
+      contribution = std::make_shared<Contribution>(
+          info, context_.FindEncoded(key), std::move(segment));
       contributions_[key] = contribution;
     }
   }
@@ -97,7 +99,8 @@ std::vector<std::shared_ptr<Contribution>> ContributionLog::Renew(
   return renewed;
 }
 
-std::shared_ptr<Contribution> ContributionLog::Find(const ContributionKey& key) const {
+std::shared_ptr<Contribution> ContributionLog::Find(
+    const ContributionKey& key) const {
   MutexLock lock(&mutex_);
   const auto it = contributions_.find(key);
   return it == contributions_.end() ? nullptr : it->second;
@@ -109,16 +112,17 @@ absl::StatusOr<bool> ContributionLog::WriteBlocks(
     absl::Span<const BlockFact> facts) {
   const Contribution::SegmentUse use(contribution);
   absl::Status status = contribution.Write(blocks, pieces);
-  if (status.ok() && !contribution.is_merged_live()) {
+  if (status.ok() && contribution.keeps_bytes()) {
     records::ChunkRecord record;
     for (const BlockFact& fact : facts) {
       record.add_block_crc32c(fact.crc32c);
       record.add_block_norm_squared(fact.norm_squared);
     }
     RecordBatch batch;
-    batch.Put(absl::StrCat(context_.names.KeyedName("chunk", contribution.key()), "/",
-                           absl::StrFormat("%020d", blocks.begin)),
-              record.SerializeAsString());
+    batch.Put(
+        absl::StrCat(context_.names.KeyedName("chunk", contribution.key()), "/",
+                     absl::StrFormat("%020d", blocks.begin)),
+        record.SerializeAsString());
     failpoint::Hit("server.chunk.before");
     status = context_.records.Write(batch, Sync::kProcess);
   }
@@ -139,7 +143,7 @@ absl::StatusOr<double> ContributionLog::Finish(Contribution& contribution) {
       return absl::AbortedError(absl::StrCat(key.ToString(), " was dropped"));
     }
     const bool to_sync =
-        context_.durability == Sync::kMachine && !contribution.is_merged_live();
+        context_.durability == Sync::kMachine && contribution.keeps_bytes();
     if (to_sync) synced = contribution.Sync();
     if (synced.ok()) return RecordStored(contribution);
   }
@@ -153,11 +157,12 @@ absl::StatusOr<double> ContributionLog::Finish(Contribution& contribution) {
   return synced;
 }
 
-absl::StatusOr<double> ContributionLog::RecordStored(Contribution& contribution) {
+absl::StatusOr<double> ContributionLog::RecordStored(
+    Contribution& contribution) {
   const ContributionKey& key = contribution.key();
   const double norm_squared = contribution.NormSquared();
   std::vector<uint32_t> crcs = contribution.BlockCrcs();
-  if (contribution.is_merged_live()) {
+  if (!contribution.keeps_bytes()) {
     failpoint::Hit("server.stored.before");
     contribution.MarkStored(norm_squared, std::move(crcs));
     failpoint::Hit("server.stored.after");
@@ -169,11 +174,13 @@ absl::StatusOr<double> ContributionLog::RecordStored(Contribution& contribution)
   record.set_norm_squared(norm_squared);
   record.mutable_block_crc32c()->Add(crcs.begin(), crcs.end());
   RecordBatch batch;
-  batch.Put(context_.names.KeyedName("stored", key), record.SerializeAsString());
+  batch.Put(context_.names.KeyedName("stored", key),
+            record.SerializeAsString());
   batch.Delete(context_.names.KeyedName("bound", key));
   batch.DeletePrefix(absl::StrCat(context_.names.KeyedName("chunk", key), "/"));
   failpoint::Hit("server.stored.before");
-  const absl::Status written = context_.records.Write(batch, context_.durability);
+  const absl::Status written =
+      context_.records.Write(batch, context_.durability);
   if (!written.ok()) {
     contribution.Reopen();
     return written;
@@ -184,7 +191,7 @@ absl::StatusOr<double> ContributionLog::RecordStored(Contribution& contribution)
 }
 
 absl::Status ContributionLog::Refuse(const v1::ContributionInfo& info,
-                              const std::string& reason) {
+                                     const std::string& reason) {
   const auto key = ContributionKey::FromProto(info.key());
   records::RefusedRecord record;
   *record.mutable_key() = key.ToProto();
@@ -194,13 +201,15 @@ absl::Status ContributionLog::Refuse(const v1::ContributionInfo& info,
   const std::vector<ContributionKey> keys = {key};
   if (const auto contribution = Find(key)) contribution->MarkRefused(reason);
   Freed freed = TakeOut(keys, &batch);
-  batch.Put(context_.names.KeyedName("refused", key), record.SerializeAsString());
+  batch.Put(context_.names.KeyedName("refused", key),
+            record.SerializeAsString());
   {
     MutexLock lock(&mutex_);
     refused_[key] = {reason, info.anchor_version()};
   }
   failpoint::Hit("server.refused.before");
-  RETURN_IF_ERROR(WriteAndRecycle(batch, context_.durability, std::move(freed)));
+  RETURN_IF_ERROR(
+      WriteAndRecycle(batch, context_.durability, std::move(freed)));
   failpoint::Hit("server.refused.after");
   return absl::OkStatus();
 }
@@ -214,8 +223,9 @@ absl::Status ContributionLog::Drop(absl::Span<const ContributionKey> keys) {
   return absl::OkStatus();
 }
 
-ContributionLog::Freed ContributionLog::TakeOut(absl::Span<const ContributionKey> keys,
-                                  RecordBatch* batch, int64_t commit_seq) {
+ContributionLog::Freed ContributionLog::TakeOut(
+    absl::Span<const ContributionKey> keys, RecordBatch* batch,
+    int64_t commit_seq) {
   std::vector<std::shared_ptr<Contribution>> taken;
   Freed freed;
   freed.keys.assign(keys.begin(), keys.end());
@@ -246,8 +256,8 @@ ContributionLog::Freed ContributionLog::TakeOut(absl::Span<const ContributionKey
   return freed;
 }
 
-ContributionLog::Freed ContributionLog::TakeUndeleted(const ContributionKey& key,
-                                        RecordBatch* batch) {
+ContributionLog::Freed ContributionLog::TakeUndeleted(
+    const ContributionKey& key, RecordBatch* batch) {
   Freed taken;
   for (auto it = undeleted_.begin(); it != undeleted_.end();) {
     if (!(it->key == key)) {
@@ -260,12 +270,13 @@ ContributionLog::Freed ContributionLog::TakeUndeleted(const ContributionKey& key
   if (taken.segments.empty()) return taken;
   // The batch overwrites its bound record.
   batch->Delete(context_.names.KeyedName("stored", key));
-  batch->DeletePrefix(absl::StrCat(context_.names.KeyedName("chunk", key), "/"));
+  batch->DeletePrefix(
+      absl::StrCat(context_.names.KeyedName("chunk", key), "/"));
   return taken;
 }
 
-absl::Status ContributionLog::WriteAndRecycle(const RecordBatch& batch, Sync sync,
-                                       Freed freed) {
+absl::Status ContributionLog::WriteAndRecycle(const RecordBatch& batch,
+                                              Sync sync, Freed freed) {
   const absl::Status written = context_.records.Write(batch, sync);
   {
     MutexLock lock(&mutex_);
@@ -287,11 +298,12 @@ absl::Status ContributionLog::WriteAndRecycle(const RecordBatch& batch, Sync syn
 }
 
 void ContributionLog::DeleteRecords(const ContributionKey& key,
-                             RecordBatch* batch) const {
+                                    RecordBatch* batch) const {
   batch->Delete(context_.names.KeyedName("stored", key));
   batch->Delete(context_.names.KeyedName("bound", key));
   batch->Delete(context_.names.KeyedName("refused", key));
-  batch->DeletePrefix(absl::StrCat(context_.names.KeyedName("chunk", key), "/"));
+  batch->DeletePrefix(
+      absl::StrCat(context_.names.KeyedName("chunk", key), "/"));
 }
 
 void ContributionLog::HandOver(
@@ -303,11 +315,12 @@ void ContributionLog::HandOver(
   contribution->ReleaseSegment();
 }
 
-std::vector<ContributionKey> ContributionLog::FindDamaged(const v1::Seal& seal) const {
+std::vector<ContributionKey> ContributionLog::FindDamaged(
+    const v1::Seal& seal) const {
   std::vector<ContributionKey> damaged;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
     const auto contribution = Find(ContributionKey::FromProto(sealed.key()));
-    if (contribution == nullptr || contribution->is_merged_live()) continue;
+    if (contribution == nullptr || !contribution->keeps_bytes()) continue;
     const absl::Status checked = CheckBytes(*contribution);
     if (!absl::IsDataLoss(checked)) continue;
     LOG(ERROR) << "run " << context_.run.run_id() << ": "

@@ -25,9 +25,8 @@ absl::Status ContributionLog::Recover(const std::set<std::string>& kept_paths,
   }
   RETURN_IF_ERROR(RecoverSegments(kept_paths));
   RETURN_IF_ERROR(RecoverStored());
-  ASSIGN_OR_RETURN(
-      const std::vector<RecordStore::Record> bound,
-      context_.records.Scan(context_.names.RecordName("bound/")));
+  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> bound,
+                   context_.records.Scan(context_.names.RecordName("bound/")));
   for (const RecordStore::Record& value : bound) {
     ASSIGN_OR_RETURN(const records::BoundRecord record,
                      ParseRecord<records::BoundRecord>(value));
@@ -64,7 +63,8 @@ void ContributionLog::AddRecovered(RecoveredShard& recovered) const {
 absl::Status ContributionLog::RecoverSegments(
     const std::set<std::string>& kept_paths) {
   const std::string directory = context_.names.log();
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, context_.fs.List(directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   context_.fs.List(directory));
   for (const std::string& name : names) {
     auto segment = std::make_unique<Segment>();
     segment->path = absl::StrCat(directory, "/", name);
@@ -89,9 +89,10 @@ absl::Status ContributionLog::RecoverSegments(
     // The rest of a short page is zeros.
     absl::Status read =
         DecodeHeaderPage(page, "ATOLLSEG", segment->path, &header);
-    if (read.ok() && (header.fragment() < 0 ||
-                      header.fragment() >= context_.layout.fragment_count() ||
-                      context_.names.SegmentPath(header.segment()) != segment->path)) {
+    if (read.ok() &&
+        (header.fragment() < 0 ||
+         header.fragment() >= context_.layout.fragment_count() ||
+         context_.names.SegmentPath(header.segment()) != segment->path)) {
       read = absl::DataLossError("misplaced segment");
     }
     if (read.ok()) {
@@ -118,12 +119,13 @@ absl::Status ContributionLog::RecoverSegments(
 }
 
 absl::Status ContributionLog::RecoverPartial(const records::BoundRecord& bound,
-                                      std::unique_ptr<Segment> segment) {
+                                             std::unique_ptr<Segment> segment) {
   const auto key = ContributionKey::FromProto(bound.info().key());
   const ShardRange& range = context_.ranges[key.fragment];
   auto contribution = std::make_shared<Contribution>(
       bound.info(), context_.FindEncoded(key), std::move(segment));
-  const std::string prefix = absl::StrCat(context_.names.KeyedName("chunk", key), "/");
+  const std::string prefix =
+      absl::StrCat(context_.names.KeyedName("chunk", key), "/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> chunks,
                    context_.records.Scan(prefix));
   std::vector<char> bytes;
@@ -156,8 +158,8 @@ absl::Status ContributionLog::RecoverPartial(const records::BoundRecord& bound,
   return absl::OkStatus();
 }
 
-std::unique_ptr<Segment> ContributionLog::TakeFreeSegment(const ContributionKey& key,
-                                                   int64_t number) {
+std::unique_ptr<Segment> ContributionLog::TakeFreeSegment(
+    const ContributionKey& key, int64_t number) {
   const int64_t payload_bytes = context_.FindEncoded(key).byte_count();
   MutexLock lock(&mutex_);
   auto& free = free_segments_[key.fragment];
@@ -183,10 +185,11 @@ absl::Status ContributionLog::RecoverStored() {
     }
     const auto key = ContributionKey::FromProto(record.info().key());
     std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
-    if (segment == nullptr ||
-        record.block_crc32c_size() != context_.ranges[key.fragment].block_count()) {
-      const std::string why = absl::StrCat(context_.names.SegmentPath(record.segment()),
-                                           " is missing or damaged");
+    if (segment == nullptr || record.block_crc32c_size() !=
+                                  context_.ranges[key.fragment].block_count()) {
+      const std::string why =
+          absl::StrCat(context_.names.SegmentPath(record.segment()),
+                       " is missing or damaged");
       LOG(ERROR) << "run " << context_.run.run_id() << ": " << key.ToString()
                  << " is lost here: " << why;
       MutexLock lock(&mutex_);
@@ -208,8 +211,9 @@ absl::Status ContributionLog::RecoverStored() {
 }
 
 absl::Status ContributionLog::RecoverRefused() {
-  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> refused,
-                   context_.records.Scan(context_.names.RecordName("refused/")));
+  ASSIGN_OR_RETURN(
+      const std::vector<RecordStore::Record> refused,
+      context_.records.Scan(context_.names.RecordName("refused/")));
   for (const RecordStore::Record& value : refused) {
     ASSIGN_OR_RETURN(const records::RefusedRecord record,
                      ParseRecord<records::RefusedRecord>(value));

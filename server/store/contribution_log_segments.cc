@@ -54,9 +54,11 @@ void ContributionLog::GiveNumberBack(int64_t number) {
   if (next_segment_ == number + 1) next_segment_ = number;
 }
 
-bool ContributionLog::IsReusable(int32_t fragment, const Segment& segment) const {
+bool ContributionLog::IsReusable(int32_t fragment,
+                                 const Segment& segment) const {
   return !context_.merges_live &&
-         segment.payload_bytes == context_.encoded_ranges[fragment].byte_count();
+         segment.payload_bytes ==
+             context_.encoded_ranges[fragment].byte_count();
 }
 
 absl::StatusOr<std::unique_ptr<Segment>> ContributionLog::TakeSegment(
@@ -74,7 +76,8 @@ absl::StatusOr<std::unique_ptr<Segment>> ContributionLog::TakeSegment(
   return NewSegment(key.fragment, payload_bytes);
 }
 
-void ContributionLog::Recycle(int32_t fragment, std::unique_ptr<Segment> segment) {
+void ContributionLog::Recycle(int32_t fragment,
+                              std::unique_ptr<Segment> segment) {
   if (segment == nullptr) return;
   if (!IsReusable(fragment, *segment)) {
     context_.fs.Remove(segment->path).IgnoreError();

@@ -28,7 +28,8 @@ std::set<std::string> KeptLog::Paths() const {
   MutexLock lock(&mutex_);
   std::set<std::string> paths;
   for (const auto& [commit_seq, all] : kept_) {
-    for (const Kept& kept : all) paths.insert(context_.names.SegmentPath(kept.segment));
+    for (const Kept& kept : all)
+      paths.insert(context_.names.SegmentPath(kept.segment));
   }
   return paths;
 }
@@ -91,7 +92,8 @@ void KeptLog::Remove(absl::Span<const int64_t> commit_seqs,
       if (!found.empty()) freed = std::move(found.mapped());
     }
     for (const Kept& kept : freed) {
-      context_.fs.Remove(context_.names.SegmentPath(kept.segment)).IgnoreError();
+      context_.fs.Remove(context_.names.SegmentPath(kept.segment))
+          .IgnoreError();
       batch->Delete(context_.names.KeyedName("kept", kept.key));
     }
   }

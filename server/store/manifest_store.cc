@@ -65,7 +65,9 @@ absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
       return absl::InvalidArgumentError(
           absl::StrCat("pin ", pin.pin_id(), " names fragment ", f));
     }
-    if (ShardRange(context_.layout, f, context_.shard, context_.shard_count).empty()) continue;
+    if (ShardRange(context_.layout, f, context_.shard, context_.shard_count)
+            .empty())
+      continue;
     const std::optional<HeldVersion> held = find_version_(f, version.version());
     const std::string path = context_.names.VersionPath(f, version.version());
     if (!held || held->file->path() != path) {
@@ -94,8 +96,8 @@ absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
   }
   const std::string text = ToJson(manifest);
   failpoint::Hit("server.manifest.before");
-  RETURN_IF_ERROR(
-      WriteFileAtomically(context_.fs, context_.names.ManifestPath(pin.pin_id()), text));
+  RETURN_IF_ERROR(WriteFileAtomically(
+      context_.fs, context_.names.ManifestPath(pin.pin_id()), text));
   failpoint::Hit("server.manifest.after");
   MutexLock lock(&mutex_);
   manifests_[pin.pin_id()] = {run_epoch, pin.commit_seq(), Sha256Hex(text)};
@@ -108,7 +110,8 @@ absl::Status ManifestStore::Drop(const std::string& pin_id) {
     MutexLock lock(&mutex_);
     manifests_.erase(pin_id);
   }
-  const absl::Status removed = context_.fs.Remove(context_.names.ManifestPath(pin_id));
+  const absl::Status removed =
+      context_.fs.Remove(context_.names.ManifestPath(pin_id));
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   return context_.fs.SyncDirectory(context_.names.checkpoints());
 }
@@ -118,7 +121,8 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
   ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
   if (manifest.run_id != context_.run.run_id() || manifest.pin_id != pin_id ||
       manifest.layout_fingerprint != context_.layout.fingerprint() ||
-      manifest.shard != context_.shard || manifest.shard_count != context_.shard_count) {
+      manifest.shard != context_.shard ||
+      manifest.shard_count != context_.shard_count) {
     return absl::DataLossError("it is of another run, pin, layout or shard");
   }
   ManifestFact fact;
@@ -126,11 +130,13 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
   fact.run_epoch = manifest.run_epoch;
   fact.commit_seq = manifest.commit_seq;
   for (const ManifestFile& file : manifest.files) {
-    if (file.fragment < 0 || file.fragment >= context_.layout.fragment_count()) {
+    if (file.fragment < 0 ||
+        file.fragment >= context_.layout.fragment_count()) {
       return absl::DataLossError("it names a fragment that the run has not");
     }
     fact.versions[file.fragment] = file.version;
-    const std::string path = context_.names.VersionPath(file.fragment, file.version);
+    const std::string path =
+        context_.names.VersionPath(file.fragment, file.version);
     // Open has checked header and table; the bytes are checked when read.
     const std::optional<HeldVersion> held =
         find_version_(file.fragment, file.version);
@@ -152,15 +158,16 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
 }
 
 absl::Status ManifestStore::Recover() {
-  const std::string directory =
-      context_.names.checkpoints();
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, context_.fs.List(directory));
+  const std::string directory = context_.names.checkpoints();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   context_.fs.List(directory));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory, "/", name);
     absl::string_view pin_id = name;
     if (!absl::ConsumeSuffix(&pin_id, kSuffix) ||
         !ValidateId("pin_id", std::string(pin_id)).ok()) {
-      RETURN_IF_ERROR(context_.fs.Remove(path));  // What a crash left half made.
+      RETURN_IF_ERROR(
+          context_.fs.Remove(path));  // What a crash left half made.
       continue;
     }
     const absl::StatusOr<std::string> text =

@@ -32,9 +32,8 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
        {names.versions(), names.log(), names.checkpoints()}) {
     RETURN_IF_ERROR(fs.CreateDirectories(directory));
   }
-  for (const std::string& parent :
-       {data_dir, absl::StrCat(data_dir, "/runs"), names.run_directory(),
-        names.directory()}) {
+  for (const std::string& parent : {data_dir, absl::StrCat(data_dir, "/runs"),
+                                    names.run_directory(), names.directory()}) {
     RETURN_IF_ERROR(fs.SyncDirectory(parent));
   }
   RETURN_IF_ERROR(store->versions_.Recover());
@@ -89,8 +88,8 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
   ContributionLog::Freed freed =
       contributions_.TakeOut(to_free, &batch, commit.commit_seq());
   versions_.AddState(run_epoch, commit, digest, &batch);
-  RETURN_IF_ERROR(contributions_.WriteAndRecycle(batch, Sync::kMachine,
-                                                 std::move(freed)));
+  RETURN_IF_ERROR(
+      contributions_.WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
   failpoint::Hit("server.state.after");
   for (const auto& contribution : kept) {
     kept_.Put(commit.commit_seq(), *contribution);
@@ -137,9 +136,9 @@ absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
   const int32_t fragment = prepared.fragment;
   const int64_t version = prepared.version + 1;
   VersionFile& recovers_from = sum != nullptr ? *sum : *file;
-  RETURN_IF_ERROR(recovers_from.WriteHeader(
-      {run().run_id(), shard(), version, 0, prepared.digest,
-       prepared.replica_digest}));
+  RETURN_IF_ERROR(
+      recovers_from.WriteHeader({run().run_id(), shard(), version, 0,
+                                 prepared.digest, prepared.replica_digest}));
   if (sum != nullptr) sums_.Put(fragment, version, std::move(sum));
   versions_.Publish(
       fragment, version,

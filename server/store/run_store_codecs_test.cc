@@ -149,7 +149,8 @@ TEST_P(RunStoreCodecsTest, WhatIsStoredOutlivesAPowerCutInItsOwnSize) {
   }
   CutPowerAndReopen();
   EXPECT_EQ(SegmentSizes(), std::vector<int64_t>{range.byte_count()});
-  const auto found = store_->contributions().Find(ContributionKey::FromProto(Info(2).key()));
+  const auto found =
+      store_->contributions().Find(ContributionKey::FromProto(Info(2).key()));
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->state(), Contribution::State::kStored);
   std::vector<char> read(found->encoded().ByteCount({1, 4}));

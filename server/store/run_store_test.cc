@@ -94,8 +94,9 @@ class RunStoreTest : public testing::Test {
       if (!written.ok()) return written;
     }
     store_->versions().Publish(0, version,
-                           {*file, 0, Digest128{1, uint64_t(version)}});
-    return version == 0 ? store_->versions().PersistVersion0(0) : absl::OkStatus();
+                               {*file, 0, Digest128{1, uint64_t(version)}});
+    return version == 0 ? store_->versions().PersistVersion0(0)
+                        : absl::OkStatus();
   }
 
   static v1::Commit Commit(int64_t seq) {
@@ -383,7 +384,8 @@ TEST_F(RunStoreTest, WhatIsStoredOutlivesAPowerCut) {
   ASSERT_EQ(store_->Recovered().stored.size(), 1);
   EXPECT_EQ(store_->Recovered().stored[0].norm_squared, 3.0);
   std::vector<float> read(10000);
-  ASSERT_TRUE(store_->contributions().Find(ContributionKey::FromProto(Info(2).key()))
+  ASSERT_TRUE(store_->contributions()
+                  .Find(ContributionKey::FromProto(Info(2).key()))
                   ->Read({0, 3}, read.data())
                   .ok());
   EXPECT_EQ(read, Elements(2));
@@ -430,7 +432,8 @@ TEST_F(RunStoreTest, ADamagedContributionIsNamed) {
   ASSERT_TRUE(Reopen().ok());
   std::vector<float> read(10000);
   const absl::Status status =
-      store_->contributions().Find(ContributionKey::FromProto(Info(2).key()))
+      store_->contributions()
+          .Find(ContributionKey::FromProto(Info(2).key()))
           ->Read({0, 3}, read.data());
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_NE(status.message().find(".seg"), std::string::npos) << status;
@@ -528,7 +531,8 @@ TEST_F(RunStoreTest, DamagedContributionsOfASealAreFoundAndLost) {
   v1::Seal seal;
   *seal.add_contributions()->mutable_key() = Info(1).key();
   *seal.add_contributions()->mutable_key() = Info(2).key();
-  const std::vector<ContributionKey> damaged = store_->contributions().FindDamaged(seal);
+  const std::vector<ContributionKey> damaged =
+      store_->contributions().FindDamaged(seal);
   ASSERT_EQ(damaged.size(), 1);
   EXPECT_EQ(damaged[0].slot, 1);
   ASSERT_TRUE(store_->contributions().Lose(damaged).ok());
@@ -803,7 +807,8 @@ TEST_F(RunStoreTest, WhatCouldNotBeSyncedHasToComeAgain) {
   fs_.AddFault({.call = FakeFileSystem::Fault::Call::kSync,
                 .path_part = "",
                 .error_number = EIO});
-  EXPECT_TRUE(absl::IsDataLoss(store_->contributions().Finish(*contribution).status()));
+  EXPECT_TRUE(
+      absl::IsDataLoss(store_->contributions().Finish(*contribution).status()));
   EXPECT_FALSE(contribution->TakeFinish());
   EXPECT_EQ(store_->contributions().Find(contribution->key()), nullptr);
   // Nor does the next life take it for whole.

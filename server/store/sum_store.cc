@@ -39,9 +39,9 @@ absl::StatusOr<std::shared_ptr<VersionFile>> SumStore::Open(
   const std::string path = context_.names.SumPath(fact.fragment, version);
   // VersionFile::Open would create the file.
   if (!context_.fs.Exists(path)) return std::shared_ptr<VersionFile>();
-  absl::StatusOr<std::shared_ptr<VersionFile>> opened = VersionFile::Open(
-      context_.fs, path, context_.ranges[fact.fragment],
-      /*state_count=*/0, /*writable=*/true);
+  absl::StatusOr<std::shared_ptr<VersionFile>> opened =
+      VersionFile::Open(context_.fs, path, context_.ranges[fact.fragment],
+                        /*state_count=*/0, /*writable=*/true);
   if (absl::IsUnavailable(opened.status())) return opened.status();
   if (!opened.ok()) return std::shared_ptr<VersionFile>();
   const VersionIdentity& identity = (*opened)->identity();

@@ -85,7 +85,8 @@ absl::StatusOr<std::shared_ptr<VersionFile>> VersionStore::MakeFile(
     if (spare->Reuse(context_.fs, path)) return spare;
     context_.fs.Remove(spare->path()).IgnoreError();
   }
-  return VersionFile::Create(context_.fs, path, context_.ranges[fragment], state_count_);
+  return VersionFile::Create(context_.fs, path, context_.ranges[fragment],
+                             state_count_);
 }
 
 absl::Status VersionStore::Reserve(int32_t fragment, int64_t version) {
@@ -121,7 +122,7 @@ void VersionStore::GiveUp(int32_t fragment, int64_t version,
 }
 
 void VersionStore::Publish(int32_t fragment, int64_t version,
-                              HeldVersion held) {
+                           HeldVersion held) {
   MutexLock lock(&mutex_);
   versions_[{fragment, version}] = std::move(held);
 }
@@ -132,7 +133,7 @@ void VersionStore::Unpublish(int32_t fragment, int64_t version) {
 }
 
 void VersionStore::Commit(int32_t fragment, int64_t version,
-                             int64_t commit_seq) {
+                          int64_t commit_seq) {
   {
     MutexLock lock(&mutex_);
     const auto it = versions_.find({fragment, version});
@@ -143,7 +144,7 @@ void VersionStore::Commit(int32_t fragment, int64_t version,
 }
 
 std::optional<HeldVersion> VersionStore::Find(int32_t fragment,
-                                                 int64_t version) const {
+                                              int64_t version) const {
   MutexLock lock(&mutex_);
   const auto it = versions_.find({fragment, version});
   if (it == versions_.end()) return std::nullopt;
@@ -171,7 +172,7 @@ void VersionStore::Remove(int32_t fragment, int64_t version) {
 }
 
 void VersionStore::Retire(int32_t fragment, int64_t version,
-                             std::shared_ptr<VersionFile> file) {
+                          std::shared_ptr<VersionFile> file) {
   // The maps no longer have the file, so no new user can appear.
   bool is_ours = file.use_count() == 1;
   {
@@ -181,8 +182,8 @@ void VersionStore::Retire(int32_t fragment, int64_t version,
   const std::string versions = context_.names.versions();
   // The old name must be gone before the bytes change.
   if (is_ours &&
-      file->Reuse(context_.fs, absl::StrCat(versions, "/f", fragment, "-v", version,
-                                    ".spare.tmp")) &&
+      file->Reuse(context_.fs, absl::StrCat(versions, "/f", fragment, "-v",
+                                            version, ".spare.tmp")) &&
       context_.fs.SyncDirectory(versions).ok()) {
     MutexLock lock(&mutex_);
     auto& spares = spares_[fragment];
@@ -225,13 +226,12 @@ void VersionStore::DropSpares() {
 absl::Status VersionStore::PersistVersion0(int32_t fragment) {
   const std::optional<HeldVersion> held = Find(fragment, 0);
   if (!held) return absl::InternalError("version 0 was not published");
-  RETURN_IF_ERROR(held->file->Seal(
-      {context_.run.run_id(), context_.shard, 0, 0, held->digest, held->replica_digest}));
-  RETURN_IF_ERROR(
-      context_.fs.Rename(held->file->path(), context_.names.VersionPath(fragment, 0)));
+  RETURN_IF_ERROR(held->file->Seal({context_.run.run_id(), context_.shard, 0, 0,
+                                    held->digest, held->replica_digest}));
+  RETURN_IF_ERROR(context_.fs.Rename(held->file->path(),
+                                     context_.names.VersionPath(fragment, 0)));
   held->file->set_path(context_.names.VersionPath(fragment, 0));
-  RETURN_IF_ERROR(
-      context_.fs.SyncDirectory(context_.names.versions()));
+  RETURN_IF_ERROR(context_.fs.SyncDirectory(context_.names.versions()));
   RecordBatch batch;
   {
     MutexLock lock(&mutex_);
@@ -258,8 +258,9 @@ absl::Status VersionStore::RecordPrepared(const PreparedFact& prepared) {
   record.set_norm_squared(prepared.norm_squared);
   *record.mutable_replica_digest() = prepared.replica_digest.ToProto();
   RecordBatch batch;
-  batch.Put(context_.names.RecordName(absl::StrCat("prepared/", prepared.fragment)),
-            record.SerializeAsString());
+  batch.Put(
+      context_.names.RecordName(absl::StrCat("prepared/", prepared.fragment)),
+      record.SerializeAsString());
   failpoint::Hit("server.prepared.before");
   RETURN_IF_ERROR(context_.records.Write(batch, context_.durability));
   failpoint::Hit("server.prepared.after");
@@ -346,7 +347,8 @@ int64_t VersionStore::ImageBytesMax() const {
   return bytes;
 }
 
-void VersionStore::SetImages(int32_t fragment, int64_t version, VersionFile& file) {
+void VersionStore::SetImages(int32_t fragment, int64_t version,
+                             VersionFile& file) {
   if (images_ == nullptr) return;
   const std::optional<HeldVersion> from = Find(fragment, version - 1);
   // Islands that pull late find the version before in memory: the array that
@@ -367,7 +369,8 @@ void VersionStore::SetImages(int32_t fragment, int64_t version, VersionFile& fil
   for (int array = 1; maps_state_ && array <= optimizer_count(); ++array) {
     if (!file.carries(array)) to_make.push_back(array);
   }
-  const int64_t count = VersionFile::ImageElementCount(context_.ranges[fragment]);
+  const int64_t count =
+      VersionFile::ImageElementCount(context_.ranges[fragment]);
   for (const int array : to_make) file.SetImage(array, images_->Take(count));
 }
 

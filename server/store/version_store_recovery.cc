@@ -44,12 +44,14 @@ absl::Status VersionStore::RecoverState() {
   } else {
     return value.status();
   }
-  ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> prepared,
-                   context_.records.Scan(context_.names.RecordName("prepared/")));
+  ASSIGN_OR_RETURN(
+      const std::vector<RecordStore::Record> prepared,
+      context_.records.Scan(context_.names.RecordName("prepared/")));
   for (const RecordStore::Record& record : prepared) {
     ASSIGN_OR_RETURN(const records::PreparedRecord fact,
                      ParseRecord<records::PreparedRecord>(record));
-    if (fact.fragment() < 0 || fact.fragment() >= context_.layout.fragment_count()) {
+    if (fact.fragment() < 0 ||
+        fact.fragment() >= context_.layout.fragment_count()) {
       return absl::DataLossError(
           absl::StrCat("record ", record.first, " does not fit the layout"));
     }
@@ -118,9 +120,9 @@ absl::Status VersionStore::RecoverFile(const std::string& name,
   }
   const std::shared_ptr<VersionFile> file = *std::move(opened);
   const VersionIdentity& identity = file->identity();
-  Publish(f, version,
-          {file, identity.commit_seq, identity.digest,
-           identity.replica_digest});
+  Publish(
+      f, version,
+      {file, identity.commit_seq, identity.digest, identity.replica_digest});
   return absl::OkStatus();
 }
 
@@ -129,8 +131,7 @@ absl::Status VersionStore::CheckDurable(
   for (int32_t f = 0; f < context_.layout.fragment_count(); ++f) {
     const records::FragmentState& fragment = state.fragments(f);
     if (context_.ranges[f].empty() || fragment.version() < 0) continue;
-    const std::string path =
-        context_.names.VersionPath(f, fragment.version());
+    const std::string path = context_.names.VersionPath(f, fragment.version());
     const std::optional<HeldVersion> held = Find(f, fragment.version());
     if (!held) return absl::DataLossError(absl::StrCat(path, " is missing"));
     if (held->digest != Digest128::FromProto(fragment.digest())) {
@@ -142,8 +143,8 @@ absl::Status VersionStore::CheckDurable(
 }
 
 absl::StatusOr<bool> VersionStore::AdoptPrepared(const std::string& path,
-                                             int32_t fragment,
-                                             int64_t version) {
+                                                 int32_t fragment,
+                                                 int64_t version) {
   std::optional<PreparedFact> recorded;
   {
     MutexLock lock(&mutex_);
@@ -155,13 +156,14 @@ absl::StatusOr<bool> VersionStore::AdoptPrepared(const std::string& path,
   }
   const ShardRange& range = context_.ranges[fragment];
   if (!recorded || range.empty()) return false;
-  absl::StatusOr<std::unique_ptr<VersionFile>> opened =
-      VersionFile::Open(context_.fs, path, range, state_count_, /*writable=*/true);
+  absl::StatusOr<std::unique_ptr<VersionFile>> opened = VersionFile::Open(
+      context_.fs, path, range, state_count_, /*writable=*/true);
   if (absl::IsUnavailable(opened.status())) return opened.status();
   if (!opened.ok()) return false;
   const VersionIdentity& identity = (*opened)->identity();
-  if (identity.run_id != context_.run.run_id() || identity.shard != context_.shard ||
-      identity.version != version || identity.digest != recorded->digest ||
+  if (identity.run_id != context_.run.run_id() ||
+      identity.shard != context_.shard || identity.version != version ||
+      identity.digest != recorded->digest ||
       identity.replica_digest != recorded->replica_digest) {
     return false;
   }
@@ -172,8 +174,7 @@ absl::StatusOr<bool> VersionStore::AdoptPrepared(const std::string& path,
     const IndexRange block = {b, b + 1};
     elements.resize(range.ElementCount(block));
     for (int array = 0; array <= state_count_; ++array) {
-      const absl::Status read =
-          (*opened)->Read(array, block, elements.data());
+      const absl::Status read = (*opened)->Read(array, block, elements.data());
       if ((*opened)->disk_has_failed()) {
         return absl::UnavailableError(read.message());
       }
@@ -187,8 +188,7 @@ absl::StatusOr<bool> VersionStore::AdoptPrepared(const std::string& path,
       replica_digest != recorded->replica_digest) {
     return false;
   }
-  Publish(fragment, version,
-                 {*std::move(opened), 0, digest, replica_digest});
+  Publish(fragment, version, {*std::move(opened), 0, digest, replica_digest});
   MutexLock lock(&mutex_);
   prepared_here_.insert(fragment);
   return true;

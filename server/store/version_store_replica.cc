@@ -42,7 +42,7 @@ VersionFile::ArrayMaker VersionStore::MakerOfReplica(
 }
 
 void VersionStore::LeaveOutReplica(int32_t fragment, int64_t version,
-                               VersionFile& file) {
+                                   VersionFile& file) {
   if (deltas_ == nullptr || !file.InMemory() || file.replica_left_out()) return;
   const std::optional<HeldVersion> before = Find(fragment, version - 1);
   if (!before || before->file->replica_left_out()) return;
@@ -91,9 +91,10 @@ absl::Status VersionStore::RecoverDeltas() {
     }
   }
   ASSIGN_OR_RETURN(
-      deltas_,
-      DeltaRing::Open(context_.fs, directory, {context_.run.run_id(), context_.shard},
-                      DownCodec(context_.run.spec()), context_.ranges, persisted, images_));
+      deltas_, DeltaRing::Open(context_.fs, directory,
+                               {context_.run.run_id(), context_.shard},
+                               DownCodec(context_.run.spec()), context_.ranges,
+                               persisted, images_));
   RETURN_IF_ERROR(RecoverReplicas());
   for (int32_t f = 0; f < context_.layout.fragment_count(); ++f) {
     if (context_.ranges[f].empty()) continue;
@@ -101,8 +102,9 @@ absl::Status VersionStore::RecoverDeltas() {
     for (const int64_t version : {persisted[f], persisted[f] + 1}) {
       const absl::StatusOr<bool> made = MakeDeltaAgain(f, version);
       if (!made.ok()) {
-        LOG(WARNING) << "run " << context_.run.run_id() << ": no delta of version "
-                     << version << " of fragment " << f
+        LOG(WARNING) << "run " << context_.run.run_id()
+                     << ": no delta of version " << version << " of fragment "
+                     << f
                      << ", islands get the whole replica: " << made.status();
       } else if (*made && version == persisted[f]) {
         deltas_->Persist(f, version);
@@ -113,7 +115,7 @@ absl::Status VersionStore::RecoverDeltas() {
 }
 
 absl::StatusOr<bool> VersionStore::MakeDeltaAgain(int32_t fragment,
-                                              int64_t version) {
+                                                  int64_t version) {
   const std::optional<HeldVersion> from = Find(fragment, version - 1);
   const std::optional<HeldVersion> to = Find(fragment, version);
   if (!from || !to || !deltas_->Chain(fragment, version - 1, version).empty()) {

@@ -81,7 +81,8 @@ PreparedFact MergeBench::Merge(const v1::Seal& seal) {
 
 std::vector<float> MergeBench::Read(int64_t version, int array) {
   std::vector<float> elements(kElements);
-  CHECK(store->versions().Find(0, version)
+  CHECK(store->versions()
+            .Find(0, version)
             ->file->Read(array, store->range(0).blocks(), elements.data())
             .ok());
   return elements;
