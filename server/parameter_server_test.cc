@@ -175,11 +175,14 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
     return r.checkpoints_size() == 1 && r.checkpoints(0).durable() &&
            r.checkpoints(0).pin_id() == "round-1";
   };
-  const std::string path = "data/runs/small/shard-0/checkpoints/round-1.json";
+  const auto path = [](int shard) {
+    return absl::StrCat("data/runs/small/shard-", shard,
+                        "/checkpoints/round-1.json");
+  };
   cluster.Publish();
   for (int shard = 0; shard < 2; ++shard) {
     ASSERT_OK(cluster.WaitForReport(shard, durable).status());
-    EXPECT_TRUE(cluster.fs(shard).Exists(path));
+    EXPECT_TRUE(cluster.fs(shard).Exists(path(shard)));
   }
   for (int v = 1; v < 4; ++v) ASSERT_OK(cluster.Round(v, 1));
   cluster.CutPower(1);
@@ -203,9 +206,9 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
   EXPECT_TRUE(absl::IsOutOfRange(cluster.Pull(0, 1).status()));
   // A pull of both ends with the first of them that has released it.
   for (int shard = 0; shard < 2; ++shard) {
-    while (cluster.fs(shard).Exists(path) && absl::Now() < end) {
+    while (cluster.fs(shard).Exists(path(shard)) && absl::Now() < end) {
     }
-    EXPECT_FALSE(cluster.fs(shard).Exists(path));
+    EXPECT_FALSE(cluster.fs(shard).Exists(path(shard)));
   }
 }
 
