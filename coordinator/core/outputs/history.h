@@ -1,4 +1,4 @@
-// What a record leaves to a run's history.
+// Converts records to rows of a run's history.
 //
 // Pure. Thread-safe.
 
@@ -11,7 +11,7 @@
 
 namespace atl::coordinator {
 
-// The row of a COMMIT or of an evaluation; nullopt for all other records.
+// The row of a COMMIT or an evaluation; nullopt for all other records.
 std::optional<HistoryRow> ToHistory(const LogEntry& entry);
 
 }  // namespace atl::coordinator

@@ -1,4 +1,4 @@
-// What islands may say of themselves.
+// Checks what islands say of themselves.
 //
 // Pure. Thread-safe.
 
@@ -12,10 +12,10 @@
 
 namespace atl::coordinator {
 
-// INVALID_ARGUMENT: no device, too large, or a number that makes no sense.
+// INVALID_ARGUMENT: no device, too large, or an impossible number.
 absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities);
 
-// Largest count in a progress report: sums over all islands of a run fit an
+// Largest count in a progress report. Sums over all islands of a run fit an
 // int64.
 inline constexpr int64_t kProgressCountMax = int64_t{1} << 52;
 

@@ -1,5 +1,4 @@
-// What CreateRun refuses of how islands and servers exchange tensors, each with
-// a sentence why.
+// Checks how islands and servers exchange tensors. For CreateRun.
 //
 // Pure. Thread-safe.
 
@@ -13,8 +12,8 @@
 
 namespace atl::coordinator {
 
-// Appends what is wrong with `spec.exchange`, and with it beside the rest of
-// `spec`, to `violations`.
+// Appends what is wrong with `spec.exchange`, alone and together with the rest
+// of `spec`, to `violations`.
 void CheckExchange(const v1::RunSpec& spec,
                    std::vector<FieldViolation>& violations);
 
