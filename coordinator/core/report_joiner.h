@@ -1,6 +1,5 @@
-// Joins the parts of a shard report that is larger than one message.
-//
-// Pure. Thread-compatible.
+// Joins the parts of a shard report that is larger than one message. Pure.
+// Thread-compatible.
 
 #ifndef COORDINATOR_CORE_REPORT_JOINER_H_
 #define COORDINATOR_CORE_REPORT_JOINER_H_

@@ -26,8 +26,7 @@ struct IslandCredentials {
 
 namespace event {
 
-// --- The first of a life
-// ------------------------------------------------------
+// --- The first of a life -----------------------------------------------------
 
 // Records a new run. Requires: ids and spec were validated.
 struct Create {
@@ -37,8 +36,7 @@ struct Create {
 // The whole log was replayed. Every lease starts anew.
 struct Recovered {};
 
-// --- Islands: errors as island_service.proto has them
-// -------------------------
+// --- Islands: errors as island_service.proto has them ------------------------
 
 // The caller adds the plan to the answer.
 struct Join {
@@ -60,8 +58,7 @@ struct Leave {
   IslandCredentials island;
 };
 
-// --- Operators: errors as run_service.proto has them
-// --------------------------
+// --- Operators: errors as run_service.proto has them -------------------------
 
 struct Pause {};
 struct Resume {};
@@ -74,8 +71,7 @@ struct Export {
   const v1::ExportCheckpointRequest& request;
 };
 
-// --- Servers
-// ------------------------------------------------------------------
+// --- Servers -----------------------------------------------------------------
 
 // A shard's report. Ignored unless `server_id` owns the shard. The caller has
 // checked that the report comes from the server's newest incarnation.
@@ -90,8 +86,7 @@ struct ServerChanged {
   bool restarted = false;
 };
 
-// --- Time
-// ---------------------------------------------------------------------
+// --- Time --------------------------------------------------------------------
 
 // Time passed; something may be due.
 struct Tick {};

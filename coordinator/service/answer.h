@@ -1,5 +1,4 @@
 // How a handler hands a unary call to the event loop and answers it.
-//
 // Thread-safe.
 
 #ifndef COORDINATOR_SERVICE_ANSWER_H_

@@ -1,5 +1,4 @@
 // What every store checks before it writes, and says in the same words.
-//
 // Thread-safe.
 
 #ifndef COORDINATOR_STORE_BATCH_CHECK_H_

@@ -1,6 +1,4 @@
-// Converts records to rows of a run's history.
-//
-// Pure. Thread-safe.
+// Converts records to rows of a run's history. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_HISTORY_H_
 #define COORDINATOR_CORE_OUTPUTS_HISTORY_H_

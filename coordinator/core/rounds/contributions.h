@@ -1,6 +1,5 @@
-// Collects undecided contributions from the reports of the shards.
-//
-// Pure. Thread-safe.
+// Collects undecided contributions from the reports of the shards. Pure.
+// Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_
 #define COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_

@@ -1,6 +1,4 @@
-// How many inner steps an island takes in a round.
-//
-// Pure. Thread-safe.
+// How many inner steps an island takes in a round. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_PACING_H_
 #define COORDINATOR_CORE_ROUNDS_PACING_H_

@@ -1,6 +1,4 @@
-// Client sampling: which of the ready islands a round asks.
-//
-// Pure. Thread-safe.
+// Client sampling: which of the ready islands a round asks. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_SAMPLING_H_
 #define COORDINATOR_CORE_ROUNDS_SAMPLING_H_

@@ -224,8 +224,7 @@ TEST_F(VerdictsTest, TheMeanAsksForNoStatistics) {
   EXPECT_THAT(run_->fragment(0).median_norms, IsEmpty());
 }
 
-// --- CreateRun
-// ----------------------------------------------------------------
+// --- CreateRun ---------------------------------------------------------------
 
 std::string Refused(const v1::RunSpec& spec) {
   std::string all;

@@ -1,6 +1,4 @@
-// The token weights of a round's contributions.
-//
-// Pure. Thread-safe.
+// The token weights of a round's contributions. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_WEIGHTS_H_
 #define COORDINATOR_CORE_ROUNDS_WEIGHTS_H_

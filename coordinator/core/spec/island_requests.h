@@ -1,6 +1,4 @@
-// Checks what islands say of themselves.
-//
-// Pure. Thread-safe.
+// Checks what islands say of themselves. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_
 #define COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_

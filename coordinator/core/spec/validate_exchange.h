@@ -1,6 +1,5 @@
-// Checks how islands and servers exchange tensors. For CreateRun.
-//
-// Pure. Thread-safe.
+// Checks how islands and servers exchange tensors. For CreateRun. Pure.
+// Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_

@@ -1,7 +1,5 @@
 // Checks a run's spec for CreateRun: every field out of range and every invalid
-// combination gives a sentence.
-//
-// Pure. Thread-safe.
+// combination gives a sentence. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_

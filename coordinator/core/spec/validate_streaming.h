@@ -1,7 +1,5 @@
 // Checks a streaming schedule for CreateRun: overlap, blend, staggered
-// fragments, eager updates (worker/DESIGN.md, Streaming).
-//
-// Pure. Thread-safe.
+// fragments, eager updates (worker/DESIGN.md, Streaming). Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_

@@ -116,8 +116,7 @@ class VerdictRuleTest : public testing::Test {
   std::mt19937 random_;
 };
 
-// --- RDA (arXiv 2604.21428)
-// ---------------------------------------------------
+// --- RDA (arXiv 2604.21428) --------------------------------------------------
 
 // Direction and length are averaged apart: the result points where the mean of
 // the unit vectors does and is as long as the gradients are on average.
@@ -182,8 +181,7 @@ TEST_F(VerdictRuleTest, RdaDecidesEveryTensorByItself) {
   EXPECT_EQ(got->rows[1], rule->Decide(MakeInput(y))->rows[0]);
 }
 
-// --- Norm clip (arXiv 1911.07963)
-// ---------------------------------------------
+// --- Norm clip (arXiv 1911.07963) --------------------------------------------
 
 // An update whose norm exceeds the threshold is scaled down to it.
 TEST_F(VerdictRuleTest, NormClipShortensWhatIsLongerThanTheMedian) {
@@ -228,8 +226,7 @@ TEST_F(VerdictRuleTest, ABoundOfZeroClipsToZeroAndNotToNaN) {
   EXPECT_EQ(got->rows[0], (std::vector<float>{0.5f, 0.25f, 0.0f}));
 }
 
-// --- Centred clip (arXiv 2012.10333)
-// ------------------------------------------
+// --- Centred clip (arXiv 2012.10333) -----------------------------------------
 
 // v_{l+1} = v_l + sum of the clipped differences from v_l.
 TEST_F(VerdictRuleTest, CentredClipIteratesAsOnTheVectorsThemselves) {
@@ -262,8 +259,7 @@ TEST_F(VerdictRuleTest, CentredClipIteratesAsOnTheVectorsThemselves) {
   }
 }
 
-// --- Krum (arXiv 1703.02757)
-// --------------------------------------------------
+// --- Krum (arXiv 1703.02757) -------------------------------------------------
 
 // The score of a vector is the sum of its squared distances to the n - f - 2
 // vectors that are closest to it; the least score wins.
@@ -430,8 +426,7 @@ TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
   EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(), 0.0f), f);
 }
 
-// --- All
-// ----------------------------------------------------------------------
+// --- All ---------------------------------------------------------------------
 
 TEST_F(VerdictRuleTest, APermutationOfTheIslandsPermutesTheCoefficients) {
   SCOPED_TRACE(trace_);

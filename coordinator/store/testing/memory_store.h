@@ -1,6 +1,4 @@
-// A Store in memory: everyone's fake. Errors can be injected.
-//
-// Thread-safe.
+// A Store in memory: everyone's fake. Errors can be injected. Thread-safe.
 
 #ifndef COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
 #define COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
