@@ -1,10 +1,8 @@
 // atoll-coordinator: the control plane of Atoll.
 //
-// Serves RunService, TrainingStateService, IslandService and ServerService, on
-// one port unless flags say otherwise, keeps its state in --data-dir, and dials
-// nobody. SIGTERM or
-// SIGINT stop it; whatever stops it, started again on the same directory it
-// goes on where it was.
+// Serves RunService, TrainingStateService, IslandService and ServerService,
+// keeps its state in --data-dir, and dials nobody. SIGTERM or SIGINT stop it.
+// After any stop it continues from the same directory.
 
 #include <csignal>
 #include <cstdio>
@@ -45,7 +43,7 @@ struct Flags {
   SnapshotPolicy snapshots;
 };
 
-// "4711\n" of "127.0.0.1:4711".
+// "127.0.0.1:4711" gives "4711\n".
 std::string PortLine(const std::string& address) {
   return address.substr(address.rfind(':') + 1) + "\n";
 }
@@ -106,8 +104,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
 }  // namespace atl::coordinator
 
 int main(int argc, char** argv) {
-  // Before any thread is made, so that all inherit it and only sigwait sees
-  // these signals.
+  // Before any thread starts, so that all threads inherit the mask and only
+  // sigwait receives these signals.
   sigset_t stop_signals;
   sigemptyset(&stop_signals);
   sigaddset(&stop_signals, SIGTERM);

@@ -18,12 +18,12 @@
 namespace atl::coordinator {
 namespace {
 
-// Volatile series are sampled no more often.
+// Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 
-// True once a shard has told, of a run that has ended and has no pin, that it
-// keeps no contribution of it, and nothing for pins: until then it has to be
-// told that the run has ended, and that the pins are gone.
+// True once a shard has reported that it keeps nothing of a run, neither
+// contributions nor for pins. Until then plans must still tell it that the run
+// has ended and that its pins are gone.
 bool HasLetGo(const ObservedShard& shard) {
   return shard.reported && shard.report.stored().empty() &&
          shard.report.refused().empty() && shard.report.held_for_pins() == 0;
@@ -186,7 +186,7 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
 absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
     const v1::ListRunsRequest& request) const {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // A token is the last run of the page before; runs are kept.
+  // The token is the last run of the previous page. Runs are never deleted.
   if (!request.page_token().empty() &&
       runs_.find(request.page_token()) == runs_.end()) {
     return InvalidFields(
@@ -287,7 +287,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     server.info.alive = true;
     TellRuns(request.server_id(), /*restarted=*/false, now);
   }
-  // The same again is another part of it, or says the same.
+  // An equal report_seq is another part of the same report, or a repeat.
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
     for (const v1::ShardReport& part : request.shards()) {
@@ -336,8 +336,6 @@ std::vector<std::string> Coordinator::AliveServers() const {
   for (auto& [count, id] : alive) ids.push_back(std::move(id));
   return ids;
 }
-
-// --- Time --------------------------------------------------------------------
 
 void Coordinator::Advance(absl::Time now) {
   for (auto& [id, server] : servers_) {
@@ -440,7 +438,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   return effects;
 }
 
-// Grows over restarts too, so that a receiver may compare it alone.
+// Grows over restarts too, so receivers compare only this number.
 int64_t Coordinator::PlanRevision() const {
   return (coordinator_epoch_ << 40) + plan_count_;
 }

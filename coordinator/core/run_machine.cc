@@ -1,5 +1,5 @@
-// Events of a run, and how they are recorded. What follows from them by itself
-// is in run_machine_advance.cc.
+// Events of a run and their records. run_machine_advance.cc has what follows
+// from them.
 
 #include "coordinator/core/run_machine.h"
 
@@ -24,9 +24,9 @@
 namespace atl::coordinator {
 namespace {
 
-// A restarted island's seq starts so far beyond what was seen of it, so that a
-// contribution of its earlier life that nobody has reported keeps its key. It
-// may have one of each fragment on its way.
+// A restarted island's seq starts this far after the seqs that were seen, or
+// one per fragment. So an unreported contribution of its earlier life keeps its
+// key.
 constexpr int64_t kSeqGapMin = 16;
 
 std::string HashSecret(const std::string& secret) {
@@ -45,8 +45,6 @@ absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
 absl::Duration RunMachine::LeaseDuration() const {
   return IslandLeaseDuration(state_.spec());
 }
-
-// --- Beginnings --------------------------------------------------------------
 
 absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
                                            absl::Time now) {
@@ -143,7 +141,7 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
         absl::StrCat("island ", island.island_id, " was never given epoch ",
                      island.island_epoch, ": Join first"));
   }
-  // Of hashes: how long a comparison takes says nothing about the secret.
+  // Compares hashes, so that timing reveals nothing about the secret.
   if (HashSecret(island.session_secret) != member->record.session_sha256()) {
     return Refuse(absl::StatusCode::kUnauthenticated, "WRONG_SESSION",
                   "the metadata atoll-session does not hold the secret that "
@@ -165,7 +163,7 @@ void RunMachine::Touch(const std::string& island_id) {
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
-  // What is greater was refused, or is a lie of a shard.
+  // A greater seq was refused, or a shard lies.
   const int64_t seq_max = FindSeqMax(state_.members()[slot]);
   int64_t seq = state_.outcomes().SeqMax(slot, seq_max);
   const auto see = [&](const v1::ContributionKey& key) {
@@ -210,7 +208,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                      "; `atoll island readmit ", state_.run_id(), " ",
                      request.island_id(), "` lets it in again"));
   }
-  // A run may be older than the bound.
+  // The run may be older than the bound.
   const int32_t islands_max = std::max(
       IslandsMax(state_.spec()), state_.spec().schedule().island_count_min());
   if (old == nullptr &&
@@ -244,8 +242,8 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                                      " data shards are read by other islands"),
                         LeaseDuration());
   }
-  // A strict run goes on with the same members whatever restarts, so a member
-  // that was ready stays expected.
+  // A strict run continues with the same members over restarts, so a ready
+  // member stays expected.
   const bool stays_ready =
       old != nullptr && old->ready() &&
       state_.spec().schedule().timing() == v1::TIMING_STRICT;
@@ -378,7 +376,7 @@ absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   return absl::OkStatus();
 }
 
-// --- Operators ---------------------------------------------------------------
+// --- Servers -----------------------------------------------------------------
 
 absl::Status RunMachine::Take(const event::ShardReported& reported,
                               RunAnswer& answer) {
@@ -389,13 +387,13 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
     return absl::OkStatus();
   }
   ObservedShard& shard = observed_.shards[report.shard()];
-  // A refusal changes what other shards may expect to be sealed.
+  // A refusal changes what other shards may expect in the SEAL.
   if (!shard.reported ||
       shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
       shard.report.refused_size() != report.refused_size()) {
     plan_changed_ = true;
   }
-  // What a run that has ended leaves is told in parts.
+  // An ended run's plan names its leftover contributions in parts.
   if (state_.ended() &&
       shard.report.stored_size() > static_cast<int>(kDroppedMax) &&
       shard.report.stored_size() != report.stored_size()) {
@@ -421,7 +419,7 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
   return absl::OkStatus();
 }
 
-// --- Emission ----------------------------------------------------------------
+// --- Records -----------------------------------------------------------------
 
 void RunMachine::Emit(storage::v1::Record record) {
   record.set_revision(state_.revision() + 1);

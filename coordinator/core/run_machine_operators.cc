@@ -1,4 +1,4 @@
-// What operators ask of a run: pause, resume, cancel, remove, export.
+// Requests of operators to a run: pause, resume, cancel, remove, export.
 
 #include "coordinator/core/run_machine.h"
 
@@ -21,8 +21,8 @@ namespace {
 constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
 constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
 
-// True of the names that a run gives to its own checkpoints: KeepCheckpoint,
-// CompleteIfDone.
+// True for the names of a run's own checkpoints (KeepCheckpoint,
+// CompleteIfDone).
 bool IsCheckpointId(absl::string_view pin_id) {
   if (pin_id == "final") return true;
   return absl::ConsumePrefix(&pin_id, "round-") && !pin_id.empty() &&
@@ -184,7 +184,7 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
     pin.set_keep_bytes_max(request.keep_bytes_max());
     EmitPin(pin, lease);
   } else if (!held->second.pin.checkpoint()) {
-    // Who only reads what it keeps does not cut its time.
+    // A reader never shortens this pin's lease.
     if (held->second.pin.keep_bytes_max() > 0 &&
         request.keep_bytes_max() == 0) {
       lease = std::max(lease, held->second.lease_duration);
@@ -197,7 +197,5 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
   *answer.exported.mutable_pin() = state_.pins().at(request.pin_id()).pin;
   return absl::OkStatus();
 }
-
-// --- Servers -----------------------------------------------------------------
 
 }  // namespace atl::coordinator

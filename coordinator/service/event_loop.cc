@@ -12,18 +12,18 @@
 namespace atl::coordinator {
 namespace {
 
-// Longest sleep without an event or a timer.
+// Longest sleep of the thread.
 constexpr absl::Duration kIdleMax = absl::Seconds(10);
 constexpr int64_t kReplayPage = 1024;
 
-// Where tests kill the program. Whole names, so that a test finds them in the
-// binary: what is not written here cannot be forgotten there.
+// Points where tests kill the program. The names are spelled out, so that a
+// test finds all of them in the binary.
 struct Failpoints {
   const char* before;
   const char* after;
 };
 
-// Of an island's record: what an operator does is told apart.
+// An operator's change of an island has its own name.
 Failpoints NameFailpoints(v1::IslandState state) {
   if (state == v1::ISLAND_STATE_REMOVED) {
     return {"coordinator.removal.before", "coordinator.removal.after"};
@@ -304,8 +304,8 @@ void EventLoop::Publish(const Effects& effects) {
   });
 }
 
-// A caller that comes again without having ended its stream, because the link
-// broke or because it means harm, takes nobody else's place.
+// A caller may reconnect without having ended its stream, after a broken link
+// or with bad intent. It must not take the streams of others.
 template <typename Watch, typename IsSame>
 void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
                          IsSame is_same) {

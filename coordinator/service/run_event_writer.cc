@@ -14,7 +14,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Records read at once, and bytes after which a message is full.
+// Records per read, and bytes that fill a message.
 constexpr int64_t kPageRecords = 32;
 constexpr size_t kMessageBytes = 1 << 20;
 

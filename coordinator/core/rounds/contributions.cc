@@ -14,7 +14,7 @@ bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-// Why a header makes no sense; empty if it does.
+// Why a header is invalid; empty if it is valid.
 std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   const int64_t version =
       state.fragments()[info.key().fragment()].newest.version();
@@ -105,7 +105,7 @@ SeenContributions CollectContributions(const RunState& state,
               ? std::string("a shard refused it")
               : std::string(CutUtf8(refused.reason(), kReasonBytesMax));
     }
-    // What it had and has lost ends too.
+    // Lost contributions must end too.
     for (const auto& [place, info] : shards[shard].had) {
       if (!Belongs(state, fragment, info.key())) continue;
       SeenContribution& seen = all[{info.key().slot(), info.key().seq()}];

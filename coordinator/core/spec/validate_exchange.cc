@@ -8,8 +8,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Codecs that say so little of a gradient that what they leave out has to be
-// said later.
+// Codecs that lose so much of a gradient that it must be sent later.
 bool NeedsFeedback(v1::Codec codec) {
   return codec == v1::CODEC_TWO_BIT || codec == v1::CODEC_TOP_K;
 }
@@ -31,8 +30,8 @@ void CheckExchange(const v1::RunSpec& spec,
   };
   require(v1::Codec_IsValid(exchange.up()), "exchange.up",
           "must be one of the codecs of this program");
-  // What one version leaves unsaid stays in theta - V and is part of what the
-  // next one says, so that any codec will do.
+  // Any codec works: the loss of one version stays in theta - replica and is
+  // part of the next version's difference.
   require(v1::Codec_IsValid(exchange.down()), "exchange.down",
           "must be one of the codecs of this program");
   if (exchange.error_feedback()) {
@@ -44,7 +43,7 @@ void CheckExchange(const v1::RunSpec& spec,
             "1): what an island has left unsaid would wait until it is drawn "
             "again, and be wrong by then");
     const double decay = exchange.error_feedback_decay();
-    // Also false for NaN.
+    // Also refuses NaN.
     require(decay >= 0 && decay <= 1, "exchange.error_feedback_decay",
             absl::StrCat("is ", decay, "; must be in (0, 1]; 0 means 1"));
   } else {

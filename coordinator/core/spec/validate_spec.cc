@@ -20,8 +20,7 @@
 namespace atl::coordinator {
 namespace {
 
-// The largest numbers of steps, rounds and seconds: far beyond use, so that no
-// sum or product of two overflows.
+// The largest steps, rounds and seconds. No sum or product of two overflows.
 constexpr int64_t kCountMax = int64_t{1} << 31;
 constexpr int64_t kSecondsMax = 30 * 24 * 3600;
 
@@ -44,7 +43,6 @@ class Checker {
         absl::StrCat("is ", value, "; must be in [", least, ", ", most, "]"));
   }
 
-  // In [0, 1).
   void Rate(double value, absl::string_view field) {
     Require(value >= 0 && value < 1, field,
             absl::StrCat("is ", value, "; must be in [0, 1)"));
@@ -173,8 +171,8 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
                 "must be F32 or BF16");
 }
 
-// Constants of a rule that does not read them are refused, so that nobody
-// believes in a defence that is not there.
+// Refuses constants that the rule does not read, so that nobody relies on a
+// defence that is not there.
 void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
   const v1::MergeRuleKind rule = merge.rule();
   const bool counts_hostile = rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -275,7 +273,7 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
                     "outer.contribution_norm_max");
 }
 
-// What a rule asks of the number of contributions.
+// The number of contributions that a merge rule needs.
 void CheckMergeCounts(const v1::RunSpec& spec, Checker& check) {
   const v1::MergeSpec& merge = spec.outer().merge();
   const int64_t quorum = spec.schedule().min_quorum();
@@ -339,7 +337,7 @@ void CheckStrict(const v1::ScheduleSpec& schedule, Checker& check) {
                 "elastic timing");
 }
 
-// A rule that sets contributions of one round against each other.
+// Rules that compare the contributions of one round with each other.
 bool ComparesContributions(v1::MergeRuleKind rule) {
   return rule == v1::MERGE_RULE_KIND_RDA ||
          rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -402,7 +400,6 @@ void CheckAsync(const v1::RunSpec& spec, Checker& check) {
   CheckAsyncOuter(spec.outer(), check);
 }
 
-// When the run is over.
 void CheckLength(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(
@@ -461,7 +458,7 @@ void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
   if (schedule.timing() == v1::TIMING_STRICT) CheckStrict(schedule, check);
 }
 
-// What only async runs take, and what they do not.
+// What only async runs accept, and what they do not.
 void CheckTiming(const v1::RunSpec& spec, Checker& check) {
   if (IsAsync(spec.schedule())) return CheckAsync(spec, check);
   check.Require(
@@ -505,8 +502,8 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
-// Shards merge contributions as they come, chunk by chunk in the order of
-// slots, and keep nothing of them.
+// At level ISLAND shards merge contributions live, chunk by chunk in the order
+// of slots, and keep none.
 void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.timing() == v1::TIMING_STRICT, "durability",
@@ -521,7 +518,7 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
                 "and at this level shards keep none");
 }
 
-// What plans have room for.
+// Limits that plans set.
 void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
   const int32_t most = IslandsMax(spec);
   if (most == kIslandsMax) return;

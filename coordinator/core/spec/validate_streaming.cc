@@ -10,7 +10,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Outer optimizers whose step an island can foresee from one gradient.
+// Outer optimizers whose step an island can predict from one gradient.
 bool IsForeseeable(v1::OuterOptimizerKind kind) {
   switch (kind) {
     case v1::OUTER_OPTIMIZER_KIND_SGD:

@@ -13,7 +13,7 @@
 namespace atl::coordinator {
 namespace {
 
-// What a shard's file of a contribution takes beside the contribution.
+// Disk space of a contribution's file on a shard besides its content.
 constexpr int64_t kFilePageBytes = 4096;
 
 absl::Status Misfit(absl::string_view what) {
@@ -29,8 +29,8 @@ v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
   return point;
 }
 
-// Where the data that `plan` lets an island read ends at the latest. What it
-// claims beyond would be skipped by whoever reads the data shard after it.
+// The last data position that `plan` lets an island read. A claim beyond it
+// would make the data shard's next reader skip data.
 int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
   int64_t steps = std::max<int64_t>(1, plan.step_count());
   int64_t end = 0;
@@ -285,9 +285,9 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   return absl::OkStatus();
 }
 
-// Merged contributions move the data on, by what their plan let them read at
-// most; what was read in vain is read again.
-// A contribution that names another data shard than the plan did moves nothing.
+// Merged contributions advance the data position, by what their plan allows at
+// most. Data of unmerged contributions is read again. A contribution that names
+// another data shard than its plan advances nothing.
 void RunState::AdvanceData(const FragmentState& fragment) {
   const bool is_local = spec_.data().fingerprint().empty();
   for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {

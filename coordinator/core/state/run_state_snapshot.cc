@@ -1,4 +1,4 @@
-// The state of a run as it is written down, and back.
+// Converts a run's state to a snapshot and back.
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-// A Store in memory: everyone's fake. Errors can be injected. Thread-safe.
+// A Store in memory, for tests. Errors can be injected. Thread-safe.
 
 #ifndef COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
 #define COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
@@ -28,9 +28,9 @@ class MemoryStore : public Store {
       int64_t bytes_max) const override;
   absl::StatusOr<std::vector<std::string>> ListLogs() const override;
 
-  // Every Append fails with `status` until it is OK again.
+  // Every Append fails with `status` until it is set to OK.
   void FailAppends(absl::Status status);
-  // Appends that were made.
+  // Number of successful appends.
   int append_count() const;
 
  private:
