@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
   app.add_option("--query-listen", flags.listeners.query,
                  "host:port for queries alone; default: as --listen");
   app.add_option("--data-dir", flags.data_dir,
-                 "Directory of the coordinator's state; made if missing")
+                 "Directory of the coordinator's state; created if missing")
       ->required();
   app.add_option("--port-file", flags.port_file,
                  "File that the port of --listen is written to once serving");
@@ -137,15 +137,15 @@ int main(int argc, char** argv) {
                  "Seconds after which a silent server is away")
       ->capture_default_str();
   app.add_option("--connection-age-s", flags.connection_age_s,
-                 "Seconds after which a connection has to be made anew; what "
-                 "goes on is cut as long after that, a minute at most")
+                 "Seconds after which callers must reconnect; open calls are "
+                 "cut after as many seconds again, at most a minute")
       ->capture_default_str();
   app.add_option("--log-records-max", flags.snapshots.log_records_max,
-                 "Records of a run after which a snapshot replaces them, if "
-                 "they are not fewer bytes than it")
+                 "Records after which a snapshot replaces a run's log, once "
+                 "they have at least the snapshot's bytes")
       ->capture_default_str();
   app.add_option("--log-bytes-max", flags.snapshots.log_bytes_max,
-                 "The same by their bytes")
+                 "The same limit in bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
   app.footer(

@@ -60,8 +60,8 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
                         FromProto(snapshot.time()));
   }
   if (!snapshot.has_coordinator() || !log.run_id.empty()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of run \"",
-                                            log.run_id, "\" is another log's"));
+    return absl::DataLossError(absl::StrCat(
+        "the snapshot of run \"", log.run_id, "\" belongs to another log"));
   }
   own_revision_ = snapshot.revision();
   coordinator_epoch_ = snapshot.coordinator().coordinator_epoch();
@@ -82,7 +82,7 @@ absl::Status Coordinator::Replay(const LogEntry& entry) {
 absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   if (record.revision() != own_revision_ + 1) {
     return absl::DataLossError(
-        absl::StrCat("the coordinator's log does not fit together: record ",
+        absl::StrCat("the coordinator's log is inconsistent: record ",
                      record.revision(), " follows ", own_revision_));
   }
   own_revision_ = record.revision();
@@ -93,7 +93,7 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   } else {
     return absl::DataLossError(absl::StrCat("the coordinator's record ",
                                             record.revision(),
-                                            " is of no kind that it has"));
+                                            " has an unknown type"));
   }
   return absl::OkStatus();
 }

@@ -197,16 +197,16 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                   absl::StrCat("the island's data set has fingerprint \"",
                                request.capabilities().data_fingerprint(),
                                "\", the run's has \"", data.fingerprint(),
-                               "\": it must be the same files"));
+                               "\": use the same files"));
   }
   const Member* old = state_.FindMember(request.island_id());
   if (old != nullptr && old->removed()) {
     return Refuse(
         absl::StatusCode::kPermissionDenied, "ISLAND_REMOVED",
-        absl::StrCat("an operator has put island ", request.island_id(),
-                     " out of run ", state_.run_id(),
+        absl::StrCat("an operator removed island ", request.island_id(),
+                     " from run ", state_.run_id(),
                      "; `atoll island readmit ", state_.run_id(), " ",
-                     request.island_id(), "` lets it in again"));
+                     request.island_id(), "` lets it join again"));
   }
   // The run may be older than the bound.
   const int32_t islands_max = std::max(

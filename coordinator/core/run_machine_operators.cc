@@ -93,8 +93,8 @@ absl::Status RunMachine::Take(const event::RemoveIsland& remove,
     EmitMember(std::move(member));
     reasons_.push_back(
         absl::StrCat("island ", island_id,
-                     readmit ? " may join again: an operator lets it in"
-                             : " is removed: an operator has put it out"));
+                     readmit ? " may join again: an operator readmitted it"
+                             : " is removed by an operator"));
   }
   Advance();
   return absl::OkStatus();
@@ -109,9 +109,9 @@ absl::Status RunMachine::CheckKeep(
   if (bytes == 0) return absl::OkStatus();
   if (state_.spec().durability() == v1::DURABILITY_ISLAND) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOTHING_TO_KEEP",
-                  "at durability level ISLAND servers merge contributions as "
-                  "they come and have none to keep: a run that is to be "
-                  "replayed is created at level PROCESS or MACHINE");
+                  "at durability level ISLAND servers merge contributions "
+                  "immediately and keep none: to replay a run, create it at "
+                  "level PROCESS or MACHINE");
   }
   const auto held = state_.pins().find(request.pin_id());
   if (held != state_.pins().end() &&
@@ -120,8 +120,8 @@ absl::Status RunMachine::CheckKeep(
         absl::StatusCode::kFailedPrecondition, "PIN_IS_MADE",
         absl::StrCat("pin ", request.pin_id(), " was made to keep ",
                      held->second.pin.keep_bytes_max(),
-                     " bytes of contributions, and that cannot be changed: "
-                     "take another id"));
+                     " bytes of contributions, which cannot be changed: "
+                     "choose another pin id"));
   }
   return absl::OkStatus();
 }

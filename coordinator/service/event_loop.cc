@@ -166,7 +166,7 @@ absl::Status EventLoop::Recover() {
   ahead_ = std::max(ahead_, coordinator->newest_time() - spec_.clock->Now());
   if (ahead_ > absl::Minutes(1)) {
     LOG(WARNING) << "the newest record is " << absl::FormatDuration(ahead_)
-                 << " ahead of the clock: times of records will be, too";
+                 << " ahead of the clock; new records continue from its time";
   }
   const absl::Time now = Now();
   coordinator->Start(now);
@@ -174,7 +174,7 @@ absl::Status EventLoop::Recover() {
   RETURN_IF_ERROR(MakeDurable(effects.batch));
   LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", from "
             << snapshot_count << " snapshots and " << record_count
-            << " records behind them";
+            << " records after them";
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
   coordinator_ = std::move(coordinator);
   return absl::OkStatus();
@@ -236,8 +236,8 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
-    LOG(ERROR) << "cannot write down what was decided: " << durable
-               << "; nothing of it was told to anyone; will try again";
+    LOG(ERROR) << "cannot store the newest decisions: " << durable
+               << "; nobody has seen them; will try again";
     failure_ = durable;
     recovery_time_ = now + spec_.recovery_period;
     for (Event& event : batch) event.answer(durable);
@@ -314,7 +314,7 @@ void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
   watches.remove_if([&](const Watch& watch) {
     if (count < count_max || !is_same(watch)) return false;
     watch.sink->End(Refuse(absl::StatusCode::kUnavailable, "REPLACED",
-                           "newer streams of its caller took its place"));
+                           "newer streams of the same caller replaced it"));
     --count;
     return true;
   });

@@ -51,11 +51,11 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
   for (const HistoryRow& row : rows) {
     if (row.number != next++ ||
         !response.add_rounds()->ParseFromString(row.value)) {
-      return absl::DataLossError("the history lacks a round that it had");
+      return absl::DataLossError("the history lacks a round");
     }
   }
   if (rows.empty() && page.begin < page.end) {
-    return absl::DataLossError("the history lacks a round that it had");
+    return absl::DataLossError("the history lacks a round");
   }
   if (!page.last || next < page.end) {
     response.set_next_page_token(absl::StrCat(next - 1));

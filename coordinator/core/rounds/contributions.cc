@@ -87,7 +87,7 @@ SeenContributions CollectContributions(const RunState& state,
           seen.refusal = InfoFault(state, stored.info());
         }
       } else if (!SameInfo(*seen.info, stored.info())) {
-        seen.refusal = "shards were given different headers under its key";
+        seen.refusal = "shards received different headers for its key";
       }
       seen.stored_count += 1;
       seen.norm_squared += stored.norm_squared();
@@ -121,7 +121,7 @@ SeenContributions CollectContributions(const RunState& state,
   for (auto& [place, seen] : all) {
     if (is_judged && seen.refusal.empty() &&
         !(seen.norm_squared < kVerdictNormSquaredMax)) {
-      seen.refusal = "its norm is not below 2^26, as the merge rule needs it";
+      seen.refusal = "its norm is not below 2^26, the limit of the merge rule";
     }
     seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
   }

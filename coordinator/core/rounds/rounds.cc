@@ -145,7 +145,7 @@ v1::ContributionOutcome UnsealedOutcome(const RunState& state,
   }
   if (!seen.received && !state.members()[seen.key.slot()].present()) {
     return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
-                       "its island was gone before all shards had it");
+                       "its island was gone before all shards received it");
   }
   return MakeOutcome(seen.key, v1::OUTCOME_LATE);
 }

@@ -274,7 +274,7 @@ TEST(RobustSpecTest, AConstantThatTheRuleDoesNotReadIsRefused) {
   spec = MakeSpec(v1::MERGE_RULE_KIND_KRUM);
   spec.mutable_outer()->mutable_merge()->add_mean_tensor_classes(
       v1::TENSOR_CLASS_EMBEDDING);
-  EXPECT_THAT(Refused(spec), HasSubstr("have its way"));
+  EXPECT_THAT(Refused(spec), HasSubstr("control them"));
   spec = MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP);
   spec.mutable_outer()->mutable_merge()->set_clip_factor(std::nan(""));
   EXPECT_THAT(Refused(spec), HasSubstr("outer.merge.clip_factor"));

@@ -40,7 +40,7 @@ TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
       {3, 0, "", ""},
       {0, 20, "", ""},  // One step of two sequences of ten tokens.
       {3, int64_t{1} << 53, "", ""},
-      {0, 0, "spec.schedule.round_count", "say how long the run is"},
+      {0, 0, "spec.schedule.round_count", "set one or both"},
       {-1, 1000, "spec.schedule.round_count", "is -1"},
       {0, -1, "spec.schedule.token_count", "at least the tokens of one"},
       {3, 19, "spec.schedule.token_count", "is 19; must be in [20, "},

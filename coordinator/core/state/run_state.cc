@@ -18,7 +18,7 @@ constexpr int64_t kFilePageBytes = 4096;
 
 absl::Status Misfit(absl::string_view what) {
   return absl::DataLossError(
-      absl::StrCat("the log does not fit together: ", what));
+      absl::StrCat("the log is inconsistent: ", what));
 }
 
 v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
@@ -58,7 +58,7 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
         absl::StrCat("record ", record.revision(), " follows ", revision_));
   }
   if (created() == (record.body_case() == storage::v1::Record::kRunCreated)) {
-    return Misfit("the run's creation is its first record and no other");
+    return Misfit("the first record, and no other, must create the run");
   }
   revision_ = record.revision();
   const absl::Time time = FromProto(record.time());
@@ -114,8 +114,8 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
-  return Misfit(absl::StrCat("record ", record.revision(),
-                             " is of no kind that a run has"));
+  return Misfit(
+      absl::StrCat("record ", record.revision(), " has an unknown type"));
 }
 
 const Member* RunState::FindMember(const std::string& island_id) const {
@@ -161,7 +161,7 @@ absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
 
 absl::Status RunState::ApplyStarted(const storage::v1::RunStarted& body) {
   if (started() || body.version0_size() != fragments_.size()) {
-    return Misfit("a start that comes twice, or for other fragments");
+    return Misfit("a second start, or one of other fragments");
   }
   version0_.assign(body.version0().begin(), body.version0().end());
   for (int32_t f = 0; f < fragments_.size(); ++f) {

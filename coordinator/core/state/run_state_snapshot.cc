@@ -9,7 +9,7 @@ namespace atl::coordinator {
 namespace {
 
 absl::Status Broken() {
-  return absl::DataLossError("a run's snapshot does not fit together");
+  return absl::DataLossError("a run's snapshot is inconsistent");
 }
 
 storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
