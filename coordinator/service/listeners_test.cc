@@ -1,4 +1,4 @@
-// Which service answers on which port.
+// Which port serves which service.
 
 #include "coordinator/service/listeners.h"
 
@@ -33,8 +33,8 @@ class ListenersTest : public testing::Test {
   }
   ~ListenersTest() override { loop_->Stop(); }
 
-  // The code that an empty call of each service gets at `address`: anything
-  // but UNIMPLEMENTED says that it is served there.
+  // The code of an empty call to each service at `address`. Any code but
+  // UNIMPLEMENTED means that the service is served.
   static std::map<std::string, bool> ServedAt(const std::string& address) {
     const auto channel =
         grpc::CreateChannel(address, grpc::InsecureChannelCredentials());

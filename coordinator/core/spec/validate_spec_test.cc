@@ -33,7 +33,7 @@ TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
   struct Length {
     int64_t round_count;
     int64_t token_count;
-    std::string field;  // Empty: it is taken.
+    std::string field;  // Empty: accepted.
     std::string words;
   };
   const Length lengths[] = {
@@ -282,7 +282,7 @@ TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
     }
     EXPECT_TRUE(named) << rule;
   }
-  // Naive async, and the clips, which look at one contribution at a time.
+  // Naive async, and the clips, which need only one contribution.
   v1::RunSpec naive = AsyncSpec();
   naive.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   naive.mutable_outer()->set_buffer_count(0);
@@ -364,7 +364,7 @@ TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
   ASSERT_EQ(last->runs_size(), 1);
   EXPECT_EQ(last->runs(0).run_id(), "c");
   EXPECT_EQ(last->next_page_token(), "");
-  // Another method's, and one that looks like ours.
+  // Tokens of other methods or nearly valid ones.
   for (const char* token : {"1", "bb", "B"}) {
     list.set_page_token(token);
     EXPECT_EQ(coordinator.ListRuns(list).status().code(),
