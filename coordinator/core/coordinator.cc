@@ -21,9 +21,8 @@ namespace {
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 
-// True once a shard has reported that it keeps nothing of a run, neither
-// contributions nor for pins. Until then plans must still tell it that the run
-// has ended and that its pins are gone.
+// True once a shard has reported that it keeps nothing of an ended run without
+// pins. Until then its plans must tell it about the end and the lost pins.
 bool HasLetGo(const ObservedShard& shard) {
   return shard.reported && shard.report.stored().empty() &&
          shard.report.refused().empty() && shard.report.held_for_pins() == 0;
@@ -40,8 +39,6 @@ absl::Status CheckAddress(const std::string& address) {
 }
 
 }  // namespace
-
-// --- Recovery ----------------------------------------------------------------
 
 absl::Status Coordinator::Restore(const LogSnapshot& log) {
   const storage::v1::Snapshot& snapshot = log.snapshot;
@@ -135,8 +132,6 @@ void Coordinator::EmitOwn(storage::v1::Record record, absl::Time now) {
   own_entries_.push_back({"", std::move(record)});
 }
 
-// --- Runs --------------------------------------------------------------------
-
 absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
     const v1::CreateRunRequest& request, absl::Time now) {
   std::vector<FieldViolation> violations = ValidateSpec(request.spec());
@@ -203,8 +198,6 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
   }
   return response;
 }
-
-// --- Servers -----------------------------------------------------------------
 
 absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
     const v1::RegisterServerRequest& request, absl::Time now) {
@@ -358,8 +351,6 @@ absl::Time Coordinator::NextTimer() const {
   }
   return next;
 }
-
-// --- Results -----------------------------------------------------------------
 
 void Coordinator::NoteRecord(const LogEntry& entry) {
   Log& log = logs_[entry.run_id];

@@ -38,7 +38,6 @@ struct CoordinatorOptions {
   SnapshotPolicy snapshots;
 };
 
-// What the events since the last TakeEffects have caused.
 struct Effects {
   Batch batch;                         // To make durable.
   std::vector<std::string> reasons;    // For the program's log.
@@ -92,8 +91,6 @@ class Coordinator : public ServerDirectory {
                            int64_t incarnation) const;
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       const v1::ReportShardsRequest& request, absl::Time now);
-
-  // --- Time ------------------------------------------------------------------
 
   void Advance(absl::Time now);
   absl::Time NextTimer() const;

@@ -23,7 +23,6 @@ struct SnapshotPolicy {
 
 class LogTail {
  public:
-  // Counts one more record.
   void Add(int64_t byte_count) {
     ++record_count_;
     byte_count_ += byte_count;

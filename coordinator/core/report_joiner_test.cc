@@ -1,5 +1,3 @@
-// Which parts make a report.
-
 #include "coordinator/core/report_joiner.h"
 
 #include <functional>

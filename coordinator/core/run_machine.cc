@@ -24,9 +24,8 @@
 namespace atl::coordinator {
 namespace {
 
-// A restarted island's seq starts this far after the seqs that were seen, or
-// one per fragment. So an unreported contribution of its earlier life keeps its
-// key.
+// A restarted island skips this many seqs, or one per fragment if that is more.
+// So an unreported contribution of its earlier life keeps its key.
 constexpr int64_t kSeqGapMin = 16;
 
 std::string HashSecret(const std::string& secret) {
@@ -107,8 +106,6 @@ void RunMachine::ResizeObservations() {
   observed_.members.resize(state_.members().size());
   observed_.timers.resize(state_.fragments().size());
 }
-
-// --- Islands -----------------------------------------------------------------
 
 absl::Status RunMachine::CheckNotEnded() const {
   if (!state_.ended()) return absl::OkStatus();
@@ -376,8 +373,6 @@ absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   return absl::OkStatus();
 }
 
-// --- Servers -----------------------------------------------------------------
-
 absl::Status RunMachine::Take(const event::ShardReported& reported,
                               RunAnswer& answer) {
   const v1::ShardReport& report = reported.report;
@@ -418,8 +413,6 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
   Advance();
   return absl::OkStatus();
 }
-
-// --- Records -----------------------------------------------------------------
 
 void RunMachine::Emit(storage::v1::Record record) {
   record.set_revision(state_.revision() + 1);

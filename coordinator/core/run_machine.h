@@ -47,10 +47,12 @@ class RunMachine {
   // --- Recovery: before the first step ---------------------------------------
 
   // Loads the state after record `revision`, made at `time`. Before any Replay.
+  //
   // DATA_LOSS: as RunState::Restore.
   absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
                        int64_t revision, absl::Time time);
   // Replays a record. event::Recovered follows the last one.
+  //
   // DATA_LOSS: as RunState::Apply.
   absl::Status Replay(const storage::v1::Record& record);
 
@@ -76,7 +78,6 @@ class RunMachine {
   // call.
   std::vector<storage::v1::Record> TakeRecords();
   std::vector<std::string> TakeReasons();
-  // True if a plan may have changed since the last call.
   bool TakePlanChanged();
 
   const RunState& state() const { return state_; }
@@ -101,7 +102,6 @@ class RunMachine {
   absl::Status Take(const event::ShardReported& reported, RunAnswer& answer);
   absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
   absl::Status Take(const event::Tick& tick, RunAnswer& answer);
-  // Decides everything that is due at now_.
   void Advance();
 
   void Emit(storage::v1::Record record);

@@ -1,5 +1,3 @@
-// Traces of one run.
-
 #include "coordinator/core/run_machine.h"
 
 #include <cstdint>

@@ -59,7 +59,7 @@ LiveTotals ComputeTotals(const RunMachine& machine) {
   return totals;
 }
 
-// When the last contribution to the open round of `fragment` arrived.
+// Since when nothing has arrived for the open round of `fragment`.
 absl::Time WaitsSince(const RunMachine& machine, size_t fragment) {
   return std::max(machine.state().fragments()[fragment].open_time,
                   machine.observed().timers[fragment].wait.received_time);
@@ -349,7 +349,6 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
     const RunMachine& machine, const VolatileSeries& series,
     const v1::GetMetricsRequest& request) {
   const RunState& state = machine.state();
-  // Sorted by name.
   const std::map<std::string,
                  std::pair<std::string, const std::deque<v1::MetricPoint>*>>
       all = {

@@ -52,11 +52,11 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
     const RunMachine& machine, const VolatileSeries& series,
     const v1::GetMetricsRequest& request);
 
-// Adds a point of each volatile series, as the run stands at `now`.
 void SampleSeries(const RunMachine& machine, absl::Time now,
                   VolatileSeries& series);
 
 // The size of a page: 0 means 50, more than 500 means 500.
+//
 // INVALID_ARGUMENT: negative.
 absl::StatusOr<int64_t> PageSize(int32_t page_size);
 

@@ -12,7 +12,6 @@
 namespace atl::coordinator {
 namespace {
 
-// Longest sleep of the thread.
 constexpr absl::Duration kIdleMax = absl::Seconds(10);
 constexpr int64_t kReplayPage = 1024;
 
@@ -247,8 +246,6 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   Publish(effects);
   for (Event& event : batch) event.answer(absl::OkStatus());
 }
-
-// --- Streams -----------------------------------------------------------------
 
 bool EventLoop::Feed(const IslandWatch& watch) {
   if (watch.sink->done()) return false;

@@ -26,7 +26,6 @@ struct PortPlan {
   std::vector<ServiceKind> services;
 };
 
-// Every port with its services, main first.
 std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
   std::vector<PortPlan> ports = {{"main", spec.main, {ServiceKind::kRun}}};
   auto place = [&](const std::string& name, const std::string& address,

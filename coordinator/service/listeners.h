@@ -27,8 +27,7 @@ class Listeners {
  public:
   // Addresses are host:port; port 0 takes a free one.
   struct Spec {
-    std::string main = "127.0.0.1:0";  // RunService, and services without an
-                                       // own one.
+    std::string main = "127.0.0.1:0";  // RunService; default of the others.
     std::string island;                // IslandService; empty: at main.
     std::string server;                // ServerService; empty: at main.
     std::string query;                 // TrainingStateService; empty: at main.

@@ -1,5 +1,3 @@
-// Which port serves which service.
-
 #include "coordinator/service/listeners.h"
 
 #include <functional>

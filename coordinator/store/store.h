@@ -45,12 +45,14 @@ class Store {
   virtual absl::Status Append(const Batch& batch) = 0;
 
   // The newest snapshot of a log; nullopt if there is none.
+  //
   // DATA_LOSS: it cannot be read back.
   virtual absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(
       const std::string& run_id) const = 0;
 
   // Up to `count_max` records of a log after `after_revision`, in order; 0
   // starts with the oldest one kept.
+  //
   // OUT_OF_RANGE: `after_revision` is not 0, and the next record was deleted.
   // DATA_LOSS: a record cannot be read back.
   virtual absl::StatusOr<std::vector<storage::v1::Record>> Scan(
@@ -59,6 +61,7 @@ class Store {
 
   // The rows with numbers in [begin, end), in order. Stops after the row that
   // brings the result to `bytes_max` bytes.
+  //
   // DATA_LOSS: a row cannot be read back.
   virtual absl::StatusOr<std::vector<HistoryRow>> ReadHistory(
       const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,

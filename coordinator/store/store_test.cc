@@ -74,7 +74,6 @@ Batch Rows(const std::string& run_id, HistoryTable table,
   return batch;
 }
 
-// The numbers of the rows in the range.
 std::vector<int64_t> Numbers(const Store& store, const std::string& run_id,
                              HistoryTable table, int64_t begin, int64_t end,
                              int64_t bytes_max = 1 << 20) {
@@ -107,7 +106,6 @@ std::vector<int64_t> Revisions(const Store& store, const std::string& run_id,
   return revisions;
 }
 
-// Opens the database under a store.
 std::unique_ptr<rocksdb::DB> OpenRaw(const std::string& directory) {
   rocksdb::DB* opened = nullptr;
   rocksdb::Options options;

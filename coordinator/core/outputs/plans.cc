@@ -36,7 +36,6 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   return shared;
 }
 
-// Adds the plan of `slot` in `open` to `told`, if the slot is expected.
 void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
   told.clear_slots();
   told.clear_slot_index();
@@ -61,9 +60,10 @@ void ShortenReasons(
   }
 }
 
-// Tells a shard which contributions it need not keep. First those that it still
-// reports although they have ended; each report allows some more. Then the
-// newest ones: the shard may have parts of them that no report names.
+// Tells a shard which contributions it need not keep, at most kDroppedMax a
+// plan. First those that it still reports although they have ended, over as
+// many plans as needed. Then the newest: the shard may have parts of them that
+// no report names.
 void AddDropped(const RunState& state, const ObservedShard& shard,
                 v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;

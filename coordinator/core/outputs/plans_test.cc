@@ -397,7 +397,6 @@ TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {
   }
   EXPECT_LE(reason_bytes, 16u << 10);
   EXPECT_EQ(plan.outcomes(0).reason(), "");
-  // A server needs no reasons.
   const v1::ServerRunPlan server = BuildServerRunPlan(state_, observed_, 0);
   ASSERT_EQ(server.dropped_size(), 200);
   EXPECT_EQ(server.dropped(0).reason(), "");

@@ -1,5 +1,3 @@
-// Traces of async runs.
-
 #include "coordinator/core/rounds/async_rounds.h"
 
 #include <map>

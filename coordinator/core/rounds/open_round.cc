@@ -95,7 +95,6 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   return plans;
 }
 
-// OPENs of one group.
 Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                          const std::vector<int32_t>& openable) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();

@@ -24,7 +24,6 @@ bool IsHeard(const ObservedShard& shard) {
   return shard.reported && shard.report.fault().empty();
 }
 
-// The keys that one shard's newest report names.
 struct Named {
   std::set<ContributionPlace> here;  // Stored or refused.
   std::map<ContributionPlace, std::string> refused;

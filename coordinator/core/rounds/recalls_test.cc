@@ -1,5 +1,3 @@
-// Shards that lose contributions, or stop.
-
 #include "coordinator/core/rounds/recalls.h"
 
 #include <cstdint>
@@ -212,8 +210,6 @@ TEST_F(RecallsTest, APausedRunStillCommitsWhatItSealed) {
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
 }
-
-// --- Shards that stop --------------------------------------------------------
 
 TEST_F(RecallsTest, AFaultPausesTheRunAndSaysWhichServerAndWhy) {
   Start(SimpleSpec());

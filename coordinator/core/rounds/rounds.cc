@@ -33,7 +33,6 @@ storage::v1::Record StateRecord(v1::RunState state, const std::string& reason) {
 
 // --- SEAL --------------------------------------------------------------------
 
-// The progress of an open round's expected slots.
 struct RoundProgress {
   std::vector<const SeenContribution*> received;  // One a slot, by slot.
   std::vector<int32_t> awaited;

@@ -213,8 +213,6 @@ TEST_F(RunEndTest, ContributionsWithoutTokensAreRefusedWhereTokensCount) {
   EXPECT_EQ(Tokens(), 0);
 }
 
-// --- The clock ---------------------------------------------------------------
-
 TEST_F(RunEndTest, TheClockOfAsManyIslandsAsExpectedCountsTheirSteps) {
   Start(WithBudget(SimpleSpec(), 1000));
   EXPECT_EQ(StartStep(), 0);

@@ -1,5 +1,3 @@
-// Rounds whose merge needs a verdict.
-
 #include "coordinator/core/rounds/verdicts.h"
 
 #include <cmath>
@@ -223,8 +221,6 @@ TEST_F(VerdictsTest, TheMeanAsksForNoStatistics) {
   EXPECT_EQ(run_->fragment(0).newest.version(), 1);
   EXPECT_THAT(run_->fragment(0).median_norms, IsEmpty());
 }
-
-// --- CreateRun ---------------------------------------------------------------
 
 std::string Refused(const v1::RunSpec& spec) {
   std::string all;

@@ -25,10 +25,9 @@ int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,
 
 // Weights of contributions with these counted tokens (each > 0, unless
 // uniform), normalised in f64 over the set, then rounded to f32. Weighting by
-// samples equals weighting by tokens, because all sequences of a run have the
-// same length. Only
-// TOKENS_SQUARED_PER_STEP, tokens * tokens / steps, reads `step_counts` (each >
-// 0).
+// samples equals weighting by tokens: all sequences of a run are equally long.
+// Only TOKENS_SQUARED_PER_STEP (tokens * tokens / steps) reads `step_counts`,
+// each > 0.
 //
 // Requires: both vectors have the same length, at least 1.
 std::vector<float> NormalizedWeights(v1::Weighting weighting,

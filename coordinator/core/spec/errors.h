@@ -18,7 +18,6 @@ namespace atl::coordinator {
 using atl::Refuse;
 using atl::RefuseForNow;
 
-// One wrong field of a request.
 struct FieldViolation {
   std::string field;        // Path from the request: "spec.inner.batch_size".
   std::string description;  // What is wrong and what would be right.

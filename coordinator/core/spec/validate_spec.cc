@@ -273,7 +273,6 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
                     "outer.contribution_norm_max");
 }
 
-// The number of contributions that a merge rule needs.
 void CheckMergeCounts(const v1::RunSpec& spec, Checker& check) {
   const v1::MergeSpec& merge = spec.outer().merge();
   const int64_t quorum = spec.schedule().min_quorum();
@@ -337,7 +336,6 @@ void CheckStrict(const v1::ScheduleSpec& schedule, Checker& check) {
                 "elastic timing");
 }
 
-// Rules that compare the contributions of one round with each other.
 bool ComparesContributions(v1::MergeRuleKind rule) {
   return rule == v1::MERGE_RULE_KIND_RDA ||
          rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -518,7 +516,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
                 "and at this level shards keep none");
 }
 
-// Limits that plans set.
 void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
   const int32_t most = IslandsMax(spec);
   if (most == kIslandsMax) return;

@@ -12,7 +12,6 @@
 
 namespace atl::coordinator {
 
-// Bounds of plans and memory.
 inline constexpr int32_t kServersMax = 256;
 inline constexpr int32_t kFragmentsMax = 256;
 inline constexpr int32_t kDataShardsMax = 65536;

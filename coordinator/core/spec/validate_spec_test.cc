@@ -1,5 +1,3 @@
-// Every field and combination that CreateRun refuses, one at a time.
-
 #include "coordinator/core/spec/validate_spec.h"
 
 #include <functional>

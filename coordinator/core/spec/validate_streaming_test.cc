@@ -1,5 +1,3 @@
-// Every streaming schedule that CreateRun refuses, one at a time.
-
 #include "coordinator/core/spec/validate_streaming.h"
 
 #include <cstdint>

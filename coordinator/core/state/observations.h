@@ -24,7 +24,6 @@ namespace atl::coordinator {
 // How many awaited islands a waiting round names.
 inline constexpr size_t kAwaitedNamedMax = 5;
 
-// A server in the registry.
 struct ServerInfo {
   std::string server_id;
   std::string address;
@@ -86,7 +85,6 @@ struct RoundWait {
   absl::Time received_time = absl::InfinitePast();
 };
 
-// Timers of one fragment's open round.
 struct RoundTimers {
   absl::Time deadline_start = absl::InfinitePast();
   absl::Time quorum_time = absl::InfiniteFuture();  // When it was reached.

@@ -22,12 +22,10 @@ namespace atl::coordinator {
 
 class OutcomeTable {
  public:
-  // Outcomes kept of each (slot, fragment).
   static constexpr size_t kKeptMax = 64;
   // Limit of Newest: one synchronisation of a run with 256 fragments.
   static constexpr size_t kNewestMax = 256;
 
-  // True if `key` has ended.
   bool Contains(const v1::ContributionKey& key) const;
 
   // The outcome of `key`; null if it has not ended, or if the outcome is

@@ -89,6 +89,7 @@ class RunState {
   RunState() = default;
 
   // Applies the next record.
+  //
   // DATA_LOSS: it does not follow from the state, which is then undefined.
   // Never occurs for a record that the core made.
   absl::Status Apply(const storage::v1::Record& record);
@@ -96,6 +97,7 @@ class RunState {
   // The whole state. Requires: created.
   storage::v1::RunSnapshot ToSnapshot() const;
   // Restores the state after record `revision`.
+  //
   // DATA_LOSS: the snapshot is incomplete, or the state is not empty. The state
   // is then undefined.
   absl::Status Restore(const storage::v1::RunSnapshot& snapshot,

@@ -91,8 +91,6 @@ RunSimulation::RunSimulation(const v1::RunSpec& spec)
   Collect();
 }
 
-// --- Steps -------------------------------------------------------------------
-
 bool RunSimulation::Collect() {
   std::vector<storage::v1::Record> records = machine_->TakeRecords();
   if (loses_next_batch_ && !records.empty()) {
@@ -539,8 +537,6 @@ void RunSimulation::RestartServer(int32_t shard) {
       .IgnoreError();
   Collect();
 }
-
-// --- State -------------------------------------------------------------------
 
 std::vector<int32_t> RunSimulation::Expected(int32_t f) const {
   std::vector<int32_t> slots;

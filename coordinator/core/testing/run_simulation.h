@@ -56,9 +56,7 @@ class RunSimulation : public ServerDirectory {
   bool Train(const std::string& island_id, int32_t fragment);
   // Pushes the island's newest contribution to all shards, however old.
   void PushLate(const std::string& island_id, int32_t fragment);
-  // To all shards, all fragments.
   void PushAll(const std::string& island_id);
-  // The shard refuses the island's contribution to the open round.
   void RefusePush(const std::string& island_id, int32_t fragment,
                   int32_t shard);
   // The shard refuses the island's newest contribution, however old. False if
@@ -110,9 +108,7 @@ class RunSimulation : public ServerDirectory {
   const FragmentState& fragment(int32_t f) const {
     return state().fragments()[f];
   }
-  // Slots that the open round of fragment `f` expects.
   std::vector<int32_t> Expected(int32_t f = 0) const;
-  // How the newest contribution of an island to `fragment` ended.
   v1::Outcome FindOutcome(const std::string& island_id, int32_t fragment = 0);
 
   // False: the next merges give values that are not finite.

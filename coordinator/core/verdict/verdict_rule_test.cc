@@ -424,8 +424,6 @@ TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
   EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(), 0.0f), f);
 }
 
-// --- All ---------------------------------------------------------------------
-
 TEST_F(VerdictRuleTest, APermutationOfTheIslandsPermutesTheCoefficients) {
   SCOPED_TRACE(trace_);
   const Vectors x = Random(7, 20);

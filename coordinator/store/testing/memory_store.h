@@ -30,7 +30,6 @@ class MemoryStore : public Store {
 
   // Every Append fails with `status` until it is set to OK.
   void FailAppends(absl::Status status);
-  // Number of successful appends.
   int append_count() const;
 
  private:
