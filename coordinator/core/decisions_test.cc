@@ -1,5 +1,4 @@
-// The small decisions behind rounds: weights, samples, steps, data shards, and
-// the table of outcomes.
+// Small decisions: weights, samples, steps, data shards, the table of outcomes.
 
 #include <algorithm>
 #include <cmath>

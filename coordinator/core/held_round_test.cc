@@ -1,5 +1,4 @@
-// A member that heartbeats but never delivers: what the run does and shows, and
-// what an operator can do.
+// A member that heartbeats but never delivers, and what an operator can do.
 
 #include <string>
 

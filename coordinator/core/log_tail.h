@@ -2,8 +2,8 @@
 //
 // A snapshot is due once the records after the newest one exceed a limit and
 // have at least as many bytes as that snapshot. So snapshots at most double the
-// bytes written. A replay reads at most the limit or the snapshot's size again,
-// whichever is more.
+// bytes written. A replay reads at most the limit, or the snapshot's size again
+// if that is more.
 //
 // Pure. Thread-compatible.
 

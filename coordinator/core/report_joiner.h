@@ -1,5 +1,4 @@
-// Joins the parts of a shard report that is larger than one message. Pure.
-// Thread-compatible.
+// Joins the parts of a large shard report. Pure. Thread-compatible.
 
 #ifndef COORDINATOR_CORE_REPORT_JOINER_H_
 #define COORDINATOR_CORE_REPORT_JOINER_H_
@@ -22,8 +21,7 @@ class ReportJoiner {
  public:
   // Returns the report if `part` completes it, and then keeps nothing. Returns
   // nullopt if parts are missing. Drops the incomplete report if `part` does
-  // not follow the part before it, or if the limit is exceeded; the server's
-  // next report repeats it.
+  // not follow or exceeds the limit; the server's next report repeats it.
   std::optional<v1::ShardReport> Add(int64_t report_seq,
                                      const v1::ShardReport& part);
 

@@ -1,7 +1,6 @@
 // Events of a run: the argument of RunMachine::Step.
 //
-// Pure: plain values. An event refers to its messages, which must outlive the
-// call.
+// Plain values. The messages of an event must outlive the call.
 
 #ifndef COORDINATOR_CORE_RUN_EVENT_H_
 #define COORDINATOR_CORE_RUN_EVENT_H_

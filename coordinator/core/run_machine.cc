@@ -1,5 +1,4 @@
-// Events of a run and their records. run_machine_advance.cc has what follows
-// from them.
+// Events of a run and their records. run_machine_advance.cc: what follows.
 
 #include "coordinator/core/run_machine.h"
 
@@ -239,8 +238,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                                      " data shards are read by other islands"),
                         LeaseDuration());
   }
-  // A strict run continues with the same members over restarts, so a ready
-  // member stays expected.
+  // A strict run keeps its members over restarts: a ready one stays expected.
   const bool stays_ready =
       old != nullptr && old->ready() &&
       state_.spec().schedule().timing() == v1::TIMING_STRICT;

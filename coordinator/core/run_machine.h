@@ -2,11 +2,10 @@
 //
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 //
-// Step takes one event, decides everything that follows and applies the
-// resulting records to its own state at once. The caller makes the records from
-// TakeRecords durable before plans, answers or queries may show the new state.
-// If that fails, the caller drops the machine and replays the log into a new
-// one.
+// Step takes one event, decides what follows and applies the resulting records
+// to its own state at once. The caller makes the records from TakeRecords
+// durable before plans, answers or queries show the new state. If that fails,
+// it drops the machine and replays the log into a new one.
 //
 // Time never runs backwards: an earlier `now` counts as the newest one seen.
 
@@ -58,9 +57,10 @@ class RunMachine {
 
   // --- Events ----------------------------------------------------------------
 
-  // Handles `event` and decides everything that is due at `now`. Returns the
-  // error for the event's caller. After an error no record was made; only the
-  // machine's time and an island's lease may have advanced.
+  // Handles `event` at `now`. Most events, and always Tick, decide everything
+  // that is due. Returns the error for the event's caller. After an error no
+  // record was made; only the machine's time and an island's lease may have
+  // advanced.
   absl::StatusOr<RunAnswer> Step(const RunEvent& event, absl::Time now);
 
   // OK if the credentials are those of a member's newest epoch.
@@ -74,8 +74,7 @@ class RunMachine {
 
   // --- Results ---------------------------------------------------------------
 
-  // The new records, in order, and a sentence for each decision, since the last
-  // call.
+  // The records since the last call, in order, and a sentence per decision.
   std::vector<storage::v1::Record> TakeRecords();
   std::vector<std::string> TakeReasons();
   bool TakePlanChanged();

@@ -21,8 +21,7 @@ namespace {
 constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
 constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
 
-// True for the names of a run's own checkpoints (KeepCheckpoint,
-// CompleteIfDone).
+// A run's own checkpoints have these names (KeepCheckpoint, CompleteIfDone).
 bool IsCheckpointId(absl::string_view pin_id) {
   if (pin_id == "final") return true;
   return absl::ConsumePrefix(&pin_id, "round-") && !pin_id.empty() &&

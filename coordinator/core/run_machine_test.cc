@@ -120,8 +120,7 @@ TEST_F(RunMachineTest, CountsWhatIsMergedOfAStreamingRunByFragments) {
   EXPECT_EQ(run_->state().merged_token_count(), 2 * 2 * 20 / 2);
   run_->Settle();
   ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
-  // The run ends with 2 + 4 + 4 steps of one fragment and 4 + 4 + 4 of the
-  // other.
+  // It ends with 2 + 4 + 4 steps of one fragment and 4 + 4 + 4 of the other.
   EXPECT_EQ(run_->state().merged_token_count(), 2 * (10 + 12) * 20 / 2);
 }
 
@@ -652,8 +651,7 @@ TEST_F(RunMachineTest, PinsACutUntilItsLeaseEnds) {
   EXPECT_EQ(run_->state().pins().size(), 0u);
 }
 
-// Bytes of a SimpleSpec round: two contributions and a page for each on two
-// shards.
+// Bytes of a SimpleSpec round: two contributions, with a page on two shards.
 int64_t RoundBytes(const RunState& state) {
   return 2 * (4 * state.layout().element_count() + 2 * 4096);
 }
@@ -852,8 +850,7 @@ TEST_F(RunMachineTest, ASeqThatNoIslandReachesIsNotOneThatItUsed) {
   }
 }
 
-// Shards accept no greater seq. An island that had used the greatest could
-// never contribute again.
+// Shards accept no greater seq: the island could never contribute again.
 TEST_F(RunMachineTest, AnIslandThatClaimsTheGreatestSeqIsRefusedAndGoesOn) {
   Start(ElasticSpec());
   run_->alter_report = [](v1::ShardReport& report) {

@@ -132,8 +132,7 @@ class RandomRun {
     kKindCount,
   };
 
-  // Each run has its own frequencies. With every kind frequent a run makes
-  // little progress.
+  // Each run has its own frequencies: with all kinds frequent it hardly moves.
   std::discrete_distribution<int> AnyWeights() {
     std::vector<double> weights;
     for (int kind = 0; kind < static_cast<int>(Kind::kKindCount); ++kind) {

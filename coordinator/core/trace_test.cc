@@ -1,5 +1,4 @@
-// Scripted traces as text: what happens to a run and what the coordinator
-// decides.
+// Scripted traces as text: events of a run and the coordinator's decisions.
 //
 // testdata/*.trace has a line "> VERB ARGUMENTS" for each step. Below it are
 // the results: records as "record N KIND {fields}", reasons as "- reason", and

@@ -36,8 +36,7 @@ grpc::ServerUnaryReactor* Answer(
 grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
                                       const absl::Status& status);
 
-// OK if the caller may act for island or server `id`. Errors: as
-// base/rpc/authorization.h.
+// OK if the caller may act for `id`. Errors: as base/rpc/authorization.h.
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,
                          rpc::Role role, const std::string& id);
 

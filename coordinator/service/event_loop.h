@@ -3,8 +3,7 @@
 // The thread takes all queued events, lets the core decide them one by one, and
 // makes their records durable in one synced batch. Only then does it answer the
 // events and send plans. So nothing is seen that could still be lost, and a
-// slow disk makes larger batches, not a longer queue. The core's timers also
-// wake it.
+// slow disk makes larger batches, not a longer queue. Core timers wake it too.
 //
 // If a batch cannot be made durable, its events are answered with the error,
 // and the core is rebuilt from the store. Until that works every event is
@@ -38,8 +37,7 @@
 
 namespace atl::coordinator {
 
-// Receives the plans of one stream. Only the loop's thread calls it. Must not
-// block.
+// Receives a stream's plans, from the loop's thread alone. Must not block.
 template <typename Plan>
 class PlanSink {
  public:
@@ -52,8 +50,7 @@ class PlanSink {
   virtual bool done() const = 0;
 };
 
-// Is told how far a run's log is durable, and whether the run has ended. Called
-// like PlanSink.
+// Learns how far a run's log is durable, and of its end. As PlanSink.
 class LogSink {
  public:
   virtual ~LogSink() = default;
@@ -72,15 +69,13 @@ class EventLoop {
     size_t queue_max = 8192;
     // Streams of each kind.
     size_t streams_max = 4096;
-    // Streams of one island's, or one server's, plan. A newer one ends the
-    // oldest.
+    // Of these, per island or server. A newer stream ends the oldest.
     size_t streams_a_caller_max = 4;
     // Time between two attempts to recover from a failed append.
     absl::Duration recovery_period = absl::Seconds(1);
   };
 
-  // Replays the store, makes a new coordinator epoch durable, starts the
-  // thread.
+  // Replays the store, makes a new epoch durable, starts the thread.
   //
   // DATA_LOSS: a log is inconsistent. Also the errors of the store.
   static absl::StatusOr<std::unique_ptr<EventLoop>> Start(const Spec& spec);
@@ -89,7 +84,7 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Refuses all further events with UNAVAILABLE, ends all streams and joins the
+  // Refuses further events with UNAVAILABLE, ends the streams, joins the
   // thread. Idempotent.
   void Stop();
 
@@ -118,9 +113,8 @@ class EventLoop {
     PostEvent(std::move(event));
   }
 
-  // Streams. Each sink gets the present state at once, then every change. A
-  // sink is dropped when it is done or ended. A refused sink is ended with the
-  // error.
+  // Each sink gets the present state at once, then every change. A sink is
+  // dropped when done or ended. A refused sink is ended with the error.
   void WatchIsland(const std::string& run_id, const IslandCredentials& island,
                    std::shared_ptr<PlanSink<v1::IslandPlan>> sink);
   void WatchServer(const std::string& server_id, int64_t incarnation,
@@ -162,7 +156,7 @@ class EventLoop {
   void RunBatch(std::deque<Event> batch);
   absl::Status MakeDurable(const Batch& batch);
   void Publish(const Effects& effects);
-  // Ends the oldest `watches` with `is_same` until fewer than `count_max` are
+  // Ends the oldest watches with `is_same` until fewer than `count_max` are
   // left.
   template <typename Watch, typename IsSame>
   static void MakeRoom(std::list<Watch>& watches, size_t count_max,

@@ -1,5 +1,4 @@
-// Plans and reports over loopback between the coordinator and a server's
-// client.
+// Plans and reports over loopback, between coordinator and server client.
 
 #include "coordinator/service/latest_writer.h"
 

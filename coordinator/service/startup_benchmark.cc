@@ -1,5 +1,5 @@
-// Time that a coordinator takes to start, by the rounds of its run, with and
-// without snapshots.
+// Start time of a coordinator by the rounds of its run, with and without
+// snapshots.
 //
 // usage: startup_benchmark DIRECTORY [ROUNDS [ISLANDS]]
 //

@@ -17,8 +17,7 @@ namespace {
 // A page ends early at this size, because messages are bounded.
 constexpr int64_t kPageBytes = 2 << 20;
 
-// Adds the evaluations of the versions that the rounds of fragment 0 made; they
-// came after the commits.
+// Adds evaluations to the rounds of fragment 0. They came after the commits.
 absl::Status AddEvaluations(const Store& store, const std::string& run_id,
                             v1::ListRoundsResponse& response) {
   std::map<int64_t, v1::Round*> rounds;  // By version.

@@ -17,8 +17,7 @@ namespace atl::coordinator {
 // Newest revision of each log that a batch appends to or snapshots, after the
 // batch. `newest` returns the revision before the batch, 0 for an unknown log.
 //
-// INVALID_ARGUMENT: the batch does not fit (Store::Append). Also the errors of
-// `newest`.
+// INVALID_ARGUMENT: as Store::Append. Also the errors of `newest`.
 absl::StatusOr<std::map<std::string, int64_t>> RevisionsAfter(
     const Batch& batch,
     const std::function<absl::StatusOr<int64_t>(const std::string& run_id)>&

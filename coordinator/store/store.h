@@ -35,13 +35,12 @@ class Store {
 
   // Writes `batch` atomically and syncs it. Each entry must follow the last
   // record of its log. A snapshot must be of the last record of its log, this
-  // batch included, and must leave a record. An existing row or snapshot is
+  // batch included, and leave a record. Existing rows and snapshots are
   // replaced.
   //
   // INVALID_ARGUMENT: an entry or a snapshot does not fit; nothing was written.
   // RESOURCE_EXHAUSTED: the disk is full; nothing was written.
-  // UNAVAILABLE: the disk refuses. Only the next Scan shows whether the batch
-  // was written.
+  // UNAVAILABLE: the disk refuses; the next Scan shows what was written.
   virtual absl::Status Append(const Batch& batch) = 0;
 
   // The newest snapshot of a log; nullopt if there is none.

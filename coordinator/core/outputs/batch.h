@@ -1,5 +1,4 @@
-// What the core hands over to be made durable at once: all of it or nothing.
-// Plain values.
+// Output of the core that becomes durable all together or not at all.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_BATCH_H_
 #define COORDINATOR_CORE_OUTPUTS_BATCH_H_

@@ -17,9 +17,8 @@ namespace atl::coordinator {
 google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
     const RunState& state, const ServerDirectory& servers);
 
-// The part that all islands of the run share: everything but `slot`,
-// `island_epoch`, `outcomes`, `needs_repush` and the island's own part in open
-// rounds.
+// The part that all islands share: everything but `slot`, `island_epoch`,
+// `outcomes`, `needs_repush` and an island's own part in open rounds.
 v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
                                      const Observations& observed,
                                      const ServerDirectory& servers);

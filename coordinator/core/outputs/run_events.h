@@ -1,5 +1,4 @@
-// Converts durable records to the events that WatchRun streams. Pure.
-// Thread-safe.
+// Converts durable records to the events of WatchRun. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
 #define COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_

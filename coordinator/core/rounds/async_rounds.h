@@ -1,7 +1,6 @@
-// The rounds of an async run (arXiv 2401.09135). An OPEN of a fragment stands
-// until a contribution is received. That contribution is sealed alone,
-// whichever version it was made from. The COMMIT of the next version brings the
-// next OPEN.
+// The rounds of an async run (arXiv 2401.09135). A fragment's OPEN stands until
+// a contribution is received. That one is sealed alone, whichever version it
+// was made from. The COMMIT of the next version brings the next OPEN.
 //
 // Pure functions of the durable state and the reports, not of time.
 // Thread-safe. Requires: IsAsync() of the run.
@@ -26,9 +25,8 @@ namespace atl::coordinator {
 // island, and restarting islands that have a plan.
 Decision DecideAsyncOpen(const RunState& state, const Observations& observed);
 
-// SEAL of the received contribution with the oldest anchor version; ties go to
-// the first by (slot, seq). Without one: an ABORT if a ready island has no plan
-// yet.
+// SEAL of the received contribution with the oldest anchor version, the first
+// by (slot, seq). Without one: an ABORT if a ready island has no plan.
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
                          int32_t fragment);
 

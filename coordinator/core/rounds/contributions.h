@@ -1,5 +1,4 @@
-// Collects undecided contributions from the reports of the shards. Pure.
-// Thread-safe.
+// Collects undecided contributions from shard reports. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_
 #define COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_
@@ -18,15 +17,13 @@
 
 namespace atl::coordinator {
 
-// Limit of a refusal's reason: records, snapshots and the history keep it
-// forever.
+// Limit of a refusal's reason: records, snapshots and history keep it forever.
 inline constexpr size_t kReasonBytesMax = 256;
 
 // The greatest seq that shards accept from islands.
 inline constexpr int64_t kSeqMax = int64_t{1} << 53;
-// Seqs after its next_seq that one life of an island may use. A greater seq is
-// refused and moves no next_seq. Otherwise an island that used kSeqMax once
-// would have no seq left.
+// Seqs after its next_seq that a life of an island may use. A greater one is
+// refused and moves no next_seq: else a single kSeqMax would use up all seqs.
 inline constexpr int64_t kSeqsALifeMax = int64_t{1} << 40;
 
 // One contribution, as far as it is known.
@@ -60,8 +57,7 @@ SeenContributions CollectContributions(const RunState& state,
 // The greatest seq that `member`'s newest life may use.
 int64_t FindSeqMax(const Member& member);
 
-// The shards with a non-empty range of `fragment`, in order. These take part in
-// its rounds.
+// The shards that have a part of `fragment`, and so in its rounds, in order.
 std::vector<int32_t> ListShards(const RunState& state, int32_t fragment);
 
 }  // namespace atl::coordinator

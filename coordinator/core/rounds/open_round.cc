@@ -18,9 +18,8 @@
 namespace atl::coordinator {
 namespace {
 
-// Groups of fragments that may open now. In a streaming run each idle fragment
-// that is not at its end is a group; otherwise all of the smallest version are
-// one.
+// Groups of idle fragments that may open now. In a streaming run each one is a
+// group; otherwise all of the smallest version are one.
 std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
   std::vector<int32_t> idle;
   int64_t version = INT64_MAX;
@@ -78,8 +77,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   if (elastic) {
     steps = ElasticSteps(Speeds(state, observed, slots), step_count);
   }
-  // Streaming rounds overlap, so an island reads one data shard for all of
-  // them.
+  // Streaming rounds overlap: an island reads one data shard for all.
   const std::vector<std::vector<int32_t>> dealt =
       DealToSlots(state, slots, elastic && !is_local && !IsStreaming(schedule));
   std::vector<v1::SlotPlan> plans;

@@ -1,5 +1,4 @@
-// OPEN: which round begins, for which islands, with how many steps on which
-// data.
+// OPEN: which round begins, for which islands, with which steps and data.
 //
 // Pure functions of the durable state and the reports. Thread-safe.
 
@@ -19,8 +18,7 @@ namespace atl::coordinator {
 // together, so that an island trains once for all of them. In a streaming run
 // each fragment opens its own next round after its COMMIT. Expected are the
 // ready islands, or the round's sample of them. A reopened round also expects
-// islands whose contributions are received, because contributions outlive an
-// attempt.
+// the islands of received contributions, which outlive an attempt.
 Decision DecideOpen(const RunState& state, const Observations& observed);
 
 // Tokens a second of the islands in `slots`: each island's newest report, or

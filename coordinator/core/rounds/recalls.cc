@@ -64,8 +64,7 @@ bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
          IsFreshEnough(state.spec().schedule(), info.anchor_version(), newest);
 }
 
-// Adds what the shard has now, and drops what is decided or can no longer be
-// merged.
+// Adds what the shard has now; drops what is decided or cannot be merged.
 void NoteHad(const RunState& state, const ObservedShard& shard,
              std::map<ContributionPlace, v1::ContributionInfo>& had) {
   if (shard.reported) {

@@ -1,5 +1,4 @@
-// VERDICT: computes the merge coefficients of a sealed round from the shards'
-// statistics.
+// VERDICT: merge coefficients of a sealed round from shard statistics.
 //
 // Pure functions of the durable state and the reports. Thread-safe.
 

@@ -23,8 +23,7 @@ struct FieldViolation {
   std::string description;  // What is wrong and what would be right.
 };
 
-// INVALID_ARGUMENT with a BadRequest that names every violation. Requires: not
-// empty.
+// INVALID_ARGUMENT with a BadRequest of all violations. Requires: not empty.
 absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 
 // OK if `id` is valid (base/layout/ids.h). Otherwise INVALID_ARGUMENT with a

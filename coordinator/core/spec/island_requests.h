@@ -13,8 +13,7 @@ namespace atl::coordinator {
 // INVALID_ARGUMENT: no device, too large, or an impossible number.
 absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities);
 
-// Largest count in a progress report. Sums over all islands of a run fit an
-// int64.
+// Largest count in a progress report: sums over all islands fit an int64.
 inline constexpr int64_t kProgressCountMax = int64_t{1} << 52;
 
 // INVALID_ARGUMENT: a number is negative or not finite, or a count above

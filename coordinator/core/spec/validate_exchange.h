@@ -1,5 +1,4 @@
-// Checks how islands and servers exchange tensors. For CreateRun. Pure.
-// Thread-safe.
+// CreateRun's check of the exchange of tensors. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_

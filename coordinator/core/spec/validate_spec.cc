@@ -500,8 +500,7 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
-// At level ISLAND shards merge contributions live, chunk by chunk in the order
-// of slots, and keep none.
+// At level ISLAND shards merge live, chunk by chunk by slot, and keep nothing.
 void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.timing() == v1::TIMING_STRICT, "durability",

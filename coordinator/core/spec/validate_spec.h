@@ -23,8 +23,7 @@ inline constexpr int32_t kFragmentsTimesIslandsMax = 32768;
 // Islands that a run of `spec` may have: kIslandsMax for up to 32 fragments.
 int32_t IslandsMax(const v1::RunSpec& spec);
 
-// Everything that is wrong with `spec`; empty if it is valid. Field paths start
-// with "spec.".
+// Everything that is wrong with `spec`. Field paths start with "spec.".
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator

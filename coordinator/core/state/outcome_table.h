@@ -1,8 +1,7 @@
 // How contributions ended. Each key ends once.
 //
-// Bounded: each (slot, fragment) keeps its newest outcomes by seq. Every seq up
-// to the largest forgotten one counts as decided, because an island's seq only
-// grows.
+// Bounded: each (slot, fragment) keeps its newest outcomes by seq. Seqs up to
+// the largest forgotten one count as decided: an island's seq only grows.
 //
 // Pure. Thread-compatible.
 
@@ -28,12 +27,10 @@ class OutcomeTable {
 
   bool Contains(const v1::ContributionKey& key) const;
 
-  // The outcome of `key`; null if it has not ended, or if the outcome is
-  // forgotten.
+  // The outcome of `key`; null if there is none, or if it is forgotten.
   const v1::ContributionOutcome* Find(const v1::ContributionKey& key) const;
 
-  // Records an outcome. Returns false, and changes nothing, if the key had
-  // ended.
+  // Returns false, and changes nothing, if the key had ended.
   bool Add(const v1::ContributionOutcome& outcome);
 
   // The newest kNewestMax outcomes of `slot`, by seq, then fragment.
@@ -42,8 +39,7 @@ class OutcomeTable {
   // Largest seq of `slot` up to `limit` that has ended; 0 if none has.
   int64_t SeqMax(int32_t slot, int64_t limit) const;
 
-  // Writes the whole table, by slot, then fragment. Restore reads the rows back
-  // into an empty table.
+  // The whole table by slot, then fragment; Restore adds a row to a new table.
   std::vector<storage::v1::OutcomesSnapshot> ToSnapshot() const;
   void Restore(const storage::v1::OutcomesSnapshot& row);
 

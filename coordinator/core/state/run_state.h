@@ -62,8 +62,7 @@ struct FragmentState {
   absl::Time open_time;             // kOpen and kSealed.
   storage::v1::RoundSealed sealed;  // kSealed.
   absl::Time seal_time;             // kSealed.
-  // Median norms of the newest kMedianNormsMax commits that had a verdict,
-  // oldest first.
+  // Median norms of the newest kMedianNormsMax verdicts, oldest first.
   std::deque<double> median_norms;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.
@@ -98,8 +97,8 @@ class RunState {
   storage::v1::RunSnapshot ToSnapshot() const;
   // Restores the state after record `revision`.
   //
-  // DATA_LOSS: the snapshot is incomplete, or the state is not empty. The state
-  // is then undefined.
+  // DATA_LOSS: `snapshot` is incomplete, or the state not empty. The state is
+  // then undefined.
   absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
                        int64_t revision);
 
@@ -155,9 +154,8 @@ class RunState {
   // --- Cuts ---
   const std::map<std::string, PinState>& pins() const { return pins_; }
 
-  // --- History ---
-  // Versions older than the newest kEvaluationsMax evaluated ones count as
-  // evaluated.
+  // --- History --- Also true of versions older than the newest kEvaluationsMax
+  // known ones.
   bool IsEvaluated(int64_t version) const {
     return version < evaluations_begin_ || evaluations_.contains(version);
   }

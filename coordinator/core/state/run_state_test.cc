@@ -1,5 +1,4 @@
-// What run_random_test does not reach: bounds that need a long run, and invalid
-// snapshots.
+// Not in run_random_test: bounds that need a long run, invalid snapshots.
 
 #include "coordinator/core/state/run_state.h"
 

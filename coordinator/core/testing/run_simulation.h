@@ -1,6 +1,5 @@
-// Simulates shards and islands around a run's machine, for tests. Each step of
-// a participant is one call. So a test is a trace that reads from top to
-// bottom, or a random order of such steps.
+// Simulates shards and islands around a run's machine, for tests. Each step is
+// one call, so a test reads as a trace, or takes steps in a random order.
 //
 // The machine's records form a log. CheckLog checks it. Restart replays it into
 // a new machine, as after a crash of the coordinator.
@@ -72,13 +71,11 @@ class RunSimulation : public ServerDirectory {
   // merged with it unless `keeps_merges`. False if the shard has none.
   bool Lose(const std::string& island_id, int32_t fragment, int32_t shard,
             bool keeps_merges = false);
-  // The island pushes again what its plan names. False if the plan names
-  // nothing.
+  // The island pushes again what its plan names. False if that is nothing.
   bool PushAgain(const std::string& island_id);
   // The keys that the island's plan asks for again.
   std::vector<v1::ContributionKey> NeedsRepush(const std::string& island_id);
-  // Sets the shard's fault, or clears it if `fault` is empty. The shard
-  // reports.
+  // Sets the shard's fault (empty: none). The shard reports.
   void SetFault(int32_t shard, const std::string& fault);
   // The same for `blocked_reason`.
   void SetBlockedReason(int32_t shard, const std::string& blocked_reason);
@@ -87,8 +84,7 @@ class RunSimulation : public ServerDirectory {
   // Lets time pass. Islands that are not `silent` send heartbeats.
   void Pass(absl::Duration duration, const std::set<std::string>& silent = {});
   // Restarts the coordinator from a snapshot of the log's first
-  // `snapshot_revision` records and the records after it; 0: from the whole
-  // log.
+  // `snapshot_revision` records and the rest of the log; 0: without one.
   void Restart(int64_t snapshot_revision = 0);
   // Makes durable what direct calls to machine() have recorded.
   void Flush() { Collect(); }
@@ -123,8 +119,7 @@ class RunSimulation : public ServerDirectory {
   bool overflow = false;
   // True: shards merge, but apply no commit.
   bool stalled = false;
-  // Alters each report if set. Shards then may receive plans that honest ones
-  // would not.
+  // If set, alters each report. Shards may then get plans of dishonest ones.
   std::function<void(v1::ShardReport&)> alter_report;
 
   // Fails the test if the log breaks an invariant: commit_seq is dense; each
@@ -164,13 +159,12 @@ class RunSimulation : public ServerDirectory {
 
   // Returns false if the new records were lost (LoseNextBatch).
   bool Collect();
-  // Starts a new machine from a snapshot of the log's first `snapshot_revision`
-  // records and from the records after it.
+  // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
   void Refuse(const v1::ContributionInfo& info, int32_t shard);
-  // Checks that a strict SEAL includes every expected island that is present
-  // and was not refused.
+  // A strict SEAL includes every expected island that is present and not
+  // refused.
   void CheckNobodyIsLeftOut(const RunState& state, const v1::Seal& seal) const;
   const v1::ContributionInfo* MakeContribution(const std::string& island_id,
                                                int32_t fragment);
@@ -185,8 +179,7 @@ class RunSimulation : public ServerDirectory {
   std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
   std::set<Key> ever_stored_;
   std::set<Key> forgotten_;  // Lost by every shard before a restart.
-  // Fragment, slot and anchor of all contributions that were, or may be,
-  // refused.
+  // Fragment, slot, anchor of contributions that were, or may be, refused.
   std::set<Key> refused_anchors_;
 };
 

@@ -1,5 +1,4 @@
-// Limits the contributions of a round, so that shard reports stay small. Pure.
-// Thread-safe.
+// Limits a round's contributions, to keep reports small. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_
 #define COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_

@@ -1,7 +1,7 @@
 // Krum (arXiv 1703.02757) takes the contribution with the smallest sum of
 // squared distances to its n - f - 2 nearest others. Multi-Krum takes the mean
-// of the m best. n >= 2 f + 3. Distances are exact integers; ties go to the
-// lowest slot.
+// of the m best. n >= 2 f + 3. Distances are integers; ties go to the lowest
+// slot.
 
 #include <algorithm>
 #include <numeric>

@@ -26,8 +26,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Finds contributions to leave out so that no kept pair is further apart than a
-// bound.
+// Finds what to leave out so that no kept pair is further apart than a bound.
 class Cover {
  public:
   // `ranks[i][j]`, j < i: the ranks of the distances.

@@ -1,5 +1,4 @@
-// Computes the coefficients c_i of a round's contributions from its statistics.
-// The merge is sum(c_i x_i).
+// Computes a round's coefficients c_i, so that its merge is sum(c_i x_i).
 //
 // Pure. Immutable after construction, so thread-safe. One file per rule. Rules
 // compute in f64, sum in the order of the contributions, and round to f32 at
@@ -63,14 +62,12 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec);
 // Limit of the contributions that such a round asks for. Gram matrices grow
 // with n^2 and coefficients with n; reports and plans hold them.
 inline constexpr int kVerdictContributionsMax = 64;
-// Limit of the hostile islands that MDA tolerates: its search doubles with
-// each.
+// Hostile islands that MDA tolerates at most: each doubles its search.
 inline constexpr int kMdaByzantineMax = 8;
 // Medians that a fragment keeps: the longest window of the clips.
 inline constexpr size_t kMedianNormsMax = 64;
-// 2^52. Runs whose merge needs a verdict refuse a contribution whose squared
-// norm is not below this, that is, whose norm is not below 6.7e7. So no sum of
-// products overflows.
+// 2^52. A run with verdicts refuses contributions whose squared norm is not
+// below this (norm 6.7e7), so that no sum of products overflows.
 inline constexpr double kVerdictNormSquaredMax = 4503599627370496.0;
 
 // One maker per rule, defined in the rule's file.

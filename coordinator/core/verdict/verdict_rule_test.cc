@@ -391,8 +391,7 @@ TEST_F(VerdictRuleTest, MdaGivesATieToTheLowestSlots) {
   EXPECT_EQ(got->reason, "leaves out numbers 3 of 4 contributions");
 }
 
-// A contribution with its sign flipped is not among the nearest, however large
-// the noise of the others.
+// A flipped contribution is not among the nearest, however large the noise.
 TEST_F(VerdictRuleTest, MdaLeavesASignFlipOut) {
   SCOPED_TRACE(trace_);
   Vectors x = Random(4, 4000);
