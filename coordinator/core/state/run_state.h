@@ -154,8 +154,8 @@ class RunState {
   // --- Cuts ---
   const std::map<std::string, PinState>& pins() const { return pins_; }
 
-  // --- History --- Also true of versions older than the newest kEvaluationsMax
-  // known ones.
+  // --- History ---
+  // Also true of versions older than the newest kEvaluationsMax known ones.
   bool IsEvaluated(int64_t version) const {
     return version < evaluations_begin_ || evaluations_.contains(version);
   }
