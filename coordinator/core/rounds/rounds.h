@@ -58,7 +58,7 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
                               const std::string& reason,
                               std::vector<v1::ContributionOutcome> outcomes);
 
-// Sets `reason` for REJECTED and DROPPED only.
+// `reason`: for REJECTED and DROPPED only.
 v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
                                     v1::Outcome outcome,
                                     const std::string& reason = "");
