@@ -59,8 +59,8 @@ void ValidateStreaming(const v1::RunSpec& spec,
   const double sample = schedule.sample_fraction();
   require(sample == 0 || sample == 1, "sample_fraction",
           "a streaming island trains through all rounds, so every round "
-          "expects it: leave it 1, or turn streaming off (no overlap, no blend, "
-          "fragments together)");
+          "expects it: leave it 1, or turn streaming off (no overlap, no "
+          "blend, fragments together)");
   require(
       !spec.inner().reset_each_round(), "overlap_step_count",
       "rounds of a streaming run overlap, so there is no place to reset the "
