@@ -1,5 +1,5 @@
-// What is done to the values of a block while they are in the first-level
-// cache: small loops that the compiler does not vectorise by itself.
+// Small loops over the values of a block in the L1 cache, written with SIMD
+// because the compiler does not vectorise them.
 //
 // Pure. Thread-safe. No allocation.
 
@@ -14,7 +14,7 @@
 
 namespace atl::codec {
 
-// Plain definition: no value is NaN or infinite.
+// Plain definition of AllFinite: no value is NaN or infinite.
 inline bool AllFinitePlain(absl::Span<const float> x) {
   for (const float value : x) {
     if ((std::bit_cast<uint32_t>(value) & 0x7fffffffu) >= 0x7f800000u) {
@@ -26,7 +26,7 @@ inline bool AllFinitePlain(absl::Span<const float> x) {
 
 bool AllFinite(absl::Span<const float> x);
 
-// difference = a - b, shape [n]; `difference` may be either.
+// difference = a - b, shape [n]. `difference` may be `a` or `b`.
 void Subtract(size_t n, const float* a, const float* b, float* difference);
 
 }  // namespace atl::codec

@@ -1,4 +1,4 @@
-// Copies what is not read again soon.
+// Copies bytes that are not read again soon.
 //
 // Pure. Thread-safe. No allocation.
 
@@ -9,8 +9,8 @@
 
 namespace atl::codec {
 
-// `to` = `from`, both of `size` bytes, past the caches: lines of `to` are
-// neither read first nor kept. Other threads see them as after a memcpy.
+// Copies `size` bytes past the caches: cache lines of `to` are neither read
+// first nor kept. Other threads see the bytes as after a memcpy.
 void StreamCopy(size_t size, const char* from, char* to);
 
 }  // namespace atl::codec
