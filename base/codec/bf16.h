@@ -1,6 +1,5 @@
-// bf16, rounded to the nearest or stochastically.
-//
-// Pure. Thread-safe. No allocation.
+// bf16, rounded to the nearest or stochastically. Pure. Thread-safe. No
+// allocation.
 //
 // Block: n bf16 (the upper half of a binary32), little-endian, in order: 2 n
 // bytes. Both codecs decode the same way.

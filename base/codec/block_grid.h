@@ -1,6 +1,4 @@
-// The grid on which shards, codecs, chunks and digests are cut.
-//
-// Pure.
+// The grid on which shards, codecs, chunks and digests are cut. Pure.
 
 #ifndef BASE_CODEC_BLOCK_GRID_H_
 #define BASE_CODEC_BLOCK_GRID_H_

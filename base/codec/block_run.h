@@ -1,5 +1,4 @@
 // Runs of blocks, as a chunk carries them, encoded and decoded as a whole.
-//
 // Pure. Thread-safe. Allocates only for error messages.
 //
 // A run is consecutive blocks of a fragment's flat order. Its encoding is the
@@ -59,7 +58,6 @@ absl::Status ForEachRun(
 size_t BlocksThatFit(const Codec& codec, const BlockRun& run, size_t bytes_max);
 
 // Encodes `values`, shape [N], to `encoded`, of EncodedRunBytes bytes.
-//
 // INVALID_ARGUMENT: a value is not finite (the message names the block), or a
 // size or a count is wrong.
 absl::Status EncodeRun(const Codec& codec, const BlockRun& run,
@@ -75,7 +73,6 @@ absl::Status EncodeRunWithFeedback(const Codec& codec, const BlockRun& run,
                                    absl::Span<char> encoded);
 
 // Decodes to `values`, shape [N].
-//
 // INVALID_ARGUMENT: no encoder writes `encoded`; the message names the block.
 // `values` is then unspecified.
 absl::Status DecodeRun(const Codec& codec, const BlockRun& run,

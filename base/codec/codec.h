@@ -1,6 +1,5 @@
-// The common interface of the codecs: encodings of outer gradients.
-//
-// Pure. Thread-safe: a codec has no state. No allocation.
+// The common interface of the codecs: encodings of outer gradients. Pure.
+// Thread-safe: a codec has no state. No allocation.
 //
 // The unit is a block of the grid (block_grid.h): 1 to 4096 consecutive
 // elements of one tensor. Each block is encoded independently. Its bytes depend

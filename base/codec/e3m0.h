@@ -1,6 +1,5 @@
 // 4-bit floats of 1 sign, 3 exponent and 0 mantissa bits, with a scale for
 // every 256 elements, as in Streaming DiLoCo (arXiv 2501.18512, section 3.3).
-//
 // Pure. Thread-safe. No allocation.
 //
 // Block of n elements, in sub-blocks of 256 (the last may be shorter):

@@ -1,8 +1,7 @@
 // Error feedback of one fragment: the residual of an island's outer gradients,
 // which its next contribution carries (Seide et al. 2014; with a decay,
-// SparseLoCo, arXiv 2508.15706).
-//
-// Pure. Thread-compatible. Allocates only when constructed.
+// SparseLoCo, arXiv 2508.15706). Pure. Thread-compatible. Allocates only when
+// constructed.
 //
 //   F       elements of the fragment
 //   before  [F], f32: e, after the last merged contribution
@@ -35,7 +34,6 @@ class ErrorFeedback {
 
   // Encodes `gradient`, shape [F], to `encoded`. `runs` are its blocks, in
   // order and complete. The contribution is then pending.
-  //
   // FAILED_PRECONDITION: a contribution is pending; call Resolve first.
   // INVALID_ARGUMENT: as EncodeRunWithFeedback. Nothing is then pending, and
   // `before` is unchanged.

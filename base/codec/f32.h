@@ -1,6 +1,4 @@
-// The f32 codec: values as they are.
-//
-// Pure. Thread-safe. No allocation.
+// The f32 codec: values as they are. Pure. Thread-safe. No allocation.
 //
 // Block: n binary32, little-endian, in order: 4 n bytes.
 // Error: none; every finite bit pattern is preserved, -0 and subnormals too.

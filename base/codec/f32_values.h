@@ -1,7 +1,6 @@
 // Small loops over the values of a block in the L1 cache, written with SIMD
-// because the compiler does not vectorise them.
-//
-// Pure. Thread-safe. No allocation.
+// because the compiler does not vectorise them. Pure. Thread-safe. No
+// allocation.
 
 #ifndef BASE_CODEC_F32_VALUES_H_
 #define BASE_CODEC_F32_VALUES_H_

@@ -1,6 +1,5 @@
-// 8-bit integers with a scale for every 256 elements.
-//
-// Pure. Thread-safe. No allocation.
+// 8-bit integers with a scale for every 256 elements. Pure. Thread-safe. No
+// allocation.
 //
 // Block of n elements, in sub-blocks of 256 (the last may be shorter):
 //   2 bytes a sub-block   scale s, bf16 bits, little-endian

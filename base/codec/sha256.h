@@ -1,6 +1,4 @@
-// SHA-256 (FIPS 180-4), by OpenSSL.
-//
-// Thread-compatible.
+// SHA-256 (FIPS 180-4), by OpenSSL. Thread-compatible.
 
 #ifndef BASE_CODEC_SHA256_H_
 #define BASE_CODEC_SHA256_H_

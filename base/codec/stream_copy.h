@@ -1,6 +1,4 @@
-// Copies bytes that are not read again soon.
-//
-// Pure. Thread-safe. No allocation.
+// Copies bytes that are not read again soon. Pure. Thread-safe. No allocation.
 
 #ifndef BASE_CODEC_STREAM_COPY_H_
 #define BASE_CODEC_STREAM_COPY_H_

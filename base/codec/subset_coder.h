@@ -1,7 +1,6 @@
 // Codes which k of n elements are taken: a range coder with an exact model of
-// fixed size.
-//
-// Pure. No allocation. The same integers everywhere, on the CPU and on CUDA.
+// fixed size. Pure. No allocation. The same integers everywhere, on the CPU and
+// on CUDA.
 //
 // A subset of k of the U = 2^level places takes SubsetBytes(k) bytes, whatever
 // the subset. 64 of 4096 take 59 bytes; log2 C(4096, 64) = 471.29 bits are

@@ -1,7 +1,6 @@
-// The probabilities of subset_coder.h, as a table of integers.
-//
-// Pure. Made at compile time with IEEE 754 double operations of one rounding
-// each, so the numbers are the same everywhere. A test checks their checksum.
+// The probabilities of subset_coder.h, as a table of integers. Pure. Made at
+// compile time with IEEE 754 double operations of one rounding each, so the
+// numbers are the same everywhere. A test checks their checksum.
 
 #ifndef BASE_CODEC_SUBSET_MODEL_H_
 #define BASE_CODEC_SUBSET_MODEL_H_

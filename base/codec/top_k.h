@@ -1,8 +1,7 @@
 // The 64 greatest of every 4096 elements, in 2 bits each, with their places
 // entropy-coded: SparseLoCo's scheme (arXiv 2508.15706) in fewer bytes. Needs
-// error feedback, which keeps the elements that are not sent.
-//
-// Pure. Thread-safe. No allocation.
+// error feedback, which keeps the elements that are not sent. Pure.
+// Thread-safe. No allocation.
 //
 // A block of n elements sends the k = ceil(n / 64) of greatest magnitude; among
 // equal ones the lowest index goes first. In this order:

@@ -1,7 +1,6 @@
 // 2 bits an element, with two levels for every 512 elements. Needs error
-// feedback: without it a run loses a third of its progress.
-//
-// Pure. Thread-safe. No allocation.
+// feedback: without it a run loses a third of its progress. Pure. Thread-safe.
+// No allocation.
 //
 // Block of n elements, in sub-blocks of 512 (the last may be shorter):
 //   3 bytes a sub-block   H and R of two_level.h, base 0

@@ -1,7 +1,5 @@
 // The 2-bit quantiser of two_bit.h and top_k.h: a sign and one of two
-// magnitudes.
-//
-// Pure. Thread-safe. No allocation. Runs on the CPU and on CUDA.
+// magnitudes. Pure. Thread-safe. No allocation. Runs on the CPU and on CUDA.
 //
 // For the m values of a group, with magnitudes a_i:
 //   mean = sum(a_i) / m

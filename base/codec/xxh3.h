@@ -1,5 +1,4 @@
 // XXH3-128, by xxHash: fast, but not secure against adversaries.
-//
 // Thread-compatible.
 
 #ifndef BASE_CODEC_XXH3_H_

@@ -15,7 +15,6 @@ namespace atl::failpoint {
 
 // Arms one place: "NAME" or "NAME@N" (the Nth hit, N >= 1). An empty `spec`
 // arms nothing. Call it at most once, before threads start.
-//
 // INVALID_ARGUMENT: the spec is malformed; nothing is armed.
 absl::Status Arm(absl::string_view spec);
 

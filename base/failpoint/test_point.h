@@ -1,6 +1,5 @@
 // Named places where a test in the same process can interpose between two
 // steps, instead of relying on timing. Without a hook, TestPoint is one load.
-//
 // Thread-safe.
 
 #ifndef BASE_FAILPOINT_TEST_POINT_H_

@@ -16,7 +16,6 @@
 namespace atl {
 
 // Reads a whole file.
-//
 // RESOURCE_EXHAUSTED: it has more than `bytes_max` bytes. Otherwise as
 // OpenForRead.
 absl::StatusOr<std::string> ReadFile(FileSystem& file_system,

@@ -1,6 +1,5 @@
-// Digests of parameters, independent of how they are sharded.
-//
-// Pure. Thread-compatible.
+// Digests of parameters, independent of how they are sharded. Pure.
+// Thread-compatible.
 
 #ifndef BASE_LAYOUT_DIGEST_H_
 #define BASE_LAYOUT_DIGEST_H_

@@ -1,6 +1,5 @@
-// The byte offset of each block in a fragment's encoding.
-//
-// Pure. Immutable, so thread-safe. The layout must outlive it.
+// The byte offset of each block in a fragment's encoding. Pure. Immutable, so
+// thread-safe. The layout must outlive it.
 //
 // A fragment's encoding is its blocks' encodings back to back. A block's size
 // depends only on its element count (base/codec/codec.h). So every offset is

@@ -1,6 +1,5 @@
-// The codecs of a run, up and down, and what follows from them.
-//
-// Pure. Thread-safe.
+// The codecs of a run, up and down, and what follows from them. Pure.
+// Thread-safe.
 
 #ifndef BASE_LAYOUT_EXCHANGE_H_
 #define BASE_LAYOUT_EXCHANGE_H_

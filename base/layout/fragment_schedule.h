@@ -1,6 +1,4 @@
-// The inner steps at which fragments are pushed.
-//
-// Pure. Thread-safe.
+// The inner steps at which fragments are pushed. Pure. Thread-safe.
 //
 //   P  fragments of the layout      H  inner steps a round (inner_step_count)
 //   p  a fragment, in [0, P)        v  the version that a contribution starts

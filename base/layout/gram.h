@@ -1,7 +1,6 @@
 // Inner products of contributions, as sums that do not depend on how vectors
-// are cut: blocks, shards and tiles may be added in any order.
-//
-// Pure. Thread-compatible.
+// are cut: blocks, shards and tiles may be added in any order. Pure.
+// Thread-compatible.
 //
 // The inner product of two blocks is an f64. It is rounded once to a multiple
 // of 2^-64 and then added as a 128-bit integer. So a block loses at most 2^-65

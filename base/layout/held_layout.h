@@ -1,7 +1,5 @@
 // The part of a layout that one process holds: whole blocks, anywhere in the
-// model.
-//
-// Pure. Immutable, so thread-safe. The layout must outlive it.
+// model. Pure. Immutable, so thread-safe. The layout must outlive it.
 //
 // It defines two orders without gaps. The held order is the model order of the
 // held elements. The held order of a fragment is its flat order of the held
@@ -34,7 +32,6 @@ class HeldLayout {
   explicit HeldLayout(const RunLayout& layout);
 
   // Holds `spans` of the model order, which are ascending and do not overlap.
-  //
   // INVALID_ARGUMENT: they overlap or descend, reach beyond the model, or cut a
   // block.
   static absl::StatusOr<HeldLayout> Create(const RunLayout& layout,

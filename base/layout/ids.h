@@ -1,7 +1,5 @@
 // Ids that clients choose: runs, islands, servers, pins. Only [a-z0-9-]{1,63}
-// is valid, because ids become file names and metric labels.
-//
-// Pure. Thread-safe.
+// is valid, because ids become file names and metric labels. Pure. Thread-safe.
 
 #ifndef BASE_LAYOUT_IDS_H_
 #define BASE_LAYOUT_IDS_H_

@@ -1,6 +1,5 @@
-// Version 0 of the parameters: the initial value of any element.
-//
-// Pure. Thread-safe.
+// Version 0 of the parameters: the initial value of any element. Pure.
+// Thread-safe.
 //
 // Counter-based: a value depends only on (seed, tensor, element), so any
 // sharding and any thread count give the same parameters. The same bits on

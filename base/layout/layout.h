@@ -1,7 +1,5 @@
 // A run's layout, validated, with the tables by which every program cuts
-// tensors.
-//
-// Pure. Immutable after Create, so thread-safe.
+// tensors. Pure. Immutable after Create, so thread-safe.
 //
 // Each tensor is cut from its start into blocks of kBlockElements (4096)
 // elements. Its last block may be shorter; no block crosses tensors. The flat
@@ -54,7 +52,6 @@ class RunLayout {
   static constexpr int kMaxTensors = 1 << 16;
 
   // Validates `layout` and builds the tables.
-  //
   // INVALID_ARGUMENT: a name is empty, longer than 256 bytes, has characters
   // outside [A-Za-z0-9._-], or is not unique; a dimension is not positive; the
   // layout is too large; a fragment is empty or out of range; an enum is not

@@ -1,6 +1,5 @@
-// Groups of a fragment's tensors that a merge rule handles together.
-//
-// Pure. Immutable after construction, so thread-safe.
+// Groups of a fragment's tensors that a merge rule handles together. Pure.
+// Immutable after construction, so thread-safe.
 //
 // A rule with a verdict has one Gram matrix and one row of coefficients for
 // each group. RDA has one group for each tensor, except tensors of the classes

@@ -1,7 +1,5 @@
 // The length of a run (outer rounds, merged tokens, or whichever limit comes
-// first) and the length of its learning-rate clock.
-//
-// Pure. Thread-safe.
+// first) and the length of its learning-rate clock. Pure. Thread-safe.
 //
 //   H  inner steps a round         B, T  sequences a step, tokens a sequence
 //   K  contributions that a round is expected to have: the number that the

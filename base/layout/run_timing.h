@@ -1,6 +1,4 @@
-// How a run's rounds follow each other.
-//
-// Pure. Thread-safe.
+// How a run's rounds follow each other. Pure. Thread-safe.
 
 #ifndef BASE_LAYOUT_RUN_TIMING_H_
 #define BASE_LAYOUT_RUN_TIMING_H_

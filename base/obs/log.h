@@ -1,8 +1,6 @@
 // LOG(INFO) << ..., with Abseil's names: one line for each message to stderr,
 // `I1121 04:25:12.123456 file.cc:12] text` in UTC, with the program's name
-// before the file if it is set.
-//
-// Thread-safe: each line is one write.
+// before the file if it is set. Thread-safe: each line is one write.
 
 #ifndef BASE_OBS_LOG_H_
 #define BASE_OBS_LOG_H_
@@ -21,7 +19,6 @@ enum class LogSeverity { kInfo = 0, kWarning = 1, kError = 2, kFatal = 3 };
 void SetMinimumLogSeverity(LogSeverity severity);
 
 // Sets the minimum to "info", "warning" or "error".
-//
 // INVALID_ARGUMENT: `name` is none of them; nothing changes.
 absl::Status SetMinimumLogSeverity(absl::string_view name);
 

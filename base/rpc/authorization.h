@@ -38,12 +38,10 @@ struct Caller {
 };
 
 // The caller that a certificate's common name stands for.
-//
 // UNAUTHENTICATED: `common_name` is not "atoll:ROLE:ID".
 absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 
 // OK if `role` may call `method` ("/atoll.v1.RunService/GetRun").
-//
 // PERMISSION_DENIED: it may not, or the method is not in the table. No details:
 // gRPC's authentication step sends only code and message.
 absl::Status CheckRole(absl::string_view method, Role role);
@@ -52,7 +50,6 @@ absl::Status CheckRole(absl::string_view method, Role role);
 bool IsKnownMethod(absl::string_view method);
 
 // The caller of a running call.
-//
 // UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID".
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context);
 
@@ -63,7 +60,6 @@ std::string GetCallerName(const grpc::ServerContextBase& context);
 
 // OK if `caller` may act for the island (or server) `id`. An operator may act
 // for any, an island or a server only for itself.
-//
 // PERMISSION_DENIED: it may not. ErrorInfo NOT_YOURS with role and id.
 absl::Status CheckActsFor(const Caller& caller, Role role,
                           absl::string_view id);

@@ -46,7 +46,6 @@ struct ChannelOptions {
 ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security);
 
 // A new channel to `address` (host:port). It connects at the first call.
-//
 // INVALID_ARGUMENT: the address is malformed; it is off loopback without TLS
 // files or `insecure`; the TLS files do not match.
 // NOT_FOUND: a TLS file cannot be read.

@@ -134,7 +134,6 @@ struct BulkMessage {
 };
 
 // Decodes any bytes.
-//
 // INVALID_ARGUMENT: they are not a `Message`.
 template <typename Message>
 absl::StatusOr<BulkMessage<Message>> DecodeBulk(const grpc::ByteBuffer& bytes) {

@@ -14,7 +14,6 @@ namespace atl::rpc {
 
 // OK if grpc.health.v1.Health answers SERVING for `service` within `timeout`.
 // The empty name stands for the whole server.
-//
 // UNAVAILABLE: it cannot be reached, or gives another answer: the process is
 // starting, recovering or stopping.
 // NOT_FOUND: it does not know the name.

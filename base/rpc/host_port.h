@@ -1,6 +1,4 @@
-// Parses and formats "HOST:PORT".
-//
-// Pure. Thread-safe.
+// Parses and formats "HOST:PORT". Pure. Thread-safe.
 
 #ifndef BASE_RPC_HOST_PORT_H_
 #define BASE_RPC_HOST_PORT_H_
@@ -19,7 +17,6 @@ struct HostPort {
 };
 
 // Parses "host:port" or "[v6]:port".
-//
 // INVALID_ARGUMENT: not of that form.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 

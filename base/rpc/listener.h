@@ -76,7 +76,6 @@ class RpcServer {
   };
 
   // Listens and serves.
-  //
   // INVALID_ARGUMENT: as CheckListener, or a TLS file does not match.
   // NOT_FOUND: a TLS file cannot be read.
   // FAILED_PRECONDITION: the port cannot be bound.

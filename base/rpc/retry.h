@@ -1,6 +1,5 @@
-// Which calls are retried, and after which delay.
-//
-// Pure: no clock, no sleep; the jitter comes from a seed. Thread-compatible.
+// Which calls are retried, and after which delay. Pure: no clock, no sleep; the
+// jitter comes from a seed. Thread-compatible.
 //
 // Wait n (from 0) is drawn uniformly from [d/2, d), d = min(initial *
 // multiplier^n, max): exponential backoff with jitter, so that peers that lost

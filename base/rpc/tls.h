@@ -43,7 +43,6 @@ struct TlsMaterial {
 absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // Reads the files. Messages name flag and path.
-//
 // INVALID_ARGUMENT: a path is not set; a file is empty, larger than 1 MiB or
 // not PEM; the key does not match the certificate, or has a password.
 // NOT_FOUND: a file cannot be opened.
@@ -52,18 +51,15 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
 
 // Checks that the first certificate of `cert_pem` is valid at `now`. Pure.
-//
 // INVALID_ARGUMENT: there is no certificate. UNAUTHENTICATED: as above.
 absl::Status CheckValidity(const std::string& cert_pem, absl::Time now);
 
 // Checks that `key_pem` is the private key of the first certificate of
 // `cert_pem`. Pure.
-//
 // INVALID_ARGUMENT: it is not, or cannot be read.
 absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem);
 
 // The common name of the first certificate of `cert_pem`. Pure.
-//
 // INVALID_ARGUMENT: there is no certificate. NOT_FOUND: it has no common name.
 absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem);
 

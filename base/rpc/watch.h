@@ -72,7 +72,6 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   // Waits for a message that Next has not returned yet; returns the newest.
-  //
   // DEADLINE_EXCEEDED: none arrived in time.
   // CANCELLED: `stop` was requested.
   // OUT_OF_RANGE: the peer has ended the stream; no further messages.

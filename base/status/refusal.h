@@ -1,8 +1,6 @@
 // Errors with a machine-readable reason: google.rpc.ErrorInfo with the domain
 // "atoll.v1", and google.rpc.RetryInfo, as payloads under their type URLs.
-// base/rpc sends them on the wire.
-//
-// Pure. Thread-safe.
+// base/rpc sends them on the wire. Pure. Thread-safe.
 
 #ifndef BASE_STATUS_REFUSAL_H_
 #define BASE_STATUS_REFUSAL_H_

@@ -1,6 +1,5 @@
-// Schedules bytes to keep to a rate.
-//
-// Pure: callers pass the time. Thread-compatible.
+// Schedules bytes to keep to a rate. Pure: callers pass the time.
+// Thread-compatible.
 //
 // Takes are served in order, each after the previous ones, so takers share the
 // rate in proportion to the bytes they request. In any span of length T at most

@@ -1,6 +1,5 @@
-// The codecs' properties that the fuzzers check, for one input.
-//
-// Thread-safe. A violation ends the process.
+// The codecs' properties that the fuzzers check, for one input. Thread-safe. A
+// violation ends the process.
 //
 // The first byte chooses the codec, the next two the element count n; the rest
 // is repeated as needed. Every path of this CPU runs on memory of exactly the
