@@ -16,13 +16,10 @@
 //   2 bits                   2.047          15.63     two_bit.h
 //   top 64 + 2 bits          0.1523        210.05     top_k.h
 //
-// Each file states its wire format, its error bound and what it refuses. Every
-// path gives the same bits: the plain definitions (also for CUDA), AVX2 and
-// AVX-512.
-//
-// Decoding accepts any bytes. It reads and writes nothing outside the spans,
-// and values decoded without a fault are finite. Encoding refuses values that
-// are not finite.
+// Each file states its wire format, its error bound and what it refuses. All
+// paths give the same bits: the plain definitions (also for CUDA), AVX2 and
+// AVX-512. Decoding accepts any bytes: it accesses nothing outside the spans,
+// and values decoded without a fault are finite.
 
 #ifndef BASE_CODEC_CODEC_H_
 #define BASE_CODEC_CODEC_H_

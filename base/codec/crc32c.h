@@ -23,8 +23,8 @@ inline uint32_t Crc32c(absl::string_view bytes) {
   return ExtendCrc32c(0, bytes);
 }
 
-// The CRC of A followed by B, from their CRCs and B's length, in O(log
-// b_size_bytes).
+// The CRC of A followed by B, from their CRCs and B's length. Takes
+// O(log b_size_bytes).
 uint32_t CombineCrc32c(uint32_t a_crc, uint32_t b_crc, uint64_t b_size_bytes);
 
 // ExtendCrc32c on a processor with products of 512 bits: with products alone,

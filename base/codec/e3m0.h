@@ -7,16 +7,17 @@
 //   4 bits an element     element 2 j in the low half of byte j of its
 //                         sub-block, 2 j + 1 in the high half; a half past the
 //                         last element is 0
-// A code is 8 (sign bit) + c. c = 0 stands for 0 (or -0), c = 1 to 7 for 2^(b -
-// 127 - 7 + c): powers of two from 1/64 of the greatest to the greatest. ceil(n
-// / 256) + bytes of codes: 2064 for 4096 elements, 7.94 times fewer than f32.
+// A code is 8 (sign bit) + c. c = 0 stands for 0 (or -0), c = 1 to 7 for
+// 2^(b - 127 - 7 + c): powers of two from 1/64 of the greatest to the greatest.
+// ceil(n / 256) + bytes of codes: 2064 for 4096 elements, 7.94 times fewer than
+// f32.
 //
 //   b = the exponent field of max |v|, plus 1 if its mantissa is 1.5 or more;
 //       at least 8, at most 254
 //   c = the nearest level; midway the greater one
 //
-// Error: |v - d| <= max(|v| / 3, 2^(b - 134)). For |v| >= 1.5 * 2^127 it is |v|
-// / 2, because the level 2^128 is missing.
+// Error: |v - d| <= max(|v| / 3, 2^(b - 134)). For |v| >= 1.5 * 2^127, where
+// the level 2^128 is missing, it is |v| / 2.
 //
 // Why a power of two: with levels a factor of 2 apart, any other scale shifts
 // all levels alike and gains nothing for the typical value. A power of two

@@ -148,7 +148,6 @@ struct PlainSub {
   }
 };
 
-// The Codec of format F.
 template <typename F, SimdPath kPath>
 class ToCodec final : public Codec {
  public:

@@ -20,8 +20,8 @@
 // costs 1/16 bit more for steps only 0.4 % (0.006 bit) finer on average, and
 // f16 lacks f32's range.
 //
-// Refused: a value that is not finite; a scale below 2^-126 or above 2^121 (1 +
-// 2^-7); q = -128. So decoded values are finite.
+// Refused: a value that is not finite; a scale below 2^-126 or above
+// 2^121 (1 + 2^-7); q = -128. So decoded values are finite.
 
 #ifndef BASE_CODEC_INT8_H_
 #define BASE_CODEC_INT8_H_

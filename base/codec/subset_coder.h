@@ -1,6 +1,5 @@
 // Codes which k of n elements are taken: a range coder with an exact model of
-// fixed size. Pure. No allocation. The same integers everywhere, on the CPU and
-// on CUDA.
+// fixed size. Pure. No allocation. The same integers on the CPU and on CUDA.
 //
 // A subset of k of the U = 2^level places takes SubsetBytes(k) bytes, whatever
 // the subset. 64 of 4096 take 59 bytes; log2 C(4096, 64) = 471.29 bits are
@@ -20,9 +19,9 @@
 // 200 steps: together less than 0.0002 bit, and SubsetBytes leaves at least
 // 0.09 bit.
 //
-// Coder (after Martin 1979, with carries). The code is a binary fraction in [0,
-// 1), most significant byte first. The interval [low, low + range) starts as
-// [0, 2^64 - 1) * 2^-64. A symbol with the shares [c, c + f) of 2^b makes it
+// Coder (after Martin 1979, with carries). The code is a binary fraction in
+// [0, 1), most significant byte first. The interval [low, low + range) starts
+// as [0, 2^64 - 1) * 2^-64. A symbol with the shares [c, c + f) of 2^b makes it
 // [low + r c, low + r c + r f), r = floor(range / 2^b). While range < 2^56,
 // both are multiplied by 256, and the top byte of low is the next code byte.
 // The final code is the least number of SubsetBytes(k) bytes in the interval.
@@ -48,8 +47,7 @@ class RangeEncoder {
   ATL_CODEC_FN RangeEncoder(uint8_t* code, size_t size)
       : code_(code), size_(size) {}
 
-  // Codes a symbol with the shares [begin, begin + share) of 2^bits; bits <=
-  // 31.
+  // Codes a symbol with the shares [begin, begin + share) of 2^bits (<= 2^31).
   ATL_CODEC_FN void Put(uint64_t begin, uint64_t share, int bits) {
     const uint64_t unit = range_ >> bits;
     Add(unit * begin);
@@ -62,7 +60,6 @@ class RangeEncoder {
     }
   }
 
-  // Writes the remaining bytes.
   ATL_CODEC_FN void Finish() {
     if (count_ < size_ && size_ - count_ < 8) {
       const int cut = 64 - 8 * static_cast<int>(size_ - count_);
@@ -144,8 +141,8 @@ struct SubsetNode {
 inline constexpr int kSubsetStack = kSubsetLevelMax + 1;
 
 // Writes which `k` (1 to 64) of 2^`level` places are taken. `places` is
-// ascending; `code` has SubsetBytes(k) bytes. Requires: level ==
-// SubsetLevel(k).
+// ascending; `code` has SubsetBytes(k) bytes.
+// Requires: level == SubsetLevel(k).
 ATL_CODEC_FN void EncodeSubset(const SubsetModel& model, int level, size_t k,
                                const uint16_t* places, uint8_t* code) {
   RangeEncoder coder(code, SubsetBytes(k));

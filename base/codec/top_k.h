@@ -12,20 +12,11 @@
 //   SubsetBytes(k) bytes  the places, subset_coder.h
 // An element that is not sent decodes to 0.
 //
-// 78 bytes for 4096 elements, 210.05 times fewer than f32:
-//   3 + 8 + 8 + 59; places and codes without a scale need 59 + 16 + 0, of
-//   which log2 C(4096, 64) / 8 = 58.91 is the lower bound for places.
-// The ratio is 210.0 with a header of 100 bytes for a chunk's 13,443 blocks,
-// and at least 205 in any chunk of 60 or more whole blocks.
+// 78 bytes for 4096 elements, 210.05 times fewer than f32 (base/DESIGN.md,
+// Codecs). log2 C(4096, 64) / 8 = 58.91 of them cannot be saved.
 //
-// Error: an element that is not sent is off by itself. For the k sent ones, the
-// sum of squared errors is two_level.h's, never more than their own sum of
-// squares. With T the set that is sent: sum (v - d)^2 <= sum v^2 - (what the
-// levels of T keep).
-//
-// Why sizes do not depend on the set: a code that gains on clustered sets gives
-// blocks of varying size, so their offsets are known only after encoding. The
-// loss against the best code for uniform sets is 0.7 bit a block.
+// Error: an element that is not sent is off by itself. With T the set that is
+// sent, sum (v - d)^2 <= sum v^2 - (what the levels of T keep, two_level.h).
 //
 // Refused: a value that is not finite; a negative or not finite H; bits past
 // the last code; a place past the last element (if n is not a power of two). So
@@ -54,7 +45,6 @@ ATL_CODEC_FN uint64_t TopKey(float v, size_t i) {
          (0xffffffffu - static_cast<uint32_t>(i));
 }
 
-// The subset model, made at compile time.
 const SubsetModel& TheSubsetModel();
 
 // The format without the choice of places and without the loops over all

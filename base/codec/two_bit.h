@@ -9,8 +9,8 @@
 //                         byte i / 8; bits past the last element are 0
 // 1048 bytes for 4096 elements, 15.63 times fewer than f32.
 //
-// Error: as two_level.h states for a group; for one element at most max(t, max
-// |v| - H, H).
+// Error: as two_level.h states for a group; one element's is at most
+// max(t, max |v| - H, H).
 //
 // Why 512: two levels cost 3/64 bit an element there. Why planes: a plane is
 // the mask of a vector comparison, on a CPU and on a GPU.

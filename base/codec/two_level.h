@@ -10,8 +10,7 @@
 // order. The sum of the low class is the whole sum less the high class's.
 //
 // Wire: H, bf16 bits of hi (nearest), and R, one byte: 256 lo / H, rounded half
-// up, at most 255. A value decodes to sign * H, or to sign * L with L = H * (R
-// / 256).
+// up, at most 255. A value decodes to sign * H or sign * L, L = H * (R / 256).
 //
 // For given classes the means leave the least squared error:
 //   sum (v - d)^2 = sum v^2 - n_hi (hi^2 - (H - hi)^2)

@@ -34,8 +34,8 @@ class EncodedLayout {
   // The held blocks, ascending, not adjacent.
   const std::vector<IndexRange>& held() const { return held_; }
 
-  // Bytes of the held blocks before `block`. Requires: 0 <= block <=
-  // fragment_block_count().
+  // Bytes of the held blocks before `block`.
+  // Requires: 0 <= block <= fragment_block_count().
   int64_t ByteOffset(int64_t block) const;
   // Bytes of the held blocks among `blocks`.
   int64_t ByteCount(IndexRange blocks) const {

@@ -47,7 +47,6 @@ inline int64_t DeltasKept(int64_t full_bytes, int64_t delta_bytes) {
   return std::clamp<int64_t>(full_bytes / delta_bytes, 1, kDeltasMax);
 }
 
-// The number of `codec` in protos.
 inline v1::Codec ToProto(const codec::Codec& codec) {
   return static_cast<v1::Codec>(codec.id());
 }

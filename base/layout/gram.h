@@ -81,8 +81,8 @@ class GramMatrix {
   const ExactSum& at(int i, int j) const {
     return i >= j ? entries_[EntryCount(i) + j] : entries_[EntryCount(j) + i];
   }
-  // Adds one block's products: rows 0 with 0, 1 with 0, 1 with 1, ... Requires:
-  // products.size() == EntryCount(n()).
+  // Adds one block's products: rows 0 with 0, 1 with 0, 1 with 1, ...
+  // Requires: products.size() == EntryCount(n()).
   void AddProducts(absl::Span<const double> products);
   // Adds the matrix of another range. Requires: other.n() == n().
   GramMatrix& operator+=(const GramMatrix& other);

@@ -88,7 +88,6 @@ class RunLayout {
   // Elements of `blocks`, in the fragment's flat order.
   IndexRange BlockElements(int32_t fragment, IndexRange blocks) const;
 
-  // The tensor that `block` belongs to.
   const TensorPlace& BlockTensor(int32_t fragment, int64_t block) const;
 
   // Blocks of `fragment` on `shard` of `shard_count`; may be empty. Shard s

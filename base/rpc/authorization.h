@@ -46,7 +46,6 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 // gRPC's authentication step sends only code and message.
 absl::Status CheckRole(absl::string_view method, Role role);
 
-// True if the table has a row for `method`.
 bool IsKnownMethod(absl::string_view method);
 
 // The caller of a running call.

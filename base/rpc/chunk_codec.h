@@ -110,7 +110,6 @@ grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, grpc::Slice payload);
 grpc::Slice BorrowSlice(absl::string_view payload, void (*released)(void*),
                         void* argument);
 
-// Encodes any message with the protobuf library.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
 // False if `bytes` are not a message of this type.

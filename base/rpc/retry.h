@@ -1,9 +1,9 @@
 // Which calls are retried, and after which delay. Pure: no clock, no sleep; the
 // jitter comes from a seed. Thread-compatible.
 //
-// Wait n (from 0) is drawn uniformly from [d/2, d), d = min(initial *
-// multiplier^n, max): exponential backoff with jitter, so that peers that lost
-// the same server do not return at the same time.
+// Wait n (from 0) is drawn uniformly from [d/2, d),
+// d = min(initial * multiplier^n, max): exponential backoff with jitter, so
+// that peers that lost the same server do not return at the same time.
 
 #ifndef BASE_RPC_RETRY_H_
 #define BASE_RPC_RETRY_H_

@@ -31,7 +31,6 @@ struct Security {
   bool insecure = false;
 };
 
-// The contents of the three files.
 struct TlsMaterial {
   std::string cert_pem;
   std::string key_pem;

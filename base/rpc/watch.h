@@ -61,7 +61,6 @@ class Watch {
         is_older_(std::move(is_older)),
         thread_([this](std::stop_token stop) { Run(stop); }) {}
 
-  // Ends the stream and waits for the thread.
   ~Watch() {
     thread_.request_stop();
     MutexLock lock(&mutex_);
@@ -118,7 +117,6 @@ class Watch {
     }
   }
 
-  // Reads one stream to its end.
   absl::Status ReadStream(const std::stop_token& stop, Backoff& backoff) {
     grpc::ClientContext context;
     {

@@ -1,6 +1,5 @@
-// std::mutex with thread-safety annotations, and a condition variable.
-//
-// Not absl::Mutex: with Debian's build ThreadSanitizer reports false races.
+// std::mutex with thread-safety annotations, and a condition variable. Not
+// absl::Mutex: with Debian's build ThreadSanitizer reports false races.
 // Thread-safe.
 
 #ifndef BASE_SYNC_MUTEX_H_

@@ -35,8 +35,8 @@ class FakeFileSystem : public FileSystem {
   // count against the capacity.)
   int64_t HeldBytes() const;
 
-  // Calls that fail as on a real disk. After a failed sync, the next one does
-  // not retry the bytes of the failed one.
+  // Calls that fail as on a real disk: after a failed sync, the next one does
+  // not retry its bytes.
   struct Fault {
     enum class Call {
       kOpen,
