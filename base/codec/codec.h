@@ -7,19 +7,11 @@
 // is a function of its element count alone. So every block's offset in a chunk,
 // file or segment is known before encoding. A chunk is its blocks back to back.
 //
-//   codec            bits an element   ratio to f32   file
-//   f32                     32               1        f32.h
-//   bf16                    16               2        bf16.h
-//   bf16 stochastic         16               2        bf16.h
-//   int8                     8.0625          3.97     int8.h
-//   E3M0                     4.03            7.94     e3m0.h
-//   2 bits                   2.047          15.63     two_bit.h
-//   top 64 + 2 bits          0.1523        210.05     top_k.h
-//
-// Each file states its wire format, its error bound and what it refuses. All
-// paths give the same bits: the plain definitions (also for CUDA), AVX2 and
-// AVX-512. Decoding accepts any bytes: it accesses nothing outside the spans,
-// and values decoded without a fault are finite.
+// Each codec's header states its wire format, error bound and what it refuses.
+// base/DESIGN.md, Codecs, compares their sizes. All paths give the same bits:
+// the plain definitions (also for CUDA), AVX2 and AVX-512. Decoding accepts any
+// bytes: it accesses nothing outside the spans, and values decoded without a
+// fault are finite.
 
 #ifndef BASE_CODEC_CODEC_H_
 #define BASE_CODEC_CODEC_H_

@@ -11,14 +11,12 @@
 //   q = v * (1 / s), rounded to the nearest, ties to even;   d = q * s
 //
 // Error: |v - d| <= s (1/2 + 2^-6), and s <= max(2^-126, (1 + 2^-7) a / 127).
-// (The 2^-6 covers magnitudes near the end of f32's range, where s is capped,
-// and the far smaller roundings of 1 / s, v * (1 / s) and q * s.)
+// The 2^-6 covers magnitudes near the end of f32's range, where s is capped. It
+// also covers the far smaller roundings of 1 / s, v * (1 / s) and q * s.
 //
 // Why 256: a scale costs 1/16 bit an element. Halving the sub-block lowers the
 // greatest of normally distributed values by 0.1 bit, which gains as much as
-// the extra scales cost. Longer ones lose more than they save. Why bf16: f32
-// costs 1/16 bit more for steps only 0.4 % (0.006 bit) finer on average, and
-// f16 lacks f32's range.
+// the extra scales cost. Longer ones lose more than they save.
 //
 // Refused: a value that is not finite; a scale below 2^-126 or above
 // 2^121 (1 + 2^-7); q = -128. So decoded values are finite.

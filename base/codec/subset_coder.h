@@ -2,15 +2,14 @@
 // fixed size. Pure. No allocation. The same integers on the CPU and on CUDA.
 //
 // A subset of k of the U = 2^level places takes SubsetBytes(k) bytes, whatever
-// the subset. 64 of 4096 take 59 bytes; log2 C(4096, 64) = 471.29 bits are
-// 58.91. So an index costs 7.375 bits instead of 12, block sizes are known
-// beforehand, and clustered sets cost the same as random ones.
+// the subset: 59 for 64 of 4096, where log2 C(4096, 64) = 471.29 bits are
+// 58.91.
 //
-// Model. The places are halved again and again. In a range of 2 h places with k
-// taken, j of the left half are taken in C(h, j) C(h, k - j) of the C(2 h, k)
-// ways. j is coded with that probability, in units of 2^-31 (SubsetModel). With
-// k = 1 the place itself is coded, uniformly; with k = 0 or k = 2 h nothing is.
-// The left half comes first.
+// Model. The places are halved again and again. A range has 2 h places, of
+// which k are taken. j of them are in its left half in C(h, j) C(h, k - j) of
+// the C(2 h, k) ways. j is coded with that probability, in units of 2^-31
+// (SubsetModel). With k = 1 the place itself is coded, uniformly; with k = 0 or
+// k = 2 h nothing is. The left half comes first.
 //
 // Rounding. Every j but the most probable has its share rounded up and loses
 // nothing. The most probable j has the rest and loses at most 65 units of

@@ -1,4 +1,4 @@
-// The disk seam. Programs write files through a FileSystem, so a test can
+// The disk seam. Programs write files through a FileSystem. So a test can
 // simulate a full disk, a broken disk, or the loss of bytes that were not
 // synced.
 //

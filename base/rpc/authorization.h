@@ -63,7 +63,6 @@ std::string GetCallerName(const grpc::ServerContextBase& context);
 absl::Status CheckActsFor(const Caller& caller, Role role,
                           absl::string_view id);
 
-// The role check that a TLS listener runs before every call.
 std::shared_ptr<grpc::AuthMetadataProcessor> MakeRoleChecker();
 
 }  // namespace atl::rpc

@@ -32,17 +32,14 @@ constexpr size_t kPrefixBytesMax = 512;
 
 // --- Padding -----------------------------------------------------------------
 
-// The kernel copies sent bytes with `rep movsb`, often to the beginning of a
-// page. The distance from payload to copy, modulo 4096, then depends on the
-// bytes before the payload. AMD's processors (Zen 3) take twelve times as long
-// if it is 1 to 31, which is common with malloc's memory (16 bytes into a
-// page).
+// A copy of the payload by `rep movsb` is slow if its distance from the
+// payload, modulo 4096, is 1 to 31 (base/rpc/DESIGN.md, Chunks). It often
+// starts a page, so the distance depends on the bytes before the payload.
 constexpr size_t kPageBytes = 4096;
 // The header of an HTTP/2 frame, and gRPC's header of a message.
 constexpr size_t kFrameHeadBytes = 9;
 constexpr size_t kMessageHeadBytes = 5;
-// A message that the window splits has more frames, and each header moves the
-// rest.
+// If the window splits a message, the headers of further frames move the rest.
 constexpr size_t kFurtherFramesMax = 16;
 constexpr size_t kDistanceMin = 32;
 constexpr size_t kDistanceMax =

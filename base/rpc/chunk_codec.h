@@ -81,7 +81,6 @@ class PayloadReader {
   absl::string_view Next(size_t size, char* room);
   // Appends the next `size` bytes to `pieces`, in place.
   void Take(size_t size, std::vector<absl::string_view>* pieces);
-  // Skips `size` bytes.
   void Skip(size_t size);
 
  private:

@@ -173,8 +173,8 @@ TEST_F(ChunkCodecTest, BorrowsThePayloadAndSaysWhenItIsReleased) {
   EXPECT_EQ(released_count, 1);
 }
 
-// The distance, modulo 4096, from the payload to a copy of it, if the copy of
-// the message starts a page after headers of 9 and 5 bytes.
+// The distance, modulo 4096, from the payload to a copy of it. The copy of the
+// message starts a page after headers of 9 and 5 bytes.
 size_t CopyDistance(const grpc::ByteBuffer& message) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(message.Dump(&slices).ok());

@@ -1,9 +1,9 @@
 // The size of a stream's next chunk: what the transport accepts in a tenth of a
 // second or less.
 //
-// Large chunks cost least. But on a slow stream they make a watchdog that
-// counts whole messages see a dead stream, exceed a bandwidth cap in bursts,
-// and lose much when the connection breaks.
+// Large chunks cost least. But on a slow stream a watchdog that counts whole
+// messages takes the stream for dead. They also exceed a bandwidth cap in
+// bursts, and lose much when the connection breaks.
 //
 // Pure. Thread-compatible.
 

@@ -1,9 +1,8 @@
 // Keeps gRPC's library running until the process ends.
 //
-// When the last channel or server of a process is destroyed, gRPC stops its
-// threads. That takes up to ten seconds if a thread has just begun to poll. So
-// the library is started once and never stopped: programs exit, and tests
-// continue, at once.
+// gRPC stops its threads with the last channel or server of a process. That
+// takes up to ten seconds if a thread has just begun to poll. So the library is
+// started once and never stopped.
 //
 // This also switches off the deadlock detection of Abseil's mutexes, which gRPC
 // uses. Debian builds Abseil without NDEBUG, so each lock would go through one

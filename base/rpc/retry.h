@@ -35,7 +35,6 @@ enum class RetryClass {
   kAfterDecision,
 };
 
-// The class of a unary control call.
 RetryClass ClassifyControl(const absl::Status& status);
 // The class of a push or a pull.
 RetryClass ClassifyData(const absl::Status& status);

@@ -47,10 +47,9 @@ struct Input {
 };
 
 // Most blocks are short, at most one sub-block and a part, for more inputs a
-// second. A few inputs have any length. Long top-k blocks are limited to one of
-// eight of those: their plain path is O(n^2) and would take two thirds of the
-// time. The sum of all bytes chooses, because every mutation changes it and a
-// fuzzer keeps long inputs.
+// second. A few have any length; of top-k fewer still, because its plain path
+// is O(n^2) (base/DESIGN.md, Decisions). The sum of all bytes chooses those:
+// every mutation changes it, and a fuzzer keeps long inputs.
 bool Parse(const uint8_t* data, size_t size, Input* input) {
   if (size < 4) return false;
   const auto codecs = AllCodecs();

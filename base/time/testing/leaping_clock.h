@@ -1,5 +1,5 @@
 // A test that links this sees the machine's clock jump an hour ahead at each
-// reading, so a deadline computed from it has passed at the next reading.
+// reading. A deadline computed from it has passed at the next reading.
 // SystemClock() must hide the jumps.
 //
 // For tests only. Replaces the C library's clock_gettime.
