@@ -234,7 +234,7 @@ TEST_F(PathsTest, AWrongSizeIsAFault) {
         << label;
     std::vector<float> empty, many(4097);
     EXPECT_EQ(other.Decode("", absl::MakeSpan(empty)), BlockFault::kWrongSize);
-    // A codec without a size check would read one element more.
+    // One of these sizes is right for 4097 elements.
     for (size_t more = 0; more <= sizeof(float); ++more) {
       bytes.assign(other.EncodedBytes(4096) + more, '\0');
       EXPECT_EQ(other.Decode(bytes, absl::MakeSpan(many)),

@@ -54,7 +54,7 @@ absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
     }
   }
   if (bytes != std::string(kServing, sizeof(kServing))) {
-    return absl::UnavailableError("it is up, but not serving yet");
+    return absl::UnavailableError("it is up, but not serving");
   }
   return absl::OkStatus();
 }
