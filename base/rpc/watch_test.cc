@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
-// Streams what the test says, a script a stream.
+// Streams the test's scripts, one for each stream.
 class PlanServiceDouble : public v1::ServerService::Service {
  public:
   struct Script {
@@ -106,7 +106,7 @@ class WatchTest : public ::testing::Test {
         std::move(is_older));
   }
 
-  // Takes messages until `revision` comes; 0 if the watch ends before.
+  // Reads messages until `revision` arrives; 0 if the watch ends first.
   static int64_t Await(PlanWatch& watch, int64_t revision) {
     while (true) {
       const auto message = watch.Next(absl::Now() + kLong);
@@ -144,7 +144,8 @@ TEST_F(WatchTest, AnOlderMessageReplacesNoneThatWasNotTaken) {
   service_.Add({7, 7, false, absl::UnavailableError("stopping")});
   service_.Add({3, 3, false, absl::UnavailableError("of yesterday")});
   const auto watch = Open(&IsOlder);
-  // The second stream has been read to its end when the third is asked for.
+  // When the third stream is requested, the second one has been read to its
+  // end.
   service_.AwaitStreamCount(3);
   const auto message = watch->Next(absl::Now() + kLong);
   ASSERT_TRUE(message.ok()) << message.status();
