@@ -1,4 +1,4 @@
-// The same kernels with 16 lanes: compiled with AVX-512 F, BW, DQ and VL, and
+// The same kernels with 16 lanes. Compiled with AVX-512 F, BW, DQ and VL, and
 // called only where the CPU has them.
 
 #include "worker/engine/ops/cpu/kernel_table-inl.h"
