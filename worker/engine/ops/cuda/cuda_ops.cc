@@ -81,7 +81,8 @@ void CudaOps::FromHost(size_t bytes, const void* host, void* to) {
   latch_.Check(
       cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_),
       "copying to it");
-  // The caller's memory may be pinned, and then the copy would go on.
+  // The caller may reuse its memory at once; a copy from pinned memory would
+  // still be running.
   latch_.Check(cudaStreamSynchronize(stream_), "copying to it");
 }
 

@@ -1,4 +1,4 @@
-// What a device's operations may use.
+// Optional features of the CUDA operations.
 //
 // Pure.
 
@@ -8,9 +8,9 @@
 namespace atl::engine::cuda {
 
 struct CudaOptions {
-  // Steps that can be are recorded as CUDA graphs and replayed.
+  // Records steps as CUDA graphs and replays them, where possible.
   bool graphs = true;
-  // Attention of bfloat16 operands is a library's, for the shapes that it does.
+  // With kBf16, uses a library's attention for the shapes that it supports.
   bool fused_attention = true;
 };
 

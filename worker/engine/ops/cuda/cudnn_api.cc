@@ -18,7 +18,7 @@ absl::Status Find(void* library, const char* name, F*& function) {
 }
 
 absl::StatusOr<CudnnApi> Open() {
-  // And not libcudnn.so, which ends the process where this one is missing.
+  // Not libcudnn.so, which ends the process if this library is missing.
   const std::string name = absl::StrCat("libcudnn_graph.so.", CUDNN_MAJOR);
   void* const library =
       dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

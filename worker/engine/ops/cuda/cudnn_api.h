@@ -1,5 +1,5 @@
-// cuDNN's functions, from a library that is opened while the program runs: it
-// starts, and computes, without one too.
+// cuDNN's functions, loaded from the library at run time. The program also
+// works without the library.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
@@ -29,17 +29,18 @@ struct CudnnApi {
   decltype(&cudnnBackendFinalize) finalize = nullptr;
   decltype(&cudnnBackendExecute) execute = nullptr;
 
-  // OK, or UNAVAILABLE with what cuDNN says of it.
+  // OK, or UNAVAILABLE with cuDNN's own message.
   absl::Status ToStatus(cudnnStatus_t error, absl::string_view what) const;
 };
 
-// The library of this machine, which stays open.
+// Opens this machine's library, which stays open.
 //
-// UNAVAILABLE: there is none, or it is older than what this was compiled with.
+// UNAVAILABLE: there is none, or it is older than the version that this program
+// was compiled with.
 absl::StatusOr<const CudnnApi*> OpenCudnn();
 
-// One of cuDNN's descriptors: of a tensor, a step, a graph, what is done with
-// it. Calls after the first error do nothing. Thread-compatible.
+// One cuDNN descriptor: of a tensor, a step, a graph or an execution. Calls
+// after the first error do nothing. Thread-compatible.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
@@ -66,7 +67,7 @@ class CudnnDescriptor {
   void Set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value) {
     Set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
   }
-  // What was set is complete.
+  // Call once all attributes are set.
   absl::Status Finalize() {
     if (status_.ok()) Keep(api_->finalize(get()), "checking a graph");
     return status_;

@@ -73,7 +73,7 @@ class CudnnAttention final : public FusedAttention {
     }
     const int64_t keys = shape.head_count * shape.head_dim;
     const int64_t values = keys + shape.kv_head_count * shape.head_dim;
-    uint16_t* const row = const_cast<uint16_t*>(qkv);  // It is only read.
+    uint16_t* const row = const_cast<uint16_t*>(qkv);  // Read only.
     const auto memory_of = [&](GraphRole role) -> void* {
       switch (role) {
         case GraphRole::kQueries:
@@ -105,7 +105,7 @@ class CudnnAttention final : public FusedAttention {
 
   const CudnnApi& api_;
   const cudnnHandle_t handle_;
-  cudaStream_t stream_ = nullptr;  // The handle's.
+  cudaStream_t stream_ = nullptr;  // The handle's current stream.
   std::map<Key, absl::StatusOr<CudnnPlan>> plans_;
 };
 

@@ -26,7 +26,7 @@ absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
       error = cudaMalloc(&block, size);
     }
     if (error != cudaSuccess) {
-      (void)cudaGetLastError();  // It is told here, and not again.
+      (void)cudaGetLastError();  // Clears it: the returned status reports it.
       return ToStatus(
           error,
           absl::StrCat("allocating ", size, " bytes beside ", used_bytes_),
@@ -51,7 +51,7 @@ void DeviceMemory::Free(void* memory, size_t bytes) {
 }
 
 void DeviceMemory::FreeCached() {
-  // An error here was, or will be, told by the stream that it broke.
+  // The broken stream reports this error itself.
   (void)cudaStreamSynchronize(stream_);
   for (void* block : cache_.TakeAll()) (void)cudaFree(block);
 }

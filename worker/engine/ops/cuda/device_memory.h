@@ -1,9 +1,9 @@
-// The memory of one CUDA device, which keeps what it was given back: cudaMalloc
-// and cudaFree wait for the device, and these do not.
+// The memory of one CUDA device. It caches freed blocks, because cudaMalloc and
+// cudaFree wait for the device.
 //
-// A block may be given out again while work that was queued before still uses
-// it: all users queue on the one stream that `stream` is, in which the new
-// user's work comes later. Thread-compatible.
+// Allocate may return a block that earlier queued work still uses. This is safe
+// because all users queue on `stream`, so new work runs later.
+// Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
 #define WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
@@ -24,19 +24,19 @@ class DeviceMemory final : public Memory {
       : device_(device), stream_(stream) {}
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  // All was given back.
+  // Requires that all memory was freed.
   ~DeviceMemory() override;
 
-  // Zeroes the memory on the stream. When the device has no more, what is
-  // cached is freed first.
+  // Zeroes the memory on the stream. If the device is out of memory, frees the
+  // cached blocks and tries again.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
 
-  // How often it was asked for memory or given some back: while that is the
-  // same, every address means what it meant.
+  // The number of Allocate and Free calls. While it is unchanged, every address
+  // has the same meaning.
   int64_t change_count() const { return change_count_; }
-  // Given out now, and the most that was at a time; without what is cached.
+  // Bytes allocated now, and their maximum so far; without cached blocks.
   size_t used_bytes() const { return used_bytes_; }
   size_t used_bytes_max() const { return used_bytes_max_; }
 

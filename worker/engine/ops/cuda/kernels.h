@@ -1,10 +1,9 @@
-// The kernels, as host code calls them: each queues its work on `stream` and
-// returns; an error of the launch is in cudaGetLastError.
+// The kernels as host code calls them. Each call queues its work on `stream`
+// and returns. cudaGetLastError has an error of the launch.
 //
-// Pointers are the device's. What a kernel computes is said in ops.h, in the
-// operation of the same name; here only what differs. Counts of zero are
-// allowed. No kernel adds to a float that another block adds to: same inputs,
-// same bits.
+// Pointers are to device memory. ops.h defines each kernel at the operation of
+// the same name; comments here state only differences. Counts may be zero. No
+// two blocks add to the same float, so same inputs give the same bits.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_KERNELS_H_
 #define WORKER_ENGINE_OPS_CUDA_KERNELS_H_
@@ -46,9 +45,9 @@ void SgdBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
            const float* scale, const float* g, float* p);
 void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
              const float* scale, const float* g, float* p, float* m, float* v);
-// narrow[i] = x[i] as bfloat16, to the nearest, ties to even.
+// narrow[i] = x[i] rounded to the nearest bfloat16, ties to even.
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow);
-// The same number as a float.
+// Exact.
 void FromBf16(cudaStream_t stream, int64_t n, const uint16_t* narrow, float* x);
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
                 const int32_t* sources, const float* x, float* out);
@@ -76,8 +75,8 @@ void LayerNormBackwardInput(cudaStream_t stream, int64_t rows, int64_t channels,
 
 // --- sums.cu -----------------------------------------------------------------
 
-// out[c] = sum over rows of dy[r, c] f, added to what is there if `accumulate`:
-// f is 1 (x null), x[r, c] rstd[r] (mean null), or (x[r, c] - mean[r]) rstd[r].
+// out[c] = sum over rows of dy[r, c] f, added to out if `accumulate`. f is 1 if
+// x is null, x[r, c] rstd[r] if mean is null, else (x[r, c] - mean[r]) rstd[r].
 // `partial` is scratch [kRowTilesMax, C].
 void SumColumns(cudaStream_t stream, int64_t rows, int64_t channels,
                 const float* dy, const float* x, const float* mean,
@@ -93,15 +92,14 @@ void ClipInto(cudaStream_t stream, const double* sums, double clip_norm,
 // head_dim <= kHeadDimMax.
 void Attention(cudaStream_t stream, const AttentionShape& shape,
                const float* qkv, float* out, float* log_sum);
-// `dot` is scratch [B, H, T]: of each row of out with that of dout.
+// `dot` is scratch [B, H, T]; it receives AttentionDots.
 void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const float* qkv, const float* out, const float* log_sum,
                        const float* dout, float* dot, float* dqkv);
 
-// That `dot`.
+// dot [B, H, T] = dot product of each row of out with that of dout.
 void AttentionDots(cudaStream_t stream, const AttentionShape& shape,
                    const float* out, const float* dout, float* dot);
-// `dot` as for AttentionBackward.
 void AttendBlock(cudaStream_t stream, const AttentionBlock& block,
                  const float* qkv, const float* keys_values, float* out,
                  float* log_sum);
@@ -113,8 +111,8 @@ void AttendBlockBackward(cudaStream_t stream, const AttentionBlock& block,
 
 // --- attention_bf16.cu -------------------------------------------------------
 
-// The same by tensor cores, of rounded q, k, v and probabilities; head_dim <=
-// kBf16HeadDimMax.
+// The same on tensor cores, with q, k, v and the probabilities rounded to
+// bfloat16. head_dim <= kBf16HeadDimMax.
 void AttentionBf16(cudaStream_t stream, const AttentionShape& shape,
                    const float* qkv, float* out, float* log_sum);
 void AttentionBackwardBf16(cudaStream_t stream, const AttentionShape& shape,
@@ -149,7 +147,7 @@ void RouteBackward(cudaStream_t stream, const RouteShape& shape,
                    const float* probabilities, const int32_t* experts,
                    const float* weights, const float* dweights,
                    const float* balance, float* dlogits);
-// AddRouteTotals' counts alone; the sums are SumColumns.
+// The counts of AddRouteTotals; SumColumns makes its sums.
 void AddChoices(cudaStream_t stream, const RouteShape& shape,
                 const int32_t* experts, float* counts);
 void CountChoices(cudaStream_t stream, const RouteShape& shape,
@@ -172,9 +170,9 @@ void CombineRowsBackward(cudaStream_t stream, const RouteShape& shape,
 void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
                     int64_t count, int64_t channels, const int32_t* tokens,
                     const float* table, float* out);
-// Scratch of EmbeddingSliceBackward, in int32 elements.
+// Elements of `scratch` of EmbeddingSliceBackward.
 int64_t EmbeddingScratch(int64_t rows, int64_t count);
-// With begin = 0 and count = V that of the whole table.
+// begin = 0 and count = V give the whole table.
 void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
                             int64_t count, int64_t channels,
                             const int32_t* tokens, const float* dout,
@@ -182,9 +180,9 @@ void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
 
 // --- product.cu --------------------------------------------------------------
 
-// c[i, j] = sum over k of a(i, k) b(k, j), added to what c holds if
-// `accumulate`; c is [rows, columns], row-major. An operand is read at i
-// row_step + k step. Slow: for what cuBLASLt has no algorithm for, and tests.
+// c[i, j] = sum over k of a(i, k) b(k, j), added to c if `accumulate`. c is
+// [rows, columns], row-major. Element (i, k) of an operand is at i outer_step +
+// k inner_step. Slow: for tests, and shapes without a cuBLASLt algorithm.
 struct ProductOperand {
   const void* data = nullptr;
   int64_t outer_step = 0;  // Along c's rows or columns.

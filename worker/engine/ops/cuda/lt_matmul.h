@@ -1,8 +1,8 @@
 // Matrix products by cuBLASLt: f32 without TF32, bfloat16 natively.
 //
-// An algorithm is asked for once a shape and kept. Only those are taken that
-// give the same bits each time (no sums by atomic operations). A shape without
-// one falls to the kernel of ours.
+// The algorithm of a shape is chosen once and kept. Algorithms that sum by
+// atomic operations are excluded, so same inputs give the same bits. Our own
+// kernel computes a shape that has no other algorithm.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
@@ -14,9 +14,9 @@
 
 namespace atl::engine::cuda {
 
-// On `device`, the calling thread's.
+// On `device`, which must be the calling thread's.
 //
-// UNAVAILABLE: cuBLASLt cannot be made there. RESOURCE_EXHAUSTED: no memory for
+// UNAVAILABLE: cuBLASLt cannot start there. RESOURCE_EXHAUSTED: no memory for
 // its workspace.
 absl::StatusOr<std::unique_ptr<Matmul>> MakeLtMatmul(int device);
 

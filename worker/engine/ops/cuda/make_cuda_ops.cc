@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
   ASSIGN_OR_RETURN(std::unique_ptr<Matmul> matmul, MakeLtMatmul(device));
   std::unique_ptr<FusedAttention> attention;
   if (compute == ComputeType::kBf16 && options.fused_attention) {
-    // Without one all is done by kernels of ours.
+    // Without cuDNN our own kernels compute attention.
     auto made = MakeCudnnAttention();
     if (made.ok()) attention = *std::move(made);
   }

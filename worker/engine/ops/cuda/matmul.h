@@ -1,4 +1,4 @@
-// The seam to what multiplies matrices on a device.
+// The interface of a library that multiplies matrices on a device.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_MATMUL_H_
@@ -11,16 +11,16 @@
 
 namespace atl::engine::cuda {
 
-// One implementation a library: cuBLASLt (lt_matmul.h), and a kernel of ours
-// (kernel_matmul.h). Thread-compatible.
+// Implementations: cuBLASLt (lt_matmul.h) and our own kernel (kernel_matmul.h).
+// Thread-compatible.
 class Matmul {
  public:
   virtual ~Matmul() = default;
 
-  // Queues a product of ops.h on `stream`: `kind` says which, and what `first`
-  // and `second` are. Both are f32, or both bfloat16 if `is_bf16`; `out` is
-  // f32, and added to if `accumulate`. Products are summed in f32, the same way
-  // each time. m, n, k >= 1.
+  // Queues a product of ops.h on `stream`. `kind` names the product and its
+  // operands `first` and `second`, which are both f32, or both bfloat16 if
+  // `is_bf16`. `out` is f32; `accumulate` adds to it. Sums are in f32 and have
+  // the same bits each time. m, n, k >= 1.
   //
   // UNAVAILABLE: the library or the device failed.
   virtual absl::Status Multiply(cudaStream_t stream, ProductKind kind,

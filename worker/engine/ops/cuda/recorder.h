@@ -1,8 +1,8 @@
-// Runs of calls that are recorded as CUDA graphs and replayed: one launch in
-// place of one a kernel.
+// Records sequences of calls as CUDA graphs and replays them: one launch
+// instead of one per kernel.
 //
-// A run that cannot be recorded (replay_policy.h) is called as it is, and a
-// sentence says so. Thread-compatible.
+// A sequence that cannot be recorded (plan/replay_policy.h) is called directly,
+// and TakeNote says why. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_RECORDER_H_
 #define WORKER_ENGINE_OPS_CUDA_RECORDER_H_
@@ -22,23 +22,24 @@ namespace atl::engine::cuda {
 
 class Recorder {
  public:
-  // All outlive it; the device is the current one in each call.
+  // The arguments must outlive the recorder. The caller makes the device
+  // current before each call.
   Recorder(cudaStream_t stream, const DeviceMemory& memory, ErrorLatch& latch)
       : stream_(stream), memory_(memory), latch_(latch) {}
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
-  // Nothing that it launched is still going on.
+  // Requires that no launched graph is still running.
   ~Recorder();
 
-  // As BasicOps::Replay. An error of the device is the latch's.
+  // See BasicOps::Replay. A device error goes to the latch.
   void Run(int64_t key, absl::FunctionRef<void()> queue);
 
   int64_t replay_count() const { return replay_count_; }
-  // As BasicOps::TakeNote.
+  // See BasicOps::TakeNote.
   std::string TakeNote() { return std::exchange(note_, ""); }
 
  private:
-  // Records, and says whether there is a graph now.
+  // Returns whether a graph was made; if not, note_ says why.
   bool Record(int64_t key, absl::FunctionRef<void()> queue);
   void Launch(int64_t key);
 

@@ -68,8 +68,8 @@ class StreamCopier final : public Copier {
   const cudaStream_t followed_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
-  ErrorLatch latch_;                  // Of the thread that copies.
-  std::atomic<bool> is_lost_{false};  // An error of Follow.
+  ErrorLatch latch_;                  // For the copying thread.
+  std::atomic<bool> is_lost_{false};  // Follow failed.
 };
 
 }  // namespace

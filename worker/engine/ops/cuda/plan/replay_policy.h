@@ -1,11 +1,11 @@
-// When a run of calls is made, recorded, and replayed.
+// When to call, record or replay a sequence of calls.
 //
-// Pure. A run is known by a key. It is made once as it is, so that what it
-// needs for the first time is there; recorded the next time; and replayed from
-// then on, as long as no memory has been taken or given back: else addresses in
-// the record may mean something else, and it is recorded anew. A run that
-// cannot be recorded, or whose records grow stale before they are replayed, is
-// made as it is for good after some tries.
+// Pure. A sequence has a key. Its first run is a plain call, which allocates
+// what it needs; the second is recorded; later ones replay the recording. Any
+// change of memory makes the recording's addresses invalid, and it is recorded
+// again. After kFailureCountMax failures a sequence is only called. A failure
+// is a recording that fails, or one that becomes invalid before its first
+// replay.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
@@ -19,22 +19,22 @@ enum class ReplayAction { kCall, kRecord, kReplay };
 
 class ReplayPolicy {
  public:
-  // Keys that are recorded; further ones are called.
+  // How many keys may be recorded; others are only called.
   static constexpr int kKeyCountMax = 8;
   static constexpr int kFailureCountMax = 3;
 
-  // What to do with the run of `key`, `memory_changes` changes of memory after
-  // the start. The caller does it, and says of kRecord how it ended.
+  // What to do with the sequence `key` after `memory_changes` changes of
+  // memory. The caller must do it and report how kRecord ended.
   ReplayAction Next(int64_t key, int64_t memory_changes);
   void Recorded(int64_t key, int64_t memory_changes);
-  // Returns whether that was the last try.
+  // Returns whether no further attempt will follow.
   bool Failed(int64_t key);
 
  private:
   struct Run {
     bool is_recorded = false;
     int64_t memory_changes = 0;  // When it was recorded.
-    bool was_replayed = false;   // Since then.
+    bool was_replayed = false;   // Since it was recorded.
     int failure_count = 0;
   };
   std::map<int64_t, Run> runs_;

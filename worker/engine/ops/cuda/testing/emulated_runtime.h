@@ -1,14 +1,13 @@
-// Functions of the CUDA runtime over host memory, for tests. Everything is
-// done at once, so that a stream is nothing. Thread-compatible.
-//
-// A fault can be planned: the n-th call from now fails.
+// Functions of the CUDA runtime over host memory, for tests. Each call does its
+// work immediately, so a stream does nothing. FailLaunch plans a fault.
+// Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
 #define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
 
 #include <cstddef>
 
-// Names and values of the toolkit.
+// The toolkit's names and values.
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorMemoryAllocation = 2,
@@ -48,9 +47,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags);
-// While a stream is captured, kernels and zeroing are kept and not done; what
-// may not be captured (memory, waiting, copies from and to the host) is an
-// error, and ends the capture.
+// During a capture, kernels and zeroing are recorded instead of run. A call
+// that must not be captured (memory, waiting, copies from and to the host)
+// fails and invalidates the capture.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
@@ -66,14 +65,13 @@ const char* cudaGetErrorString(cudaError_t error);
 
 namespace atl::engine::emulator {
 
-// Of cudaMalloc: the most that may be allocated at a time.
+// The total that cudaMalloc may allocate, in bytes.
 void SetMemoryLimit(size_t bytes);
-// Allocated now.
 size_t AllocatedBytes();
-// The `countdown`-th launch of a kernel from now (1: the next) fails with
-// `error`, which cudaGetLastError then gives once. 0: none does.
+// The `countdown`-th kernel launch from now (1: the next) fails with `error`,
+// which cudaGetLastError then returns once. 0: no launch fails.
 void FailLaunch(int countdown, cudaError_t error);
-// Graphs cannot be captured from now on, or again.
+// Whether starting a capture fails.
 void RefuseCapture(bool refuse);
 
 }  // namespace atl::engine::emulator

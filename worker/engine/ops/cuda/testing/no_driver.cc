@@ -1,6 +1,6 @@
-// CUDA's driver, as far as cuDNN calls it to make a plan without a device: code
-// is taken and not looked at, and all that needs a device fails. So a test sees
-// whether cuDNN has a kernel for a graph, on machines without a driver too.
+// A stand-in for the CUDA driver, just enough for cuDNN to make a plan without
+// a device. It accepts code without reading it, and all calls that need a
+// device fail. So a test can check whether cuDNN has a kernel for a graph.
 
 extern "C" {
 
