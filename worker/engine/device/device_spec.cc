@@ -11,7 +11,7 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   if (text.empty() || text == "cpu") return DeviceSpec{};
   DeviceSpec spec{.kind = DeviceKind::kCuda};
   absl::string_view name = text;
-  // In any order, each once.
+  // The options come in any order, each once.
   for (bool found = true; found;) {
     found = false;
     if (spec.cudnn && absl::ConsumeSuffix(&name, ",cudnn=off")) {
@@ -25,7 +25,7 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   }
   if (name == "cuda") return spec;
   int index = 0;
-  // Digits alone: SimpleAtoi also takes a sign and blanks.
+  // Digits only: SimpleAtoi also accepts a sign and blanks.
   if (absl::ConsumePrefix(&name, "cuda:") &&
       name.find_first_not_of("0123456789") == absl::string_view::npos &&
       absl::SimpleAtoi(name, &index)) {
