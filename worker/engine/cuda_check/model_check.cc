@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kSteps = 20;
 
-// How far off what may be; losses of a loss, gradients of a tensor's largest.
+// Largest allowed errors: of losses relative to the loss, of gradients relative
+// to their tensor's largest.
 struct Bounds {
   double loss, gradient, steps;
 };
@@ -127,8 +128,8 @@ absl::Status CompareGradients(const ParameterLayout& layout,
   double all = 0;
   for (double e : expected) all = std::max(all, std::abs(e));
   for (const ParameterSpec& spec : layout.parameters) {
-    // Of a tensor whose gradient is nothing but rounding, as a key's bias, the
-    // model's largest counts.
+    // Some gradients are only rounding error, for example a key bias. Their
+    // bound depends on the model's largest gradient instead.
     double largest = 1e-3 * all;
     for (int64_t i = 0; i < spec.element_count; ++i) {
       largest = std::max(largest, std::abs(expected[spec.offset + i]));
@@ -169,7 +170,7 @@ std::vector<ModelCase> ModelCases() {
     cases[i].config.router_loss_weight = 0.02;
   }
   cases[3].config.expert_capacity_factor = 1.0;
-  // A length that libraries have attention for.
+  // A length for which libraries have attention.
   cases[4] = cases[0];
   cases[4].name = "llama of 64";
   cases[4].length = 64;
@@ -197,8 +198,8 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
   RETURN_IF_ERROR(ops.status());
   RETURN_IF_ERROR(Near("the loss", loss, expected, bounds.loss * expected));
   const bool routes = model_case.config.is_mixture();
-  // A choice between experts that are nearly as likely may fall either way in
-  // bfloat16, and then all behind it differs.
+  // Rounding may change the choice between experts of nearly equal probability,
+  // and then everything after it.
   if (compute == ComputeType::kF32 || !routes) {
     RETURN_IF_ERROR(Near("the router's loss", device.router_loss(),
                          exact.router_loss(), 1e-4 * exact.router_loss()));

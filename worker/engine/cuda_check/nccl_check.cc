@@ -38,8 +38,7 @@ constexpr int kSpeedRuns = 10;
 
 using Bytes = std::vector<uint8_t>;
 
-// Small whole numbers: sums over ranks are exact in every type, whatever the
-// order.
+// Small integers: sums over ranks are exact in every type and order.
 int Number(int rank, int64_t i) {
   return static_cast<int>((i * 7 + rank * 5) % 13) - (rank + 3);
 }
@@ -104,8 +103,8 @@ class Rank {
   char* in() { return in_data_; }
   char* out() { return out_data_; }
 
-  // Makes `call`, whose input `input` is, and holds `expected` bytes of its
-  // output to what must be there.
+  // Runs `call` on `input` and compares `expected` with the start of its
+  // output.
   absl::Status Hold(Collective& group, const Bytes& input,
                     const Bytes& expected, const Call& call) {
     ops_->FromHost(input.size(), input.data(), in());
@@ -128,7 +127,7 @@ class Rank {
  private:
   Rank() = default;
 
-  // In this order: each stands on those before it.
+  // Each depends on those before it.
   std::unique_ptr<cuda::CudaOps> ops_;
   std::unique_ptr<collective::TcpWorld> tcp_;
   std::unique_ptr<Collective> control_;
@@ -241,7 +240,7 @@ absl::Status HoldTransfers(Rank& rank) {
   return rank.Hold(world, Input(me, kBytes, DataType::kBytes), expected, call);
 }
 
-// Groups of even and odd ranks, and one of all, whose call goes on meanwhile.
+// Groups of even and odd ranks, and a group of all that runs a call meanwhile.
 absl::Status HoldGroups(Rank& rank) {
   Collective& world = rank.world();
   const int n = world.size(), me = world.rank();
@@ -295,7 +294,8 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
   return absl::OkStatus();
 }
 
-// The last rank makes another call: all learn it, and the world has ended.
+// The last rank makes a different call. All ranks must get an error, and the
+// world must end.
 absl::Status HoldMismatch(Rank& rank) {
   Collective& world = rank.world();
   const bool other = world.rank() == world.size() - 1;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the program says where there is no device. With one it has nothing to
-# show here.
+# The program's output on a machine without a device; skipped where there is
+# one.
 set -uo pipefail
 
 program=$1

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs the check with the libraries that it needs, for a machine with a device
-# and the same libc: cuda_check.tar.gz in the working directory. CUDA's own are
-# left out (1 GiB): the other machine has them, or --with-cuda takes them along,
-# with them cuDNN, which the program opens while it runs.
+# Packs the check and its libraries into cuda_check.tar.gz in the working
+# directory, for a machine with a device and the same libc. CUDA's own libraries
+# (1 GiB) are left out unless --with-cuda is given, which also adds cuDNN: the
+# program opens it at run time.
 #
 # usage: pack.sh PROGRAM [--with-cuda]
 set -euo pipefail
@@ -15,7 +15,7 @@ cp "$program" "$folder/cuda_check/cuda_check"
 
 while read -r name _ path _; do
   case $name in
-    # libc and its parts are the other machine's.
+    # The other machine has its own libc.
     libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | ld-linux*)
       continue
       ;;

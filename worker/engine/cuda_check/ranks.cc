@@ -29,7 +29,7 @@ struct Process {
   std::FILE* output = nullptr;
 };
 
-// A port that nobody listened at just now.
+// A port that was free just now.
 absl::StatusOr<std::string> FreeRendezvous() {
   ASSIGN_OR_RETURN(const collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
@@ -44,7 +44,7 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
   if (length <= 0) return absl::InternalError("no path to this program");
   std::vector<std::string> words = {
       "env",
-      // A host of its own, whose ranks reach others by loopback.
+      // NCCL must treat the rank as a host of its own and connect by loopback.
       absl::StrCat("NCCL_HOSTID=atoll-check-", at.rank),
       "NCCL_SOCKET_IFNAME=lo", std::string(path, static_cast<size_t>(length)),
       absl::StrCat("--rank=", at.rank, "/", at.size),
@@ -75,7 +75,7 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
   return process;
 }
 
-// Hands on what the rank prints until it ends.
+// Relays the rank's output until the rank ends.
 absl::Status Finish(const Process& process, Report& report) {
   char* line = nullptr;
   size_t capacity = 0;
