@@ -10,9 +10,9 @@
 
 namespace atl::engine::check {
 
-// Measures one layer of `shape` with its whole batch: the medians of several
-// forward and backward passes. The report says whether a library or our kernel
-// computed the forward pass, and why our kernel did.
+// Measures one layer of `shape` with its whole batch: medians of several
+// forward and backward passes. Reports whether a library or our kernel computed
+// the forward pass, and why our kernel did.
 //
 // RESOURCE_EXHAUSTED: no memory. UNAVAILABLE: the device failed.
 absl::Status MeasureAttention(const SpeedShape& shape, cuda::CudaOps& ops,

@@ -42,7 +42,6 @@ absl::Status Same(const char* what, const void* a, const void* b,
   return absl::InternalError(absl::StrCat(what, " differ from the CPU's"));
 }
 
-// A codec's results for all blocks.
 struct Outcome {
   std::vector<uint8_t> encoded;
   std::vector<float> left, sums;

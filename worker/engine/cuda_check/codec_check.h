@@ -1,4 +1,4 @@
-// Compares the codecs' bits on a device with those of the CPU's fastest path.
+// Compares a device's codecs with the CPU's fastest path, bit by bit.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_
 #define WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_
@@ -11,9 +11,9 @@
 
 namespace atl::engine::check {
 
-// Encodes blocks of random values and accumulates the decoded values, on the
-// device and the CPU. All bytes of the encoding, the remaining values and the
-// sums must be equal. For faulty bytes the device must report the CPU's faults.
+// Encodes and accumulates blocks of random values on both. All encoded bytes,
+// remaining values and sums must be equal, and so must the faults of faulty
+// bytes.
 //
 // INTERNAL: something differs.
 absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops);

@@ -1,6 +1,4 @@
-// Whether a device reports the same faults for damaged bytes as the CPU.
-//
-// Pure.
+// Whether a device reports the CPU's faults for damaged bytes. Pure.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_
 #define WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_
@@ -15,7 +13,7 @@
 
 namespace atl::engine::check {
 
-// Consecutive blocks of `n` elements each.
+// Consecutive blocks of `n` elements.
 struct FaultyBlocks {
   size_t n = 0;
   float weight = 0;

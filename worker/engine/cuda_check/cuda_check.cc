@@ -99,8 +99,8 @@ bool Wants(const Arguments& arguments, absl::string_view part) {
          arguments.only.end();
 }
 
-// New operations, so that one check's error does not affect the next. If they
-// cannot be made, reports a failed check and returns null.
+// New operations, so one check's error does not affect the next. On failure
+// reports a failed check and returns null.
 std::unique_ptr<cuda::CudaOps> MakeOps(const Arguments& arguments,
                                        ComputeType compute, Report& report,
                                        const cuda::CudaOptions& options = {}) {

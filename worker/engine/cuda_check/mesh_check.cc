@@ -115,7 +115,7 @@ TrainerOptions MakeOptions(const MeshCase& mesh_case, ComputeType compute) {
     options.model.router_loss_weight = 0.01;
     options.model.expert_capacity_factor = mesh_case.capacity_factor;
   }
-  // A large epsilon makes an update smooth in the gradient. So errors from the
+  // A large epsilon makes updates smooth in the gradient, so errors from the
   // order of sums do not grow.
   options.optimizer = {.epsilon = 0.01};
   options.schedule = {.peak = 0.01};
@@ -178,14 +178,14 @@ struct Bounds {
 };
 
 Bounds ChooseBounds(const MeshCase& mesh_case, ComputeType compute) {
-  // A token may get other experts if they are nearly as likely. One of 512
-  // tokens then has another loss. With a capacity it also frees a place at one
-  // expert and takes one at the other.
+  // A token may get other experts of nearly equal probability. One of 512 then
+  // has another loss. With a capacity it also frees a place at one expert and
+  // takes one at another.
   if (IsMixture(mesh_case)) return {1e-3, 5e-2};
   // Ranks round partial sums that one rank does not have, by 2^-9 each.
   if (compute == ComputeType::kBf16) return {5e-3, 5e-2};
   // Another order changes a sum of a few thousand terms by about 1e-6 of their
-  // size. 20 smooth steps accumulate a few such errors.
+  // size; 20 smooth steps accumulate a few of these.
   return {2e-5, 2e-4};
 }
 
@@ -200,8 +200,7 @@ absl::Status CheckMesh(const MeshCase& mesh_case, ComputeType compute,
                                       : PipelineKind::kOneForwardOneBackward,
                       .chunk_count = mesh_case.chunk_count};
   ASSIGN_OR_RETURN(mesh.mesh, Mesh::Parse(mesh_case.mesh));
-  // The single rank trains first. A slow rank is then late in a call that
-  // waits.
+  // First, so a slow rank is late in a call that waits.
   collective::LocalWorld alone(1);
   ASSIGN_OR_RETURN(
       const Trained one,

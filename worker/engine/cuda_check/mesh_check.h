@@ -11,12 +11,12 @@
 
 namespace atl::engine::check {
 
-// Every rank of `world`, which has 2 or 4, calls this with the same `seed`. The
-// cases are meshes of that size: every dimension alone, the smallest mixed
-// ones, every way to shard, both pipelines. For each a small model trains up to
-// 20 `steps` on the mesh and on one rank, both on `devices`. Each step's loss
-// and gradient norm and the final loss must agree except for the order of sums,
-// in f32 and with bf16 products (mixtures in f32 only).
+// All ranks of `world`, 2 or 4, call this with the same `seed`. The cases are
+// meshes of that size: every dimension alone, the smallest mixed ones, every
+// way to shard, both pipelines. A small model trains up to 20 `steps` on the
+// mesh and on one rank, both on `devices`. Each step's loss and gradient norm
+// and the final loss must agree but for the order of sums, in f32 and with bf16
+// products (mixtures: f32 only).
 void CheckMeshes(collective::Collective& world, Devices& devices, uint64_t seed,
                  int steps, Report& report);
 

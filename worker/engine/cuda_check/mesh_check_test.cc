@@ -63,7 +63,6 @@ TEST(MeshCheckTest, CpuRanksPass) {
   EXPECT_EQ(four.passed, 4 * (9 + 6));
 }
 
-// The mesh and the single rank train on different data.
 TEST(MeshCheckTest, RanksThatDifferFail) {
   const Outcome outcome = Check({1, 2});
   EXPECT_GT(outcome.failed, 10) << outcome.text;

@@ -23,8 +23,7 @@ namespace {
 
 constexpr int kSteps = 20;
 
-// Largest allowed errors: of losses relative to the loss, of gradients relative
-// to their tensor's largest.
+// Relative errors: of a loss, and of a gradient to its tensor's largest.
 struct Bounds {
   double loss, gradient, steps;
 };
@@ -56,7 +55,6 @@ class RandomBatch {
   const TokenBatch batch_;
 };
 
-// A decoder with its parameters and gradients, on any operations.
 template <typename T>
 class Replica {
  public:
@@ -128,8 +126,8 @@ absl::Status CompareGradients(const ParameterLayout& layout,
   double all = 0;
   for (double e : expected) all = std::max(all, std::abs(e));
   for (const ParameterSpec& spec : layout.parameters) {
-    // Some gradients are only rounding error, for example a key bias. Their
-    // bound depends on the model's largest gradient instead.
+    // A gradient that is only rounding error, as a key bias's, is bounded by
+    // the model's largest instead.
     double largest = 1e-3 * all;
     for (int64_t i = 0; i < spec.element_count; ++i) {
       largest = std::max(largest, std::abs(expected[spec.offset + i]));
@@ -198,8 +196,8 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
   RETURN_IF_ERROR(ops.status());
   RETURN_IF_ERROR(Near("the loss", loss, expected, bounds.loss * expected));
   const bool routes = model_case.config.is_mixture();
-  // Rounding may change the choice between experts of nearly equal probability,
-  // and then everything after it.
+  // Rounding may choose another expert of nearly equal probability; then all
+  // that follows differs.
   if (compute == ComputeType::kF32 || !routes) {
     RETURN_IF_ERROR(Near("the router's loss", device.router_loss(),
                          exact.router_loss(), 1e-4 * exact.router_loss()));

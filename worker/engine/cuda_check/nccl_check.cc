@@ -103,8 +103,7 @@ class Rank {
   char* in() { return in_data_; }
   char* out() { return out_data_; }
 
-  // Runs `call` on `input` and compares `expected` with the start of its
-  // output.
+  // Runs `call` on `input` and compares its output with `expected`.
   absl::Status Hold(Collective& group, const Bytes& input,
                     const Bytes& expected, const Call& call) {
     ops_->FromHost(input.size(), input.data(), in());
@@ -294,8 +293,8 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
   return absl::OkStatus();
 }
 
-// The last rank makes a different call. All ranks must get an error, and the
-// world must end.
+// The last rank makes another call. All must get an error and the world must
+// end.
 absl::Status HoldMismatch(Rank& rank) {
   Collective& world = rank.world();
   const bool other = world.rank() == world.size() - 1;

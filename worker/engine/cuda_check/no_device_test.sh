@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The program's output on a machine without a device; skipped where there is
-# one.
+# The output on a machine without a device. Skipped where there is one.
 set -uo pipefail
 
 program=$1

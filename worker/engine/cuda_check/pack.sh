@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs the check and its libraries into cuda_check.tar.gz in the working
+# Packs the check with its libraries as cuda_check.tar.gz into the working
 # directory, for a machine with a device and the same libc. CUDA's own libraries
-# (1 GiB) are left out unless --with-cuda is given, which also adds cuDNN: the
-# program opens it at run time.
+# (1 GiB) and cuDNN, which is opened at run time, need --with-cuda or must be
+# there.
 #
 # usage: pack.sh PROGRAM [--with-cuda]
 set -euo pipefail

@@ -1,5 +1,5 @@
-// Random training inputs from a seed. Pure. Thread-compatible: the caller owns
-// the generator.
+// Random training inputs. Pure. Thread-compatible: the generator is the
+// caller's.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
 #define WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
@@ -12,8 +12,8 @@
 
 namespace atl::engine::check {
 
-// Normal with deviation 0.08 around a parameter's initial constant, else around
-// 0. So norm scales are not all ones and biases not all zeros.
+// Normal with deviation 0.08 around a parameter's initial constant, or 0. So
+// norm scales are not all ones and biases not all zeros.
 std::vector<float> RandomParameters(const ParameterLayout& layout,
                                     std::mt19937_64& random);
 

@@ -22,14 +22,13 @@ struct NcclRank {
   int device = 0;
 };
 
-// Starts `size` processes on `device` that check `part` with `seed`. Each gets
-// its own NCCL_HOSTID: NCCL takes them for separate hosts and lets them share
-// the device. Relays their output to `report`. A rank that fails is a failed
-// check.
+// Starts `size` processes on `device` that check `part` with `seed`. Each has
+// its own NCCL_HOSTID, so NCCL takes them for separate hosts that may share a
+// device. Relays their output to `report`. A rank that fails is a failed check.
 void RunNcclRanks(int size, int device, absl::string_view part, uint64_t seed,
                   Report& report);
 
-// The world of one rank each in which these processes meet, before NCCL.
+// The world in which these processes meet, one rank each, before NCCL.
 //
 // Errors: those of TcpWorld::Join.
 absl::StatusOr<std::unique_ptr<collective::TcpWorld>> MeetRanks(

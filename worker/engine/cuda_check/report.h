@@ -1,6 +1,4 @@
-// The output of the check: one JSON object a line, then a line with totals.
-//
-// Thread-compatible.
+// Prints one JSON object a line, then a line with totals. Thread-compatible.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_REPORT_H_
 #define WORKER_ENGINE_CUDA_CHECK_REPORT_H_
@@ -20,7 +18,6 @@ std::string JsonString(absl::string_view text);
 
 class Report {
  public:
-  // `out` must outlive the report.
   explicit Report(std::FILE* out) : out_(out) {}
 
   // Prints {"check": `name`, "passed": true}, or false with the error's text.
@@ -31,7 +28,6 @@ class Report {
   // Counts and prints a line from another process.
   void Relay(absl::string_view line);
 
-  // Prints "N passed, N failed".
   void PrintTotals();
 
   int passed() const { return passed_; }

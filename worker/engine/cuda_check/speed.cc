@@ -28,7 +28,6 @@ double Seconds() {
       .count();
 }
 
-// Waits for what is queued.
 void Wait(Ops& ops, const float* any) {
   float value = 0;
   ops.ToHost(sizeof(value), any, &value);
@@ -127,8 +126,7 @@ absl::Status MeasureSpeed(
     });
     return optimizer->EndQueued().loss / static_cast<double>(rows);
   };
-  // As in the trainer: the first step is called, the second recorded, later
-  // ones replayed.
+  // As in the trainer: called, recorded, then replayed.
   constexpr int kFirstSteps = 3;
   for (int step = 0; step < steps + kFirstSteps; ++step) {
     const double start = Seconds();

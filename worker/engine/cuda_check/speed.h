@@ -1,5 +1,5 @@
-// Training speed on a device: tokens per second, and the share of the products'
-// peak in the same run (MFU).
+// Training speed on a device: tokens per second, and the share of the peak of
+// products in the same run (MFU).
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_SPEED_H_
 #define WORKER_ENGINE_CUDA_CHECK_SPEED_H_
@@ -32,8 +32,8 @@ std::vector<SpeedShape> SpeedShapes();
 double CountOperations(const SpeedShape& shape, int64_t parameter_count);
 
 // A step is forward, backward, clipping and AdamW on random tokens. Reports the
-// median of `steps`, after some warm-up steps. `measure_peak` (peak.h) runs
-// before and after; the larger result counts.
+// median of `steps` after a warm-up. `measure_peak` (peak.h) runs before and
+// after; the larger result counts.
 absl::Status MeasureSpeed(
     const SpeedShape& shape, ComputeType compute, int steps,
     absl::FunctionRef<absl::StatusOr<double>()> measure_peak, Ops& ops,

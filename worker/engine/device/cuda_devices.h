@@ -1,4 +1,4 @@
-// OpenDevices for kCuda. The build links one implementation:
+// OpenDevices for kCuda. The build links one of:
 //
 //   cuda_devices.cc     with --config=cuda where nvcc is found
 //   no_cuda_devices.cc  otherwise; returns an error

@@ -11,7 +11,7 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   if (text.empty() || text == "cpu") return DeviceSpec{};
   DeviceSpec spec{.kind = DeviceKind::kCuda};
   absl::string_view name = text;
-  // The options come in any order, each once.
+  // In any order, each once.
   for (bool found = true; found;) {
     found = false;
     if (spec.cudnn && absl::ConsumeSuffix(&name, ",cudnn=off")) {

@@ -1,6 +1,4 @@
-// Which device an island's ranks compute on, as written on the command line.
-//
-// Pure.
+// Which device an island's ranks compute on, as the command line says. Pure.
 
 #ifndef WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_
 #define WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_
@@ -17,7 +15,7 @@ enum class DeviceKind { kCpu, kCuda };
 
 struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
-  // The device of all ranks of the process. Unset: each rank's number decides.
+  // For all ranks of the process. Unset: each rank's number decides.
   std::optional<int> index;
   // kCuda: record steps as CUDA graphs and replay them.
   bool graphs = true;
@@ -25,8 +23,8 @@ struct DeviceSpec {
   bool cudnn = true;
 };
 
-// Parses "cpu", "cuda" or "cuda:N"; "" is "cpu". ",graphs=off" and ",cudnn=off"
-// may follow the last two, in any order.
+// "cpu", "cuda" or "cuda:N"; "" is "cpu". ",graphs=off" and ",cudnn=off" may
+// follow the last two, in any order.
 //
 // INVALID_ARGUMENT: any other text. The message is one sentence.
 absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text);
@@ -34,9 +32,9 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text);
 // The inverse of ParseDeviceSpec.
 std::string ToString(const DeviceSpec& spec);
 
-// The device of the island's rank `rank` on a machine with `device_count` >= 1
-// devices: spec.index if set, else `rank` modulo `device_count`. Neighbouring
-// ranks so get neighbouring devices, whether they share a process or not.
+// The device of the island's rank `rank` on a machine with `device_count` >= 1:
+// spec.index if set, else rank mod device_count. So neighbouring ranks have
+// neighbouring devices, whether they share a process or not.
 //
 // INVALID_ARGUMENT: there is no such device.
 absl::StatusOr<int> DeviceOfRank(const DeviceSpec& spec, int rank,

@@ -1,10 +1,8 @@
-// What a process's ranks compute on, and how they communicate. Only here a
-// device is chosen.
+// What a process's ranks compute on, and how they communicate. Only this folder
+// chooses a device. Thread-safe.
 //
 //   cpu    CpuOps in host memory; ranks use the world that they joined
 //   cuda   CudaOps with cuBLASLt in device memory; NCCL on top of that world
-//
-// Thread-safe.
 
 #ifndef WORKER_ENGINE_DEVICE_DEVICES_H_
 #define WORKER_ENGINE_DEVICE_DEVICES_H_
@@ -37,10 +35,10 @@ class Devices {
   // Describes rank `rank`'s device. Not for kCpu.
   virtual absl::StatusOr<DeviceDescription> Describe(int rank) const = 0;
 
-  // Whether the `count` ranks from `first` on, all in this process, can compute
+  // Whether `count` ranks from `first` on, all in this process, can compute
   // together. The message is one sentence.
   //
-  // FAILED_PRECONDITION: two of them have the same device, which NCCL refuses.
+  // FAILED_PRECONDITION: two have one device, which NCCL refuses.
   virtual absl::Status CheckRanks(int first, int count) const = 0;
 
   // The operations of the island's rank `rank`. `thread_count` applies to CPUs.
@@ -50,22 +48,21 @@ class Devices {
                                                        ComputeType compute,
                                                        int thread_count) = 0;
 
-  // Returns the world for calls on memory of `ops`, which MakeOps made for the
-  // same rank. All ranks of `control` must call it. Null means: use `control`
-  // itself. Otherwise only the result may use `control` from now on. `control`
-  // and `ops` must outlive the result.
+  // The world for calls on memory of `ops`, which MakeOps made for the same
+  // rank. All ranks of `control` must call it. Null means: use `control`
+  // itself. Otherwise only the result may use `control`. Both must outlive it.
   //
-  // FAILED_PRECONDITION: this program was built without NCCL. Also the errors
-  // of collective::JoinNccl.
+  // FAILED_PRECONDITION: this program was built without NCCL. Errors of
+  // collective::JoinNccl.
   virtual absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(
       collective::Collective& control, Ops& ops) = 0;
 };
 
 // The devices of this machine that `spec` names.
 //
-// FAILED_PRECONDITION: this program was built without CUDA, or the machine has
-// no usable device; the message says what is missing and what to do.
-// INVALID_ARGUMENT: there is no device of that number.
+// FAILED_PRECONDITION: the program was built without CUDA, or the machine has
+// no usable device; the message says what to do. INVALID_ARGUMENT: no device
+// has that number.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec);
 
 }  // namespace atl::engine

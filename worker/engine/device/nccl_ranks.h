@@ -1,4 +1,4 @@
-// JoinWorld for ranks on CUDA devices. The build links one implementation:
+// Devices::JoinWorld for CUDA devices. The build links one of:
 //
 //   nccl_ranks.cc     where NCCL is found
 //   no_nccl_ranks.cc  otherwise; returns an error
@@ -14,7 +14,6 @@
 
 namespace atl::engine {
 
-// See Devices::JoinWorld.
 absl::StatusOr<std::unique_ptr<collective::Collective>> JoinNcclRanks(
     collective::Collective& control, cuda::CudaOps& ops);
 

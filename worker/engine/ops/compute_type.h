@@ -5,7 +5,7 @@
 
 namespace atl::engine {
 
-// Operands of matrix products. Unless stated otherwise all else is f32.
+// The operands of matrix products. All else is f32 unless stated otherwise.
 enum class ComputeType {
   kF32,
   kBf16,  // Operands rounded to bfloat16, products summed in f32.

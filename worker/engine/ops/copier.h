@@ -1,5 +1,4 @@
-// Copies between the host and a device on one thread while another thread
-// computes.
+// Copies between host and device while another thread computes.
 
 #ifndef WORKER_ENGINE_OPS_COPIER_H_
 #define WORKER_ENGINE_OPS_COPIER_H_
@@ -11,17 +10,16 @@
 
 namespace atl::engine {
 
-// The base class copies within host memory. One thread at a time may copy.
+// By default within host memory. One thread at a time may copy.
 class Copier {
  public:
   virtual ~Copier() = default;
 
-  // Later copies wait for all operations that are queued so far. The thread of
-  // the operations calls this, also while another thread copies.
+  // Later copies wait for all operations queued so far. The operations' thread
+  // calls this, also while another thread copies.
   virtual void Follow() {}
 
-  // As in BasicOps, but both wait until the copy is done. Operations that are
-  // called later see it.
+  // As in BasicOps, but both wait for the copy. Later operations see it.
   virtual void FromHost(size_t bytes, const void* host, void* to) {
     if (bytes > 0) std::memcpy(to, host, bytes);
   }

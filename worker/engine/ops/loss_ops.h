@@ -21,8 +21,6 @@ class LossOps {
                                  const int32_t* tokens, const T* dout,
                                  T* dtable) = 0;
 
-  // --- Cross-entropy of logits [R, V] --------------------------------------
-
   // losses [R] = -log softmax(logits)[target].
   virtual void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
                             const int32_t* targets, T* losses) = 0;
@@ -43,13 +41,12 @@ class LossOps {
                                       const int32_t* tokens, const T* dout,
                                       T* dtable) = 0;
 
-  // Cross-entropy where a rank holds the columns [begin, begin + count) as
-  // logits [R, count]. It takes four calls. The caller reduces `tops` (maximum)
-  // over the ranks after the first, and `sums` and `target_logits` (sum) after
-  // the second.
+  // Cross-entropy of the columns [begin, begin + count): logits [R, count]. It
+  // takes four calls. The caller reduces over ranks `tops` (maximum) after the
+  // first, `sums` and `target_logits` (sum) after the second.
   //
-  // tops [R] = the largest logit of each row. For a row with a NaN any value is
-  // allowed: the row's sum is then a NaN.
+  // tops [R] = the largest logit of each row; any value for a row with a NaN,
+  // whose sum is then a NaN.
   virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
                          T* tops) = 0;
   // sums [R] = sum of exp(logit - top). target_logits [R] = the target's logit,

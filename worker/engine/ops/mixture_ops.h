@@ -1,4 +1,5 @@
-// A mixture of experts. A part of BasicOps; the rules in ops.h apply.
+// A mixture of experts. A part of BasicOps; the rules in ops.h apply. Letters
+// as in RouteShape.
 
 #ifndef WORKER_ENGINE_OPS_MIXTURE_OPS_H_
 #define WORKER_ENGINE_OPS_MIXTURE_OPS_H_
@@ -13,8 +14,6 @@ template <typename T>
 class MixtureOps {
  public:
   virtual ~MixtureOps() = default;
-
-  // --- Shape letters as in RouteShape -------------------------------------
 
   // probabilities [R, E] = softmax(logits). experts [R, K] = the K likeliest in
   // falling order; on ties the lower index first. weights [R, K] = their

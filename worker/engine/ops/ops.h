@@ -7,7 +7,7 @@
 // calls that return a value wait for it. status() holds a device's error.
 // Thread-compatible.
 //
-// Shape letters as in model/model_config.h; R rows, one per token. Matrices are
+// Letters as in model/model_config.h; R rows, one per token. Matrices are
 // row-major and dense. Outputs overlap inputs only where stated. Token ids are
 // valid.
 
@@ -37,9 +37,8 @@ class BasicOps : public AttentionOps<T>,
                  public MixtureOps<T>,
                  public LossOps<T> {
  public:
-  // --- The device ----------------------------------------------------------
 
-  // The memory that holds the buffers of calls.
+  // Holds the buffers of calls.
   virtual Memory& memory() { return HostMemory(); }
   // Copies from host memory, which the caller may reuse at once, and to host
   // memory, which waits.
@@ -49,19 +48,17 @@ class BasicOps : public AttentionOps<T>,
   virtual void ToHost(size_t bytes, const void* from, void* host) {
     if (bytes > 0) std::memcpy(host, from, bytes);
   }
-  // A copier that runs concurrently with the operations. The operations must
-  // outlive it.
+  // Runs concurrently with the operations, which must outlive the copier.
   //
   // UNAVAILABLE: the device cannot be used.
   virtual absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() {
     return std::make_unique<Copier>();
   }
-  // OK, or the first error of the device; results after that error are invalid.
-  // Does not wait.
+  // OK, or the first error of the device; later results are invalid. Does not
+  // wait.
   virtual absl::Status status() const { return absl::OkStatus(); }
-  // Callers compute logits in runs of rows of about this many elements, so [R,
-  // V] never exists whole. Gradients depend on it: they are sums over these
-  // runs.
+  // The model computes logits in runs of rows of about this many elements, so
+  // [R, V] never exists whole. Gradients depend on it: they are sums over runs.
   virtual int64_t logit_run_elements() const { return int64_t{2} << 20; }
 
   // --- Linear maps: x [M, K], w [N, K], y [M, N] ---------------------------
@@ -83,9 +80,8 @@ class BasicOps : public AttentionOps<T>,
 
   // --- RMSNorm over rows of C channels -------------------------------------
 
-  // s = x + delta (delta may be null: s = x); rstd = 1 / sqrt(mean(s^2) + eps)
-  // [R]; y = s rstd gain. `sum` receives s. It may be x itself, or null if
-  // delta is null.
+  // s = x + delta (delta null: s = x); rstd [R] = 1 / sqrt(mean(s^2) + eps); y
+  // = s rstd gain. `sum` receives s; it may be x, or null if delta is null.
   virtual void AddRmsNorm(int64_t rows, int64_t channels, T eps, const T* x,
                           const T* delta, const T* gain, T* sum, T* y,
                           T* rstd) = 0;
@@ -97,8 +93,8 @@ class BasicOps : public AttentionOps<T>,
 
   // --- LayerNorm over rows of C channels -----------------------------------
 
-  // y = (x - mean) rstd gain + bias, with mean [R] and rstd = 1 / sqrt(variance
-  // + eps) [R] of each row. The variance divides by C, not C - 1.
+  // y = (x - mean) rstd gain + bias, with each row's mean [R] and rstd [R] = 1
+  // / sqrt(variance + eps). The variance divides by C, not C - 1.
   virtual void LayerNorm(int64_t rows, int64_t channels, T eps, const T* x,
                          const T* gain, const T* bias, T* y, T* mean,
                          T* rstd) = 0;
@@ -110,7 +106,7 @@ class BasicOps : public AttentionOps<T>,
                                  const T* gain, T* dx, T* dgain, T* dbias,
                                  bool accumulate) = 0;
 
-  // --- The residual stream, biases and positions ---------------------------
+  // --- The residual stream, biases and positions --------------------------
 
   // out = x + delta, or x + (delta + bias) unless `bias` [C] is null. `out` may
   // be x or delta.
@@ -177,20 +173,20 @@ class BasicOps : public AttentionOps<T>,
 
   // --- Steps that a device can record and replay --------------------------
   //
-  // None of these calls returns a value from the device or waits. All pointers
-  // are into memory(), also those to single numbers. The defaults are for host
+  // None of these calls returns a value from the device or waits. All pointers,
+  // also to single numbers, are into memory(). The defaults are for host
   // memory.
 
-  // Whether Replay may do more than call `queue`. If not, these calls save
+  // Whether Replay may do more than call `queue`; if not, these calls save
   // nothing.
   virtual bool replays() const { return false; }
-  // Queues what `queue` queues. For one `key`, `queue` always makes the same
-  // calls with the same arguments. None of them returns a value, waits, or
-  // takes memory that no call has taken before. An implementation may therefore
-  // repeat the queued work without calling `queue`.
+  // Queues what `queue` queues. For one `key`, `queue` makes the same calls
+  // with the same arguments each time. None returns a value, waits, or is the
+  // first to take its memory. So the queued work may be repeated without
+  // calling `queue`.
   virtual void Replay(int64_t key, absl::FunctionRef<void()> queue) { queue(); }
-  // Which optimization was given up since the last call, and why: a sentence
-  // for the log. For example a step that cannot be recorded. Empty if none.
+  // What was given up since the last call, and why, in a sentence for the log:
+  // a step that cannot be recorded, a library that refused. Else empty.
   virtual std::string TakeNote() { return ""; }
 
   // *sum = sum of x, or of its squares, with the bits of Sum and SumOfSquares.

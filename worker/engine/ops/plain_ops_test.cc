@@ -32,8 +32,8 @@ class PlainOpsTest : public testing::Test {
     return values;
   }
 
-  // Compares `gradient`, the gradient of sum(weights * forward()) with respect
-  // to `input`, with finite differences. `forward` reads `input`.
+  // Compares `gradient`, of sum(weights * forward()) in `input`, with finite
+  // differences. `forward` reads `input`.
   static void HoldGradient(Values& input, const Values& gradient,
                            const Values& weights,
                            const std::function<Values()>& forward) {
@@ -266,8 +266,7 @@ TEST_F(PlainOpsTest, GroupsOfRowsHaveACapacityEachLessWhatCameBefore) {
   Values counts(6, 7.0);
   ops_.CountChoices(shape, experts.data(), counts.data());
   EXPECT_EQ(counts, (Values{2, 0, 2, 1, 1, 2}));
-  // Before the second group, expert 0 has one choice and expert 1 has more than
-  // its capacity.
+  // Before the second group: one choice of expert 0, too many of expert 1.
   const Values before = {0, 0, 0, 1, 5, 0};
   ops_.PlanDispatch(shape, experts.data(), before.data(), slots.data(),
                     sources.data(), begins.data());

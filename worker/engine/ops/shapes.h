@@ -1,7 +1,7 @@
-// The shapes and numbers that operations take.
+// The shapes and numbers that operations take. Pure.
 //
-// Pure. Includes nothing of ours: kernels that are compiled for another machine
-// than the rest of the program include this header and not ops.h.
+// Includes no code of the program: kernels compiled for other machines include
+// this file instead of ops.h.
 
 #ifndef WORKER_ENGINE_OPS_SHAPES_H_
 #define WORKER_ENGINE_OPS_SHAPES_H_
@@ -47,7 +47,6 @@ struct AttentionBlock {
   }
 };
 
-// The sizes of a mixture of experts and of its router.
 struct RouteShape {
   int64_t rows = 1;               // R
   int64_t expert_count = 1;       // E
@@ -59,7 +58,6 @@ struct RouteShape {
 };
 inline constexpr int64_t kExpertsPerTokenMax = 16;
 
-// The numbers of one AdamW step, see Ops::AdamW.
 template <typename T>
 struct AdamWStep {
   T learning_rate = 0;

@@ -1,8 +1,8 @@
-// One block of memory that is cut into buffers.
+// One block of memory that is cut into buffers. Thread-compatible.
 //
-// Thread-compatible. A default-constructed arena only measures: it returns null
-// and counts bytes. So one function can list all buffers and run twice, first
-// to learn the size and then to get them.
+// A default-constructed arena measures: it returns null and counts bytes. So
+// one function can list all buffers and run twice, to learn the size and to get
+// them.
 
 #ifndef WORKER_ENGINE_TENSOR_ARENA_H_
 #define WORKER_ENGINE_TENSOR_ARENA_H_
@@ -21,18 +21,17 @@ class Arena {
  public:
   static constexpr size_t kAlignmentBytes = Memory::kAlignmentBytes;
 
-  // Measures.
   Arena() = default;
 
-  // Allocates `capacity_bytes` of zeroed memory from `memory`, which must
-  // outlive the arena.
+  // Takes `capacity_bytes` of zeroed memory from `memory`, which must outlive
+  // it.
   //
   // Errors: those of Memory::Allocate.
   static absl::StatusOr<Arena> Create(size_t capacity_bytes,
                                       Memory& memory = HostMemory());
 
-  // Makes room for all that `take` takes. Runs `take` twice: on a measuring
-  // arena, then on the result.
+  // As large as `take` needs. Runs `take` on a measuring arena, then on the
+  // result.
   static absl::StatusOr<Arena> CreateFor(absl::FunctionRef<void(Arena&)> take,
                                          Memory& memory = HostMemory());
 
@@ -46,9 +45,8 @@ class Arena {
   // Frees the memory, which invalidates all pointers from Take.
   ~Arena();
 
-  // The next `count` elements, at a multiple of kAlignmentBytes. Null if the
-  // arena measures. Taking more than the capacity is a bug and ends the
-  // process.
+  // The next `count` elements, aligned to kAlignmentBytes; null if the arena
+  // measures. Exceeding the capacity is a bug and ends the process.
   template <typename T>
   T* Take(int64_t count) {
     return reinterpret_cast<T*>(

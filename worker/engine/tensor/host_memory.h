@@ -7,8 +7,7 @@
 
 namespace atl::engine {
 
-// The bytes requested from HostMemory() (memory.h) and not yet freed.
-// Thread-safe.
+// Bytes requested from HostMemory() (memory.h) and not yet freed. Thread-safe.
 int64_t HostMemoryBytes();
 
 }  // namespace atl::engine

@@ -25,8 +25,7 @@ class HostMemoryImpl final : public Memory {
  public:
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     const size_t whole = RoundUp(std::max<size_t>(bytes, 1));
-    // One extra huge page, so the start can be on a huge page boundary. The
-    // unused ends are unmapped.
+    // One extra huge page aligns the start; the unused ends are unmapped.
     const size_t mapped = whole + kHugePageBytes;
     void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,7 +40,7 @@ class HostMemoryImpl final : public Memory {
     if (before < kHugePageBytes) {
       munmap(begin + before + whole, kHugePageBytes - before);
     }
-    // Only advice: everything works without huge pages, but slower.
+    // Advice: everything works without huge pages, only slower.
     (void)madvise(begin + before, whole, MADV_HUGEPAGE);
     bytes_ += static_cast<int64_t>(bytes);
     return begin + before;

@@ -1,6 +1,5 @@
-// Memory for buffers: the host's or a device's.
-//
-// Thread-compatible; HostMemory() is thread-safe.
+// Memory for buffers: the host's or a device's. Thread-compatible; HostMemory()
+// is thread-safe.
 
 #ifndef WORKER_ENGINE_TENSOR_MEMORY_H_
 #define WORKER_ENGINE_TENSOR_MEMORY_H_
@@ -18,16 +17,15 @@ class Memory {
 
   virtual ~Memory() = default;
 
-  // Returns `bytes` of zeroed memory. Zero bytes may return null.
+  // `bytes` of zeroed memory. Zero bytes may return null.
   //
   // RESOURCE_EXHAUSTED: out of memory. UNAVAILABLE: the device failed.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
 
-  // Frees a result of Allocate for the same `bytes`; null is allowed. Work that
-  // is already queued on a device may still use the memory.
+  // Frees a result of Allocate for the same `bytes`; null is allowed. Work
+  // already queued on a device may still use it.
   virtual void Free(void* memory, size_t bytes) = 0;
 
-  // Whether the host can access the memory.
   virtual bool is_host() const = 0;
 };
 

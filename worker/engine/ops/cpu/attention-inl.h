@@ -1,9 +1,9 @@
-// Causal attention of one sequence, for one key/value head and the query heads
-// that share it. Only kernels_*.cc include this file; see vector-inl.h.
+// Causal attention of one sequence, for one key/value head and its query heads.
+// Only kernels_*.cc include this file; see vector-inl.h.
 //
-// A block of kAttentionBlockRows queries is computed against all keys before
-// it, so scratch is O(T). Packed operands have rows padded with zeros to whole
-// vectors. kScale = 1 / sqrt(D) is multiplied into the packed queries.
+// kAttentionBlockRows queries are computed at a time, against all keys before
+// them, so scratch is O(T). Packed rows are padded with zeros to whole vectors.
+// The packed queries include kScale = 1 / sqrt(D).
 //
 //   S  = (kScale Q) K^T        P = softmax(S), lower triangle   O = P V
 //   dP = dO V^T                dS = P (dP - rowsum(dO O))
@@ -28,8 +28,7 @@ ATL_ENGINE_INLINE int64_t RoundUp(int64_t n, int64_t to) {
 }
 
 // c[i, j] = (kAdd ? c[i, j] : 0) + sum over p of a[i, p] b[p, j] for kRows rows
-// and kVectors whole vectors of columns. Strides are in elements. `a` may be
-// row-major (column stride 1) or column-major (row stride 1).
+// and kVectors whole vectors of columns. One stride of `a` is 1, in elements.
 template <int kRows, int kVectors, bool kAdd>
 ATL_ENGINE_INLINE void Tile(int64_t depth, const float* a, int64_t a_row,
                             int64_t a_column, const float* b, int64_t b_row,
@@ -123,7 +122,7 @@ ATL_ENGINE_INLINE void PackRows(int64_t rows, int64_t columns, int64_t width,
   }
 }
 
-// Transposes a 4 x 4 matrix: to[j, i] = from[i, j].
+// to[j, i] = from[i, j].
 ATL_ENGINE_INLINE void Transpose4x4(const float* from, int64_t from_row,
                                     float* to, int64_t to_row) {
   const __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_row);
@@ -212,9 +211,8 @@ ATL_ENGINE_INLINE Packed Carve(const AttentionTask& task, int64_t rows,
   return s;
 }
 
-// out = left right, for query rows [begin, end) and at least the keys that each
-// group of rows may see. left [T, d_width], right [D, t_width], out [block,
-// t_width].
+// out = left right for query rows [begin, end), at least where they see the
+// key. left [T, d_width], right [D, t_width], out [block, t_width].
 ATL_ENGINE_INLINE void LowerProducts(const Packed& s, int64_t head_dim,
                                      int64_t begin, int64_t end,
                                      const float* left, const float* right,
@@ -289,8 +287,7 @@ void Attention(const AttentionTask& task) {
   }
 }
 
-// Replaces the scores in s.p with P, and dP in s.dp with dS, for rows [begin,
-// end).
+// Replaces s.p by P and s.dp by dS, for rows [begin, end).
 ATL_ENGINE_INLINE void ScoreGradients(const AttentionTask& task,
                                       const Packed& s, int64_t begin,
                                       int64_t end, const float* out,
@@ -315,8 +312,7 @@ ATL_ENGINE_INLINE void ScoreGradients(const AttentionTask& task,
   }
 }
 
-// Backward pass of one query head, rows [begin, end): writes dq, adds to dk and
-// dv.
+// Backward pass of one query head: writes dq, adds to dk and dv.
 ATL_ENGINE_INLINE void BackwardBlock(const AttentionTask& task, const Packed& s,
                                      int64_t begin, int64_t end,
                                      const float* out, const float* log_sum,
@@ -334,8 +330,7 @@ ATL_ENGINE_INLINE void BackwardBlock(const AttentionTask& task, const Packed& s,
              dq + begin * task.qkv_stride, task.qkv_stride);
   for (int64_t u = 0; u < end; u += kTileRows) {
     const int64_t rows = Smaller(kTileRows, end - u);
-    const int64_t first = Larger(begin, u);  // Earlier queries do not see key
-                                             // u.
+    const int64_t first = Larger(begin, u);  // Earlier queries do not see u.
     const int64_t at = (first - begin) * s.t_width + u;
     TileRows<true>(rows, s.d_width, end - first, s.p + at, 1, s.t_width,
                    s.d_out + first * s.d_width, s.d_width, s.dv + u * s.d_width,

@@ -1,6 +1,5 @@
-// Attention without a mask between a range of queries and a range of keys:
-// Ops::AttendBlock. Only kernels_*.cc include this file. Letters as in
-// attention-inl.h, but P covers the block's keys only.
+// Ops::AttendBlock: attention without a mask. Only kernels_*.cc include this
+// file. Letters as in attention-inl.h, but P covers the block's keys only.
 
 #ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_
 #define WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_
@@ -37,7 +36,7 @@ ATL_ENGINE_INLINE float ComputeExp(float x) {
   return out[0];
 }
 
-// Forward pass of one head, queries [begin, end), which s.q holds packed.
+// Forward pass of one head, whose packed queries are in s.q.
 ATL_ENGINE_INLINE void MergeBlock(const AttentionTask& task, const Packed& s,
                                   int64_t begin, int64_t end, float* out,
                                   float* log_sum) {
@@ -83,8 +82,7 @@ void AttendBlock(const AttentionTask& task) {
   }
 }
 
-// Replaces the scores in s.p with P, and dP in s.dp with dS, for `rows`
-// queries.
+// Replaces s.p by P and s.dp by dS.
 ATL_ENGINE_INLINE void BlockScoreGradients(const AttentionTask& task,
                                            const Packed& s, int64_t begin,
                                            int64_t rows, const float* out,
@@ -107,7 +105,7 @@ ATL_ENGINE_INLINE void BlockScoreGradients(const AttentionTask& task,
   }
 }
 
-// Backward pass of one head, queries [begin, end): adds to dq, s.dk and s.dv.
+// Backward pass of one head: adds to dq, s.dk and s.dv.
 ATL_ENGINE_INLINE void BlockGradients(const AttentionTask& task,
                                       const Packed& s, int64_t begin,
                                       int64_t end, const float* out,

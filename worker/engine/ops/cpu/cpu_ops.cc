@@ -17,11 +17,11 @@
 namespace atl::engine {
 namespace {
 
-// Rows of a task that works on rows, and elements of a task that works on a
-// flat vector. Results depend on both: sums follow these tiles.
+// Elements of a task on rows and on a flat vector. Sums, and so results, depend
+// on them.
 constexpr int64_t kRowsATask = 64;
 constexpr int64_t kElementsATask = 16384;
-// Task i of an embedding's gradient handles tokens with id mod 16 == i.
+// Task i of an embedding's gradient has the tokens with id mod 16 == i.
 constexpr int64_t kEmbeddingTasks = 16;
 
 int64_t TaskCount(int64_t n, int64_t size) { return (n + size - 1) / size; }
@@ -504,7 +504,6 @@ class CpuOps final : public Ops {
   }
 
  private:
-  // Calls f(begin, count) for runs of [0, n).
   template <typename F>
   void ForRuns(int64_t n, int64_t size, const F& f) {
     pool_.ParallelFor(TaskCount(n, size), [&](int64_t task, int) {
@@ -520,8 +519,8 @@ class CpuOps final : public Ops {
     ForRuns(n, kElementsATask, f);
   }
 
-  // out [n] = sum over tasks, in order, of partial[task, 0..n), added to out if
-  // `accumulate`. `stride` is in elements from task to task.
+  // out [n] = sum over tasks of partial[task, 0..n), in order, added to out if
+  // `accumulate`. A task has `stride` elements.
   void SumTasks(int64_t tasks, int64_t stride, int64_t n, const float* partial,
                 float* out, bool accumulate) {
     if (!accumulate) std::copy_n(partial, n, out);
@@ -542,7 +541,6 @@ class CpuOps final : public Ops {
     return sum;
   }
 
-  // Calls f(task) for each sequence and key/value head of a block.
   template <typename F>
   void ForBlocks(const AttentionBlock& block, const float* qkv,
                  const float* keys_values, float* out, float* log_sum,
@@ -576,7 +574,7 @@ class CpuOps final : public Ops {
   Scratch<float> float_scratch_;
   Scratch<double> double_scratch_;
   Scratch<int64_t> index_scratch_;
-  std::vector<Scratch<float>> thread_scratch_;  // One per thread.
+  std::vector<Scratch<float>> thread_scratch_;
 };
 
 }  // namespace

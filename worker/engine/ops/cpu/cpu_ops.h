@@ -1,10 +1,10 @@
 // The operations on the CPU: oneDNN for matrix products, vector kernels for the
-// rest, on an own thread pool.
+// rest, on its own thread pool.
 //
-// The shapes alone decide how work is cut, and sums run over fixed tiles in a
-// fixed order. So results have the same bits for any thread count, on one type
-// of CPU. oneDNN gets one thread: the OpenMP thread count of the calling
-// threads is set to 1. Scratch grows in the first calls of a shape and is kept.
+// Shapes alone decide how work is cut, and sums run over fixed tiles in a fixed
+// order. So on one type of CPU any thread count gives the same bits. oneDNN
+// gets one thread: the calling threads' OpenMP thread count becomes 1. Scratch
+// grows in the first calls of a shape and is kept.
 
 #ifndef WORKER_ENGINE_OPS_CPU_CPU_OPS_H_
 #define WORKER_ENGINE_OPS_CPU_CPU_OPS_H_
@@ -18,7 +18,7 @@
 
 namespace atl::engine {
 
-// The fastest implementation for this CPU. `thread_count` >= 1.
+// The fastest for this CPU. `thread_count` >= 1.
 std::unique_ptr<Ops> MakeCpuOps(int thread_count,
                                 ComputeType compute = ComputeType::kF32);
 

@@ -1,5 +1,5 @@
-// Compares CpuOps, with each set of kernels, with PlainOps<double> on random
-// inputs, and its bits with those of one thread.
+// Compares CpuOps with PlainOps<double>, and its bits with those of one thread,
+// on random inputs and for each set of kernels.
 
 #include "worker/engine/ops/cpu/cpu_ops.h"
 
@@ -68,7 +68,7 @@ class CpuOpsTest : public testing::TestWithParam<const Kernels*> {
 
   // Runs `call` on PlainOps in f64 and on CpuOps in f32 with 1, 2 and 3
   // threads. All buffers must agree within `tolerance` of their largest value.
-  // The bits must not depend on the thread count.
+  // Bits must not depend on the thread count.
   template <typename F>
   void Hold(const std::vector<std::vector<float>>& buffers, const F& call,
             double tolerance = 1e-5) {

@@ -1,5 +1,5 @@
 // Kernels over rows and flat vectors. Only kernels_*.cc include this file; see
-// vector-inl.h for what it may include.
+// vector-inl.h.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
 #define WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
@@ -12,8 +12,8 @@
 
 namespace atl::engine::ATL_ENGINE_ISA {
 
-// Returns the sum of squares of x + delta. Writes x + delta to `sum` if there
-// is a delta or `sum` is not null.
+// Returns the sum of squares of x + delta, and writes x + delta to `sum` if
+// there is a delta or `sum` is not null.
 template <bool kHasDelta>
 ATL_ENGINE_INLINE float SumAndSquare(int64_t channels, const float* x,
                                      const float* delta, float* sum) {
@@ -228,8 +228,8 @@ void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
       const Vec d = Load(d_out + i, part);
       const Vec sigmoid = Sigmoid(g);
       const Vec silu = Mul(g, sigmoid);
-      // d silu / d g = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu - silu
-      // sigmoid.
+      // d silu / d g = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu (1 -
+      // sigmoid).
       const Vec slope = Fnma(silu, sigmoid, Add(sigmoid, silu));
       Store(dgate + i, Mul(Mul(d, u), slope), part);
       Store(dup + i, Mul(d, silu), part);

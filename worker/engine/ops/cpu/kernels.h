@@ -1,10 +1,10 @@
-// The single-threaded vector kernels of CpuOps. They are compiled once for AVX2
-// and once for AVX-512; the program chooses at run time.
+// The single-threaded vector kernels of CpuOps, compiled once for AVX2 and once
+// for AVX-512. The program chooses at run time.
 //
-// Pure: no allocation, no thread. PlainOps defines each kernel and has its name
-// and shapes. A kernel works on a run of rows, or on one (sequence, key/value
-// head) of an attention. Every FMA is written out. Sums run in an order that
-// depends on the shapes alone.
+// Pure: no allocation, no thread. PlainOps defines each kernel, with the same
+// name and shapes. A kernel computes a run of rows, or one (sequence, key/value
+// head) of an attention. FMAs are explicit; the order of sums depends on shapes
+// alone.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNELS_H_
 #define WORKER_ENGINE_OPS_CPU_KERNELS_H_
@@ -15,10 +15,10 @@
 
 namespace atl::engine {
 
-// Query rows in one block of an attention kernel.
+// Queries that an attention kernel computes at a time.
 inline constexpr int64_t kAttentionBlockRows = 48;
 
-// Pointers and sizes of one attention task: one sequence, one group of heads.
+// One attention task: one sequence, one group of heads.
 struct AttentionTask {
   int64_t sequence_length = 0;  // T
   // Keys and queries of an attention block; causal attention leaves them 0. The
@@ -27,15 +27,14 @@ struct AttentionTask {
   int64_t query_count = 0;
   int64_t head_dim = 0;      // D
   int64_t group = 0;         // Query heads, H / G.
-  int64_t qkv_stride = 0;    // Elements from row to row of qkv and dqkv.
-  int64_t out_stride = 0;    // Elements from row to row of out and dout.
-  int64_t kv_stride = 0;     // Of k, v, dk and dv of a block.
+  int64_t qkv_stride = 0;    // Elements from row to row of qkv, dqkv.
+  int64_t out_stride = 0;    // The same for out and dout.
+  int64_t kv_stride = 0;     // The same for a block's k, v, dk and dv.
   const float* q = nullptr;  // First query head of the group, row 0.
   const float* k = nullptr;
   const float* v = nullptr;
   float* out = nullptr;      // Output of forward, input of backward.
   float* log_sum = nullptr;  // [group, T]; likewise.
-  // Backward only.
   const float* dout = nullptr;
   float* dq = nullptr;
   float* dk = nullptr;
@@ -87,16 +86,14 @@ struct Kernels {
   void (*cross_entropy_backward)(int64_t rows, int64_t vocab, float scale,
                                  float* logits, const int32_t* targets,
                                  float* losses);
-  // max_of: the largest x. sum_exp: the sum of exp(x - top). scaled_exp: x =
-  // exp(x - top) factor.
+  // max(x); sum of exp(x - top); x = exp(x - top) factor.
   float (*max_of)(int64_t n, const float* x);
   float (*sum_exp)(int64_t n, const float* x, float top);
   void (*scaled_exp)(int64_t n, float top, float factor, float* x);
   // y = y + x. axpy rounds product and sum separately.
   void (*add)(int64_t n, const float* x, float* y);
   void (*axpy)(int64_t n, float alpha, const float* x, float* y);
-  // scale: y = alpha x. fused_axpy: y = alpha x + y, rounded once. dot: the sum
-  // of x y.
+  // y = alpha x; y = alpha x + y, rounded once; sum of x y.
   void (*scale)(int64_t n, float alpha, const float* x, float* y);
   void (*fused_axpy)(int64_t n, float alpha, const float* x, float* y);
   float (*dot)(int64_t n, const float* x, const float* y);
@@ -106,19 +103,17 @@ struct Kernels {
               const float* g, float* p);
   void (*adamw)(int64_t n, const AdamWStep<float>& step, const float* g,
                 float* p, float* m, float* v);
-  // Round to the nearest bfloat16, ties to even; a NaN stays a NaN.
-  // round_to_bf16 stores the result as f32.
+  // Nearest bfloat16, ties to even; a NaN stays one. The first stores f32.
   void (*round_to_bf16)(int64_t n, const float* x, float* y);
   void (*to_bf16)(int64_t n, const float* x, uint16_t* y);
   // y = exp(x), for tests of the polynomial.
   void (*exponential)(int64_t n, const float* x, float* y);
 };
 
-// The fastest kernels that this CPU supports: AVX-512 if HasAvx512(), else
-// AVX2.
+// AVX-512 if HasAvx512(), else AVX2.
 const Kernels& BestKernels();
 
-// Avx512Kernels may run only where HasAvx512(): AVX-512 F, BW, DQ and VL.
+// Avx512Kernels requires HasAvx512(): AVX-512 F, BW, DQ and VL.
 const Kernels& Avx2Kernels();
 const Kernels& Avx512Kernels();
 bool HasAvx512();

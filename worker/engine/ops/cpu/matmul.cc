@@ -25,7 +25,6 @@ dnnl_memory_desc_t Matrix(int64_t rows, int64_t columns, dnnl_data_type_t type,
   return desc;
 }
 
-// A primitive with the descriptors of its operands.
 struct Primitive {
   dnnl_primitive_t handle = nullptr;
   dnnl_memory_desc_t a, b, c, scratch;

@@ -1,8 +1,7 @@
 // Products of bfloat16 matrices by oneDNN's matmul primitive, with one thread.
 //
-// The first use of a shape makes its primitive, which is kept. oneDNN chooses
-// it by the shape and the type of CPU alone. Multiply may run in many threads;
-// Prepare must not run concurrently with any other call.
+// Prepare makes a shape's primitive once. oneDNN chooses it by shape and type
+// of CPU alone. Multiply may run in many threads, Prepare in one and alone.
 
 #ifndef WORKER_ENGINE_OPS_CPU_MATMUL_H_
 #define WORKER_ENGINE_OPS_CPU_MATMUL_H_
@@ -29,9 +28,7 @@ class MatmulBf16 {
   MatmulBf16();
   ~MatmulBf16();
 
-  // Makes the primitive for `shape`.
   void Prepare(const MatmulShape& shape);
-  // Bytes of scratch for a prepared shape.
   int64_t ScratchBytes(const MatmulShape& shape) const;
 
   // a and b are bfloat16, c is f32. `scratch` is 64-byte aligned and not shared

@@ -17,12 +17,11 @@
 namespace atl::engine {
 namespace {
 
-// Tile sizes, see CutOutput and CutWeight.
+// Tile sizes, see tiling.h.
 constexpr int64_t kLinearRowsMax = 256;
 constexpr int64_t kLinearColumnsMin = 128;
 constexpr int64_t kWeightTileMax = 352;
 constexpr int64_t kWeightTileMin = 32;
-// Elements of a conversion task.
 constexpr int64_t kElementsATask = 16384;
 
 bool HasAmxBf16() {

@@ -1,5 +1,5 @@
-// The matrix products of CpuOps: Ops::Linear and its gradients. The output is
-// cut into tiles, and oneDNN computes each tile with one thread.
+// The matrix products of CpuOps: Ops::Linear and its gradients, cut into tiles.
+// oneDNN computes each tile with one thread.
 //
 //   kF32          f32 operands
 //   kBf16Rounded  operands rounded to bfloat16 (to nearest, ties to even) and
@@ -53,7 +53,7 @@ class Products {
   void ParametersChanged() { ++epoch_; }
 
  private:
-  // A matrix as the products read it: f32 or bfloat16.
+  // A matrix in the format of the product: f32 or bfloat16.
   struct Operand {
     const void* data;
     int64_t stride;              // Elements from row to row.
@@ -71,13 +71,12 @@ class Products {
   Operand WeightOperand(const float* w, int64_t rows, int64_t columns);
   Operand Convert(const float* x, int64_t rows, int64_t columns,
                   Scratch<uint16_t>& bf16, Scratch<float>& rounded);
-  // The part of `a` from (row, column) on, after transposition.
+  // The part of `a` from (row, column) on.
   Operand At(const Operand& a, int64_t row, int64_t column) const;
-  // c = a b (+ c) for each tile of c. `ldc` is the row stride of c, in
-  // elements; `k` is the inner size.
+  // c = a b (+ c) for each tile of c. `ldc` is the row stride of c, `k` the
+  // inner size.
   void Multiply(const OutputTiles& tiles, int64_t k, const Operand& a,
                 const Operand& b, bool accumulate, float* c, int64_t ldc);
-  // Makes the primitives and the scratch of all tiles.
   void Prepare(const OutputTiles& tiles, const MatmulShape& shape);
 
   const ProductKind kind_;
@@ -86,10 +85,10 @@ class Products {
   MatmulBf16 matmul_;
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
-  // For the first and the second operand, where it is not a weight.
+  // For the first and second operand if it is no weight.
   Scratch<uint16_t> bf16_[2];
   Scratch<float> rounded_[2];
-  std::vector<Scratch<char>> thread_scratch_;  // One per thread.
+  std::vector<Scratch<char>> thread_scratch_;
 };
 
 }  // namespace atl::engine

@@ -1,5 +1,5 @@
-// Which experts the rows of a mixture use: the integer part of routing. Letters
-// as in RouteShape; results as MixtureOps defines them. Thread-safe.
+// The integer part of a mixture's routing. Letters as in RouteShape.
+// Thread-safe.
 
 #ifndef WORKER_ENGINE_OPS_CPU_ROUTING_H_
 #define WORKER_ENGINE_OPS_CPU_ROUTING_H_
@@ -10,8 +10,8 @@
 
 namespace atl::engine {
 
-// Chooses the k largest of the n probabilities p, on ties the lower index:
-// experts [k]. weights [k] = their probabilities divided by their sum.
+// experts [k] = the k largest of n probabilities p, on ties the lower index;
+// weights [k] = their probabilities divided by their sum.
 void ChooseExperts(int64_t n, int64_t k, const float* p, int32_t* experts,
                    float* weights);
 

@@ -12,7 +12,7 @@
 
 namespace atl::engine {
 
-// Memory that only grows. Growing loses its contents.
+// Growing loses its contents.
 template <typename T>
 class Scratch {
  public:

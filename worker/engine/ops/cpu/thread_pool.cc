@@ -8,9 +8,8 @@
 namespace atl::engine {
 namespace {
 
-// About 100 us. That is longer than the gaps between two loops of a step:
-// sleeping in them costs a tenth of the speed of small models. It is short
-// compared with a scheduler's time slice.
+// About 100 us: longer than the gaps between a step's loops (sleeping there
+// costs small models a tenth of their speed), short for a time slice.
 constexpr int kSpins = 2000;
 
 // Spins, then sleeps, until `value` differs from `old`.

@@ -1,8 +1,8 @@
 // A few threads that take fixed shares of a loop.
 //
 // Results must not depend on which thread runs an index. The caller is thread
-// 0. The other threads spin briefly between loops and then sleep, so several
-// islands can share a CPU. Thread-compatible: one loop at a time.
+// 0. Idle threads spin briefly and then sleep, so several islands can share a
+// CPU. Thread-compatible: one loop at a time.
 
 #ifndef WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_
 #define WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_
@@ -24,8 +24,8 @@ class ThreadPool {
 
   int thread_count() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls f(index, thread) for each index in [0, count). A thread gets
-  // consecutive indices in rising order. Returns when all calls have returned.
+  // Calls f(index, thread) for each index in [0, count) and waits for all. A
+  // thread gets consecutive indices in rising order.
   template <typename F>
   void ParallelFor(int64_t count, const F& f) {
     const int64_t threads = thread_count();
@@ -50,7 +50,7 @@ class ThreadPool {
   void Run(Function function, const void* context);
   void Loop(int thread);
 
-  // Run writes these before it increments epoch_; the threads read them after.
+  // Run writes these, then increments epoch_; then the threads read them.
   Function function_ = nullptr;
   const void* context_ = nullptr;
   bool stopping_ = false;

@@ -1,7 +1,5 @@
-// How a matrix product is cut into tasks. The shape alone decides, not the
-// thread count, so any number of threads gives the same bits.
-//
-// Pure.
+// How a matrix product is cut into tasks: by shape alone, so any number of
+// threads gives the same bits. Pure.
 
 #ifndef WORKER_ENGINE_OPS_CPU_TILING_H_
 #define WORKER_ENGINE_OPS_CPU_TILING_H_
@@ -11,7 +9,7 @@
 
 namespace atl::engine {
 
-// [0, n) in `count` runs of `size`. The last run may be shorter; none is empty.
+// [0, n) in `count` runs of `size`. The last may be shorter; none is empty.
 struct Tiles {
   int64_t n = 0;
   int64_t size = 1;
@@ -21,9 +19,9 @@ struct Tiles {
   int64_t length(int64_t tile) const { return std::min(size, n - begin(tile)); }
 };
 
-// Cuts [0, n) into nearly equal tiles of about `size_max` at most. `size` is a
-// multiple of 16. From three tiles on, the count is a multiple of four where
-// possible, so 2 and 4 threads get equal shares.
+// Nearly equal tiles of at most about `size_max`. `size` is a multiple of 16.
+// From three tiles on, `count` is a multiple of four if possible, so 2 and 4
+// threads get equal shares.
 inline Tiles CutEvenly(int64_t n, int64_t size_max) {
   constexpr int64_t kMultiple = 16;
   int64_t count = std::max<int64_t>(1, (n + size_max - 1) / size_max);
@@ -39,8 +37,8 @@ struct OutputTiles {
   int64_t count() const { return rows.count * columns.count; }
 };
 
-// Cuts rows into tiles of at most `rows_max`. If that gives fewer than four,
-// cuts columns too.
+// Cuts rows into tiles of at most `rows_max`; columns too if those are fewer
+// than four.
 inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
                              int64_t columns_min) {
   OutputTiles tiles{CutEvenly(rows, rows_max), {columns, columns, 1}};
@@ -52,8 +50,8 @@ inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
 }
 
 // For a weight's gradient, which reads all rows of two matrices. Cuts the
-// longer side, into at least four tiles if each keeps `tile_min`. Every task
-// then reads the whole of the smaller operand only.
+// longer side, into at least four tiles if each keeps `tile_min`, because every
+// task reads all of the other operand.
 inline OutputTiles CutWeight(int64_t rows, int64_t columns, int64_t tile_min,
                              int64_t tile_max) {
   const auto cut = [&](int64_t n) {

@@ -1,10 +1,10 @@
-// A vector of f32 lanes: AVX-512 if the including file is compiled for it, else
-// AVX2 with FMA.
+// A vector of f32 lanes: AVX-512 if the includer is compiled for it, else AVX2
+// with FMA.
 //
-// Only kernels_*.cc include this file; they have compiler flags of their own.
-// This file and its includers use only the integer types of the standard
-// library. The linker could otherwise keep an inline function from here for the
-// whole program, and a CPU without these instructions could not run it.
+// Only kernels_*.cc include this file, each with its own compiler flags. This
+// file and its includers use only integer types of the standard library.
+// Otherwise the linker could keep an inline function from here that some CPUs
+// cannot run.
 
 #ifndef WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
 #define WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
@@ -23,7 +23,7 @@
 
 namespace atl::engine::ATL_ENGINE_ISA {
 
-// A whole vector, or its first `count` lanes: other lanes read as 0 and are not
+// A whole vector, or its first `count` lanes. Others read as 0, are not
 // written.
 struct All {};
 struct First {
@@ -113,8 +113,7 @@ ATL_ENGINE_INLINE double WideReduceAdd(Wide v) {
   return sum;
 }
 
-// Rounds each lane to the nearest bfloat16, ties to even, as f32. A NaN becomes
-// a quiet NaN.
+// The nearest bfloat16, ties to even, as f32. A NaN becomes a quiet NaN.
 ATL_ENGINE_INLINE Vec NearestBf16(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd =
@@ -275,7 +274,6 @@ ATL_ENGINE_INLINE Vec Exp(Vec x) {
   return ZeroBelow(ScaleByPowerOfTwo(p, n), x, lowest);
 }
 
-// 1 / (1 + e^-x).
 ATL_ENGINE_INLINE Vec Sigmoid(Vec x) {
   return Div(Set(1.0f), Add(Set(1.0f), Exp(Sub(Set(0.0f), x))));
 }

@@ -1,12 +1,11 @@
-// Causal attention in f32 that never writes the score matrix. It computes tiles
-// of queries against tiles of keys with a running softmax (FlashAttention-2,
-// arXiv 2307.08691). The backward pass recomputes the probabilities from
-// log_sum.
+// Causal attention in f32 that never writes the scores: tiles of queries
+// against tiles of keys, with a running softmax (FlashAttention-2, arXiv
+// 2307.08691). The backward pass recomputes the probabilities from log_sum.
 //
-// 256 threads form a 16 x 16 grid. Thread (y, x) has rows y, y + 16, ... of a
-// tile and columns or channels x, x + 16, ... One block sums all gradients of
-// its keys and values; a second pass sums those of queries. This computes the
-// scores twice more, but no two blocks add to the same number.
+// 256 threads form a 16 x 16 grid: thread (y, x) has rows y, y + 16, ... of a
+// tile and columns or channels x, x + 16, ... One block sums the gradients of
+// its keys and values; a second pass sums those of queries. So scores are made
+// twice more, but no two blocks add to one number.
 
 #include <cstdint>
 
@@ -20,22 +19,20 @@ namespace {
 constexpr int kSide = 16;
 constexpr int kThreads = kSide * kSide;
 
-// Queries against keys: rows [query_begin, query_begin + query_count) of each
-// sequence of qkv, and `key_count` rows of keys and values.
+// Rows [query_begin, query_begin + query_count) of each sequence of qkv against
+// `key_count` rows of keys and values.
 struct Problem {
   AttentionShape shape;
   int64_t query_begin, query_count, key_count;
   bool causal;  // Query i sees keys up to i; else all keys.
   bool adds;    // To the attention over other keys in out and log_sum.
   const float* qkv;
-  // The first key head and the first value head of sequence 0, at their first
-  // key. Strides are in elements, from sequence to sequence and from row to
-  // row.
+  // The first key head and value head of sequence 0, at their first key.
+  // Strides are from sequence to sequence and from row to row.
   const float *keys, *values;
   int64_t kv_batch_stride, kv_stride;
 
-  // Offset of a head's first query: in qkv (or its gradient), in out, in
-  // log_sum.
+  // A head's first query: in qkv (or its gradient), in out, in log_sum.
   __device__ int64_t QueryAt(int64_t batch, int64_t head) const {
     return (batch * shape.sequence_length + query_begin) * shape.qkv_size() +
            head * shape.head_dim;
@@ -48,21 +45,21 @@ struct Problem {
     return (batch * shape.head_count + head) * shape.sequence_length +
            query_begin;
   }
-  // Offset of a key head's first key, in `keys` or `values`.
+  // A key head's first key, in `keys` or `values`.
   __device__ int64_t KeyAt(int64_t batch, int64_t head) const {
     return batch * kv_batch_stride + head * shape.head_dim;
   }
   __device__ int64_t KeyHead(int64_t head) const {
     return head / (shape.head_count / shape.kv_head_count);
   }
-  // How many keys a tile of `rows` queries from `first` on sees at most.
+  // How many keys `rows` queries from `first` on see at most.
   __device__ int64_t KeysBefore(int64_t first, int64_t rows) const {
     if (!causal) return key_count;
     return first + rows < key_count ? first + rows : key_count;
   }
 };
 
-// The work of one block. `head` is a query head or a key head.
+// A block's work. `head` is a query head or a key head.
 struct Place {
   int64_t batch, head, first;  // First row of its tile.
 };
@@ -75,8 +72,8 @@ __device__ inline Place ToPlace(int64_t length, int64_t heads, int tile) {
           (tiles - 1 - blockIdx.x % tiles) * tile};
 }
 
-// Loads rows [first, first + kRows) of a head into `to` [kRows][kWidth + 1].
-// Zero past the head's last channel and the sequence's last row.
+// Rows [first, first + kRows) of a head into `to` [kRows][kWidth + 1]. Zero
+// past the head's last channel and the sequence's last row.
 template <int kWidth, int kRows>
 __device__ inline void Load(const float* head, int64_t stride, int64_t first,
                             int64_t length, int64_t head_dim, float* to) {
@@ -144,7 +141,7 @@ __device__ inline void AddWeighted(
   }
 }
 
-// Writes or adds the tile at row `first` to a head in memory.
+// Writes or adds a tile's rows, from `first` on, to a head.
 template <int kWidth, int kRows>
 __device__ inline void Store(const float (&from)[kRows / kSide][kWidth / kSide],
                              bool adds, int64_t stride, int64_t first,
@@ -271,7 +268,7 @@ __global__ void DotKernel(AttentionShape s, const float* out, const float* dout,
   }
 }
 
-// The shared memory of both backward kernels.
+// Shared memory of both backward kernels.
 template <int kWidth, int kRows, int kColumns>
 struct BackwardTiles {
   float *q, *dout, *k, *v, *p, *dscore;
@@ -284,8 +281,8 @@ struct BackwardTiles {
         dscore(p + kRows * (kColumns + 1)) {}
 };
 
-// Computes p and dscore of queries from `first` on and keys from `u` on.
-// `log_sum` and `dot` start at the head's first query.
+// p and dscore of queries from `first` and keys from `u` on. `log_sum` and
+// `dot` start at the head's first query.
 template <int kWidth, int kRows, int kColumns>
 __device__ inline void MakeGradients(
     const Problem& a, const BackwardTiles<kWidth, kRows, kColumns>& t,
@@ -419,7 +416,6 @@ void Forward(cudaStream_t stream, const Problem& a, float* out,
              bytes, stream, a, Scale(a), out, log_sum);
 }
 
-// The gradients of a Problem's inputs.
 struct Gradients {
   float *dqkv, *dkeys, *dvalues;
 };

@@ -110,7 +110,6 @@ struct Head {
   }
 };
 
-// Loads rows [first, first + kRows) of a head.
 template <int kWidth, int kRows>
 __device__ inline void Load(const Head& head, int64_t first,
                             const Tile<kWidth>& to) {
@@ -121,7 +120,7 @@ __device__ inline void Load(const Head& head, int64_t first,
   }
 }
 
-// Loads the same rows transposed: row c of the tile is channel c.
+// Transposed: row c of the tile is channel c.
 template <int kWidth, int kRows>
 __device__ inline void LoadAcross(const Head& head, int64_t first,
                                   const Tile<kRows>& to) {
@@ -167,7 +166,7 @@ __device__ inline void AddWeighted(const float (&weights)[kN / 8][4],
   }
 }
 
-// Writes a warp's 16 rows, from `row` on, to a head.
+// Writes a warp's 16 rows from `row` on.
 template <int kWidth>
 __device__ inline void Store(const float (&from)[kWidth / 8][4], int64_t row,
                              int64_t rows, int width, int64_t stride,
@@ -184,8 +183,7 @@ __device__ inline void Store(const float (&from)[kWidth / 8][4], int64_t row,
   }
 }
 
-// The work of one block. Late tiles start first: they have more keys before
-// them.
+// Late tiles start first: they have more keys before them.
 struct Place {
   int64_t batch, head, first;
 };

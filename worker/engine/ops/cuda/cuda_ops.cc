@@ -22,8 +22,6 @@
 
 namespace atl::engine::cuda {
 
-// --- The device --------------------------------------------------------------
-
 absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
     int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
     const CudaOptions& options, std::unique_ptr<FusedAttention> attention) {
@@ -81,8 +79,7 @@ void CudaOps::FromHost(size_t bytes, const void* host, void* to) {
   latch_.Check(
       cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_),
       "copying to it");
-  // The caller may reuse its memory at once; a copy from pinned memory would
-  // still be running.
+  // A copy from pinned memory would still run after the call.
   latch_.Check(cudaStreamSynchronize(stream_), "copying to it");
 }
 
@@ -105,8 +102,6 @@ void CudaOps::Replay(int64_t key, absl::FunctionRef<void()> queue) {
     recorder_.Run(key, queue);
   }
 }
-
-// --- Linear maps -------------------------------------------------------------
 
 const void* CudaOps::Operand(const float* x, int64_t count,
                              Scratch<uint16_t>& narrow) {
@@ -164,8 +159,6 @@ void CudaOps::LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
            Operand(dy, m * n, second_), dw, accumulate);
 }
 
-// --- Norms -------------------------------------------------------------------
-
 void CudaOps::SumRows(int64_t rows, int64_t channels, const float* dy,
                       const float* x, const float* mean, const float* rstd,
                       float* out, bool accumulate) {
@@ -214,8 +207,6 @@ void CudaOps::LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
   End("LayerNorm's gradient");
 }
 
-// --- The residual stream, biases and positions -------------------------------
-
 void CudaOps::AddRows(int64_t rows, int64_t channels, const float* x,
                       const float* delta, const float* bias, float* out) {
   if (!Begin()) return;
@@ -258,8 +249,6 @@ void CudaOps::Rope(const AttentionShape& shape, const float* table,
   cuda::Rope(stream_, shape, table, inverse, qkv);
   End("the rotary embedding");
 }
-
-// --- Attention ---------------------------------------------------------------
 
 bool CudaOps::BeginAttention(const AttentionShape& shape) {
   if (!Begin()) return false;
@@ -350,8 +339,6 @@ void CudaOps::AttendBlockBackward(const AttentionBlock& block, const float* qkv,
   End("the gradient of attention to a block");
 }
 
-// --- Activations -------------------------------------------------------------
-
 void CudaOps::SwiGlu(int64_t rows, int64_t inner, const float* gate_up,
                      float* y) {
   if (!Begin()) return;
@@ -413,8 +400,6 @@ void CudaOps::CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
   End("cross-entropy's gradient");
 }
 
-// --- Parts of a model --------------------------------------------------------
-
 void CudaOps::CopyColumns(int64_t rows, int64_t columns, const float* from,
                           int64_t from_stride, float* to, int64_t to_stride) {
   if (!Begin()) return;
@@ -474,8 +459,6 @@ void CudaOps::LogitGradients(int64_t rows, int64_t begin, int64_t count,
                        logits);
   End("gradients of logits");
 }
-
-// --- Flat vectors ------------------------------------------------------------
 
 void CudaOps::SetZero(int64_t n, float* x) {
   if (n <= 0 || !Begin()) return;

@@ -1,5 +1,5 @@
 // The operations on one CUDA device: cuBLASLt for matrix products, our kernels
-// for the rest, all queued on one stream.
+// for the rest, all queued on one stream. Thread-compatible.
 //
 //   kF32   everything in f32; products without TF32
 //   kBf16  Products round operands to bfloat16; tensor cores sum in f32.
@@ -13,8 +13,6 @@
 // cuBLASLt and cuDNN: sums are trees that depend on shapes alone, and no float
 // is added atomically. Scratch grows in the first calls of a shape and is kept.
 // After a device error (status()) calls do nothing and sums are NaN.
-//
-// Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_
@@ -43,8 +41,8 @@ namespace atl::engine::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // On device number `device`, with an own stream. make_cuda_ops.h supplies
-  // cuBLASLt and cuDNN. `attention` may be null.
+  // Makes a stream on `device`. See make_cuda_ops.h for cuBLASLt and cuDNN.
+  // `attention` may be null.
   //
   // UNAVAILABLE: the device cannot be used.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(
@@ -54,16 +52,14 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   int device() const { return latch_.device(); }
-  // The stream of all operations. Communication and operations wait for each
-  // other on it.
+  // All work is queued here. Communication and operations wait for each other.
   cudaStream_t stream() const { return stream_; }
   const DeviceMemory& device_memory() const { return memory_; }
-  // Waits for all queued work; status() then includes its errors.
+  // Waits for all queued work; then status() has its errors.
   absl::Status Synchronize();
-  // The library that computes attention of this shape. An error says why our
-  // kernel does it instead.
+  // The library that computes this attention, or why our kernel does.
   absl::StatusOr<std::string> AttentionLibrary(const AttentionShape& shape);
-  // How many steps were launched from an existing graph.
+  // Steps launched from an existing graph.
   int64_t replay_count() const { return recorder_.replay_count(); }
 
   Memory& memory() override { return memory_; }
@@ -71,7 +67,7 @@ class CudaOps final : public Ops {
   void ToHost(size_t bytes, const void* from, void* host) override;
   absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() override;
   absl::Status status() const override { return latch_.status(); }
-  // 1 GiB of logits, so that a large vocabulary's products fill the device.
+  // 1 GiB of logits: products of a large vocabulary fill the device.
   int64_t logit_run_elements() const override { return int64_t{1} << 28; }
 
   void ParametersChanged() override { ++epoch_; }
@@ -204,7 +200,7 @@ class CudaOps final : public Ops {
     int64_t epoch = -1;  // Of the cached values.
   };
 
-  // Destroys a stream once its work is done.
+  // Waits for a stream's work and destroys it.
   struct StreamOwner {
     using pointer = cudaStream_t;
     void operator()(cudaStream_t stream) const {
@@ -217,18 +213,18 @@ class CudaOps final : public Ops {
           std::unique_ptr<Matmul> matmul, const CudaOptions& options,
           std::unique_ptr<FusedAttention> attention);
 
-  // Starts an operation. False after an error.
+  // False after an error.
   bool Begin();
   bool BeginAttention(const AttentionShape& shape);
   bool IsBf16(const AttentionShape& shape) const;
   void AttendFused(const AttentionShape& shape, int64_t scratch_bytes,
                    const float* qkv, float* out, float* log_sum);
-  // Ends an operation: records an error of its launch as failed in `what`.
+  // Keeps an error of the launch, as failed in `what`.
   void End(absl::string_view what);
-  // `count` elements of scratch; on failure null, with the error in latch_.
+  // Null on failure; latch_ then has the error.
   template <typename T>
   T* Get(Scratch<T>& scratch, int64_t count);
-  // x [count] in the format of products. Null after an error.
+  // x [count] as an operand of products. Null after an error.
   const void* Operand(const float* x, int64_t count, Scratch<uint16_t>& narrow);
   const void* WeightOperand(const float* w, int64_t count);
   void Multiply(ProductKind kind, int64_t m, int64_t n, int64_t k,
@@ -249,7 +245,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<FusedAttention> attention_;  // May be null.
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
-  // For the first and the second operand, where it is not a weight.
+  // For the first and second operand if it is no weight.
   Scratch<uint16_t> first_, second_;
   Scratch<uint8_t> attention_scratch_;
   Scratch<float> row_sums_;   // [kRowTilesMax, C]

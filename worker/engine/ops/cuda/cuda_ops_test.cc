@@ -1,6 +1,6 @@
-// Compares CudaOps and its kernels with PlainOps<double> on random inputs, on a
-// machine without a device: testing/emulator.h runs the kernels.
-// //worker/engine/cuda_check tests what nvcc makes of them, on a device.
+// Compares CudaOps with PlainOps<double> on random inputs, without a device:
+// testing/emulator.h runs the kernels. worker/engine/cuda_check tests the code
+// that nvcc makes of them.
 
 #include "worker/engine/ops/cuda/cuda_ops.h"
 
@@ -46,8 +46,8 @@ std::unique_ptr<CudaOps> Make(ComputeType compute = ComputeType::kF32) {
   return std::move(*ops);
 }
 
-// A library that computes attention of even lengths by definition. The emulated
-// device's memory is the host's.
+// Computes attention of even lengths by definition. The emulated device's
+// memory is the host's.
 class EvenAttention final : public FusedAttention {
  public:
   static constexpr int64_t kScratchBytes = 100;
@@ -92,8 +92,8 @@ std::pair<std::unique_ptr<CudaOps>, EvenAttention*> MakeWithLibrary(
   return {std::move(*ops), attention};
 }
 
-// The order of threads between barriers must not matter. A kernel that lacks a
-// barrier fails here.
+// The order of threads between barriers must not matter: this finds missing
+// barriers.
 class CudaOpsTest : public testing::TestWithParam<Order> {
  protected:
   CudaOpsTest() { emulator::SetOrder(GetParam()); }

@@ -1,6 +1,4 @@
-// Optional features of the CUDA operations.
-//
-// Pure.
+// Optional features of the CUDA operations. Pure.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
@@ -8,9 +6,9 @@
 namespace atl::engine::cuda {
 
 struct CudaOptions {
-  // Records steps as CUDA graphs and replays them, where possible.
+  // Records steps as CUDA graphs and replays them, if possible.
   bool graphs = true;
-  // With kBf16, uses a library's attention for the shapes that it supports.
+  // kBf16 attention by a library, for the shapes that it supports.
   bool fused_attention = true;
 };
 

@@ -1,5 +1,5 @@
-// cuDNN's functions, loaded from the library at run time. The program also
-// works without the library.
+// cuDNN's functions, from a library that is opened at run time. The program
+// also works without it.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
@@ -33,14 +33,13 @@ struct CudnnApi {
   absl::Status ToStatus(cudnnStatus_t error, absl::string_view what) const;
 };
 
-// Opens this machine's library, which stays open.
+// This machine's library, which stays open.
 //
-// UNAVAILABLE: there is none, or it is older than the version that this program
-// was compiled with.
+// UNAVAILABLE: it is missing, or older than at compile time.
 absl::StatusOr<const CudnnApi*> OpenCudnn();
 
-// One cuDNN descriptor: of a tensor, a step, a graph or an execution. Calls
-// after the first error do nothing. Thread-compatible.
+// A cuDNN descriptor: of a tensor, a step, a graph or an execution. After the
+// first error calls do nothing. Thread-compatible.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
@@ -67,7 +66,6 @@ class CudnnDescriptor {
   void Set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value) {
     Set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
   }
-  // Call once all attributes are set.
   absl::Status Finalize() {
     if (status_.ok()) Keep(api_->finalize(get()), "checking a graph");
     return status_;

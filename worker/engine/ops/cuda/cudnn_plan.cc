@@ -62,7 +62,6 @@ cudnnPointwiseMode_t ToMode(GraphKind kind) {
   return CUDNN_POINTWISE_IDENTITY;
 }
 
-// Makes descriptors and keeps them for the plan.
 class Builder {
  public:
   Builder(const CudnnApi& api, std::vector<CudnnDescriptor>& parts)

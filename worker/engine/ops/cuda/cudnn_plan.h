@@ -1,7 +1,7 @@
 // A cuDNN execution plan for a graph: the kernel and its scratch size.
 //
-// A plan is made for the device of a handle, or for the description of a device
-// that need not exist; such a plan cannot run. Thread-compatible.
+// It is for the device of a handle. A plan for a described device, which need
+// not exist, cannot run. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_
@@ -20,7 +20,7 @@
 
 namespace atl::engine::cuda {
 
-// The device of a plan. Set exactly one field.
+// Set exactly one.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   // cuDNN's JSON description of a device.
@@ -29,11 +29,10 @@ struct CudnnTarget {
 
 class CudnnPlan {
  public:
-  // Takes the first of cuDNN's offers that it can compile, which takes a
-  // fraction of a second.
+  // Takes the first kernel offered that compiles, in a fraction of a second.
   //
-  // NOT_FOUND: cuDNN offers no kernel. UNAVAILABLE: cuDNN failed; the message
-  // names the call.
+  // NOT_FOUND: there is none. UNAVAILABLE: cuDNN failed; the message says in
+  // what.
   static absl::StatusOr<CudnnPlan> Make(const CudnnApi& api,
                                         const AttentionGraph& graph,
                                         const CudnnTarget& target);

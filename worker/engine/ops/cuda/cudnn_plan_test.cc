@@ -1,5 +1,5 @@
-// Whether cuDNN accepts the graphs, for described devices that need not exist
-// (testing/no_driver.cc replaces the driver).
+// Whether cuDNN accepts the graphs for described devices, which need not exist.
+// testing/no_driver.cc replaces the driver.
 
 #include "worker/engine/ops/cuda/cudnn_plan.h"
 
@@ -16,8 +16,8 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Approximately A100 (800), H200 (900) and B200 (1000). cuDNN's choice of
-// kernels depends on the version and on shared memory.
+// About A100 (800), H200 (900) and B200 (1000). The choice of kernels depends
+// on the version and on shared memory.
 std::string MakeProperties(int version) {
   return absl::StrCat(
       R"({"deviceVer":)", version, R"(,"maxSharedMemoryPerBlockOptin":)",

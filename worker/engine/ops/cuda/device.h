@@ -1,7 +1,5 @@
-// Helpers for kernels, for .cu files only.
-//
-// nvcc compiles these files for a device. For tests g++ compiles the same
-// files, and testing/emulator.h runs them on the host.
+// What kernels share; only for .cu files. nvcc compiles them for a device. In
+// tests g++ compiles them and testing/emulator.h runs them on the host.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_H_
 #define WORKER_ENGINE_OPS_CUDA_DEVICE_H_
@@ -34,7 +32,6 @@ namespace atl::engine::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarpSize = 32;
 
-// The thread's index in a one-dimensional grid.
 __device__ inline int64_t GlobalThread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -42,8 +39,8 @@ __device__ inline int64_t GlobalThreads() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-// a / b and a % b, both >= 0. Uses 32 bits where they suffice: a 64-bit
-// division takes several times as long.
+// a / b and a % b of numbers >= 0, in 32 bits if possible: a 64-bit division
+// takes several times as long.
 struct Divided {
   int64_t quotient, rest;
 };
@@ -55,8 +52,8 @@ __device__ inline Divided Divide(int64_t a, int64_t b) {
   return {a / b, a % b};
 }
 
-// Reduces over the lanes of a warp, or over aligned groups of `kWidth` lanes.
-// All lanes get the same bits.
+// Over a warp, or over aligned groups of `kWidth` lanes. All lanes get the same
+// bits.
 template <int kWidth = kWarpSize, typename T>
 __device__ inline T WarpSum(T value) {
 #pragma unroll
@@ -75,8 +72,8 @@ __device__ inline T WarpMax(T value) {
   return value;
 }
 
-// Sum over a one-dimensional block, in the order of warps. All threads get the
-// same bits. `shared` [32] may be reused after the next call or barrier.
+// Sum over a one-dimensional block, warp by warp. All threads get the same
+// bits. `shared` [32] may be reused after the next call or barrier.
 template <typename T>
 __device__ inline T BlockSum(T value, T* shared) {
   value = WarpSum(value);
@@ -89,7 +86,7 @@ __device__ inline T BlockSum(T value, T* shared) {
   return sum;
 }
 
-// Rounds to the nearest bfloat16, ties to even; a NaN stays a NaN.
+// To the nearest, ties to even; a NaN stays a NaN.
 __device__ inline uint16_t ToBf16(float x) {
   const uint32_t bits = __float_as_uint(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {

@@ -1,9 +1,8 @@
-// The memory of one CUDA device. It caches freed blocks, because cudaMalloc and
-// cudaFree wait for the device.
+// The memory of one CUDA device. Thread-compatible.
 //
-// Allocate may return a block that earlier queued work still uses. This is safe
-// because all users queue on `stream`, so new work runs later.
-// Thread-compatible.
+// Keeps freed blocks, because cudaMalloc and cudaFree wait for the device. A
+// block may be reused while earlier queued work still uses it: all users queue
+// on `stream`, so the new work runs later.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
 #define WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
@@ -24,19 +23,19 @@ class DeviceMemory final : public Memory {
       : device_(device), stream_(stream) {}
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  // Requires that all memory was freed.
+  // All memory must be free.
   ~DeviceMemory() override;
 
-  // Zeroes the memory on the stream. If the device is out of memory, frees the
-  // cached blocks and tries again.
+  // Zeroes the memory on the stream. If the device is full, frees the cached
+  // blocks and tries again.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
 
-  // The number of Allocate and Free calls. While it is unchanged, every address
-  // has the same meaning.
+  // Counts Allocate and Free. While it is unchanged, addresses keep their
+  // meaning.
   int64_t change_count() const { return change_count_; }
-  // Bytes allocated now, and their maximum so far; without cached blocks.
+  // Bytes allocated now, and the most so far; without cached blocks.
   size_t used_bytes() const { return used_bytes_; }
   size_t used_bytes_max() const { return used_bytes_max_; }
 

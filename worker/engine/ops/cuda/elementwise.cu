@@ -9,7 +9,6 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Calls f(i) for i in [0, n).
 template <typename F>
 __global__ void ForEachKernel(int64_t n, F f) {
   for (int64_t i = GlobalThread(); i < n; i += GlobalThreads()) f(i);

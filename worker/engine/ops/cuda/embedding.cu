@@ -1,8 +1,8 @@
-// The gradient of an embedding. A stable sort orders the rows by token. One
-// block per token then adds its rows in rising order, as the definition does.
+// The gradient of an embedding. A stable sort orders rows by token; one block
+// per token adds its rows in rising order, as the definition does.
 //
-// A counting sort per digit of 8 bits, lowest first: count each tile's digits,
-// find where each (digit, tile) begins, move the rows.
+// The counting sort takes digits of 8 bits, the lowest first. It counts each
+// tile's digits, finds where each (digit, tile) begins, and moves the rows.
 
 #include <cstdint>
 
@@ -18,16 +18,14 @@ static_assert(kSortTile == kBlockThreads && kDigits == kBlockThreads);
 // The table's range of tokens.
 struct Slice {
   int64_t begin, count;
-  // The sort key: a token's row in the table. Tokens outside the range come
-  // last.
+  // A token's row in the table. Tokens outside it come last.
   __device__ int32_t MakeKey(int32_t token) const {
     const int64_t id = token - begin;
     return static_cast<int32_t>(id >= 0 && id < count ? id : count);
   }
 };
 
-// Row `index` of the current order. Before the first pass, `rows` is null and a
-// row is its own index.
+// Row `index` of the order so far. Null `rows`: not sorted yet.
 __device__ inline int32_t FindRow(const int32_t* rows, int64_t index) {
   return rows != nullptr ? rows[index] : static_cast<int32_t>(index);
 }
@@ -52,8 +50,8 @@ __global__ void CountDigitsKernel(int64_t count, int shift, Slice slice,
       shared[threadIdx.x];
 }
 
-// Replaces counts[digit, tile] with the place of its first row. One block: a
-// thread per digit adds up the digit's tiles, after all lower digits.
+// counts[digit, tile] becomes the place of its first row. One block: a thread
+// per digit adds up its tiles, after all lower digits.
 __global__ void PlaceDigitsKernel(int64_t tiles, int32_t* counts) {
   __shared__ int32_t totals[kDigits];
   int32_t* own = counts + threadIdx.x * tiles;

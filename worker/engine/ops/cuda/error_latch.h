@@ -11,10 +11,10 @@
 
 namespace atl::engine::cuda {
 
-// OK if `error` is none, otherwise a sentence: `device` failed in `what`.
+// OK, or an error that says that `device` failed in `what`.
 //
 // RESOURCE_EXHAUSTED: out of memory. UNAVAILABLE: any other error; the device
-// does not recover within this process.
+// does not recover in this process.
 absl::Status ToStatus(cudaError_t error, absl::string_view what, int device);
 
 class ErrorLatch {
@@ -25,11 +25,10 @@ class ErrorLatch {
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
 
-  // Keeps `error` if it is the first. Returns whether there is no error yet.
+  // Keeps the first error. Returns whether there is none.
   bool Check(cudaError_t error, absl::string_view what);
   bool Fail(const absl::Status& status);
-  // Returns the error and clears it. For errors of calls that were only
-  // recorded.
+  // Returns and clears the error. For calls that were recorded, not run.
   absl::Status Forget() { return std::exchange(status_, absl::OkStatus()); }
 
  private:

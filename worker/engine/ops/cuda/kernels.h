@@ -1,9 +1,9 @@
-// The kernels as host code calls them. Each call queues its work on `stream`
-// and returns. cudaGetLastError has an error of the launch.
+// The kernels as host code calls them. A call queues its work on `stream` and
+// returns; cudaGetLastError has an error of the launch.
 //
-// Pointers are to device memory. ops.h defines each kernel at the operation of
-// the same name; comments here state only differences. Counts may be zero. No
-// two blocks add to the same float, so same inputs give the same bits.
+// Pointers are to device memory. ops.h defines each kernel under the same name;
+// comments state differences. Counts may be zero. No two blocks add to one
+// float, so same inputs give the same bits.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_KERNELS_H_
 #define WORKER_ENGINE_OPS_CUDA_KERNELS_H_
@@ -14,8 +14,6 @@
 #include "worker/engine/ops/shapes.h"
 
 namespace atl::engine::cuda {
-
-// --- elementwise.cu ----------------------------------------------------------
 
 void AddRows(cudaStream_t stream, int64_t rows, int64_t channels,
              const float* x, const float* delta, const float* bias, float* out);
@@ -45,17 +43,14 @@ void SgdBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
            const float* scale, const float* g, float* p);
 void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
              const float* scale, const float* g, float* p, float* m, float* v);
-// narrow[i] = x[i] rounded to the nearest bfloat16, ties to even.
+// Rounded to the nearest, ties to even.
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow);
-// Exact.
 void FromBf16(cudaStream_t stream, int64_t n, const uint16_t* narrow, float* x);
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
                 const int32_t* sources, const float* x, float* out);
 void CopyColumns(cudaStream_t stream, int64_t rows, int64_t columns,
                  const float* from, int64_t from_stride, float* to,
                  int64_t to_stride);
-
-// --- norms.cu ----------------------------------------------------------------
 
 void AddRmsNorm(cudaStream_t stream, int64_t rows, int64_t channels, float eps,
                 const float* x, const float* delta, const float* gain,
@@ -73,8 +68,6 @@ void LayerNormBackwardInput(cudaStream_t stream, int64_t rows, int64_t channels,
                             const float* rstd, const float* gain, float* dx,
                             bool accumulate);
 
-// --- sums.cu -----------------------------------------------------------------
-
 // out[c] = sum over rows of dy[r, c] f, added to out if `accumulate`. f is 1 if
 // x is null, x[r, c] rstd[r] if mean is null, else (x[r, c] - mean[r]) rstd[r].
 // `partial` is scratch [kRowTilesMax, C].
@@ -86,8 +79,6 @@ void SumElements(cudaStream_t stream, int64_t n, const float* x, bool squares,
                  double* partial, double* result);
 void ClipInto(cudaStream_t stream, const double* sums, double clip_norm,
               float* scale);
-
-// --- attention.cu ------------------------------------------------------------
 
 // head_dim <= kHeadDimMax.
 void Attention(cudaStream_t stream, const AttentionShape& shape,
@@ -109,18 +100,14 @@ void AttendBlockBackward(cudaStream_t stream, const AttentionBlock& block,
                          const float* dout, float* dot, float* dqkv,
                          float* dkeys_values);
 
-// --- attention_bf16.cu -------------------------------------------------------
-
-// The same on tensor cores, with q, k, v and the probabilities rounded to
-// bfloat16. head_dim <= kBf16HeadDimMax.
+// The same on tensor cores, with q, k, v and the probabilities rounded.
+// head_dim <= kBf16HeadDimMax.
 void AttentionBf16(cudaStream_t stream, const AttentionShape& shape,
                    const float* qkv, float* out, float* log_sum);
 void AttentionBackwardBf16(cudaStream_t stream, const AttentionShape& shape,
                            const float* qkv, const float* out,
                            const float* log_sum, const float* dout, float* dot,
                            float* dqkv);
-
-// --- loss.cu -----------------------------------------------------------------
 
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocab,
                   const float* logits, const int32_t* targets, float* losses);
@@ -138,8 +125,6 @@ void LogitLosses(cudaStream_t stream, int64_t rows, const float* tops,
 void LogitGradients(cudaStream_t stream, int64_t rows, int64_t begin,
                     int64_t count, float scale, const int32_t* targets,
                     const float* tops, const float* sums, float* logits);
-
-// --- mixture.cu --------------------------------------------------------------
 
 void Route(cudaStream_t stream, const RouteShape& shape, const float* logits,
            float* probabilities, int32_t* experts, float* weights);
@@ -165,8 +150,6 @@ void CombineRowsBackward(cudaStream_t stream, const RouteShape& shape,
                          const float* weights, const float* y,
                          const float* dout, float* dy, float* dweights);
 
-// --- embedding.cu ------------------------------------------------------------
-
 void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
                     int64_t count, int64_t channels, const int32_t* tokens,
                     const float* table, float* out);
@@ -177,8 +160,6 @@ void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
                             int64_t count, int64_t channels,
                             const int32_t* tokens, const float* dout,
                             int32_t* scratch, float* dtable);
-
-// --- product.cu --------------------------------------------------------------
 
 // c[i, j] = sum over k of a(i, k) b(k, j), added to c if `accumulate`. c is
 // [rows, columns], row-major. Element (i, k) of an operand is at i outer_step +

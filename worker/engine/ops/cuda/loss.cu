@@ -1,5 +1,5 @@
-// Cross-entropy: one block per row. It reads its logits once for the loss and
-// once more for the gradient.
+// Cross-entropy: one block per row reads its logits once for the loss and once
+// more for the gradient.
 
 #include <cstdint>
 
@@ -18,8 +18,7 @@ struct SoftmaxSum {
   float sum;
 };
 
-// The sum relative to a new top. If both are -inf, exp(from - to) would be a
-// NaN.
+// The sum for a new top. exp(-inf - -inf) would be a NaN.
 __device__ inline float Rescaled(float sum, float from, float to) {
   return from == to ? sum : sum * expf(from - to);
 }
@@ -29,7 +28,7 @@ __device__ inline SoftmaxSum Merge(SoftmaxSum a, SoftmaxSum b) {
   return {top, Rescaled(a.sum, a.top, top) + Rescaled(b.sum, b.top, top)};
 }
 
-// log of a row's sum of exp; all threads get it. A NaN logit gives a NaN.
+// log of a row's sum of exp, for all threads. A NaN logit gives a NaN.
 __device__ inline float LogSumExp(int64_t vocab, const float* row,
                                   SoftmaxSum* shared) {
   SoftmaxSum own = {-HUGE_VALF, 0};
@@ -72,7 +71,7 @@ __global__ void CrossEntropyKernel(int64_t rows, int64_t vocab, float scale,
   }
 }
 
-// The largest of a block's values; all threads get it.
+// The largest of a block's values, for all threads.
 __device__ inline float BlockMax(float value, float* shared) {
   value = WarpMax(value);
   __syncthreads();  // Other threads may still read `shared`.

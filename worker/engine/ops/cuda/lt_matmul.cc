@@ -22,8 +22,8 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Most recipes kept; at this number all are dropped. A mixture's experts have
-// new shapes in each step.
+// At this number all recipes are dropped. A mixture's experts have new shapes
+// in each step.
 constexpr size_t kRecipeCountMax = 4096;
 // NVIDIA's advice for Hopper.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
@@ -34,7 +34,6 @@ absl::Status LtStatus(cublasStatus_t error, absl::string_view what) {
                                              cublasLtGetStatusString(error)));
 }
 
-// Owns a descriptor of the library.
 template <typename T, cublasStatus_t (*kDestroy)(T)>
 struct Owner {
   using pointer = T;

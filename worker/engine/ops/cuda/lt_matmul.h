@@ -1,8 +1,8 @@
 // Matrix products by cuBLASLt: f32 without TF32, bfloat16 natively.
 //
-// The algorithm of a shape is chosen once and kept. Algorithms that sum by
-// atomic operations are excluded, so same inputs give the same bits. Our own
-// kernel computes a shape that has no other algorithm.
+// A shape's algorithm is chosen once. Those that sum atomically are excluded,
+// so same inputs give the same bits. If none is left, our own kernel computes
+// it.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
@@ -14,10 +14,10 @@
 
 namespace atl::engine::cuda {
 
-// On `device`, which must be the calling thread's.
+// `device` is the calling thread's.
 //
-// UNAVAILABLE: cuBLASLt cannot start there. RESOURCE_EXHAUSTED: no memory for
-// its workspace.
+// UNAVAILABLE: cuBLASLt cannot start. RESOURCE_EXHAUSTED: no memory for its
+// workspace.
 absl::StatusOr<std::unique_ptr<Matmul>> MakeLtMatmul(int device);
 
 }  // namespace atl::engine::cuda

@@ -1,5 +1,4 @@
-// Makes CudaOps with cuBLASLt, and with cuDNN where it is found. For programs
-// that link CUDA.
+// CudaOps with cuBLASLt, and with cuDNN if found. For programs that link CUDA.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
 #define WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
@@ -12,7 +11,7 @@
 
 namespace atl::engine::cuda {
 
-// The number of devices that this process may use.
+// Devices that this process may use.
 //
 // UNAVAILABLE: there is no driver, or no device.
 absl::StatusOr<int> DeviceCount();

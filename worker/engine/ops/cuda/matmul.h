@@ -1,4 +1,4 @@
-// The interface of a library that multiplies matrices on a device.
+// Interface: multiplies matrices on a device.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_MATMUL_H_
@@ -11,16 +11,16 @@
 
 namespace atl::engine::cuda {
 
-// Implementations: cuBLASLt (lt_matmul.h) and our own kernel (kernel_matmul.h).
+// By cuBLASLt (lt_matmul.h) or our own kernel (kernel_matmul.h).
 // Thread-compatible.
 class Matmul {
  public:
   virtual ~Matmul() = default;
 
-  // Queues a product of ops.h on `stream`. `kind` names the product and its
-  // operands `first` and `second`, which are both f32, or both bfloat16 if
-  // `is_bf16`. `out` is f32; `accumulate` adds to it. Sums are in f32 and have
-  // the same bits each time. m, n, k >= 1.
+  // Queues a product of ops.h on `stream`. `kind` names it, and its operands
+  // `first` and `second`: both f32, or both bfloat16 if `is_bf16`. `out` is
+  // f32, added to if `accumulate`. Sums are f32, with the same bits each time.
+  // m, n, k >= 1.
   //
   // UNAVAILABLE: the library or the device failed.
   virtual absl::Status Multiply(cudaStream_t stream, ProductKind kind,

@@ -1,5 +1,4 @@
-// The mixture of experts. Routing uses one warp per row. Choices are sorted by
-// expert, and rows are gathered and combined.
+// The mixture of experts: routing, sorting choices by expert, moving rows.
 
 #include <cstdint>
 
@@ -177,8 +176,8 @@ __global__ void KeepChoicesKernel(RouteShape shape, const int32_t* experts,
   }
 }
 
-// tile_counts[e, tile]: how often e is chosen in the tile. Ignores choices
-// whose `kept` [R, K] is -1, unless `kept` is null. One block per tile.
+// tile_counts[e, tile]: how often the tile chooses e, without choices whose
+// `kept` [R, K] is -1 (null: all). One block per tile.
 __global__ void CountTilesKernel(int64_t choices, int64_t tiles,
                                  int expert_count, const int32_t* experts,
                                  const int32_t* kept, int32_t* tile_counts) {
@@ -195,8 +194,8 @@ __global__ void CountTilesKernel(int64_t choices, int64_t tiles,
   }
 }
 
-// Replaces tile_counts[e, tile] with the choices of e before the tile, and sets
-// begins to each expert's first slot. One block.
+// tile_counts[e, tile] becomes the choices of e before the tile, and begins
+// each expert's first slot. One block.
 __global__ void PlaceTilesKernel(int64_t tiles, int expert_count,
                                  int32_t* tile_counts, int64_t* begins) {
   for (int e = threadIdx.x; e < expert_count; e += blockDim.x) {

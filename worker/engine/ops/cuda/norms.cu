@@ -9,7 +9,7 @@
 namespace atl::engine::cuda {
 namespace {
 
-// The most blocks in a grid; each strides over the rows.
+// Blocks stride over further rows.
 constexpr int64_t kRowBlocksMax = 1 << 20;
 
 unsigned RowBlocks(int64_t rows) {

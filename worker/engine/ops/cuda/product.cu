@@ -1,5 +1,5 @@
-// Matrix products for any strides: tiles of 16 x 16 in shared memory. For
-// tests, and for shapes without a cuBLASLt algorithm.
+// Matrix products with any strides, in tiles of 16 x 16: for tests, and for
+// shapes without a cuBLASLt algorithm.
 
 #include <cstdint>
 

@@ -51,7 +51,7 @@ bool Recorder::Record(int64_t key, absl::FunctionRef<void()> queue) {
   if (error == cudaSuccess) {
     queue();
     error = cudaStreamEndCapture(stream_, &graph);
-    // These calls were recorded, not run. The caller repeats them.
+    // The calls were recorded, not run; the caller repeats them.
     status = latch_.Forget();
   }
   cudaGraphExec_t made = nullptr;

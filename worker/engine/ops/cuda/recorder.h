@@ -1,8 +1,8 @@
-// Records sequences of calls as CUDA graphs and replays them: one launch
-// instead of one per kernel.
+// Records sequences of calls as CUDA graphs and replays them: one launch in all
+// instead of one per kernel. Thread-compatible.
 //
-// A sequence that cannot be recorded (plan/replay_policy.h) is called directly,
-// and TakeNote says why. Thread-compatible.
+// A sequence that cannot be recorded (plan/replay_policy.h) is called; TakeNote
+// says why.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_RECORDER_H_
 #define WORKER_ENGINE_OPS_CUDA_RECORDER_H_
@@ -22,24 +22,21 @@ namespace atl::engine::cuda {
 
 class Recorder {
  public:
-  // The arguments must outlive the recorder. The caller makes the device
-  // current before each call.
+  // The arguments outlive the recorder. Callers make the device current.
   Recorder(cudaStream_t stream, const DeviceMemory& memory, ErrorLatch& latch)
       : stream_(stream), memory_(memory), latch_(latch) {}
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
-  // Requires that no launched graph is still running.
+  // No launched graph may be running.
   ~Recorder();
 
-  // See BasicOps::Replay. A device error goes to the latch.
   void Run(int64_t key, absl::FunctionRef<void()> queue);
 
   int64_t replay_count() const { return replay_count_; }
-  // See BasicOps::TakeNote.
   std::string TakeNote() { return std::exchange(note_, ""); }
 
  private:
-  // Returns whether a graph was made; if not, note_ says why.
+  // Whether there is a graph now; if not, note_ says why.
   bool Record(int64_t key, absl::FunctionRef<void()> queue);
   void Launch(int64_t key);
 

@@ -1,8 +1,6 @@
-// The CUDA runtime functions that host code here uses.
-//
-// Normally the toolkit's header. Tests define ATL_CUDA_EMULATED and get
-// functions of the same names over host memory, so kernels and the code around
-// them also run on machines without a device.
+// The CUDA runtime functions that host code here uses: the toolkit's header.
+// Tests define ATL_CUDA_EMULATED and get functions of the same names over host
+// memory. So kernels and the code around them also run without a device.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_RUNTIME_H_
 #define WORKER_ENGINE_OPS_CUDA_RUNTIME_H_

@@ -11,7 +11,7 @@
 
 namespace atl::engine::cuda {
 
-// Follow waits for the work on `stream`, which must outlive the copier.
+// Its Follow waits for `stream`, which must outlive it.
 //
 // UNAVAILABLE: the device cannot be used.
 absl::StatusOr<std::unique_ptr<Copier>> MakeStreamCopier(int device,

@@ -23,8 +23,8 @@ struct Terms {
   }
 };
 
-// partial[tile, c] = sum over the tile's rows. Each of 8 threads sums its rows;
-// then their sums are added in order.
+// partial[tile, c] = sum over the tile's rows: 8 threads sum some rows each,
+// and their sums are added in order.
 __global__ void SumTilesKernel(int64_t rows, int64_t tile_rows, Terms terms,
                                float* partial) {
   __shared__ float shared[kRowsAtOnce][kColumns];
@@ -68,7 +68,6 @@ __global__ void SumBlocksKernel(int64_t n, int64_t elements, const float* x,
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// One block.
 __global__ void SumOfPartialsKernel(int64_t blocks, const double* partial,
                                     double* result) {
   __shared__ double shared[kWarpSize];

@@ -1,11 +1,10 @@
-// A fake device whose memory the host cannot touch, for tests on any machine.
-// It computes with PlainOps.
+// PlainOps on a fake device whose memory the host cannot touch. For tests.
 //
-// Buffers are addresses without memory behind them: a host access ends the
-// process. Operations find the contents at a fixed distance. Host memory passed
-// to an operation, or a copy whose host side is device memory, also ends the
-// process. Operations cannot touch freed memory or the page after a buffer.
-// Thread-compatible; a Copier may run concurrently.
+// Buffers are addresses without memory: a host access ends the process.
+// Operations find the contents at a fixed distance. Host memory in an
+// operation, or device memory as a copy's host side, also ends the process.
+// Nothing can touch freed memory or the page after a buffer. Thread-compatible;
+// a Copier may run concurrently.
 
 #ifndef WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_
 #define WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_
@@ -34,8 +33,7 @@ class FakeDeviceMemory final : public Memory {
   bool is_host() const override { return false; }
 
   bool Has(const void* address) const;
-  // The contents at `address`; null for null. Ends the process if `address` is
-  // not on this device.
+  // The contents at `address`; null for null. Other addresses end the process.
   void* Contents(const void* address) const;
 
  private:

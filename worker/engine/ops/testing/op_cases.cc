@@ -315,8 +315,8 @@ void AddLoss(Maker& make) {
       {1, 2}, {5, 33}, {20, 257}, {3, 5000}};
   if (!make.small()) shapes.push_back({130, 50'304});
   for (const auto& [rows, vocab] : shapes) {
-    // A nearly certain target leaves p - 1, which is mostly rounding error.
-    // With two tokens that is frequent if their logits are far apart.
+    // A nearly certain target leaves p - 1, mostly rounding error. With two
+    // tokens that is frequent if their logits are far apart.
     const float spread = vocab == 2 ? 1.0f : 5.0f;
     make.Add(
         absl::StrCat("cross_entropy ", rows, "x", vocab),
@@ -433,7 +433,6 @@ float NearestBf16(float x) {
   return x;
 }
 
-// The buffers of a case after a run.
 template <typename T>
 struct Outcome {
   std::vector<std::vector<T>> floats;
@@ -538,8 +537,8 @@ std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options) {
   Maker make(options);
   AddLinear(make);
   for (const AttentionShape& shape : AttentionShapes(make)) {
-    // q, k, v and dout are exact in bfloat16. Probabilities and their gradients
-    // are rounded to 8 bits, and each sum has many of them.
+    // q, k, v and dout are exact. Probabilities and their gradients are rounded
+    // to 8 bits, and each sum has many of them.
     AddAttention(make, shape, 0.03).operands = {0, 3};
   }
   return std::move(make.cases);
@@ -548,8 +547,7 @@ std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options) {
 absl::Status HoldOpCase(const OpCase& op_case, Ops& ops) {
   Outcome<double> expected;
   PlainOps<double> plain;
-  // Rounding twice changes nothing. So operands are always rounded, for any
-  // compute type.
+  // Operands are always rounded: any compute type keeps them.
   const bool round = !op_case.operands.empty();
   RETURN_IF_ERROR(
       RunCase<double>(op_case, round, op_case.run_f64, plain, expected));

@@ -1,5 +1,5 @@
-// Every operation as a test case with random inputs, to compare an
-// implementation with the definition in f64. For tests and for cuda_check.
+// Every operation as a test case on random inputs: compares an implementation
+// with the definition in f64. For tests and cuda_check.
 
 #ifndef WORKER_ENGINE_OPS_TESTING_OP_CASES_H_
 #define WORKER_ENGINE_OPS_TESTING_OP_CASES_H_
@@ -14,7 +14,7 @@
 
 namespace atl::engine {
 
-// The buffers of a case, in the memory of the operations.
+// Buffers in the memory of the operations.
 template <typename T>
 struct OpBuffers {
   std::vector<T*> floats;
@@ -23,12 +23,12 @@ struct OpBuffers {
 
 struct OpCase {
   std::string name;
-  // The initial contents. All buffers are compared after the run.
+  // The contents before the run. All buffers are compared after it.
   std::vector<std::vector<float>> floats;
   std::vector<std::vector<int32_t>> ints;
-  // Relative to a value plus a tenth of its buffer's largest value.
+  // Relative to a value plus a tenth of its buffer's largest.
   double tolerance = 1e-5;
-  // Buffers that products read; for bfloat16 they are rounded first.
+  // Buffers that products read; rounded first for bfloat16.
   std::vector<size_t> operands;
   std::function<void(BasicOps<float>&, const OpBuffers<float>&)> run_f32;
   std::function<void(BasicOps<double>&, const OpBuffers<double>&)> run_f64;
@@ -36,21 +36,19 @@ struct OpCase {
 
 struct OpCaseOptions {
   uint64_t seed = 1;
-  // Shapes of a few thousand elements, for slow implementations; else up to
-  // millions.
+  // Up to thousands of elements, for slow implementations; else up to millions.
   bool small = true;
 };
 
 std::vector<OpCase> MakeOpCases(const OpCaseOptions& options);
 
-// The cases with operands, with the tolerances of bfloat16 products and
-// attention.
+// Cases with operands, with tolerances for bfloat16 products and attention.
 std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options);
 
 // Runs the case twice with `ops` and once by definition.
 //
-// INTERNAL: a value exceeds its tolerance, or the two runs have different bits;
-// the message says where. Also returns an error of `ops` itself.
+// INTERNAL: a value exceeds its tolerance, or the runs have different bits; the
+// message says where. Errors of `ops`.
 absl::Status HoldOpCase(const OpCase& op_case, Ops& ops);
 
 }  // namespace atl::engine

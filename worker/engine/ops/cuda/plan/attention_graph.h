@@ -1,9 +1,8 @@
 // A causal attention for cuDNN's graph API: tensors, and steps between them.
-//
-// cuDNN has kernels that compute a whole graph of this form without writing the
-// scores, and refuses other graphs. It dictates the steps and their order.
-//
 // Pure.
+//
+// cuDNN computes graphs of this form with one kernel that never writes the
+// scores, and refuses others. So cuDNN dictates the steps and their order.
 //
 // Sizes are [B, heads, rows, columns], letters as in AttentionShape. H / G
 // query heads share a head of keys and values.
@@ -21,10 +20,9 @@ namespace atl::engine::cuda {
 
 enum class GraphType { kBf16, kF32, kInt32, kBool };
 
-// What a tensor is to the caller, who supplies memory for all but the first
-// two.
+// The caller supplies memory for all but the first two.
 enum class GraphRole {
-  kWithin,  // Between two steps of the graph.
+  kWithin,  // Between two steps.
   kScalar,  // A number, part of the graph.
   kQueries,
   kKeys,
@@ -73,8 +71,8 @@ struct AttentionGraph {
   std::vector<GraphStep> steps;
 };
 
-// Inputs: queries, keys and values (bf16, in the rows of qkv). Outputs: the
-// output (bf16, [R, H D]) and log_sum (f32, [B, H, T]).
+// Inputs are q, k and v (bf16, in rows of qkv). Outputs are out (bf16, [R, H
+// D]) and log_sum (f32, [B, H, T]).
 AttentionGraph MakeAttentionGraph(const AttentionShape& shape);
 
 }  // namespace atl::engine::cuda

@@ -1,5 +1,4 @@
-// Evaluates the graphs in f64, step by step, and compares them with the
-// definition.
+// Evaluates the graphs in f64 and compares them with the definition.
 
 #include "worker/engine/ops/cuda/plan/attention_graph.h"
 
@@ -33,8 +32,7 @@ void ForEach(const Place& sizes, const F& f) {
   }
 }
 
-// Runs the steps of a graph. It holds the graph's inner tensors without gaps;
-// the others are in the caller's memory.
+// The graph's inner tensors have no gaps; others are in the caller's memory.
 class Evaluator {
  public:
   Evaluator(const AttentionGraph& graph, std::map<GraphRole, double*> memory)

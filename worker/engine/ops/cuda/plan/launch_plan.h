@@ -1,7 +1,5 @@
-// How work is cut into blocks of threads. Shapes alone decide, so sums have the
-// same bits on every device.
-//
-// Pure.
+// How work is cut into blocks of threads: by shape alone, so sums have the same
+// bits on every device. Pure.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_
@@ -11,17 +9,16 @@
 
 namespace atl::engine::cuda {
 
-// The default number of threads in a block.
+// The default block size.
 inline constexpr int kBlockThreads = 256;
 
-// Threads of a block that computes a row of `channels`: a multiple of 32 in
-// [32, 1024].
+// For blocks that take one row: a multiple of 32 in [32, 1024].
 int RowThreads(int64_t channels);
 
-// Blocks of a kernel whose threads stride over `count` elements.
+// Blocks for threads that stride over `count` elements.
 unsigned ElementBlocks(int64_t count);
 
-// For sums over rows: `tiles` of `rows` rows each. The last may be shorter.
+// Sums over rows: `tiles` of `rows` rows. The last may be shorter.
 inline constexpr int64_t kRowTilesMax = 128;
 struct RowTiles {
   int64_t rows = 0;
@@ -29,7 +26,7 @@ struct RowTiles {
 };
 RowTiles PlanRowTiles(int64_t rows);
 
-// For sums over a flat vector: `blocks` of `elements` each.
+// Sums over a flat vector: `blocks` of `elements`.
 inline constexpr int64_t kSumBlocksMax = 1024;
 struct SumBlocks {
   int64_t elements = 0;
@@ -37,8 +34,8 @@ struct SumBlocks {
 };
 SumBlocks PlanSum(int64_t count);
 
-// Attention heads are padded to `width` channels. A block computes `rows`
-// queries against `columns` keys at a time.
+// Heads are padded to `width` channels. A block computes `rows` queries against
+// `columns` keys at a time.
 inline constexpr int64_t kHeadDimMax = 256;
 inline constexpr int64_t kBf16HeadDimMax = 128;  // attention_bf16.cu
 struct AttentionTiles {
@@ -50,16 +47,16 @@ AttentionTiles PlanAttention(int64_t head_dim);
 AttentionTiles PlanAttentionBackward(int64_t head_dim);
 
 // Bytes of shared memory. Forward holds q, k, v and the probabilities; backward
-// holds q, k, v, dout, the probabilities and their gradients. Each row is
-// padded by one float.
+// q, k, v, dout, the probabilities and their gradients. Rows are padded by one
+// float.
 size_t AttentionSharedBytes(const AttentionTiles& tiles);
 size_t AttentionBackwardSharedBytes(const AttentionTiles& tiles);
 
-// The shared memory that every device from sm_80 on allows a block.
+// Shared memory that every device from sm_80 on allows a block.
 inline constexpr size_t kSharedBytesMax = size_t{99} << 10;
 
-// A stable radix sort by digits of kDigitBits: `passes` for keys below
-// `key_count`, over `tiles` of kSortTile keys.
+// A stable radix sort: `passes` over digits for keys below `key_count`, `tiles`
+// of kSortTile keys.
 inline constexpr int kDigitBits = 8;
 inline constexpr int kDigits = 1 << kDigitBits;
 inline constexpr int64_t kSortTile = 256;

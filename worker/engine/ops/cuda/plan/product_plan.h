@@ -1,8 +1,8 @@
-// A matrix product in the terms of BLAS, whose matrices are column-major.
+// A matrix product in the terms of BLAS, whose matrices are column-major. Pure.
 //
-// Pure. A row-major matrix is the transpose of a column-major one. So each
-// product of ops.h is computed as its transpose: D = op(A) op(B), with D [m,
-// n], op(A) [m, k] and op(B) [k, n].
+// A row-major matrix is a transposed column-major one. So each product of ops.h
+// is computed transposed: D = op(A) op(B) with D [m, n], op(A) [m, k], op(B)
+// [k, n].
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
@@ -11,7 +11,7 @@
 
 namespace atl::engine::cuda {
 
-// Products of ops.h: x [M, K], w [N, K], y [M, N].
+// Of ops.h: x [M, K], w [N, K], y [M, N].
 enum class ProductKind {
   kLinear,          // first w, second x, out y
   kBackwardInput,   // first w, second dy, out dx

@@ -1,7 +1,7 @@
-// A bounded map. Adding to a full map first removes all its values.
+// A bounded map. Adding to a full map first clears it. Thread-compatible.
 //
 // For values that are cheap to make again. Most runs use few keys; in the
-// others no key is likelier than another. Thread-compatible.
+// others no key is likelier than another.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_RECIPE_CACHE_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_RECIPE_CACHE_H_
@@ -15,7 +15,6 @@ namespace atl::engine::cuda {
 template <typename Key, typename Value>
 class RecipeCache {
  public:
-  // Holds at most `count_max` (>= 1) values.
   explicit RecipeCache(size_t count_max) : count_max_(count_max) {}
 
   // Null if there is none. Valid until the next Add.
@@ -24,7 +23,7 @@ class RecipeCache {
     return found == values_.end() ? nullptr : &found->second;
   }
 
-  // Requires that `key` is absent. The result is valid until the next Add.
+  // `key` must be absent. The result is valid until the next Add.
   const Value* Add(const Key& key, Value value) {
     if (values_.size() >= count_max_) values_.clear();
     return &values_.emplace(key, std::move(value)).first->second;

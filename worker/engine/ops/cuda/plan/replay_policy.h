@@ -1,11 +1,10 @@
-// When to call, record or replay a sequence of calls.
+// When to call, record or replay a sequence of calls, which a key names. Pure.
 //
-// Pure. A sequence has a key. Its first run is a plain call, which allocates
-// what it needs; the second is recorded; later ones replay the recording. Any
-// change of memory makes the recording's addresses invalid, and it is recorded
-// again. After kFailureCountMax failures a sequence is only called. A failure
-// is a recording that fails, or one that becomes invalid before its first
-// replay.
+// The first run is called and takes its memory, the second is recorded, later
+// ones are replayed. Any change of memory makes a recording invalid, and the
+// sequence is recorded again. A recording that fails, or is invalid before its
+// first replay, is a failure. After kFailureCountMax of them a sequence is only
+// called.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
@@ -19,15 +18,15 @@ enum class ReplayAction { kCall, kRecord, kReplay };
 
 class ReplayPolicy {
  public:
-  // How many keys may be recorded; others are only called.
+  // Sequences that may be recorded; others are called.
   static constexpr int kKeyCountMax = 8;
   static constexpr int kFailureCountMax = 3;
 
-  // What to do with the sequence `key` after `memory_changes` changes of
-  // memory. The caller must do it and report how kRecord ended.
+  // The caller must do it, and report how kRecord ended. `memory_changes`
+  // counts since the start.
   ReplayAction Next(int64_t key, int64_t memory_changes);
   void Recorded(int64_t key, int64_t memory_changes);
-  // Returns whether no further attempt will follow.
+  // Whether that was the last attempt.
   bool Failed(int64_t key);
 
  private:

@@ -1,13 +1,11 @@
-// Functions of the CUDA runtime over host memory, for tests. Each call does its
-// work immediately, so a stream does nothing. FailLaunch plans a fault.
-// Thread-compatible.
+// The CUDA runtime over host memory, for tests. Calls do their work
+// immediately, so a stream does nothing. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
 #define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
 
 #include <cstddef>
 
-// The toolkit's names and values.
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorMemoryAllocation = 2,
@@ -47,9 +45,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags);
-// During a capture, kernels and zeroing are recorded instead of run. A call
-// that must not be captured (memory, waiting, copies from and to the host)
-// fails and invalidates the capture.
+// A capture records kernels and zeroing instead of running them. Memory,
+// waiting, and copies from or to the host fail and invalidate it.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
@@ -65,13 +62,13 @@ const char* cudaGetErrorString(cudaError_t error);
 
 namespace atl::engine::emulator {
 
-// The total that cudaMalloc may allocate, in bytes.
+// Total bytes that cudaMalloc may allocate.
 void SetMemoryLimit(size_t bytes);
 size_t AllocatedBytes();
 // The `countdown`-th kernel launch from now (1: the next) fails with `error`,
-// which cudaGetLastError then returns once. 0: no launch fails.
+// which cudaGetLastError returns once. 0: none fails.
 void FailLaunch(int countdown, cudaError_t error);
-// Whether starting a capture fails.
+// Whether captures fail to start.
 void RefuseCapture(bool refuse);
 
 }  // namespace atl::engine::emulator

@@ -45,12 +45,12 @@ struct Machine {
   size_t allocated = 0;
   std::unordered_map<void*, size_t> sizes;
   bool refuses_capture = false;
-  // The captured calls; null outside a capture.
+  // Null outside a capture.
   std::unique_ptr<std::vector<std::function<void()>>> captured;
   bool capture_is_valid = false;
 
-  // Whether a call that must not be captured is allowed now. If not, it
-  // invalidates the capture.
+  // Whether a call that must not be captured may run. If not, the capture is
+  // invalid.
   bool MayCall() {
     if (captured == nullptr) return true;
     capture_is_valid = false;
@@ -106,7 +106,7 @@ void ThreadMain() {
   CHECK(false);
 }
 
-// Prepares a stack from which a switch enters ThreadMain.
+// A switch to this stack enters ThreadMain.
 void Prepare(Thread& thread) {
   if (thread.stack == nullptr) {
     thread.stack = std::make_unique<char[]>(kStackBytes);
@@ -129,8 +129,7 @@ void RunThread(int t) {
                     machine.threads[t].stack_pointer);
 }
 
-// Releases the threads at each barrier that all have reached. False if all
-// threads are done.
+// Releases the threads at complete barriers. False if all threads are done.
 bool Release(Machine& machine) {
   int done = 0, at_block = 0;
   bool released = false;

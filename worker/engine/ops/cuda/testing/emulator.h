@@ -1,15 +1,13 @@
-// Runs CUDA kernels on the host, so that tests can check them on a machine
-// without a device. It provides the parts of CUDA C++ that our kernels use.
+// Runs CUDA kernels on the host, so tests can check them without a device. Has
+// the parts of CUDA C++ that our kernels use. For tests; thread-hostile.
 //
-// Everything runs on one host thread: blocks one after the other, and a block's
-// threads as coroutines that switch at barriers and at exchanges within a warp.
-// Forbidden behaviour ends the process: a barrier that not all threads of the
-// block (or warp) reach, or more shared memory than requested. SetOrder chooses
-// the order of the threads between two barriers. A kernel whose result depends
-// on it lacks a barrier.
+// One host thread runs the blocks one after the other. A block's threads are
+// coroutines that switch at barriers and at exchanges within a warp, in the
+// order from SetOrder; a kernel whose result depends on it lacks a barrier. The
+// process ends if not all threads of a block (or warp) reach a barrier, or if a
+// kernel uses more shared memory than it requested.
 //
-// Does not show speed, races between blocks, or how nvcc compiles. For tests;
-// thread-hostile.
+// Does not show speed, races between blocks, or how nvcc compiles.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
 #define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
@@ -47,19 +45,18 @@ namespace atl::engine::emulator {
 enum class Order { kRising, kFalling, kShuffled };
 void SetOrder(Order order);
 
-// Runs `thread` for each thread of each block.
 void Launch(dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()>& thread);
 
 void SyncThreads();
 void SyncWarp();
-// The block's dynamic shared memory, of the size in its launch.
+// The block's dynamic shared memory.
 void* DynamicShared();
 
 inline constexpr int kWarp = 32;
 int Lane();
-// 64 bytes for each lane of the current warp. An exchange has two barriers, so
-// the next one cannot overtake it.
+// 64 bytes per lane of the current warp. The two barriers of an exchange keep
+// the next one from overtaking it.
 char* LaneSlot(int lane);
 
 template <typename T>
@@ -72,7 +69,7 @@ T Exchange(T value, int source_lane) {
   return value;
 }
 
-// Gives each lane the values of all lanes of its warp.
+// Each lane gets all lanes' values.
 template <typename T>
 void ExchangeAll(const T& own, T (&all)[kWarp]) {
   static_assert(sizeof(T) <= 64);

@@ -1,6 +1,6 @@
-// A stand-in for the CUDA driver, just enough for cuDNN to make a plan without
-// a device. It accepts code without reading it, and all calls that need a
-// device fail. So a test can check whether cuDNN has a kernel for a graph.
+// Stands in for the CUDA driver so that cuDNN can make a plan without a device.
+// It accepts code unread; all calls that need a device fail. So a test can see
+// whether cuDNN has a kernel for a graph.
 
 extern "C" {
 
