@@ -84,7 +84,7 @@ absl::Status CheckFaults(const codec::Codec& codec, size_t n, uint64_t seed,
   const size_t size = codec.EncodedBytes(n);
   if (found.faults.size() != blocks.faults.size() ||
       found.sums.size() != blocks.sums.size()) {
-    return absl::InternalError("not one answer a block");
+    return absl::InternalError("the number of faults or of sums is wrong");
   }
   for (size_t b = 0; b < blocks.faults.size(); ++b) {
     float* const sums = expected.sums.data() + b * n;
@@ -93,8 +93,8 @@ absl::Status CheckFaults(const codec::Codec& codec, size_t n, uint64_t seed,
         blocks.weight, absl::MakeSpan(sums, n));
     if (found.faults[b] != fault) {
       return absl::InternalError(absl::StrCat(
-          "faulty block ", b, " of ", n, " elements: \"",
-          codec::FaultText(found.faults[b]), "\", and on the CPU \"",
+          "block ", b, " of ", n, " elements has the fault \"",
+          codec::FaultText(found.faults[b]), "\", but on the CPU \"",
           codec::FaultText(fault), "\""));
     }
     if (fault == codec::BlockFault::kNone &&

@@ -162,11 +162,11 @@ absl::StatusOr<Trained> Train(const TrainerOptions& options,
 absl::Status Compare(const char* what, const std::vector<double>& mesh,
                      const std::vector<double>& one, double bound) {
   for (size_t i = 0; i < one.size(); ++i) {
-    // The negated comparison makes a NaN a mismatch.
+    // A NaN fails the comparison, so it is a mismatch.
     if (std::abs(mesh[i] - one[i]) <= bound * std::abs(one[i])) continue;
     return absl::InternalError(absl::StrCat("the ", what, " of step ", i,
                                             " is ", mesh[i], ", on one rank ",
-                                            one[i], ", and may be off by ",
+                                            one[i], "; the error exceeds ",
                                             bound, " of it"));
   }
   return absl::OkStatus();

@@ -115,8 +115,8 @@ absl::Status Near(const std::string& what, double actual, double expected,
                   double bound) {
   if (std::abs(actual - expected) <= bound) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, " is ", actual,
-                                          ", by definition ", expected,
-                                          ", and may be off by ", bound));
+                                          ", expected ", expected,
+                                          " with an error of at most ", bound));
 }
 
 absl::Status CompareGradients(const ParameterLayout& layout,

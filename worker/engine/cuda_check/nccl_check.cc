@@ -118,7 +118,7 @@ class Rank {
     RETURN_IF_ERROR(world_->status());
     if (actual == expected) return absl::OkStatus();
     return absl::InternalError(
-        absl::StrCat(Describe(call), " gave something else"));
+        absl::StrCat(Describe(call), " gave wrong output"));
   }
 
   cuda::CudaOps& ops() { return *ops_; }
@@ -303,7 +303,7 @@ absl::Status HoldMismatch(Rank& rank) {
   if (status.code() != absl::StatusCode::kInvalidArgument &&
       status.code() != absl::StatusCode::kUnavailable) {
     return absl::InternalError(
-        absl::StrCat("ranks that differ got ", status.ToString()));
+        absl::StrCat("mismatched calls ended with ", status.ToString()));
   }
   if (world.Barrier().ok()) {
     return absl::InternalError("the world went on after an error");

@@ -41,7 +41,7 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
                               uint64_t seed) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  if (length <= 0) return absl::InternalError("no path to this program");
+  if (length <= 0) return absl::InternalError("cannot find this program");
   std::vector<std::string> words = {
       "env",
       // NCCL must treat the rank as a host of its own and connect by loopback.
@@ -92,7 +92,7 @@ absl::Status Finish(const Process& process, Report& report) {
   }
   if (WEXITSTATUS(status) > 1) {
     return absl::InternalError(
-        absl::StrCat("the process ended with ", WEXITSTATUS(status)));
+        absl::StrCat("the process exited with code ", WEXITSTATUS(status)));
   }
   return absl::OkStatus();
 }

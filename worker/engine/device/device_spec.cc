@@ -34,8 +34,8 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", text,
-      "\" is no device; there are cpu, cuda and cuda:N, the latter two with "
-      "\",graphs=off\" and \",cudnn=off\" behind"));
+      "\" is not a device: use cpu, cuda or cuda:N; \",graphs=off\" and "
+      "\",cudnn=off\" may follow cuda and cuda:N"));
 }
 
 std::string ToString(const DeviceSpec& spec) {

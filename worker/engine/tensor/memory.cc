@@ -31,7 +31,7 @@ class HostMemoryImpl final : public Memory {
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("no ", bytes, " bytes of memory for tensors"));
+          absl::StrCat("out of memory: tensors need ", bytes, " more bytes"));
     }
     char* const begin = static_cast<char*>(mapping);
     const size_t misfit = reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;

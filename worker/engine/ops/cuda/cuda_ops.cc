@@ -25,7 +25,7 @@ namespace atl::engine::cuda {
 absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
     int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
     const CudaOptions& options, std::unique_ptr<FusedAttention> attention) {
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "selecting it", device));
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(
       ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -67,7 +67,7 @@ absl::Status CudaOps::Synchronize() {
 }
 
 bool CudaOps::Begin() {
-  return latch_.ok() && latch_.Check(cudaSetDevice(device()), "choosing it");
+  return latch_.ok() && latch_.Check(cudaSetDevice(device()), "selecting it");
 }
 
 void CudaOps::End(absl::string_view what) {
@@ -254,8 +254,8 @@ bool CudaOps::BeginAttention(const AttentionShape& shape) {
   if (!Begin()) return false;
   if (shape.head_dim <= kHeadDimMax) return true;
   return latch_.Fail(absl::InvalidArgumentError(
-      absl::StrCat("attention on CUDA has heads of up to ", kHeadDimMax,
-                   " channels, not of ", shape.head_dim)));
+      absl::StrCat("attention on CUDA supports heads of up to ", kHeadDimMax,
+                   " channels, not ", shape.head_dim)));
 }
 
 bool CudaOps::IsBf16(const AttentionShape& shape) const {
@@ -266,7 +266,8 @@ absl::StatusOr<std::string> CudaOps::AttentionLibrary(
     const AttentionShape& shape) {
   if (!Begin()) return status();
   if (attention_ == nullptr || !IsBf16(shape)) {
-    return absl::FailedPreconditionError("no library was asked for");
+    return absl::FailedPreconditionError(
+        "no attention library is in use, or this shape is computed in f32");
   }
   RETURN_IF_ERROR(attention_->ScratchBytes(shape).status());
   return attention_->name();

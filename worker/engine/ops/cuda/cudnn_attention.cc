@@ -41,13 +41,13 @@ class CudnnAttention final : public FusedAttention {
   absl::StatusOr<int64_t> ScratchBytes(const AttentionShape& shape) override {
     if (shape.sequence_length % kLengthStep != 0) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "plans are made for lengths that ", kLengthStep, " divides"));
+          "cuDNN attention needs a length that ", kLengthStep, " divides"));
     }
     auto found = plans_.find(MakeKey(shape));
     if (found == plans_.end()) {
       if (plans_.size() >= kPlanCountMax) {
         return absl::ResourceExhaustedError(
-            absl::StrCat("there are ", kPlanCountMax, " plans already"));
+            absl::StrCat("all ", kPlanCountMax, " cuDNN plans are in use"));
       }
       found = plans_
                   .emplace(MakeKey(shape),
@@ -64,7 +64,7 @@ class CudnnAttention final : public FusedAttention {
                       void* scratch) override {
     const auto found = plans_.find(MakeKey(shape));
     if (found == plans_.end() || !found->second.ok()) {
-      return absl::UnavailableError("a shape that cuDNN was not asked for");
+      return absl::UnavailableError("no cuDNN plan: call ScratchBytes first");
     }
     if (stream != stream_) {
       RETURN_IF_ERROR(

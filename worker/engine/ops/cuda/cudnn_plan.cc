@@ -234,7 +234,7 @@ absl::StatusOr<CudnnPlan> CudnnPlan::Make(const CudnnApi& api,
   }
   ASSIGN_OR_RETURN(std::vector<CudnnDescriptor> offers,
                    OffersFor(api, whole, properties));
-  absl::Status why = absl::NotFoundError("cuDNN has no kernel for it");
+  absl::Status why = absl::NotFoundError("no cuDNN kernel for this attention");
   for (CudnnDescriptor& offer : offers) {
     CudnnDescriptor d(api, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     d.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, offer.get());

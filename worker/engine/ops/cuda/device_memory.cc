@@ -16,7 +16,7 @@ DeviceMemory::~DeviceMemory() { FreeCached(); }
 absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
   const size_t size = BlockBytes(bytes);
   ++change_count_;
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing it", device_));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "selecting it", device_));
   void* block = cache_.Take(bytes);
   if (block == nullptr) {
     cudaError_t error = cudaMalloc(&block, size);
@@ -29,7 +29,7 @@ absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
       (void)cudaGetLastError();  // Clears it: the returned status reports it.
       return ToStatus(
           error,
-          absl::StrCat("allocating ", size, " bytes beside ", used_bytes_),
+          absl::StrCat("allocating ", size, " bytes on top of ", used_bytes_),
           device_);
     }
   }

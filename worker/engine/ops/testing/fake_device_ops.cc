@@ -55,7 +55,7 @@ absl::StatusOr<void*> FakeDeviceMemory::Allocate(size_t bytes) {
   const size_t begin = used_bytes_, whole = Pages(bytes);
   // An unmapped page separates buffers.
   if (whole + kPageBytes > kBytes - begin) {
-    return absl::ResourceExhaustedError("no more memory apart");
+    return absl::ResourceExhaustedError("the fake device is out of memory");
   }
   used_bytes_ += whole + kPageBytes;
   CHECK_EQ(mprotect(contents_ + begin, whole, PROT_READ | PROT_WRITE), 0);

@@ -491,7 +491,7 @@ absl::Status Compare(const OpCase& op_case, const Outcome<float>& actual,
                      const Outcome<double>& expected) {
   if (actual.ints != expected.ints) {
     return absl::InternalError(absl::StrCat(
-        op_case.name, ": choices, slots or sources are not the definition's"));
+        op_case.name, ": choices, slots or sources are wrong"));
   }
   for (size_t b = 0; b < actual.floats.size(); ++b) {
     double largest = 0;
@@ -506,7 +506,7 @@ absl::Status Compare(const OpCase& op_case, const Outcome<float>& actual,
       if (std::abs(a - e) <= bound) continue;
       return absl::InternalError(
           absl::StrCat(op_case.name, ": buffer ", b, " element ", i, " is ", a,
-                       ", by definition ", e, ", and may be off by ", bound));
+                       ", expected ", e, " with an error of at most ", bound));
     }
   }
   return absl::OkStatus();
@@ -559,7 +559,7 @@ absl::Status HoldOpCase(const OpCase& op_case, Ops& ops) {
     if (std::memcmp(first.floats[b].data(), second.floats[b].data(),
                     first.floats[b].size() * sizeof(float)) != 0) {
       return absl::InternalError(absl::StrCat(
-          op_case.name, ": buffer ", b, " has other bits the second time"));
+          op_case.name, ": buffer ", b, " has different bits in run 2"));
     }
   }
   return absl::OkStatus();
