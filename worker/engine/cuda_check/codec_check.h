@@ -11,9 +11,8 @@
 
 namespace atl::engine::check {
 
-// Encodes and accumulates blocks of random values on both. All encoded bytes,
-// remaining values and sums must be equal, and so must the faults of faulty
-// bytes.
+// Encodes and accumulates blocks of random values on both. Encoded bytes,
+// remaining values, sums, and the faults of faulty bytes must be equal.
 //
 // INTERNAL: something differs.
 absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops);

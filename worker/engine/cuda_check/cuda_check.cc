@@ -5,9 +5,8 @@
 //                   [--only=ops,model,codec,speed,nccl,mesh]
 //
 // Prints one JSON object a line, and finally `N passed, N failed`. Exit codes:
-// 0 all passed, 1 a check failed, 2 wrong arguments, 3 no device. It needs
-// libcublasLt and libnccl in its own folder or on the linker's path; everything
-// else is linked in.
+// 0 all passed, 1 a check failed, 2 wrong arguments, 3 no device. Only
+// libcublasLt and libnccl must be in its own folder or on the linker's path.
 
 #include <algorithm>
 #include <cstdint>

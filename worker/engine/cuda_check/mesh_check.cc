@@ -178,9 +178,9 @@ struct Bounds {
 };
 
 Bounds ChooseBounds(const MeshCase& mesh_case, ComputeType compute) {
-  // A token may get other experts of nearly equal probability. One of 512 then
-  // has another loss. With a capacity it also frees a place at one expert and
-  // takes one at another.
+  // A token may get other experts of nearly equal probability; one of 512 then
+  // has another loss. A capacity then also frees one expert's place and takes
+  // another's.
   if (IsMixture(mesh_case)) return {1e-3, 5e-2};
   // Ranks round partial sums that one rank does not have, by 2^-9 each.
   if (compute == ComputeType::kBf16) return {5e-3, 5e-2};

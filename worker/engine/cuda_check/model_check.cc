@@ -196,8 +196,8 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
   RETURN_IF_ERROR(ops.status());
   RETURN_IF_ERROR(Near("the loss", loss, expected, bounds.loss * expected));
   const bool routes = model_case.config.is_mixture();
-  // Rounding may choose another expert of nearly equal probability; then all
-  // that follows differs.
+  // Rounding may choose an expert of nearly equal probability and change the
+  // rest.
   if (compute == ComputeType::kF32 || !routes) {
     RETURN_IF_ERROR(Near("the router's loss", device.router_loss(),
                          exact.router_loss(), 1e-4 * exact.router_loss()));

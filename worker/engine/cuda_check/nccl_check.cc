@@ -293,8 +293,7 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
   return absl::OkStatus();
 }
 
-// The last rank makes another call. All must get an error and the world must
-// end.
+// The last rank makes another call. All get an error, and the world ends.
 absl::Status HoldMismatch(Rank& rank) {
   Collective& world = rank.world();
   const bool other = world.rank() == world.size() - 1;

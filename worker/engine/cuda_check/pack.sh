@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Packs the check with its libraries as cuda_check.tar.gz into the working
-# directory, for a machine with a device and the same libc. CUDA's own libraries
-# (1 GiB) and cuDNN, which is opened at run time, need --with-cuda or must be
-# there.
+# directory, for a machine with a device and the same libc. Without --with-cuda
+# that machine must have CUDA's libraries (1 GiB) and cuDNN (optional).
 #
 # usage: pack.sh PROGRAM [--with-cuda]
 set -euo pipefail

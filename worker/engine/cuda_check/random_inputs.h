@@ -1,5 +1,4 @@
-// Random training inputs. Pure. Thread-compatible: the generator is the
-// caller's.
+// Random training inputs. Pure. Thread-compatible: callers own the generator.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
 #define WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_

@@ -49,11 +49,11 @@ class Devices {
                                                        int thread_count) = 0;
 
   // The world for calls on memory of `ops`, which MakeOps made for the same
-  // rank. All ranks of `control` must call it. Null means: use `control`
+  // rank. All ranks of `control` must call this. Null means: use `control`
   // itself. Otherwise only the result may use `control`. Both must outlive it.
   //
-  // FAILED_PRECONDITION: this program was built without NCCL. Errors of
-  // collective::JoinNccl.
+  // FAILED_PRECONDITION: the program was built without NCCL. Errors of
+  // JoinNccl.
   virtual absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(
       collective::Collective& control, Ops& ops) = 0;
 };
@@ -61,8 +61,8 @@ class Devices {
 // The devices of this machine that `spec` names.
 //
 // FAILED_PRECONDITION: the program was built without CUDA, or the machine has
-// no usable device; the message says what to do. INVALID_ARGUMENT: no device
-// has that number.
+// no usable device; the message says what to do. INVALID_ARGUMENT: no such
+// number.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec);
 
 }  // namespace atl::engine

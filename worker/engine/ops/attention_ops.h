@@ -15,10 +15,9 @@ class AttentionOps {
   virtual ~AttentionOps() = default;
 
   // In place on the queries and keys of qkv. Row r has position r mod T. For a
-  // head's channels a = z[i], b = z[i + D/2] (Hugging Face's half rotation): a'
-  // = a cos - b sin, b' = b cos + a sin. `table` is [T, D]: per position D/2
-  // cosines, then D/2 sines. `inverse` rotates back, which is also the
-  // gradient.
+  // head's channels a = z[i], b = z[i + D/2] (Hugging Face's half rotation):
+  // a' = a cos - b sin, b' = b cos + a sin. `table` is [T, D]: per position D/2
+  // cosines, then D/2 sines. `inverse` rotates back: it is also the gradient.
   virtual void Rope(const AttentionShape& shape, const T* table, bool inverse,
                     T* qkv) = 0;
 
@@ -35,9 +34,9 @@ class AttentionOps {
   // --- Blocks of keys, where ranks share a sequence -----------------------
 
   // Adds a block of keys to the attention over other keys in `out` and
-  // `log_sum`. With l the block's own log_sum and o its own output: log_sum' =
-  // log(e^log_sum + e^l), out' = e^(log_sum - log_sum') out + e^(l - log_sum')
-  // o.
+  // `log_sum`. With l the block's own log_sum and o its own output:
+  // log_sum' = log(e^log_sum + e^l),
+  // out' = e^(log_sum - log_sum') out + e^(l - log_sum') o.
   virtual void AttendBlock(const AttentionBlock& block, const T* qkv,
                            const T* keys_values, T* out, T* log_sum) = 0;
   // `out` and `log_sum` are over all keys. Adds to the block's query rows of

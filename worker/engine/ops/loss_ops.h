@@ -45,8 +45,8 @@ class LossOps {
   // takes four calls. The caller reduces over ranks `tops` (maximum) after the
   // first, `sums` and `target_logits` (sum) after the second.
   //
-  // tops [R] = the largest logit of each row; any value for a row with a NaN,
-  // whose sum is then a NaN.
+  // tops [R] = the largest logit of each row. A row with a NaN may have any:
+  // its sum is a NaN.
   virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
                          T* tops) = 0;
   // sums [R] = sum of exp(logit - top). target_logits [R] = the target's logit,

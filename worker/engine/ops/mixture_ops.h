@@ -1,5 +1,5 @@
-// A mixture of experts. A part of BasicOps; the rules in ops.h apply. Letters
-// as in RouteShape.
+// A mixture of experts. A part of BasicOps, with its rules (ops.h). Letters as
+// in RouteShape.
 
 #ifndef WORKER_ENGINE_OPS_MIXTURE_OPS_H_
 #define WORKER_ENGINE_OPS_MIXTURE_OPS_H_

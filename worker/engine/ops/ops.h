@@ -1,15 +1,13 @@
 // The operations of a model: the interface between the model, which is written
-// once, and the devices that compute it.
+// once, and the devices that compute it. Thread-compatible.
 //
 // Implementations: PlainOps (the definition, in f32 and f64), CpuOps (fast) and
 // CudaOps. Pointers are into memory() unless stated to be the host's. A call
 // may return before its result is ready. Calls on one object run in order, and
 // calls that return a value wait for it. status() holds a device's error.
-// Thread-compatible.
 //
-// Letters as in model/model_config.h; R rows, one per token. Matrices are
-// row-major and dense. Outputs overlap inputs only where stated. Token ids are
-// valid.
+// Letters as in model/model_config.h; R rows, one per token. Matrices are dense
+// and row-major. Outputs overlap inputs only where stated. Token ids are valid.
 
 #ifndef WORKER_ENGINE_OPS_OPS_H_
 #define WORKER_ENGINE_OPS_OPS_H_
@@ -54,8 +52,8 @@ class BasicOps : public AttentionOps<T>,
   virtual absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() {
     return std::make_unique<Copier>();
   }
-  // OK, or the first error of the device; later results are invalid. Does not
-  // wait.
+  // OK, or the first error of the device: later results are invalid. Never
+  // waits.
   virtual absl::Status status() const { return absl::OkStatus(); }
   // The model computes logits in runs of rows of about this many elements, so
   // [R, V] never exists whole. Gradients depend on it: they are sums over runs.
@@ -99,8 +97,8 @@ class BasicOps : public AttentionOps<T>,
                          const T* gain, const T* bias, T* y, T* mean,
                          T* rstd) = 0;
   // With n = (x - mean) rstd and h = dy gain: dx = rstd (h - mean(h) - n mean(h
-  // n)), added to dx if `accumulate`; dgain = sum over rows of dy n, dbias =
-  // sum over rows of dy.
+  // n)), added to dx if `accumulate`; sums over rows: dgain of dy n, dbias of
+  // dy.
   virtual void LayerNormBackward(int64_t rows, int64_t channels, const T* dy,
                                  const T* x, const T* mean, const T* rstd,
                                  const T* gain, T* dx, T* dgain, T* dbias,
@@ -108,8 +106,8 @@ class BasicOps : public AttentionOps<T>,
 
   // --- The residual stream, biases and positions --------------------------
 
-  // out = x + delta, or x + (delta + bias) unless `bias` [C] is null. `out` may
-  // be x or delta.
+  // out = x + delta, or x + (delta + bias) unless `bias` [C] is null. In place
+  // if `out` is x or delta.
   virtual void AddRows(int64_t rows, int64_t channels, const T* x,
                        const T* delta, const T* bias, T* out) = 0;
   // Adds the bias to each row of y.
@@ -174,16 +172,15 @@ class BasicOps : public AttentionOps<T>,
   // --- Steps that a device can record and replay --------------------------
   //
   // None of these calls returns a value from the device or waits. All pointers,
-  // also to single numbers, are into memory(). The defaults are for host
-  // memory.
+  // also to single numbers, are into memory(). Defaults need host memory.
 
-  // Whether Replay may do more than call `queue`; if not, these calls save
+  // Whether Replay may do more than call `queue`; else these calls save
   // nothing.
   virtual bool replays() const { return false; }
   // Queues what `queue` queues. For one `key`, `queue` makes the same calls
   // with the same arguments each time. None returns a value, waits, or is the
-  // first to take its memory. So the queued work may be repeated without
-  // calling `queue`.
+  // first to take its memory. So the work may be queued again without calling
+  // `queue`.
   virtual void Replay(int64_t key, absl::FunctionRef<void()> queue) { queue(); }
   // What was given up since the last call, and why, in a sentence for the log:
   // a step that cannot be recorded, a library that refused. Else empty.

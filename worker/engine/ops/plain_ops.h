@@ -1,8 +1,8 @@
 // The definition of every operation: one thread, one loop per formula, no SIMD.
+// Thread-compatible.
 //
 // Tests hold the fast implementations to it in f32, and its gradients to finite
 // differences in f64. Attention allocates about T elements of scratch per call.
-// Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_PLAIN_OPS_H_
 #define WORKER_ENGINE_OPS_PLAIN_OPS_H_

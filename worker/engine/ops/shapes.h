@@ -30,11 +30,11 @@ struct AttentionShape {
   constexpr int64_t out_size() const { return head_count * head_dim; }
 };
 
-// An attention without a mask between queries, the rows [query_begin,
-// query_begin + query_count) of each sequence of `shape`, and keys, the rows
-// [key_begin, key_begin + key_count) of each sequence of keys and values. These
-// are [B, T, 2 G D] and may come from another rank; a row holds G key heads,
-// then G value heads.
+// An attention without a mask. Queries are the rows [query_begin, query_begin +
+// query_count) of each sequence of `shape`. Keys are the rows [key_begin,
+// key_begin + key_count) of each sequence of keys and values [B, T, 2 G D],
+// which may come from another rank. A row holds G key heads, then G value
+// heads.
 struct AttentionBlock {
   AttentionShape shape;
   int64_t query_begin = 0;

@@ -1,7 +1,7 @@
 // One block of memory that is cut into buffers. Thread-compatible.
 //
 // A default-constructed arena measures: it returns null and counts bytes. So
-// one function can list all buffers and run twice, to learn the size and to get
+// one function lists all buffers and runs twice, to learn the size and to get
 // them.
 
 #ifndef WORKER_ENGINE_TENSOR_ARENA_H_
@@ -23,15 +23,13 @@ class Arena {
 
   Arena() = default;
 
-  // Takes `capacity_bytes` of zeroed memory from `memory`, which must outlive
-  // it.
+  // Takes `capacity_bytes` of zeroed memory; `memory` must outlive the arena.
   //
   // Errors: those of Memory::Allocate.
   static absl::StatusOr<Arena> Create(size_t capacity_bytes,
                                       Memory& memory = HostMemory());
 
-  // As large as `take` needs. Runs `take` on a measuring arena, then on the
-  // result.
+  // As large as `take` needs: runs it on a measuring arena, then on the result.
   static absl::StatusOr<Arena> CreateFor(absl::FunctionRef<void(Arena&)> take,
                                          Memory& memory = HostMemory());
 

@@ -17,8 +17,7 @@
 namespace atl::engine {
 namespace {
 
-// Elements of a task on rows and on a flat vector. Sums, and so results, depend
-// on them.
+// Elements of a task, on rows and on a flat vector. Sums depend on them.
 constexpr int64_t kRowsATask = 64;
 constexpr int64_t kElementsATask = 16384;
 // Task i of an embedding's gradient has the tokens with id mod 16 == i.

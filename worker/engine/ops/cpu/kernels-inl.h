@@ -1,5 +1,4 @@
-// Kernels over rows and flat vectors. Only kernels_*.cc include this file; see
-// vector-inl.h.
+// Kernels over rows and flat vectors, only for kernels_*.cc; see vector-inl.h.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
 #define WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
@@ -228,8 +227,8 @@ void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
       const Vec d = Load(d_out + i, part);
       const Vec sigmoid = Sigmoid(g);
       const Vec silu = Mul(g, sigmoid);
-      // d silu / d g = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu (1 -
-      // sigmoid).
+      // d silu / d g = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu - silu
+      // sigmoid
       const Vec slope = Fnma(silu, sigmoid, Add(sigmoid, silu));
       Store(dgate + i, Mul(Mul(d, u), slope), part);
       Store(dup + i, Mul(d, silu), part);

@@ -3,8 +3,7 @@
 //
 // Pure: no allocation, no thread. PlainOps defines each kernel, with the same
 // name and shapes. A kernel computes a run of rows, or one (sequence, key/value
-// head) of an attention. FMAs are explicit; the order of sums depends on shapes
-// alone.
+// head) of an attention. FMAs are explicit; only shapes set the order of sums.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNELS_H_
 #define WORKER_ENGINE_OPS_CPU_KERNELS_H_

@@ -73,8 +73,7 @@ class Products {
                   Scratch<uint16_t>& bf16, Scratch<float>& rounded);
   // The part of `a` from (row, column) on.
   Operand At(const Operand& a, int64_t row, int64_t column) const;
-  // c = a b (+ c) for each tile of c. `ldc` is the row stride of c, `k` the
-  // inner size.
+  // c = a b (+ c), tile by tile. `ldc` is c's row stride, `k` the inner size.
   void Multiply(const OutputTiles& tiles, int64_t k, const Operand& a,
                 const Operand& b, bool accumulate, float* c, int64_t ldc);
   void Prepare(const OutputTiles& tiles, const MatmulShape& shape);

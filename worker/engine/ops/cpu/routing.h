@@ -1,5 +1,4 @@
-// The integer part of a mixture's routing. Letters as in RouteShape.
-// Thread-safe.
+// The integer part of routing, with RouteShape's letters. Thread-safe.
 
 #ifndef WORKER_ENGINE_OPS_CPU_ROUTING_H_
 #define WORKER_ENGINE_OPS_CPU_ROUTING_H_

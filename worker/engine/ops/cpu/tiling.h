@@ -37,8 +37,7 @@ struct OutputTiles {
   int64_t count() const { return rows.count * columns.count; }
 };
 
-// Cuts rows into tiles of at most `rows_max`; columns too if those are fewer
-// than four.
+// Cuts rows into tiles of at most `rows_max`; if fewer than four, columns too.
 inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
                              int64_t columns_min) {
   OutputTiles tiles{CutEvenly(rows, rows_max), {columns, columns, 1}};

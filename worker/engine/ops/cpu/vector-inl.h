@@ -1,10 +1,9 @@
 // A vector of f32 lanes: AVX-512 if the includer is compiled for it, else AVX2
-// with FMA.
+// and FMA.
 //
 // Only kernels_*.cc include this file, each with its own compiler flags. This
-// file and its includers use only integer types of the standard library.
-// Otherwise the linker could keep an inline function from here that some CPUs
-// cannot run.
+// file and its includers use only integer types of the standard library. Else
+// the linker could keep an inline function from here that some CPUs cannot run.
 
 #ifndef WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
 #define WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
@@ -23,8 +22,7 @@
 
 namespace atl::engine::ATL_ENGINE_ISA {
 
-// A whole vector, or its first `count` lanes. Others read as 0, are not
-// written.
+// A whole vector, or its first `count` lanes. Others read as 0, stay unwritten.
 struct All {};
 struct First {
   int64_t count;

@@ -41,8 +41,7 @@ namespace atl::engine::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // Makes a stream on `device`. See make_cuda_ops.h for cuBLASLt and cuDNN.
-  // `attention` may be null.
+  // Makes a stream on `device`. `attention` may be null. See make_cuda_ops.h.
   //
   // UNAVAILABLE: the device cannot be used.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(

@@ -1,6 +1,6 @@
 // Compares CudaOps with PlainOps<double> on random inputs, without a device:
-// testing/emulator.h runs the kernels. worker/engine/cuda_check tests the code
-// that nvcc makes of them.
+// testing/emulator.h runs the kernels. cuda_check tests the code that nvcc
+// makes.
 
 #include "worker/engine/ops/cuda/cuda_ops.h"
 
@@ -46,8 +46,7 @@ std::unique_ptr<CudaOps> Make(ComputeType compute = ComputeType::kF32) {
   return std::move(*ops);
 }
 
-// Computes attention of even lengths by definition. The emulated device's
-// memory is the host's.
+// Computes even lengths by definition; the emulated device uses host memory.
 class EvenAttention final : public FusedAttention {
  public:
   static constexpr int64_t kScratchBytes = 100;
@@ -92,8 +91,8 @@ std::pair<std::unique_ptr<CudaOps>, EvenAttention*> MakeWithLibrary(
   return {std::move(*ops), attention};
 }
 
-// The order of threads between barriers must not matter: this finds missing
-// barriers.
+// Threads between barriers run in this order; a missing barrier changes
+// results.
 class CudaOpsTest : public testing::TestWithParam<Order> {
  protected:
   CudaOpsTest() { emulator::SetOrder(GetParam()); }

@@ -1,5 +1,4 @@
-// cuDNN's functions, from a library that is opened at run time. The program
-// also works without it.
+// cuDNN's functions, from a library opened at run time. It may be missing.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_

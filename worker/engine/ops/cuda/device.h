@@ -52,7 +52,7 @@ __device__ inline Divided Divide(int64_t a, int64_t b) {
   return {a / b, a % b};
 }
 
-// Over a warp, or over aligned groups of `kWidth` lanes. All lanes get the same
+// Over a warp, or aligned groups of `kWidth` lanes. All lanes get the same
 // bits.
 template <int kWidth = kWarpSize, typename T>
 __device__ inline T WarpSum(T value) {

@@ -26,14 +26,13 @@ class DeviceMemory final : public Memory {
   // All memory must be free.
   ~DeviceMemory() override;
 
-  // Zeroes the memory on the stream. If the device is full, frees the cached
-  // blocks and tries again.
+  // Zeroes the memory on the stream. If the device is full, frees cached
+  // blocks.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
 
-  // Counts Allocate and Free. While it is unchanged, addresses keep their
-  // meaning.
+  // Counts Allocate and Free. While it is unchanged, addresses stay valid.
   int64_t change_count() const { return change_count_; }
   // Bytes allocated now, and the most so far; without cached blocks.
   size_t used_bytes() const { return used_bytes_; }

@@ -1,5 +1,5 @@
-// Cross-entropy: one block per row reads its logits once for the loss and once
-// more for the gradient.
+// Cross-entropy: a block per row reads logits once for each of loss and
+// gradient.
 
 #include <cstdint>
 

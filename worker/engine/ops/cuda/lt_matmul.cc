@@ -22,8 +22,7 @@
 namespace atl::engine::cuda {
 namespace {
 
-// At this number all recipes are dropped. A mixture's experts have new shapes
-// in each step.
+// All recipes are dropped at this number: each step has new expert shapes.
 constexpr size_t kRecipeCountMax = 4096;
 // NVIDIA's advice for Hopper.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;

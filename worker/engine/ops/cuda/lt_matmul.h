@@ -1,8 +1,7 @@
 // Matrix products by cuBLASLt: f32 without TF32, bfloat16 natively.
 //
 // A shape's algorithm is chosen once. Those that sum atomically are excluded,
-// so same inputs give the same bits. If none is left, our own kernel computes
-// it.
+// so same inputs give the same bits. If none is left, our own kernel runs.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
@@ -16,8 +15,7 @@ namespace atl::engine::cuda {
 
 // `device` is the calling thread's.
 //
-// UNAVAILABLE: cuBLASLt cannot start. RESOURCE_EXHAUSTED: no memory for its
-// workspace.
+// UNAVAILABLE: cuBLASLt cannot start. RESOURCE_EXHAUSTED: no workspace memory.
 absl::StatusOr<std::unique_ptr<Matmul>> MakeLtMatmul(int device);
 
 }  // namespace atl::engine::cuda

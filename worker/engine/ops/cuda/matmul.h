@@ -11,16 +11,15 @@
 
 namespace atl::engine::cuda {
 
-// By cuBLASLt (lt_matmul.h) or our own kernel (kernel_matmul.h).
-// Thread-compatible.
+// cuBLASLt (lt_matmul.h) or our kernel (kernel_matmul.h). Thread-compatible.
 class Matmul {
  public:
   virtual ~Matmul() = default;
 
-  // Queues a product of ops.h on `stream`. `kind` names it, and its operands
+  // Queues a product of ops.h on `stream`. `kind` names it and its operands
   // `first` and `second`: both f32, or both bfloat16 if `is_bf16`. `out` is
-  // f32, added to if `accumulate`. Sums are f32, with the same bits each time.
-  // m, n, k >= 1.
+  // f32, added to if `accumulate`. Sums are f32, always in one order. m, n, k
+  // >= 1.
   //
   // UNAVAILABLE: the library or the device failed.
   virtual absl::Status Multiply(cudaStream_t stream, ProductKind kind,

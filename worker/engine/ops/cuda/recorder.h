@@ -1,8 +1,7 @@
-// Records sequences of calls as CUDA graphs and replays them: one launch in all
+// Records sequences of calls as CUDA graphs and replays each with one launch
 // instead of one per kernel. Thread-compatible.
 //
-// A sequence that cannot be recorded (plan/replay_policy.h) is called; TakeNote
-// says why.
+// What cannot be recorded (plan/replay_policy.h) is called; TakeNote says why.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_RECORDER_H_
 #define WORKER_ENGINE_OPS_CUDA_RECORDER_H_

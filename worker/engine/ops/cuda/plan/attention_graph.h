@@ -1,4 +1,4 @@
-// A causal attention for cuDNN's graph API: tensors, and steps between them.
+// A causal attention for cuDNN's graph API: tensors and steps between them.
 // Pure.
 //
 // cuDNN computes graphs of this form with one kernel that never writes the

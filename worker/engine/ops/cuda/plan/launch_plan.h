@@ -46,17 +46,17 @@ struct AttentionTiles {
 AttentionTiles PlanAttention(int64_t head_dim);
 AttentionTiles PlanAttentionBackward(int64_t head_dim);
 
-// Bytes of shared memory. Forward holds q, k, v and the probabilities; backward
-// q, k, v, dout, the probabilities and their gradients. Rows are padded by one
-// float.
+// Bytes of shared memory, rows padded by one float. Forward holds q, k, v and
+// the probabilities; backward q, k, v, dout, the probabilities and their
+// gradients.
 size_t AttentionSharedBytes(const AttentionTiles& tiles);
 size_t AttentionBackwardSharedBytes(const AttentionTiles& tiles);
 
 // Shared memory that every device from sm_80 on allows a block.
 inline constexpr size_t kSharedBytesMax = size_t{99} << 10;
 
-// A stable radix sort: `passes` over digits for keys below `key_count`, `tiles`
-// of kSortTile keys.
+// A stable radix sort of keys below `key_count`, `passes` over `tiles` of
+// kSortTile keys.
 inline constexpr int kDigitBits = 8;
 inline constexpr int kDigits = 1 << kDigitBits;
 inline constexpr int64_t kSortTile = 256;

@@ -1,8 +1,7 @@
 // A matrix product in the terms of BLAS, whose matrices are column-major. Pure.
 //
 // A row-major matrix is a transposed column-major one. So each product of ops.h
-// is computed transposed: D = op(A) op(B) with D [m, n], op(A) [m, k], op(B)
-// [k, n].
+// is transposed: D = op(A) op(B) with D [m, n], op(A) [m, k], op(B) [k, n].
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_

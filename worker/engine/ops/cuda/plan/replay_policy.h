@@ -1,10 +1,10 @@
 // When to call, record or replay a sequence of calls, which a key names. Pure.
 //
 // The first run is called and takes its memory, the second is recorded, later
-// ones are replayed. Any change of memory makes a recording invalid, and the
-// sequence is recorded again. A recording that fails, or is invalid before its
-// first replay, is a failure. After kFailureCountMax of them a sequence is only
-// called.
+// ones are replayed. Any change of memory makes a recording invalid; the
+// sequence is then recorded again. A recording fails if it cannot be made or is
+// invalid before its first replay. After kFailureCountMax failures a sequence
+// is only called.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
@@ -22,8 +22,8 @@ class ReplayPolicy {
   static constexpr int kKeyCountMax = 8;
   static constexpr int kFailureCountMax = 3;
 
-  // The caller must do it, and report how kRecord ended. `memory_changes`
-  // counts since the start.
+  // `memory_changes` counts since the start. The caller reports how kRecord
+  // ended.
   ReplayAction Next(int64_t key, int64_t memory_changes);
   void Recorded(int64_t key, int64_t memory_changes);
   // Whether that was the last attempt.

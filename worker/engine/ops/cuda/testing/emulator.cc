@@ -49,8 +49,7 @@ struct Machine {
   std::unique_ptr<std::vector<std::function<void()>>> captured;
   bool capture_is_valid = false;
 
-  // Whether a call that must not be captured may run. If not, the capture is
-  // invalid.
+  // Whether an uncapturable call may run. If not, the capture is invalid.
   bool MayCall() {
     if (captured == nullptr) return true;
     capture_is_valid = false;
