@@ -26,8 +26,7 @@ class DeviceMemory final : public Memory {
   // All memory must be free.
   ~DeviceMemory() override;
 
-  // Zeroes the memory on the stream. If the device is full, frees cached
-  // blocks.
+  // Zeroes the memory on the stream. If full, frees cached blocks and retries.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
