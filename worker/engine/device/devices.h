@@ -61,8 +61,8 @@ class Devices {
 // The devices of this machine that `spec` names.
 //
 // FAILED_PRECONDITION: the program was built without CUDA, or the machine has
-// no usable device; the message says what to do. INVALID_ARGUMENT: no such
-// number.
+// no usable device; the message says what to do.
+// INVALID_ARGUMENT: no device has that number.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec);
 
 }  // namespace atl::engine
