@@ -7,7 +7,7 @@
 //   Watch<v1::WatchPlanResponse> watch(options, [&](grpc::ClientContext* c) {
 //     return stub->WatchPlan(c, request);
 //   });
-//   ASSIGN_OR_RETURN(auto newest, watch.Next(deadline, stop));
+//   ASSIGN_OR_RETURN(auto newest, watch.Next(is_news, deadline, stop));
 
 #ifndef BASE_RPC_WATCH_H_
 #define BASE_RPC_WATCH_H_
@@ -42,7 +42,7 @@ struct WatchOptions {
 // OK, or the peer refuses the caller. False if the peer is unreachable.
 bool IsFinal(const absl::Status& status);
 
-// Thread-safe. Each message is returned by one call of Next.
+// Thread-safe.
 template <typename Message>
 class Watch {
  public:
@@ -70,22 +70,27 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Waits for a message that Next has not returned yet; returns the newest.
+  // True if the caller does not have `message` yet.
+  using IsNews = std::function<bool(const Message& message)>;
+
+  // Waits until the newest message is news, and returns it.
   // DEADLINE_EXCEEDED: none arrived in time.
   // CANCELLED: `stop` was requested.
   // OUT_OF_RANGE: the peer has ended the stream; no further messages.
   // Otherwise the peer's final error.
-  absl::StatusOr<Message> Next(absl::Time deadline, std::stop_token stop = {}) {
+  absl::StatusOr<Message> Next(const IsNews& is_news, absl::Time deadline,
+                               std::stop_token stop = {}) {
     const std::stop_callback wake(stop, [this] { WakeAll(); });
     MutexLock lock(&mutex_);
+    const auto has_news = [&] {
+      mutex_.AssertHeld();
+      return newest_.has_value() && is_news(*newest_);
+    };
     changed_.AwaitWithTimeout(&mutex_, deadline - absl::Now(), [&] {
-      return newest_.has_value() || end_.has_value() || stop.stop_requested();
+      mutex_.AssertHeld();
+      return has_news() || end_.has_value() || stop.stop_requested();
     });
-    if (newest_.has_value()) {
-      Message message = *std::move(newest_);
-      newest_.reset();
-      return message;
-    }
+    if (has_news()) return *newest_;
     if (end_.has_value()) {
       if (end_->ok()) return absl::OutOfRangeError("the stream has ended");
       return *end_;
@@ -149,7 +154,6 @@ class Watch {
   CondVar changed_;
   // The context of the open stream.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // Not returned by Next yet.
   std::optional<Message> newest_ ABSL_GUARDED_BY(mutex_);
   // Why the stream ended for good.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);

@@ -43,7 +43,7 @@ class IslandLoop {
 
   // A Join was answered, the first or a later one.
   void OnJoined(const v1::JoinResponse& response);
-  // A plan came. Older ones than the newest seen are dropped.
+  // A plan arrived. Plans come in the order of their positions.
   void OnPlan(const v1::IslandPlan& plan);
   // The control connection went down or came up.
   void OnConnection(bool up);
