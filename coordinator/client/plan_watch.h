@@ -1,8 +1,7 @@
 // The newest plan of a stream of plans, by position.
 //
-// What IslandControlClient and ServerControlClient have in common: a Watch, the
-// last plan that it gave, and the rule that a plan of an older life of the
-// coordinator never follows a newer one.
+// Shared by IslandControlClient and ServerControlClient. A plan of an older
+// coordinator epoch never follows a newer one.
 
 #ifndef COORDINATOR_CLIENT_PLAN_WATCH_H_
 #define COORDINATOR_CLIENT_PLAN_WATCH_H_
@@ -21,8 +20,8 @@
 
 namespace atl::coordinator {
 
-// `Response` is a message with one field `plan`. Thread-safe, for one waiter at
-// a time.
+// `Response` is a message with a field `plan`. Thread-safe, but only one thread
+// may wait at a time.
 template <typename Response, typename Plan>
 class PlanWatch {
  public:
