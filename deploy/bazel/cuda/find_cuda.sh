@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prints the paths of a CUDA toolkit and its libraries as lines NAME=PATH: nvcc,
 # include, lib (of cudart and cuBLASLt), nccl_include, nccl_lib, cudnn_include,
-# cudnn_lib. Fails silently without nvcc or cuBLASLt. The paths of a missing NCCL
-# or cuDNN are empty. Called by Bazel (repository.bzl) and tests/run.sh.
+# cudnn_lib. Fails silently without nvcc or cuBLASLt. The paths of a missing
+# NCCL or cuDNN are empty. Called by Bazel (repository.bzl) and tests/run.sh.
 set -euo pipefail
 
 nvcc=
